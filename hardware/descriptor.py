@@ -1,0 +1,196 @@
+"""HardwareDescriptor and MFMAAtom: what tile derivation needs to know of a GPU (paper, section Hardware Model).
+
+Both take the paper's keyword lists as printed; every field that we add has a default, and the defaults are MI100's (gfx908),
+the paper's validation platform. `hardware/targets.py` states the figures of real boards and where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hardware.dtypes import dtype
+from hardware.errors import TargetError
+
+CLOCKS_PER_PASS = 4  # one MFMA pass = 4 clocks [AMD Matrix Instruction Calculator 1.3.2]
+WAVEFRONT = 64  # every CDNA target [AMD ROCm gpu-arch-specs]
+
+
+@dataclass(frozen=True)
+class MFMAAtom:
+    """One matrix instruction D(m,n) += A(m,k) B(k,n), `blocks` independent products.
+
+    `mnemonic` is LLVM's; left out, it is gfx908's spelling of shape and types. `passes` is the matrix unit's occupancy in units of
+    4 clocks; left out, that of the f32 rate of all CDNA targets, 64 FLOP per clock and SIMD.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype_in: str
+    dtype_acc: str
+    blocks: int = 1
+    mnemonic: str = ""
+    passes: int = 0
+
+    def __post_init__(self) -> None:
+        _positive("MFMAAtom", m=self.m, n=self.n, k=self.k, blocks=self.blocks)
+        dtype(self.dtype_in), dtype(self.dtype_acc)
+        if not self.mnemonic:
+            name = f"v_mfma_{self.dtype_acc}_{self.m}x{self.n}x{self.k}{self.dtype_in}"
+            object.__setattr__(self, "mnemonic", name)
+        if not self.passes:
+            object.__setattr__(self, "passes", max(1, self.flops // (64 * CLOCKS_PER_PASS)))
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of one execution, a multiply-add counted as two."""
+        return 2 * self.m * self.n * self.k * self.blocks
+
+    @property
+    def flops_per_clock(self) -> float:
+        """FLOP per clock that one SIMD's matrix unit sustains with this atom."""
+        return self.flops / (self.passes * CLOCKS_PER_PASS)
+
+    @property
+    def lane_groups(self) -> int:
+        """Groups of lanes that hold different k of the same row: 4 for 16-wide atoms, 2 for 32-wide ones."""
+        return max(1, WAVEFRONT // (self.m * self.blocks))
+
+    @property
+    def elements_per_lane(self) -> int:
+        """Elements of A (and of B) that each lane supplies."""
+        return self.m * self.k * self.blocks // WAVEFRONT
+
+    @property
+    def acc_registers(self) -> int:
+        """32-bit accumulator registers per lane (erratum E6: m*n/64 elements, not k)."""
+        return self.m * self.n * self.blocks // WAVEFRONT * dtype(self.dtype_acc).registers
+
+
+@dataclass(frozen=True)
+class HardwareDescriptor:
+    """The essential figures of one GPU (one GCD where a package has two).
+
+    The first seven fields are the paper's. Units are in the names: bytes, registers per lane, TB/s (10^12), TFLOPS.
+    TargetError if a count is not positive.
+    """
+
+    lds_bytes: int
+    vgpr_per_thread: int
+    wavefront_size: int
+    num_cus: int
+    hbm_bandwidth_tb: float
+    peak_tflops_f32: float
+    atoms: Sequence[MFMAAtom]
+
+    name: str = field(default="", compare=False)
+    arch: str = "gfx908"
+    agpr_per_thread: int = 256  # AccVGPRs per lane at one wave per SIMD (erratum E3)
+    unified_vgprs: bool = False  # one file of vgpr + agpr registers that a kernel splits, from gfx90a on
+    vgpr_granule: int = 4
+    max_waves_per_simd: int = 10
+    simds_per_cu: int = 4
+    max_workgroup_size: int = 1024
+    sgprs_per_wave: int = 102
+    sgpr_file_per_simd: int = 800
+    sgpr_granule: int = 16
+    lds_granule: int = 512
+    lds_banks: int = 32
+    lds_bytes_per_clock: int = 128
+    clock_mhz: int = 1502
+    xcds: int = 1
+    l2_bytes: int = 8 << 20  # per XCD
+    l2_bytes_per_clock: int = 32 * 64  # all XCDs together
+    mall_bandwidth_tb: float = 0.0  # Infinity Cache; 0: none, or no published figure
+    hbm_bytes: int = 32 * 10**9
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "atoms", tuple(self.atoms))
+        _positive(
+            f"descriptor {self.name or self.arch}",
+            lds_bytes=self.lds_bytes, vgpr_per_thread=self.vgpr_per_thread, wavefront_size=self.wavefront_size,
+            num_cus=self.num_cus, hbm_bandwidth_tb=self.hbm_bandwidth_tb, peak_tflops_f32=self.peak_tflops_f32,
+            clock_mhz=self.clock_mhz, simds_per_cu=self.simds_per_cu, max_waves_per_simd=self.max_waves_per_simd,
+        )
+
+    def dtypes(self) -> tuple[str, ...]:
+        """Input types that the matrix unit takes, in the order of the atom table."""
+        return tuple(dict.fromkeys(atom.dtype_in for atom in self.atoms))
+
+    def atom(self, dtype_in: str) -> MFMAAtom:
+        """The matrix instruction that GEMM uses for a type: fastest, then smallest m*n, then longest k.
+
+        At one rate, smaller outputs clip finer at the edges and have the shorter dependence; the LDS traffic is the warp tile's
+        business, not the atom's. TargetError if the target has none for the type.
+        """
+        rows = [atom for atom in self.atoms if atom.dtype_in == dtype(dtype_in).name]
+        if not rows:
+            raise TargetError(
+                f"{self.name or self.arch} has no matrix instruction for {dtype_in!r}: use one of {', '.join(self.dtypes())}, "
+                "or another target"
+            )
+        return max(rows, key=lambda atom: (atom.flops_per_clock, -atom.m * atom.n, atom.k))
+
+    def matrix_flops_per_clock(self, dtype_in: str) -> float:
+        """FLOP per clock and CU of the matrix units for a type."""
+        return self.simds_per_cu * self.atom(dtype_in).flops_per_clock
+
+    def matrix_tflops(self, dtype_in: str) -> float:
+        """Dense matrix peak in TFLOPS (TOPS for i8) at the peak engine clock."""
+        return self.matrix_flops_per_clock(dtype_in) * self.num_cus * self.clock_mhz * 1e-6
+
+    @property
+    def l2_bandwidth_tb(self) -> float:
+        """Peak L2 read bandwidth of the whole GPU, TB/s."""
+        return self.l2_bytes_per_clock * self.clock_mhz * 1e-6
+
+    @property
+    def reread_bandwidth_tb(self) -> float:
+        """Peak bandwidth of the level that serves repeated reads (erratum E10): the fastest of L2, MALL and HBM, TB/s."""
+        return max(self.l2_bandwidth_tb, self.mall_bandwidth_tb, self.hbm_bandwidth_tb)
+
+    def vgpr_budget(self, waves_per_simd: int) -> tuple[int, int, int]:
+        """Registers per lane (arch, acc, both together) that let `waves_per_simd` waves reside on a SIMD.
+
+        Two files: each is divided (E3, E8). Unified file: the sum is divided and neither part exceeds its own 256.
+        Source of the allocation rule: observed with LLVM 19 on gfx908, gfx90a and gfx942.
+        """
+        def share(registers: int) -> int:
+            return registers // waves_per_simd // self.vgpr_granule * self.vgpr_granule
+
+        if not self.unified_vgprs:
+            arch, acc = share(self.vgpr_per_thread), share(self.agpr_per_thread)
+            return arch, acc, arch + acc
+        total = share(self.vgpr_per_thread + self.agpr_per_thread)
+        return min(self.vgpr_per_thread, total), min(self.agpr_per_thread, total), total
+
+    def waves_from_vgprs(self, arch: int, acc: int) -> int:
+        """Waves per SIMD that fit with `arch` + `acc` registers per lane; 0 if not even one does."""
+        if arch > self.vgpr_per_thread or acc > self.agpr_per_thread:
+            return 0
+        if self.unified_vgprs:
+            used = _round_up(_round_up(arch, 4) + acc, self.vgpr_granule)
+            capacity = self.vgpr_per_thread + self.agpr_per_thread
+        else:
+            used = _round_up(max(arch, acc), self.vgpr_granule)
+            capacity = self.vgpr_per_thread
+        return min(self.max_waves_per_simd, capacity // max(used, self.vgpr_granule))
+
+    def waves_from_sgprs(self, sgprs: int) -> int:
+        """Waves per SIMD that fit with `sgprs` scalar registers per wave, VCC and the reserved ones included."""
+        return min(self.max_waves_per_simd, self.sgpr_file_per_simd // _round_up(max(sgprs, 1), self.sgpr_granule))
+
+    def lds_allocation(self, nbytes: int) -> int:
+        """Bytes of LDS that a workgroup which asks for `nbytes` takes."""
+        return _round_up(nbytes, self.lds_granule)
+
+
+def _round_up(value: int, granule: int) -> int:
+    return -(-value // granule) * granule
+
+
+def _positive(what: str, **figures: float) -> None:
+    for name, value in figures.items():
+        if not value > 0:
+            raise TargetError(f"{what}: {name} = {value} must be positive; give the GPU's figure")

@@ -1,0 +1,43 @@
+"""The errors that simgpu raises: each message says which value, which limit and what to do."""
+
+from __future__ import annotations
+
+
+class SimError(Exception):
+    """Base of every error that this project raises on purpose."""
+
+
+class DecodeError(SimError):
+    """Bytes that are no instruction of the target, or a file that is no code object."""
+
+
+class UnsupportedInstruction(SimError):
+    """An instruction that exists but cannot be executed in a compute kernel here."""
+
+
+class MemoryFault(SimError):
+    """An access outside every allocation, named by kernel, pc, wave, lane and address."""
+
+
+class Deadlock(SimError):
+    """A barrier that not all waves of a workgroup can reach."""
+
+
+class InstructionLimit(SimError):
+    """The launch executed more instructions than its budget allows."""
+
+
+class LaunchError(SimError):
+    """Arguments, sizes or resources that a launch cannot have."""
+
+
+class ResourceError(SimError):
+    """A tile, register or LDS demand that the target cannot meet."""
+
+
+class TargetError(SimError):
+    """A target, board or instruction name that is not known."""
+
+
+class ToolchainError(SimError):
+    """No usable clang or lld, or an assembly that they reject."""

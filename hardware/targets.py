@@ -1,0 +1,179 @@
+"""One row a GPU. Every figure has its source beside it.
+
+Legend of the tags:
+  [SPECS]  AMD ROCm docs, "Accelerator and GPU hardware specifications" (docs/reference/gpu-arch-specs.rst)
+  [MI1]    AMD ROCm docs, "AMD Instinct MI100 microarchitecture" (gpu-arch/mi100.md)
+  [MI2]    the same for MI250 (mi250.md);  [MI3] the same for MI300 (mi300.md)
+  [RPC]    ROCm Compute Profiler documentation and its recorded sysinfo files
+  [CALC]   AMD Matrix Instruction Calculator 1.3.2: shapes, passes, registers of MFMA
+  [LLVM]   observed with LLVM 19 (gfx908, gfx90a, gfx942) or LLVM 24 (gfx950)
+  [USAGE]  LLVM AMDGPUUsage.rst;  [WP] AMD white papers and product datasheets (both not re-read line by line)
+  [HK]     HipKittens' counter measurements on gfx950
+  [PAPER]  the paper's listing in section "Hardware Model", as printed
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hardware.descriptor import HardwareDescriptor, MFMAAtom
+from hardware.errors import TargetError
+
+_KIB, _MIB, _GB = 1 << 10, 1 << 20, 10**9
+
+
+def _atoms(*rows: tuple[str, int, int, int, str, str, int]) -> tuple[MFMAAtom, ...]:
+    return tuple(MFMAAtom(m, n, k, a, acc, mnemonic=name, passes=p) for name, m, n, k, a, acc, p in rows)
+
+
+# Single-block dense forms. Shapes, types and passes [CALC]; gfx950's own forms and its f64 passes [LLVM] (hazard distances).
+_GFX908_F16 = (
+    ("v_mfma_f32_16x16x16f16", 16, 16, 16, "f16", "f32", 8),
+    ("v_mfma_f32_32x32x8f16", 32, 32, 8, "f16", "f32", 16),
+)
+_GFX908_BASE = (
+    ("v_mfma_f32_16x16x4f32", 16, 16, 4, "f32", "f32", 8),
+    ("v_mfma_f32_32x32x2f32", 32, 32, 2, "f32", "f32", 16),
+    *_GFX908_F16,
+    ("v_mfma_i32_16x16x16i8", 16, 16, 16, "i8", "i32", 8),
+    ("v_mfma_i32_32x32x8i8", 32, 32, 8, "i8", "i32", 16),
+    ("v_mfma_f32_16x16x8bf16", 16, 16, 8, "bf16", "f32", 8),
+    ("v_mfma_f32_32x32x4bf16", 32, 32, 4, "bf16", "f32", 16),
+)
+_GFX90A_ONLY = (
+    ("v_mfma_f32_16x16x16bf16_1k", 16, 16, 16, "bf16", "f32", 8),
+    ("v_mfma_f32_32x32x8bf16_1k", 32, 32, 8, "bf16", "f32", 16),
+    ("v_mfma_f64_16x16x4f64", 16, 16, 4, "f64", "f64", 8),
+)
+_GFX942_COMMON = (
+    ("v_mfma_f32_16x16x4_f32", 16, 16, 4, "f32", "f32", 8),
+    ("v_mfma_f32_32x32x2_f32", 32, 32, 2, "f32", "f32", 16),
+    ("v_mfma_f32_16x16x16_f16", 16, 16, 16, "f16", "f32", 4),
+    ("v_mfma_f32_32x32x8_f16", 32, 32, 8, "f16", "f32", 8),
+    ("v_mfma_f32_16x16x16_bf16", 16, 16, 16, "bf16", "f32", 4),
+    ("v_mfma_f32_32x32x8_bf16", 32, 32, 8, "bf16", "f32", 8),
+    ("v_mfma_i32_16x16x32_i8", 16, 16, 32, "i8", "i32", 4),
+    ("v_mfma_i32_32x32x16_i8", 32, 32, 16, "i8", "i32", 8),
+    ("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, "fp8", "f32", 4),
+    ("v_mfma_f32_32x32x16_fp8_fp8", 32, 32, 16, "fp8", "f32", 8),
+    ("v_mfma_f32_16x16x32_bf8_bf8", 16, 16, 32, "bf8", "f32", 4),
+    ("v_mfma_f32_32x32x16_bf8_bf8", 32, 32, 16, "bf8", "f32", 8),
+)
+_GFX942_ONLY = (
+    ("v_mfma_f64_16x16x4_f64", 16, 16, 4, "f64", "f64", 8),
+    ("v_mfma_f32_16x16x8_xf32", 16, 16, 8, "xf32", "f32", 4),
+    ("v_mfma_f32_32x32x4_xf32", 32, 32, 4, "xf32", "f32", 8),
+)
+_GFX950_ONLY = (
+    ("v_mfma_f64_16x16x4_f64", 16, 16, 4, "f64", "f64", 16),
+    ("v_mfma_f32_16x16x32_f16", 16, 16, 32, "f16", "f32", 4),
+    ("v_mfma_f32_32x32x16_f16", 32, 32, 16, "f16", "f32", 8),
+    ("v_mfma_f32_16x16x32_bf16", 16, 16, 32, "bf16", "f32", 4),
+    ("v_mfma_f32_32x32x16_bf16", 32, 32, 16, "bf16", "f32", 8),
+    ("v_mfma_i32_16x16x64_i8", 16, 16, 64, "i8", "i32", 4),
+    ("v_mfma_i32_32x32x32_i8", 32, 32, 32, "i8", "i32", 8),
+    # cbsz and blgp choose the operand formats: 0 is fp8, 1 is bf8 [LLVM].
+    ("v_mfma_f32_16x16x128_f8f6f4", 16, 16, 128, "fp8", "f32", 8),
+    ("v_mfma_f32_32x32x64_f8f6f4", 32, 32, 64, "fp8", "f32", 16),
+    ("v_mfma_f32_16x16x128_f8f6f4", 16, 16, 128, "bf8", "f32", 8),
+    ("v_mfma_f32_32x32x64_f8f6f4", 32, 32, 64, "bf8", "f32", 16),
+)
+
+_MI100 = HardwareDescriptor(
+    name="mi100", arch="gfx908", atoms=_atoms(*_GFX908_BASE),
+    lds_bytes=64 * _KIB,  # [SPECS]
+    vgpr_per_thread=256, agpr_per_thread=256, unified_vgprs=False,  # 512 KiB a CU in two files [SPECS]
+    vgpr_granule=4, max_waves_per_simd=10,  # [LLVM]
+    wavefront_size=64, num_cus=120,  # [SPECS][MI1]
+    simds_per_cu=4,  # [MI1]
+    max_workgroup_size=1024,  # [RPC]
+    sgprs_per_wave=102, sgpr_file_per_simd=800, sgpr_granule=16,  # [MI1][SPECS: 12.5 KiB a CU][USAGE]
+    lds_granule=512,  # [USAGE]
+    lds_banks=32, lds_bytes_per_clock=128,  # [RPC]
+    clock_mhz=1502,  # [RPC]
+    peak_tflops_f32=23.1,  # vector [MI1]; the paper's 11.5 is the f64 peak (erratum E1)
+    hbm_bandwidth_tb=1.2288, hbm_bytes=32 * _GB,  # [MI1]
+    xcds=1, l2_bytes=8 * _MIB,  # [SPECS]
+    l2_bytes_per_clock=32 * 64,  # 32 channels x 64 B requests [RPC]; [WP]'s 6 TB/s would be 128 B; 2.53 TB/s is measured (rocm-amdgpu-bench 4)
+)
+_MI210 = replace(
+    _MI100,
+    name="mi210", arch="gfx90a", atoms=_atoms(*_GFX908_BASE, *_GFX90A_ONLY),
+    unified_vgprs=True, vgpr_granule=8, max_waves_per_simd=8,  # [SPECS][LLVM]
+    num_cus=104,  # [SPECS]
+    clock_mhz=1700,  # [RPC]
+    peak_tflops_f32=22.6,  # vector, not packed: 104 x 128 x 1.7 GHz [MI2 rates]
+    hbm_bandwidth_tb=1.6384, hbm_bytes=64 * _GB,  # [MI2][RPC]
+    l2_bytes_per_clock=32 * 128,  # 32 channels x 128 B [RPC][WP]
+)
+_MI250X = replace(_MI210, name="mi250x", num_cus=110, peak_tflops_f32=23.9)  # one GCD of two: 110 CUs [SPECS], 110 x 128 x 1.7 GHz
+_MI300X = replace(
+    _MI210,
+    name="mi300x", arch="gfx942", atoms=_atoms(*_GFX942_COMMON, *_GFX942_ONLY),
+    num_cus=304, xcds=8,  # 8 XCDs of 38 [SPECS][MI3]
+    clock_mhz=2100,  # [RPC]
+    peak_tflops_f32=163.4,  # vector, packed [MI3]
+    hbm_bandwidth_tb=5.3248, hbm_bytes=192 * _GB,  # [MI3][RPC]
+    l2_bytes=4 * _MIB, l2_bytes_per_clock=128 * 128,  # per XCD 4 MiB; 128 channels [SPECS] x 128 B [WP]
+    mall_bandwidth_tb=17.2,  # 256 MiB Infinity Cache [SPECS], bandwidth [WP]
+)
+_MI300A = replace(
+    _MI300X,
+    name="mi300a", num_cus=228, xcds=6,  # 6 XCDs of 38 [SPECS]
+    peak_tflops_f32=122.6,  # [WP]; 228 x 256 x 2.1 GHz
+    hbm_bytes=128 * _GB,  # [SPECS]
+    l2_bytes_per_clock=96 * 128,  # 16 channels an XCD [SPECS] x 128 B [WP]
+)
+_MI325X = replace(_MI300X, name="mi325x", hbm_bandwidth_tb=6.0, hbm_bytes=256 * _GB)  # HBM3E [WP]; the rest is MI300X [SPECS]
+_MI355X = replace(
+    _MI300X,
+    name="mi355x", arch="gfx950", atoms=_atoms(*_GFX942_COMMON, *_GFX950_ONLY),
+    lds_bytes=160 * _KIB,  # [SPECS][HK]
+    lds_granule=1280,  # [USAGE]
+    lds_banks=64,  # for ds_read_b64 and b128; 32 for writes and b96 reads [HK]
+    lds_bytes_per_clock=128,  # writes [RPC]; reads are quoted at 256, not confirmed
+    num_cus=256,  # 8 XCDs of 32 [SPECS]
+    clock_mhz=2400,  # [HK]
+    peak_tflops_f32=157.3,  # [WP]; 256 x 256 x 2.4 GHz
+    hbm_bandwidth_tb=8.0, hbm_bytes=288 * _GB,  # [WP]
+    mall_bandwidth_tb=0.0,  # 256 MiB [SPECS]; no bandwidth figure found
+)
+_MI350X = replace(_MI355X, name="mi350x", clock_mhz=2200, peak_tflops_f32=144.2)  # [HK: 2200]; 256 x 256 x 2.2 GHz
+
+# [PAPER], whatever AMD says: errata E1 (f32 peaks, halved), E2 (383 is MI250X's f16 figure), E3 (AccVGPRs left out). What the
+# paper does not print takes the descriptor's defaults, which are MI100's.
+_GPU_A = HardwareDescriptor(
+    name="gpu_a", lds_bytes=64 * 1024, vgpr_per_thread=256, wavefront_size=64, num_cus=120,
+    hbm_bandwidth_tb=1.2, peak_tflops_f32=11.5,
+    atoms=[MFMAAtom(m=16, n=16, k=4, dtype_in="f32", dtype_acc="f32")],
+)
+_GPU_B = HardwareDescriptor(
+    name="gpu_b", lds_bytes=64 * 1024, vgpr_per_thread=256, wavefront_size=64, num_cus=304,
+    hbm_bandwidth_tb=5.3, peak_tflops_f32=383.0,
+    atoms=[MFMAAtom(m=16, n=16, k=4, dtype_in="f32", dtype_acc="f32")],
+)
+
+_BOARDS = {
+    row.name: row
+    for row in (_MI100, _MI210, _MI250X, _MI300A, _MI300X, _MI325X, _MI350X, _MI355X, _GPU_A, _GPU_B)
+}
+_ARCHITECTURES = {"gfx908": "mi100", "gfx90a": "mi210", "gfx942": "mi300x", "gfx950": "mi355x"}
+
+
+def targets() -> tuple[str, ...]:
+    """Names of the boards, the paper's gpu_a and gpu_b among them."""
+    return tuple(_BOARDS)
+
+
+def target(name: str) -> HardwareDescriptor:
+    """The descriptor of a board, or of the board that stands for an architecture (gfx908, gfx90a, gfx942, gfx950).
+
+    Case does not matter. TargetError lists what there is.
+    """
+    key = name.strip().lower() if isinstance(name, str) else ""
+    row = _BOARDS.get(_ARCHITECTURES.get(key, key))
+    if row is None:
+        raise TargetError(
+            f"unknown target {name!r}: use a board ({', '.join(_BOARDS)}) or an architecture ({', '.join(_ARCHITECTURES)})"
+        )
+    return row

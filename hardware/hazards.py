@@ -1,0 +1,397 @@
+"""Wait states that software owes the hardware: the rules as data, for emitter and checker alike.
+
+One wait state is one issued instruction; `s_nop N` is N+1. A rule asks that `states` of them lie
+between an earlier and a later instruction of a wave. Distances: observed with LLVM 19 (gfx908,
+gfx90a, gfx942) and LLVM 24 (gfx950) on adjacent pairs, and LLVM's GCNHazardRecognizer where both
+exist; cells that were not observed say so in `source`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hardware.errors import TargetError
+from hardware.mfma import MatrixInstruction, instructions
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+
+# ("v", 3), ("a", 0), ("s", 4), ("hwreg", 1); or "vcc", "exec", "m0", "scc", "mode".
+Register = tuple[str, int] | str
+
+CLASSES = frozenset({
+    "valu",  # any vector ALU instruction but the matrix ones; accvgpr moves are VALU too
+    "trans", "dot", "dpp", "fma_f64", "div_fmas",
+    "partial_write",  # SDWA with dst_sel other than DWORD, or op_sel that writes a high half
+    "accvgpr_read", "accvgpr_write", "readlane", "writelane",  # readlane: v_readfirstlane too
+    "permlane_swap",
+    "mfma",  # MFMA and SMFMAC, with "xdl" or "dgemm" by `MatrixInstruction.xdl` and type
+    "xdl", "dgemm",
+    "salu", "setreg", "getreg", "sendmsg", "movrel", "smem",
+    "vmem", "vmem_store", "lds_dma",  # vmem: buffer, global, flat and scratch, atomics too
+    "store_gt8",  # stores more than 8 bytes: global, flat, or buffer with a literal soffset
+    "store_gt8_soffset",  # a buffer store of more than 8 bytes with an SGPR soffset
+    "ds", "ds_write", "ds_addtid", "gds", "lds_direct",
+})  # fmt: skip
+
+# Roles in `Access.reads`: the three sources of a matrix instruction, else what the operand is for.
+ROLES = frozenset({
+    "srcA", "srcB", "srcC",
+    "index",  # of an SMFMAC; also the scales of a scaled MFMA
+    "src",  # a plain source of VALU, SALU or SMEM, carry-in and constants too
+    "lane_select", "data", "address",
+    "soffset",  # with resource and saddr: scalar operands of a memory instruction
+})  # fmt: skip
+
+_FILES = {
+    "vgpr": frozenset("va"),
+    "sgpr": frozenset({"s", "vcc"}),
+    "hwreg": frozenset({"hwreg"}),
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """One instruction as the rules see it.
+
+    classes: of `CLASSES`; reads: registers by role, of `ROLES`; writes: every register written;
+    passes: of a matrix instruction; states: wait states that it takes itself (s_nop N: N+1).
+    """
+
+    mnemonic: str
+    classes: frozenset[str] = frozenset()
+    reads: tuple[tuple[str, frozenset[Register]], ...] = ()
+    writes: frozenset[Register] = frozenset()
+    passes: int = 0
+    states: int = 1
+
+    def read(self, roles: Iterable[str] = ()) -> frozenset[Register]:
+        """Registers read in any of these roles; in every role if none is named."""
+        wanted = frozenset(roles)
+        return frozenset().union(*(regs for role, regs in self.reads if not wanted or role in wanted))
+
+
+def access(
+    mnemonic: str,
+    classes: Iterable[str] = (),
+    reads: Mapping[str, Iterable[Register]] | None = None,
+    writes: Iterable[Register] = (),
+    passes: int = 0,
+    states: int = 1,
+) -> Access:
+    """An `Access`, its names checked. Raises ValueError for an unknown class or role."""
+    unknown = (set(classes) - CLASSES) | (set(reads or ()) - ROLES)
+    if unknown:
+        raise ValueError(f"{mnemonic}: no such class or role: {', '.join(sorted(unknown))}")
+    return Access(
+        mnemonic,
+        frozenset(classes),
+        tuple((role, frozenset(regs)) for role, regs in (reads or {}).items()),
+        frozenset(writes),
+        passes,
+        states,
+    )
+
+
+@dataclass(frozen=True)
+class ByPasses:
+    """Wait states of a matrix instruction of P passes: P + plus, or what `at` gives for its P."""
+
+    plus: int | None = None
+    at: tuple[tuple[int, int], ...] = ()
+
+    def __call__(self, passes: int) -> int:
+        for p, states in self.at:
+            if p == passes:
+                return states
+        return 0 if self.plus is None else max(0, passes + self.plus)
+
+
+Cell = int | ByPasses
+Relation = Literal["raw", "waw", "war", "same_c", "overlap_c", "writes", "order", "clause"]
+
+
+@dataclass(frozen=True)
+class HazardRule:
+    """One row: `states` on each of `TARGETS` between an earlier and a later instruction.
+
+    earlier, later: classes, "a|b" either, "-c" and not c, all of which must hold.
+    relation: raw, waw, war: they share a register of the file `registers` ("vgpr", "sgpr", "hwreg"
+    or one register's name), the reader reading it in one of `roles` (any if empty);
+    same_c, overlap_c: the later matrix instruction's C is exactly, or only in part, what the
+    earlier wrote; writes: the earlier writes `registers`, whatever the later does; order: nothing
+    need be shared; clause: one's result is the other's address, XNACK is on and only such
+    instructions lie between them: one of another kind must break the clause.
+    opcode: "same" or "different" mnemonics only. between: a class that must occur between the two.
+    """
+
+    name: str
+    earlier: str
+    later: str
+    relation: Relation
+    states: tuple[Cell, Cell, Cell, Cell]
+    source: str
+    roles: tuple[str, ...] = ()
+    registers: str = "vgpr"
+    opcode: Literal["", "same", "different"] = ""
+    between: str = ""
+
+    def applies(self, earlier: Access, later: Access, between: Sequence[Access] = ()) -> bool:
+        """Whether registers, opcodes and what lies between are as the rule says; not the classes."""
+        if self.opcode and (self.opcode == "same") != (earlier.mnemonic == later.mnemonic):
+            return False
+        if self.between and not any(_match(self.between, other.classes) for other in between):
+            return False
+        if self.relation == "order":
+            return True
+        if self.relation == "writes":
+            return self.registers in earlier.writes
+        if self.relation == "raw":
+            return self._shared(earlier.writes, later.read(self.roles))
+        if self.relation == "waw":
+            return self._shared(earlier.writes, later.writes)
+        if self.relation == "war":
+            return self._shared(earlier.read(self.roles), later.writes)
+        if self.relation == "clause":
+            unbroken = all(_match(self.later, other.classes) for other in between)
+            address = ("address",)
+            return unbroken and bool(
+                earlier.read(address) & later.writes or earlier.writes & later.read(address)
+            )
+        c = later.read(("srcC",))
+        exact = c == earlier.writes
+        return bool(c & earlier.writes) and exact == (self.relation == "same_c")
+
+    def _shared(self, first: frozenset[Register], second: frozenset[Register]) -> bool:
+        files = _FILES.get(self.registers, frozenset({self.registers}))
+        return any((reg if isinstance(reg, str) else reg[0]) in files for reg in first & second)
+
+
+P = ByPasses
+_READ_90A, _READ_942, _READ_XDL = P(3), P(2), P(3)
+_READ_950_XDL = P(4, at=((2, 5),))
+_F64_READ = P(at=((4, 6), (8, 11), (16, 19)))
+_F64_OVERWRITE = P(at=((4, 6), (8, 11), (16, 11)))
+_F64_STORE = P(at=((4, 9), (8, 18), (16, 18)))
+_F64_C = P(at=((4, 4), (8, 9), (16, 17)))
+_F64_SAME_C = P(at=((4, 4),))
+_P2 = P(at=((2, 2),))
+
+_D = "observed D distances by passes, LLVM 19/24; gfx950 XDL: llvm-project PR 126132"
+_F64 = "observed f64 D distances, LLVM 19/24; gfx950: llvm-project PR 117262"
+_SEEN = "observed, LLVM 19 and 24"
+_SLOW = "mfma -xdl -dgemm"  # gfx942's f32; elsewhere all but f64 is XDL
+
+RULES: tuple[HazardRule, ...] = (
+    # Results of matrix instructions.
+    HazardRule("XDL D, VALU reads", "xdl", "valu", "raw", (P(2), _READ_90A, _READ_XDL, _READ_950_XDL), _D),
+    HazardRule("non-XDL D, VALU reads", _SLOW, "valu", "raw", (0, 0, _READ_942, _READ_942), _D),
+    HazardRule("f64 D, VALU reads", "dgemm", "valu", "raw", (0, _F64_READ, _F64_READ, _F64_READ), _F64),
+    HazardRule("XDL D, VALU overwrites", "xdl", "valu", "waw", (P(-1), _READ_90A, _READ_XDL, _READ_950_XDL),
+               _D),
+    HazardRule("non-XDL D, VALU overwrites", _SLOW, "valu", "waw", (0, 0, _READ_942, _READ_942), _D),
+    HazardRule("f64 D, VALU overwrites", "dgemm", "valu", "waw",
+               (0, _F64_OVERWRITE, _F64_OVERWRITE, _F64_OVERWRITE), _F64),
+    HazardRule("XDL D, memory reads", "xdl", "vmem|ds", "raw", (0, _READ_90A, _READ_XDL, _READ_950_XDL),
+               _D + "; gfx908 cannot store an AccVGPR"),
+    HazardRule("non-XDL D, memory reads", _SLOW, "vmem|ds", "raw", (0, 0, _READ_942, _READ_942), _D),
+    HazardRule("f64 D, memory reads", "dgemm", "vmem|ds", "raw", (0, _F64_STORE, _F64_STORE, _F64_STORE),
+               _F64),
+    HazardRule("XDL D, load overwrites", "xdl", "vmem|ds", "waw", (0, _READ_90A, _READ_XDL, _READ_950_XDL),
+               _D),
+    HazardRule("non-XDL D, load overwrites", _SLOW, "vmem|ds", "waw", (0, 0, _READ_942, _READ_942), _D),
+    HazardRule("f64 D, load overwrites", "dgemm", "vmem|ds", "waw",
+               (0, _F64_OVERWRITE, _F64_OVERWRITE, _F64_OVERWRITE), _F64),
+    HazardRule("XDL C, VALU overwrites", "xdl", "valu", "war", (P(-3), P(-1), P(-1), P(-1)),
+               _D + "; gfx950 with 16 passes by formula", roles=("srcC",)),
+    HazardRule("D, same opcode's identical C", "mfma -dgemm", "mfma", "same_c", (0, 0, _P2, _P2), _D,
+               opcode="same"),
+    HazardRule("XDL D, another opcode's identical C", "xdl", "xdl", "same_c", (0, 0, _P2, P(2)),
+               "gfx950: llvm-project PR 218363, the overlap distance (LLVM emits none)", opcode="different"),
+    HazardRule("XDL D, another non-XDL opcode's identical C", "xdl", "mfma -xdl", "same_c",
+               (0, 0, _P2, P(2, at=((2, 3),))),
+               "gfx950: llvm-project PR 218363, the overlap distance (LLVM emits none)", opcode="different"),
+    HazardRule("non-XDL D, another non-XDL opcode's identical C", _SLOW, "mfma -xdl", "same_c",
+               (0, 0, _P2, P(0)), "gfx950: llvm-project PR 218363, the overlap distance (LLVM emits none)",
+               opcode="different"),
+    HazardRule("non-XDL D, another XDL opcode's identical C", _SLOW, "xdl", "same_c", (0, 0, _P2, _P2), _D,
+               opcode="different"),
+    HazardRule("f64 D, identical C", "dgemm", "dgemm", "same_c", (0, _F64_SAME_C, _F64_SAME_C, _F64_SAME_C),
+               _F64),
+    HazardRule("XDL D, overlapping C", "xdl", "xdl", "overlap_c", (2, P(0), P(1), P(2)), _D),
+    HazardRule("XDL D, overlapping C of non-XDL", "xdl", "mfma -xdl -dgemm", "overlap_c",
+               (0, 0, P(1), P(2, at=((2, 3),))), _D),
+    HazardRule("XDL D, overlapping C of f64", "xdl", "dgemm", "overlap_c",
+               (0, P(1), P(1), P(2, at=((2, 3),))), _D + "; gfx942: LLVM 22"),
+    HazardRule("non-XDL D, overlapping C of non-XDL", _SLOW, "mfma -xdl", "overlap_c", (0, 0, P(0), P(0)),
+               _D),
+    HazardRule("f64 D, overlapping C of f64", "dgemm", "dgemm", "overlap_c", (0, _F64_C, _F64_C, _F64_C),
+               _F64),
+    HazardRule("f64 D, overlapping C of f32", "dgemm", _SLOW, "overlap_c", (0, 0, _F64_C, _F64_C), _F64),
+    HazardRule("XDL D, A or B", "xdl", "mfma", "raw", (4, _READ_90A, _READ_XDL, _READ_950_XDL), _D,
+               roles=("srcA", "srcB", "index")),
+    HazardRule("non-XDL D, A or B", _SLOW, "mfma", "raw", (0, 0, _READ_942, _READ_942), _D,
+               roles=("srcA", "srcB", "index")),
+    HazardRule("f64 D, A or B", "dgemm", "mfma", "raw", (0, _F64_READ, _F64_READ, _F64_READ), _F64,
+               roles=("srcA", "srcB", "index")),
+    HazardRule("f64 MFMA, v_fma_f64", "dgemm", "fma_f64", "order", (0, 2, 2, 2), _F64),
+    # Operands of matrix instructions and AccVGPR moves.
+    HazardRule("VALU result, MFMA operand", "valu -accvgpr_write", "mfma", "raw", (2, 2, 2, 2), _SEEN),
+    HazardRule("VALU result, v_accvgpr_write", "valu", "accvgpr_write", "raw", (2, 0, 0, 0), _SEEN),
+    HazardRule("v_accvgpr_write, C", "accvgpr_write", "mfma", "raw", (1, 2, 2, 2), _SEEN, roles=("srcC",)),
+    HazardRule("v_accvgpr_write, A or B", "accvgpr_write", "mfma", "raw", (3, 2, 2, 2), _SEEN,
+               roles=("srcA", "srcB", "index")),
+    HazardRule("v_accvgpr_write, v_accvgpr_read", "accvgpr_write", "accvgpr_read", "raw", (3, 0, 0, 0),
+               "observed, LLVM 19"),
+    HazardRule("v_accvgpr_read, memory reads", "accvgpr_read", "vmem|ds", "raw", (2, 0, 0, 0),
+               "observed, LLVM 19"),
+    HazardRule("VALU result, accvgpr move, memory reads", "valu", "vmem|ds", "raw", (2, 0, 0, 0),
+               "observed, LLVM 19 and 22: 2 from the VALU, so 1 behind the move",
+               between="accvgpr_read|accvgpr_write"),
+    HazardRule("VALU result, f64 MFMA, memory reads", "valu", "vmem|ds", "raw", (0, 2, 0, 0),
+               "silicon bug; observed, LLVM 19 and 22: 2 from the VALU", between="dgemm"),
+    # EXEC, VCC and SGPRs that VALU writes.
+    HazardRule("EXEC by VALU, MFMA", "valu", "mfma", "writes", (4, 4, 4, 4), _SEEN, registers="exec"),
+    HazardRule("EXEC by VALU, DPP", "valu", "dpp", "writes", (5, 5, 5, 5), _SEEN, registers="exec"),
+    HazardRule("EXEC by VALU, lane access", "valu", "readlane|writelane", "writes", (0, 0, 4, 4), _SEEN,
+               registers="exec"),
+    HazardRule("EXEC by VALU, permlane swap", "valu", "permlane_swap", "writes", (0, 0, 0, 4),
+               "llvm-project PR 117286", registers="exec"),
+    HazardRule("VCC by VALU, v_div_fmas", "valu", "div_fmas", "writes", (4, 4, 4, 4), _SEEN, registers="vcc"),
+    HazardRule("SGPR by VALU, memory reads", "valu", "vmem", "raw", (5, 5, 5, 5), _SEEN, registers="sgpr"),
+    HazardRule("SGPR by VALU, lane select", "valu", "readlane|writelane", "raw", (4, 4, 4, 4), _SEEN,
+               roles=("lane_select",), registers="sgpr"),
+    HazardRule("SGPR by VALU, VALU reads", "valu", "valu", "raw", (0, 0, 2, 2), _SEEN, registers="sgpr"),
+    # VGPRs from VALU to VALU.
+    HazardRule("VALU result, DPP", "valu", "dpp", "raw", (2, 2, 2, 2), _SEEN),
+    HazardRule("VALU result, v_readlane", "valu", "readlane", "raw", (0, 0, 1, 1), _SEEN),
+    HazardRule("transcendental result, VALU reads", "trans", "valu -trans", "raw", (0, 0, 1, 1), _SEEN),
+    HazardRule("partial write, VALU reads", "partial_write", "valu", "raw", (0, 0, 1, 1), _SEEN),
+    HazardRule("v_dot result, another reads", "dot", "valu|mfma|vmem|ds", "raw", (0, 3, 3, 3),
+               "observed, LLVM 19; memory and gfx950: LLVM 22", opcode="different"),
+    HazardRule("v_dot result, another overwrites", "dot", "valu", "waw", (0, 3, 3, 3),
+               "observed, LLVM 19; gfx950 by formula", opcode="different"),
+    HazardRule("v_dot result, same opcode's A or B", "dot", "dot", "raw", (0, 3, 3, 3),
+               "observed, LLVM 19; gfx950 by formula", roles=("srcA", "srcB"), opcode="same"),
+    HazardRule("v_dot result, same opcode's C", "dot", "dot", "raw", (0, 0, 1, 0),
+               "observed, LLVM 19; gfx950 (and gfx942 too): 0 with LLVM 22", roles=("srcC",), opcode="same"),
+    HazardRule("VALU result, permlane swap", "valu", "permlane_swap", "raw", (0, 0, 0, 2),
+               "llvm-project PR 117287"),
+    # Scalar state and memory.
+    HazardRule("s_setreg, same hwreg read", "setreg", "getreg", "raw", (2, 2, 2, 2), _SEEN,
+               registers="hwreg"),
+    HazardRule("s_setreg, same hwreg set", "setreg", "setreg", "waw", (2, 2, 2, 2), _SEEN, registers="hwreg"),
+    HazardRule("M0 by SALU, its implicit readers", "salu", "sendmsg|gds|ds_addtid|movrel|lds_dma|lds_direct",
+               "writes", (1, 1, 1, 1), "observed, LLVM 19; gfx950's LDS DMA by formula", registers="m0"),
+    HazardRule("wide store data, overwritten", "store_gt8", "valu|mfma", "war", (1, 1, 2, 2), _SEEN,
+               roles=("data",)),
+    HazardRule("wide buffer store data with SGPR offset, overwritten", "store_gt8_soffset", "valu|mfma",
+               "war", (0, 0, 1, 1), "LLVM 24; llvm-project PR 197267", roles=("data",)),
+    HazardRule("SMEM clause, address overwritten", "smem", "smem", "clause", (1, 1, 1, 0),
+               "XNACK replay; observed, LLVM 19"),
+    HazardRule("VMEM clause, address overwritten", "vmem", "vmem", "clause", (1, 1, 1, 0),
+               "XNACK replay; observed, LLVM 19"),
+)  # fmt: skip
+
+
+@functools.cache
+def _terms(expression: str) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
+    words = expression.split()
+    needed = tuple(frozenset(word.split("|")) for word in words if not word.startswith("-"))
+    barred = frozenset(word[1:] for word in words if word.startswith("-"))
+    return needed, barred
+
+
+def _match(expression: str, classes: frozenset[str]) -> bool:
+    needed, barred = _terms(expression)
+    return all(group & classes for group in needed) and not barred & classes
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A distance that is too short: `found` wait states where `needed` must lie.
+
+    index: the earlier instruction in the window that was searched.
+    """
+
+    rule: HazardRule
+    index: int
+    needed: int
+    found: int
+
+
+def matrix_classes(row: MatrixInstruction) -> frozenset[str]:
+    """The classes of a matrix instruction's `Access`."""
+    kind = {"xdl"} if row.xdl else {"dgemm"} if row.cd_type == "f64" else set()
+    return frozenset({"mfma"} | kind)
+
+
+@functools.cache
+def _candidates(
+    earlier: frozenset[str], later: frozenset[str], target: str
+) -> tuple[tuple[HazardRule, Cell], ...]:
+    """Rules whose classes fit and that ask for anything on the target."""
+    if target not in TARGETS:
+        raise TargetError(f"no hazard rules for {target!r}; there are {', '.join(TARGETS)}")
+    column = TARGETS.index(target)
+    return tuple(
+        (rule, rule.states[column])
+        for rule in RULES
+        if rule.states[column] != 0 and _match(rule.earlier, earlier) and _match(rule.later, later)
+    )
+
+
+def clash(
+    earlier: Access, later: Access, target: str, between: Sequence[Access] = (), *, xnack: bool = False
+) -> tuple[HazardRule | None, int]:
+    """The rule that asks most of this pair, and the wait states that must lie between them.
+
+    between: the instructions that do lie there, in order; three-instruction rules look at them.
+    (None, 0) if no rule applies. Raises TargetError for an unknown gfx name.
+    """
+    worst: tuple[HazardRule | None, int] = (None, 0)
+    for rule, cell in _candidates(earlier.classes, later.classes, target):
+        if (rule.relation == "clause" and not xnack) or not rule.applies(earlier, later, between):
+            continue
+        states = cell(earlier.passes) if isinstance(cell, ByPasses) else cell
+        if rule.relation == "clause":
+            states += sum(other.states for other in between)
+        if states > worst[1]:
+            worst = rule, states
+    return worst
+
+
+def wait_states(
+    earlier: Access, later: Access, target: str, between: Sequence[Access] = (), *, xnack: bool = False
+) -> int:
+    """Wait states that must lie between the two, 0 if none: see `clash`."""
+    return clash(earlier, later, target, between, xnack=xnack)[1]
+
+
+def clashes(
+    window: Sequence[Access], later: Access, target: str, *, xnack: bool = False
+) -> tuple[Clash, ...]:
+    """Every instruction of `window` (oldest first) that `later` would follow too closely.
+
+    The s_nop to insert before `later` has max(needed - found) wait states. A window that holds the
+    last `max_states(target)` wait states is enough.
+    """
+    found, result = 0, []
+    for index in reversed(range(len(window))):
+        rule, needed = clash(window[index], later, target, window[index + 1 :], xnack=xnack)
+        if rule is not None and needed > found:
+            result.append(Clash(rule, index, needed, found))
+        found += window[index].states
+    return tuple(result)
+
+
+@functools.cache
+def max_states(target: str) -> int:
+    """The longest distance that any rule can ask on the target, in wait states."""
+    if target not in TARGETS:
+        raise TargetError(f"no hazard rules for {target!r}; there are {', '.join(TARGETS)}")
+    passes = {row.passes for row in instructions(target)}
+    cells = [rule.states[TARGETS.index(target)] for rule in RULES]
+    return max(cell(p) if isinstance(cell, ByPasses) else cell for cell in cells for p in passes)

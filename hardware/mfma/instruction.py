@@ -1,0 +1,330 @@
+"""`MatrixInstruction`, a table row with what follows from it, and the look-ups by name and opcode."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from hardware.errors import TargetError
+from hardware.mfma import layout
+from hardware.mfma.rows import FORMATS, GFX, Entry, entries
+
+BITS = {
+    "f64": 64, "f32": 32, "xf32": 32, "i32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8,
+    "fp8_fnuz": 8, "bf8_fnuz": 8, "fp6": 6, "bf6": 6, "fp4": 4,
+}  # fmt: skip
+SCALE_BLOCK = 32  # consecutive k that share one E8M0 scale (OCP microscaling formats 1.0, 5.1)
+
+_BOARDS = {
+    "mi100": "gfx908", "mi210": "gfx90a", "mi250": "gfx90a", "mi250x": "gfx90a",
+    "mi300a": "gfx942", "mi300x": "gfx942", "mi325x": "gfx942",
+    "mi350x": "gfx950", "mi355x": "gfx950",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MatrixInstruction(Entry):
+    """One MFMA or SMFMAC on one target; see `Entry` for the fields.
+
+    Operands are "A", "B", "C", "D"; "IDX" of an smfmac; "SCALE_A", "SCALE_B" of a scaled one.
+    Rows and columns are [i][k] for A, IDX and SCALE_A, [k][j] for B and SCALE_B, [i][j] for C
+    and D; k counts single k everywhere. An smfmac keeps two of four consecutive k of A: these four
+    share one place, whose `width` is two elements, and one 4-bit field of IDX. The k of a scale
+    stands for the 32 that share it.
+    """
+
+    @property
+    def flexible(self) -> bool:
+        """Whether CBSZ and BLGP name the formats of A and B (the f8f6f4 instructions)."""
+        return "f8f6f4" in self.mnemonic
+
+    def with_formats(self, cbsz: int = 0, blgp: int = 0) -> MatrixInstruction:
+        """An f8f6f4 row with the formats that CBSZ and BLGP name, and the passes that they take.
+
+        Passes: LLVM hazard distances; a 4- or 6-bit pair runs at twice the rate. Raises TargetError
+        for a reserved format. Any other row is returned as it is.
+        """
+        if not self.flexible:
+            return self
+        for name, value in (("cbsz", cbsz), ("blgp", blgp)):
+            if not 0 <= value < len(FORMATS):
+                known = ", ".join(f"{i} {f}" for i, f in enumerate(FORMATS))
+                raise TargetError(f"{self.mnemonic}: {name}:{value} is no format; there are {known}")
+        base = _table(self.target)[self.mnemonic]
+        fast = cbsz > 1 and blgp > 1
+        return replace(base, a_type=FORMATS[cbsz], b_type=FORMATS[blgp], passes=base.passes // (1 + fast))
+
+    def shape(self, operand: str) -> tuple[int, int]:
+        """(rows, columns) of the operand, as `owner` and `map` index it."""
+        return {
+            "A": (self.m, self.k), "IDX": (self.m, self.k), "SCALE_A": (self.m, self.k),
+            "B": (self.k, self.n), "SCALE_B": (self.k, self.n),
+        }.get(operand, (self.m, self.n))  # fmt: skip
+
+    def width(self, operand: str) -> int:
+        """Bits at one place: an element's, or the two stored elements' of a sparse A's group."""
+        self._check_operand(operand)
+        if operand == "IDX":
+            return 4
+        if operand.startswith("SCALE"):
+            return 8
+        if operand in "CD":
+            return BITS[self.cd_type]
+        if operand == "B":
+            return BITS[self._formats().b_type]
+        return BITS[self._formats().a_type] * (2 if self.sparse else 1)
+
+    def registers(self, operand: str) -> int:
+        """32-bit registers per lane that the operand takes."""
+        self._check_operand(operand)
+        if operand in ("IDX", "SCALE_A", "SCALE_B"):
+            return 1
+        rows, columns = self.shape(operand)
+        per_place = 4 if operand == "A" and self.sparse else 1
+        return max(1, rows * columns * self.blocks // per_place * self.width(operand) // 32 // 64)
+
+    def owner(
+        self, operand: str, i: int, j: int, block: int = 0, cbsz: int = 0, abid: int = 0, blgp: int = 0
+    ) -> tuple[int, int, int]:
+        """(register, lane, low_bit) of element [i][j] of `block`, read under the modifiers.
+
+        With cbsz and abid (A: block broadcast; IDX: the index set) or blgp (B: lane pattern) it is
+        the place that is read for this element; on f8f6f4 cbsz and blgp name the formats.
+        Raises TargetError for an operand, index or modifier that the instruction does not have.
+        """
+        rows, columns = self.shape(operand)
+        for name, value, limit in (("row", i, rows), ("column", j, columns), ("block", block, self.blocks)):
+            if not 0 <= value < limit:
+                raise TargetError(
+                    f"{self.mnemonic}: {operand} has no {name} {value}; it must be 0 to {limit - 1}"
+                )
+        register, lane, low = self._place(operand, i, j, block, cbsz, abid, blgp)
+        return int(register), int(lane), int(low)
+
+    def element(self, operand: str, register: int, lane: int, low_bit: int = 0) -> tuple[int, int, int]:
+        """(i, j, block) of the element that holds this bit; the first of four k of a sparse group.
+
+        Raises TargetError for a place that the operand does not have.
+        """
+        self._check_operand(operand)
+        limits = (("register", register, self.registers(operand)), ("lane", lane, 64), ("bit", low_bit, 32))
+        for name, value, limit in limits:
+            if not 0 <= value < limit:
+                raise TargetError(
+                    f"{self.mnemonic}: {operand} has no {name} {value}; it must be 0 to {limit - 1}"
+                )
+        row = self._formats()
+        if operand in "CD" and self.cd_type == "f64":
+            return layout.output_element_f64(register, lane, n=self.n, blocks=self.blocks)
+        if operand in "CD":
+            return layout.output_element(register, lane, m=self.m, n=self.n)
+        bits = low_bit + 32 * register
+        used = row._lane_bits(operand)
+        if bits >= used:
+            raise TargetError(
+                f"{self.mnemonic}: {operand} uses the low {used} bits of each lane, not bit {bits}"
+            )
+        outer, kk, block = layout.input_element(bits, lane, **row._input(operand))
+        kk *= row._stride(operand)
+        return (outer, kk, block) if operand != "B" and operand != "SCALE_B" else (kk, outer, block)
+
+    def map(self, operand: str, cbsz: int = 0, abid: int = 0, blgp: int = 0) -> np.ndarray:
+        """`owner` of every element: int32 of shape (blocks, rows, columns, 3)."""
+        block, i, j = layout.grid(self.blocks, *self.shape(operand))
+        return np.stack(self._place(operand, i, j, block, cbsz, abid, blgp), axis=-1).astype(np.int32)
+
+    def readers(
+        self,
+        operand: str,
+        register: int,
+        lane: int,
+        low_bit: int = 0,
+        *,
+        cbsz: int = 0,
+        abid: int = 0,
+        blgp: int = 0,
+    ) -> tuple[tuple[int, int, int], ...]:
+        """Every (i, j, block) that is read from this place under the modifiers, perhaps none."""
+        hit = (self.map(operand, cbsz, abid, blgp) == (register, lane, low_bit)).all(axis=-1)
+        return tuple((int(i), int(j), int(block)) for block, i, j in np.argwhere(hit))
+
+    def verified(self, operand: str) -> bool:
+        """Whether public evidence of AMD's backs the operand's layout; `doubt` says what is missing."""
+        return not self.doubt(operand)
+
+    def doubt(self, operand: str) -> str:
+        """Why the operand's layout is unverified; empty where it is not.
+
+        C and D of gfx950 follow the output shape, which did not change. Of its inputs AMD's blog
+        "Matrix Core Programming on CDNA3 and CDNA4" gives 8- and 4-bit 32x32x64.
+        """
+        self._check_operand(operand)
+        if self.target != "gfx950" or operand in "CD":
+            return ""
+        if operand.startswith("SCALE"):
+            return "no public source gives the lane of each E8M0 scale"
+        if self.sparse and self.registers("B") == 8:
+            return "gfx950's wider smfmac has no public layout; extrapolated from gfx942"
+        if not self.flexible:
+            return ""
+        row = self._formats()
+        if {row.a_type, row.b_type} & {"fp6", "bf6"}:
+            return "the packing of 6-bit elements is assumed: little-endian, 32 consecutive k a lane"
+        if BITS[row.a_type] != BITS[row.b_type]:
+            return "operands of different widths hold k in different order; no public source says which"
+        return "" if self.m == 32 else "16x16x128 is extrapolated from 32x32x64"
+
+    def fidelity(self) -> str:
+        """ "exact" where `multiply` gives the bits of the hardware-validated model, else "unverified".
+
+        gfx950 has no public bit-accurate model and follows gfx942; smfmac sums have none either.
+        Integers are exact everywhere.
+        """
+        if self.cd_type == "i32":
+            return "exact"
+        return "unverified" if self.target == "gfx950" or self.sparse else "exact"
+
+    def _formats(self) -> MatrixInstruction:
+        """The row itself, or the f8f6f4 row with its default formats (both fp8) filled in."""
+        return self.with_formats() if self.a_type == "f8f6f4" else self
+
+    def _check_operand(self, operand: str) -> None:
+        names = ["A", "B", "C", "D"] + ["IDX"] * self.sparse + ["SCALE_A", "SCALE_B"] * self.scaled
+        if operand not in names:
+            raise TargetError(f"{self.mnemonic} has no operand {operand!r}; it has {', '.join(names)}")
+
+    def _check_modifiers(self, cbsz: int, abid: int, blgp: int) -> None:
+        if (cbsz or abid) and "cbsz" not in self.modifiers:
+            raise TargetError(f"{self.mnemonic} on {self.target} takes no cbsz or abid")
+        if blgp and "blgp" not in self.modifiers:
+            raise TargetError(f"{self.mnemonic} on {self.target} takes no blgp")
+        if not self.sparse and not (1 << cbsz <= self.blocks and 0 <= abid < 1 << cbsz):
+            raise TargetError(
+                f"{self.mnemonic}: cbsz:{cbsz} abid:{abid} names no block of {self.blocks};"
+                " need 2^cbsz <= blocks and abid < 2^cbsz"
+            )
+        if self.sparse and cbsz == 0 and not 0 <= abid < self.index_sets:
+            raise TargetError(f"{self.mnemonic}: abid:{abid}, but there are {self.index_sets} index sets")
+        if not 0 <= blgp < 8:
+            raise TargetError(f"{self.mnemonic}: blgp:{blgp} is not 0 to 7")
+
+    @property
+    def index_sets(self) -> int:
+        """How many sets of smfmac indices one VGPR holds, ABID choosing one (ISA guides, SMFMAC)."""
+        return 32 // self._lane_bits("IDX") if self.sparse else 0
+
+    def _stride(self, operand: str) -> int:
+        """How many consecutive k share one place."""
+        if operand.startswith("SCALE"):
+            return SCALE_BLOCK
+        return 4 if self.sparse and operand != "B" else 1
+
+    def _input(self, operand: str) -> dict[str, int]:
+        """Arguments of `layout.input_place`, in units of places."""
+        size = self.n if operand in ("B", "SCALE_B") else self.m
+        bits = self.width(operand)
+        run = 16 if self.flexible and bits == 8 and not operand.startswith("SCALE") else 0
+        k = self.k // self._stride(operand)
+        return {"size": size, "k": k, "blocks": self.blocks, "bits": bits, "run": run}
+
+    def _lane_bits(self, operand: str) -> int:
+        """Bits of a lane that one set of the operand fills."""
+        form = self._input(operand)
+        return form["k"] * form["size"] * form["blocks"] * form["bits"] // layout.WAVE
+
+    def _place(
+        self,
+        operand: str,
+        i: layout.Index,
+        j: layout.Index,
+        block: layout.Index,
+        cbsz: int,
+        abid: int,
+        blgp: int,
+    ) -> layout.Place:
+        self._check_operand(operand)
+        if self.flexible:
+            row = self.with_formats(cbsz, blgp) if cbsz or blgp else self._formats()
+            cbsz = abid = blgp = 0
+        else:
+            row = self
+            self._check_modifiers(cbsz, abid, blgp)
+        if operand in "CD" and self.cd_type == "f64":
+            return layout.output_place_f64(i, j, block, n=self.n, blocks=self.blocks)
+        if operand in "CD":
+            return layout.output_place(i, j, block, m=self.m, n=self.n)
+        outer, kk = (j, i) if operand in ("B", "SCALE_B") else (i, j)
+        if operand == "A" and not self.sparse:
+            block = layout.broadcast_block(block, cbsz, abid)
+        register, lane, low = layout.input_place(
+            outer, kk // row._stride(operand), block, **row._input(operand)
+        )
+        if operand == "B":
+            lane = layout.blgp_lane(lane, blgp)
+        if operand == "IDX" and cbsz == 0:
+            low = low + abid * row._lane_bits("IDX")
+        return register, lane, low
+
+
+def _gfx(target: str) -> str:
+    """The gfx name of a target or board. Raises TargetError."""
+    name = _BOARDS.get(target.lower(), target.lower())
+    if name not in GFX:
+        raise TargetError(
+            f"unknown target {target!r}; there are {', '.join(GFX)} and the boards {', '.join(_BOARDS)}"
+        )
+    return name
+
+
+@functools.cache
+def _table(target: str) -> dict[str, MatrixInstruction]:
+    """Rows of a gfx target by the mnemonic that it prints."""
+    rows = ({f.name: getattr(entry, f.name) for f in fields(entry)} for entry in entries(target))
+    return {row.mnemonic: row for row in (MatrixInstruction(**values) for values in rows)}
+
+
+def instructions(target: str) -> tuple[MatrixInstruction, ...]:
+    """Every matrix instruction of a target or board, in opcode order. Raises TargetError."""
+    return tuple(_table(_gfx(target)).values())
+
+
+def find(mnemonic: str, target: str) -> MatrixInstruction:
+    """The row of a mnemonic on a target or board; aliases that LLVM takes are taken.
+
+    An f8f6f4 mnemonic may name its formats: `…_f8f6f4:fp4` or, for A and B, `…_f8f6f4:fp8:fp4`.
+    Raises TargetError, which lists near names and the targets that have the instruction.
+    """
+    gfx = _gfx(target)
+    name, *formats = mnemonic.strip().lower().split(":")
+    for row in _table(gfx).values():
+        if name == row.mnemonic or name in row.aliases:
+            return _named_formats(row, formats) if formats else row
+    elsewhere = [g for g in GFX if any(name == r.mnemonic or name in r.aliases for r in _table(g).values())]
+    near = difflib.get_close_matches(name, _table(gfx), n=4, cutoff=0.4)
+    raise TargetError(
+        f"{gfx} has no matrix instruction {mnemonic!r}"
+        + (f" ({', '.join(elsewhere)} has it)" if elsewhere else "")
+        + (f"; near: {', '.join(near)}" if near else "")
+    )
+
+
+def _named_formats(row: MatrixInstruction, formats: list[str]) -> MatrixInstruction:
+    if not row.flexible or len(formats) > 2 or not set(formats) <= set(FORMATS):
+        raise TargetError(
+            f"{row.mnemonic} takes no formats {':'.join(formats)!r}; f8f6f4 ones take {', '.join(FORMATS)}"
+        )
+    return row.with_formats(FORMATS.index(formats[0]), FORMATS.index(formats[-1]))
+
+
+def by_opcode(opcode: int, target: str, *, scaled: bool = False) -> MatrixInstruction:
+    """The row of a 7-bit VOP3P-MAI opcode; scaled: the one behind a v_mfma_ld_scale_b32.
+
+    Raises TargetError if the target has no matrix instruction there.
+    """
+    for row in instructions(target):
+        if row.opcode == opcode and row.scaled == scaled:
+            return row
+    raise TargetError(f"{_gfx(target)} has no {'scaled ' * scaled}matrix instruction with opcode {opcode}")

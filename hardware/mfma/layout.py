@@ -1,0 +1,106 @@
+"""Who owns which element of a matrix instruction, in closed form.
+
+A place is (register, lane, low_bit): the 32-bit register counted from the operand's first, the lane
+0..63 and the element's low bit in it. Rows and columns are [i][k] for A and IDX, [k][j] for B,
+[i][j] for C and D. Every form here is checked element by element against AMD's Matrix Instruction
+Calculator 1.3.2 in the tests; what it does not know is said by `MatrixInstruction.verified`.
+Functions take ints or integer arrays alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Index = Any  # an int, or an integer array; a place has the type of its indices
+Place = tuple[Index, Index, Index]
+
+WAVE = 64
+
+# BLGP: the lane whose B value lane l reads (ISA guides, "BLGP").
+_BLGP = (
+    lambda lane: lane,
+    lambda lane: lane % 32,
+    lambda lane: 32 + lane % 32,
+    lambda lane: (lane + 16) % 64,
+    lambda lane: lane % 16,
+    lambda lane: 16 + lane % 16,
+    lambda lane: 32 + lane % 16,
+    lambda lane: 48 + lane % 16,
+)
+
+
+def blgp_lane(lane: Index, blgp: int) -> Index:
+    """The lane that `lane` reads B from under BLGP 0..7."""
+    return _BLGP[blgp](lane)
+
+
+def broadcast_block(block: Index, cbsz: int, abid: int) -> Index:
+    """The block of A that product `block` reads: groups of 2^cbsz blocks share their abid-th."""
+    return block if cbsz == 0 else (block & ~((1 << cbsz) - 1)) + abid
+
+
+def input_place(
+    outer: Index, kk: Index, block: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
+) -> Place:
+    """A (outer = i, size = m) or B (outer = j, size = n): `bits` per element.
+
+    64/(size·blocks) lane groups share k in equal parts, consecutive k packed little-endian; with
+    `run`, a lane's part is made of runs of that many k, one from each `run`·groups.
+    """
+    groups = WAVE // (size * blocks)
+    per_lane = k // groups
+    if run and run < per_lane:
+        group = kk // run % groups
+        slot = kk // (run * groups) * run + kk % run
+    else:
+        group, slot = kk // per_lane, kk % per_lane
+    low = slot * bits
+    return low // 32, (group * blocks + block) * size + outer, low % 32
+
+
+def input_element(
+    low: Index, lane: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
+) -> tuple[Index, Index, Index]:
+    """(outer, kk, block) of the element at bit `low` of a lane: the inverse of `input_place`."""
+    groups = WAVE // (size * blocks)
+    per_lane = k // groups
+    group, slot = lane // (size * blocks), low // bits
+    if run and run < per_lane:
+        kk = slot // run * run * groups + group * run + slot % run
+    else:
+        kk = group * per_lane + slot
+    return lane % size, kk, lane // size % blocks
+
+
+def output_place(i: Index, j: Index, block: Index, *, m: int, n: int) -> Place:
+    """C or D with 32-bit elements: quads of rows go round the 64/n lane groups, blocks stacked."""
+    groups = WAVE // n
+    row = block * m + i
+    return row // (4 * groups) * 4 + row % 4, row // 4 % groups * n + j, 0 * row
+
+
+def output_element(register: Index, lane: Index, *, m: int, n: int) -> tuple[Index, Index, Index]:
+    """(i, j, block): the inverse of `output_place`."""
+    groups = WAVE // n
+    row = register // 4 * 4 * groups + lane // n * 4 + register % 4
+    return row % m, lane % n, row // m
+
+
+def output_place_f64(i: Index, j: Index, block: Index, *, n: int, blocks: int) -> Place:
+    """C or D of an f64 instruction: single rows go round the lane groups, register pairs."""
+    groups = WAVE // (n * blocks)
+    return i // groups * 2, (i % groups * blocks + block) * n + j, 0 * i
+
+
+def output_element_f64(register: Index, lane: Index, *, n: int, blocks: int) -> tuple[Index, Index, Index]:
+    """(i, j, block): the inverse of `output_place_f64`; `register` is a pair's low one."""
+    groups = WAVE // (n * blocks)
+    return register // 2 * groups + lane // (n * blocks), lane % n, lane // n % blocks
+
+
+def grid(blocks: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Index arrays (block, row, column), each of shape (blocks, rows, columns)."""
+    block, row, column = np.indices((blocks, rows, columns))
+    return block, row, column

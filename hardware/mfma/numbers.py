@@ -1,0 +1,90 @@
+"""Number formats of matrix operands, as raw bits: fields, infinities and NaNs.
+
+Sources: IEEE 754 for f16, f32, f64 (bf16: f32's upper half); OCP 8-bit floating point 1.0 for fp8
+(e4m3) and bf8 (e5m2); FNUZ, one zero and one NaN 0x80, CDNA3 ISA guide; OCP microscaling 1.0 for
+fp6 (e2m3), bf6 (e3m2), fp4 (e2m1), which have neither, and for E8M0 scales.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Format:
+    """exponent, mantissa: field widths; special: what the top codes mean.
+
+    "ieee": the top exponent is Inf and NaN; "e4m3": only all ones is NaN; "fnuz": only minus zero
+    is NaN; "finite": every code is a number.
+    """
+
+    exponent: int
+    mantissa: int
+    bias: int
+    special: Literal["ieee", "e4m3", "fnuz", "finite"]
+
+
+FORMATS = {
+    "f32": Format(8, 23, 127, "ieee"), "f16": Format(5, 10, 15, "ieee"), "bf16": Format(8, 7, 127, "ieee"),
+    "fp8": Format(4, 3, 7, "e4m3"), "bf8": Format(5, 2, 15, "ieee"),
+    "fp8_fnuz": Format(4, 3, 8, "fnuz"), "bf8_fnuz": Format(5, 2, 16, "fnuz"),
+    "fp6": Format(2, 3, 1, "finite"), "bf6": Format(3, 2, 3, "finite"), "fp4": Format(2, 1, 1, "finite"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Decoded numbers: value = significand · 2^(exponent − mantissa), the significand signed.
+
+    Subnormals and zeros have the format's least exponent. Arrays of one shape: int64 significand
+    and exponent; sign (1 for −) and the nan and inf masks, where the significand means nothing.
+    """
+
+    significand: np.ndarray
+    exponent: np.ndarray
+    negative: np.ndarray
+    nan: np.ndarray
+    inf: np.ndarray
+    mantissa: int
+
+    @property
+    def zero(self) -> np.ndarray:
+        return self.significand == 0
+
+
+def decode(bits: np.ndarray, name: str) -> Fields:
+    """The fields of raw bits of the format `name`."""
+    form = FORMATS[name]
+    raw = bits.astype(np.int64)
+    fraction = raw & ((1 << form.mantissa) - 1)
+    biased = raw >> form.mantissa & ((1 << form.exponent) - 1)
+    negative = (raw >> (form.mantissa + form.exponent) & 1).astype(bool)
+    top = biased == (1 << form.exponent) - 1
+    nan = inf = np.zeros(raw.shape, bool)
+    if form.special == "ieee":
+        nan, inf = top & (fraction != 0), top & (fraction == 0)
+    elif form.special == "e4m3":
+        nan = top & (fraction == (1 << form.mantissa) - 1)
+    elif form.special == "fnuz":
+        nan = (biased == 0) & (fraction == 0) & negative
+    magnitude = fraction + ((biased > 0).astype(np.int64) << form.mantissa)
+    magnitude[nan | inf] = 0
+    return Fields(
+        np.where(negative, -magnitude, magnitude),
+        np.maximum(biased, 1) - form.bias,
+        negative,
+        nan,
+        inf,
+        form.mantissa,
+    )
+
+
+def to_f32(bits: np.ndarray, name: str) -> np.ndarray:
+    """The same numbers as float32, exactly; NaN payloads are lost."""
+    x = decode(bits, name)
+    value = np.ldexp(x.significand.astype(np.float64), x.exponent - x.mantissa).astype(np.float32)
+    value = np.where(x.negative, -abs(value), value)
+    return np.where(x.nan, np.float32("nan"), np.where(x.inf, np.copysign(np.float32("inf"), value), value))

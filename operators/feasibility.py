@@ -1,0 +1,88 @@
+"""FeasibilityVisitor: walks a tree with a descriptor and says whether it fits, what binds, and what to change if it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware.descriptor import HardwareDescriptor
+from operators.gemm import TiledComputation
+from operators.resources import Constraint
+from operators.tree import Level, Node, Visitor, representatives
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """One level: its title, the nominal tile of each operand, and the constraints that belong to it."""
+
+    level: Level
+    title: str
+    tiles: dict[str, tuple[int, int]]
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def feasible(self) -> bool:
+        """Whether this level's hard constraints are satisfied."""
+        return all(row.satisfied for row in self.constraints if row.hard)
+
+
+@dataclass(frozen=True)
+class FeasibilityReport:
+    """The answer for a whole tree. `tiles` holds what the policy decided; `remedy` is empty if the tree is feasible."""
+
+    target: str
+    policy: str
+    feasible: bool
+    tiles: dict[str, int]
+    constraints: tuple[Constraint, ...]
+    binding: Constraint
+    nodes: tuple[NodeReport, ...]
+    remedy: str
+
+
+class FeasibilityVisitor(Visitor):
+    """Checks the constraints at each level; with a descriptor, of the tree derived again for it.
+
+    `visit(tree)` returns a FeasibilityReport; visiting a lower node returns its level's NodeReport.
+    """
+
+    def __init__(self, descriptor: HardwareDescriptor | None = None) -> None:
+        self.descriptor = descriptor
+
+    def visit_device(self, tree: TiledComputation) -> FeasibilityReport:
+        """The report of the whole tree, one NodeReport a level."""
+        tree = tree if self.descriptor is None else tree.on(self.descriptor)
+        plan = tree.derivation
+        head, *below = representatives(tree)
+        nodes = (self._node(head), *(self.visit(node) for node in below))
+        names = ("tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "warp_k", "waves_m", "waves_n", "stages")
+        return FeasibilityReport(
+            target=plan.descriptor.name or plan.descriptor.arch,
+            policy=plan.policy,
+            feasible=plan.feasible,
+            tiles={name: getattr(plan, name) for name in names},
+            constraints=plan.constraints,
+            binding=plan.binding,
+            nodes=nodes,
+            remedy="" if plan.feasible else "; ".join(r.remedy for r in plan.constraints if r.hard and not r.satisfied),
+        )
+
+    def visit_block(self, node: Node) -> NodeReport:
+        """LDS, workgroup and wave limits."""
+        return self._node(node)
+
+    def visit_warp(self, node: Node) -> NodeReport:
+        """Register files."""
+        return self._node(node)
+
+    def visit_atom(self, node: Node) -> NodeReport:
+        """Alignment to the matrix instruction."""
+        return self._node(node)
+
+    @staticmethod
+    def _node(node: Node) -> NodeReport:
+        return NodeReport(
+            level=node.level,
+            title=node.describe()[0][0],
+            tiles={view.operand: view.tile_shape for view in node.views},
+            constraints=node.constraints(),
+        )

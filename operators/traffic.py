@@ -1,0 +1,40 @@
+"""What a computation moves and executes: counters, and their closed form for a GEMM plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware.dtypes import dtype
+from operators.tiles import GemmPlan
+
+
+@dataclass(frozen=True)
+class Counters:
+    """flops: useful, a multiply-add is two. hbm_bytes: every array element once. global_bytes: with re-reads, as blocks request them.
+
+    lds_write_bytes, lds_read_bytes: staging, and what waves read back. atoms: matrix instructions on valid data.
+    """
+
+    flops: int = 0
+    hbm_bytes: int = 0
+    global_bytes: int = 0
+    lds_write_bytes: int = 0
+    lds_read_bytes: int = 0
+    atoms: int = 0
+
+
+def gemm_counters(plan: GemmPlan) -> Counters:
+    """The counters of a GEMM in closed form: A is read once a block column, B once a block row; from LDS, once a wave column or row."""
+    p, atom = plan.problem, plan.atom
+    e = p.element.bytes
+    gx, gy = plan.grid
+    c_bytes = p.m * p.n * dtype(p.dtype_c).bytes * (2 if p.beta != 0 else 1)
+    staged = p.k * e * (p.m * gx + p.n * gy)
+    return Counters(
+        flops=p.flops,
+        hbm_bytes=p.bytes_once,
+        global_bytes=staged + c_bytes,
+        lds_write_bytes=staged,
+        lds_read_bytes=p.k * e * (p.m * -(-p.n // plan.warp_n) + p.n * -(-p.m // plan.warp_m)),
+        atoms=-(-p.m // atom.m) * -(-p.n // atom.n) * -(-p.k // atom.k),
+    )

@@ -1,0 +1,178 @@
+"""Closed-form GEMM tiles: invariants that the emitter relies on, limits checked by independent accounting, errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hardware
+from hardware.errors import LaunchError, ResourceError, TargetError
+from operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
+
+CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]
+size = st.one_of(st.integers(1, 300), st.integers(1, 20000))
+case = st.sampled_from(CASES)
+
+
+def derive(where: tuple[str, str], m: int, n: int, k: int, policy: str = "corrected") -> GemmPlan:
+    return plan_gemm(GemmProblem(m, n, k, where[1]), hardware.target(where[0]), policy)
+
+
+@given(case, size, size, size)
+@settings(max_examples=300, deadline=None)
+def test_invariants_of_the_corrected_plan(where: tuple[str, str], m: int, n: int, k: int) -> None:
+    plan = derive(where, m, n, k)
+    e, atom = plan.problem.element.bytes, plan.atom
+    assert plan.feasible and plan.check() is plan
+    assert (plan.waves_m, plan.waves_n, plan.waves, plan.threads) == (2, 2, 4, 256)
+    assert plan.stages == 2
+    for tile, warp, step in ((plan.tile_m, plan.warp_m, atom.m), (plan.tile_n, plan.warp_n, atom.n)):
+        assert tile in (32, 64, 128) and warp == tile // 2 and warp % step == 0
+    assert plan.warp_k == max(atom.k, atom.lane_groups * 16 // e)
+    assert plan.warp_k % atom.k == 0 and plan.warp_k * e % 64 == 0
+    assert plan.tile_k in (plan.warp_k, 2 * plan.warp_k)
+    for tile in (plan.tile_m, plan.tile_n):
+        assert tile * plan.tile_k * e / plan.threads in (8, 16, 32, 64)
+    gx, gy = plan.grid
+    assert (gx - 1) * plan.tile_n < n <= gx * plan.tile_n and (gy - 1) * plan.tile_m < m <= gy * plan.tile_m
+    if plan.problem.dtype == "f32":
+        assert plan.warp_k == 16 == 4 * atom.k
+
+
+@given(case, size, size, size, st.sampled_from(["corrected", "published"]))
+@settings(max_examples=300, deadline=None)
+def test_feasible_plans_pass_independent_accounting(where: tuple[str, str], m: int, n: int, k: int, policy: str) -> None:
+    """Counts registers and LDS again, array by array, and asks how many waves the chip then holds."""
+    plan, d = derive(where, m, n, k, policy), hardware.target(where[0])
+    if not plan.feasible:
+        assert policy == "published" and plan.binding.slack < 0
+        return
+    e = plan.problem.element.bytes
+    lds = plan.stages * e * (plan.tile_m * plan.tile_k + plan.tile_k * plan.tile_n)
+    assert lds == plan.resources.lds_bytes and -(-lds // d.lds_granule) * d.lds_granule <= d.lds_bytes
+    acc_bytes = {"f64": 8}.get(plan.problem.dtype_c, 4)
+    acc = plan.warp_m * plan.warp_n * acc_bytes // (64 * 4)
+    fragments = (plan.warp_m + plan.warp_n) * plan.warp_k * e // 256
+    staging = lds // plan.stages // (plan.threads * 4)
+    assert plan.resources.acc_vgprs == acc
+    assert plan.resources.arch_vgprs >= fragments + staging
+    per_simd = -(-plan.waves // 4)
+    assert plan.resources.waves_per_simd >= per_simd and plan.resources.blocks_per_cu >= 1
+    if d.unified_vgprs:
+        assert per_simd * (plan.resources.arch_vgprs + acc) <= 512
+    else:
+        assert per_simd * max(plan.resources.arch_vgprs, acc) <= 256
+    assert plan.resources.blocks_per_cu * lds <= d.lds_bytes
+    if policy == "corrected":
+        assert plan.resources.blocks_per_cu >= 2
+
+
+@given(case, size, size, size)
+@settings(max_examples=200, deadline=None)
+def test_occupancy_is_quantised(where: tuple[str, str], m: int, n: int, k: int) -> None:
+    plan, cus = derive(where, m, n, k), hardware.target(where[0]).num_cus
+    tiles = plan.grid[0] * plan.grid[1]
+    rounds = -(-tiles // cus)
+    assert 0 < plan.eta <= 1 and plan.eta == pytest.approx(tiles / (rounds * cus))
+    smallest = plan.tile_m == plan.tile_n == 32
+    assert tiles >= cus or smallest, "a tile may leave CUs idle only when it cannot shrink"
+
+
+@given(case, size, size, size)
+@settings(max_examples=100, deadline=None)
+def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int) -> None:
+    plan, d = derive(where, m, n, k), hardware.target(where[0])
+    names = {row.name for row in plan.constraints}
+    wanted = {"LDS", "ArchVGPR", "AccVGPR", "SGPR", "waves per SIMD", "workgroup size", "occupancy", "operand bandwidth", "atom alignment"}
+    assert wanted <= names and ("VGPR file" in names) == d.unified_vgprs
+    assert sum(row.binding for row in plan.constraints) == 1
+    assert all(row.slack == row.limit - row.use for row in plan.constraints)
+
+
+def test_mi100_f32_defaults() -> None:
+    plan = TiledComputation(4096, 4096, 4096).plan
+    assert (plan.tile_m, plan.tile_n, plan.tile_k, plan.warp_m, plan.warp_n, plan.warp_k) == (128, 128, 16, 64, 64, 16)
+    assert (plan.stages, plan.resources.lds_bytes, plan.resources.blocks_per_cu, plan.resources.waves_per_simd) == (2, 32768, 2, 2)
+    limits = {row.name: (row.limit, row.use) for row in plan.constraints}
+    assert limits["AccVGPR"] == (128, 64) and limits["LDS"] == (32768, 32768)
+    assert plan.binding.name == "LDS"
+    assert plan.eta == pytest.approx(0.948, abs=5e-4)  # E9
+    demand = limits["operand bandwidth"][1]
+    assert demand == pytest.approx(1.44, abs=0.005)  # E10
+    assert plan.bandwidth_factor < 1
+
+
+def test_missed_bandwidth_is_a_factor_not_an_error() -> None:
+    starved = replace(hardware.target("mi100"), l2_bytes_per_clock=64, hbm_bandwidth_tb=0.1)
+    plan = TiledComputation(4096, 4096, 4096, target=starved).plan
+    assert plan.feasible and plan.bandwidth_factor == pytest.approx(1.44192 / 0.1, rel=1e-3)
+
+
+def test_small_problems_get_small_tiles() -> None:
+    plan = TiledComputation(1000, 777, 333).plan
+    assert (plan.tile_m, plan.tile_n) == (64, 64) and plan.binding.name == "occupancy"
+    assert TiledComputation(1, 1, 1).plan.grid == (1, 1)
+    wide = TiledComputation(16, 100000, 64).plan
+    assert wide.tile_m == 32
+
+
+def test_descriptor_alone_changes_tiles() -> None:
+    small = TiledComputation(8192, 8192, 512, target="gfx908").plan
+    large = TiledComputation(8192, 8192, 512, target="gfx950").plan
+    assert large.tile_k == 2 * small.tile_k and large.problem == small.problem
+
+
+BAD = [
+    (dict(m=0), LaunchError, "m = 0"), (dict(n=-3), LaunchError, "n = -3"), (dict(k=1.5), LaunchError, "k = 1.5"),
+    (dict(dtype="f12"), TargetError, "f12"), (dict(dtype="f64"), TargetError, "mi100"), (dict(target="mi1"), TargetError, "mi1"),
+    (dict(policy="best"), LaunchError, "corrected, published"), (dict(lda=9), LaunchError, "lda = 9 is shorter.*lda >= 30"),
+    (dict(ldb=19), LaunchError, "ldb >= 20"), (dict(ldc=0), LaunchError, "ldc = 0"), (dict(trans_a=True, lda=9), LaunchError, "lda >= 10"),
+]
+
+
+@pytest.mark.parametrize(("bad", "kind", "message"), BAD)
+def test_bad_input_is_one_line(bad: dict[str, object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message) as error:
+        TiledComputation(**{**dict(m=10, n=20, k=30), **bad})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+SMALL_LDS = replace(hardware.target("mi100"), lds_bytes=2048)
+FEW_VGPRS = replace(hardware.target("mi100"), vgpr_per_thread=32)
+NO_AGPRS = replace(hardware.target("mi100"), agpr_per_thread=4)
+
+
+@pytest.mark.parametrize("policy", ["corrected", "published"])
+@pytest.mark.parametrize(("target", "name"), [(SMALL_LDS, "LDS"), (FEW_VGPRS, "ArchVGPR"), (NO_AGPRS, "AccVGPR")])
+def test_tiles_that_cannot_fit(target: hardware.HardwareDescriptor, name: str, policy: str) -> None:
+    tree = TiledComputation(100, 100, 100, target=target, policy=policy)
+    with pytest.raises(ResourceError, match=f"{name} needs") as error:
+        tree.tree()
+    assert "\n" not in str(error.value)
+    report = FeasibilityVisitor().visit(tree)
+    assert not report.feasible and report.binding.name == name and report.remedy
+    assert any(not node.feasible for node in report.nodes)
+
+
+@given(st.integers(4096, 1 << 18), st.sampled_from(CASES))
+@settings(max_examples=100, deadline=None)
+def test_any_lds_that_holds_one_stage_is_enough(lds: int, where: tuple[str, str]) -> None:
+    target = replace(hardware.target(where[0]), lds_bytes=lds)
+    plan = plan_gemm(GemmProblem(4096, 4096, 4096, where[1]), target)
+    granule = target.lds_granule
+    need = -(-64 * plan.warp_k * plan.problem.element.bytes // granule) * granule
+    assert plan.feasible == (lds // granule * granule >= need)
+    if plan.feasible:
+        assert target.lds_allocation(plan.resources.lds_bytes) * plan.tiling.blocks <= lds
+
+
+def test_feasibility_visitor_moves_between_targets() -> None:
+    tree = TiledComputation(4096, 4096, 4096)
+    report = FeasibilityVisitor(hardware.target("mi355x")).visit(tree)
+    assert report.feasible and report.target == "mi355x" and report.remedy == ""
+    assert report.tiles == FeasibilityVisitor().visit(tree.on(hardware.target("mi355x"))).tiles
+    assert [node.level for node in report.nodes] == ["device", "block", "warp", "atom"]
+    assert sum(len(node.constraints) for node in report.nodes) == len(report.constraints)

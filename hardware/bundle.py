@@ -1,0 +1,85 @@
+"""Clang offload bundles and HIP fat binaries: containers with one code object per target.
+
+Format: clang "ClangOffloadBundler" documentation, uncompressed layout.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+
+from hardware.errors import DecodeError
+
+BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+COMPRESSED_MAGIC = b"CCOB"
+DEVICE_KINDS = ("hip-", "hipv4-", "openmp-")
+
+
+@dataclass(frozen=True)
+class BundleEntry:
+    """One code object of a bundle; `target` is its target id, such as gfx90a:xnack-."""
+
+    entry_id: str
+    target: str
+    data: bytes
+
+    @property
+    def processor(self) -> str:
+        return self.target.split(":")[0]
+
+
+def entries(data: bytes) -> list[BundleEntry]:
+    """Device entries of every bundle in `data`; raises DecodeError where a bundle is damaged."""
+    found: list[BundleEntry] = []
+    start = data.find(BUNDLE_MAGIC)
+    while start >= 0:
+        found += _read_bundle(data, start)
+        start = data.find(BUNDLE_MAGIC, start + len(BUNDLE_MAGIC))
+    return found
+
+
+def _read_bundle(data: bytes, start: int) -> list[BundleEntry]:
+    cursor = start + len(BUNDLE_MAGIC)
+    found: list[BundleEntry] = []
+    try:
+        (count,) = struct.unpack_from("<Q", data, cursor)
+        cursor += 8
+        for _ in range(min(count, len(data))):
+            offset, size, id_size = struct.unpack_from("<QQQ", data, cursor)
+            cursor += 24
+            entry_id = data[cursor : cursor + id_size].decode("ascii", "replace")
+            cursor += id_size
+            if start + offset + size > len(data):
+                raise DecodeError(
+                    f"offload bundle entry {entry_id!r} ends at byte {start + offset + size}, "
+                    f"past the {len(data)} bytes of the file: it is cut off"
+                )
+            if entry_id.startswith(DEVICE_KINDS) and size:
+                code = data[start + offset : start + offset + size]
+                found.append(BundleEntry(entry_id, _target_id(entry_id), code))
+    except struct.error:
+        raise DecodeError(
+            f"offload bundle at byte {start}: the table of entries is cut off at byte {len(data)}"
+        ) from None
+    return found
+
+
+def _target_id(entry_id: str) -> str:
+    """hipv4-amdgcn-amd-amdhsa--gfx90a:xnack- has target id gfx90a:xnack-."""
+    match = re.search(r"gfx[0-9a-z-]+?(:[a-z]+[+-])*$", entry_id)
+    return match.group() if match else entry_id
+
+
+def select(found: list[BundleEntry], target: str) -> BundleEntry:
+    """The entry for `target` (a processor; empty: the only one there is); raises DecodeError.
+
+    Of several for one processor the one that names fewest features wins.
+    """
+    names = ", ".join(entry.target for entry in found) or "no device code"
+    fitting = [entry for entry in found if not target or entry.processor == target]
+    if not fitting:
+        raise DecodeError(f"the offload bundle holds {names}; nothing for {target or 'a GPU'}")
+    if len({entry.processor for entry in fitting}) > 1:
+        raise DecodeError(f"the offload bundle holds {names}: say which target to load")
+    return min(fitting, key=lambda entry: entry.target.count(":"))

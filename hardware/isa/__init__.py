@@ -1,0 +1,57 @@
+"""The CDNA instruction set: specs, decoder and disassembler.
+
+Importing the package loads every encoding's file, which registers its instructions.
+"""
+
+from __future__ import annotations
+
+from hardware.isa import (  # noqa: F401  (registration)
+    buffer,
+    ds,
+    flat,
+    mai,
+    smem,
+    sop,
+    sop1,
+    sop_control,
+    vop1,
+    vop2,
+    vop3,
+    vop3p,
+    vopc,
+)
+from hardware.isa.decode import decode, decode_all, table
+from hardware.isa.instruction import (
+    Const,
+    Imm,
+    Instruction,
+    Literal,
+    Modifiers,
+    Off,
+    Operand,
+    Reg,
+)
+from hardware.isa.spec import REGISTRY, Memory, Param, Spec
+from hardware.isa.text import disassemble, text
+from hardware.isa.types import TARGETS
+
+__all__ = [
+    "REGISTRY",
+    "TARGETS",
+    "Const",
+    "Imm",
+    "Instruction",
+    "Literal",
+    "Memory",
+    "Modifiers",
+    "Off",
+    "Operand",
+    "Param",
+    "Reg",
+    "Spec",
+    "decode",
+    "decode_all",
+    "disassemble",
+    "table",
+    "text",
+]

@@ -1,0 +1,115 @@
+"""Bodies of the atomics, shared by DS, FLAT, MUBUF and SMEM: (old, data[, data]) -> new.
+
+A float minimum or maximum keeps the old value unless the data is less (greater), as the LDS and
+the L2 do (CDNA3 ISA guide, DS_MIN_F32); adding is the lane's addition, rounded once.
+"""
+
+# No `from __future__ import annotations`: a factory's annotations are its local types.
+
+from collections.abc import Callable
+
+from hardware.isa.lane import Value, either, imax, imin, lshr, where
+from hardware.isa.types import Type, bf16x2, f16x2, f32, f64, i32, i64, u32, u64
+
+Body = Callable[..., Value]
+Pair = tuple[Value, Value]
+UNSIGNED = {32: u32, 64: u64}
+SIGNED = {32: i32, 64: i64}
+FLOAT = {32: f32, 64: f64}
+
+# How the two data of one name are combined with the old value.
+OPERATION: dict[str, Callable[[Value, Value], Value]] = {
+    "swap": lambda old, data: data,
+    "add": lambda old, data: old + data,
+    "sub": lambda old, data: old - data,
+    "rsub": lambda old, data: data - old,
+    "smin": imin,
+    "umin": imin,
+    "smax": imax,
+    "umax": imax,
+    "and": lambda old, data: old & data,
+    "or": lambda old, data: old | data,
+    "xor": lambda old, data: old ^ data,
+    "inc": lambda old, data: where(old >= data, 0, old + 1),
+    "dec": lambda old, data: where(either(old == 0, old > data), data, old - 1),
+    "fmin": lambda old, data: where(data < old, data, old),
+    "fmax": lambda old, data: where(data > old, data, old),
+}
+
+
+def operation(name: str, kind: Type) -> Body:
+    """The body of one of `OPERATION` on this type."""
+    combine = OPERATION[name]
+
+    def body(old: kind, data: kind) -> kind:
+        return combine(old, data)
+
+    return body
+
+
+def integer(name: str, bits: int) -> Body:
+    """`operation` on the integer type that the name asks for."""
+    return operation(name, (SIGNED if name in ("smin", "smax") else UNSIGNED)[bits])
+
+
+def packed_add(kind: Type) -> Body:
+    """Both 16-bit halves added on their own."""
+
+    def body(old: kind, data: kind) -> kind:
+        return old[0] + data[0], old[1] + data[1]
+
+    return body
+
+
+def compare_swap(bits: int) -> Body:
+    """FLAT, MUBUF, SMEM: the low half of the data is stored if the high half equals the old."""
+    kind = UNSIGNED[bits]
+
+    def body(old: kind, data: kind, compare: kind) -> kind:
+        return where(old == compare, data, old)
+
+    return body
+
+
+def compare_store(kind: Type) -> Body:
+    """DS: data1 is stored if the old value equals data0 (as floats for the float forms)."""
+
+    def body(old: kind, compare: kind, data: kind) -> kind:
+        return where(old == compare, data, old)
+
+    return body
+
+
+def masked_or(bits: int) -> Body:
+    """(old and not data0) or data1."""
+    kind = UNSIGNED[bits]
+
+    def body(old: kind, clear: kind, data: kind) -> kind:
+        return old & ~clear | data
+
+    return body
+
+
+def wrap(old: u32, data: u32, addend: u32) -> u32:
+    """old - data if that is not negative, else old + the second data."""
+    return where(old >= data, old - data, old + addend)
+
+
+def conditional_exchange(old: u64, data: u64) -> u64:
+    """Each 32-bit half whose bit 31 is set in the data is replaced by its low 31 bits."""
+    low = where((lshr(data, 31) & 1) != 0, data & 0x7FFFFFFF, old & 0xFFFFFFFF)
+    kept = old & 0xFFFFFFFF00000000
+    high = where(lshr(data, 63) != 0, data & 0x7FFFFFFF00000000, kept)
+    return low | high
+
+
+# Opcode offset, name and body of the integer atomics of FLAT, MUBUF and SMEM; 64-bit forms 32 on.
+INTEGER = ["swap", "cmpswap", "add", "sub", "smin", "umin", "smax", "umax", "and", "or", "xor", "inc", "dec"]
+
+
+def cache_atomic(name: str, bits: int) -> Body:
+    """The body of one of `INTEGER`."""
+    return compare_swap(bits) if name == "cmpswap" else integer(name, bits)
+
+
+PACKED = {"pk_add_f16": packed_add(f16x2), "pk_add_bf16": packed_add(bf16x2)}

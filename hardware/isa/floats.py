@@ -1,0 +1,233 @@
+"""Floating-point rules that several instructions share, in the lane vocabulary.
+
+Sources: AMD "Instruction Set Architecture" guides of CDNA1 to CDNA4 (V_MIN_F32, V_MED3_F32,
+V_LDEXP_F32, V_FREXP_*, V_FRACT_*, V_CVT_PKRTZ_F16_F32) and LLVM's AMDGPU documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware.isa import types as t
+from hardware.isa.lane import (
+    Value,
+    as_unsigned,
+    bits,
+    both,
+    cast,
+    const,
+    either,
+    floor,
+    imax,
+    imin,
+    isnan,
+    lshr,
+    quiet,
+    shl,
+    where,
+)
+from hardware.isa.types import Type
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Fields of a binary format: `fraction` bits below `exponent` bits, and the bias."""
+
+    exponent: int
+    fraction: int
+    bias: int
+
+    @property
+    def max_field(self) -> int:
+        return (1 << self.exponent) - 1
+
+    @property
+    def implicit(self) -> int:
+        """The weight of the hidden bit, and the pattern of the smallest normal number."""
+        return 1 << self.fraction
+
+
+LAYOUTS = {"f16": Layout(5, 10, 15), "f32": Layout(8, 23, 127), "f64": Layout(11, 52, 1023)}
+WORDS = {16: t.u16, 32: t.u32, 64: t.u64}
+
+
+def layout(a: Value) -> Layout:
+    return LAYOUTS[a.type.name]
+
+
+def sign_mask(a: Value) -> int:
+    return 1 << (a.type.bits - 1)
+
+
+def magnitude(a: Value) -> Value:
+    """The bits without the sign, as an unsigned integer."""
+    return as_unsigned(abs(a))
+
+
+def exponent_field(a: Value) -> Value:
+    """The biased exponent, as an unsigned integer of the same width."""
+    return lshr(magnitude(a), layout(a).fraction)
+
+
+def is_denormal_or_zero(a: Value) -> Value:
+    return magnitude(a) < layout(a).implicit
+
+
+def is_negative(a: Value) -> Value:
+    """The sign bit, of zeros and NaNs too."""
+    return (as_unsigned(a) & sign_mask(a)) != 0
+
+
+def is_signaling(a: Value) -> Value:
+    return both(isnan(a), (as_unsigned(a) & (layout(a).implicit >> 1)) == 0)
+
+
+def is_infinite(a: Value) -> Value:
+    fields = layout(a)
+    return magnitude(a) == fields.max_field << fields.fraction
+
+
+def signed_zero(a: Value) -> Value:
+    return bits(as_unsigned(a) & sign_mask(a), a.type)
+
+
+def with_sign_of(a: Value, source: Value) -> Value:
+    """|a| with the sign bit of `source`."""
+    return bits(magnitude(a) | (as_unsigned(source) & sign_mask(a)), a.type)
+
+
+def flush(a: Value) -> Value:
+    """A denormal becomes a zero of its sign."""
+    return where(is_denormal_or_zero(a), signed_zero(a), a)
+
+
+def pattern(like: Value, type_: Type, value: int) -> Value:
+    """The constant of a floating type with the given bits."""
+    return bits(const(like, value, WORDS[type_.bits]), type_)
+
+
+def default_nan(like: Value, type_: Type) -> Value:
+    fields = LAYOUTS[type_.name]
+    return pattern(like, type_, (fields.max_field << fields.fraction) | fields.implicit >> 1)
+
+
+def power_of_two(exponent: Value, type_: Type) -> Value:
+    """2**exponent as a float; exponent: i32 or i64 of the type's width, normal range."""
+    fields = LAYOUTS[type_.name]
+    return bits(as_unsigned(shl(exponent + fields.bias, fields.fraction)), type_)
+
+
+def _extreme(a: Value, b: Value, ordered: Value, ieee: int) -> Value:
+    """`ordered` where neither is NaN; else the number, or a signaling NaN made quiet."""
+    result = where(isnan(a), b, where(isnan(b), a, ordered))
+    if ieee:
+        result = where(is_signaling(b), quiet(b), result)
+        result = where(is_signaling(a), quiet(a), result)
+    return result
+
+
+def minimum_number(a: Value, b: Value, ieee: int = 1) -> Value:
+    """V_MIN_F32: a NaN loses to a number, -0 < +0; MODE.IEEE quiets a signaling NaN."""
+    zeros = bits(as_unsigned(a) | as_unsigned(b), a.type)
+    return _extreme(a, b, where(a == b, zeros, where(a < b, a, b)), ieee)
+
+
+def maximum_number(a: Value, b: Value, ieee: int = 1) -> Value:
+    """V_MAX_F32; see `minimum_number`."""
+    zeros = bits(as_unsigned(a) & as_unsigned(b), a.type)
+    return _extreme(a, b, where(a == b, zeros, where(a > b, a, b)), ieee)
+
+
+def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
+    """V_MED3_F32: the minimum of the three if any is a NaN."""
+    least = minimum_number(minimum_number(a, b, ieee), c, ieee)
+    most = maximum_number(maximum_number(a, b, ieee), c, ieee)
+    middle = where(
+        most == a,
+        maximum_number(b, c, ieee),
+        where(most == b, maximum_number(a, c, ieee), maximum_number(a, b, ieee)),
+    )
+    return where(either(isnan(a), either(isnan(b), isnan(c))), least, middle)
+
+
+def minimum(a: Value, b: Value) -> Value:
+    """IEEE 754-2019 minimum: a NaN wins (the first, quieted), -0 < +0."""
+    zeros = bits(as_unsigned(a) | as_unsigned(b), a.type)
+    least = where(a == b, zeros, where(a < b, a, b))
+    return where(isnan(a), quiet(a), where(isnan(b), quiet(b), least))
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """IEEE 754-2019 maximum; see `minimum`."""
+    zeros = bits(as_unsigned(a) & as_unsigned(b), a.type)
+    most = where(a == b, zeros, where(a > b, a, b))
+    return where(isnan(a), quiet(a), where(isnan(b), quiet(b), most))
+
+
+def ldexp(a: Value, exponent: Value) -> Value:
+    """a · 2**exponent, rounded once; exponent: i32 (i16 for f16), any value.
+
+    Three factors, the first two chosen so that only the last product can round (the scheme of
+    C's scalbn): a step down leaves the significand's width above the smallest normal exponent.
+    """
+    if a.type is t.f16:
+        power = power_of_two(cast(imax(imin(exponent, 64), -64), t.i32), t.f32)
+        return cast(cast(a, t.f32) * power, t.f16)
+    fields = layout(a)
+    up, down = fields.bias, fields.fraction + 2 - fields.bias
+    n = imax(imin(exponent, 3 * up), 2 * down - up + 1)
+    for _ in range(2):
+        step = where(n > up, const(n, up), where(n < 1 - up, const(n, down), const(n, 0)))
+        a = a * power_of_two(_as_wide(step, a.type), a.type)
+        n = n - step
+    return a * power_of_two(_as_wide(n, a.type), a.type)
+
+
+def _as_wide(n: Value, type_: Type) -> Value:
+    return cast(n, t.i64) if type_ is t.f64 else n
+
+
+def _normalized(a: Value) -> tuple[Value, Value]:
+    """a scaled up by 2**(fraction + 1) where it is denormal, and whether it is."""
+    small = is_denormal_or_zero(a)
+    return where(small, a * float(2 << layout(a).fraction), a), small
+
+
+def frexp_mantissa(a: Value) -> Value:
+    """V_FREXP_MANT: the significand in [0.5, 1) with a's sign; zero, infinity, NaN: itself."""
+    fields = layout(a)
+    scaled, _ = _normalized(a)
+    word = as_unsigned(scaled) & (sign_mask(a) | (fields.implicit - 1))
+    half = bits(word | ((fields.bias - 1) << fields.fraction), a.type)
+    special = either(a == 0.0, magnitude(a) >= fields.max_field << fields.fraction)
+    return where(special, quiet(a), half)
+
+
+def frexp_exponent(a: Value) -> Value:
+    """V_FREXP_EXP: e of a = m · 2**e, m in [0.5, 1), as an unsigned word of a's width (two's
+    complement); 0 for zero, infinity and NaN."""
+    fields = layout(a)
+    scaled, small = _normalized(a)
+    bias = where(small, const(magnitude(a), fields.bias + fields.fraction), fields.bias - 1)
+    special = either(a == 0.0, magnitude(a) >= fields.max_field << fields.fraction)
+    return where(special, 0, exponent_field(scaled) - bias)
+
+
+def fract(a: Value) -> Value:
+    """V_FRACT: a - floor(a), at most the largest number below 1 (llvm.amdgcn.fract)."""
+    fields = layout(a)
+    below_one = pattern(a, a.type, (fields.bias << fields.fraction) - 1)
+    result = a - floor(a)
+    return where(result >= below_one, below_one, result)
+
+
+def to_f16_toward_zero(a: Value) -> Value:
+    """f32 to f16, rounded toward zero: a finite value never becomes infinite."""
+    rounded = cast(a, t.f16)
+    word = as_unsigned(rounded)
+    return bits(where(abs(cast(rounded, t.f32)) > abs(a), word - 1, word), t.f16)
+
+
+def multiply_add(a: Value, b: Value, c: Value) -> Value:
+    """V_MAD_F32: a·b + c in two roundings, denormals flushed at every step whatever MODE says."""
+    return flush(flush(flush(a) * flush(b)) + flush(c))

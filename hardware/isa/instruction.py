@@ -1,0 +1,99 @@
+"""A decoded instruction: a `Spec` with its operands and modifiers filled in.
+
+Scalar operand space, numbered as the encodings number it (ISA guides, "Scalar operands"):
+s0..s101, flat_scratch 102, xnack_mask 104, vcc 106, ttmp0 108, m0 124, exec 126; the same numbers
+index a wave's scalar file in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hardware.isa.spec import Spec
+
+FLAT_SCRATCH, XNACK_MASK, VCC, TTMP, M0, EXEC = 102, 104, 106, 108, 124, 126
+# Sources that are no registers (encodings 235..254).
+SHARED_BASE, SHARED_LIMIT, PRIVATE_BASE, PRIVATE_LIMIT, POPS_WAVE_ID = 235, 236, 237, 238, 239
+VCCZ, EXECZ, SCC_SOURCE, LDS_DIRECT, LITERAL = 251, 252, 253, 254, 255
+
+
+@dataclass(frozen=True)
+class Reg:
+    """`count` consecutive 32-bit registers of file s, v or a, from `index`."""
+
+    file: str
+    index: int
+    count: int = 1
+
+    def __getitem__(self, part: int | slice) -> Reg:
+        """Sub-registers, as `v[4:7][0]`; a slice's stop is exclusive, relative to `index`."""
+        if isinstance(part, slice):
+            start, stop, _ = part.indices(self.count)
+            return Reg(self.file, self.index + start, stop - start)
+        if not 0 <= part < self.count:
+            raise IndexError(part)
+        return Reg(self.file, self.index + part)
+
+
+@dataclass(frozen=True)
+class Const:
+    """An inline constant or a special source, by its encoding number (128..254)."""
+
+    code: int
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A 32-bit literal that follows the instruction."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Imm:
+    """An immediate field of the instruction itself (simm16, an SMEM offset)."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Off:
+    """An absent address or resource operand, printed `off`."""
+
+
+Operand = Reg | Const | Literal | Imm | Off
+
+
+@dataclass(frozen=True)
+class Modifiers:
+    """Per-source modifiers of VOP3/SDWA/DPP: bit i belongs to source i."""
+
+    neg: int = 0
+    abs: int = 0
+    sext: int = 0
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One decoded instruction.
+
+    form: e32, e64, sdwa, dpp, or the encoding's name; args: operands by field name
+    (vdst, sdst, src0, src1, src2, vaddr, vdata, saddr, srsrc, soffset, sbase, ...), in LLVM's
+    textual order; mods: modifier fields by LLVM name (clamp, omod, op_sel, offset, glc, ...),
+    only those that are not at their default; size: bytes; offset: position in the code.
+    """
+
+    spec: Spec
+    target: str
+    form: str
+    args: Mapping[str, Operand]
+    mods: Mapping[str, Any] = field(default_factory=dict)
+    src_mods: Modifiers = Modifiers()
+    size: int = 4
+    offset: int = 0
+
+    @property
+    def mnemonic(self) -> str:
+        return self.spec.mnemonic

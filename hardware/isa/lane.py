@@ -1,0 +1,329 @@
+"""The vocabulary of instruction bodies: typed values of one lane, on any engine.
+
+A body computes with `Value`s. The same body runs on numpy arrays (`NumpyOps` in `lane_numpy`, the
+readable reference) and builds LLVM IR (in `simgpu`), so it must not branch in Python on a value:
+use `where`. Integers wrap; shift counts are masked to the width; float operations round once to
+their type and keep NaN payloads as AMD's do (the engine's business: see `Ops`).
+
+Python numbers become constants of the other operand's type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hardware.isa import types as t
+from hardware.isa.types import Type
+
+Number = int | float
+
+
+class Ops(Protocol):
+    """What an engine provides. `raw` values are the engine's own (arrays, IR values).
+
+    binary: add sub mul (wrapping for integers, rounded once for floats), and or xor, shl lshr
+    ashr (count masked to the width), udiv (0 divisor gives 0), div (floats, rounded once),
+    min max (integers; floats: the plain `<` select), mul_hi;
+    unary: not neg abs (floats: sign bit only), floor ceil trunc rint sqrt, ctlz cttz ctpop
+    bitreverse, quiet (NaN made quiet);
+    compare: eq ne lt le gt ge (ordered for floats), uno (either is NaN);
+    convert: value conversion (int to int extends by the source's sign or truncates; int to float
+    and float to float round to nearest even or by MODE; float to int truncates toward 0,
+    saturates, NaN gives 0); bitcast: same bits, other type.
+    """
+
+    def const(self, type_: Type, value: Number) -> Any: ...
+    def binary(self, op: str, type_: Type, a: Any, b: Any) -> Any: ...
+    def unary(self, op: str, type_: Type, a: Any) -> Any: ...
+    def compare(self, op: str, type_: Type, a: Any, b: Any) -> Any: ...
+    def where(self, type_: Type, condition: Any, a: Any, b: Any) -> Any: ...
+    def fma(self, type_: Type, a: Any, b: Any, c: Any) -> Any: ...
+    def convert(self, source: Type, target: Type, a: Any) -> Any: ...
+    def bitcast(self, source: Type, target: Type, a: Any) -> Any: ...
+    def lane_id(self) -> Any: ...
+    # Whole-row operations of wave bodies; an index is masked to 6 bits.
+    def read_lane(self, type_: Type, row: Any, lane: Any) -> Any: ...
+    def write_lane(self, type_: Type, row: Any, lane: Any, value: Any) -> Any: ...
+    def gather(self, type_: Type, row: Any, lanes: Any) -> Any: ...
+    def scatter(self, type_: Type, row: Any, lanes: Any, active: Any) -> Any: ...
+    def ballot(self, condition: Any) -> Any: ...
+    def splat(self, type_: Type, scalar: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Value:
+    """A typed value on an engine."""
+
+    ops: Ops
+    type: Type
+    raw: Any
+
+    def _lift(self, other: Value | Number) -> Value:
+        if isinstance(other, Value):
+            if other.type.bits != self.type.bits and other.type.kind != "mask":
+                raise TypeError(f"{self.type} and {other.type} have different widths")
+            return other
+        return const(self, other)
+
+    def _binary(self, op: str, other: Value | Number) -> Value:
+        b = self._lift(other)
+        return Value(self.ops, self.type, self.ops.binary(op, self.type, self.raw, b.raw))
+
+    def _compare(self, op: str, other: Value | Number) -> Value:
+        b = self._lift(other)
+        return Value(self.ops, t.u1, self.ops.compare(op, self.type, self.raw, b.raw))
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self._binary("add", other)
+
+    def __radd__(self, other: Number) -> Value:
+        return self._lift(other) + self
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: Number) -> Value:
+        return self._lift(other) - self
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self._binary("mul", other)
+
+    def __rmul__(self, other: Number) -> Value:
+        return self._lift(other) * self
+
+    def __and__(self, other: Value | Number) -> Value:
+        return self._binary("and", other)
+
+    def __or__(self, other: Value | Number) -> Value:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Value | Number) -> Value:
+        return self._binary("xor", other)
+
+    def __invert__(self) -> Value:
+        return Value(self.ops, self.type, self.ops.unary("not", self.type, self.raw))
+
+    def __neg__(self) -> Value:
+        return Value(self.ops, self.type, self.ops.unary("neg", self.type, self.raw))
+
+    def __abs__(self) -> Value:
+        return Value(self.ops, self.type, self.ops.unary("abs", self.type, self.raw))
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return self._compare("lt", other)
+
+    def __le__(self, other: Value | Number) -> Value:
+        return self._compare("le", other)
+
+    def __gt__(self, other: Value | Number) -> Value:
+        return self._compare("gt", other)
+
+    def __ge__(self, other: Value | Number) -> Value:
+        return self._compare("ge", other)
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return self._compare("eq", other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return self._compare("ne", other)  # type: ignore[arg-type]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeError("a body must not branch on a value: use where()")
+
+
+def const(like: Value, value: Number, type_: Type | None = None) -> Value:
+    """The constant `value`, of `type_` or else of the type of `like`, on its engine."""
+    kind = type_ or like.type
+    return Value(like.ops, kind, like.ops.const(kind, value))
+
+
+def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
+    """`a` where the condition holds, else `b`; at least one of the two is a Value."""
+    like = a if isinstance(a, Value) else b
+    assert isinstance(like, Value)
+    x, y = like._lift(a), like._lift(b)
+    return Value(like.ops, like.type, like.ops.where(like.type, condition.raw, x.raw, y.raw))
+
+
+def _binary(op: str, a: Value, b: Value | Number) -> Value:
+    return a._binary(op, b)
+
+
+def _unary(op: str, a: Value) -> Value:
+    return Value(a.ops, a.type, a.ops.unary(op, a.type, a.raw))
+
+
+def shl(a: Value, count: Value | Number) -> Value:
+    """a << (count mod width); the count is converted to a's type."""
+    return _binary("shl", a, _count(a, count))
+
+
+def lshr(a: Value, count: Value | Number) -> Value:
+    """Logical a >> (count mod width)."""
+    return _binary("lshr", a, _count(a, count))
+
+
+def ashr(a: Value, count: Value | Number) -> Value:
+    """Arithmetic a >> (count mod width)."""
+    return _binary("ashr", a, _count(a, count))
+
+
+def _count(a: Value, count: Value | Number) -> Value | Number:
+    if isinstance(count, Value) and count.type.bits != a.type.bits:
+        unsigned = t.u64 if a.type.bits == 64 else t.u32 if a.type.bits == 32 else t.u16
+        return cast(count, unsigned)
+    return count
+
+
+def cast(a: Value, type_: Type) -> Value:
+    """Value conversion (see `Ops.convert`)."""
+    if a.type is type_:
+        return a
+    return Value(a.ops, type_, a.ops.convert(a.type, type_, a.raw))
+
+
+def bits(a: Value, type_: Type) -> Value:
+    """The same bits as another type of the same width."""
+    if a.type is type_:
+        return a
+    return Value(a.ops, type_, a.ops.bitcast(a.type, type_, a.raw))
+
+
+def as_signed(a: Value) -> Value:
+    return bits(a, {8: t.i8, 16: t.i16, 32: t.i32, 64: t.i64}[a.type.bits])
+
+
+def as_unsigned(a: Value) -> Value:
+    return bits(a, {8: t.u8, 16: t.u16, 32: t.u32, 64: t.u64}[a.type.bits])
+
+
+def fma(a: Value, b: Value, c: Value) -> Value:
+    """a·b + c, rounded once."""
+    return Value(a.ops, a.type, a.ops.fma(a.type, a.raw, b.raw, c.raw))
+
+
+def imin(a: Value, b: Value | Number) -> Value:
+    """Integer minimum, by the signedness of a's type."""
+    return _binary("min", a, b)
+
+
+def imax(a: Value, b: Value | Number) -> Value:
+    """Integer maximum, by the signedness of a's type."""
+    return _binary("max", a, b)
+
+
+def mul_hi(a: Value, b: Value | Number) -> Value:
+    """The high half of the double-width integer product."""
+    return _binary("mul_hi", a, b)
+
+
+def div(a: Value, b: Value | Number) -> Value:
+    """a / b of floats, rounded once."""
+    return _binary("div", a, b)
+
+
+def floor(a: Value) -> Value:
+    return _unary("floor", a)
+
+
+def ceil(a: Value) -> Value:
+    return _unary("ceil", a)
+
+
+def trunc(a: Value) -> Value:
+    return _unary("trunc", a)
+
+
+def rint(a: Value) -> Value:
+    """Round to an integral value, ties to even."""
+    return _unary("rint", a)
+
+
+def sqrt(a: Value) -> Value:
+    """Correctly rounded square root."""
+    return _unary("sqrt", a)
+
+
+def ctlz(a: Value) -> Value:
+    """Leading zero bits; the width for 0."""
+    return _unary("ctlz", a)
+
+
+def cttz(a: Value) -> Value:
+    """Trailing zero bits; the width for 0."""
+    return _unary("cttz", a)
+
+
+def ctpop(a: Value) -> Value:
+    return _unary("ctpop", a)
+
+
+def bitreverse(a: Value) -> Value:
+    return _unary("bitreverse", a)
+
+
+def quiet(a: Value) -> Value:
+    """A NaN with its quiet bit set; any other value unchanged."""
+    return _unary("quiet", a)
+
+
+def isnan(a: Value) -> Value:
+    return a._compare("uno", a)
+
+
+def both(a: Value, b: Value) -> Value:
+    """Conjunction of two conditions."""
+    return Value(a.ops, t.u1, a.ops.binary("and", t.u1, a.raw, b.raw))
+
+
+def either(a: Value, b: Value) -> Value:
+    """Disjunction of two conditions."""
+    return Value(a.ops, t.u1, a.ops.binary("or", t.u1, a.raw, b.raw))
+
+
+def differ(a: Value, b: Value) -> Value:
+    """Exclusive or of two conditions."""
+    return Value(a.ops, t.u1, a.ops.binary("xor", t.u1, a.raw, b.raw))
+
+
+def negate(a: Value) -> Value:
+    """The opposite condition."""
+    return Value(a.ops, t.u1, a.ops.unary("not", t.u1, a.raw))
+
+
+def lane_id(like: Value) -> Value:
+    """The lane's number, 0..63, u32."""
+    return Value(like.ops, t.u32, like.ops.lane_id())
+
+
+def read_lane(row: Value, lane: Value) -> Value:
+    """The scalar that lane `lane` (scalar, mod 64) of `row` holds."""
+    return Value(row.ops, t.s32, row.ops.read_lane(row.type, row.raw, lane.raw))
+
+
+def write_lane(row: Value, lane: Value, value: Value) -> Value:
+    """`row` with lane `lane` (scalar, mod 64) replaced by the scalar `value`."""
+    return Value(row.ops, row.type, row.ops.write_lane(row.type, row.raw, lane.raw, value.raw))
+
+
+def gather(row: Value, lanes: Value) -> Value:
+    """Lane i gets row[lanes[i] mod 64]."""
+    return Value(row.ops, row.type, row.ops.gather(row.type, row.raw, lanes.raw))
+
+
+def scatter(row: Value, lanes: Value, active: Value) -> Value:
+    """Lane lanes[i] mod 64 gets row[i] for active i, the highest i winning; 0 where none sent."""
+    return Value(row.ops, row.type, row.ops.scatter(row.type, row.raw, lanes.raw, active.raw))
+
+
+def ballot(condition: Value) -> Value:
+    """Scalar u64: bit i is the condition of lane i."""
+    return Value(condition.ops, t.s64, condition.ops.ballot(condition.raw))
+
+
+def splat(scalar: Value, type_: Type) -> Value:
+    """The scalar in every lane."""
+    return Value(scalar.ops, type_, scalar.ops.splat(type_, scalar.raw))

@@ -1,0 +1,77 @@
+"""Matrix instructions: one spec for each mnemonic of `hardware.mfma`, and the AccVGPR moves."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hardware import mfma
+from hardware.isa.encodings import mai, vop3p
+from hardware.isa.spec import REGISTRY, Param, Spec
+from hardware.isa.types import TARGETS, Type, u32
+
+LOAD_SCALE = 44  # v_mfma_ld_scale_b32, the first half of a scaled matrix instruction
+# CBSZ and BLGP of the f8f6f4 instructions: registers of A and B by format (fp6 and bf6 take 6 of
+# 8, fp4 takes 4; a reserved number prints as 8).
+FORMAT_REGISTERS = {2: 6, 3: 6, 4: 4}
+
+
+@mai(88, flags=("acc_source",))
+def v_accvgpr_read_b32(a: u32) -> u32:
+    """AccVGPR to VGPR."""
+    return a
+
+
+@mai(89, flags=("acc",))
+def v_accvgpr_write_b32(a: u32) -> u32:
+    """VGPR or inline constant to AccVGPR."""
+    return a
+
+
+@vop3p(LOAD_SCALE, targets=("gfx950",), kind="control", control="ld_scale")
+def v_mfma_ld_scale_b32(a: u32, b: u32) -> None:
+    """The scales of the matrix instruction that follows; part of its text when one does."""
+
+
+@cache
+def registers(count: int) -> Type:
+    """`count` 32-bit registers as one operand."""
+    return Type(f"u{32 * count}", 32 * count, "unsigned")
+
+
+def _specs() -> dict[str, Spec]:
+    """Specs by mnemonic, from the rows of every target that has it."""
+    opcodes: dict[str, dict[str, int]] = {}
+    rows: dict[str, mfma.MatrixInstruction] = {}
+    for target in TARGETS:
+        for row in mfma.instructions(target):
+            rows[row.mnemonic] = row
+            opcodes.setdefault(row.mnemonic, {})[target] = row.opcode
+    return {name: _spec(row, opcodes[name]) for name, row in rows.items()}
+
+
+def _spec(row: mfma.MatrixInstruction, opcodes: dict[str, int]) -> Spec:
+    third = "IDX" if row.sparse else "C"
+    names = {"a": "A", "b": "B", "c": third}
+    if row.scaled:
+        names |= {"scale_a": "SCALE_A", "scale_b": "SCALE_B"}
+    flags = {"sparse"} if row.sparse else set()
+    if row.scaled:
+        flags.add("scaled")
+    if row.flexible:
+        flags.add("f8f6f4")
+    if row.cd_type == "f64":
+        flags.add("f64")
+    return Spec(
+        row.mnemonic,
+        "mai",
+        opcodes,
+        tuple(Param(name, registers(row.registers(operand))) for name, operand in names.items()),
+        (registers(row.registers("D")),),
+        "matrix",
+        flags=frozenset(flags),
+        doc=f"D = A·B + C, {row.m}x{row.n}x{row.k}, {row.blocks} block(s); see hardware.mfma.",
+    )
+
+
+for _spec_of_row in _specs().values():
+    REGISTRY.add(_spec_of_row)

@@ -1,0 +1,157 @@
+"""Operand fields: numbers of the encodings to registers, constants and names.
+
+The numbering is that of `hardware.isa.instruction`; 256 and up are VGPRs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hardware.isa import instruction as isa
+from hardware.isa.instruction import Const, Literal, Operand, Reg
+from hardware.isa.types import Type
+
+VGPR_BASE = 256
+VCC_PAIR = Reg("s", isa.VCC, 2)
+LAST_SGPR = 101
+LAST_IN_TUPLE = 105  # LLVM lets a tuple run on into flat_scratch and xnack_mask
+LAST_TTMP = 123
+
+# Two-register specials by the number of their low half.
+PAIRS = {
+    isa.FLAT_SCRATCH: "flat_scratch",
+    isa.XNACK_MASK: "xnack_mask",
+    isa.VCC: "vcc",
+    isa.EXEC: "exec",
+}
+CONSTANTS = {
+    **{128 + i: str(i) for i in range(65)},
+    **{192 + i: str(-i) for i in range(1, 17)},
+    isa.SHARED_BASE: "src_shared_base",
+    isa.SHARED_LIMIT: "src_shared_limit",
+    isa.PRIVATE_BASE: "src_private_base",
+    isa.PRIVATE_LIMIT: "src_private_limit",
+    isa.POPS_WAVE_ID: "src_pops_exiting_wave_id",
+    240: "0.5",
+    241: "-0.5",
+    242: "1.0",
+    243: "-1.0",
+    244: "2.0",
+    245: "-2.0",
+    246: "4.0",
+    247: "-4.0",
+    248: "0.15915494",
+    isa.VCCZ: "src_vccz",
+    isa.EXECZ: "src_execz",
+    isa.SCC_SOURCE: "src_scc",
+    isa.LDS_DIRECT: "src_lds_direct",
+}
+# What LLVM also takes as a lane mask's destination; as sources GFX9 has none of the first three.
+MASK_NAMES = {
+    125: "null",
+    230: "src_flat_scratch_base_lo",
+    231: "src_flat_scratch_base_hi",
+    **{code: name for code, name in CONSTANTS.items() if name.startswith("src_")},
+}
+INVERSE_TWO_PI_F64 = "0.15915494309189532"
+# Inline floats of a 16-bit integer operand are printed as the f16 bits that they stand for.
+F16_BITS = dict(
+    zip(
+        range(240, 249),
+        (0x3800, 0xB800, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4400, 0xC400, 0x3118),
+        strict=True,
+    )
+)
+
+
+class Undefined(Exception):
+    """Bits that no instruction of the target has; `decode` adds where and which."""
+
+
+@cache
+def vector(index: int, count: int, file: str = "v") -> Reg:
+    """`count` VGPRs or AccVGPRs from `index`; they must not pass register 255."""
+    if index + count > 256:
+        raise Undefined(f"{file}{index} has no {count} registers after it")
+    return Reg(file, index, count)
+
+
+@cache
+def scalar(code: int, count: int) -> Reg:
+    """Scalar registers by the number of the first: SGPRs, specials, ttmp.
+
+    Pairs start at an even register, larger tuples at a multiple of four.
+    """
+    last = code + count - 1
+    if code % min(count, 4):
+        raise Undefined(f"{count} scalar registers cannot start at number {code}")
+    if code <= LAST_SGPR:
+        known = last <= (LAST_IN_TUPLE if count > 2 else LAST_SGPR)
+    elif isa.TTMP <= code <= LAST_TTMP:
+        known = last <= LAST_TTMP
+    elif count == 1:
+        known = code == isa.M0 or code & ~1 in PAIRS
+    else:
+        known = count == 2 and code in PAIRS
+    if not known:
+        raise Undefined(f"no scalar operand of {count} registers has number {code}")
+    return Reg("s", code, count)
+
+
+@cache
+def source(code: int, count: int) -> Operand:
+    """A source field without literals: a VGPR, scalar registers or a constant."""
+    if code >= VGPR_BASE:
+        return vector(code - VGPR_BASE, count)
+    if code in CONSTANTS:
+        return Const(code)
+    return scalar(code, count)
+
+
+def source_or_literal(code: int, count: int, word: int) -> Operand:
+    """A source field; 255 is the 32-bit literal in the high half of the 64-bit `word`."""
+    return Literal(word >> 32) if code == isa.LITERAL else source(code, count)
+
+
+def mask_destination(code: int) -> Operand:
+    """A lane mask's SGPR pair, or one of `MASK_NAMES`."""
+    return Const(code) if code in MASK_NAMES else scalar(code, 2)
+
+
+@cache
+def register_text(reg: Reg) -> str:
+    """A register operand as LLVM prints it."""
+    if reg.file == "s" and reg.index > LAST_SGPR:
+        if isa.TTMP <= reg.index <= LAST_TTMP:
+            return _range("ttmp", reg.index - isa.TTMP, reg.count)
+        if reg.index == isa.M0:
+            return "m0"
+        name = PAIRS[reg.index & ~1]
+        return name if reg.count == 2 else f"{name}_{'hi' if reg.index & 1 else 'lo'}"
+    return _range(reg.file, reg.index, reg.count)
+
+
+def _constant_text(code: int, type_: Type | None) -> str:
+    if type_ and code in F16_BITS:
+        if type_.bits == 16 and type_.is_int:
+            return f"0x{F16_BITS[code]:x}"
+        if type_.bits == 64 and type_.kind != "pair" and code == 248:
+            return INVERSE_TWO_PI_F64
+    return CONSTANTS[code] if code in CONSTANTS else MASK_NAMES[code]
+
+
+def _range(prefix: str, index: int, count: int) -> str:
+    return f"{prefix}{index}" if count == 1 else f"{prefix}[{index}:{index + count - 1}]"
+
+
+def operand_text(operand: Operand, type_: Type | None = None) -> str:
+    """Any operand as LLVM prints it; `type_` matters to inline floats."""
+    if isinstance(operand, Reg):
+        return register_text(operand)
+    if isinstance(operand, Const):
+        return _constant_text(operand.code, type_)
+    if isinstance(operand, Literal):
+        return f"0x{operand.value:x}"
+    if isinstance(operand, isa.Imm):
+        return f"0x{operand.value:x}" if operand.value >= 0 else f"-0x{-operand.value:x}"
+    return "off"

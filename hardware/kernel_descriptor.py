@@ -1,0 +1,137 @@
+"""The 64-byte amdhsa kernel descriptor: what the packet processor reads before a kernel starts.
+
+Layout and bit positions: LLVM AMDGPUUsage "Kernel Descriptor"; the positions used here were
+checked by assembling every directive and reading the bytes back (see tests/test_codeobject.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from hardware.errors import DecodeError
+
+DESCRIPTOR_BYTES = 64
+# A kernel whose arguments are preloaded into SGPRs starts this far after its entry point; the
+# bytes before are the fall-back that loads them (AMDGPUUsage "Preloaded Kernel Arguments").
+PRELOAD_PROLOGUE_BYTES = 256
+SGPR_ENCODING_GRANULE = 8
+# Registers a granule of the VGPR field stands for: gfx90a and later share one file of 512.
+VGPR_ENCODING_GRANULE = {"gfx908": 4, "gfx90a": 8, "gfx942": 8, "gfx950": 8}
+
+
+@dataclass(frozen=True)
+class KernelDescriptor:
+    """A decoded kernel descriptor; sizes in bytes, registers counted as allocated (whole granules).
+
+    vgprs: registers of a lane, ArchVGPRs and AccVGPRs together on gfx90a and later, the larger of
+    the two on gfx908; accum_offset: first AccVGPR in the unified file, 0 on gfx908; user_sgprs:
+    SGPRs that hold launch state; enable_*: which state, in this order (AMDGPUUsage "Initial Kernel
+    Execution State"); workitem_id_mode: 0 x, 1 x and y, 2 x, y and z; preload_length and
+    preload_offset: kernel arguments preloaded into user SGPRs, in dwords; round_*: 0 nearest even,
+    1 up, 2 down, 3 to zero; denorm_*: bit 0 keeps input denormals, bit 1 output denormals.
+    """
+
+    group_segment_size: int
+    private_segment_size: int
+    kernarg_size: int
+    entry_offset: int
+    vgprs: int
+    sgprs: int
+    accum_offset: int
+    tg_split: bool
+    priority: int
+    round_f32: int
+    round_f16_f64: int
+    denorm_f32: int
+    denorm_f16_f64: int
+    privileged: bool
+    dx10_clamp: bool
+    debug_mode: bool
+    ieee_mode: bool
+    bulky: bool
+    cdbg_user: bool
+    fp16_overflow: bool
+    enable_private_segment: bool
+    user_sgprs: int
+    trap_handler: bool
+    enable_workgroup_id_x: bool
+    enable_workgroup_id_y: bool
+    enable_workgroup_id_z: bool
+    enable_workgroup_info: bool
+    workitem_id_mode: int
+    exception_address_watch: bool
+    exception_memory: bool
+    lds_granules: int
+    exception_enables: int
+    enable_private_segment_buffer: bool
+    enable_dispatch_ptr: bool
+    enable_queue_ptr: bool
+    enable_kernarg_segment_ptr: bool
+    enable_dispatch_id: bool
+    enable_flat_scratch_init: bool
+    enable_private_segment_size: bool
+    wave32: bool
+    dynamic_stack: bool
+    preload_length: int
+    preload_offset: int
+
+    @classmethod
+    def decode(cls, raw: bytes, target: str) -> KernelDescriptor:
+        """The descriptor in `raw` (64 bytes) for `target`; raises DecodeError if `raw` is shorter."""
+        if len(raw) < DESCRIPTOR_BYTES:
+            raise DecodeError(
+                f"kernel descriptor has {len(raw)} bytes, not {DESCRIPTOR_BYTES}: the file is cut off"
+            )
+        group, private, kernarg, _, entry = struct.unpack_from("<IIIIq", raw, 0)
+        rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", raw, 0x2C)
+        unified = target != "gfx908"
+
+        def one(word: int, bit: int) -> bool:
+            return bool(word >> bit & 1)
+
+        return cls(
+            group_segment_size=group,
+            private_segment_size=private,
+            kernarg_size=kernarg,
+            entry_offset=entry,
+            vgprs=((rsrc1 & 63) + 1) * VGPR_ENCODING_GRANULE[target],
+            sgprs=((rsrc1 >> 6 & 15) + 1) * SGPR_ENCODING_GRANULE,
+            accum_offset=((rsrc3 & 63) + 1) * 4 if unified else 0,
+            tg_split=unified and one(rsrc3, 16),
+            priority=rsrc1 >> 10 & 3,
+            round_f32=rsrc1 >> 12 & 3,
+            round_f16_f64=rsrc1 >> 14 & 3,
+            denorm_f32=rsrc1 >> 16 & 3,
+            denorm_f16_f64=rsrc1 >> 18 & 3,
+            privileged=one(rsrc1, 20),
+            dx10_clamp=one(rsrc1, 21),
+            debug_mode=one(rsrc1, 22),
+            ieee_mode=one(rsrc1, 23),
+            bulky=one(rsrc1, 24),
+            cdbg_user=one(rsrc1, 25),
+            fp16_overflow=one(rsrc1, 26),
+            enable_private_segment=one(rsrc2, 0),
+            user_sgprs=rsrc2 >> 1 & 31,
+            trap_handler=one(rsrc2, 6),
+            enable_workgroup_id_x=one(rsrc2, 7),
+            enable_workgroup_id_y=one(rsrc2, 8),
+            enable_workgroup_id_z=one(rsrc2, 9),
+            enable_workgroup_info=one(rsrc2, 10),
+            workitem_id_mode=rsrc2 >> 11 & 3,
+            exception_address_watch=one(rsrc2, 13),
+            exception_memory=one(rsrc2, 14),
+            lds_granules=rsrc2 >> 15 & 511,
+            exception_enables=rsrc2 >> 24 & 127,
+            enable_private_segment_buffer=one(properties, 0),
+            enable_dispatch_ptr=one(properties, 1),
+            enable_queue_ptr=one(properties, 2),
+            enable_kernarg_segment_ptr=one(properties, 3),
+            enable_dispatch_id=one(properties, 4),
+            enable_flat_scratch_init=one(properties, 5),
+            enable_private_segment_size=one(properties, 6),
+            wave32=one(properties, 10),
+            dynamic_stack=one(properties, 11),
+            preload_length=preload & 127 if unified else 0,
+            preload_offset=preload >> 7 & 511 if unified else 0,
+        )

@@ -1,0 +1,399 @@
+"""Memory accesses of 64 lanes: rows staged, lanes copied in order, every byte checked.
+
+One routine serves every space. A load copies each active lane's bytes to a staging area of the
+wave and reads it as rows; a store does the reverse, lane by lane in ascending order, so that the
+highest lane wins as on hardware. Lanes whose addresses follow each other take a straight copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu import layout
+from simgpu.frame import ALL_LANES, MASK, PTR, ROW32, Frame
+from simgpu.lane_llvm import I8, I16, I32, I64
+from simgpu.layout import LANES, Fault
+
+WIDE64 = ir.VectorType(I64, LANES)
+
+
+def constant(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
+def each_lane(frame: Frame, bits: Any, body: Callable[[Any], None]) -> None:
+    """Run `body(lane)` (an i64) for each set bit of `bits`, ascending."""
+    build = frame.build
+    before = build.block
+    head = build.append_basic_block("lane")
+    after = build.append_basic_block("done")
+    build.cbranch(build.icmp_unsigned("!=", bits, constant(0)), head, after)
+    build.position_at_end(head)
+    left = build.phi(I64)
+    left.add_incoming(bits, before)
+    lane = build.call(_cttz(frame), [left, ir.Constant(ir.IntType(1), 0)])
+    body(lane)
+    rest = build.and_(left, build.sub(left, constant(1)))
+    left.add_incoming(rest, build.block)
+    build.cbranch(build.icmp_unsigned("!=", rest, constant(0)), head, after)
+    build.position_at_end(after)
+
+
+def _cttz(frame: Frame) -> Any:
+    name = "llvm.cttz.i64"
+    signature = ir.FunctionType(I64, [I64, ir.IntType(1)])
+    return frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
+
+
+def popcount(frame: Frame, bits: Any) -> Any:
+    name = "llvm.ctpop.i64"
+    function = frame.module.globals.get(name) or ir.Function(
+        frame.module, ir.FunctionType(I64, [I64]), name
+    )
+    return frame.build.call(function, [bits])
+
+
+def staging(frame: Frame) -> Any:
+    return frame.at(frame.wave, layout.STAGING)
+
+
+def copy_bytes(frame: Frame, source: Any, target: Any, count: int) -> None:
+    """Copy `count` bytes (1..64) between unaligned places."""
+    done = 0
+    while done < count:
+        step = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= count - done)
+        kind = ir.IntType(8 * step) if step <= 8 else ir.VectorType(I8, step)
+        value = frame.load(frame.at(source, done), kind, align=1)
+        frame.store(value, frame.at(target, done), align=1)
+        done += step
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How staged bytes relate to registers: `count` elements of `bits` a lane.
+
+    sign: sign-extend a narrow element; d16: lo or hi half that a 16-bit element goes to (or comes
+    from); bits is 8, 16 or a multiple of 32, and only a narrow element has sign or d16.
+    """
+
+    bits: int
+    sign: bool = False
+    d16: str = ""
+
+    @property
+    def lane_bytes(self) -> int:
+        return self.bits // 8
+
+    @property
+    def registers(self) -> int:
+        return max(1, self.bits // 32)
+
+
+def read_staged(frame: Frame, rows: Rows, old: Any | None) -> list[Any]:
+    """Staged bytes as <64 x i32> register rows; `old` is the register a d16 load merges into."""
+    build, base = frame.build, staging(frame)
+    if rows.bits >= 32:
+        count = rows.registers
+        whole = ir.VectorType(I32, count * LANES)
+        if count == 1:
+            return [frame.load(base, ROW32, align=4)]
+        value = frame.load(base, whole, align=4)
+        undef = ir.Constant(whole, ir.Undefined)
+        picks = ir.VectorType(I32, LANES)
+        return [
+            build.shuffle_vector(
+                value, undef, ir.Constant(picks, [lane * count + part for lane in range(LANES)])
+            )
+            for part in range(count)
+        ]
+    narrow = frame.load(base, ir.VectorType(ir.IntType(rows.bits), LANES), align=1)
+    extend = build.sext if rows.sign else build.zext
+    if not rows.d16:
+        return [extend(narrow, ROW32)]
+    half = extend(narrow, ir.VectorType(I16, LANES)) if rows.bits < 16 else narrow
+    wide = build.zext(half, ROW32)
+    assert old is not None
+    if rows.d16 == "lo":
+        kept = build.and_(old, ir.Constant(ROW32, [0xFFFF0000] * LANES))
+        return [build.or_(kept, wide)]
+    kept = build.and_(old, ir.Constant(ROW32, [0xFFFF] * LANES))
+    return [build.or_(kept, build.shl(wide, ir.Constant(ROW32, [16] * LANES)))]
+
+
+def write_staged(frame: Frame, rows: Rows, registers: list[Any]) -> None:
+    """Register rows as staged bytes, lane after lane."""
+    build, base = frame.build, staging(frame)
+    if rows.bits >= 32:
+        value = interleaved(frame, registers)
+        frame.store(value, base, align=4)
+        return
+    row = registers[0]
+    if rows.d16 == "hi":
+        row = build.lshr(row, ir.Constant(ROW32, [16] * LANES))
+    narrow = build.trunc(row, ir.VectorType(ir.IntType(rows.bits), LANES))
+    frame.store(narrow, base, align=1)
+
+
+def interleaved(frame: Frame, registers: list[Any]) -> Any:
+    """Registers r0, r1.. as one vector r0[0], r1[0].., r0[1], ..."""
+    if len(registers) == 1:
+        return registers[0]
+    build, count = frame.build, len(registers)
+    padded = registers + [registers[-1]] * (4 - count if count == 3 else 0)
+    pairs = [_joined(frame, padded[i], padded[i + 1]) for i in range(0, len(padded), 2)]
+    whole = pairs[0] if len(pairs) == 1 else _joined(frame, pairs[0], pairs[1])
+    picks = [part * LANES + lane for lane in range(LANES) for part in range(count)]
+    return build.shuffle_vector(
+        whole, ir.Constant(whole.type, ir.Undefined), ir.Constant(ir.VectorType(I32, len(picks)), picks)
+    )
+
+
+def _joined(frame: Frame, a: Any, b: Any) -> Any:
+    size = a.type.count + b.type.count
+    order = ir.Constant(ir.VectorType(I32, size), list(range(size)))
+    return frame.build.shuffle_vector(a, b, order)
+
+
+class LaneCopy:
+    """Copies between staging and memory for the lanes of a mask.
+
+    addresses: <64 x i64>, device addresses (or LDS offsets); host(address) gives the host pointer
+    of a checked address; to_memory: a store; lane_bytes: bytes a lane.
+    """
+
+    def __init__(self, frame: Frame, addresses: Any, lane_bytes: int, to_memory: bool) -> None:
+        self.frame = frame
+        self.addresses = addresses
+        self.lane_bytes = lane_bytes
+        self.to_memory = to_memory
+        build = frame.build
+        steps = ir.Constant(WIDE64, [lane * lane_bytes for lane in range(LANES)])
+        self.first = build.extract_element(addresses, ir.Constant(I32, 0))
+        expected = build.add(frame.splat(self.first), steps)
+        same = build.icmp_unsigned("==", addresses, expected)
+        packed = build.bitcast(same, I64)
+        self.contiguous = build.icmp_unsigned("==", packed, constant(ALL_LANES))
+
+    def run(self, lanes: Any, host_of: Callable[[Any], Any]) -> None:
+        """Copy the lanes of the i64 mask; `host_of(i64 address)` is its host pointer."""
+        frame, build = self.frame, self.frame.build
+        everyone = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+        straight = build.and_(everyone, self.contiguous)
+        total = self.lane_bytes * LANES
+        with build.if_else(straight) as (then, otherwise):
+            with then:
+                place = host_of(self.first)
+                source, target = (staging(frame), place) if self.to_memory else (place, staging(frame))
+                for at in range(0, total, 64):
+                    copy_bytes(frame, frame.at(source, at), frame.at(target, at), 64)
+            with otherwise:
+                spilled = frame.at(frame.wave, layout.ADDRESSES)
+                frame.store(self.addresses, spilled, align=8)
+
+                def one(lane: Any) -> None:
+                    at = build.mul(lane, constant(8))
+                    address = frame.load(frame.at(spilled, at), I64, align=8)
+                    place = host_of(address)
+                    mine = frame.at(staging(frame), build.mul(lane, constant(self.lane_bytes)))
+                    if self.to_memory:
+                        copy_bytes(frame, mine, place, self.lane_bytes)
+                    else:
+                        copy_bytes(frame, place, mine, self.lane_bytes)
+
+                each_lane(frame, lanes, one)
+
+
+def lanes_of(frame: Frame, condition: Any) -> Any:
+    """<64 x i1> to i64."""
+    return frame.build.bitcast(condition, I64)
+
+
+def inside(frame: Frame, offsets: Any, limit: Any, lane_bytes: int) -> Any:
+    """<64 x i1>: offset + lane_bytes <= limit, for i64 offsets that may have wrapped."""
+    build = frame.build
+    room = build.sub(limit, constant(lane_bytes))
+    enough = build.icmp_unsigned(">=", limit, constant(lane_bytes))
+    fits = build.icmp_unsigned("<=", offsets, frame.splat(room))
+    return build.select(frame.splat(enough), fits, ir.Constant(MASK, None))
+
+
+class GlobalAccess:
+    """Checked access to device memory, one allocation at a time.
+
+    A mask's lanes usually lie in one allocation: the first lane's is looked up (the record
+    remembers the last one) and all lanes inside it are served; what is left takes another turn.
+    """
+
+    def __init__(self, frame: Frame, addresses: Any, lane_bytes: int, to_memory: bool) -> None:
+        self.frame = frame
+        self.addresses = addresses
+        self.lane_bytes = lane_bytes
+        self.to_memory = to_memory
+
+    def run(self, lanes: Any) -> None:
+        """Serve the lanes of the i64 mask, or return from the handler with a fault."""
+        copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory)
+
+        def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
+            build = self.frame.build
+
+            def host_of(address: Any) -> Any:
+                return build.inttoptr(build.add(address, delta), PTR)
+
+            copy.run(mask, host_of)
+            offsets = build.sub(self.addresses, self.frame.splat(base))
+            mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
+
+        per_allocation(self.frame, self.addresses, lanes, self.lane_bytes, self.to_memory, serve)
+
+
+def per_allocation(
+    frame: Frame,
+    addresses: Any,
+    lanes: Any,
+    lane_bytes: int,
+    writes: bool,
+    serve: Callable[[Any, Any, Any, Any], None],
+) -> None:
+    """Call `serve(mask, base, delta, entry)` for each allocation that the lanes touch."""
+    build = frame.build
+    spilled = frame.at(frame.wave, layout.ADDRESSES)
+    before = build.block
+    head = build.append_basic_block("turn")
+    after = build.append_basic_block("served")
+    build.cbranch(build.icmp_unsigned("!=", lanes, constant(0)), head, after)
+    build.position_at_end(head)
+    left = build.phi(I64)
+    left.add_incoming(lanes, before)
+    lane = build.call(_cttz(frame), [left, ir.Constant(ir.IntType(1), 0)])
+    frame.store(addresses, spilled, align=8)
+    address = frame.load(frame.at(spilled, build.mul(lane, constant(8))), I64, align=8)
+    entry = find_allocation(frame, address)
+    base = frame.load(frame.at(entry, layout.ALLOC_BASE), I64, 8)
+    size = frame.load(frame.at(entry, layout.ALLOC_SIZE), I64, 8)
+    delta = frame.load(frame.at(entry, layout.ALLOC_DELTA), I64, 8)
+    offsets = build.sub(addresses, frame.splat(base))
+    mask = build.and_(left, lanes_of(frame, inside(frame, offsets, size, lane_bytes)))
+    mine = build.and_(build.lshr(mask, lane), constant(1))
+    outside = build.icmp_unsigned("==", mine, constant(0))
+    with build.if_then(outside, likely=False):
+        frame.fault(Fault.MEMORY, address, build.trunc(lane, I32))
+    if writes:
+        writable = frame.load(frame.at(entry, layout.ALLOC_WRITABLE), I64, 8)
+        locked = build.icmp_unsigned("==", writable, constant(0))
+        with build.if_then(locked, likely=False):
+            frame.fault(Fault.READONLY, address, build.trunc(lane, I32))
+    serve(mask, base, delta, entry)
+    rest = build.and_(left, build.not_(mask))
+    left.add_incoming(rest, build.block)
+    build.cbranch(build.icmp_unsigned("!=", rest, constant(0)), head, after)
+    build.position_at_end(after)
+
+
+def find_allocation(frame: Frame, address: Any) -> Any:
+    """Pointer to the table entry with the greatest base <= address (entry 0 if there is none).
+
+    The table is sorted and its entry 0 is an empty allocation at address 0, so that a miss ends
+    in an entry whose bounds check fails.
+    """
+    build = frame.build
+    table = build.inttoptr(frame.context(layout.CTX_ALLOCATIONS), PTR)
+    hint_place = frame.at(frame.record, 4 * layout.SLOT_HINT)
+    hint = build.zext(frame.load(hint_place, I32), I64)
+    count = frame.context(layout.CTX_COUNT)
+    valid = build.icmp_unsigned("<", hint, count)
+    hint = build.select(valid, hint, constant(0))
+    guess = frame.at(table, build.mul(hint, constant(layout.ALLOC_BYTES)))
+    distance = build.sub(address, frame.load(frame.at(guess, layout.ALLOC_BASE), I64, 8))
+    size = frame.load(frame.at(guess, layout.ALLOC_SIZE), I64, 8)
+    hit = build.icmp_unsigned("<", distance, size)
+    start = build.block
+    search = build.append_basic_block("search")
+    step = build.append_basic_block("step")
+    found = build.append_basic_block("found")
+    end = build.append_basic_block("allocation")
+    build.cbranch(hit, end, search)
+    build.position_at_end(search)
+    low = build.phi(I64)
+    high = build.phi(I64)
+    low.add_incoming(constant(0), start)
+    high.add_incoming(count, start)
+    span = build.sub(high, low)
+    build.cbranch(build.icmp_unsigned(">", span, constant(1)), step, found)
+    build.position_at_end(step)
+    middle = build.add(low, build.lshr(span, constant(1)))
+    entry = frame.at(table, build.mul(middle, constant(layout.ALLOC_BYTES)))
+    base = frame.load(frame.at(entry, layout.ALLOC_BASE), I64, 8)
+    below = build.icmp_unsigned("<=", base, address)
+    low.add_incoming(build.select(below, middle, low), step)
+    high.add_incoming(build.select(below, high, middle), step)
+    build.branch(search)
+    build.position_at_end(found)
+    frame.store(build.trunc(low, I32), hint_place)
+    searched = frame.at(table, build.mul(low, constant(layout.ALLOC_BYTES)))
+    build.branch(end)
+    build.position_at_end(end)
+    result = build.phi(PTR)
+    result.add_incoming(guess, start)
+    result.add_incoming(searched, found)
+    return result
+
+
+def mark(
+    frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane_bytes: int, writes: bool
+) -> None:
+    """Set the bits of the bytes touched in the allocation's bitmap, where it has one."""
+    build = frame.build
+    table = frame.load(
+        frame.at(entry, layout.ALLOC_WRITTEN if writes else layout.ALLOC_READ), I64, 8
+    )
+    wanted = build.icmp_unsigned("!=", table, constant(0))
+    with build.if_then(wanted):
+        bitmap = build.inttoptr(table, PTR)
+        first = build.extract_element(offsets, ir.Constant(I32, 0))
+        aligned = build.icmp_unsigned("==", build.and_(first, constant(7)), constant(0))
+        everyone = build.icmp_unsigned("==", mask, constant(ALL_LANES))
+        straight = build.and_(build.and_(everyone, copy.contiguous), aligned)
+        with build.if_else(straight) as (then, otherwise):
+            with then:
+                target = frame.at(bitmap, build.lshr(first, constant(3)))
+                _fill_ones(frame, target, lane_bytes * LANES // 8)
+            with otherwise:
+                spilled = frame.at(frame.wave, layout.ADDRESSES)
+                frame.store(offsets, spilled, align=8)
+
+                def one(lane: Any) -> None:
+                    at = build.mul(lane, constant(8))
+                    offset = frame.load(frame.at(spilled, at), I64, align=8)
+                    mark_lane(frame, bitmap, offset, lane_bytes)
+
+                each_lane(frame, mask, one)
+
+
+def _fill_ones(frame: Frame, target: Any, count: int) -> None:
+    done = 0
+    while done < count:
+        step = next(n for n in (64, 32, 16, 8) if n <= count - done)
+        kind = ir.VectorType(I8, step)
+        frame.store(ir.Constant(kind, [0xFF] * step), frame.at(target, done), align=1)
+        done += step
+
+
+def mark_lane(frame: Frame, bitmap: Any, offset: Any, lane_bytes: int) -> None:
+    """Set `lane_bytes` bits from bit `offset`; other threads may set neighbours at once."""
+    build = frame.build
+    place = frame.at(bitmap, build.lshr(offset, constant(3)))
+    shift = build.trunc(build.and_(offset, constant(7)), I32)
+    ones = (1 << lane_bytes) - 1
+    wanted = build.shl(ir.Constant(I32, ones), shift)
+    for part in range(0, lane_bytes + 7, 8):
+        byte = build.trunc(build.lshr(wanted, ir.Constant(I32, part)), I8)
+        target = frame.at(place, part // 8)
+        have = build.load(target, align=1, typ=I8)
+        missing = build.icmp_unsigned("!=", build.and_(build.not_(have), byte), ir.Constant(I8, 0))
+        with build.if_then(missing, likely=False):
+            build.atomic_rmw("or", target, byte, "monotonic")

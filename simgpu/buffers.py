@@ -1,0 +1,243 @@
+"""Buffer accesses: addresses through a 128-bit resource (V#) with its range rules and swizzle.
+
+Fields and rules: ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; see docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from hardware.errors import UnsupportedInstruction
+from hardware.isa.instruction import Instruction
+from simgpu.access import WIDE64, GlobalAccess, Rows, constant, lanes_of, read_staged, write_staged
+from simgpu.atomics import global_atomic
+from simgpu.frame import Frame
+from simgpu.lane_llvm import I32, I64
+from simgpu.layout import LANES
+from simgpu.lds_dma import load_to_lds
+from simgpu.operands import Place
+
+
+# GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
+ELEMENT_LOG2 = 2
+
+
+def _element() -> ir.Constant:
+    return ir.Constant(WIDE64, [ELEMENT_LOG2] * LANES)
+
+
+@dataclass
+class Resource:
+    """A decoded V#, as i64 scalars."""
+
+    base: Any
+    stride: Any
+    records: Any
+    swizzle: Any  # i1
+    index_log2: Any  # log2 of the index stride
+    add_tid: Any  # i1
+
+
+def read_resource(frame: Frame, place: Place) -> Resource:
+    build = frame.build
+    pointer = frame.operand(place.slot)
+    low = frame.load(pointer, I64)
+    high = frame.load(frame.at(pointer, 8), I64)
+
+    def bits(word: Any, shift: int, count: int) -> Any:
+        return build.and_(build.lshr(word, constant(shift)), constant((1 << count) - 1))
+
+    def flag(word: Any, shift: int) -> Any:
+        return build.icmp_unsigned("!=", bits(word, shift, 1), constant(0))
+
+    add_tid = flag(high, 55)
+    # With add_tid the data format field holds stride bits 17:14.
+    more = build.select(add_tid, build.shl(bits(high, 47, 4), constant(14)), constant(0))
+    return Resource(
+        base=bits(low, 0, 48),
+        stride=build.or_(bits(low, 48, 14), more),
+        records=bits(high, 0, 32),
+        swizzle=flag(low, 63),
+        index_log2=build.add(bits(high, 53, 2), constant(3)),
+        add_tid=add_tid,
+    )
+
+
+@dataclass
+class Addressed:
+    """Per-lane device addresses, and what the range rule needs."""
+
+    addresses: Any  # <64 x i64>
+    offsets: Any  # <64 x i64>, offset within the record (swizzled) or the buffer (linear)
+    indices: Any
+    resource: Resource
+    structured: Any  # i1: range by index and stride rather than by bytes
+
+
+def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addressed:
+    """Addresses of the lanes: base + soffset + linear or swizzled offset."""
+    build = frame.build
+    resource = read_resource(frame, places["srsrc"])
+    offset = frame.splat(build.zext(frame.slot(places["offset"].slot), I64))
+    index: Any = ir.Constant(WIDE64, [0] * LANES)
+    part = 0
+    if "vaddr" in places:
+        pointer = frame.operand(places["vaddr"].slot)
+        if inst.mods.get("idxen"):
+            index = build.zext(frame.row(pointer, part), WIDE64)
+            part += 1
+        if inst.mods.get("offen"):
+            offset = build.add(offset, build.zext(frame.row(pointer, part), WIDE64))
+    lane = ir.Constant(WIDE64, list(range(LANES)))
+    zero = ir.Constant(WIDE64, [0] * LANES)
+    index = build.add(index, build.select(frame.splat(resource.add_tid), lane, zero))
+    soffset = _soffset(frame, places["soffset"])
+    stride = frame.splat(resource.stride)
+    linear = build.add(build.mul(index, stride), offset)
+    start = build.add(resource.base, soffset)
+    element, group = _element(), frame.splat(resource.index_log2)
+    one = ir.Constant(WIDE64, [1] * LANES)
+    index_high = build.lshr(index, group)
+    index_low = build.sub(index, build.shl(index_high, group))
+    offset_high = build.lshr(offset, element)
+    offset_low = build.and_(offset, build.sub(build.shl(one, element), one))
+    block = build.shl(build.add(build.mul(index_high, stride), build.shl(offset_high, element)), group)
+    swizzled = build.add(build.add(block, build.shl(index_low, element)), offset_low)
+    chosen = build.select(frame.splat(resource.swizzle), swizzled, linear)
+    has_stride = build.icmp_unsigned("!=", resource.stride, constant(0))
+    return Addressed(
+        addresses=build.add(frame.splat(start), chosen),
+        offsets=build.select(frame.splat(resource.swizzle), offset, linear),
+        indices=index,
+        resource=resource,
+        structured=build.and_(resource.swizzle, has_stride),
+    )
+
+
+def _soffset(frame: Frame, place: Place) -> Any:
+    word = frame.slot(place.slot) if place.kind == "imm" else frame.load(frame.operand(place.slot), I32)
+    return frame.build.zext(word, I64)
+
+
+def in_range(frame: Frame, where: Addressed, at: int, size: int) -> Any:
+    """i64 mask of lanes whose bytes at..at+size of the access are within the resource."""
+    build = frame.build
+    end = build.add(where.offsets, ir.Constant(WIDE64, [at + size] * LANES))
+    records = frame.splat(where.resource.records)
+    linear = build.icmp_unsigned("<=", end, records)
+    record = build.icmp_unsigned("<", where.indices, records)
+    within = build.icmp_unsigned("<=", end, frame.splat(where.resource.stride))
+    # A record's offset is checked against the stride only where add_tid does not make the index.
+    within = build.or_(within, frame.splat(where.resource.add_tid))
+    structured = build.and_(record, within)
+    return lanes_of(frame, build.select(frame.splat(where.structured), structured, linear))
+
+
+def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A buffer load, store or atomic: out-of-range loads give 0, stores are dropped."""
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    if memory.format:
+        raise UnsupportedInstruction(f"{inst.mnemonic}: format conversion is not modelled yet")
+    where = addressed(frame, inst, places)
+    if memory.op == "atomic":
+        fits = build.and_(lanes, in_range(frame, where, 0, memory.bits // 8))
+        global_atomic(frame, inst, places, where.addresses, fits)
+        return
+    if memory.lds or inst.mods.get("lds"):
+        if memory.op == "store":
+            raise UnsupportedInstruction(f"{inst.mnemonic}: a store from LDS is not modelled")
+        fits = in_range(frame, where, 0, memory.bits * memory.count // 8)
+        load_to_lds(frame, inst, places, where.addresses, lanes, fits)
+        return
+    rows = Rows(memory.bits * memory.count, memory.sign, memory.d16)
+    whole = build.and_(lanes, in_range(frame, where, 0, rows.lane_bytes))
+    # A swizzled access may cross an element: then, and where only some dwords are in range,
+    # dwords go one by one.
+    crossing = build.and_(
+        where.resource.swizzle,
+        build.icmp_unsigned("<", constant(1 << ELEMENT_LOG2), constant(rows.lane_bytes)),
+    )
+    some = build.and_(lanes, in_range(frame, where, 0, min(4, rows.lane_bytes)))
+    split = build.or_(crossing, build.icmp_unsigned("!=", some, whole))
+    if rows.lane_bytes <= 4:
+        _whole(frame, rows, places["vdata"], where, lanes, whole, memory.op == "store")
+        return
+    with build.if_else(split, likely=False) as (then, otherwise):
+        with then:
+            _by_dword(frame, inst, rows, places, where, lanes, memory.op == "store")
+        with otherwise:
+            _whole(frame, rows, places["vdata"], where, lanes, whole, memory.op == "store")
+
+
+def _whole(
+    frame: Frame, rows: Rows, vdata: Place, where: Addressed, lanes: Any, fits: Any, store: bool
+) -> None:
+    registers = frame.operand(vdata.slot)
+    access = GlobalAccess(frame, where.addresses, rows.lane_bytes, store)
+    if store:
+        write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
+        access.run(fits)
+        return
+    access.run(fits)
+    _write_loaded(frame, rows, registers, 0, lanes, fits)
+
+
+def _write_loaded(frame: Frame, rows: Rows, registers: Any, part: int, lanes: Any, fits: Any) -> None:
+    """Loaded rows into registers: 0 for active lanes that were out of range."""
+    build = frame.build
+    mask, valid = frame.lanes(lanes), frame.lanes(fits)
+    old = frame.row(registers, part) if rows.d16 else None
+    for number, row in enumerate(read_staged(frame, rows, old)):
+        zero = ir.Constant(row.type, None)
+        frame.write_row(registers, part + number, build.select(valid, row, zero), mask)
+
+
+def _by_dword(
+    frame: Frame,
+    inst: Instruction,
+    rows: Rows,
+    places: dict[str, Place],
+    where: Addressed,
+    lanes: Any,
+    store: bool,
+) -> None:
+    build = frame.build
+    part = Rows(32)
+    registers = frame.operand(places["vdata"].slot)
+    for number in range(rows.registers):
+        moved = dict(places)
+        fits = build.and_(lanes, in_range(frame, where, 4 * number, 4))
+        step = _dword_addresses(frame, inst, moved, where, number)
+        access = GlobalAccess(frame, step, 4, store)
+        if store:
+            write_staged(frame, part, [frame.row(registers, number)])
+            access.run(fits)
+        else:
+            access.run(fits)
+            _write_loaded(frame, part, registers, number, lanes, fits)
+
+
+def _dword_addresses(
+    frame: Frame, inst: Instruction, places: dict[str, Place], where: Addressed, number: int
+) -> Any:
+    """Addresses of dword `number` of each lane's access: swizzled ones jump at element ends."""
+    build = frame.build
+    step = ir.Constant(WIDE64, [4 * number] * LANES)
+    element, group = _element(), frame.splat(where.resource.index_log2)
+    one = ir.Constant(WIDE64, [1] * LANES)
+    low = build.sub(build.shl(one, element), one)
+    here = build.and_(where.offsets, low)
+    moved = build.add(here, step)
+    blocks = build.lshr(moved, element)
+    inner = build.and_(moved, low)
+    jumped = build.shl(build.shl(blocks, element), group)
+    swizzled = build.add(build.sub(build.add(where.addresses, jumped), here), inner)
+    linear = build.add(where.addresses, step)
+    return build.select(frame.splat(where.resource.swizzle), swizzled, linear)
+
+

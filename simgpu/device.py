@@ -1,0 +1,253 @@
+"""The simulated GPU as a user meets it: memory, modules, kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+import hardware
+from hardware.codeobject import Argument, CodeObject
+from hardware.codeobject import Kernel as KernelInfo
+from hardware.errors import LaunchError, SimError
+from hardware.kernarg import Geometry, check_geometry
+from simgpu.jit import Compiler, compiler
+from simgpu.launch import launch
+from simgpu.lower import Program
+from simgpu.memory import Allocation, Memory, as_bytes
+from simgpu.run import Run
+from simgpu.valu import Mode
+
+# A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
+DEFAULT_INSTRUCTIONS = 20_000_000_000
+
+
+class Buffer:
+    """Device memory that the user owns: `address` (device), `nbytes`."""
+
+    def __init__(self, device: Device, allocation: Allocation) -> None:
+        self._device = device
+        self._allocation = allocation
+
+    @property
+    def address(self) -> int:
+        return self._allocation.address
+
+    @property
+    def nbytes(self) -> int:
+        return self._allocation.nbytes
+
+    def download(self, dtype: DTypeLike, shape: int | Sequence[int] | None = None) -> np.ndarray:
+        """A copy of the buffer's first bytes as an array of `dtype` and `shape` (default: all).
+
+        Raises LaunchError where the buffer is smaller than that.
+        """
+        kind = np.dtype(dtype)
+        if shape is None:
+            shape = (self.nbytes // kind.itemsize,)
+        extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        wanted = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
+        if any(extent < 0 for extent in extents) or wanted > self.nbytes:
+            raise LaunchError(
+                f"download of {kind} {extents} needs {wanted} bytes; the buffer has {self.nbytes}"
+            )
+        return self._allocation.data[:wanted].copy().view(kind).reshape(extents)
+
+    def write(self, array: np.ndarray) -> None:
+        """Overwrite the buffer's first bytes with the array's."""
+        raw = as_bytes(array)
+        if raw.size > self.nbytes:
+            raise LaunchError(f"{raw.size} bytes do not fit a buffer of {self.nbytes}")
+        self._allocation.data[: raw.size] = raw
+
+    def __repr__(self) -> str:
+        return f"<Buffer of {self.nbytes} bytes at {self.address:#x}>"
+
+
+class Device:
+    """A simulated GPU.
+
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`);
+    threads: host threads (default: all cores); max_instructions: budget of a launch, in
+    wave-instructions. Raises TargetError for an unknown target.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        check: bool = False,
+        threads: int | None = None,
+        max_instructions: int | None = None,
+    ) -> None:
+        if check:
+            raise SimError("checked mode is not there yet: create the device without check=True")
+        if threads is not None and threads < 1:
+            raise LaunchError(f"threads={threads}: at least one is needed")
+        if max_instructions is not None and max_instructions < 1:
+            raise LaunchError(f"max_instructions={max_instructions}: at least one is needed")
+        self.descriptor = hardware.target(target)
+        self.arch: str = self.descriptor.arch
+        self.threads = threads or os.cpu_count() or 1
+        self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
+        self.memory = Memory()
+        self.compiler: Compiler = compiler()
+
+    def alloc(self, nbytes: int) -> Buffer:
+        """Device memory of `nbytes`; raises LaunchError for a negative size."""
+        return Buffer(self, self.memory.allocate(nbytes))
+
+    def upload(self, array: Any) -> Buffer:
+        """Device memory with a copy of the array's bytes, in C order."""
+        raw = as_bytes(np.asarray(array))
+        buffer = self.alloc(raw.size)
+        buffer.write(raw)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back; a kernel that still touches it faults."""
+        self.memory.free(buffer._allocation)
+
+    def load(self, source: str | os.PathLike[str] | bytes) -> Module:
+        """Load a code object (ELF or clang offload bundle) from a path or from bytes.
+
+        Raises DecodeError for damaged files and LaunchError for another target's.
+        """
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            data = bytes(source)
+        else:
+            try:
+                data = Path(source).read_bytes()
+            except OSError as error:
+                raise LaunchError(f"cannot read {source}: {error.strerror or error}") from None
+        code = CodeObject.parse(data, self.arch)
+        if code.target != self.arch:
+            raise LaunchError(
+                f"the code object is for {code.target}, this device is {self.arch}: "
+                f"compile for {self.arch} or use Device({code.target!r})"
+            )
+        return Module(self, code)
+
+
+class Module(Mapping[str, "Kernel"]):
+    """A loaded code object: kernels by name."""
+
+    def __init__(self, device: Device, code: CodeObject) -> None:
+        self.device = device
+        self.code = code
+        base = min((segment.address for segment in code.segments), default=0)
+        end = max((segment.end for segment in code.segments), default=0)
+        address = device.memory.reserve(end - base)
+        image, first = code.image(address)
+        self.bias = address - first
+        self._programs: dict[tuple[int, Mode], Program] = {}
+        for segment in code.segments:
+            start = segment.address - first
+            raw = np.frombuffer(image[start : start + segment.memory_size], np.uint8).copy()
+            device.memory.place(segment.address + self.bias, raw, segment.writable, "the module")
+
+    def __getitem__(self, name: str) -> Kernel:
+        info = self.code.kernels.get(name)
+        if info is None:
+            raise KeyError(f"no kernel {name!r}; the module has: {', '.join(self) or 'none'}")
+        return Kernel(self, info)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.code.kernels)
+
+    def __len__(self) -> int:
+        return len(self.code.kernels)
+
+    def program(self, info: KernelInfo, mode: Mode) -> Program:
+        """The records of the segment that holds the kernel's code."""
+        for segment in self.code.segments:
+            if segment.executable and segment.address <= info.start < segment.end:
+                key = (segment.address, mode)
+                if key not in self._programs:
+                    start = segment.address + self.bias
+                    allocation = self.device.memory.find(start)
+                    assert allocation is not None
+                    code = allocation.data.tobytes()
+                    self._programs[key] = Program(
+                        code, start, self.device.arch, mode, self.device.compiler
+                    )
+                return self._programs[key]
+        raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")
+
+
+class Kernel:
+    """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
+
+    def __init__(self, module: Module, info: KernelInfo) -> None:
+        self.module = module
+        self.info = info
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return self.info.explicit_arguments
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        info = self.info
+        return {
+            "sgprs": info.sgpr_count,
+            "vgprs": info.vgpr_count,
+            "agprs": info.agpr_count,
+            "lds_bytes": info.group_segment_size,
+            "private_bytes": info.private_segment_size,
+            "kernarg_bytes": info.kernarg_size,
+            "max_workgroup_size": info.max_flat_workgroup_size,
+            "sgpr_spills": info.sgpr_spill_count,
+            "vgpr_spills": info.vgpr_spill_count,
+        }
+
+    def launch(
+        self,
+        grid: int | Sequence[int] | None = None,
+        block: int | Sequence[int] = 64,
+        args: Sequence[object] = (),
+        dynamic_lds: int = 0,
+        *,
+        global_size: int | Sequence[int] | None = None,
+    ) -> Run:
+        """Run the kernel to its end.
+
+        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be
+        partial); block: work-items of a workgroup; args: one entry per explicit argument;
+        dynamic_lds: bytes. Raises LaunchError before running, and MemoryFault, Deadlock,
+        InstructionLimit, UnsupportedInstruction or DecodeError where the kernel fails.
+        """
+        extents = _three("block", block)
+        if (grid is None) == (global_size is None):
+            raise LaunchError("give either grid (workgroups) or global_size (work-items)")
+        if grid is not None:
+            groups = _three("grid", grid)
+            size = tuple(g * b for g, b in zip(groups, extents, strict=True))
+        else:
+            assert global_size is not None
+            size = _three("global_size", global_size)
+        if dynamic_lds < 0:
+            raise LaunchError(f"dynamic_lds={dynamic_lds}: must not be negative")
+        geometry = Geometry(extents, (size[0], size[1], size[2]), dynamic_lds)
+        check_geometry(self.info, geometry)
+        return launch(self, geometry, args)
+
+
+def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
+    """One to three extents, filled up with 1."""
+    values = (extents,) if isinstance(extents, (int, np.integer)) else tuple(extents)
+    if not 1 <= len(values) <= 3 or any(not isinstance(v, (int, np.integer)) for v in values):
+        raise LaunchError(f"{name}={extents!r}: give one to three integers")
+    filled = [int(v) for v in values] + [1] * (3 - len(values))
+    if any(v < 1 for v in filled):
+        raise LaunchError(f"{name}={tuple(values)}: every extent must be at least 1")
+    return filled[0], filled[1], filled[2]

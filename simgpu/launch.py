@@ -1,0 +1,382 @@
+"""One launch: initial state by the kernel descriptor, workers on host threads, what comes back.
+
+Initial state: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in
+hardware.kernel_descriptor.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.errors import LaunchError
+from hardware.kernarg import Geometry, pack
+from simgpu import layout, scheduler
+from simgpu.faults import describe
+from simgpu.layout import Status
+from simgpu.lower import Program
+from simgpu.memory import Allocation, aligned_bytes
+from simgpu.operands import PRIVATE_APERTURE, SHARED_APERTURE
+from simgpu.run import Run, summarise
+from simgpu.valu import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simgpu.device import Kernel
+
+# Workgroups that one worker may keep resident at once, as many as its memory budget allows.
+RESIDENT_GROUPS = 64
+RESIDENT_BYTES = 1 << 28
+# Private memory of a kernel with a stack of unknown depth, bytes a lane beyond the declared size.
+DYNAMIC_STACK = 16384
+
+
+@dataclass
+class Worker:
+    """One host thread's share of a launch: its state and its counts."""
+
+    job: np.ndarray
+    slots: np.ndarray
+    context: np.ndarray
+    entered: np.ndarray
+    exited: np.ndarray
+    lanes: np.ndarray
+    storage: list[np.ndarray] = field(default_factory=list)
+    error: BaseException | None = None
+
+
+class Launch:
+    """The state of one launch, until `run` returns."""
+
+    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
+        self.kernel = kernel
+        self.info = kernel.info
+        self.device = kernel.module.device
+        self.geometry = geometry
+        self.temporary: list[Allocation] = []
+        descriptor = self.info.descriptor
+        self.mode = Mode(
+            flush32=_flush(descriptor.denorm_f32),
+            flush16_64=_flush(descriptor.denorm_f16_f64),
+            ieee=descriptor.ieee_mode,
+            dx10_clamp=descriptor.dx10_clamp,
+        )
+        self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
+        limit = self.device.descriptor.lds_bytes
+        if self.lds_bytes > limit:
+            raise LaunchError(
+                f"{self.info.name}: {self.lds_bytes} bytes of LDS (static and dynamic); "
+                f"{self.device.arch} has {limit} for a workgroup"
+            )
+        self.args = list(args)
+        self.kernarg = pack(self.info, args, geometry)
+        self.items = geometry.block[0] * geometry.block[1] * geometry.block[2]
+        self.waves = -(-self.items // 64)
+        groups = geometry.groups
+        self.groups = groups[0] * groups[1] * groups[2]
+        self.workers = min(self.device.threads, self.groups)
+        stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
+        self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
+        self.program: Program = kernel.module.program(self.info, self.mode)
+        self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
+        self.lock = threading.Lock()
+
+    # -- initial state -------------------------------------------------------------------------
+
+    def _temporary(self, nbytes: int, data: bytes, label: str, writable: bool = False) -> int:
+        allocation = self.device.memory.allocate(
+            max(nbytes, 16), writable=writable, label=label, tracked=False
+        )
+        allocation.data[: len(data)] = np.frombuffer(data, np.uint8)
+        self.temporary.append(allocation)
+        return allocation.address
+
+    def _kernargs(self, data: bytes) -> int:
+        """A kernel argument segment; compilers read whole cache lines of it."""
+        return self._temporary(-(-len(data) // 64) * 64 + 64, data, "the kernel arguments")
+
+    def _partial_kernargs(self) -> np.ndarray:
+        """Addresses of the segment by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z).
+
+        Code compiled for uniform workgroups reads hidden_group_size only: a partial workgroup
+        finds its own size there (docs/semantics.md).
+        """
+        table = np.full(8, self._kernarg, np.int64)
+        block, size = self.geometry.block, self.geometry.global_size
+        rest = [s % b for s, b in zip(size, block, strict=True)]
+        axes = sum(1 << axis for axis in range(3) if rest[axis])
+        for which in range(1, 8):
+            if which & ~axes:
+                continue
+            extra = dict(self.geometry.extra)
+            for axis in range(3):
+                if which >> axis & 1:
+                    extra[f"hidden_group_size_{'xyz'[axis]}"] = rest[axis]
+            geometry = replace(self.geometry, extra=extra)
+            table[which] = self._kernargs(pack(self.info, self.args, geometry))
+        return table
+
+    def _packet(self, kernarg: int) -> bytes:
+        """The hsa_kernel_dispatch_packet_t that a kernel may read."""
+        block, size = self.geometry.block, self.geometry.global_size
+        dimensions = self.geometry.used_dimensions
+        kernel_object = self.info.descriptor_address + self.kernel.module.bias
+        return struct.pack(
+            "<HHHHHHIIIIIQQQQ", 2, dimensions, *block, 0, *size,
+            self.private, self.lds_bytes, kernel_object, kernarg, 0, 0,
+        )  # fmt: skip
+
+    def template(self, scratch: int) -> np.ndarray:
+        """The scalar file that every wave of a worker begins with."""
+        state = np.zeros(layout.ADDRESSES, np.uint8)
+        sgprs = state[:512].view(np.uint32)
+        at = 0
+
+        def put(*words: int) -> None:
+            nonlocal at
+            for word in words:
+                sgprs[at] = word & 0xFFFFFFFF
+                at += 1
+
+        def address(value: int) -> None:
+            put(value, value >> 32)
+
+        descriptor = self.info.descriptor
+        kernarg = self._kernarg
+        if descriptor.enable_private_segment_buffer:
+            # Swizzled by lane in dwords: swizzle, index stride 64, add_tid (LLVM, getScratchRsrc).
+            put(scratch, scratch >> 32 & 0xFFFF | 1 << 31, 0xFFFFFFFF, 3 << 21 | 1 << 23)
+        if descriptor.enable_dispatch_ptr:
+            address(self._dispatch)
+        if descriptor.enable_queue_ptr:
+            address(self._queue)
+        if descriptor.enable_kernarg_segment_ptr:
+            address(kernarg)
+        if descriptor.enable_dispatch_id:
+            address(0)
+        if descriptor.enable_flat_scratch_init:
+            address(scratch)
+        if descriptor.enable_private_segment_size:
+            put(self.private)
+        if descriptor.preload_length:
+            first = 4 * descriptor.preload_offset
+            raw = self.kernarg.ljust(first + 4 * descriptor.preload_length, b"\0")
+            words = np.frombuffer(raw, np.uint32, descriptor.preload_length, first)
+            put(*(int(word) for word in words))
+        return state
+
+    def prepare(self) -> list[Worker]:
+        self._kernarg = self._kernargs(self.kernarg)
+        self._dispatch = self._temporary(64, self._packet(self._kernarg), "the dispatch packet")
+        # amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue").
+        queue = bytes(64) + struct.pack("<II", SHARED_APERTURE, PRIVATE_APERTURE)
+        self._queue = self._temporary(256, queue, "the queue")
+        wave_bytes = 64 * self.private
+        lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
+        each = self.waves * (layout.WAVE_BYTES + wave_bytes) + lds_stride
+        share = -(-self.groups // self.workers)
+        resident = max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
+        self.counter = np.zeros(1, np.int64)
+        scratches = []
+        for _ in range(self.workers):
+            total = resident * self.waves * wave_bytes
+            scratch = self._temporary(total, b"", "private memory", True) if total else 0
+            scratches.append(scratch)
+        self.kernargs = self._partial_kernargs()
+        self.table = self.device.memory.table()
+        return [self._worker(resident, lds_stride, wave_bytes, scratch) for scratch in scratches]
+
+    def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
+        count = self.program.count + 1
+        entered, exited, lanes, conflicts = (np.zeros(count, np.int64) for _ in range(4))
+        context = np.zeros(layout.CTX_BYTES // 8, np.int64)
+        fields = {
+            layout.CTX_ALLOCATIONS: self.table.address,
+            layout.CTX_COUNT: len(self.table),
+            layout.CTX_ENTERED: entered.ctypes.data,
+            layout.CTX_EXITED: exited.ctypes.data,
+            layout.CTX_LANES: lanes.ctypes.data,
+            layout.CTX_CONFLICTS: conflicts.ctypes.data,
+            layout.CTX_RECORDS: self.program.address,
+            layout.CTX_RECORD_COUNT: self.program.count,
+            layout.CTX_CODE_BASE: self.program.base,
+        }
+        for offset, value in fields.items():
+            context[offset // 8] = value
+        waves = aligned_bytes(resident * self.waves * layout.WAVE_BYTES)
+        lds = aligned_bytes(resident * lds_stride)
+        template = self.template(scratch)
+        slots = np.zeros((resident, scheduler.SLOT_FIELDS), np.int64)
+        job = np.zeros(scheduler.JOB_FIELDS, np.int64)
+        for name, value in self._job(resident, lds_stride, wave_bytes).items():
+            job[name] = value
+        job[scheduler.JOB_WAVE_MEMORY] = waves.ctypes.data
+        job[scheduler.JOB_LDS] = lds.ctypes.data
+        job[scheduler.JOB_CONTEXT] = context.ctypes.data
+        job[scheduler.JOB_TEMPLATE] = template.ctypes.data
+        job[scheduler.JOB_SCRATCH] = scratch
+        storage = [waves, lds, template, conflicts]
+        return Worker(job, slots, context, entered, exited, lanes, storage)
+
+    def _job(self, resident: int, lds_stride: int, wave_bytes: int) -> dict[int, int]:
+        s, descriptor, geometry = scheduler, self.info.descriptor, self.geometry
+        unified = self.device.arch != "gfx908"
+        arch = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
+        acc = descriptor.vgprs - arch if unified else descriptor.vgprs
+        ids = (
+            descriptor.enable_workgroup_id_x
+            | descriptor.enable_workgroup_id_y << 1
+            | descriptor.enable_workgroup_id_z << 2
+        )
+        after_ids = descriptor.user_sgprs + ids.bit_count() + descriptor.enable_workgroup_info
+        architected = self.device.arch in ("gfx942", "gfx950")
+        offset_sgpr = -1 if architected or not descriptor.enable_private_segment else after_ids
+        groups = geometry.groups
+        return {
+            s.JOB_COUNTER: self.counter.ctypes.data,
+            s.JOB_GROUPS: self.groups,
+            s.JOB_GRID_X: groups[0],
+            s.JOB_GRID_Y: groups[1],
+            s.JOB_WAVES: self.waves,
+            s.JOB_SLOTS: resident,
+            s.JOB_LDS_BYTES: self.lds_bytes,
+            s.JOB_LDS_STRIDE: lds_stride,
+            s.JOB_RECORDS: self.program.address,
+            s.JOB_ENTRY: self.entry,
+            s.JOB_VGPRS: min(256, arch),
+            s.JOB_AGPRS: min(256, acc),
+            s.JOB_GROUP_ID_SGPR: descriptor.user_sgprs,
+            s.JOB_GROUP_ID_MASK: ids,
+            s.JOB_BLOCK_X: geometry.block[0],
+            s.JOB_BLOCK_Y: geometry.block[1],
+            s.JOB_BLOCK_Z: geometry.block[2],
+            s.JOB_ID_MODE: 3 if unified else descriptor.workitem_id_mode,
+            s.JOB_SIZE_X: geometry.global_size[0],
+            s.JOB_SIZE_Y: geometry.global_size[1],
+            s.JOB_SIZE_Z: geometry.global_size[2],
+            s.JOB_SCRATCH_WAVE: wave_bytes,
+            s.JOB_SCRATCH_LANE: self.private,
+            s.JOB_SCRATCH_SGPR: offset_sgpr,
+            s.JOB_FLAT_SCRATCH: architected,
+            s.JOB_MODE: mode_register(descriptor),
+            s.JOB_LIMIT: self.device.max_instructions,
+            s.JOB_KERNARG_SGPR: self._kernarg_sgpr(),
+            s.JOB_KERNARGS: self.kernargs.ctypes.data,
+        }
+
+    def _kernarg_sgpr(self) -> int:
+        """First SGPR of the kernarg segment's address, -1 where it is not passed."""
+        d = self.info.descriptor
+        before = 4 * d.enable_private_segment_buffer + 2 * d.enable_dispatch_ptr + 2 * d.enable_queue_ptr
+        return before if d.enable_kernarg_segment_ptr else -1
+
+    # -- running -------------------------------------------------------------------------------
+
+    def run(self) -> Run:
+        try:
+            self.program.lower(self.entry)
+            workers = self.prepare()
+            begun = time.perf_counter()
+            if len(workers) == 1:
+                self._work(workers[0], workers)
+            else:
+                threads = [
+                    threading.Thread(target=self._work, args=(worker, workers)) for worker in workers
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            seconds = time.perf_counter() - begun
+            for worker in workers:
+                if worker.error is not None:
+                    raise worker.error
+            return summarise(self, workers, seconds)
+        finally:
+            for allocation in self.temporary:
+                self.device.memory.free(allocation)
+
+    def _work(self, worker: Worker, workers: list[Worker]) -> None:
+        try:
+            self._loop(worker)
+        except BaseException as error:
+            worker.error = error
+            for other in workers:
+                other.job[scheduler.JOB_STOP] = 1
+
+    def _loop(self, worker: Worker) -> None:
+        while True:
+            status = scheduler.run_worker(worker.job, worker.slots)
+            if status in (scheduler.FINISHED, scheduler.STOPPED):
+                return
+            if status == scheduler.LIMIT:
+                raise describe(self, worker, limit=True)
+            state = current_wave(worker)
+            if state.status != Status.LOWER:
+                raise describe(self, worker)
+            self.program.lower(state.resume)
+
+
+@dataclass(frozen=True)
+class WaveState:
+    """The fields of a stopped wave that an error message needs."""
+
+    status: int
+    resume: int
+    entry: int
+    fault_kind: int
+    fault_address: int
+    fault_lane: int
+    wave: int
+    group: tuple[int, int, int]
+
+
+def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
+    """The state of one wave of a worker, as bytes."""
+    at = (slot * int(worker.job[scheduler.JOB_WAVES]) + wave) * layout.WAVE_BYTES
+    return worker.storage[0][at : at + layout.WAVE_BYTES]
+
+
+def current_wave(worker: Worker) -> WaveState:
+    slot, wave = int(worker.job[scheduler.JOB_CURRENT]), int(worker.job[scheduler.JOB_WAVE])
+    raw = wave_bytes_of(worker, slot, wave)
+
+    def field32(offset: int) -> int:
+        return int(raw[offset : offset + 4].view(np.int32)[0])
+
+    x, y, z = (int(v) for v in worker.slots[slot, scheduler.SLOT_X : scheduler.SLOT_Z + 1])
+    address = int(raw[layout.FAULT_ADDRESS : layout.FAULT_ADDRESS + 8].view(np.uint64)[0])
+    return WaveState(
+        field32(layout.STATUS), field32(layout.RESUME), field32(layout.ENTRY),
+        field32(layout.FAULT_KIND), address, field32(layout.FAULT_LANE), wave, (x, y, z),
+    )  # fmt: skip
+
+
+def _flush(denorm: int) -> tuple[bool, bool]:
+    """(input, output) flush from a descriptor's denormal field: bit 0 keeps inputs, 1 outputs."""
+    return (not denorm & 1, not denorm & 2)
+
+
+def mode_register(descriptor: Any) -> int:
+    """The MODE register that a wave begins with (ISA guides, "MODE register")."""
+    return (
+        descriptor.round_f32
+        | descriptor.round_f16_f64 << 2
+        | descriptor.denorm_f32 << 4
+        | descriptor.denorm_f16_f64 << 6
+        | descriptor.dx10_clamp << 8
+        | descriptor.ieee_mode << 9
+    )
+
+
+def launch(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Run:
+    """Run a kernel to its end; see `Kernel.launch`."""
+    return Launch(kernel, geometry, args).run()
+
+

@@ -1,0 +1,237 @@
+"""LDS instructions: offsets into the workgroup's block, checked against its size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from hardware.errors import UnsupportedInstruction
+from hardware.isa.instruction import Instruction, Reg
+from hardware.isa.lane import Value
+from simgpu import layout
+from simgpu.access import (
+    WIDE64,
+    LaneCopy,
+    Rows,
+    constant,
+    each_lane,
+    inside,
+    lanes_of,
+    popcount,
+    read_staged,
+    staging,
+    write_staged,
+)
+from simgpu.frame import PTR, Frame
+from simgpu.lane_llvm import I32, I64, LLVMOps, element
+from simgpu.layout import LANES, Fault
+from simgpu.operands import Place, Plan
+
+
+def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
+    memory = inst.spec.memory
+    assert memory is not None
+    places: dict[str, Place] = {}
+    for name in ("vdst", "addr", "data0", "data1"):
+        operand = inst.args.get(name)
+        if not isinstance(operand, Reg):
+            continue
+        places[name] = plan.register(operand, 32 * operand.count)
+    for name in ("offset", "offset0", "offset1"):
+        places[name] = plan.immediate(int(inst.mods.get(name, 0)))
+    if inst.mods.get("gds"):
+        raise UnsupportedInstruction(f"{inst.mnemonic} gds: global data share is not modelled")
+    return places
+
+
+class LDSAccess:
+    """Checked copies between staging and LDS for lanes whose i64 offsets are given."""
+
+    def __init__(self, frame: Frame, offsets: Any, lane_bytes: int) -> None:
+        self.frame = frame
+        self.offsets = offsets
+        self.lane_bytes = lane_bytes
+        self.base = frame.build.inttoptr(frame.state(layout.LDS_BASE, I64), PTR)
+
+    def check(self, lanes: Any) -> None:
+        frame, build = self.frame, self.frame.build
+        size = frame.state(layout.LDS_SIZE, I64)
+        fits = lanes_of(frame, inside(frame, self.offsets, size, self.lane_bytes))
+        out = build.and_(lanes, build.not_(fits))
+        with build.if_then(build.icmp_unsigned("!=", out, constant(0)), likely=False):
+            frame.store(self.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+            name = "llvm.cttz.i64"
+            signature = ir.FunctionType(I64, [I64, ir.IntType(1)])
+            cttz = frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
+            lane = build.call(cttz, [out, ir.Constant(ir.IntType(1), 0)])
+            at = frame.at(frame.wave, layout.ADDRESSES)
+            offset = frame.load(frame.at(at, build.mul(lane, constant(8))), I64, 8)
+            frame.fault(Fault.LDS, offset, build.trunc(lane, I32))
+
+    def copy(self, lanes: Any, to_memory: bool) -> None:
+        self.check(lanes)
+        copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory)
+        copy.run(lanes, lambda offset: self.frame.at(self.base, offset))
+
+
+def offsets_of(frame: Frame, address: Place, offset: Place, scale: int) -> Any:
+    """addr + offset·scale as <64 x i64>; the sum is 32-bit unsigned without wrap-around."""
+    build = frame.build
+    rows = build.zext(frame.row(frame.operand(address.slot)), WIDE64)
+    extra = build.mul(build.zext(frame.slot(offset.slot), I64), constant(scale))
+    return build.add(rows, frame.splat(extra))
+
+
+def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    lanes = frame.exec_bits()
+    index = frame.slot(layout.SLOT_INDEX)
+    frame.count(layout.CTX_LANES, index, popcount(frame, lanes))
+    if memory.op == "atomic":
+        _atomic(frame, inst, places, lanes)
+        return
+    rows = Rows(memory.bits, memory.sign, memory.d16)
+    if memory.count > 1:
+        parts = [("offset0", "data0", 0), ("offset1", "data1", 1)]
+        scale = memory.stride * memory.bits // 8
+    else:
+        parts = [("offset", "data0", 0)]
+        scale = 1
+    mask = frame.lanes(lanes)
+    results: list[Any] = []
+    for offset, data, _ in parts:
+        access = LDSAccess(frame, offsets_of(frame, places["addr"], places[offset], scale), rows.lane_bytes)
+        if memory.op == "store":
+            source = frame.operand(places[data].slot)
+            write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+            access.copy(lanes, True)
+        else:
+            access.copy(lanes, False)
+            if memory.transpose:
+                transpose(frame, inst, memory.bits, memory.transpose)
+            old = frame.row(frame.operand(places["vdst"].slot)) if memory.d16 else None
+            results.extend(read_staged(frame, rows, old))
+    if memory.op == "load":
+        target = frame.operand(places["vdst"].slot)
+        for number, row in enumerate(results):
+            frame.write_row(target, number, row, mask)
+
+
+def transpose(frame: Frame, inst: Instruction, bits: int, element_bits: int) -> None:
+    """ds_read_*_tr_*: in each 16 lanes the staged elements, as rows of 16, become columns.
+
+    Lane i of the 16 gets as element j what was element 16·j + i of the group (checked against
+    kernels that a compiler made; the guide gives no formula).
+    """
+    build, base = frame.build, staging(frame)
+    count = bits // element_bits  # elements a lane
+    if element_bits in (8, 16):
+        picks = []
+        for lane in range(LANES):
+            for j in range(count):
+                picks.append(lane // 16 * 16 * count + 16 * j + lane % 16)
+        kind = ir.VectorType(ir.IntType(element_bits), LANES * count)
+        order = ir.Constant(ir.VectorType(I32, LANES * count), picks)
+        value = frame.load(base, kind, align=8)
+        frame.store(build.shuffle_vector(value, ir.Constant(kind, ir.Undefined), order), base, 8)
+        return
+    if element_bits != 4:
+        raise UnsupportedInstruction(f"{inst.mnemonic}: the packing of 6-bit elements is not public")
+    kind = ir.VectorType(ir.IntType(8), LANES * 8)
+    value = frame.load(base, kind, align=8)
+
+    def nibbles(odd: int) -> Any:
+        """For output byte p of lane i: nibble i of the group's lane 2·p + odd."""
+        picks, shifts = [], []
+        for lane in range(LANES):
+            for p in range(8):
+                source = lane // 16 * 16 + 2 * p + odd
+                picks.append(source * 8 + lane % 16 // 2)
+                shifts.append(4 * (lane % 2))
+        order = ir.Constant(ir.VectorType(I32, LANES * 8), picks)
+        moved = build.shuffle_vector(value, ir.Constant(kind, ir.Undefined), order)
+        return build.and_(build.lshr(moved, ir.Constant(kind, shifts)), ir.Constant(kind, [15] * LANES * 8))
+
+    high = build.shl(nibbles(1), ir.Constant(kind, [4] * LANES * 8))
+    frame.store(build.or_(nibbles(0), high), base, 8)
+
+
+def atomic_step(
+    frame: Frame, inst: Instruction, place: Any, data: list[Any]
+) -> Any:
+    """old = [place]; [place] = body(old, *data): on scalars of the instruction's type."""
+    spec = inst.spec
+    assert spec.body is not None
+    ops = LLVMOps(frame.build, 1)
+    build = frame.build
+    types = [param.type for param in spec.params]
+    kind = ir.IntType(types[0].bits)
+    old = build.load(place, align=1, typ=kind)
+    values = [typed_scalar(ops, frame, types[0], old)]
+    values += [typed_scalar(ops, frame, type_, raw) for type_, raw in zip(types[1:], data, strict=False)]
+    new = joined_scalar(frame, spec.body(*values), kind)
+    build.store(new, place, align=1)
+    return old
+
+
+def typed_scalar(ops: LLVMOps, frame: Frame, type_: Any, raw: Any) -> Any:
+    if type_.kind == "pair":
+        half = ir.IntType(16)
+        low = frame.build.trunc(raw, half)
+        high = frame.build.trunc(frame.build.lshr(raw, ir.Constant(raw.type, 16)), half)
+        return tuple(Value(ops, type_.element, part) for part in (low, high))
+    wanted = element(type_)
+    if raw.type != wanted:
+        raw = frame.build.bitcast(raw, wanted)
+    return Value(ops, type_, raw)
+
+
+def joined_scalar(frame: Frame, result: Any, kind: ir.IntType) -> Any:
+    """A body's scalar result, or pair of halves, as bits."""
+    build = frame.build
+    if isinstance(result, tuple):
+        low, high = (build.zext(half.raw, kind) for half in result)
+        return build.or_(low, build.shl(high, ir.Constant(kind, 16)))
+    raw = result.raw if isinstance(result, Value) else result
+    return raw if raw.type == kind else build.bitcast(raw, kind)
+
+
+def stage_operand(frame: Frame, pointer: Any, bits: int, at: int) -> None:
+    """Put a 32- or 64-bit operand of every lane at byte `at` of staging, lane after lane."""
+    raw = frame.read_wide(pointer, bits)
+    frame.store(raw, frame.at(staging(frame), at), align=8)
+
+
+def _atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    bits = memory.bits
+    kind = ir.IntType(bits)
+    area = LANES * bits // 8
+    offsets = offsets_of(frame, places["addr"], places["offset"], 1)
+    access = LDSAccess(frame, offsets, bits // 8)
+    access.check(lanes)
+    frame.store(offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+    names = [name for name in ("data0", "data1") if name in places]
+    for number, name in enumerate(names):
+        stage_operand(frame, frame.operand(places[name].slot), bits, number * area)
+    returned = frame.at(staging(frame), len(names) * area)
+
+    def one(lane: Any) -> None:
+        at = build.mul(lane, constant(8))
+        offset = frame.load(frame.at(frame.at(frame.wave, layout.ADDRESSES), at), I64, 8)
+        step = build.mul(lane, constant(bits // 8))
+        data = [
+            frame.load(frame.at(frame.at(staging(frame), number * area), step), kind, align=4)
+            for number in range(len(names))
+        ]
+        old = atomic_step(frame, inst, frame.at(access.base, offset), data)
+        frame.store(old, frame.at(returned, step), align=4)
+
+    each_lane(frame, lanes, one)
+    if "vdst" in places:
+        result = frame.load(returned, ir.VectorType(kind, LANES), align=4)
+        frame.write_wide(frame.operand(places["vdst"].slot), result, frame.lanes(lanes))

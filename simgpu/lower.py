@@ -1,0 +1,184 @@
+"""Instructions to records: decode what a wave can reach, find each one's handler, fill its slots.
+
+Lowering follows direct branches from where a wave stands; a record that nothing reached yet holds
+a handler that returns LOWER, so that targets of indirect jumps are lowered when first met.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+from llvmlite import ir
+
+from hardware.errors import DecodeError, UnsupportedInstruction
+from hardware.isa import decode
+from hardware.isa.instruction import Instruction
+from simgpu import layout, lds, matrix, salu, smem, valu, vmem
+from simgpu.control import Control
+from simgpu.frame import Frame
+from simgpu.jit import Compiler
+from simgpu.lane_llvm import I32, I64
+from simgpu.layout import SLOTS, Fault, Status
+from simgpu.operands import BadRegister, Plan
+
+Emitter = Callable[[Frame], None]
+
+
+class Program:
+    """The records of one code region: executable bytes at `base` (device address).
+
+    records: uint32 array (dwords + 1, 16), one record per dword and a last one that faults;
+    instructions: by record index, those lowered so far.
+    """
+
+    def __init__(
+        self, code: bytes, base: int, target: str, mode: valu.Mode, compiler: Compiler
+    ) -> None:
+        self.code = code
+        self.base = base
+        self.target = target
+        self.mode = mode
+        self.compiler = compiler
+        self.count = len(code) // 4
+        storage = np.zeros((self.count + 2) * SLOTS, dtype=np.uint32)
+        skip = (-storage.ctypes.data % 64) // 4
+        self.records = storage[skip : skip + (self.count + 1) * SLOTS].reshape(-1, SLOTS)
+        self._storage = storage
+        self.instructions: dict[int, Instruction] = {}
+        self.problems: dict[int, str] = {}
+        self._lock = threading.Lock()
+        pending = compiler.address("lower", _leave(Status.LOWER))
+        self.records[:, 0] = pending & 0xFFFFFFFF
+        self.records[:, 1] = pending >> 32
+        self.records[:, layout.SLOT_INDEX] = np.arange(self.count + 1)
+
+    @property
+    def address(self) -> int:
+        """Host address of the first record."""
+        return int(self.records.ctypes.data)
+
+    def lower(self, index: int) -> None:
+        """Lower everything that is reachable from record `index` by direct control flow."""
+        with self._lock:
+            pending = [index]
+            while pending:
+                at = pending.pop()
+                while at not in self.instructions and at not in self.problems:
+                    following = self._lower_one(at)
+                    if not following:
+                        break
+                    pending.extend(following[1:])
+                    at = following[0]
+
+    def _lower_one(self, index: int) -> list[int]:
+        """Lower one record; returns the indices that may follow."""
+        if not 0 <= index < self.count:
+            self._fault(min(max(index, 0), self.count), Fault.JUMP, "the code ends here")
+            return []
+        try:
+            inst = decode(self.code, 4 * index, self.target)
+        except DecodeError as error:
+            self._fault(index, Fault.UNDECODABLE, str(error))
+            return []
+        try:
+            following = self._place(index, inst)
+        except BadRegister as error:
+            self._fault(index, Fault.REGISTER, str(error))
+            return []
+        except UnsupportedInstruction as error:
+            self.problems[index] = str(error)
+            self._set(index, self.compiler.address("unsupported", _leave(Status.UNSUPPORTED)), [])
+            return []
+        self.instructions[index] = inst
+        return [self._clamped(at) for at in following]
+
+    def _clamped(self, index: int) -> int:
+        return index if 0 <= index < self.count else self.count
+
+    def _fault(self, index: int, kind: int, why: str) -> None:
+        self.problems[index] = why
+        key = f"fault{int(kind)}"
+        self._set(index, self.compiler.address(key, _fault(kind)), [])
+
+    def _set(self, index: int, handler: int, slots: list[int]) -> None:
+        record = self.records[index]
+        record[2 : 2 + len(slots)] = slots
+        # The address comes last: another thread may be about to run this record.
+        record[:2].view(np.uint64)[0] = handler
+
+    def _place(self, index: int, inst: Instruction) -> list[int]:
+        if inst.spec.kind != "control":
+            address, slots = handler_of(inst, self.mode, self.compiler)
+            self._set(index, address, slots)
+            return [index + inst.size // 4]
+        plan = Plan(inst)
+        control = Control(inst, plan)
+        if control.target:
+            plan.slots[control.target - 2] = self._clamped(control.jump_target())
+        self._set(index, compiled(inst, plan, control.emit, self.compiler), plan.slots)
+        return control.successors()
+
+
+def handler_of(inst: Instruction, mode: valu.Mode, compiler: Compiler) -> tuple[int, list[int]]:
+    """Address of the handler of an instruction that falls through, and its record's slots."""
+    plan = Plan(inst)
+    emitter = emitter_of(inst, plan, mode)
+    return compiled(inst, plan, emitter, compiler), plan.slots
+
+
+def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler) -> int:
+    """The handler's address, compiled if it is new."""
+    dwords = inst.size // 4
+
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)
+        emitter(frame)
+        if not frame.build.block.is_terminated:
+            frame.next(dwords)
+
+    return compiler.address("|".join((inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
+
+
+def emitter_of(inst: Instruction, plan: Plan, mode: valu.Mode) -> Emitter:
+    """What emits the instruction's body, with its operands planned."""
+    kind, encoding = inst.spec.kind, inst.spec.encoding
+    if kind == "matrix":
+        tiles = matrix.plan(inst, plan)
+        return lambda frame: matrix.emit(frame, inst, tiles)
+    if encoding == "smem":
+        scalars = smem.plan(inst, plan)
+        return lambda frame: smem.emit(frame, inst, scalars)
+    if kind == "memory" and encoding == "ds":
+        shared = lds.plan(inst, plan)
+        return lambda frame: lds.emit(frame, inst, shared)
+    if kind == "memory":
+        places = vmem.plan(inst, plan)
+        return lambda frame: vmem.emit(frame, inst, places)
+    if encoding.startswith("sop"):
+        operands, results = salu.plan(inst, plan)
+        return lambda frame: salu.emit(frame, inst, operands, results)
+    vector = valu.plan(inst, plan, mode)
+    return lambda frame: valu.VectorEmitter(frame, inst, vector, mode).emit()
+
+
+def _leave(status: int) -> Callable[[ir.Module, str], None]:
+    """A handler that returns before its instruction, to resume at it."""
+
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)
+        index = frame.slot(layout.SLOT_INDEX)
+        frame.exit(status, index)
+        frame.build.ret_void()
+
+    return build
+
+
+def _fault(kind: int) -> Callable[[ir.Module, str], None]:
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)
+        frame.fault(kind, ir.Constant(I64, 0), ir.Constant(I32, -1))
+
+    return build
+

@@ -1,0 +1,272 @@
+"""Matrix instructions: a row of `hardware.mfma` as straight vector code.
+
+f32, the commonest, is unrolled: for each group of 16 lanes of D and each k, the elements of A and
+B that the lanes multiply are a broadcast, a run of lanes, or a fixed shuffle, straight from the
+registers. Other types spread their packed elements first (`fragments`) and then sum as their
+generation does (`matrix_sums`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from hardware import mfma
+from hardware.errors import UnsupportedInstruction
+from hardware.isa import types as t
+from hardware.isa.instruction import Instruction, Reg
+from simgpu.fragments import GROUP, Spread, outputs_of, scale_places, stack, walk_of
+from simgpu.frame import Frame
+from simgpu.lane_llvm import F32, I32, I64
+from simgpu.layout import LANES, ROW
+from simgpu.matrix_sums import (
+    Accumulator,
+    AlignedSum,
+    Groups,
+    Scales,
+    double_chain,
+    integer_sum,
+    pairwise_sum,
+)
+from simgpu.operands import Place, Plan, load_scalar, load_vector
+
+C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
+
+
+@dataclass
+class MatrixPlaces:
+    """Registers of the operands; C may be a constant; index: sparse indices of an smfmac."""
+
+    d: Place
+    a: Place
+    b: Place
+    c: Place
+    aliased: bool  # D overlaps A or B, or C without being C: read everything first
+    index: Place | None = None
+    scales: tuple[Place, Place] | None = None
+
+
+def row_of(inst: Instruction) -> Any:
+    return mfma.find(inst.mnemonic, inst.target)
+
+
+def plan(inst: Instruction, plan: Plan) -> MatrixPlaces:
+    row = row_of(inst)
+    vdst, src0, src1, src2 = (inst.args[name] for name in ("vdst", "src0", "src1", "src2"))
+    assert isinstance(vdst, Reg) and isinstance(src0, Reg) and isinstance(src1, Reg)
+    d = plan.register(vdst, 32 * vdst.count)
+    a = plan.register(src0, 32 * src0.count)
+    b = plan.register(src1, 32 * src1.count)
+    aliased = _overlap(vdst, src0) or _overlap(vdst, src1)
+    index = None
+    if row.sparse:
+        # D is also the accumulator; src2 holds the indices.
+        assert isinstance(src2, Reg)
+        index = plan.register(src2, 32)
+        c = d
+    elif isinstance(src2, Reg):
+        c = plan.register(src2, 32 * src2.count)
+        aliased = aliased or (_overlap(vdst, src2) and vdst != src2)
+    else:
+        c = plan.source(src2, C_TYPE[row.cd_type])
+    scales = None
+    if row.scaled:
+        x, y = (plan.source(inst.args[f"scale_src{i}"], t.u32) for i in (0, 1))
+        scales = (x, y)
+    plan.note("aliased" if aliased else "apart", inst.src_mods.neg)
+    plan.note(*(f"{name}={value}" for name, value in sorted(inst.mods.items())))
+    return MatrixPlaces(d, a, b, c, aliased, index, scales)
+
+
+def _overlap(x: Reg, y: Reg) -> bool:
+    if x.file != y.file:
+        return False
+    return x.index < y.index + y.count and y.index < x.index + x.count
+
+
+def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
+    row = row_of(inst)
+    if row.a_type == "f32":
+        FloatChain(frame, inst, places, row).emit()
+        return
+    mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
+    formats = row.with_formats(mods["cbsz"], mods["blgp"])
+    if row.cd_type == "f64":
+        _emit_double(frame, inst, places, row, {**mods, "blgp": 0})
+        return
+    walk = walk_of(row, formats, mods, GROUP)
+    a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, formats.a_type)
+    b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, formats.b_type)
+    groups = Groups(frame, walk, _index_row(frame, places))
+    c = _accumulator(frame, groups, places)
+    if row.cd_type == "i32":
+        integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")))
+    elif row.target in ("gfx908", "gfx90a"):
+        size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
+        pairwise_sum(groups, c, a, b, size, flush=row.target == "gfx90a")
+    else:
+        narrow = formats.a_type not in ("f16", "bf16", "xf32")
+        size = 16 if narrow else 4 if row.a_type == "xf32" else 8
+        AlignedSum(groups, c, a, b, size, narrow, _scales(frame, inst, places, row)).emit()
+
+
+def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:
+    """The scale bytes that op_sel and op_sel_hi choose, spread to rows."""
+    if places.scales is None:
+        return None
+    build = frame.build
+    rows = []
+    for number, place in enumerate(places.scales):
+        low = int(inst.mods.get("op_sel", 0)) >> number & 1
+        high = int(inst.mods.get("op_sel_hi", 3)) >> number & 1
+        raw = load_vector(frame, place)
+        if place.kind != "row":
+            raw = frame.splat(raw)
+        moved = build.lshr(raw, ir.Constant(raw.type, [8 * (low + 2 * high)] * LANES))
+        byte = build.and_(moved, ir.Constant(raw.type, [255] * LANES))
+        copy = stack(frame, ROW)
+        frame.store(byte, copy, 64)
+        rows.append(copy)
+    return Scales((rows[0], rows[1]), scale_places(row, GROUP))
+
+
+def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
+    """The sparse indices, copied: D may be written before they are used."""
+    if places.index is None:
+        return None
+    return _copied(frame, frame.operand(places.index.slot), 1)
+
+
+def _copied(frame: Frame, pointer: Any, registers: int) -> Any:
+    copy = stack(frame, registers * ROW)
+    block = ir.VectorType(I32, 16)
+    for at in range(0, registers * ROW, 64):
+        frame.store(frame.load(frame.at(pointer, at), block, 64), frame.at(copy, at), 64)
+    return copy
+
+
+def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces) -> Accumulator:
+    d = frame.operand(places.d.slot)
+    if places.c.kind == "imm":
+        return Accumulator(groups, None, load_scalar(frame, places.c), d)
+    c = frame.operand(places.c.slot)
+    if places.aliased:
+        c = _copied(frame, c, places.c.bits // 32)
+    return Accumulator(groups, c, None, d)
+
+
+def _emit_double(
+    frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]
+) -> None:
+    """f64: C and D as rows of doubles on the way; NEG negates A, B, C by bits 0, 1, 2."""
+    build = frame.build
+    negate = inst.src_mods.neg | int(inst.mods.get("neg", 0))
+    rows = places.d.bits // 64
+    sums = stack(frame, rows * 2 * ROW)
+    wide = ir.VectorType(I64, LANES)
+    for number in range(rows):
+        if places.c.kind == "imm":
+            value = frame.splat(load_scalar(frame, places.c))
+        else:
+            value = frame.read_wide(frame.at(frame.operand(places.c.slot), 2 * number * ROW), 64)
+        if negate & 4:
+            value = build.xor(value, ir.Constant(wide, [1 << 63] * LANES))
+        frame.store(value, frame.at(sums, number * 2 * ROW), 64)
+    walk = walk_of(row, row, mods, GROUP // 2)
+    a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, "f64")
+    b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, "f64")
+    double_chain(Groups(frame, walk, None, lane_bytes=8), sums, sums, a, b, negate)
+    d = frame.operand(places.d.slot)
+    for number in range(rows):
+        value = frame.load(frame.at(sums, number * 2 * ROW), wide, 64)
+        frame.write_wide(frame.at(d, 2 * number * ROW), value, None)
+
+
+class FloatChain:
+    """f32: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C."""
+
+    def __init__(self, frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> None:
+        self.frame = frame
+        self.row = row
+        mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
+        broadcast = {name: mods[name] for name in ("cbsz", "abid")}
+        self.outputs = outputs_of(row)
+        self.a_map = row.map("A", **broadcast)
+        self.b_map = row.map("B", blgp=mods["blgp"])
+        self.places = places
+        self.vector = ir.VectorType(F32, GROUP)
+        build = frame.build
+        signature = ir.FunctionType(self.vector, [self.vector] * 3)
+        self.fma = ir.Function(frame.module, signature, f"llvm.fma.v{GROUP}f32")
+        self.a = self._readable(places.a)
+        self.b = self._readable(places.b)
+        self.c = None if places.c.kind == "imm" else frame.operand(places.c.slot)
+        self.d = frame.operand(places.d.slot)
+        self.build = build
+
+    def _readable(self, place: Place) -> Any:
+        """Pointer to an operand; to a copy of it where D may overwrite it."""
+        pointer = self.frame.operand(place.slot)
+        if not self.places.aliased:
+            return pointer
+        return _copied(self.frame, pointer, place.bits // 32)
+
+    def emit(self) -> None:
+        registers = self.places.d.bits // 32
+        groups = [(f, g) for f in range(registers) for g in range(LANES // GROUP)]
+        if self.places.aliased:
+            done = [(f, g, self._group(f, g)) for f, g in groups]
+            for f, g, value in done:
+                self._write(f, g, value)
+            return
+        # Sixteen accumulators at a time fill the host's registers and reuse each B vector.
+        for start in range(0, len(groups), 16):
+            batch = groups[start : start + 16]
+            values = [self._initial(f, g) for f, g in batch]
+            for k in range(self.row.k):
+                for number, (f, g) in enumerate(batch):
+                    values[number] = self._step(f, g, k, values[number])
+            for (f, g), value in zip(batch, values, strict=True):
+                self._write(f, g, value)
+
+    def _group(self, f: int, g: int) -> Any:
+        value = self._initial(f, g)
+        for k in range(self.row.k):
+            value = self._step(f, g, k, value)
+        return value
+
+    def _write(self, f: int, g: int, value: Any) -> None:
+        self.frame.store(value, self.frame.at(self.d, f * ROW + g * 4 * GROUP), align=64)
+
+    def _initial(self, f: int, g: int) -> Any:
+        if self.c is None:
+            bits = load_scalar(self.frame, self.places.c)
+            return self.frame.splat(self.build.bitcast(bits, F32), GROUP)
+        return self.frame.load(self.frame.at(self.c, f * ROW + g * 4 * GROUP), self.vector, 64)
+
+    def _step(self, f: int, g: int, k: int, value: Any) -> Any:
+        lanes = slice(g * GROUP, (g + 1) * GROUP)
+        i, j, block = (self.outputs[f, lanes, axis] for axis in range(3))
+        a = self._operand(self.a, self.a_map[block, i, k])
+        b = self._operand(self.b, self.b_map[block, k, j])
+        return self.build.call(self.fma, [a, b, value])
+
+    def _operand(self, pointer: Any, owners: np.ndarray) -> Any:
+        """One vector of elements: broadcast, plain load or shuffle, as the map has it."""
+        register, lane = int(owners[0, 0]), int(owners[0, 1])
+        if (owners == owners[0]).all():
+            place = self.frame.at(pointer, register * ROW + 4 * lane)
+            return self.frame.splat(self.frame.load(place, F32, 4), GROUP)
+        if (owners[:, 0] != register).any():
+            raise UnsupportedInstruction(f"{self.row.mnemonic}: one step reads two registers")
+        if (owners[:, 1] == lane + np.arange(GROUP)).all():
+            place = self.frame.at(pointer, register * ROW + 4 * lane)
+            return self.frame.load(place, self.vector, 4)
+        whole = ir.VectorType(F32, LANES)
+        source = self.frame.load(self.frame.at(pointer, register * ROW), whole, 64)
+        picks = ir.Constant(ir.VectorType(I32, GROUP), [int(owner[1]) for owner in owners])
+        return self.build.shuffle_vector(source, ir.Constant(whole, ir.Undefined), picks)
+

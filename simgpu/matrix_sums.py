@@ -1,0 +1,398 @@
+"""The sums of matrix instructions on 16 lanes of D at a time; formulas: hardware.mfma.arithmetic.
+
+Each `emit` function of a kind of sum spreads the operands, then walks the groups of D: as a loop
+over a table of offsets where the walk is regular, else unrolled with shuffles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from hardware.mfma.instruction import SCALE_BLOCK
+from simgpu.fragments import GROUP, Fields, Spread, Walk
+from simgpu.frame import Frame
+from simgpu.lane_llvm import F32, F64, I1, I32, I64, LLVMOps
+from simgpu.layout import LANES
+
+V32 = ir.VectorType(F32, GROUP)
+VI = ir.VectorType(I32, GROUP)
+VL = ir.VectorType(I64, GROUP)
+VD = ir.VectorType(F64, GROUP)
+
+
+def splat(kind: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(kind, [value] * kind.count)
+
+
+class Groups:
+    """Runs a body for each group of lanes of D; the body asks for elements by step."""
+
+    def __init__(self, frame: Frame, walk: Walk, index_row: Any, lane_bytes: int = 4) -> None:
+        self.frame = frame
+        self.build = frame.build
+        self.walk = walk
+        self.lane_bytes = lane_bytes
+        self.index_row = index_row
+        self.width = walk.a.shape[2]
+        if walk.regular:
+            self.a_table = self._table(walk.a[..., 0] * lane_bytes)
+            self.b_table = self._table(walk.b[..., 0] * lane_bytes)
+            if walk.index is not None:
+                self.index_table = self._table(walk.index)
+
+    def _table(self, values: np.ndarray) -> Any:
+        kind = ir.ArrayType(I32, values.size)
+        name = self.frame.module.get_unique_name("table")
+        table = ir.GlobalVariable(self.frame.module, kind, name)
+        table.initializer = ir.Constant(kind, [int(v) for v in values.ravel()])
+        table.global_constant = True
+        table.linkage = "internal"
+        return table
+
+    def run(self, body: Callable[[Any], None]) -> None:
+        """body(group): an i64 value in a loop, or a Python int."""
+        if not self.walk.regular:
+            for group in range(self.walk.groups):
+                body(group)
+            return
+        build = self.build
+        before = build.block
+        head, after = build.append_basic_block("group"), build.append_basic_block("done")
+        build.branch(head)
+        build.position_at_end(head)
+        group = build.phi(I64)
+        group.add_incoming(ir.Constant(I64, 0), before)
+        body(group)
+        following = build.add(group, ir.Constant(I64, 1))
+        group.add_incoming(following, build.block)
+        more = build.icmp_unsigned("<", following, ir.Constant(I64, self.walk.groups))
+        build.cbranch(more, head, after)
+        build.position_at_end(after)
+
+    def _entry(self, table: Any, group: Any, steps: int, step: Any) -> Any:
+        """table[group·steps + step] as i64."""
+        build = self.build
+        at = build.mul(group, ir.Constant(I64, steps))
+        at = build.add(at, ir.Constant(I64, step) if isinstance(step, int) else step)
+        place = build.gep(table, [ir.Constant(I64, 0), at], source_etype=table.value_type)
+        return build.zext(self.frame.load(place, I32), I64)
+
+    def a(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Any:
+        """The element of A at a step, for each lane of the group."""
+        if self.walk.regular:
+            offset = self._entry(self.a_table, group, self.walk.steps, step)
+            value = self.frame.load(self.frame.at(pointer, offset), scalar, self.lane_bytes)
+            return self.frame.splat(value, self.width)
+        return self._picked(pointer, scalar, self.walk.a[group, step])
+
+    def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Any:
+        if self.walk.regular:
+            at = self._selected(group, step)
+            offset = self._entry(self.b_table, group, self.walk.b.shape[1], at)
+            kind = ir.VectorType(scalar, self.width)
+            return self.frame.load(self.frame.at(pointer, offset), kind, self.lane_bytes)
+        return self._picked(pointer, scalar, self.walk.b[group, step])
+
+    def _selected(self, group: Any, step: int) -> Any:
+        """The k of B at a step: the step itself, or what the sparse index names."""
+        if self.walk.index is None:
+            return step
+        build = self.build
+        entry = self._entry(self.index_table, group, self.walk.index.shape[1], step // 2)
+        place = build.shl(build.lshr(entry, ir.Constant(I64, 5)), ir.Constant(I64, 2))
+        word = build.zext(self.frame.load(self.frame.at(self.index_row, place), I32), I64)
+        low = build.add(build.and_(entry, ir.Constant(I64, 31)), ir.Constant(I64, 2 * (step % 2)))
+        chosen = build.and_(build.lshr(word, low), ir.Constant(I64, 3))
+        return build.add(chosen, ir.Constant(I64, step // 2 * 4))
+
+    def _picked(self, pointer: Any, scalar: ir.Type, places: np.ndarray) -> Any:
+        """Elements of arbitrary lanes of one row."""
+        rows = np.unique(places // LANES)
+        assert len(rows) == 1, "one step of a group reads one row"
+        whole = ir.VectorType(scalar, LANES)
+        base = self.frame.at(pointer, int(rows[0]) * LANES * self.lane_bytes)
+        row = self.frame.load(base, whole, 64)
+        picks = ir.Constant(ir.VectorType(I32, self.width), [int(p) % LANES for p in places])
+        return self.build.shuffle_vector(row, ir.Constant(whole, ir.Undefined), picks)
+
+    def d_place(self, pointer: Any, group: Any) -> Any:
+        """Where the group's lanes of a 32-bit C or D lie: groups follow each other."""
+        if isinstance(group, int):
+            return self.frame.at(pointer, group * self.width * 4)
+        return self.frame.at(pointer, self.build.mul(group, ir.Constant(I64, self.width * 4)))
+
+
+class Accumulator:
+    """C and D of 32-bit elements: a register range, or a constant for C."""
+
+    def __init__(self, groups: Groups, c: Any, constant: Any, d: Any) -> None:
+        self.groups = groups
+        self.pointer = c
+        self.constant = constant
+        self.d = d
+
+    def load(self, group: Any, kind: ir.VectorType) -> Any:
+        frame = self.groups.frame
+        if self.pointer is None:
+            bits = frame.splat(self.constant, kind.count)
+            return frame.build.bitcast(bits, kind)
+        return frame.load(self.groups.d_place(self.pointer, group), kind, 64)
+
+    def store(self, group: Any, value: Any) -> None:
+        frame = self.groups.frame
+        frame.store(value, self.groups.d_place(self.d, group), 64)
+
+
+def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool) -> None:
+    """i8: exact products and sum, added to C with wrap or saturation."""
+    build = groups.build
+    left, right = a.integers(), b.integers()
+    ops = LLVMOps(build, GROUP)
+
+    def one(group: Any) -> None:
+        total: Any = splat(VI, 0)
+        for step in range(groups.walk.steps):
+            product = build.mul(groups.a(left, I32, group, step), groups.b(right, I32, group, step))
+            total = build.add(total, product)
+        old = c.load(group, VI)
+        c.store(group, ops.intrinsic("sadd.sat", I32, [old, total]) if clamp else build.add(old, total))
+
+    groups.run(one)
+
+
+def pairwise_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, flush: bool) -> None:
+    """CDNA1 and CDNA2: `size` products summed in pairs, then added to C, each step rounded to f32."""
+    build = groups.build
+    left, right = a.floats(flush), b.floats(flush)
+    ops = LLVMOps(build, GROUP, fix_nan=False)
+
+    def settle(value: Any) -> Any:
+        if not flush:
+            return value
+        tiny = build.fcmp_ordered("<", ops.intrinsic("fabs", F32, [value]), splat(V32, 2.0**-126))
+        zero = build.bitcast(build.and_(build.bitcast(value, VI), splat(VI, 0x80000000)), V32)
+        return build.select(tiny, zero, value)
+
+    def one(group: Any) -> None:
+        total = c.load(group, V32)
+        if flush:
+            tiny = build.fcmp_ordered("<", ops.intrinsic("fabs", F32, [total]), splat(V32, 2.0**-126))
+            total = build.select(tiny, splat(V32, 0.0), total)
+        for start in range(0, groups.walk.steps, size):
+            terms = [
+                settle(build.fmul(groups.a(left, F32, group, k), groups.b(right, F32, group, k)))
+                for k in range(start, start + size)
+            ]
+            while len(terms) > 1:
+                pairs = zip(terms[::2], terms[1::2], strict=True)
+                terms = [settle(build.fadd(p, q)) for p, q in pairs]
+            total = settle(build.fadd(terms[0], total))
+        c.store(group, total)
+
+    groups.run(one)
+
+
+class Scales:
+    """E8M0 scales of blocks of 32 k (gfx950): one byte a lane of each scale register.
+
+    a, b: places (row·64 + lane) by group, block of k and lane, as `Walk` has elements; rows:
+    <64 x i32> of the chosen byte, on the stack.
+    """
+
+    def __init__(self, rows: tuple[Any, Any], places: tuple[np.ndarray, np.ndarray]) -> None:
+        self.rows = rows
+        self.walk = Walk(*places, None, regular=True)
+
+    def _pair(self, groups: Groups, group: Any, step: int) -> tuple[Any, Any]:
+        view = Groups(groups.frame, self.walk, None)
+        block = step // SCALE_BLOCK
+        return view.a(self.rows[0], I32, group, block), view.b(self.rows[1], I32, group, block)
+
+    def exponent(self, groups: Groups, group: Any, step: int) -> Any:
+        """What the scales add to the exponent of every product of the step."""
+        x, y = self._pair(groups, group, step)
+        return groups.build.sub(groups.build.add(x, y), splat(VI, 254))
+
+    def missing(self, groups: Groups, group: Any, step: int) -> Any:
+        """Where a scale is 0xff, a NaN."""
+        build = groups.build
+        x, y = self._pair(groups, group, step)
+        either = [build.icmp_unsigned("==", s, splat(VI, 255)) for s in (x, y)]
+        return build.or_(either[0], either[1])
+
+
+class AlignedSum:
+    """CDNA3: products cut at the largest exponent, summed exactly, added to C with one rounding."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        c: Accumulator,
+        a: Spread,
+        b: Spread,
+        size: int,
+        narrow: bool,
+        scales: Scales | None = None,
+    ) -> None:
+        self.groups = groups
+        self.c = c
+        self.build = groups.build
+        self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
+        self.size = size
+        self.narrow = narrow
+        self.scales = scales
+        self.left: Fields = a.fields()
+        self.right: Fields = b.fields()
+        self.fraction = self.left.mantissa + self.right.mantissa
+
+    def emit(self) -> None:
+        build = self.build
+        reach = build.add(self.left.largest, self.right.largest)
+        overflow = build.icmp_signed(">=", reach, ir.Constant(I32, 127))
+        special = build.or_(build.or_(self.left.special, self.right.special), overflow)
+        with build.if_else(special, likely=False) as (then, otherwise):
+            with then:
+                self.groups.run(lambda group: self._group(group, True))
+            with otherwise:
+                self.groups.run(lambda group: self._group(group, False))
+
+    def _group(self, group: Any, special: bool) -> None:
+        build, groups = self.build, self.groups
+        total = self.c.load(group, V32)
+        for start in range(0, self.groups.walk.steps, self.size):
+            steps = list(range(start, min(start + self.size, groups.walk.steps)))
+            if self.narrow:
+                sums = [self._products(group, steps[half::2]) for half in (0, 1)]
+                partial, top = self._joined(*sums)
+            else:
+                cut, top = self._products(group, steps)
+                partial = build.sitofp(cut, VD)
+            if self.scales is not None:
+                top = build.add(top, self.scales.exponent(groups, group, steps[0]))
+            result = self._accumulated(partial, top, total)
+            if self.scales is not None:
+                quiet = splat(V32, float("nan"))
+                result = build.select(self.scales.missing(groups, group, steps[0]), quiet, result)
+            total = self._with_special(group, steps, total, result, special)
+        self.c.store(group, total)
+
+    def _products(self, group: Any, steps: list[int]) -> tuple[Any, Any]:
+        """Sum (i32) in units of 2^(E − 24), and E (i32), of the products of these steps."""
+        build, groups = self.build, self.groups
+        exponents = [
+            build.add(
+                groups.a(self.left.exponents, I32, group, k), groups.b(self.right.exponents, I32, group, k)
+            )
+            for k in steps
+        ]
+        top = exponents[0]
+        for exponent in exponents[1:]:
+            top = self.ops.intrinsic("smax", I32, [top, exponent])
+        # Scale of a product: 2^(e − E + 24 − fraction), as the bits of an f32.
+        bias = build.sub(splat(VI, 127 + 24 - self.fraction), top)
+        total: Any = splat(VI, 0)
+        for k, exponent in zip(steps, exponents, strict=True):
+            product = build.fmul(
+                groups.a(self.left.significands, F32, group, k),
+                groups.b(self.right.significands, F32, group, k),
+            )
+            biased = self.ops.intrinsic("smax", I32, [build.add(exponent, bias), splat(VI, 1)])
+            scale = build.bitcast(build.shl(biased, splat(VI, 23)), V32)
+            total = build.add(total, build.fptosi(build.fmul(product, scale), VI))
+        return total, top
+
+    def _joined(self, even: tuple[Any, Any], odd: tuple[Any, Any]) -> tuple[Any, Any]:
+        """FP8: both sums cut toward −∞ at the larger exponent, added (f64), and that exponent."""
+        build = self.build
+        top = self.ops.intrinsic("smax", I32, [even[1], odd[1]])
+        total: Any = None
+        for part, exponent in (even, odd):
+            value = self._scaled_down(build.sitofp(part, VD), build.sub(exponent, top))
+            total = value if total is None else build.fadd(total, value)
+        return total, top
+
+    def _scaled_down(self, value: Any, exponent: Any) -> Any:
+        """floor(value · 2^exponent) of f64 integers."""
+        return self._call("floor", self.build.fmul(value, self._power(exponent)))
+
+    def _call(self, name: str, value: Any) -> Any:
+        return self.ops.intrinsic(name, F64, [value])
+
+    def _power(self, exponent: Any) -> Any:
+        """2^exponent as f64, exponents clamped to those of normal numbers."""
+        build = self.build
+        clamped = self.ops.intrinsic("smax", I32, [exponent, splat(VI, -1000)])
+        biased = build.sext(build.add(clamped, splat(VI, 1023)), VL)
+        return build.bitcast(build.shl(biased, splat(VL, 52)), VD)
+
+    def _accumulated(self, partial: Any, top: Any, c: Any) -> Any:
+        """S cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
+        build = self.build
+        field = build.and_(build.lshr(build.bitcast(c, VI), splat(VI, 23)), splat(VI, 255))
+        own = build.sub(self.ops.intrinsic("smax", I32, [field, splat(VI, 1)]), splat(VI, 127))
+        both = self.ops.intrinsic("smax", I32, [top, own])
+        s = self._scaled_down(partial, build.add(build.sub(top, both), splat(VI, 7)))
+        wide = build.fpext(c, VD)
+        z = self._scaled_down(wide, build.sub(splat(VI, 24), both))
+        if self.narrow:
+            far = build.icmp_signed("<", own, build.sub(both, splat(VI, 25)))
+            z = build.select(far, splat(VD, 0.0), z)
+        total = build.fadd(s, build.fmul(z, splat(VD, 128.0)))
+        value = build.fmul(total, self._power(build.sub(both, splat(VI, 31))))
+        return build.fptrunc(value, V32)
+
+    def _with_special(self, group: Any, steps: list[int], c: Any, result: Any, special: bool) -> Any:
+        """NaN and infinities propagate as in an exact sum of the non-finite terms.
+
+        A product of finite numbers that overflows counts only where no term is an infinity.
+        """
+        build, groups = self.build, self.groups
+        zero = splat(V32, 0.0)
+
+        def finite(value: Any) -> Any:
+            size = self.ops.intrinsic("fabs", F32, [value])
+            return build.fcmp_ordered("<", size, splat(V32, float("inf")))
+
+        def added(total: Any, some: Any, value: Any, counts: Any) -> tuple[Any, Any]:
+            return build.fadd(total, build.select(counts, value, zero)), build.or_(some, counts)
+
+        never = ir.Constant(ir.VectorType(I1, GROUP), None)
+        total, some = added(zero, never, c, build.not_(finite(c)))
+        if not special:
+            return build.select(some, total, result)
+        beyond, overflowed = zero, never
+        for k in steps:
+            x = groups.a(self.left.values, F32, group, k)
+            y = groups.b(self.right.values, F32, group, k)
+            product = build.fmul(x, y)
+            infinite = build.not_(finite(product))
+            known = build.and_(finite(x), finite(y))
+            total, some = added(total, some, product, build.and_(infinite, build.not_(known)))
+            beyond, overflowed = added(beyond, overflowed, product, build.and_(infinite, known))
+        return build.select(some, total, build.select(overflowed, beyond, result))
+
+
+def double_chain(groups: Groups, c: Any, d: Any, a: Spread, b: Spread, negate: int) -> None:
+    """f64: fma over k in order; C is a pointer to rows of doubles, D to register pairs."""
+    build, frame = groups.build, groups.frame
+    left, right = a.doubles(bool(negate & 1)), b.doubles(bool(negate & 2))
+    width = groups.width
+    kind = ir.VectorType(F64, width)
+    signature = ir.FunctionType(kind, [kind] * 3)
+    fma = ir.Function(frame.module, signature, f"llvm.fma.v{width}f64")
+
+    def one(group: Any) -> None:
+        at = build.mul(group, ir.Constant(I64, 8 * width)) if not isinstance(group, int) else ir.Constant(I64, 8 * width * group)
+        value = frame.load(frame.at(c, at), kind, 8)
+        for step in range(groups.walk.steps):
+            terms = [groups.a(left, F64, group, step), groups.b(right, F64, group, step), value]
+            value = build.call(fma, terms)
+        frame.store(value, frame.at(d, at), 8)
+
+    groups.run(one)
+
+

@@ -1,0 +1,133 @@
+"""What a launch leaves behind: counts and counters, findings, fidelity."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware import mfma
+from hardware.isa.instruction import Instruction
+from simgpu import scheduler
+
+if TYPE_CHECKING:
+    from simgpu.launch import Launch, Worker
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a kernel that checked mode saw; kinds are listed in docs/."""
+
+    kind: str
+    message: str
+    pc: int
+    text: str
+    wave: int = 0
+    lanes: tuple[int, ...] = ()
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished launch.
+
+    instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
+    fidelity: executed wave-instructions by how far their results are those of hardware;
+    profile: executions by code offset from the kernel's first instruction.
+    """
+
+    instructions: int
+    seconds: float
+    counters: Mapping[str, int]
+    findings: list[Finding] = field(default_factory=list)
+    fidelity: Mapping[str, int] = field(default_factory=dict)
+    profile: Mapping[int, int] = field(default_factory=dict)
+
+
+CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "other")
+
+
+def instruction_class(inst: Instruction) -> str:
+    """The class an instruction counts in."""
+    spec = inst.spec
+    if spec.kind == "matrix":
+        return "mfma"
+    if spec.encoding == "ds":
+        return "lds"
+    if spec.encoding == "smem":
+        return "smem"
+    if spec.encoding in ("flat", "mubuf", "mtbuf"):
+        return "vmem"
+    if spec.kind == "control":
+        if spec.control in ("waitcnt", "barrier", "nop", "sleep"):
+            return "wait"
+        return "branch" if "branch" in spec.control or "pc" in spec.control else "other"
+    return "salu" if spec.encoding.startswith("sop") else "valu"
+
+
+def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
+    """Counters of a finished launch from its workers' counts."""
+    executed = np.zeros(launch.program.count + 1, np.int64)
+    lanes = np.zeros_like(executed)
+    for worker in workers:
+        executed += scheduler.executions(worker.entered, worker.exited)
+        lanes += worker.lanes
+    counters: Counter[str] = Counter({f"instructions_{name}": 0 for name in CLASSES})
+    for name in (
+        "mfma_flops", "global_read_bytes", "global_write_bytes", "lds_read_bytes", "lds_write_bytes",
+        "scalar_read_bytes",
+    ):  # fmt: skip
+        counters[name] = 0
+    fidelity: Counter[str] = Counter({"exact": 0, "bounded": 0, "unverified": 0, "unsupported": 0})
+    total = 0
+    profile: dict[int, int] = {}
+    for index, inst in launch.program.instructions.items():
+        times = int(executed[index])
+        if not times:
+            continue
+        total += times
+        profile[4 * (index - launch.entry)] = times
+        counters[f"instructions_{instruction_class(inst)}"] += times
+        fidelity[fidelity_class(inst)] += times
+        if inst.spec.kind == "matrix":
+            counters["mfma_flops"] += times * matrix_flops(inst)
+        elif inst.spec.memory is not None:
+            _count_memory(counters, inst, int(lanes[index]))
+    read, written = launch.table.unique_bytes()
+    counters["unique_read_bytes"] = read
+    counters["unique_write_bytes"] = written
+    counters["instructions"] = total
+    return Run(total, seconds, dict(counters), [], dict(fidelity), profile)
+
+
+def _count_memory(counters: Counter[str], inst: Instruction, lanes: int) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    moved = lanes * memory.bits * memory.count // 8
+    if memory.space == "ds":
+        reads, writes = "lds_read_bytes", "lds_write_bytes"
+    elif inst.spec.encoding == "smem":
+        reads, writes = "scalar_read_bytes", "global_write_bytes"
+    else:
+        reads, writes = "global_read_bytes", "global_write_bytes"
+    if memory.op in ("load", "atomic"):
+        counters[reads] += moved
+    if memory.op in ("store", "atomic"):
+        counters[writes] += moved
+
+
+def matrix_flops(inst: Instruction) -> int:
+    row: Any = mfma.find(inst.mnemonic, inst.target)
+    return 2 * row.m * row.n * row.k * row.blocks
+
+
+def fidelity_class(inst: Instruction) -> str:
+    """exact, bounded (a documented error) or unverified (no public evidence)."""
+    if inst.spec.kind == "matrix":
+        row: Any = mfma.find(inst.mnemonic, inst.target)
+        return str(row.fidelity())
+    flags = inst.spec.flags
+    return "unverified" if "unverified" in flags else "bounded" if "bounded" in flags else "exact"

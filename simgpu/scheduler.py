@@ -1,0 +1,327 @@
+"""The scheduler of one host thread: workgroups to waves to handlers, compiled by numba.
+
+A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until
+it ends, waits at a barrier, or has used its time slice; a workgroup whose slice is over lets
+others on, so that workgroups which wait for each other make progress. What needs Python (a record
+to lower, a fault) is returned as a status, and the worker is called again with its state intact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from simgpu import layout
+from simgpu.layout import Status
+
+# Indices into a worker's `job` array (int64).
+(
+    JOB_COUNTER,  # address of the shared next-workgroup counter
+    JOB_GROUPS,  # workgroups of the launch
+    JOB_GRID_X,
+    JOB_GRID_Y,
+    JOB_WAVES,  # waves of a whole workgroup
+    JOB_SLOTS,  # resident workgroups that the worker has memory for
+    JOB_WAVE_MEMORY,  # address of the waves of slot 0, WAVE_BYTES each
+    JOB_LDS,  # address of the LDS of slot 0
+    JOB_LDS_BYTES,
+    JOB_LDS_STRIDE,
+    JOB_CONTEXT,  # address of the worker's context
+    JOB_TEMPLATE,  # address of the initial scalar file
+    JOB_RECORDS,  # address of the records
+    JOB_ENTRY,  # record index of the kernel's first instruction
+    JOB_VGPRS,  # rows to clear of the vector and of the accumulator file
+    JOB_AGPRS,
+    JOB_GROUP_ID_SGPR,  # first SGPR of the workgroup ids
+    JOB_GROUP_ID_MASK,  # which of x, y, z are passed
+    JOB_BLOCK_X,
+    JOB_BLOCK_Y,
+    JOB_BLOCK_Z,
+    JOB_ID_MODE,  # work-item ids: 0 x, 1 x y, 2 x y z in v0.., 3 packed in v0
+    JOB_SIZE_X,  # work-items of the launch in x, y, z
+    JOB_SIZE_Y,
+    JOB_SIZE_Z,
+    JOB_SCRATCH,  # device address of the worker's private memory
+    JOB_SCRATCH_WAVE,  # bytes a wave
+    JOB_SCRATCH_LANE,  # bytes a lane
+    JOB_SCRATCH_SGPR,  # SGPR of the wave's scratch offset, or -1
+    JOB_FLAT_SCRATCH,  # whether FLAT_SCRATCH is set for the wave
+    JOB_MODE,  # initial MODE register
+    JOB_LIMIT,  # instruction budget left (in record steps)
+    JOB_KERNARG_SGPR,  # first SGPR of the kernarg address, or -1
+    JOB_KERNARGS,  # address of i64[8]: kernarg address by which extents are partial
+    # The worker's own state:
+    JOB_TAKEN,  # workgroups resident
+    JOB_CURRENT,  # slot being run
+    JOB_WAVE,  # wave being run
+    JOB_STATUS,  # why the worker returned
+    JOB_OPEN,  # slots opened so far
+    JOB_STOP,  # set by another thread to make the worker return
+    JOB_FIELDS,
+) = range(41)
+
+# Per resident workgroup (int64): state, waves, waves left and waiting, id, slices used up.
+SLOT_STATE, SLOT_WAVES, SLOT_LEFT, SLOT_WAITING, SLOT_X, SLOT_Y, SLOT_Z, SLOT_TURNS, SLOT_FIELDS = range(9)
+EMPTY, BUSY = 0, 1
+
+SLICE = 1 << 20  # record steps of a wave's turn
+TURNS = 16  # slices after which a workgroup lets others on
+FINISHED, NEED_PYTHON, LIMIT, STOPPED = range(4)
+
+
+@intrinsic
+def call_handler(typing: Any, function: Any, wave: Any, record: Any) -> Any:
+    """Call the handler at address `function` with two addresses."""
+    signature = types.void(types.int64, types.int64, types.int64)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        handler = ir.FunctionType(ir.VoidType(), [pointer, pointer])
+        target = builder.inttoptr(args[0], handler.as_pointer())
+        builder.call(target, [builder.inttoptr(a, pointer) for a in args[1:]])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _peek(width: int, numba_type: Any) -> Any:
+    @intrinsic
+    def load(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(width).as_pointer())
+            return builder.load(pointer)
+
+        return numba_type(types.int64), generate
+
+    return load
+
+
+def _poke(width: int, numba_type: Any) -> Any:
+    @intrinsic
+    def store(typing: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(width).as_pointer())
+            raw = args[1]
+            if raw.type.width > width:
+                raw = builder.trunc(raw, ir.IntType(width))
+            builder.store(raw, pointer)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return store
+
+
+load32 = _peek(32, types.int32)
+load64 = _peek(64, types.int64)
+store32 = _poke(32, types.int32)
+store64 = _poke(64, types.int64)
+
+
+@intrinsic
+def take_next(typing: Any, address: Any) -> Any:
+    """Fetch and add 1, indivisibly."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(types.int64), generate
+
+
+@numba.njit(cache=True, nogil=True)
+def clear(address: int, count: int) -> None:
+    """Zero `count` bytes, a multiple of 8."""
+    for at in range(0, count, 8):
+        store64(address + at, 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes: int) -> None:
+    """Work-item ids of the wave whose first flat id is `first` into v0 (and v1, v2)."""
+    v0 = wave + layout.VGPR
+    x = first % x_count
+    y = first // x_count % y_count
+    z = first // (x_count * y_count)
+    mode = job[JOB_ID_MODE]
+    for lane in range(lanes):
+        if mode == 3:
+            store32(v0 + 4 * lane, x | y << 10 | z << 20)
+        else:
+            store32(v0 + 4 * lane, x)
+            if mode >= 1:
+                store32(v0 + layout.ROW + 4 * lane, y)
+            if mode >= 2:
+                store32(v0 + 2 * layout.ROW + 4 * lane, z)
+        x += 1
+        if x == x_count:
+            x = 0
+            y += 1
+            if y == y_count:
+                y = 0
+                z += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
+    """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
+    at = number * job[JOB_WAVES] + index
+    wave = job[JOB_WAVE_MEMORY] + at * layout.WAVE_BYTES
+    template = job[JOB_TEMPLATE]
+    for offset in range(0, layout.ADDRESSES, 8):
+        store64(wave + offset, load64(template + offset))
+    clear(wave + layout.VGPR, job[JOB_VGPRS] * layout.ROW)
+    clear(wave + layout.AGPR, job[JOB_AGPRS] * layout.ROW)
+    sgpr = job[JOB_GROUP_ID_SGPR]
+    for axis in range(3):
+        if job[JOB_GROUP_ID_MASK] >> axis & 1:
+            store32(wave + 4 * sgpr, slot[SLOT_X + axis])
+            sgpr += 1
+    scratch = job[JOB_SCRATCH] + at * job[JOB_SCRATCH_WAVE]
+    if job[JOB_SCRATCH_SGPR] >= 0:
+        store32(wave + 4 * job[JOB_SCRATCH_SGPR], at * job[JOB_SCRATCH_WAVE])
+    if job[JOB_FLAT_SCRATCH]:
+        store64(wave + 4 * 102, scratch)
+    left = items - 64 * index
+    store64(wave + 4 * 126, -1 if left >= 64 else (1 << left) - 1)
+    store32(wave + layout.MODE, job[JOB_MODE])
+    store32(wave + layout.WAVE_ID, index)
+    store32(wave + layout.HW_ID, at)
+    store64(wave + layout.CONTEXT, job[JOB_CONTEXT])
+    store64(wave + layout.LDS_BASE, job[JOB_LDS] + number * job[JOB_LDS_STRIDE])
+    store64(wave + layout.LDS_SIZE, job[JOB_LDS_BYTES])
+    store64(wave + layout.SCRATCH_BASE, scratch)
+    store64(wave + layout.SCRATCH_SIZE, job[JOB_SCRATCH_LANE])
+    store32(wave + layout.STATUS, 0)
+    entry = job[JOB_ENTRY]
+    store32(wave + layout.ENTRY, entry)
+    store32(wave + layout.RESUME, entry)
+    entered = load64(job[JOB_CONTEXT] + layout.CTX_ENTERED) + 8 * entry
+    store64(entered, load64(entered) + 1)
+    x_count = min(job[JOB_BLOCK_X], job[JOB_SIZE_X] - slot[SLOT_X] * job[JOB_BLOCK_X])
+    y_count = min(job[JOB_BLOCK_Y], job[JOB_SIZE_Y] - slot[SLOT_Y] * job[JOB_BLOCK_Y])
+    fill_ids(job, wave, 64 * index, x_count, y_count, 64)
+    z_count = min(job[JOB_BLOCK_Z], job[JOB_SIZE_Z] - slot[SLOT_Z] * job[JOB_BLOCK_Z])
+    partial = int(x_count < job[JOB_BLOCK_X])
+    partial |= int(y_count < job[JOB_BLOCK_Y]) << 1 | int(z_count < job[JOB_BLOCK_Z]) << 2
+    if partial and job[JOB_KERNARG_SGPR] >= 0:
+        store64(wave + 4 * job[JOB_KERNARG_SGPR], load64(job[JOB_KERNARGS] + 8 * partial))
+
+
+@numba.njit(cache=True, nogil=True)
+def open_group(job: Any, slots: Any, number: int) -> bool:
+    """Put the next workgroup into slot `number`; False when none is left."""
+    group = take_next(job[JOB_COUNTER])
+    if group >= job[JOB_GROUPS]:
+        return False
+    slot = slots[number]
+    gx, gy = job[JOB_GRID_X], job[JOB_GRID_Y]
+    slot[SLOT_X] = group % gx
+    slot[SLOT_Y] = group // gx % gy
+    slot[SLOT_Z] = group // (gx * gy)
+    # The last workgroup of a dimension may be partial.
+    items = 1
+    items *= min(job[JOB_BLOCK_X], job[JOB_SIZE_X] - slot[SLOT_X] * job[JOB_BLOCK_X])
+    items *= min(job[JOB_BLOCK_Y], job[JOB_SIZE_Y] - slot[SLOT_Y] * job[JOB_BLOCK_Y])
+    items *= min(job[JOB_BLOCK_Z], job[JOB_SIZE_Z] - slot[SLOT_Z] * job[JOB_BLOCK_Z])
+    waves = (items + 63) // 64
+    slot[SLOT_STATE] = BUSY
+    slot[SLOT_WAVES] = waves
+    slot[SLOT_LEFT] = waves
+    slot[SLOT_WAITING] = 0
+    clear(job[JOB_LDS] + number * job[JOB_LDS_STRIDE], job[JOB_LDS_STRIDE])
+    for index in range(waves):
+        start_wave(job, slot, number, index, items)
+    job[JOB_TAKEN] += 1
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def release_barrier(job: Any, slots: Any, number: int) -> None:
+    """All waves that have not ended wait: let them on."""
+    slot = slots[number]
+    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * layout.WAVE_BYTES
+    for index in range(slot[SLOT_WAVES]):
+        status = first + index * layout.WAVE_BYTES + layout.STATUS
+        if load32(status) == Status.BARRIER:
+            store32(status, Status.RUNNING)
+    slot[SLOT_WAITING] = 0
+
+
+@numba.njit(cache=True, nogil=True)
+def run_group(job: Any, slots: Any, number: int) -> int:
+    """Run each runnable wave of a workgroup for a slice, from wave JOB_WAVE on."""
+    slot = slots[number]
+    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * layout.WAVE_BYTES
+    while job[JOB_WAVE] < slot[SLOT_WAVES]:
+        wave = first + job[JOB_WAVE] * layout.WAVE_BYTES
+        status = load32(wave + layout.STATUS)
+        if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
+            store64(wave + layout.BUDGET, SLICE)
+            record = job[JOB_RECORDS] + load32(wave + layout.RESUME) * layout.RECORD
+            call_handler(load64(record), wave, record)
+            job[JOB_LIMIT] -= SLICE - load64(wave + layout.BUDGET)
+            status = load32(wave + layout.STATUS)
+            if status == Status.ENDED:
+                slot[SLOT_LEFT] -= 1
+            elif status == Status.BARRIER:
+                slot[SLOT_WAITING] += 1
+            elif status == Status.YIELD:
+                slot[SLOT_TURNS] += 1
+            else:
+                return NEED_PYTHON
+        job[JOB_WAVE] += 1
+        if slot[SLOT_LEFT] and slot[SLOT_WAITING] == slot[SLOT_LEFT]:
+            release_barrier(job, slots, number)
+        if job[JOB_LIMIT] < 0:
+            return LIMIT
+        if job[JOB_STOP]:
+            return STOPPED
+    job[JOB_WAVE] = 0
+    if slot[SLOT_LEFT] == 0:
+        slot[SLOT_STATE] = EMPTY
+        job[JOB_TAKEN] -= 1
+    return FINISHED
+
+
+@numba.njit(cache=True, nogil=True)
+def run_worker(job: Any, slots: Any) -> int:
+    """Run workgroups until none is left, or until Python is needed."""
+    if job[JOB_OPEN] == 0:
+        job[JOB_OPEN] = 1
+        open_group(job, slots, 0)
+    while True:
+        while job[JOB_CURRENT] < job[JOB_OPEN]:
+            number = job[JOB_CURRENT]
+            if slots[number, SLOT_STATE] == BUSY:
+                # A workgroup keeps its turn until its waves used up their slices or slept.
+                while slots[number, SLOT_STATE] == BUSY and slots[number, SLOT_TURNS] < TURNS:
+                    status = run_group(job, slots, number)
+                    if status != FINISHED:
+                        return status
+                slots[number, SLOT_TURNS] = 0
+            if slots[number, SLOT_STATE] == EMPTY and open_group(job, slots, number):
+                continue
+            job[JOB_CURRENT] += 1
+        job[JOB_CURRENT] = 0
+        if job[JOB_TAKEN] == 0:
+            return FINISHED
+        if job[JOB_OPEN] < job[JOB_SLOTS] and open_group(job, slots, job[JOB_OPEN]):
+            job[JOB_OPEN] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def executions(entered: Any, exited: Any) -> Any:
+    """How often each record ran: entries so far minus exits before it."""
+    result = np.zeros_like(entered)
+    running = 0
+    for index in range(entered.size):
+        running += entered[index]
+        result[index] = running
+        running -= exited[index]
+    return result

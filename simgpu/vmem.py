@@ -1,0 +1,244 @@
+"""Memory instructions outside LDS: scalar loads, flat, global, scratch and buffer accesses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from hardware.isa import instruction as isa
+from hardware.isa import types as t
+from hardware.isa.instruction import Imm, Instruction, Off, Reg
+from simgpu import layout
+from simgpu.access import (
+    WIDE64,
+    GlobalAccess,
+    Rows,
+    constant,
+    inside,
+    lanes_of,
+    popcount,
+    read_staged,
+    write_staged,
+)
+from simgpu.atomics import global_atomic
+from simgpu.buffers import buffer_access
+from simgpu.frame import ROW32, Frame
+from simgpu.lane_llvm import I32, I64
+from simgpu.layout import LANES, Fault
+from simgpu.lds import LDSAccess
+from simgpu.lds_dma import load_to_lds
+from simgpu.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place, Plan
+
+REGISTER_FIELDS = ("vdst", "vaddr", "vdata", "saddr", "srsrc", "soffset", "sdst", "sbase", "addr")
+
+
+def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
+    memory = inst.spec.memory
+    assert memory is not None
+    places: dict[str, Place] = {}
+    for name in REGISTER_FIELDS:
+        operand = inst.args.get(name)
+        if operand is None or isinstance(operand, Off):
+            continue
+        if isinstance(operand, Reg):
+            places[name] = plan.register(operand, 32 * operand.count)
+        elif isinstance(operand, Imm):
+            places[name] = plan.immediate(operand.value)
+        else:
+            places[name] = plan.source(operand, t.u32)
+    places["offset"] = plan.immediate(int(inst.mods.get("offset", 0)))
+    for name in ("offen", "idxen", "lds", "tfe", "glc", "sc0", "addr64"):
+        if inst.mods.get(name):
+            plan.note(name)
+    if memory.format:
+        plan.note("format", inst.mods.get("format", 0))
+    return places
+
+
+def signed_offset(frame: Frame, place: Place) -> Any:
+    return frame.build.sext(frame.slot(place.slot), I64)
+
+
+def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    lanes = frame.exec_bits()
+    count_lanes(frame, lanes)
+    if memory.space in ("buffer", "tbuffer"):
+        buffer_access(frame, inst, places, lanes)
+        return
+    if memory.lds:
+        load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
+        return
+    if memory.space == "scratch":
+        _scratch(frame, inst, places, lanes)
+        return
+    addresses = global_addresses(frame, places)
+    if memory.space == "flat":
+        _flat(frame, inst, places, addresses, lanes)
+    else:
+        transfer(frame, inst, places, addresses, lanes)
+
+
+def count_lanes(frame: Frame, lanes: Any) -> None:
+    frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
+
+
+def global_addresses(frame: Frame, places: dict[str, Place]) -> Any:
+    """<64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
+    build = frame.build
+    offset = signed_offset(frame, places["offset"])
+    if "saddr" in places:
+        base = frame.load(frame.operand(places["saddr"].slot), I64)
+        base = build.add(base, offset)
+        if "vaddr" not in places:
+            return frame.splat(base)
+        rows = build.zext(frame.row(frame.operand(places["vaddr"].slot)), WIDE64)
+        return build.add(rows, frame.splat(base))
+    wide = frame.read_wide(frame.operand(places["vaddr"].slot), 64)
+    return build.add(wide, frame.splat(offset))
+
+
+def rows_of(inst: Instruction) -> Rows:
+    memory = inst.spec.memory
+    assert memory is not None
+    return Rows(memory.bits * memory.count, memory.sign, memory.d16)
+
+
+def transfer(
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
+) -> None:
+    """A load, store or atomic of the lanes at their device addresses."""
+    memory = inst.spec.memory
+    assert memory is not None
+    if memory.op == "atomic":
+        global_atomic(frame, inst, places, addresses, lanes)
+        return
+    rows = rows_of(inst)
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store")
+    if memory.op == "store":
+        source = frame.operand(places["vdata"].slot)
+        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+        access.run(lanes)
+        return
+    access.run(lanes)
+    load_result(frame, rows, places["vdst"], lanes)
+
+
+def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Any) -> None:
+    target = frame.operand(vdst.slot)
+    old = frame.row(target) if rows.d16 else None
+    mask = frame.lanes(lanes)
+    for number, row in enumerate(read_staged(frame, rows, old)):
+        frame.write_row(target, number, row, mask)
+
+
+def _flat(
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
+) -> None:
+    """Flat addressing: the high half names LDS, private memory or device memory, lane by lane."""
+    build = frame.build
+    high = build.trunc(build.lshr(addresses, ir.Constant(WIDE64, [32] * LANES)), ROW32)
+
+    def in_aperture(aperture: int) -> Any:
+        same = build.icmp_unsigned("==", high, ir.Constant(ROW32, [aperture] * LANES))
+        return build.and_(lanes_of(frame, same), lanes)
+
+    shared, private = in_aperture(SHARED_APERTURE), in_aperture(PRIVATE_APERTURE)
+    elsewhere = build.and_(lanes, build.not_(build.or_(shared, private)))
+    low = build.and_(addresses, ir.Constant(WIDE64, [0xFFFFFFFF] * LANES))
+    memory = inst.spec.memory
+    assert memory is not None
+    if memory.op == "atomic":
+        with build.if_then(build.icmp_unsigned("!=", shared, constant(0)), likely=False):
+            base = build.ptrtoint(LDSAccess(frame, low, memory.bits // 8).base, I64)
+            LDSAccess(frame, low, memory.bits // 8).check(shared)
+            host = build.add(low, frame.splat(base))
+            global_atomic(frame, inst, places, host, shared, host_addresses=True)
+        with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
+            global_atomic(frame, inst, places, addresses, elsewhere)
+        return
+    rows = rows_of(inst)
+    store = memory.op == "store"
+    if store:
+        source = frame.operand(places["vdata"].slot)
+        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+    with build.if_then(build.icmp_unsigned("!=", shared, constant(0)), likely=False):
+        LDSAccess(frame, low, rows.lane_bytes).copy(shared, store)
+    with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
+        GlobalAccess(frame, addresses, rows.lane_bytes, store).run(elsewhere)
+    if not store:
+        load_result(frame, rows, places["vdst"], build.or_(shared, elsewhere))
+    with build.if_then(build.icmp_unsigned("!=", private, constant(0)), likely=False):
+        _private(frame, inst, places, low, private)
+
+
+def _scratch(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    build = frame.build
+    offset = signed_offset(frame, places["offset"])
+    if "saddr" in places:
+        offset = build.add(offset, build.sext(_scalar32(frame, places["saddr"]), I64))
+    offsets = frame.splat(offset)
+    if "vaddr" in places:
+        rows = frame.row(frame.operand(places["vaddr"].slot))
+        offsets = build.add(offsets, build.zext(rows, WIDE64))
+    _private(frame, inst, places, offsets, lanes)
+
+
+def _scalar32(frame: Frame, place: Place) -> Any:
+    if place.kind == "imm":
+        return frame.slot(place.slot)
+    return frame.load(frame.operand(place.slot), I32)
+
+
+def private_addresses(frame: Frame, offsets: Any) -> Any:
+    """Device address of dword-interleaved private memory: flat_scratch + swizzled offset.
+
+    Lane l's dword d lies at flat_scratch + 256·d + 4·l (LLVM AMDGPUUsage, "Private": dword
+    interleaved for a wave of 64).
+    """
+    build = frame.build
+    base = frame.load(frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)), I64)
+    dword = build.lshr(offsets, ir.Constant(WIDE64, [2] * LANES))
+    within = build.and_(offsets, ir.Constant(WIDE64, [3] * LANES))
+    lane = ir.Constant(WIDE64, [4 * lane for lane in range(LANES)])
+    scaled = build.shl(dword, ir.Constant(WIDE64, [8] * LANES))
+    return build.add(build.add(frame.splat(base), scaled), build.add(lane, within))
+
+
+def _private(
+    frame: Frame, inst: Instruction, places: dict[str, Place], offsets: Any, lanes: Any
+) -> None:
+    """A private access, one dword at a time as memory has it."""
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    if memory.op == "atomic":
+        global_atomic(frame, inst, places, private_addresses(frame, offsets), lanes)
+        return
+    rows = rows_of(inst)
+    size = frame.state(layout.SCRATCH_SIZE, I64)
+    outside = build.and_(lanes, build.not_(lanes_of(frame, inside(frame, offsets, size, rows.lane_bytes))))
+    with build.if_then(build.icmp_unsigned("!=", outside, constant(0)), likely=False):
+        first = build.extract_element(offsets, ir.Constant(I32, 0))
+        frame.fault(Fault.SCRATCH, first, ir.Constant(I32, 0))
+    narrow = rows.bits < 32
+    part = rows if narrow else Rows(32)
+    mask = frame.lanes(lanes)
+    field = "vdata" if memory.op == "store" else "vdst"
+    registers = frame.operand(places[field].slot)
+    for number in range(rows.registers):
+        step = build.add(offsets, ir.Constant(WIDE64, [4 * number] * LANES))
+        access = GlobalAccess(
+            frame, private_addresses(frame, step), part.lane_bytes, memory.op == "store"
+        )
+        if memory.op == "store":
+            write_staged(frame, part, [frame.row(registers, number)])
+            access.run(lanes)
+        else:
+            access.run(lanes)
+            old = frame.row(registers) if rows.d16 else None
+            frame.write_row(registers, number, read_staged(frame, part, old)[0], mask)
+
+

@@ -1,0 +1,53 @@
+"""Runs a single instruction's handler on a wave made by hand."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from hardware.isa.instruction import Instruction
+from simgpu import layout
+from simgpu.frame import Frame
+from simgpu.jit import compiler
+from simgpu.lower import handler_of
+from simgpu.memory import aligned_bytes
+from simgpu.valu import Mode
+
+
+def _return(module: ir.Module, name: str) -> None:
+    Frame(module, name).build.ret_void()
+
+
+class Wave:
+    """A wave's state as arrays: `s` (128,), `v` and `a` (256, 64), all uint32."""
+
+    def __init__(self) -> None:
+        self.raw = aligned_bytes(layout.WAVE_BYTES)
+        self.s = self.raw[:512].view(np.uint32)
+        self.v = self._rows(layout.VGPR)
+        self.a = self._rows(layout.AGPR)
+        self.s[126:128] = 0xFFFFFFFF
+
+    def _rows(self, start: int) -> np.ndarray:
+        return self.raw[start : start + 256 * layout.ROW].view(np.uint32).reshape(256, 64)
+
+    @property
+    def scc(self) -> int:
+        return int(self.raw[layout.SCC])
+
+    @scc.setter
+    def scc(self, value: int) -> None:
+        self.raw[layout.SCC] = value
+
+    def run(self, inst: Instruction, mode: Mode | None = None) -> None:
+        """Execute one instruction that neither branches nor touches memory."""
+        address, slots = handler_of(inst, mode or Mode(), compiler())
+        records = aligned_bytes(layout.RECORD * (1 + inst.size // 4)).view(np.uint32).reshape(-1, 16)
+        records[0, :2].view(np.uint64)[0] = address
+        records[0, 2 : 2 + len(slots)] = slots
+        records[-1, :2].view(np.uint64)[0] = compiler().address("return", _return)
+        call: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
+        call(self.raw.ctypes.data, records.ctypes.data)

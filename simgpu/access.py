@@ -16,7 +16,7 @@ from llvmlite import ir
 from simgpu import layout
 from simgpu.frame import ALL_LANES, MASK, PTR, ROW32, Frame
 from simgpu.lane_llvm import I8, I16, I32, I64
-from simgpu.layout import LANES, Fault
+from simgpu.layout import LANES, ROW, Fault
 
 WIDE64 = ir.VectorType(I64, LANES)
 
@@ -94,22 +94,11 @@ class Rows:
 
 
 def read_staged(frame: Frame, rows: Rows, old: Any | None) -> list[Any]:
-    """Staged bytes as <64 x i32> register rows; `old` is the register a d16 load merges into."""
+    """Staged registers as <64 x i32> rows; `old` is the register a d16 load merges into."""
     build, base = frame.build, staging(frame)
     if rows.bits >= 32:
-        count = rows.registers
-        whole = ir.VectorType(I32, count * LANES)
-        if count == 1:
-            return [frame.load(base, ROW32, align=4)]
-        value = frame.load(base, whole, align=4)
-        undef = ir.Constant(whole, ir.Undefined)
-        picks = ir.VectorType(I32, LANES)
-        return [
-            build.shuffle_vector(
-                value, undef, ir.Constant(picks, [lane * count + part for lane in range(LANES)])
-            )
-            for part in range(count)
-        ]
+        parts = range(rows.registers)
+        return [frame.load(frame.at(base, part * ROW), ROW32, align=4) for part in parts]
     narrow = frame.load(base, ir.VectorType(ir.IntType(rows.bits), LANES), align=1)
     extend = build.sext if rows.sign else build.zext
     if not rows.d16:
@@ -161,15 +150,25 @@ def _joined(frame: Frame, a: Any, b: Any) -> Any:
 class LaneCopy:
     """Copies between staging and memory for the lanes of a mask.
 
-    addresses: <64 x i64>, device addresses (or LDS offsets); host(address) gives the host pointer
-    of a checked address; to_memory: a store; lane_bytes: bytes a lane.
+    addresses: <64 x i64>, device addresses (or LDS offsets). A store finds its bytes staged lane
+    after lane; a load leaves registers row after row (`read_staged`). narrow: where the addresses
+    are a common start plus a register row of 32-bit offsets, that row and the start: the lanes'
+    places then need no 64-bit address each.
     """
 
-    def __init__(self, frame: Frame, addresses: Any, lane_bytes: int, to_memory: bool) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        addresses: Any,
+        lane_bytes: int,
+        to_memory: bool,
+        narrow: tuple[Any, Any] | None = None,
+    ) -> None:
         self.frame = frame
         self.addresses = addresses
         self.lane_bytes = lane_bytes
         self.to_memory = to_memory
+        self.narrow = narrow
         build = frame.build
         steps = ir.Constant(WIDE64, [lane * lane_bytes for lane in range(LANES)])
         self.first = build.extract_element(addresses, ir.Constant(I32, 0))
@@ -183,28 +182,136 @@ class LaneCopy:
         frame, build = self.frame, self.frame.build
         everyone = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
         straight = build.and_(everyone, self.contiguous)
-        total = self.lane_bytes * LANES
         with build.if_else(straight) as (then, otherwise):
             with then:
-                place = host_of(self.first)
-                source, target = (staging(frame), place) if self.to_memory else (place, staging(frame))
-                for at in range(0, total, 64):
-                    copy_bytes(frame, frame.at(source, at), frame.at(target, at), 64)
+                self._straight(host_of(self.first))
             with otherwise:
-                spilled = frame.at(frame.wave, layout.ADDRESSES)
-                frame.store(self.addresses, spilled, align=8)
+                if self.lane_bytes in (4, 8, 16):
+                    with build.if_else(everyone) as (all_lanes, some_lanes):
+                        with all_lanes:
+                            self._all(self._places(host_of))
+                        with some_lanes:
+                            self._some(lanes, host_of)
+                else:
+                    self._some(lanes, host_of)
 
-                def one(lane: Any) -> None:
-                    at = build.mul(lane, constant(8))
-                    address = frame.load(frame.at(spilled, at), I64, align=8)
-                    place = host_of(address)
-                    mine = frame.at(staging(frame), build.mul(lane, constant(self.lane_bytes)))
-                    if self.to_memory:
-                        copy_bytes(frame, mine, place, self.lane_bytes)
-                    else:
-                        copy_bytes(frame, place, mine, self.lane_bytes)
+    def _some(self, lanes: Any, host_of: Callable[[Any], Any]) -> None:
+        self._spill()
+        each_lane(self.frame, lanes, lambda lane: self._one(lane, host_of))
 
-                each_lane(frame, lanes, one)
+    def _places(self, host_of: Callable[[Any], Any]) -> list[Any]:
+        """Host pointers of the 64 lanes."""
+        frame, build = self.frame, self.frame.build
+        if self.narrow is None:
+            self._spill()
+            return [host_of(self._address(lane)) for lane in range(LANES)]
+        row, start = self.narrow
+        base = host_of(start)
+        offsets = [frame.load(frame.at(row, 4 * lane), I32, align=4) for lane in range(LANES)]
+        return [frame.at(base, build.zext(offset, I64)) for offset in offsets]
+
+    def _spill(self) -> None:
+        self.frame.store(self.addresses, self._spilled(), align=64)
+
+    def _spilled(self) -> Any:
+        return self.frame.at(self.frame.wave, layout.ADDRESSES)
+
+    def _address(self, lane: Any) -> Any:
+        offset = 8 * lane if isinstance(lane, int) else self.frame.build.mul(lane, constant(8))
+        return self.frame.load(self.frame.at(self._spilled(), offset), I64, align=8)
+
+    def _straight(self, place: Any) -> None:
+        """Lane after lane in memory: whole vectors at once."""
+        frame, stage = self.frame, staging(self.frame)
+        count = self.lane_bytes // 4
+        if self.to_memory or count <= 1:
+            source, target = (stage, place) if self.to_memory else (place, stage)
+            for at in range(0, self.lane_bytes * LANES, 64):
+                copy_bytes(frame, frame.at(source, at), frame.at(target, at), 64)
+            return
+        if count == 4:
+            self._gathered([frame.at(place, 16 * lane) for lane in range(LANES)], transposed)
+            return
+        whole = ir.VectorType(I32, count * LANES)
+        value = frame.load(place, whole, align=1)
+        for part in range(count):
+            picks = ir.Constant(ROW32, [lane * count + part for lane in range(LANES)])
+            row = frame.build.shuffle_vector(value, ir.Constant(whole, ir.Undefined), picks)
+            frame.store(row, frame.at(stage, part * ROW), align=64)
+
+    def _one(self, lane: Any, host_of: Callable[[Any], Any]) -> None:
+        """One lane's bytes, at a place of its own."""
+        frame, build, stage = self.frame, self.frame.build, staging(self.frame)
+        place = host_of(self._address(lane))
+        if self.to_memory or self.lane_bytes <= 4:
+            mine = frame.at(stage, build.mul(lane, constant(self.lane_bytes)))
+            source, target = (mine, place) if self.to_memory else (place, mine)
+            copy_bytes(frame, source, target, self.lane_bytes)
+            return
+        column = frame.at(stage, build.mul(lane, constant(4)))
+        for part in range(self.lane_bytes // 4):
+            copy_bytes(frame, frame.at(place, 4 * part), frame.at(column, part * ROW), 4)
+
+    def _all(self, places: list[Any]) -> None:
+        """Every lane active, places anywhere: unrolled, without a loop over a mask."""
+        frame, stage = self.frame, staging(self.frame)
+        if not self.to_memory and self.lane_bytes > 4:
+            self._gathered(places, transposed if self.lane_bytes == 16 else paired)
+            return
+        for lane, place in enumerate(places):
+            mine = frame.at(stage, lane * self.lane_bytes)
+            source, target = (mine, place) if self.to_memory else (place, mine)
+            copy_bytes(frame, source, target, self.lane_bytes)
+
+    def _gathered(self, places: list[Any], gather: Callable[[Frame, list[Any]], list[Any]]) -> None:
+        """Staged rows from the dwords at 64 places, 16 lanes at a time."""
+        frame = self.frame
+        for first in range(0, LANES, 16):
+            for part, row in enumerate(gather(frame, places[first : first + 16])):
+                frame.store(row, frame.at(staging(frame), part * ROW + first * 4), align=64)
+
+
+def paired(frame: Frame, places: list[Any]) -> list[Any]:
+    """Two dwords from each of 16 places, as two <16 x i32>."""
+    build = frame.build
+    vectors = [frame.load(place, ir.VectorType(I32, 2), align=1) for place in places]
+    while len(vectors) > 2:
+        size = 2 * vectors[0].type.count
+        order = ir.Constant(ir.VectorType(I32, size), list(range(size)))
+        vectors = [build.shuffle_vector(a, b, order) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+    kind = ir.VectorType(I32, 16)
+    return [
+        build.shuffle_vector(*vectors, ir.Constant(kind, [2 * lane + part for lane in range(16)]))
+        for part in (0, 1)
+    ]
+
+
+def transposed(frame: Frame, places: list[Any]) -> list[Any]:
+    """Four dwords from each of 16 places, as four <16 x i32>: dword p of every place.
+
+    Quarter q of vector j holds place 4·q + j, so that a 4 x 4 transpose within the quarters
+    leaves the places in order.
+    """
+    build = frame.build
+    quad, octet, full = (ir.VectorType(I32, n) for n in (4, 8, 16))
+    vectors = []
+    for j in range(4):
+        loads = [frame.load(places[4 * q + j], quad, align=1) for q in range(4)]
+        halves = [
+            build.shuffle_vector(a, b, ir.Constant(octet, list(range(8))))
+            for a, b in ((loads[0], loads[1]), (loads[2], loads[3]))
+        ]
+        vectors.append(build.shuffle_vector(*halves, ir.Constant(full, list(range(16)))))
+
+    def mixed(a: Any, b: Any, pattern: tuple[int, int, int, int]) -> Any:
+        picks = [4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern]
+        return build.shuffle_vector(a, b, ir.Constant(full, picks))
+
+    low, high = (0, 4, 1, 5), (2, 6, 3, 7)
+    ab = [mixed(vectors[0], vectors[1], pattern) for pattern in (low, high)]
+    cd = [mixed(vectors[2], vectors[3], pattern) for pattern in (low, high)]
+    first, second = (0, 1, 4, 5), (2, 3, 6, 7)
+    return [mixed(ab[h], cd[h], pattern) for h in (0, 1) for pattern in (first, second)]
 
 
 def lanes_of(frame: Frame, condition: Any) -> Any:
@@ -228,15 +335,23 @@ class GlobalAccess:
     remembers the last one) and all lanes inside it are served; what is left takes another turn.
     """
 
-    def __init__(self, frame: Frame, addresses: Any, lane_bytes: int, to_memory: bool) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        addresses: Any,
+        lane_bytes: int,
+        to_memory: bool,
+        narrow: tuple[Any, Any] | None = None,
+    ) -> None:
         self.frame = frame
         self.addresses = addresses
         self.lane_bytes = lane_bytes
         self.to_memory = to_memory
+        self.narrow = narrow
 
     def run(self, lanes: Any) -> None:
         """Serve the lanes of the i64 mask, or return from the handler with a fault."""
-        copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory)
+        copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory, self.narrow)
 
         def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
             build = self.frame.build
@@ -364,14 +479,37 @@ def mark(
                 _fill_ones(frame, target, lane_bytes * LANES // 8)
             with otherwise:
                 spilled = frame.at(frame.wave, layout.ADDRESSES)
-                frame.store(offsets, spilled, align=8)
+                if lane_bytes % 8 == 0:
+                    odd = build.and_(offsets, ir.Constant(WIDE64, [7] * LANES))
+                    some = build.icmp_unsigned("!=", odd, ir.Constant(WIDE64, None))
+                    even = build.icmp_unsigned("==", lanes_of(frame, some), constant(0))
+                    with build.if_else(build.and_(everyone, even)) as (whole, pieces):
+                        with whole:
+                            bytes_ = build.lshr(offsets, ir.Constant(WIDE64, [3] * LANES))
+                            frame.store(bytes_, spilled, align=64)
+                            _mark_whole(frame, bitmap, spilled, lane_bytes)
+                        with pieces:
+                            frame.store(offsets, spilled, align=64)
+                            _mark_each(frame, bitmap, spilled, mask, lane_bytes)
+                else:
+                    frame.store(offsets, spilled, align=64)
+                    _mark_each(frame, bitmap, spilled, mask, lane_bytes)
 
-                def one(lane: Any) -> None:
-                    at = build.mul(lane, constant(8))
-                    offset = frame.load(frame.at(spilled, at), I64, align=8)
-                    mark_lane(frame, bitmap, offset, lane_bytes)
 
-                each_lane(frame, mask, one)
+def _mark_whole(frame: Frame, bitmap: Any, places: Any, lane_bytes: int) -> None:
+    """All lanes, whole bytes of the bitmap each (i64 places): plain stores of ones."""
+    kind = ir.IntType(lane_bytes)
+    for lane in range(LANES):
+        target = frame.at(bitmap, frame.load(frame.at(places, 8 * lane), I64, align=8))
+        frame.store(ir.Constant(kind, (1 << lane_bytes) - 1), target, align=1)
+
+
+def _mark_each(frame: Frame, bitmap: Any, offsets: Any, mask: Any, lane_bytes: int) -> None:
+    def one(lane: Any) -> None:
+        at = frame.build.mul(lane, constant(8))
+        mark_lane(frame, bitmap, frame.load(frame.at(offsets, at), I64, align=8), lane_bytes)
+
+    each_lane(frame, mask, one)
 
 
 def _fill_ones(frame: Frame, target: Any, count: int) -> None:

@@ -14,7 +14,7 @@ from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Instruction
 from simgpu.access import WIDE64, GlobalAccess, Rows, constant, lanes_of, read_staged, write_staged
 from simgpu.atomics import global_atomic
-from simgpu.frame import Frame
+from simgpu.frame import ALL_LANES, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import LANES
 from simgpu.lds_dma import load_to_lds
@@ -143,6 +143,9 @@ def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lan
     build = frame.build
     if memory.format:
         raise UnsupportedInstruction(f"{inst.mnemonic}: format conversion is not modelled yet")
+    if memory.op in ("load", "store") and not (memory.lds or memory.format or inst.mods.get("lds")):
+        _access(frame, inst, places, lanes)
+        return
     where = addressed(frame, inst, places)
     if memory.op == "atomic":
         fits = build.and_(lanes, in_range(frame, where, 0, memory.bits // 8))
@@ -154,7 +157,52 @@ def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lan
         fits = in_range(frame, where, 0, memory.bits * memory.count // 8)
         load_to_lds(frame, inst, places, where.addresses, lanes, fits)
         return
+
+
+def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A plain load or store: raw buffers with every lane in range first, for speed."""
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
     rows = Rows(memory.bits * memory.count, memory.sign, memory.d16)
+    store = memory.op == "store"
+    if inst.mods.get("idxen") or not inst.mods.get("offen"):
+        _general(frame, inst, rows, places, lanes)
+        return
+    resource = read_resource(frame, places["srsrc"])
+    offset = build.zext(frame.slot(places["offset"].slot), I64)
+    row = frame.operand(places["vaddr"].slot)
+    offsets = build.add(build.zext(frame.row(row), WIDE64), frame.splat(offset))
+    end = build.add(offsets, ir.Constant(WIDE64, [rows.lane_bytes] * LANES))
+    fits = lanes_of(frame, build.icmp_unsigned("<=", end, frame.splat(resource.records)))
+    everyone = build.icmp_unsigned("==", build.and_(lanes, fits), constant(ALL_LANES))
+    special = build.or_(resource.swizzle, resource.add_tid)
+    plain = build.and_(everyone, build.not_(special))
+    with build.if_else(plain) as (then, otherwise):
+        with then:
+            start = build.add(build.add(resource.base, _soffset(frame, places["soffset"])), offset)
+            rest = build.sub(offsets, frame.splat(offset))
+            addresses = build.add(rest, frame.splat(start))
+            narrow = (row, start)
+            registers = frame.operand(places["vdata"].slot)
+            access = GlobalAccess(frame, addresses, rows.lane_bytes, store, narrow)
+            if store:
+                write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
+            access.run(constant(ALL_LANES))
+            if not store:
+                old = frame.row(registers) if rows.d16 else None
+                for number, loaded in enumerate(read_staged(frame, rows, old)):
+                    frame.write_row(registers, number, loaded, None)
+        with otherwise:
+            _general(frame, inst, rows, places, lanes)
+
+
+def _general(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], lanes: Any) -> None:
+    """Any resource, any mask."""
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    where = addressed(frame, inst, places)
     whole = build.and_(lanes, in_range(frame, where, 0, rows.lane_bytes))
     # A swizzled access may cross an element: then, and where only some dwords are in range,
     # dwords go one by one.

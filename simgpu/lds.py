@@ -17,6 +17,7 @@ from simgpu.access import (
     constant,
     each_lane,
     inside,
+    interleaved,
     lanes_of,
     popcount,
     read_staged,
@@ -25,7 +26,7 @@ from simgpu.access import (
 )
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I32, I64, LLVMOps, element
-from simgpu.layout import LANES, Fault
+from simgpu.layout import LANES, ROW, Fault
 from simgpu.operands import Place, Plan
 
 
@@ -48,10 +49,13 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
 class LDSAccess:
     """Checked copies between staging and LDS for lanes whose i64 offsets are given."""
 
-    def __init__(self, frame: Frame, offsets: Any, lane_bytes: int) -> None:
+    def __init__(
+        self, frame: Frame, offsets: Any, lane_bytes: int, narrow: tuple[Any, Any] | None = None
+    ) -> None:
         self.frame = frame
         self.offsets = offsets
         self.lane_bytes = lane_bytes
+        self.narrow = narrow
         self.base = frame.build.inttoptr(frame.state(layout.LDS_BASE, I64), PTR)
 
     def check(self, lanes: Any) -> None:
@@ -71,7 +75,7 @@ class LDSAccess:
 
     def copy(self, lanes: Any, to_memory: bool) -> None:
         self.check(lanes)
-        copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory)
+        copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
         copy.run(lanes, lambda offset: self.frame.at(self.base, offset))
 
 
@@ -92,6 +96,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     if memory.op == "atomic":
         _atomic(frame, inst, places, lanes)
         return
+    build = frame.build
     rows = Rows(memory.bits, memory.sign, memory.d16)
     if memory.count > 1:
         parts = [("offset0", "data0", 0), ("offset1", "data1", 1)]
@@ -102,7 +107,10 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     mask = frame.lanes(lanes)
     results: list[Any] = []
     for offset, data, _ in parts:
-        access = LDSAccess(frame, offsets_of(frame, places["addr"], places[offset], scale), rows.lane_bytes)
+        start = build.mul(build.zext(frame.slot(places[offset].slot), I64), constant(scale))
+        narrow = (frame.operand(places["addr"].slot), start)
+        offsets = offsets_of(frame, places["addr"], places[offset], scale)
+        access = LDSAccess(frame, offsets, rows.lane_bytes, narrow)
         if memory.op == "store":
             source = frame.operand(places[data].slot)
             write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
@@ -127,6 +135,18 @@ def transpose(frame: Frame, inst: Instruction, bits: int, element_bits: int) -> 
     """
     build, base = frame.build, staging(frame)
     count = bits // element_bits  # elements a lane
+    staged = read_staged(frame, Rows(bits), None)
+    lanes = ir.VectorType(I32, LANES * len(staged))
+
+    def finish(value: Any) -> None:
+        """Lane after lane back to staged rows."""
+        dwords = build.bitcast(value, lanes)
+        for part in range(len(staged)):
+            picks = ir.Constant(ir.VectorType(I32, LANES), [lane * len(staged) + part for lane in range(LANES)])
+            row = build.shuffle_vector(dwords, ir.Constant(lanes, ir.Undefined), picks)
+            frame.store(row, frame.at(base, part * ROW), 64)
+
+    whole = interleaved(frame, staged)
     if element_bits in (8, 16):
         picks = []
         for lane in range(LANES):
@@ -134,13 +154,12 @@ def transpose(frame: Frame, inst: Instruction, bits: int, element_bits: int) -> 
                 picks.append(lane // 16 * 16 * count + 16 * j + lane % 16)
         kind = ir.VectorType(ir.IntType(element_bits), LANES * count)
         order = ir.Constant(ir.VectorType(I32, LANES * count), picks)
-        value = frame.load(base, kind, align=8)
-        frame.store(build.shuffle_vector(value, ir.Constant(kind, ir.Undefined), order), base, 8)
+        finish(build.shuffle_vector(build.bitcast(whole, kind), ir.Constant(kind, ir.Undefined), order))
         return
     if element_bits != 4:
         raise UnsupportedInstruction(f"{inst.mnemonic}: the packing of 6-bit elements is not public")
     kind = ir.VectorType(ir.IntType(8), LANES * 8)
-    value = frame.load(base, kind, align=8)
+    value = build.bitcast(whole, kind)
 
     def nibbles(odd: int) -> Any:
         """For output byte p of lane i: nibble i of the group's lane 2·p + odd."""
@@ -155,7 +174,7 @@ def transpose(frame: Frame, inst: Instruction, bits: int, element_bits: int) -> 
         return build.and_(build.lshr(moved, ir.Constant(kind, shifts)), ir.Constant(kind, [15] * LANES * 8))
 
     high = build.shl(nibbles(1), ir.Constant(kind, [4] * LANES * 8))
-    frame.store(build.or_(nibbles(0), high), base, 8)
+    finish(build.or_(nibbles(0), high))
 
 
 def atomic_step(

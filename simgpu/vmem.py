@@ -116,7 +116,12 @@ def transfer(
         global_atomic(frame, inst, places, addresses, lanes)
         return
     rows = rows_of(inst)
-    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store")
+    narrow = None
+    if "saddr" in places and "vaddr" in places:
+        base = frame.load(frame.operand(places["saddr"].slot), I64)
+        start = frame.build.add(base, signed_offset(frame, places["offset"]))
+        narrow = (frame.operand(places["vaddr"].slot), start)
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow)
     if memory.op == "store":
         source = frame.operand(places["vdata"].slot)
         write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])

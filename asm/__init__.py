@@ -1,0 +1,9 @@
+"""How a computation becomes a kernel: builder, scheduling, emission, assembling."""
+
+from __future__ import annotations
+
+from asm import gemm  # noqa: F401  (registers its emitter)
+from asm.emit import EmittedKernel, EmitVisitor, emit
+from asm.toolchain import assemble
+
+__all__ = ["EmitVisitor", "EmittedKernel", "assemble", "emit"]

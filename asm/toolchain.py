@@ -1,0 +1,174 @@
+"""Assembly text to linked code object, by whichever clang and lld the machine has.
+
+Order of search: `SIMGPU_CLANG`, ROCm's clang (`ROCM_PATH` or /opt/rocm), the `ziglang` wheel, a
+system clang that has the amdgcn target. Results are cached by content; a hit starts no process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hardware.errors import ToolchainError
+
+CODE_OBJECT_VERSION = 5
+TIMEOUT_SECONDS = 120
+SOURCE_NAME = "kernel.s"
+CLANG_OPTIONS = (
+    *("-target", "amdgcn-amd-amdhsa", f"-mcode-object-version={CODE_OBJECT_VERSION}", "-nogpulib"),
+    *("-c", "-x", "assembler", "-g", "-fdebug-compilation-dir=."),
+)
+SYSTEM_CLANGS = ("clang", *(f"clang-{version}" for version in range(24, 13, -1)))
+ADVICE = "install the ziglang wheel (pip install ziglang) or set SIMGPU_CLANG to an LLVM clang"
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A clang and an lld as command prefixes; probe: whether amdgcn is yet to be asked for."""
+
+    clang: tuple[str, ...]
+    lld: tuple[str, ...]
+    probe: bool = False
+
+    @property
+    def identity(self) -> str:
+        """Changes when the tool does, without running it: path, time and size."""
+        status = os.stat(self.clang[0])
+        return f"{' '.join(self.clang)}:{status.st_mtime_ns}:{status.st_size}"
+
+    def has_amdgcn(self) -> bool:
+        if not self.probe:
+            return True
+        answer = _run([*self.clang, "--print-targets"])
+        return "amdgcn" in answer.stdout
+
+    def build(self, text: str, target: str) -> bytes:
+        """The linked code object; raises ToolchainError with the first message of clang or lld.
+
+        Its line table names lines of the text as `kernel.s:LINE` (`CodeObject.source_line`).
+        """
+        with tempfile.TemporaryDirectory(prefix="simgpu-") as scratch:
+            Path(scratch, SOURCE_NAME).write_text(text)
+            assembled = _run(
+                [*self.clang, *CLANG_OPTIONS, f"-mcpu={target}", SOURCE_NAME, "-o", "kernel.o"], scratch
+            )
+            if assembled.returncode:
+                raise ToolchainError(_first_error(assembled.stderr, text, target))
+            joined = _run([*self.lld, "-shared", "kernel.o", "-o", "kernel.co"], scratch)
+            if joined.returncode:
+                raise ToolchainError(_first_error(joined.stderr, text, target))
+            return Path(scratch, "kernel.co").read_bytes()
+
+
+def assemble(text: str, target: str) -> bytes:
+    """Assembles and links `text` for `target` (gfx908, gfx90a, ...): a code object of version 5.
+
+    Raises ToolchainError, in one line, if there is no usable clang and lld or they reject the text.
+    """
+    tools = candidates()
+    for tool in tools:
+        cached = _cache_path(tool, text, target)
+        if cached.is_file():
+            return cached.read_bytes()
+    for tool in tools:
+        if tool.has_amdgcn():
+            code = tool.build(text, target)
+            _store(_cache_path(tool, text, target), code)
+            return code
+    raise ToolchainError(f"no clang with the amdgcn target and no lld found: {ADVICE}")
+
+
+def candidates() -> tuple[Toolchain, ...]:
+    """The toolchains of this machine in order of search; SIMGPU_CLANG excludes all others."""
+    chosen = os.environ.get("SIMGPU_CLANG")
+    if chosen:
+        return (_chosen(chosen),)
+    return tuple(_installed())
+
+
+def _chosen(command: str) -> Toolchain:
+    path = shutil.which(command)
+    if path is None:
+        raise ToolchainError(f"SIMGPU_CLANG={command} is no executable: unset it or correct it")
+    lld = _lld_beside(path)
+    if lld is None:
+        raise ToolchainError(f"no ld.lld beside SIMGPU_CLANG={command} or on PATH: install lld")
+    return Toolchain((path,), (lld,))
+
+
+def _installed() -> Iterator[Toolchain]:
+    rocm = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
+    for folder in (rocm / "llvm" / "bin", rocm / "lib" / "llvm" / "bin"):
+        if (folder / "clang").is_file() and (lld := _lld_beside(str(folder / "clang"))):
+            yield Toolchain((str(folder / "clang"),), (lld,))
+    wheel = importlib.util.find_spec("ziglang")
+    for folder_name in (wheel.submodule_search_locations or ()) if wheel else ():
+        for zig in (Path(folder_name, "zig"), Path(folder_name, "zig.exe")):
+            if zig.is_file():
+                yield Toolchain((str(zig), "clang"), (str(zig), "ld.lld"))
+    for name in SYSTEM_CLANGS:
+        path = shutil.which(name)
+        if path and (lld := _lld_beside(path)):
+            yield Toolchain((path,), (lld,), probe=True)
+
+
+def _lld_beside(clang: str) -> str | None:
+    """ld.lld in clang's own folder, with clang's version suffix, or else on PATH."""
+    suffix = re.search(r"-\d+$", Path(clang).name)
+    names = ([f"ld.lld{suffix.group()}"] if suffix else []) + ["ld.lld"]
+    folders = (str(Path(clang).parent), str(Path(clang).resolve().parent), None)
+    found = (shutil.which(name, path=folder) for name in names for folder in folders)
+    return next((path for path in found if path), None)
+
+
+def _run(command: list[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=folder
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainError(f"{command[0]} cannot be run: {error}; {ADVICE}") from None
+
+
+def _first_error(messages: str, text: str, target: str) -> str:
+    """The tool's first error in one line, with the offending line of the assembly."""
+    located = re.search(r":(\d+):\d+: (?:fatal )?error: (.*)", messages)
+    if located:
+        number = int(located.group(1))
+        lines = text.splitlines()
+        line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        return f"{target} assembly, line {number}: {located.group(2).strip()}: {line}"
+    plain = re.search(r"error: (.*)", messages)
+    reason = plain.group(1).strip() if plain else " ".join(messages.split())[:300]
+    return f"{target} assembly was rejected: {reason or 'no message'}"
+
+
+def cache_directory() -> Path:
+    """`SIMGPU_CACHE_DIR`, or `simgpu` in the user's cache directory; holds assembled objects."""
+    chosen = os.environ.get("SIMGPU_CACHE_DIR")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(chosen or Path(base, "simgpu")) / "objects"
+
+
+def _cache_path(tool: Toolchain, text: str, target: str) -> Path:
+    key = "\0".join((tool.identity, *CLANG_OPTIONS, target, text))
+    return cache_directory() / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
+
+
+def _store(path: Path, code: bytes) -> None:
+    """Atomic: a reader sees the whole object or none."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(code)
+        os.replace(file.name, path)
+    except OSError:
+        pass  # a read-only cache only costs time

@@ -28,6 +28,13 @@ def splat(kind: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(kind, [value] * kind.count)
 
 
+def _separated(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets (groups, steps) as a part of each step plus a part of each group."""
+    steps, groups = offsets[0], offsets[:, 0] - offsets[0, 0]
+    assert (offsets == groups[:, None] + steps).all(), "lanes of D move A and B alike at every k"
+    return steps, groups
+
+
 class Groups:
     """Runs a body for each group of lanes of D; the body asks for elements by step."""
 
@@ -39,9 +46,12 @@ class Groups:
         self.index_row = index_row
         self.width = walk.a.shape[2]
         if walk.regular:
-            self.a_table = self._table(walk.a[..., 0] * lane_bytes)
-            self.b_table = self._table(walk.b[..., 0] * lane_bytes)
+            self.a_steps, self.a_groups = _separated(walk.a[..., 0] * lane_bytes)
+            self.b_steps, self.b_groups = _separated(walk.b[..., 0] * lane_bytes)
+            self.a_table = self._table(self.a_groups)
+            self.b_table = self._table(self.b_groups)
             if walk.index is not None:
+                self.b_offsets = self._table(self.b_steps)
                 self.index_table = self._table(walk.index)
 
     def _table(self, values: np.ndarray) -> Any:
@@ -83,24 +93,26 @@ class Groups:
 
     def a(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Any:
         """The element of A at a step, for each lane of the group."""
-        if self.walk.regular:
-            offset = self._entry(self.a_table, group, self.walk.steps, step)
-            value = self.frame.load(self.frame.at(pointer, offset), scalar, self.lane_bytes)
-            return self.frame.splat(value, self.width)
-        return self._picked(pointer, scalar, self.walk.a[group, step])
+        if not self.walk.regular:
+            return self._picked(pointer, scalar, self.walk.a[group, step])
+        place = self.frame.at(pointer, self._entry(self.a_table, group, 1, 0))
+        value = self.frame.load(self.frame.at(place, int(self.a_steps[step])), scalar, self.lane_bytes)
+        return self.frame.splat(value, self.width)
 
     def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Any:
-        if self.walk.regular:
-            at = self._selected(group, step)
-            offset = self._entry(self.b_table, group, self.walk.b.shape[1], at)
-            kind = ir.VectorType(scalar, self.width)
-            return self.frame.load(self.frame.at(pointer, offset), kind, self.lane_bytes)
-        return self._picked(pointer, scalar, self.walk.b[group, step])
+        if not self.walk.regular:
+            return self._picked(pointer, scalar, self.walk.b[group, step])
+        place = self.frame.at(pointer, self._entry(self.b_table, group, 1, 0))
+        if self.walk.index is None:
+            place = self.frame.at(place, int(self.b_steps[step]))
+        else:
+            k = self._selected(group, step)
+            place = self.frame.at(place, self._entry(self.b_offsets, ir.Constant(I64, 0), 1, k))
+        return self.frame.load(place, ir.VectorType(scalar, self.width), self.lane_bytes)
 
     def _selected(self, group: Any, step: int) -> Any:
-        """The k of B at a step: the step itself, or what the sparse index names."""
-        if self.walk.index is None:
-            return step
+        """The k of B that the sparse index names at a step."""
+        assert self.walk.index is not None
         build = self.build
         entry = self._entry(self.index_table, group, self.walk.index.shape[1], step // 2)
         place = build.shl(build.lshr(entry, ir.Constant(I64, 5)), ir.Constant(I64, 2))

@@ -27,6 +27,9 @@ from hardware.kernel_descriptor import (
     KernelDescriptor,
 )
 
+# No launcher takes so many bytes of arguments; hostile metadata asks for more.
+KERNARG_LIMIT = 1 << 20
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -264,6 +267,8 @@ def _kernel(code: CodeObject, entry: Any) -> Kernel:
     size = min(function.size, home.end - start) if function and sized else home.end - start
     arguments = tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, [])))
     kernarg_size = _count(entry, ".kernarg_segment_size", descriptor.kernarg_size)
+    if kernarg_size > KERNARG_LIMIT:
+        raise DecodeError(f"kernel {name}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")
     for argument in arguments:
         if argument.offset + argument.size > kernarg_size:
             raise DecodeError(

@@ -7,6 +7,7 @@ to be wrong; damaged bytes may raise anything else, which `codeobject` turns int
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ FEATURE_SETTINGS = ("unsupported", "any", "off", "on")
 NT_AMDGPU_METADATA = 32
 PF_EXECUTE, PF_WRITE = 1, 2
 # No file that fits a GPU's memory in a simulator spans more than this; hostile headers do.
-IMAGE_LIMIT = 1 << 30
+IMAGE_LIMIT = 1 << 28
 
 # Relocation: number -> (bytes written, shift of the value, relative to the place).
 RELOCATIONS = {
@@ -127,6 +128,10 @@ def segments(elf: Any, data: bytes) -> Iterator[Segment]:
 
 
 def _check_span(loads: list[Any]) -> None:
+    ordered = sorted(loads, key=lambda header: header["p_vaddr"])
+    for one, two in itertools.pairwise(ordered):
+        if one["p_vaddr"] + one["p_memsz"] > two["p_vaddr"]:
+            raise DecodeError(f"segments overlap at address {two['p_vaddr']:#x}: the file is damaged")
     low = min(h["p_vaddr"] for h in loads)
     high = max(h["p_vaddr"] + h["p_memsz"] for h in loads)
     if high - low > IMAGE_LIMIT:

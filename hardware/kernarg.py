@@ -138,7 +138,7 @@ def _integer(where: str, size: int, value: int, floating: str = "") -> bytes:
     if floating.startswith("f") and size in FLOAT_FORMATS:
         return struct.pack(FLOAT_FORMATS[size], value)
     bits = 8 * size
-    if not -(1 << bits - 1) <= value < 1 << bits:
+    if not -(1 << bits) <= 2 * value < 2 << bits:
         raise LaunchError(f"{where} got {value}, which does not fit {bits} bits")
     return (value % (1 << bits)).to_bytes(size, "little")
 

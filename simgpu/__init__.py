@@ -13,6 +13,7 @@ from hardware.errors import (
 )
 from hardware.isa import disassemble
 from simgpu.device import Buffer, Device, Kernel, Module
+from simgpu.mfma import mfma
 from simgpu.run import Finding, Run
 from simgpu.version import VERSION as __version__
 
@@ -32,4 +33,5 @@ __all__ = [
     "UnsupportedInstruction",
     "__version__",
     "disassemble",
+    "mfma",
 ]

@@ -169,6 +169,9 @@ class LaneCopy:
         self.lane_bytes = lane_bytes
         self.to_memory = to_memory
         self.narrow = narrow
+        # False for rare accesses: a loop over the lanes, which is quick to compile.
+        self.unrolled = True
+        self.streams = False
         build = frame.build
         steps = ir.Constant(WIDE64, [lane * lane_bytes for lane in range(LANES)])
         self.first = build.extract_element(addresses, ir.Constant(I32, 0))
@@ -180,6 +183,9 @@ class LaneCopy:
     def run(self, lanes: Any, host_of: Callable[[Any], Any]) -> None:
         """Copy the lanes of the i64 mask; `host_of(i64 address)` is its host pointer."""
         frame, build = self.frame, self.frame.build
+        if not self.unrolled:
+            self._some(lanes, host_of)
+            return
         everyone = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
         straight = build.and_(everyone, self.contiguous)
         with build.if_else(straight) as (then, otherwise):
@@ -189,7 +195,10 @@ class LaneCopy:
                 if self.lane_bytes in (4, 8, 16):
                     with build.if_else(everyone) as (all_lanes, some_lanes):
                         with all_lanes:
-                            self._all(self._places(host_of))
+                            places = self._places(host_of)
+                            self._all(places)
+                            if self.streams and self.narrow is not None:
+                                prefetch(frame, self.narrow[1], places)
                         with some_lanes:
                             self._some(lanes, host_of)
                 else:
@@ -271,6 +280,25 @@ class LaneCopy:
                 frame.store(row, frame.at(staging(frame), part * ROW + first * 4), align=64)
 
 
+def prefetch(frame: Frame, start: Any, places: list[Any]) -> None:
+    """Fetch what this load will want next time, if it goes on with the stride that it has now.
+
+    Waves take turns and tiles are rows far apart, which a host's own prefetchers do not follow; the
+    wave remembers where a load began by the low bits of its record's index.
+    """
+    build = frame.build
+    which = build.and_(frame.slot(layout.SLOT_INDEX), ir.Constant(I32, 15))
+    memory = frame.at(frame.at(frame.wave, layout.STREAMS), build.shl(which, ir.Constant(I32, 3)))
+    stride = build.sub(start, frame.load(memory, I64, 8))
+    frame.store(start, memory, 8)
+    name = "llvm.prefetch.p0"
+    signature = ir.FunctionType(ir.VoidType(), [PTR, I32, I32, I32])
+    function = frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
+    hints = [ir.Constant(I32, value) for value in (0, 2, 1)]  # a read, into the L2, data
+    for place in places[::4]:
+        build.call(function, [frame.at(place, stride), *hints])
+
+
 def paired(frame: Frame, places: list[Any]) -> list[Any]:
     """Two dwords from each of 16 places, as two <16 x i32>."""
     build = frame.build
@@ -342,16 +370,20 @@ class GlobalAccess:
         lane_bytes: int,
         to_memory: bool,
         narrow: tuple[Any, Any] | None = None,
+        unrolled: bool = True,
     ) -> None:
         self.frame = frame
         self.addresses = addresses
         self.lane_bytes = lane_bytes
         self.to_memory = to_memory
         self.narrow = narrow
+        self.unrolled = unrolled
 
     def run(self, lanes: Any) -> None:
         """Serve the lanes of the i64 mask, or return from the handler with a fault."""
         copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory, self.narrow)
+        copy.streams = not self.to_memory
+        copy.unrolled = self.unrolled
 
         def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
             build = self.frame.build
@@ -469,6 +501,10 @@ def mark(
     wanted = build.icmp_unsigned("!=", table, constant(0))
     with build.if_then(wanted):
         bitmap = build.inttoptr(table, PTR)
+        if not copy.unrolled:
+            frame.store(offsets, frame.at(frame.wave, layout.ADDRESSES), align=64)
+            _mark_each(frame, bitmap, frame.at(frame.wave, layout.ADDRESSES), mask, lane_bytes)
+            return
         first = build.extract_element(offsets, ir.Constant(I32, 0))
         aligned = build.icmp_unsigned("==", build.and_(first, constant(7)), constant(0))
         everyone = build.icmp_unsigned("==", mask, constant(ALL_LANES))

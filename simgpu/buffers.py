@@ -12,12 +12,13 @@ from llvmlite import ir
 
 from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Instruction
+from simgpu import buffer_formats
 from simgpu.access import WIDE64, GlobalAccess, Rows, constant, lanes_of, read_staged, write_staged
-from simgpu.atomics import global_atomic
-from simgpu.frame import ALL_LANES, Frame
+from simgpu.atomics import global_atomic, returns_old
+from simgpu.frame import ALL_LANES, ROW32, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import LANES
-from simgpu.lds_dma import load_to_lds
+from simgpu.lds_dma import load_to_lds, store_from_lds
 from simgpu.operands import Place
 
 
@@ -75,6 +76,7 @@ class Addressed:
     indices: Any
     resource: Resource
     structured: Any  # i1: range by index and stride rather than by bytes
+    soffset: Any  # i64
 
 
 def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addressed:
@@ -114,6 +116,7 @@ def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addr
         indices=index,
         resource=resource,
         structured=build.and_(resource.swizzle, has_stride),
+        soffset=soffset,
     )
 
 
@@ -122,16 +125,19 @@ def _soffset(frame: Frame, place: Place) -> Any:
     return frame.build.zext(word, I64)
 
 
-def in_range(frame: Frame, where: Addressed, at: int, size: int) -> Any:
-    """i64 mask of lanes whose bytes at..at+size of the access are within the resource."""
+def in_range(frame: Frame, where: Addressed, at: int, size: Any) -> Any:
+    """i64 mask of lanes whose bytes at..at+size (int or i64) of the access are within the resource.
+
+    Linear: index·stride + offset + soffset counts, in bytes; structured: the index in records and
+    the offset in the record (ISA guides, "Range Checking").
+    """
     build = frame.build
-    end = build.add(where.offsets, ir.Constant(WIDE64, [at + size] * LANES))
+    count = constant(size) if isinstance(size, int) else size
+    end = build.add(where.offsets, frame.splat(build.add(count, constant(at))))
     records = frame.splat(where.resource.records)
-    linear = build.icmp_unsigned("<=", end, records)
+    linear = build.icmp_unsigned("<=", build.add(end, frame.splat(where.soffset)), records)
     record = build.icmp_unsigned("<", where.indices, records)
     within = build.icmp_unsigned("<=", end, frame.splat(where.resource.stride))
-    # A record's offset is checked against the stride only where add_tid does not make the index.
-    within = build.or_(within, frame.splat(where.resource.add_tid))
     structured = build.and_(record, within)
     return lanes_of(frame, build.select(frame.splat(where.structured), structured, linear))
 
@@ -141,22 +147,60 @@ def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lan
     memory = inst.spec.memory
     assert memory is not None
     build = frame.build
-    if memory.format:
-        raise UnsupportedInstruction(f"{inst.mnemonic}: format conversion is not modelled yet")
-    if memory.op in ("load", "store") and not (memory.lds or memory.format or inst.mods.get("lds")):
+    to_lds = memory.lds or inst.mods.get("lds")
+    if memory.op in ("load", "store") and not (to_lds or memory.format):
         _access(frame, inst, places, lanes)
+        _no_failure(frame, inst, places, lanes)
         return
     where = addressed(frame, inst, places)
+    if memory.format and not to_lds:
+        _formatted(frame, inst, places, where, lanes)
+        _no_failure(frame, inst, places, lanes)
+        return
     if memory.op == "atomic":
         fits = build.and_(lanes, in_range(frame, where, 0, memory.bits // 8))
         global_atomic(frame, inst, places, where.addresses, fits)
+        if returns_old(inst):
+            outside = frame.lanes(build.and_(lanes, build.not_(fits)))
+            for part in range(memory.bits // 32):
+                zero = ir.Constant(ROW32, None)
+                frame.write_row(frame.operand(places["vdata"].slot), part, zero, outside)
         return
-    if memory.lds or inst.mods.get("lds"):
-        if memory.op == "store":
-            raise UnsupportedInstruction(f"{inst.mnemonic}: a store from LDS is not modelled")
-        fits = in_range(frame, where, 0, memory.bits * memory.count // 8)
+    if memory.format:
+        raise UnsupportedInstruction(f"{inst.mnemonic} lds: format conversion on the way to LDS is not modelled")
+    fits = in_range(frame, where, 0, memory.bits * memory.count // 8)
+    if memory.op == "store":
+        store_from_lds(frame, inst, places, where.addresses, build.and_(lanes, fits))
+    else:
         load_to_lds(frame, inst, places, where.addresses, lanes, fits)
-        return
+
+
+def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """tfe (gfx908): the register after the data says that nothing failed."""
+    if inst.mods.get("tfe"):
+        last = places["vdata"].bits // 32 - 1
+        registers = frame.operand(places["vdata"].slot)
+        frame.write_row(registers, last, ir.Constant(ROW32, None), frame.lanes(lanes))
+
+
+def _formatted(
+    frame: Frame, inst: Instruction, places: dict[str, Place], where: Addressed, lanes: Any
+) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    if memory.space == "tbuffer":
+        form = buffer_formats.instruction_format(int(inst.mods.get("format", 0)))
+    else:
+        form = buffer_formats.resource_format(frame, places["srsrc"])
+    size = build.zext(form.size, I64)
+    fits = build.and_(lanes, in_range(frame, where, 0, size))
+    fits = build.select(build.icmp_unsigned("==", size, constant(0)), constant(0), fits)
+    element = buffer_formats.Element(
+        lanes, fits, lambda number: _dword_addresses(frame, inst, places, where, number)
+    )
+    move = buffer_formats.store if memory.op == "store" else buffer_formats.load
+    move(frame, inst, form, element, frame.operand(places["vdata"].slot))
 
 
 def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
@@ -174,13 +218,15 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
     row = frame.operand(places["vaddr"].slot)
     offsets = build.add(build.zext(frame.row(row), WIDE64), frame.splat(offset))
     end = build.add(offsets, ir.Constant(WIDE64, [rows.lane_bytes] * LANES))
-    fits = lanes_of(frame, build.icmp_unsigned("<=", end, frame.splat(resource.records)))
+    soffset = _soffset(frame, places["soffset"])
+    past = build.add(end, frame.splat(soffset))
+    fits = lanes_of(frame, build.icmp_unsigned("<=", past, frame.splat(resource.records)))
     everyone = build.icmp_unsigned("==", build.and_(lanes, fits), constant(ALL_LANES))
     special = build.or_(resource.swizzle, resource.add_tid)
     plain = build.and_(everyone, build.not_(special))
     with build.if_else(plain) as (then, otherwise):
         with then:
-            start = build.add(build.add(resource.base, _soffset(frame, places["soffset"])), offset)
+            start = build.add(build.add(resource.base, soffset), offset)
             rest = build.sub(offsets, frame.splat(offset))
             addresses = build.add(rest, frame.splat(start))
             narrow = (row, start)
@@ -226,7 +272,7 @@ def _whole(
     frame: Frame, rows: Rows, vdata: Place, where: Addressed, lanes: Any, fits: Any, store: bool
 ) -> None:
     registers = frame.operand(vdata.slot)
-    access = GlobalAccess(frame, where.addresses, rows.lane_bytes, store)
+    access = GlobalAccess(frame, where.addresses, rows.lane_bytes, store, unrolled=False)
     if store:
         write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
         access.run(fits)
@@ -261,7 +307,7 @@ def _by_dword(
         moved = dict(places)
         fits = build.and_(lanes, in_range(frame, where, 4 * number, 4))
         step = _dword_addresses(frame, inst, moved, where, number)
-        access = GlobalAccess(frame, step, 4, store)
+        access = GlobalAccess(frame, step, 4, store, unrolled=False)
         if store:
             write_staged(frame, part, [frame.row(registers, number)])
             access.run(fits)

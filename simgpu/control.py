@@ -8,17 +8,23 @@ from llvmlite import ir
 
 from hardware.errors import UnsupportedInstruction
 from hardware.isa import instruction as isa
-from hardware.isa.instruction import Imm, Instruction, Reg
-from simgpu import layout
+from hardware.isa.instruction import Imm, Instruction, Literal, Reg
+from hardware.isa.types import u32
+from simgpu import hwreg, indexing, layout, lds_atomics
 from simgpu.frame import Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import Fault, Status
-from simgpu.operands import Plan
+from simgpu.operands import Plan, load_scalar
 
 # What a functional model may skip: waits, priorities, caches, messages and hints.
 NO_EFFECT = frozenset(
     "nop waitcnt sethalt setprio icache_inv incperflevel decperflevel ttracedata sendmsg "
-    "dcache wakeup clause set_gpr_idx_off setkill endpgm_saved sched_barrier".split()
+    "sendmsghalt dcache cache wakeup setkill".split()
+)
+ENDS = ("endpgm", "endpgm_saved")
+# Not in a compute kernel: the branch stack, vector skipping, the trap handler's return, GDS.
+UNSUPPORTED = frozenset(
+    "cbranch_i_fork cbranch_g_fork cbranch_join setvskip rfe gws gds endpgm_ordered_ps_done".split()
 )
 
 
@@ -50,14 +56,27 @@ class Control:
         self.size = inst.size // 4
         self.target = 0
         self.places: dict[str, Any] = {}
-        if self.control == "branch" or self.control.startswith("cbranch_"):
+        if self.control in UNSUPPORTED:
+            raise UnsupportedInstruction(f"{inst.mnemonic}: not executable in a compute kernel")
+        if self.control.startswith("set_gpr_idx") or self.control in ("getreg", "setreg"):
+            self._sources(plan)
+        elif self.control in ("movrels", "movreld"):
+            bits = inst.spec.results[0].bits
+            self.places["sdst"] = plan.register(self._reg("sdst"), bits)
+            source = inst.args["src0"]
+            if self.control == "movrels" and not isinstance(source, Reg):
+                raise UnsupportedInstruction(f"{inst.mnemonic} of a constant")
+            self.places["src0"] = plan.source(source, inst.spec.params[0].type)
+        elif self.control in ("append", "consume"):
+            self._counter(plan)
+        elif self.control == "branch" or self.control.startswith("cbranch_"):
             if "cdbg" in self.control:
                 return
             self.target = plan.word(self.jump_target())
         elif self.control == "call":
             self.target = plan.word(self.jump_target())
             self._register(plan, "sdst")
-        elif self.control in ("setpc", "swappc", "rfe"):
+        elif self.control in ("setpc", "swappc"):
             self.places["src0"] = plan.register(self._reg("src0"), 64)
             if self.control == "swappc":
                 self._register(plan, "sdst")
@@ -69,6 +88,31 @@ class Control:
         if not isinstance(register, Reg):
             raise UnsupportedInstruction(f"{self.inst.mnemonic} with a constant address")
         return register
+
+    def _sources(self, plan: Plan) -> None:
+        """Operands of s_getreg, s_setreg and s_set_gpr_idx_*."""
+        if self.control in ("getreg", "setreg"):
+            plan.note(self._immediate("simm16"))
+        for name, operand in self.inst.args.items():
+            if name == "sdst" and isinstance(operand, Reg):
+                self.places[name] = plan.register(operand, 32)
+            elif name == "src0":
+                self.places[name] = plan.source(operand, u32)
+            elif isinstance(operand, Imm):
+                self.places[name] = plan.immediate(operand.value)
+
+    def _immediate(self, name: str) -> int:
+        operand = self.inst.args[name]
+        assert isinstance(operand, (Imm, Literal))
+        return operand.value
+
+    def _counter(self, plan: Plan) -> None:
+        if self.inst.mods.get("gds"):
+            raise UnsupportedInstruction(f"{self.inst.mnemonic} gds: global data share is not modelled")
+        register = self.inst.args["vdst"]
+        assert isinstance(register, Reg)
+        self.places["vdst"] = plan.register(register, 32)
+        self.places["offset"] = plan.immediate(int(self.inst.mods.get("offset", 0)))
 
     def _register(self, plan: Plan, name: str) -> None:
         self.places[name] = plan.register(self._reg(name), 64)
@@ -85,7 +129,7 @@ class Control:
     def successors(self) -> list[int]:
         """Record indices that may follow, where they are known."""
         following = self.inst.offset // 4 + self.size
-        if self.control in ("endpgm", "endpgm_saved", "setpc", "swappc", "rfe", "trap"):
+        if self.control in (*ENDS, "setpc", "swappc", "trap"):
             return [following] if self.control == "swappc" else []
         if self.control == "branch":
             return [self.jump_target()]
@@ -98,11 +142,11 @@ class Control:
         index = frame.slot(layout.SLOT_INDEX)
         if self.control in NO_EFFECT or "cdbg" in self.control:
             frame.next(self.size)
-        elif self.control == "endpgm":
+        elif self.control in ENDS:
             frame.stop(Status.ENDED, index)
         elif self.control == "barrier":
             self._resumable(frame, index, Status.BARRIER)
-        elif self.control in ("sleep",):
+        elif self.control == "sleep":
             self._resumable(frame, index, Status.YIELD)
         elif self.control == "trap":
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
@@ -123,6 +167,38 @@ class Control:
             self._jump(frame, frame.slot(self.target), index)
         elif self.control in ("setpc", "swappc"):
             self._indirect(frame, index)
+        elif self.control in ("append", "consume"):
+            lds_atomics.count(frame, self.places, self.control)
+            frame.next(self.size)
+        else:
+            self._machine_state(frame)
+
+    def _machine_state(self, frame: Frame) -> None:
+        """Hardware registers, and registers chosen by M0."""
+        places = self.places
+        if self.control == "getreg":
+            frame.store(hwreg.read(frame, self._immediate("simm16")), frame.operand(places["sdst"].slot))
+            frame.next(self.size)
+        elif self.control == "setreg":
+            source = places["sdst"] if "sdst" in places else places["src0"]
+            hwreg.write(frame, self._immediate("simm16"), load_scalar(frame, source), self.size)
+        elif self.control == "movrels":
+            kind = I64 if places["src0"].bits == 64 else I32
+            value = frame.load(indexing.moved_scalar(frame, places["src0"]), kind)
+            frame.store(value, frame.operand(places["sdst"].slot))
+        elif self.control == "movreld":
+            value = load_scalar(frame, places["src0"])
+            frame.store(value, indexing.moved_scalar(frame, places["sdst"]))
+        elif self.control == "set_gpr_idx_on":
+            indexing.set_index(frame, load_scalar(frame, places["src0"]))
+            indexing.set_operands(frame, frame.slot(places["src1"].slot))
+            indexing.switch(frame, True, self.size)
+        elif self.control == "set_gpr_idx_off":
+            indexing.switch(frame, False, self.size)
+        elif self.control == "set_gpr_idx_mode":
+            indexing.set_operands(frame, frame.slot(places["simm16"].slot))
+        elif self.control == "set_gpr_idx_idx":
+            indexing.set_index(frame, load_scalar(frame, places["src0"]))
         else:
             raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
 

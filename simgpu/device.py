@@ -19,11 +19,14 @@ from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
 from simgpu.memory import Allocation, Memory, as_bytes
+from simgpu.mode import Mode
 from simgpu.run import Run
-from simgpu.valu import Mode
 
 # A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
 DEFAULT_INSTRUCTIONS = 20_000_000_000
+
+# A record of 64 bytes stands for each dword of code: more code would fill the host's memory.
+CODE_LIMIT = 1 << 25
 
 
 class Buffer:
@@ -145,6 +148,9 @@ class Module(Mapping[str, "Kernel"]):
         image, first = code.image(address)
         self.bias = address - first
         self._programs: dict[tuple[int, Mode], Program] = {}
+        code_bytes = sum(segment.memory_size for segment in code.segments if segment.executable)
+        if code_bytes > CODE_LIMIT:
+            raise LaunchError(f"the module has {code_bytes} bytes of code, the limit is {CODE_LIMIT}")
         for segment in code.segments:
             start = segment.address - first
             raw = np.frombuffer(image[start : start + segment.memory_size], np.uint8).copy()

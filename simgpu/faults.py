@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def place_of(launch: Launch, index: int) -> str:
     """Words for a record: code offset, instruction text and source line."""
-    inst = launch.program.instructions.get(index)
+    inst = launch.instruction(index)
     shown = text(inst) if inst is not None else "no instruction"
     virtual = launch.program.base + 4 * index - launch.kernel.module.bias
     line = launch.kernel.module.code.source_line(virtual)
@@ -41,12 +41,14 @@ def describe(launch: Launch, worker: Worker, limit: bool = False) -> SimError:
     state = current_wave(worker)
     where = place_of(launch, state.resume)
     who = f"workgroup {state.group}, wave {state.wave}"
-    problem = launch.program.problems.get(state.resume, "")
+    problem = launch.problem(state.resume)
     if state.status == Status.UNSUPPORTED:
         return UnsupportedInstruction(f"{where}: {problem or 'not executable here'} ({who})")
     lane = f", lane {state.fault_lane}" if state.fault_lane >= 0 else ""
     address = state.fault_address
     kind = state.fault_kind
+    if kind == Fault.REGISTER and not problem:
+        return DecodeError(f"{where}: M0 = {address:#x} moves a register past its file ({who})")
     if kind in (Fault.UNDECODABLE, Fault.REGISTER):
         return DecodeError(f"{where}: {problem} ({who})")
     if kind == Fault.MEMORY:

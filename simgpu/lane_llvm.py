@@ -368,9 +368,11 @@ class LLVMOps:
         if type_.kind == "bfloat":
             return self._narrow_bfloat(a)
         if host().has("f16c") or host().has("fullfp16"):
-            half = build.fptrunc(a, self.shape(ir.HalfType()))
-            return build.bitcast(half, self.shape(I16))
+            return build.bitcast(self._fptrunc(a, ir.HalfType()), self.shape(I16))
         return self._narrow_half(a)
+
+    def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
+        return self.builder.fptrunc(a, self.shape(scalar))
 
     def _narrow_bfloat(self, a: Any) -> Any:
         build = self.builder
@@ -392,7 +394,7 @@ class LLVMOps:
         bias = self.constant(I32, ((15 - 127) << 23) + 0xFFF & 0xFFFFFFFF)
         normal = build.lshr(build.add(build.add(magnitude, bias), odd), self.constant(I32, 13))
         magic = self.constant(F32, 0.5)
-        tiny = build.fadd(build.bitcast(magnitude, self.shape(F32)), magic)
+        tiny = self._arith("add", build.bitcast(magnitude, self.shape(F32)), magic)
         subnormal = build.sub(
             build.bitcast(tiny, self.shape(I32)), build.bitcast(magic, self.shape(I32))
         )
@@ -409,7 +411,7 @@ class LLVMOps:
     def _narrow_f64(self, type_: Type, a: Any) -> Any:
         """f64 to a 16-bit type in one rounding: through f32 rounded to odd."""
         build = self.builder
-        single = build.fptrunc(a, self.shape(F32))
+        single = self._fptrunc(a, F32)
         back = build.fpext(single, self.shape(F64))
         raw = build.bitcast(single, self.shape(I32))
         exact = build.fcmp_ordered("==", back, a)
@@ -431,7 +433,7 @@ class LLVMOps:
             result = self._fext(a if element(source) is F32 else self._widen(source, a))
         elif wanted is F32:
             if element(source) is F64:
-                result = build.fptrunc(a, self.shape(F32))
+                result = self._fptrunc(a, F32)
             else:
                 result = self._widen(source, a)
         elif element(source) is F64:

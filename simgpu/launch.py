@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardware.errors import LaunchError
+from hardware.isa import Instruction
 from hardware.kernarg import Geometry, pack
-from simgpu import layout, scheduler
+from simgpu import layout, mode, scheduler
 from simgpu.faults import describe
 from simgpu.layout import Status
 from simgpu.lower import Program
 from simgpu.memory import Allocation, aligned_bytes
+from simgpu.mode import Mode
 from simgpu.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.run import Run, summarise
-from simgpu.valu import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,8 @@ RESIDENT_GROUPS = 64
 RESIDENT_BYTES = 1 << 28
 # Private memory of a kernel with a stack of unknown depth, bytes a lane beyond the declared size.
 DYNAMIC_STACK = 16384
+# Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
+PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Worker:
     entered: np.ndarray
     exited: np.ndarray
     lanes: np.ndarray
+    programs: np.ndarray
     storage: list[np.ndarray] = field(default_factory=list)
     error: BaseException | None = None
 
@@ -61,12 +65,6 @@ class Launch:
         self.geometry = geometry
         self.temporary: list[Allocation] = []
         descriptor = self.info.descriptor
-        self.mode = Mode(
-            flush32=_flush(descriptor.denorm_f32),
-            flush16_64=_flush(descriptor.denorm_f16_f64),
-            ieee=descriptor.ieee_mode,
-            dx10_clamp=descriptor.dx10_clamp,
-        )
         self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
         limit = self.device.descriptor.lds_bytes
         if self.lds_bytes > limit:
@@ -83,9 +81,35 @@ class Launch:
         self.workers = min(self.device.threads, self.groups)
         stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
         self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
-        self.program: Program = kernel.module.program(self.info, self.mode)
-        self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
+        if self.private > PRIVATE_LIMIT:
+            raise LaunchError(
+                f"{self.info.name}: {self.private} bytes of private memory for a lane; "
+                f"the hardware has at most {PRIVATE_LIMIT}"
+            )
+        self.programs: dict[int, Program] = {}
         self.lock = threading.Lock()
+        self.program = self.program_for(mode_register(descriptor))
+        self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
+
+    # -- the records of each MODE --------------------------------------------------------------
+
+    def program_for(self, word: int) -> Program:
+        """The records for a value of the MODE register."""
+        number = mode.number(word)
+        with self.lock:
+            if number not in self.programs:
+                wanted = Mode.of_register(word)
+                self.programs[number] = self.kernel.module.program(self.info, wanted)
+            return self.programs[number]
+
+    def instruction(self, index: int) -> Instruction | None:
+        """The instruction at a record, if any of the programs lowered it."""
+        found = (program.instructions.get(index) for program in self.programs.values())
+        return next((inst for inst in found if inst is not None), None)
+
+    def problem(self, index: int) -> str:
+        """Why a record cannot be executed, or nothing."""
+        return next((p.problems[index] for p in self.programs.values() if index in p.problems), "")
 
     # -- initial state -------------------------------------------------------------------------
 
@@ -132,8 +156,8 @@ class Launch:
             self.private, self.lds_bytes, kernel_object, kernarg, 0, 0,
         )  # fmt: skip
 
-    def template(self, scratch: int) -> np.ndarray:
-        """The scalar file that every wave of a worker begins with."""
+    def template(self, scratch: int, context: int) -> np.ndarray:
+        """The state that every wave of a worker begins with: scalar file and constant fields."""
         state = np.zeros(layout.ADDRESSES, np.uint8)
         sgprs = state[:512].view(np.uint32)
         at = 0
@@ -141,6 +165,11 @@ class Launch:
         def put(*words: int) -> None:
             nonlocal at
             for word in words:
+                if at == descriptor.user_sgprs:
+                    raise LaunchError(
+                        f"{self.info.name}: its descriptor asks for more launch state than its "
+                        f"{descriptor.user_sgprs} user SGPRs hold"
+                    )
                 sgprs[at] = word & 0xFFFFFFFF
                 at += 1
 
@@ -169,6 +198,19 @@ class Launch:
             raw = self.kernarg.ljust(first + 4 * descriptor.preload_length, b"\0")
             words = np.frombuffer(raw, np.uint32, descriptor.preload_length, first)
             put(*(int(word) for word in words))
+        for offset, value in (
+            (layout.MODE, mode_register(descriptor)),
+            (layout.ENTRY, self.entry),
+            (layout.RESUME, self.entry),
+        ):
+            state[offset : offset + 4].view(np.uint32)[0] = value
+        for offset, value in (
+            (layout.CONTEXT, context),
+            (layout.LDS_SIZE, self.lds_bytes),
+            (layout.SCRATCH_SIZE, self.private),
+            (layout.RECORDS, self.program.address),
+        ):
+            state[offset : offset + 8].view(np.uint64)[0] = value
         return state
 
     def prepare(self) -> list[Worker]:
@@ -196,6 +238,9 @@ class Launch:
         count = self.program.count + 1
         entered, exited, lanes, conflicts = (np.zeros(count, np.int64) for _ in range(4))
         context = np.zeros(layout.CTX_BYTES // 8, np.int64)
+        programs = np.zeros(mode.NUMBERS, np.int64)
+        for number, program in self.programs.items():
+            programs[number] = program.address
         fields = {
             layout.CTX_ALLOCATIONS: self.table.address,
             layout.CTX_COUNT: len(self.table),
@@ -206,12 +251,13 @@ class Launch:
             layout.CTX_RECORDS: self.program.address,
             layout.CTX_RECORD_COUNT: self.program.count,
             layout.CTX_CODE_BASE: self.program.base,
+            layout.CTX_PROGRAMS: programs.ctypes.data,
         }
         for offset, value in fields.items():
             context[offset // 8] = value
         waves = aligned_bytes(resident * self.waves * layout.WAVE_BYTES)
         lds = aligned_bytes(resident * lds_stride)
-        template = self.template(scratch)
+        template = self.template(scratch, context.ctypes.data)
         slots = np.zeros((resident, scheduler.SLOT_FIELDS), np.int64)
         job = np.zeros(scheduler.JOB_FIELDS, np.int64)
         for name, value in self._job(resident, lds_stride, wave_bytes).items():
@@ -219,10 +265,12 @@ class Launch:
         job[scheduler.JOB_WAVE_MEMORY] = waves.ctypes.data
         job[scheduler.JOB_LDS] = lds.ctypes.data
         job[scheduler.JOB_CONTEXT] = context.ctypes.data
+        job[scheduler.JOB_OPEN] = 1
+        job[scheduler.JOB_ENTERED] = entered[self.entry :].ctypes.data
         job[scheduler.JOB_TEMPLATE] = template.ctypes.data
         job[scheduler.JOB_SCRATCH] = scratch
         storage = [waves, lds, template, conflicts]
-        return Worker(job, slots, context, entered, exited, lanes, storage)
+        return Worker(job, slots, context, entered, exited, lanes, programs, storage)
 
     def _job(self, resident: int, lds_stride: int, wave_bytes: int) -> dict[int, int]:
         s, descriptor, geometry = scheduler, self.info.descriptor, self.geometry
@@ -245,10 +293,8 @@ class Launch:
             s.JOB_GRID_Y: groups[1],
             s.JOB_WAVES: self.waves,
             s.JOB_SLOTS: resident,
-            s.JOB_LDS_BYTES: self.lds_bytes,
             s.JOB_LDS_STRIDE: lds_stride,
             s.JOB_RECORDS: self.program.address,
-            s.JOB_ENTRY: self.entry,
             s.JOB_VGPRS: min(256, arch),
             s.JOB_AGPRS: min(256, acc),
             s.JOB_GROUP_ID_SGPR: descriptor.user_sgprs,
@@ -261,10 +307,8 @@ class Launch:
             s.JOB_SIZE_Y: geometry.global_size[1],
             s.JOB_SIZE_Z: geometry.global_size[2],
             s.JOB_SCRATCH_WAVE: wave_bytes,
-            s.JOB_SCRATCH_LANE: self.private,
             s.JOB_SCRATCH_SGPR: offset_sgpr,
             s.JOB_FLAT_SCRATCH: architected,
-            s.JOB_MODE: mode_register(descriptor),
             s.JOB_LIMIT: self.device.max_instructions,
             s.JOB_KERNARG_SGPR: self._kernarg_sgpr(),
             s.JOB_KERNARGS: self.kernargs.ctypes.data,
@@ -318,9 +362,15 @@ class Launch:
             if status == scheduler.LIMIT:
                 raise describe(self, worker, limit=True)
             state = current_wave(worker)
-            if state.status != Status.LOWER:
+            if state.status not in (Status.LOWER, Status.MODE):
                 raise describe(self, worker)
-            self.program.lower(state.resume)
+            program = self.program_for(state.mode)
+            program.lower(state.resume)
+            if state.status == Status.MODE:
+                worker.programs[mode.number(state.mode)] = program.address
+                raw = wave_bytes_of(worker, *place_of_wave(worker))
+                raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
+                raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
 
 
 @dataclass(frozen=True)
@@ -335,6 +385,7 @@ class WaveState:
     fault_lane: int
     wave: int
     group: tuple[int, int, int]
+    mode: int
 
 
 def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
@@ -343,8 +394,13 @@ def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
     return worker.storage[0][at : at + layout.WAVE_BYTES]
 
 
+def place_of_wave(worker: Worker) -> tuple[int, int]:
+    """Slot of the workgroup that a worker runs, and the wave in it."""
+    return int(worker.job[scheduler.JOB_CURRENT]), int(worker.job[scheduler.JOB_WAVE])
+
+
 def current_wave(worker: Worker) -> WaveState:
-    slot, wave = int(worker.job[scheduler.JOB_CURRENT]), int(worker.job[scheduler.JOB_WAVE])
+    slot, wave = place_of_wave(worker)
     raw = wave_bytes_of(worker, slot, wave)
 
     def field32(offset: int) -> int:
@@ -355,12 +411,8 @@ def current_wave(worker: Worker) -> WaveState:
     return WaveState(
         field32(layout.STATUS), field32(layout.RESUME), field32(layout.ENTRY),
         field32(layout.FAULT_KIND), address, field32(layout.FAULT_LANE), wave, (x, y, z),
+        field32(layout.MODE) & 0xFFFFFFFF,
     )  # fmt: skip
-
-
-def _flush(denorm: int) -> tuple[bool, bool]:
-    """(input, output) flush from a descriptor's denormal field: bit 0 keeps inputs, 1 outputs."""
-    return (not denorm & 1, not denorm & 2)
 
 
 def mode_register(descriptor: Any) -> int:
@@ -372,6 +424,7 @@ def mode_register(descriptor: Any) -> int:
         | descriptor.denorm_f16_f64 << 6
         | descriptor.dx10_clamp << 8
         | descriptor.ieee_mode << 9
+        | descriptor.fp16_overflow << mode.FP16_OVFL
     )
 
 

@@ -34,8 +34,10 @@ FAULT_ADDRESS = 584  # u64
 FAULT_LANE = 592  # i32
 FAULT_KIND = 596  # i32 (Fault)
 HW_ID = 600  # u32, for s_getreg
+RECORDS = 608  # u64, address of the records of the wave's MODE
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
-STAGING = ADDRESSES + 8 * LANES  # 64 lanes x 64 bytes, its data
+STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see access.prefetch)
+STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
 VGPR = STAGING + 64 * LANES
 AGPR = VGPR + 256 * ROW
 WAVE_BYTES = AGPR + 256 * ROW
@@ -52,6 +54,7 @@ CTX_CODE_BASE = 56  # u64, device address of the first record's instruction
 CTX_CLOCK = 64  # i64, what s_memtime reads
 CTX_CONFLICTS = 72  # u64, address of i64[records]: extra LDS cycles
 CTX_APERTURES = 80  # u64, shared aperture base; u64 at 88: private aperture base
+CTX_PROGRAMS = 96  # u64, address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
 CTX_BYTES = 128
 
 # One allocation, byte offsets.
@@ -79,6 +82,7 @@ class Status(IntEnum):
     LOWER = 4
     FAULT = 5
     UNSUPPORTED = 6
+    MODE = 7
 
 
 class Fault(IntEnum):

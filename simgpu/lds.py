@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from hardware.errors import UnsupportedInstruction
+from hardware.isa import instruction as isa
 from hardware.isa.instruction import Instruction, Reg
 from hardware.isa.lane import Value
 from simgpu import layout
@@ -15,7 +16,6 @@ from simgpu.access import (
     LaneCopy,
     Rows,
     constant,
-    each_lane,
     inside,
     interleaved,
     lanes_of,
@@ -41,6 +41,8 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
         places[name] = plan.register(operand, 32 * operand.count)
     for name in ("offset", "offset0", "offset1"):
         places[name] = plan.immediate(int(inst.mods.get(name, 0)))
+    if memory.transpose == 6:
+        raise UnsupportedInstruction(f"{inst.mnemonic}: the packing of 6-bit elements is not public")
     if inst.mods.get("gds"):
         raise UnsupportedInstruction(f"{inst.mnemonic} gds: global data share is not modelled")
     return places
@@ -79,10 +81,18 @@ class LDSAccess:
         copy.run(lanes, lambda offset: self.frame.at(self.base, offset))
 
 
-def offsets_of(frame: Frame, address: Place, offset: Place, scale: int) -> Any:
-    """addr + offset·scale as <64 x i64>; the sum is 32-bit unsigned without wrap-around."""
+def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -> Any:
+    """addr + offset·scale as <64 x i64>; the sum is 32-bit unsigned without wrap-around.
+
+    Without an address (addtid) it is M0[15:0] + 4·lane.
+    """
     build = frame.build
-    rows = build.zext(frame.row(frame.operand(address.slot)), WIDE64)
+    if address is None:
+        m0 = build.and_(frame.state(frame.scalar(isa.M0)), ir.Constant(I32, 0xFFFF))
+        steps = ir.Constant(WIDE64, [4 * lane for lane in range(LANES)])
+        rows = build.add(frame.splat(build.zext(m0, I64)), steps)
+    else:
+        rows = build.zext(frame.row(frame.operand(address.slot)), WIDE64)
     extra = build.mul(build.zext(frame.slot(offset.slot), I64), constant(scale))
     return build.add(rows, frame.splat(extra))
 
@@ -93,9 +103,6 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     lanes = frame.exec_bits()
     index = frame.slot(layout.SLOT_INDEX)
     frame.count(layout.CTX_LANES, index, popcount(frame, lanes))
-    if memory.op == "atomic":
-        _atomic(frame, inst, places, lanes)
-        return
     build = frame.build
     rows = Rows(memory.bits, memory.sign, memory.d16)
     if memory.count > 1:
@@ -108,8 +115,9 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     results: list[Any] = []
     for offset, data, _ in parts:
         start = build.mul(build.zext(frame.slot(places[offset].slot), I64), constant(scale))
-        narrow = (frame.operand(places["addr"].slot), start)
-        offsets = offsets_of(frame, places["addr"], places[offset], scale)
+        address = places.get("addr")
+        narrow = (frame.operand(address.slot), start) if address else None
+        offsets = offsets_of(frame, address, places[offset], scale)
         access = LDSAccess(frame, offsets, rows.lane_bytes, narrow)
         if memory.op == "store":
             source = frame.operand(places[data].slot)
@@ -118,7 +126,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
         else:
             access.copy(lanes, False)
             if memory.transpose:
-                transpose(frame, inst, memory.bits, memory.transpose)
+                transpose(frame, memory.bits, memory.transpose)
             old = frame.row(frame.operand(places["vdst"].slot)) if memory.d16 else None
             results.extend(read_staged(frame, rows, old))
     if memory.op == "load":
@@ -127,7 +135,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
             frame.write_row(target, number, row, mask)
 
 
-def transpose(frame: Frame, inst: Instruction, bits: int, element_bits: int) -> None:
+def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     """ds_read_*_tr_*: in each 16 lanes the staged elements, as rows of 16, become columns.
 
     Lane i of the 16 gets as element j what was element 16·j + i of the group (checked against
@@ -156,8 +164,6 @@ def transpose(frame: Frame, inst: Instruction, bits: int, element_bits: int) -> 
         order = ir.Constant(ir.VectorType(I32, LANES * count), picks)
         finish(build.shuffle_vector(build.bitcast(whole, kind), ir.Constant(kind, ir.Undefined), order))
         return
-    if element_bits != 4:
-        raise UnsupportedInstruction(f"{inst.mnemonic}: the packing of 6-bit elements is not public")
     kind = ir.VectorType(ir.IntType(8), LANES * 8)
     value = build.bitcast(whole, kind)
 
@@ -175,24 +181,6 @@ def transpose(frame: Frame, inst: Instruction, bits: int, element_bits: int) -> 
 
     high = build.shl(nibbles(1), ir.Constant(kind, [4] * LANES * 8))
     finish(build.or_(nibbles(0), high))
-
-
-def atomic_step(
-    frame: Frame, inst: Instruction, place: Any, data: list[Any]
-) -> Any:
-    """old = [place]; [place] = body(old, *data): on scalars of the instruction's type."""
-    spec = inst.spec
-    assert spec.body is not None
-    ops = LLVMOps(frame.build, 1)
-    build = frame.build
-    types = [param.type for param in spec.params]
-    kind = ir.IntType(types[0].bits)
-    old = build.load(place, align=1, typ=kind)
-    values = [typed_scalar(ops, frame, types[0], old)]
-    values += [typed_scalar(ops, frame, type_, raw) for type_, raw in zip(types[1:], data, strict=False)]
-    new = joined_scalar(frame, spec.body(*values), kind)
-    build.store(new, place, align=1)
-    return old
 
 
 def typed_scalar(ops: LLVMOps, frame: Frame, type_: Any, raw: Any) -> Any:
@@ -221,36 +209,3 @@ def stage_operand(frame: Frame, pointer: Any, bits: int, at: int) -> None:
     """Put a 32- or 64-bit operand of every lane at byte `at` of staging, lane after lane."""
     raw = frame.read_wide(pointer, bits)
     frame.store(raw, frame.at(staging(frame), at), align=8)
-
-
-def _atomic(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
-    memory = inst.spec.memory
-    assert memory is not None
-    build = frame.build
-    bits = memory.bits
-    kind = ir.IntType(bits)
-    area = LANES * bits // 8
-    offsets = offsets_of(frame, places["addr"], places["offset"], 1)
-    access = LDSAccess(frame, offsets, bits // 8)
-    access.check(lanes)
-    frame.store(offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
-    names = [name for name in ("data0", "data1") if name in places]
-    for number, name in enumerate(names):
-        stage_operand(frame, frame.operand(places[name].slot), bits, number * area)
-    returned = frame.at(staging(frame), len(names) * area)
-
-    def one(lane: Any) -> None:
-        at = build.mul(lane, constant(8))
-        offset = frame.load(frame.at(frame.at(frame.wave, layout.ADDRESSES), at), I64, 8)
-        step = build.mul(lane, constant(bits // 8))
-        data = [
-            frame.load(frame.at(frame.at(staging(frame), number * area), step), kind, align=4)
-            for number in range(len(names))
-        ]
-        old = atomic_step(frame, inst, frame.at(access.base, offset), data)
-        frame.store(old, frame.at(returned, step), align=4)
-
-    each_lane(frame, lanes, one)
-    if "vdst" in places:
-        result = frame.load(returned, ir.VectorType(kind, LANES), align=4)
-        frame.write_wide(frame.operand(places["vdst"].slot), result, frame.lanes(lanes))

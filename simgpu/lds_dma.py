@@ -2,6 +2,7 @@
 
 The instruction's offset counts in both addresses. Wider forms (gfx950) put a lane's 12 or 16 bytes
 at that multiple of its lane number; narrow ones extend to a dword.
+buffer_store_lds_dword goes the other way.
 """
 
 from __future__ import annotations
@@ -42,9 +43,24 @@ def load_to_lds(
     values = read_staged(frame, rows, None)
     values = [build.select(valid, row, ir.Constant(row.type, None)) for row in values]
     stored = Rows(max(32, rows.bits))
+    write_staged(frame, stored, values)
+    LDSAccess(frame, _lds_offsets(frame, places, stored), stored.lane_bytes).copy(lanes, True)
+
+
+def store_from_lds(
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
+) -> None:
+    """Copy each active lane's dword from its place in LDS to its device address."""
+    rows = Rows(32)
+    LDSAccess(frame, _lds_offsets(frame, places, rows), rows.lane_bytes).copy(lanes, False)
+    write_staged(frame, rows, read_staged(frame, rows, None))
+    GlobalAccess(frame, addresses, rows.lane_bytes, True).run(lanes)
+
+
+def _lds_offsets(frame: Frame, places: dict[str, Place], rows: Rows) -> Any:
+    """M0 + the instruction's offset + the lane's share, <64 x i64>."""
+    build = frame.build
     m0 = build.zext(frame.load(frame.at(frame.wave, frame.scalar(isa.M0)), I32), I64)
     base = build.add(m0, build.sext(frame.slot(places["offset"].slot), I64))
-    steps = ir.Constant(WIDE64, [lane * stored.lane_bytes for lane in range(LANES)])
-    target = build.add(frame.splat(base), steps)
-    write_staged(frame, stored, values)
-    LDSAccess(frame, target, stored.lane_bytes).copy(lanes, True)
+    steps = ir.Constant(WIDE64, [lane * rows.lane_bytes for lane in range(LANES)])
+    return build.add(frame.splat(base), steps)

@@ -15,12 +15,13 @@ from llvmlite import ir
 from hardware.errors import DecodeError, UnsupportedInstruction
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
-from simgpu import layout, lds, matrix, salu, smem, valu, vmem
+from simgpu import indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
 from simgpu.control import Control
 from simgpu.frame import Frame
 from simgpu.jit import Compiler
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import SLOTS, Fault, Status
+from simgpu.mode import Mode
 from simgpu.operands import BadRegister, Plan
 
 Emitter = Callable[[Frame], None]
@@ -34,7 +35,7 @@ class Program:
     """
 
     def __init__(
-        self, code: bytes, base: int, target: str, mode: valu.Mode, compiler: Compiler
+        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler
     ) -> None:
         self.code = code
         self.base = base
@@ -88,11 +89,17 @@ class Program:
             self._fault(index, Fault.REGISTER, str(error))
             return []
         except UnsupportedInstruction as error:
-            self.problems[index] = str(error)
-            self._set(index, self.compiler.address("unsupported", _leave(Status.UNSUPPORTED)), [])
-            return []
+            return self._unsupported(index, str(error))
+        except Exception as error:  # an oversight stops the kernels that execute it, in words
+            why = f"internal: {type(error).__name__}: {error} in the lowering of {inst.mnemonic}"
+            return self._unsupported(index, why)
         self.instructions[index] = inst
         return [self._clamped(at) for at in following]
+
+    def _unsupported(self, index: int, why: str) -> list[int]:
+        self.problems[index] = why
+        self._set(index, self.compiler.address("unsupported", _leave(Status.UNSUPPORTED)), [])
+        return []
 
     def _clamped(self, index: int) -> int:
         return index if 0 <= index < self.count else self.count
@@ -121,7 +128,7 @@ class Program:
         return control.successors()
 
 
-def handler_of(inst: Instruction, mode: valu.Mode, compiler: Compiler) -> tuple[int, list[int]]:
+def handler_of(inst: Instruction, mode: Mode, compiler: Compiler) -> tuple[int, list[int]]:
     """Address of the handler of an instruction that falls through, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
@@ -141,7 +148,7 @@ def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler
     return compiler.address("|".join((inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
 
 
-def emitter_of(inst: Instruction, plan: Plan, mode: valu.Mode) -> Emitter:
+def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
     """What emits the instruction's body, with its operands planned."""
     kind, encoding = inst.spec.kind, inst.spec.encoding
     if kind == "matrix":
@@ -152,6 +159,8 @@ def emitter_of(inst: Instruction, plan: Plan, mode: valu.Mode) -> Emitter:
         return lambda frame: smem.emit(frame, inst, scalars)
     if kind == "memory" and encoding == "ds":
         shared = lds.plan(inst, plan)
+        if inst.spec.memory and inst.spec.memory.op == "atomic":
+            return lambda frame: lds_atomics.emit(frame, inst, shared)
         return lambda frame: lds.emit(frame, inst, shared)
     if kind == "memory":
         places = vmem.plan(inst, plan)
@@ -160,7 +169,15 @@ def emitter_of(inst: Instruction, plan: Plan, mode: valu.Mode) -> Emitter:
         operands, results = salu.plan(inst, plan)
         return lambda frame: salu.emit(frame, inst, operands, results)
     vector = valu.plan(inst, plan, mode)
-    return lambda frame: valu.VectorEmitter(frame, inst, vector, mode).emit()
+    return lambda frame: _vector(frame, inst, vector, mode)
+
+
+def _vector(frame: Frame, inst: Instruction, places: valu.Places, mode: Mode) -> None:
+    record = frame.record
+    if mode.indexed:
+        indexing.relocate(frame, places.roles())
+    valu.VectorEmitter(frame, inst, places, mode).emit()
+    frame.record = record
 
 
 def _leave(status: int) -> Callable[[ir.Module, str], None]:

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.fragments import GROUP, Fields, Spread, Walk
-from simgpu.frame import Frame
+from simgpu.frame import ROW32, Frame
 from simgpu.lane_llvm import F32, F64, I1, I32, I64, LLVMOps
 from simgpu.layout import LANES
 
@@ -89,7 +89,7 @@ class Groups:
         at = build.mul(group, ir.Constant(I64, steps))
         at = build.add(at, ir.Constant(I64, step) if isinstance(step, int) else step)
         place = build.gep(table, [ir.Constant(I64, 0), at], source_etype=table.value_type)
-        return build.zext(self.frame.load(place, I32), I64)
+        return build.sext(self.frame.load(place, I32), I64)  # a group may lie before the first
 
     def a(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Any:
         """The element of A at a step, for each lane of the group."""
@@ -229,6 +229,15 @@ class Scales:
         x, y = self._pair(groups, group, step)
         return groups.build.sub(groups.build.add(x, y), splat(VI, 254))
 
+    def largest(self, frame: Frame) -> Any:
+        """A bound of `exponent`, i32."""
+        name = f"llvm.vector.reduce.smax.v{LANES}i32"
+        reduce = frame.module.globals.get(name) or ir.Function(
+            frame.module, ir.FunctionType(I32, [ROW32]), name
+        )
+        x, y = (frame.build.call(reduce, [frame.load(row, ROW32, 64)]) for row in self.rows)
+        return frame.build.sub(frame.build.add(x, y), ir.Constant(I32, 254))
+
     def missing(self, groups: Groups, group: Any, step: int) -> Any:
         """Where a scale is 0xff, a NaN."""
         build = groups.build
@@ -264,6 +273,8 @@ class AlignedSum:
     def emit(self) -> None:
         build = self.build
         reach = build.add(self.left.largest, self.right.largest)
+        if self.scales is not None:
+            reach = build.add(reach, self.scales.largest(self.groups.frame))
         overflow = build.icmp_signed(">=", reach, ir.Constant(I32, 127))
         special = build.or_(build.or_(self.left.special, self.right.special), overflow)
         with build.if_else(special, likely=False) as (then, otherwise):
@@ -286,10 +297,10 @@ class AlignedSum:
             if self.scales is not None:
                 top = build.add(top, self.scales.exponent(groups, group, steps[0]))
             result = self._accumulated(partial, top, total)
+            total = self._with_special(group, steps, total, result, special)
             if self.scales is not None:
                 quiet = splat(V32, float("nan"))
-                result = build.select(self.scales.missing(groups, group, steps[0]), quiet, result)
-            total = self._with_special(group, steps, total, result, special)
+                total = build.select(self.scales.missing(groups, group, steps[0]), quiet, total)
         self.c.store(group, total)
 
     def _products(self, group: Any, steps: list[int]) -> tuple[Any, Any]:
@@ -381,6 +392,9 @@ class AlignedSum:
             x = groups.a(self.left.values, F32, group, k)
             y = groups.b(self.right.values, F32, group, k)
             product = build.fmul(x, y)
+            if self.scales is not None:
+                factor = self._power(self.scales.exponent(groups, group, k))
+                product = build.fptrunc(build.fmul(build.fpext(product, VD), factor), V32)
             infinite = build.not_(finite(product))
             known = build.and_(finite(x), finite(y))
             total, some = added(total, some, product, build.and_(infinite, build.not_(known)))

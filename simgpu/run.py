@@ -84,7 +84,10 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     fidelity: Counter[str] = Counter({"exact": 0, "bounded": 0, "unverified": 0, "unsupported": 0})
     total = 0
     profile: dict[int, int] = {}
-    for index, inst in launch.program.instructions.items():
+    instructions: dict[int, Instruction] = {}
+    for program in launch.programs.values():
+        instructions |= program.instructions
+    for index, inst in instructions.items():
         times = int(executed[index])
         if not times:
             continue

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from simgpu import layout
@@ -29,12 +30,11 @@ from simgpu.layout import Status
     JOB_SLOTS,  # resident workgroups that the worker has memory for
     JOB_WAVE_MEMORY,  # address of the waves of slot 0, WAVE_BYTES each
     JOB_LDS,  # address of the LDS of slot 0
-    JOB_LDS_BYTES,
     JOB_LDS_STRIDE,
     JOB_CONTEXT,  # address of the worker's context
-    JOB_TEMPLATE,  # address of the initial scalar file
+    JOB_TEMPLATE,  # address of the state that every wave begins with
     JOB_RECORDS,  # address of the records
-    JOB_ENTRY,  # record index of the kernel's first instruction
+    JOB_ENTERED,  # address of the entry record's count of entries
     JOB_VGPRS,  # rows to clear of the vector and of the accumulator file
     JOB_AGPRS,
     JOB_GROUP_ID_SGPR,  # first SGPR of the workgroup ids
@@ -48,10 +48,8 @@ from simgpu.layout import Status
     JOB_SIZE_Z,
     JOB_SCRATCH,  # device address of the worker's private memory
     JOB_SCRATCH_WAVE,  # bytes a wave
-    JOB_SCRATCH_LANE,  # bytes a lane
     JOB_SCRATCH_SGPR,  # SGPR of the wave's scratch offset, or -1
     JOB_FLAT_SCRATCH,  # whether FLAT_SCRATCH is set for the wave
-    JOB_MODE,  # initial MODE register
     JOB_LIMIT,  # instruction budget left (in record steps)
     JOB_KERNARG_SGPR,  # first SGPR of the kernarg address, or -1
     JOB_KERNARGS,  # address of i64[8]: kernarg address by which extents are partial
@@ -59,11 +57,11 @@ from simgpu.layout import Status
     JOB_TAKEN,  # workgroups resident
     JOB_CURRENT,  # slot being run
     JOB_WAVE,  # wave being run
-    JOB_STATUS,  # why the worker returned
+    JOB_EXHAUSTED,  # whether all workgroups were taken
     JOB_OPEN,  # slots opened so far
     JOB_STOP,  # set by another thread to make the worker return
     JOB_FIELDS,
-) = range(41)
+) = range(38)
 
 # Per resident workgroup (int64): state, waves, waves left and waiting, id, slices used up.
 SLOT_STATE, SLOT_WAVES, SLOT_LEFT, SLOT_WAITING, SLOT_X, SLOT_Y, SLOT_Z, SLOT_TURNS, SLOT_FIELDS = range(9)
@@ -134,14 +132,44 @@ def take_next(typing: Any, address: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@numba.njit(cache=True, nogil=True)
-def clear(address: int, count: int) -> None:
-    """Zero `count` bytes, a multiple of 8."""
-    for at in range(0, count, 8):
-        store64(address + at, 0)
+@intrinsic
+def clear(typing: Any, address: Any, count: Any) -> Any:
+    """Zero `count` bytes."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        kinds = [pointer.type, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
+        memset = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.memset.p0.i64"
+        )
+        builder.call(memset, [pointer, kinds[1](0), args[1], kinds[3](0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
 
 
-@numba.njit(cache=True, nogil=True)
+@intrinsic
+def copy(typing: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy `count` bytes."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        places = [builder.inttoptr(a, byte) for a in args[:2]]
+        kinds = [byte, byte, ir.IntType(64), ir.IntType(1)]
+        memcpy = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.memcpy.p0.p0.i64"
+        )
+        builder.call(memcpy, [*places, args[2], kinds[3](0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+# Functions that only other compiled ones call: no entry from Python to compile.
+INNER = {"cache": True, "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
+
+
+@numba.njit(**INNER)
 def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes: int) -> None:
     """Work-item ids of the wave whose first flat id is `first` into v0 (and v1, v2)."""
     v0 = wave + layout.VGPR
@@ -167,14 +195,12 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
                 z += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**INNER)
 def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
     """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
     at = number * job[JOB_WAVES] + index
     wave = job[JOB_WAVE_MEMORY] + at * layout.WAVE_BYTES
-    template = job[JOB_TEMPLATE]
-    for offset in range(0, layout.ADDRESSES, 8):
-        store64(wave + offset, load64(template + offset))
+    copy(wave, job[JOB_TEMPLATE], layout.ADDRESSES)
     clear(wave + layout.VGPR, job[JOB_VGPRS] * layout.ROW)
     clear(wave + layout.AGPR, job[JOB_AGPRS] * layout.ROW)
     sgpr = job[JOB_GROUP_ID_SGPR]
@@ -189,19 +215,11 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
         store64(wave + 4 * 102, scratch)
     left = items - 64 * index
     store64(wave + 4 * 126, -1 if left >= 64 else (1 << left) - 1)
-    store32(wave + layout.MODE, job[JOB_MODE])
     store32(wave + layout.WAVE_ID, index)
     store32(wave + layout.HW_ID, at)
-    store64(wave + layout.CONTEXT, job[JOB_CONTEXT])
     store64(wave + layout.LDS_BASE, job[JOB_LDS] + number * job[JOB_LDS_STRIDE])
-    store64(wave + layout.LDS_SIZE, job[JOB_LDS_BYTES])
     store64(wave + layout.SCRATCH_BASE, scratch)
-    store64(wave + layout.SCRATCH_SIZE, job[JOB_SCRATCH_LANE])
-    store32(wave + layout.STATUS, 0)
-    entry = job[JOB_ENTRY]
-    store32(wave + layout.ENTRY, entry)
-    store32(wave + layout.RESUME, entry)
-    entered = load64(job[JOB_CONTEXT] + layout.CTX_ENTERED) + 8 * entry
+    entered = job[JOB_ENTERED]
     store64(entered, load64(entered) + 1)
     x_count = min(job[JOB_BLOCK_X], job[JOB_SIZE_X] - slot[SLOT_X] * job[JOB_BLOCK_X])
     y_count = min(job[JOB_BLOCK_Y], job[JOB_SIZE_Y] - slot[SLOT_Y] * job[JOB_BLOCK_Y])
@@ -213,12 +231,13 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
         store64(wave + 4 * job[JOB_KERNARG_SGPR], load64(job[JOB_KERNARGS] + 8 * partial))
 
 
-@numba.njit(cache=True, nogil=True)
-def open_group(job: Any, slots: Any, number: int) -> bool:
-    """Put the next workgroup into slot `number`; False when none is left."""
+@numba.njit(**INNER)
+def open_group(job: Any, slots: Any, number: int) -> None:
+    """Put the next workgroup into slot `number`, if one is left."""
     group = take_next(job[JOB_COUNTER])
     if group >= job[JOB_GROUPS]:
-        return False
+        job[JOB_EXHAUSTED] = 1
+        return
     slot = slots[number]
     gx, gy = job[JOB_GRID_X], job[JOB_GRID_Y]
     slot[SLOT_X] = group % gx
@@ -238,10 +257,9 @@ def open_group(job: Any, slots: Any, number: int) -> bool:
     for index in range(waves):
         start_wave(job, slot, number, index, items)
     job[JOB_TAKEN] += 1
-    return True
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**INNER)
 def release_barrier(job: Any, slots: Any, number: int) -> None:
     """All waves that have not ended wait: let them on."""
     slot = slots[number]
@@ -253,7 +271,7 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
     slot[SLOT_WAITING] = 0
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(**INNER)
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Run each runnable wave of a workgroup for a slice, from wave JOB_WAVE on."""
     slot = slots[number]
@@ -262,10 +280,14 @@ def run_group(job: Any, slots: Any, number: int) -> int:
         wave = first + job[JOB_WAVE] * layout.WAVE_BYTES
         status = load32(wave + layout.STATUS)
         if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
-            store64(wave + layout.BUDGET, SLICE)
-            record = job[JOB_RECORDS] + load32(wave + layout.RESUME) * layout.RECORD
+            turn = min(SLICE, job[JOB_LIMIT])
+            store64(wave + layout.BUDGET, turn)
+            record = load64(wave + layout.RECORDS) + load32(wave + layout.RESUME) * layout.RECORD
             call_handler(load64(record), wave, record)
-            job[JOB_LIMIT] -= SLICE - load64(wave + layout.BUDGET)
+            spent = turn - load64(wave + layout.BUDGET)
+            job[JOB_LIMIT] -= spent
+            clock = job[JOB_CONTEXT] + layout.CTX_CLOCK
+            store64(clock, load64(clock) + spent)
             status = load32(wave + layout.STATUS)
             if status == Status.ENDED:
                 slot[SLOT_LEFT] -= 1
@@ -275,13 +297,13 @@ def run_group(job: Any, slots: Any, number: int) -> int:
                 slot[SLOT_TURNS] += 1
             else:
                 return NEED_PYTHON
-        job[JOB_WAVE] += 1
         if slot[SLOT_LEFT] and slot[SLOT_WAITING] == slot[SLOT_LEFT]:
             release_barrier(job, slots, number)
         if job[JOB_LIMIT] < 0:
             return LIMIT
         if job[JOB_STOP]:
             return STOPPED
+        job[JOB_WAVE] += 1
     job[JOB_WAVE] = 0
     if slot[SLOT_LEFT] == 0:
         slot[SLOT_STATE] = EMPTY
@@ -289,39 +311,34 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     return FINISHED
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def run_worker(job: Any, slots: Any) -> int:
-    """Run workgroups until none is left, or until Python is needed."""
-    if job[JOB_OPEN] == 0:
-        job[JOB_OPEN] = 1
-        open_group(job, slots, 0)
+    """Run workgroups until none is left, or until Python is needed.
+
+    A workgroup keeps its turn until its waves used up their slices or slept; only when all
+    resident ones did is another slot opened.
+    """
     while True:
-        while job[JOB_CURRENT] < job[JOB_OPEN]:
-            number = job[JOB_CURRENT]
-            if slots[number, SLOT_STATE] == BUSY:
-                # A workgroup keeps its turn until its waves used up their slices or slept.
-                while slots[number, SLOT_STATE] == BUSY and slots[number, SLOT_TURNS] < TURNS:
-                    status = run_group(job, slots, number)
-                    if status != FINISHED:
-                        return status
-                slots[number, SLOT_TURNS] = 0
-            if slots[number, SLOT_STATE] == EMPTY and open_group(job, slots, number):
-                continue
-            job[JOB_CURRENT] += 1
-        job[JOB_CURRENT] = 0
-        if job[JOB_TAKEN] == 0:
-            return FINISHED
-        if job[JOB_OPEN] < job[JOB_SLOTS] and open_group(job, slots, job[JOB_OPEN]):
-            job[JOB_OPEN] += 1
+        number = job[JOB_CURRENT]
+        if slots[number, SLOT_STATE] == EMPTY and not job[JOB_EXHAUSTED]:
+            open_group(job, slots, number)
+        while slots[number, SLOT_STATE] == BUSY and slots[number, SLOT_TURNS] < TURNS:
+            status = run_group(job, slots, number)
+            if status != FINISHED:
+                return status
+        slots[number, SLOT_TURNS] = 0
+        if slots[number, SLOT_STATE] == EMPTY and not job[JOB_EXHAUSTED]:
+            continue
+        job[JOB_CURRENT] += 1
+        if job[JOB_CURRENT] == job[JOB_OPEN]:
+            if job[JOB_TAKEN] == 0:
+                return FINISHED
+            job[JOB_CURRENT] = 0
+            if job[JOB_OPEN] < job[JOB_SLOTS] and not job[JOB_EXHAUSTED]:
+                job[JOB_CURRENT] = job[JOB_OPEN]
+                job[JOB_OPEN] += 1
 
 
-@numba.njit(cache=True, nogil=True)
-def executions(entered: Any, exited: Any) -> Any:
-    """How often each record ran: entries so far minus exits before it."""
-    result = np.zeros_like(entered)
-    running = 0
-    for index in range(entered.size):
-        running += entered[index]
-        result[index] = running
-        running -= exited[index]
-    return result
+def executions(entered: np.ndarray, exited: np.ndarray) -> np.ndarray:
+    """How often each record ran: transfers to it and before it, less those away before it."""
+    return np.cumsum(entered) - np.cumsum(exited) + exited

@@ -1,4 +1,8 @@
-"""Scalar memory: s_load and s_buffer_load read consecutive dwords into scalar registers."""
+"""Scalar memory: consecutive dwords between memory and scalar registers, atomics, clocks.
+
+Addresses: SBASE + offset, dword aligned; s_scratch_* scales a register offset by 64, as private
+memory is interleaved by lane; a buffer resource has its range (ISA guides, "Scalar Memory").
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,19 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu import layout
 from simgpu.access import constant, copy_bytes, find_allocation, mark_lane
+from simgpu.atomics import indivisible
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import Fault
 from simgpu.operands import Place, Plan
+from simgpu.scheduler import SLICE
+
+DWORD = ~3 & (1 << 64) - 1
+# A wave instruction every 4 cycles; the constant clock is slower by about 16 (100 MHz).
+CYCLES, REAL_CYCLES_LOG2 = 4, 4
 
 
 def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
@@ -25,38 +34,57 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
         elif isinstance(operand, Imm):
             places[name] = plan.immediate(operand.value)
     places["offset"] = plan.immediate(int(inst.mods.get("offset", 0)))
+    plan.note("glc" if inst.mods.get("glc") else "")
     return places
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     memory = inst.spec.memory
-    if memory is None or "sbase" not in places:
-        # Cache control has no effect in a functional model; s_memtime reads the wave's clock.
-        if "sdst" in places:
-            frame.store(frame.context(layout.CTX_CLOCK), frame.operand(places["sdst"].slot))
+    if memory is None:
+        _clock(frame, inst, places)
         return
-    if memory.op != "load":
-        raise UnsupportedInstruction(f"{inst.mnemonic}: scalar stores and atomics are not modelled")
+    frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), constant(1))
+    size = memory.bits * memory.count // 8
+    offset = _offset(frame, places, 6 if memory.space == "scratch" else 0)
+    base = frame.load(frame.operand(places["sbase"].slot), I64)
+    data = frame.operand(places["sdst"].slot)
+    if memory.space == "buffer":
+        _buffer(frame, inst, places, base, offset, size, data)
+        return
+    address = frame.build.and_(frame.build.add(base, offset), constant(DWORD))
+    if memory.op == "atomic":
+        _atomic(frame, inst, address, data)
+    else:
+        transfer(frame, address, data, size, memory.op == "store")
+
+
+def _clock(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+    """s_memtime and s_memrealtime: instructions that the worker executed, as cycles."""
+    build = frame.build
+    run = build.sub(frame.slot(layout.SLOT_INDEX), frame.state(layout.ENTRY))
+    slice_ = build.sub(constant(SLICE), frame.state(layout.BUDGET, I64))
+    done = build.add(build.add(slice_, build.sext(run, I64)), frame.context(layout.CTX_CLOCK))
+    time = build.mul(done, constant(CYCLES))
+    if inst.mnemonic == "s_memrealtime":
+        time = build.lshr(time, constant(REAL_CYCLES_LOG2))
+    frame.store(time, frame.operand(places["sdst"].slot))
+
+
+def _offset(frame: Frame, places: dict[str, Place], register_log2: int) -> Any:
+    """Signed immediate offset plus unsigned register offset, i64."""
     build = frame.build
     offset = build.sext(frame.slot(places["offset"].slot), I64)
     extra = places.get("soffset")
-    if extra is not None:
-        if extra.kind == "imm":
-            offset = build.add(offset, build.sext(frame.slot(extra.slot), I64))
-        else:
-            offset = build.add(offset, build.zext(frame.load(frame.operand(extra.slot), I32), I64))
-    size = memory.bits * memory.count // 8
-    frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), constant(1))
-    base = frame.load(frame.operand(places["sbase"].slot), I64)
-    if memory.space == "buffer":
-        _buffer_load(frame, places, base, offset, size)
-    else:
-        address = build.and_(build.add(base, offset), constant(~3 & (1 << 64) - 1))
-        scalar_load(frame, address, frame.operand(places["sdst"].slot), size)
+    if extra is None:
+        return offset
+    if extra.kind == "imm":
+        return build.add(offset, build.sext(frame.slot(extra.slot), I64))
+    register = build.zext(frame.load(frame.operand(extra.slot), I32), I64)
+    return build.add(offset, build.shl(register, constant(register_log2)))
 
 
-def scalar_load(frame: Frame, address: Any, target: Any, size: int) -> None:
-    """Copy `size` bytes from a device address into scalar registers, checked and marked."""
+def located(frame: Frame, address: Any, size: int, writes: bool) -> tuple[Any, Any, Any]:
+    """Host pointer, allocation and offset of a checked address range; a fault outside."""
     build = frame.build
     entry = find_allocation(frame, address)
     base = frame.load(frame.at(entry, layout.ALLOC_BASE), I64, 8)
@@ -68,19 +96,55 @@ def scalar_load(frame: Frame, address: Any, target: Any, size: int) -> None:
     )
     with build.if_then(outside, likely=False):
         frame.fault(Fault.MEMORY, address, ir.Constant(I32, -1))
+    if writes:
+        writable = frame.load(frame.at(entry, layout.ALLOC_WRITABLE), I64, 8)
+        with build.if_then(build.icmp_unsigned("==", writable, constant(0)), likely=False):
+            frame.fault(Fault.READONLY, address, ir.Constant(I32, -1))
     delta = frame.load(frame.at(entry, layout.ALLOC_DELTA), I64, 8)
-    source = build.inttoptr(build.add(address, delta), PTR)
-    for at in range(0, size, 64):
-        copy_bytes(frame, frame.at(source, at), frame.at(target, at), min(64, size - at))
-    table = frame.load(frame.at(entry, layout.ALLOC_READ), I64, 8)
-    with build.if_then(build.icmp_unsigned("!=", table, constant(0))):
-        bitmap = build.inttoptr(table, PTR)
+    return build.inttoptr(build.add(address, delta), PTR), entry, offset
+
+
+def _mark(frame: Frame, entry: Any, offset: Any, size: int, table: int) -> None:
+    """Set the bits of the bytes touched in one of the allocation's bitmaps, if it has them."""
+    build = frame.build
+    bits = frame.load(frame.at(entry, table), I64, 8)
+    with build.if_then(build.icmp_unsigned("!=", bits, constant(0))):
+        bitmap = build.inttoptr(bits, PTR)
         for at in range(0, size, 4):
             mark_lane(frame, bitmap, build.add(offset, constant(at)), 4)
 
 
-def _buffer_load(frame: Frame, places: dict[str, Place], base: Any, offset: Any, size: int) -> None:
-    """s_buffer_load: dwords past num_records read as 0."""
+def transfer(frame: Frame, address: Any, registers: Any, size: int, to_memory: bool) -> None:
+    """Copy `size` bytes between a device address and scalar registers, checked and marked."""
+    place, entry, offset = located(frame, address, size, to_memory)
+    source, target = (registers, place) if to_memory else (place, registers)
+    for at in range(0, size, 64):
+        copy_bytes(frame, frame.at(source, at), frame.at(target, at), min(64, size - at))
+    _mark(frame, entry, offset, size, layout.ALLOC_WRITTEN if to_memory else layout.ALLOC_READ)
+
+
+def _atomic(frame: Frame, inst: Instruction, address: Any, data: Any) -> None:
+    """Read-modify-write; the old value into the data registers with glc."""
+    memory = inst.spec.memory
+    assert memory is not None
+    size = memory.bits // 8
+    kind = ir.IntType(memory.bits)
+    operands = len(inst.spec.params) - 1
+    values = [frame.load(frame.at(data, number * size), kind) for number in range(operands)]
+    place, entry, offset = located(frame, address, size, True)
+    old = indivisible(frame, inst, place, values)
+    for table in (layout.ALLOC_READ, layout.ALLOC_WRITTEN):
+        _mark(frame, entry, offset, size, table)
+    if inst.mods.get("glc"):
+        frame.store(old, data)
+
+
+def _buffer(
+    frame: Frame, inst: Instruction, places: dict[str, Place], base: Any, offset: Any, size: int, data: Any
+) -> None:
+    """Through a resource: dwords past num_records read as 0 and are not written."""
+    memory = inst.spec.memory
+    assert memory is not None
     build = frame.build
     resource = frame.operand(places["sbase"].slot)
     stride = build.and_(build.lshr(base, constant(48)), constant(0x3FFF))
@@ -88,12 +152,20 @@ def _buffer_load(frame: Frame, places: dict[str, Place], base: Any, offset: Any,
     unit = build.select(build.icmp_unsigned("==", stride, constant(0)), constant(1), stride)
     limit = build.mul(records, unit)
     start = build.and_(base, constant((1 << 48) - 1))
-    target = frame.operand(places["sdst"].slot)
-    for at in range(0, size, 4):
-        place = build.and_(build.add(offset, constant(at)), constant(~3 & (1 << 64) - 1))
-        fits = build.icmp_unsigned("<=", build.add(place, constant(4)), limit)
-        with build.if_else(fits) as (then, otherwise):
+    step = size if memory.op == "atomic" else 4
+    for at in range(0, size, step):
+        place = build.and_(build.add(offset, constant(at)), constant(DWORD))
+        room = build.icmp_unsigned(">=", limit, constant(step))
+        fits = build.icmp_unsigned("<=", place, build.sub(limit, constant(step)))
+        with build.if_else(build.and_(room, fits)) as (then, otherwise):
             with then:
-                scalar_load(frame, build.add(start, place), frame.at(target, at), 4)
+                address = build.add(start, place)
+                if memory.op == "atomic":
+                    _atomic(frame, inst, address, data)
+                else:
+                    transfer(frame, address, frame.at(data, at), 4, memory.op == "store")
             with otherwise:
-                frame.store(ir.Constant(I32, 0), frame.at(target, at))
+                if memory.op == "load":
+                    frame.store(ir.Constant(I32, 0), frame.at(data, at))
+                elif memory.op == "atomic" and inst.mods.get("glc"):
+                    frame.store(ir.Constant(ir.IntType(memory.bits), 0), data)

@@ -16,9 +16,11 @@ from hardware.isa.lane import Value, cast, isnan, where
 from hardware.isa.types import Type
 from simgpu.dpp import permuted
 from simgpu.frame import ROW32, Frame
-from simgpu.lane_llvm import I16, I32, I64, LLVMOps, element
+from simgpu.lane_llvm import I16, I32, I64, element
 from simgpu.layout import LANES
+from simgpu.mode import Mode
 from simgpu.operands import Place, Plan, load_scalar, load_vector
+from simgpu.rounding import ops_for
 from simgpu.salu import STATE_REGISTER, read_state, write_state
 
 # SDWA selects (ISA guides, SDWA): BYTE_0..3, WORD_0, WORD_1, DWORD.
@@ -28,29 +30,6 @@ _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
 
 
-@dataclass(frozen=True)
-class Mode:
-    """The MODE bits that change arithmetic (ISA guides, MODE register).
-
-    flush32, flush16_64: (input, output) denormals flushed; ieee and dx10_clamp as in the kernel
-    descriptor. Rounding other than to nearest even is not modelled yet.
-    """
-
-    flush32: tuple[bool, bool] = (False, False)
-    flush16_64: tuple[bool, bool] = (False, False)
-    ieee: bool = True
-    dx10_clamp: bool = True
-    fp16_ovfl: bool = False
-
-    @property
-    def key(self) -> str:
-        flags = (*self.flush32, *self.flush16_64, self.ieee, self.dx10_clamp, self.fp16_ovfl)
-        return "".join("01"[bit] for bit in flags)
-
-    def flush(self, type_: Type) -> tuple[bool, bool]:
-        return self.flush32 if type_.bits == 32 else self.flush16_64
-
-
 @dataclass
 class Places:
     """Where a vector instruction's operands lie."""
@@ -58,6 +37,12 @@ class Places:
     sources: dict[str, Place]
     result: list[Place]
     sdst: Place | None
+
+    def roles(self) -> list[tuple[Place, int]]:
+        """Vector operands with their bits of s_set_gpr_idx_on: src0, src1, src2, vdst."""
+        read = [place for name, place in self.sources.items() if name not in ("vdst", "sdst")]
+        written = [self.sources[name] for name in ("vdst",) if name in self.sources]
+        return [*((place, bit) for bit, place in enumerate(read[:3])), *((p, 3) for p in (*written, *self.result))]
 
 
 def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
@@ -87,7 +72,7 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
             register = inst.args[name]
             assert isinstance(register, Reg)
             results.append(plan.register(register, _operand_bits(inst, type_)))
-    plan.note(inst.form, inst.src_mods.neg, inst.src_mods.abs, inst.src_mods.sext, mode.key)
+    plan.note(inst.form, inst.src_mods.neg, inst.src_mods.abs, inst.src_mods.sext, mode.key_for(inst.spec))
     plan.note(*(f"{name}={value}" for name, value in sorted(inst.mods.items())))
     return Places(sources, results, sdst)
 
@@ -115,7 +100,7 @@ class VectorEmitter:
         self.mode = mode
         self.mods: Mapping[str, Any] = inst.mods
         flags = inst.spec.flags
-        self.ops = LLVMOps(frame.build, LANES, fix_nan="trans" not in flags)
+        self.ops = ops_for(frame.build, LANES, mode, mode.rounds(inst.spec), "trans" not in flags)
         self.exec = frame.exec_bits()
         self.write_mask: Any = None if "ignore_exec" in flags else frame.lanes(self.exec)
 

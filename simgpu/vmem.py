@@ -6,16 +6,14 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
 from hardware.isa import types as t
 from hardware.isa.instruction import Imm, Instruction, Off, Reg
-from simgpu import layout
+from simgpu import layout, private
 from simgpu.access import (
     WIDE64,
     GlobalAccess,
     Rows,
     constant,
-    inside,
     lanes_of,
     popcount,
     read_staged,
@@ -25,7 +23,7 @@ from simgpu.atomics import global_atomic
 from simgpu.buffers import buffer_access
 from simgpu.frame import ROW32, Frame
 from simgpu.lane_llvm import I32, I64
-from simgpu.layout import LANES, Fault
+from simgpu.layout import LANES
 from simgpu.lds import LDSAccess
 from simgpu.lds_dma import load_to_lds
 from simgpu.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place, Plan
@@ -68,11 +66,11 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     if memory.space in ("buffer", "tbuffer"):
         buffer_access(frame, inst, places, lanes)
         return
-    if memory.lds:
-        load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
-        return
     if memory.space == "scratch":
-        _scratch(frame, inst, places, lanes)
+        private.scratch(frame, inst, places, lanes)
+        return
+    if memory.lds or inst.mods.get("lds"):
+        load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
         return
     addresses = global_addresses(frame, places)
     if memory.space == "flat":
@@ -150,8 +148,8 @@ def _flat(
         same = build.icmp_unsigned("==", high, ir.Constant(ROW32, [aperture] * LANES))
         return build.and_(lanes_of(frame, same), lanes)
 
-    shared, private = in_aperture(SHARED_APERTURE), in_aperture(PRIVATE_APERTURE)
-    elsewhere = build.and_(lanes, build.not_(build.or_(shared, private)))
+    shared, own = in_aperture(SHARED_APERTURE), in_aperture(PRIVATE_APERTURE)
+    elsewhere = build.and_(lanes, build.not_(build.or_(shared, own)))
     low = build.and_(addresses, ir.Constant(WIDE64, [0xFFFFFFFF] * LANES))
     memory = inst.spec.memory
     assert memory is not None
@@ -163,6 +161,8 @@ def _flat(
             global_atomic(frame, inst, places, host, shared, host_addresses=True)
         with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
             global_atomic(frame, inst, places, addresses, elsewhere)
+        with build.if_then(build.icmp_unsigned("!=", own, constant(0)), likely=False):
+            private.atomic(frame, inst, places, low, own)
         return
     rows = rows_of(inst)
     store = memory.op == "store"
@@ -175,75 +175,5 @@ def _flat(
         GlobalAccess(frame, addresses, rows.lane_bytes, store).run(elsewhere)
     if not store:
         load_result(frame, rows, places["vdst"], build.or_(shared, elsewhere))
-    with build.if_then(build.icmp_unsigned("!=", private, constant(0)), likely=False):
-        _private(frame, inst, places, low, private)
-
-
-def _scratch(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
-    build = frame.build
-    offset = signed_offset(frame, places["offset"])
-    if "saddr" in places:
-        offset = build.add(offset, build.sext(_scalar32(frame, places["saddr"]), I64))
-    offsets = frame.splat(offset)
-    if "vaddr" in places:
-        rows = frame.row(frame.operand(places["vaddr"].slot))
-        offsets = build.add(offsets, build.zext(rows, WIDE64))
-    _private(frame, inst, places, offsets, lanes)
-
-
-def _scalar32(frame: Frame, place: Place) -> Any:
-    if place.kind == "imm":
-        return frame.slot(place.slot)
-    return frame.load(frame.operand(place.slot), I32)
-
-
-def private_addresses(frame: Frame, offsets: Any) -> Any:
-    """Device address of dword-interleaved private memory: flat_scratch + swizzled offset.
-
-    Lane l's dword d lies at flat_scratch + 256·d + 4·l (LLVM AMDGPUUsage, "Private": dword
-    interleaved for a wave of 64).
-    """
-    build = frame.build
-    base = frame.load(frame.at(frame.wave, frame.scalar(isa.FLAT_SCRATCH)), I64)
-    dword = build.lshr(offsets, ir.Constant(WIDE64, [2] * LANES))
-    within = build.and_(offsets, ir.Constant(WIDE64, [3] * LANES))
-    lane = ir.Constant(WIDE64, [4 * lane for lane in range(LANES)])
-    scaled = build.shl(dword, ir.Constant(WIDE64, [8] * LANES))
-    return build.add(build.add(frame.splat(base), scaled), build.add(lane, within))
-
-
-def _private(
-    frame: Frame, inst: Instruction, places: dict[str, Place], offsets: Any, lanes: Any
-) -> None:
-    """A private access, one dword at a time as memory has it."""
-    memory = inst.spec.memory
-    assert memory is not None
-    build = frame.build
-    if memory.op == "atomic":
-        global_atomic(frame, inst, places, private_addresses(frame, offsets), lanes)
-        return
-    rows = rows_of(inst)
-    size = frame.state(layout.SCRATCH_SIZE, I64)
-    outside = build.and_(lanes, build.not_(lanes_of(frame, inside(frame, offsets, size, rows.lane_bytes))))
-    with build.if_then(build.icmp_unsigned("!=", outside, constant(0)), likely=False):
-        first = build.extract_element(offsets, ir.Constant(I32, 0))
-        frame.fault(Fault.SCRATCH, first, ir.Constant(I32, 0))
-    narrow = rows.bits < 32
-    part = rows if narrow else Rows(32)
-    mask = frame.lanes(lanes)
-    field = "vdata" if memory.op == "store" else "vdst"
-    registers = frame.operand(places[field].slot)
-    for number in range(rows.registers):
-        step = build.add(offsets, ir.Constant(WIDE64, [4 * number] * LANES))
-        access = GlobalAccess(
-            frame, private_addresses(frame, step), part.lane_bytes, memory.op == "store"
-        )
-        if memory.op == "store":
-            write_staged(frame, part, [frame.row(registers, number)])
-            access.run(lanes)
-        else:
-            access.run(lanes)
-            old = frame.row(registers) if rows.d16 else None
-            frame.write_row(registers, number, read_staged(frame, part, old)[0], mask)
-
-
+    with build.if_then(build.icmp_unsigned("!=", own, constant(0)), likely=False):
+        private.access(frame, inst, places, low, own)

@@ -14,7 +14,7 @@ from simgpu.frame import Frame
 from simgpu.jit import compiler
 from simgpu.lower import handler_of
 from simgpu.memory import aligned_bytes
-from simgpu.valu import Mode
+from simgpu.mode import Mode
 
 
 def _return(module: ir.Module, name: str) -> None:

@@ -126,6 +126,8 @@ class Case:
             return rows
         if result.bits == 64:
             return joined(rows)
+        if "write_high" in self.spec.flags:
+            return rows[0] >> np.uint32(16)
         if "preserve_high" in self.spec.flags and result.bits == 16:
             return rows[0] & np.uint32(0xFFFF)
         return rows[0]

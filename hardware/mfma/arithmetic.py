@@ -194,7 +194,7 @@ def _pairwise(
 ) -> np.ndarray:
     """Groups of `size` products, summed in pairs, then added to C; every step rounds to f32.
 
-    flush: input denormals become +0, those of every result become 0 with their sign.
+    flush: input denormals and −0 become +0, denormals of every result become 0 with their sign.
     """
 
     def settle(x: np.ndarray) -> np.ndarray:
@@ -202,8 +202,8 @@ def _pairwise(
 
     def read(bits: np.ndarray, name: str) -> np.ndarray:
         x = decode(bits, name)
-        denormal = (np.abs(x.significand) >> x.mantissa == 0) & ~x.nan & ~x.inf & ~x.zero
-        return np.where(denormal & flush, np.float32(0), to_f32(bits, name))
+        tiny = (np.abs(x.significand) >> x.mantissa == 0) & ~x.nan & ~x.inf
+        return np.where(tiny & flush, np.float32(0), to_f32(bits, name))
 
     x, y, d = read(a, row.a_type), read(b, row.b_type), read(c, "f32")
     for start in range(0, row.k, size):

@@ -1,0 +1,94 @@
+"""The MODE register: which of its bits change arithmetic, and a program's view of them.
+
+Bits (ISA guides, "MODE register"): round f32 [1:0], round f16/f64 [3:2], denorm f32 [5:4],
+denorm f16/f64 [7:6], DX10_CLAMP 8, IEEE 9, FP16_OVFL 23, GPR_IDX_EN 27. Handlers are compiled
+for one `Mode`; a wave that changes these bits goes on in the records of another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware.isa.spec import Spec
+from hardware.isa.types import Type
+
+NEAREST, UP, DOWN, TO_ZERO = range(4)
+FP16_OVFL, GPR_IDX_EN = 23, 27
+ARITHMETIC = 0x3FF | 1 << FP16_OVFL | 1 << GPR_IDX_EN
+# Modes a table by `number` has room for.
+NUMBERS = 1 << 12
+
+# Conversions that do not round by MODE: these name their rounding, or are exact.
+_OWN_ROUNDING = ("v_cvt_rpi", "v_cvt_flr", "v_cvt_off", "v_cvt_norm", "v_cvt_pknorm", "v_cvt_pkrtz", "v_cvt_pkaccum")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The MODE bits that change what instructions do.
+
+    flush32, flush16_64: (input, output) denormals flushed; ieee and dx10_clamp as in the kernel
+    descriptor; round32, round16_64: NEAREST (even), UP, DOWN or TO_ZERO; indexed: VGPR operands
+    relative to M0 (s_set_gpr_idx_on).
+    """
+
+    flush32: tuple[bool, bool] = (False, False)
+    flush16_64: tuple[bool, bool] = (False, False)
+    ieee: bool = True
+    dx10_clamp: bool = True
+    fp16_ovfl: bool = False
+    round32: int = NEAREST
+    round16_64: int = NEAREST
+    indexed: bool = False
+
+    @classmethod
+    def of_register(cls, word: int) -> Mode:
+        """The view of a MODE register's value."""
+        return cls(
+            flush32=_flush(word >> 4),
+            flush16_64=_flush(word >> 6),
+            dx10_clamp=bool(word >> 8 & 1),
+            ieee=bool(word >> 9 & 1),
+            fp16_ovfl=bool(word >> FP16_OVFL & 1),
+            round32=word & 3,
+            round16_64=word >> 2 & 3,
+            indexed=bool(word >> GPR_IDX_EN & 1),
+        )
+
+    @property
+    def key(self) -> str:
+        flags = (*self.flush32, *self.flush16_64, self.ieee, self.dx10_clamp, self.fp16_ovfl)
+        return "".join("01"[bit] for bit in flags) + f"{self.round32}{self.round16_64}"
+
+    def key_for(self, spec: Spec) -> str:
+        """The part of a handler's key that MODE makes: nothing where no float is involved."""
+        indexed = "indexed" if self.indexed else ""
+        types = [*(p.type for p in spec.params), *spec.results]
+        floats = any(type_.is_float or (type_.element and type_.element.is_float) for type_ in types)
+        if floats or any(type_.state == "modifier" for type_ in types) or "mix" in spec.flags:
+            return self.key + indexed
+        return indexed
+
+    def flush(self, type_: Type) -> tuple[bool, bool]:
+        return self.flush32 if type_.bits == 32 else self.flush16_64
+
+    def rounding(self, type_: Type) -> int:
+        """How results of a float type are rounded; bf16 always to nearest even."""
+        if type_.kind != "float":
+            return NEAREST
+        return self.round32 if type_.bits == 32 else self.round16_64
+
+    def rounds(self, spec: Spec) -> bool:
+        """Whether a rounding mode other than to nearest even can show in the instruction."""
+        if not self.round32 and not self.round16_64:
+            return False
+        return "trans" not in spec.flags and not spec.mnemonic.startswith(_OWN_ROUNDING)
+
+
+def _flush(denorm: int) -> tuple[bool, bool]:
+    """(input, output) flush from a denormal field: bit 0 keeps inputs, 1 outputs."""
+    return (not denorm & 1, not denorm & 2)
+
+
+def number(word: int) -> int:
+    """A small number for the arithmetic bits of a MODE register (below `NUMBERS`)."""
+    return word & 0x3FF | (word >> FP16_OVFL & 1) << 10 | (word >> GPR_IDX_EN & 1) << 11

@@ -1,0 +1,213 @@
+"""The verbs for gemm, called as functions: what they print, return and write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asm
+from hardware.codeobject import CodeObject
+from hardware.isa import decode_all
+from operators import TiledComputation
+from operators.tiles import GemmPlan
+from simgpu.version import VERSION
+from tools.cli import VERBS, main
+from tools.resources import resource_rows
+from tools.run import Operands, compare
+from tools.use import kernel_use
+
+SMALL = ["gemm", "-m", "40", "-n", "33", "-k", "21"]
+Capture = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Capture, *arguments: str, status: int = 0) -> str:
+    assert main(arguments) == status
+    out = capsys.readouterr()
+    assert out.err == ""
+    return out.out
+
+
+def document(capsys: Capture, *arguments: str, status: int = 0) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(printed(capsys, *arguments, "--json", status=status))
+    return loaded
+
+
+def test_version_and_help(capsys: Capture) -> None:
+    assert printed(capsys, "--version") == f"simgpu {VERSION}\n"
+    text = printed(capsys, "--help")
+    assert all(verb in text for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(capsys: Capture, verb: str) -> None:
+    assert "--json" in printed(capsys, verb, "--help")
+
+
+def test_derive_prints_tiles_and_every_constraint(capsys: Capture) -> None:
+    sizes = ["-m", "4096", "-n", "4096", "-k", "4096"]
+    plan = TiledComputation(4096, 4096, 4096).plan
+    text = printed(capsys, "derive", "gemm", *sizes)
+    assert f"block tile {plan.tile_m} x {plan.tile_n} x {plan.tile_k}" in text
+    assert f"Bound by {plan.binding.name}." in text
+    made = document(capsys, "derive", "gemm", *sizes)
+    assert made["tiles"]["tile_m"] == plan.tile_m and made["binding"] == plan.binding.name
+    assert [row["name"] for row in made["constraints"]] == [row.name for row in plan.constraints]
+    assert all(row["slack"] == row["limit"] - row["use"] for row in made["constraints"])
+
+
+def test_tree_is_the_tree(capsys: Capture) -> None:
+    arguments = [
+        "gemm",
+        "-m",
+        "4096",
+        "-n",
+        "4096",
+        "-k",
+        "4096",
+        "--target",
+        "gpu_a",
+        "--policy",
+        "published",
+    ]
+    tree = TiledComputation(4096, 4096, 4096, target="gpu_a", policy="published").tree()
+    assert printed(capsys, "tree", *arguments) == tree + "\n"
+    made = document(capsys, "tree", *arguments)
+    assert made["text"] == tree
+    assert [node["level"] for node in made["nodes"]] == ["device", "block", "warp", "atom"]
+
+
+@pytest.mark.parametrize("target", ["mi100", "mi210", "mi300x", "mi355x"])
+def test_report_has_derived_figures_and_the_linked_kernels(capsys: Capture, target: str) -> None:
+    made = document(capsys, "report", *SMALL, "--target", target)
+    tree = TiledComputation(40, 33, 21, target=target)
+    kernel = asm.emit(tree)
+    rows = {(row["node"], row["name"]): row for row in made["resources"]}
+    assert made["assembled"]
+    assert (
+        rows["block", "LDS"]["derived"] == tree.plan.resources.lds_bytes
+        or rows["block", "LDS"]["derived"] > 0
+    )
+    assert rows["block", "LDS"]["actual"] == kernel.resources.lds
+    assert rows["warp", "ArchVGPR"]["actual"] == kernel.resources.vgprs
+    assert rows["warp", "AccVGPR"]["actual"] == kernel.resources.agprs
+    assert rows["warp", "SGPR"]["actual"] >= kernel.resources.sgprs
+    for node in ("device", "block", "warp"):
+        assert rows[node, "arithmetic intensity"]["derived"] > 0
+    assert made["instructions"] == kernel.resources.instructions
+
+
+def test_report_without_clang_says_so(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMGPU_CLANG", "/nonexistent/clang")
+    text = printed(capsys, "report", *SMALL)
+    assert "Derived figures only" in text and "/nonexistent/clang" in text
+    made = document(capsys, "report", *SMALL)
+    assert not made["assembled"] and all(row["actual"] is None for row in made["resources"])
+
+
+def test_a_kernel_that_takes_more_than_its_limit_is_marked() -> None:
+    plan: GemmPlan = TiledComputation(40, 33, 21).plan
+    kernel = asm.emit(TiledComputation(40, 33, 21))
+    code = CodeObject.parse(kernel.assemble())
+    use = kernel_use(code, code.kernels[kernel.name])
+    greedy = type(use)(**{**use.__dict__, "lds_bytes": 1 << 20})
+    marks = {row.name: row.mark for row in resource_rows(plan, greedy)}
+    assert marks["LDS"] == "violated" and marks["ArchVGPR"] != "violated"
+
+
+def test_emit_writes_what_assembles_to_the_object(capsys: Capture, tmp_path: Path) -> None:
+    text, linked = tmp_path / "k.s", tmp_path / "k.co"
+    printed(capsys, "emit", *SMALL, "-o", str(text), "--object", str(linked))
+    assert asm.assemble(text.read_text(), "gfx908") == linked.read_bytes()
+    assert CodeObject.parse(linked.read_bytes()).target == "gfx908"
+    assert printed(capsys, "emit", *SMALL).strip() == text.read_text().strip()
+    made = document(capsys, "emit", *SMALL)
+    assert made["text"] == text.read_text() and made["block"] == [256, 1, 1]
+
+
+def test_emit_overwrites_only_when_forced(capsys: Capture, tmp_path: Path) -> None:
+    kept, fresh = tmp_path / "kept.co", tmp_path / "fresh.s"
+    kept.write_bytes(b"mine")
+    assert main(["emit", *SMALL, "-o", str(fresh), "--object", str(kept)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert kept.read_bytes() == b"mine" and not fresh.exists()
+    printed(capsys, "emit", *SMALL, "-o", str(fresh), "--object", str(kept), "--force")
+    assert CodeObject.parse(kept.read_bytes()).kernels and fresh.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh.s", "kept.co"]
+
+
+RUNS = [
+    [],
+    ["--trans-a", "--trans-b"],
+    ["--alpha", "-0.3", "--beta", "1.7"],
+    ["--lda", "29", "--ldb", "35", "--ldc", "37", "--beta", "0.5"],
+    ["--trans-a", "--lda", "43", "--ldc", "34", "--threads", "1", "--seed", "7"],
+    ["--target", "mi300x", "--trans-b"],
+]
+
+
+@pytest.mark.parametrize("options", RUNS, ids=" ".join)
+def test_run_passes_and_reports(capsys: Capture, options: list[str]) -> None:
+    made = document(capsys, "run", *SMALL, *options)
+    assert made["pass"] and made["error"]["wrong"] == 0 and not made["vouches_for_waits"]
+    assert made["error"]["max_error"] < 1e-4
+    assert made["counters"]["instructions"] == made["instructions"] > 0
+    assert made["counters"]["mfma_flops"] >= 2 * 40 * 33 * 21
+    assert made["counters"]["unique_write_bytes"] == 4 * 40 * 33
+
+
+def test_run_in_words(capsys: Capture) -> None:
+    text = printed(capsys, "run", *SMALL)
+    for expected in ("Resources", "Counters", "mfma_flops", "does not vouch", "bound"):
+        assert expected in text
+    assert text.rstrip().endswith("PASS")
+
+
+def test_run_fails_when_an_instructions_bytes_change(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes that are linked are the ones that run: without one matrix instruction the result is wrong."""
+    original = asm.EmittedKernel.assemble
+
+    def broken(kernel: asm.EmittedKernel) -> bytes:
+        data = original(kernel)
+        code = CodeObject.parse(data)
+        info = code.kernels[kernel.name]
+        raw = code.read(info.entry, info.code_size)
+        matrix = next(inst for inst in decode_all(raw, code.target) if "mfma" in inst.mnemonic)
+        at = data.index(raw) + matrix.offset
+        return (
+            data[:at] + bytes.fromhex("000080bf") * (matrix.size // 4) + data[at + matrix.size :]
+        )  # s_nop 0
+
+    monkeypatch.setattr(asm.EmittedKernel, "assemble", broken)
+    made = document(capsys, "run", *SMALL, status=1)
+    assert not made["pass"] and made["error"]["wrong"] > 0
+    assert printed(capsys, "run", *SMALL, status=1).rstrip().endswith("FAIL")
+
+
+def test_comparison_sees_one_wrong_element_nan_and_touched_padding() -> None:
+    problem = TiledComputation(5, 6, 7, ldc=9, beta=0.5).problem
+    operands = Operands.random(problem, "gfx908", seed=1)
+    assert np.isnan(operands.flat[2]).sum() == 4 * 3
+    exact = operands.flat[2].copy()
+    a, b, c = (operands.matrix(i).astype(np.float64) for i in range(3))
+    operands.matrix(2, exact)[...] = a @ b + 0.5 * c
+    assert compare(problem, operands, exact, "gfx908").passed
+    for at, value in ((0, exact[0] + 1e-3), (9 + 2, np.nan)):
+        wrong = exact.copy()
+        wrong[at] = value
+        verdict = compare(problem, operands, wrong, "gfx908")
+        assert (verdict.wrong, verdict.touched, verdict.worst) == (1, 0, divmod(at, 9)) and not verdict.passed
+    wrong = exact.copy()
+    wrong[6] = 0.0
+    verdict = compare(problem, operands, wrong, "gfx908")
+    assert (verdict.wrong, verdict.touched) == (0, 1) and not verdict.passed
+
+
+def test_c_is_not_read_when_beta_is_0() -> None:
+    operands = Operands.random(TiledComputation(4, 4, 4).problem, "gfx908", seed=0)
+    assert np.isnan(operands.flat[2]).all()

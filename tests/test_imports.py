@@ -1,0 +1,95 @@
+"""Imports point one way: hardware <- operators <- asm, hardware <- simgpu; nothing imports tools or tests."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAY_IMPORT = {
+    "hardware": {"hardware"},
+    "operators": {"operators", "hardware"},
+    "asm": {"asm", "operators", "hardware"},
+    "simgpu": {"simgpu", "hardware"},
+    "tools": {"tools", "simgpu", "asm", "operators", "hardware"},
+}
+OURS = {*MAY_IMPORT, "tests"}
+# Import name -> distribution, where they differ.
+DISTRIBUTION = {"elftools": "pyelftools", "llvmlite": "numba", "hip": "hip-python"}
+
+
+def imported(source: str, package: str) -> set[str]:
+    """Top-level names that a module of `package` imports, at any depth, relative ones resolved."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(package if node.level else (node.module or "").partition(".")[0])
+    return names
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def test_the_reader_sees_every_kind_of_import() -> None:
+    source = "import a.b, c\nfrom d.e import f\ndef g():\n    from . import h\n    import tools.cli\n"
+    assert imported(source, "asm") == {"a", "c", "d", "asm", "tools"}
+    assert not imported(source, "asm") & OURS <= MAY_IMPORT["asm"]
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_arrows(package: str) -> None:
+    found = modules(package)
+    assert found
+    wrong = {
+        str(path.relative_to(ROOT)): sorted(bad)
+        for path in found
+        if (bad := imported(path.read_text(), package) & OURS - MAY_IMPORT[package])
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_nothing_undeclared_is_imported(package: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]["hip"]
+    declared = {text.partition(">=")[0] for text in (*project["dependencies"], *optional)}
+    names = set().union(*(imported(path.read_text(), package) for path in modules(package)))
+    outside = names - OURS - set(sys.stdlib_module_names)
+    assert {DISTRIBUTION.get(name, name) for name in outside} <= declared
+
+
+def test_every_folder_with_code_is_installed() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {path.parent.relative_to(ROOT) for package in MAY_IMPORT for path in modules(package)}
+    assert {".".join(folder.parts) for folder in folders} == set(listed)
+
+
+def test_deriving_tiles_does_not_load_the_simulator() -> None:
+    loaded = _loaded_by("derive", "gemm", "-m", "100", "-n", "100", "-k", "100")
+    assert "operators" in loaded
+    assert not loaded & {"numba", "llvmlite", "simgpu", "asm"}
+
+
+def test_help_loads_next_to_nothing() -> None:
+    loaded = _loaded_by("--help")
+    assert not loaded & {"numpy", "rich", "numba", "operators", "simgpu", "asm"}
+
+
+def _loaded_by(*arguments: str) -> set[str]:
+    """Names in sys.modules after a command in a fresh interpreter."""
+    script = (
+        "import sys; from tools.cli import main; "
+        f"status = main({list(arguments)!r}); assert status == 0, status; print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.rpartition("LOADED")[2].split())

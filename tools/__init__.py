@@ -1,0 +1,1 @@
+"""How the project is used: the `simgpu` command, a file a verb, and benchmarks."""

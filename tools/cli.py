@@ -1,0 +1,117 @@
+"""The `simgpu` command: parses, dispatches to a verb's module, turns errors into one line and a status.
+
+Status: 0 fine; 1 a wrong result, a finding, or an error that the kernel raised; 2 what can be put right
+before running. A verb is a row of VERBS and a module with `configure(parser)` and `run(options) -> status`,
+imported only when it is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from hardware.errors import SimError
+from tools.errors import KernelFailed, UsageError
+
+VERBS = {
+    "derive": "the tiles, the constraint that binds, and the slack of every other",
+    "tree": "the algorithm tree",
+    "report": "resources of every node against their limits, derived and as assembled",
+    "emit": "the kernel as assembly (-o) or as a code object (--object)",
+    "run": "derive, emit, assemble, simulate, compare with float64",
+    "exec": "run a kernel of any code object",
+    "disasm": "kernels of a code object: resources, descriptor, instructions",
+}
+FINE, WRONG, USAGE = 0, 1, 2
+# What shells report for a process that SIGINT or SIGPIPE ended.
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a bad command line as UsageError instead of printing the usage and exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+class Version(argparse.Action):
+    """Prints the version; the package is imported only for that."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
+        from simgpu.version import VERSION
+
+        print(f"simgpu {VERSION}")
+        parser.exit(FINE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line `argv` (default: the process's) and returns the exit status; never raises."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verb = next((word for word in arguments if word in VERBS), None)
+    try:
+        status = _dispatch(arguments, verb)
+        sys.stdout.flush()
+        return status
+    except SystemExit as stop:  # argparse after --help and --version
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except BrokenPipeError:
+        _abandon_stdout()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _fail(verb, "interrupted", INTERRUPTED)
+    except KernelFailed as error:
+        return _fail(verb, str(error), WRONG)
+    except SimError as error:
+        return _fail(verb, str(error), USAGE)
+    except MemoryError as error:
+        return _fail(verb, f"out of memory: {error or 'no details'}; choose smaller sizes", USAGE)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(verb, f"{where}{error.strerror or error}; check the path", USAGE)
+    except Exception as error:  # a bug of ours: still one line, with the place to report
+        return _fail(verb, _bug(error), WRONG)
+
+
+def _dispatch(arguments: list[str], verb: str | None) -> int:
+    parser = Parser(
+        prog="simgpu", description="Closed-form tensor kernels for AMD CDNA GPUs, proven on a simulated GPU."
+    )
+    parser.add_argument("--version", action=Version, nargs=0, help="print the version")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
+    parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
+    module = None
+    if verb is not None:
+        module = importlib.import_module(f"tools.{verb}")
+        module.configure(parsers[verb])
+    options = parser.parse_args(arguments)
+    assert module is not None
+    return int(module.run(options))
+
+
+def _fail(verb: str | None, message: str, status: int) -> int:
+    line = " ".join(message.split())
+    print(f"simgpu{f' {verb}' if verb else ''}: {line}", file=sys.stderr)
+    return status
+
+
+def _bug(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+    said = f"{type(error).__name__}: {error}"
+    return f"internal error, {said} (at {place}); please report it with the command line"
+
+
+def _abandon_stdout() -> None:
+    """Nobody reads stdout any more: what is still buffered must not raise when the interpreter ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""`simgpu emit`: the kernel as commented assembly, as a code object, or both."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+
+from tools.console import print_json, show
+from tools.outputs import add_force_option, claim, write
+from tools.problem import add_problem_options, problem_document, tree_of
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The verb's options."""
+    add_problem_options(parser)
+    parser.add_argument("-o", "--output", metavar="K.S", help="write the assembly here (default: stdout)")
+    parser.add_argument("--object", metavar="K.CO", help="assemble, link, and write the code object here")
+    add_force_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Emits and writes; nothing is written unless everything asked for could be made."""
+    import asm
+
+    claim((options.output, options.object), options.force)
+    tree = tree_of(options)
+    kernel = asm.emit(tree)
+    code = kernel.assemble() if options.object else b""
+    if options.output:
+        write(options.output, kernel.text.encode(), options.force)
+    if options.object:
+        write(options.object, code, options.force)
+    used = kernel.resources
+    if options.json:
+        print_json({
+            **problem_document(tree),
+            "kernel": kernel.name,
+            "grid": kernel.grid,
+            "block": kernel.block,
+            "scalars": kernel.scalars,
+            "resources": asdict(used),
+            "output": options.output,
+            "object": options.object,
+            "text": None if options.output or options.object else kernel.text,
+        })  # fmt: skip
+    elif not options.output and not options.object:
+        print(kernel.text)
+    else:
+        written = " and ".join(path for path in (options.output, options.object) if path)
+        show(
+            f"{kernel.name} -> {written}",
+            f"{used.instructions} instructions, {used.vgprs} VGPRs, {used.agprs} AccVGPRs, "
+            f"{used.sgprs} SGPRs, {used.lds} bytes of LDS",
+            f"grid {' x '.join(map(str, kernel.grid))} workgroups "
+            f"of {' x '.join(map(str, kernel.block))} work-items",
+        )
+    return 0

@@ -1,0 +1,93 @@
+"""Options that describe a computation, the same for derive, tree, report, emit and run."""
+
+from __future__ import annotations
+
+import math
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import TYPE_CHECKING, Any
+
+from tools.console import add_json_option
+
+if TYPE_CHECKING:
+    from operators.gemm import TiledComputation
+
+OPERATORS = ("gemm",)
+
+
+def add_problem_options(parser: ArgumentParser) -> None:
+    """OP, --target, --policy and gemm's own options."""
+    parser.add_argument("op", metavar="OP", choices=OPERATORS, help=f"the operator: {', '.join(OPERATORS)}")
+    parser.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
+    parser.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
+    gemm = parser.add_argument_group(
+        "gemm", "C (m,n) = alpha * op(A) (m,k) @ op(B) (k,n) + beta * C, row-major"
+    )
+    for name in "mnk":
+        gemm.add_argument(f"-{name}", type=int, required=True, metavar=name.upper(), help=f"extent {name}")
+    gemm.add_argument("--dtype", default="f32", help="type of A and B (default: f32)")
+    gemm.add_argument("--trans-a", action="store_true", help="A is stored transposed, (k,m)")
+    gemm.add_argument("--trans-b", action="store_true", help="B is stored transposed, (n,k)")
+    gemm.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the product (default: 1)")
+    gemm.add_argument(
+        "--beta", type=finite_number, default=0.0, help="factor of C; 0 (default): C is not read"
+    )
+    for name in ("lda", "ldb", "ldc"):
+        gemm.add_argument(
+            f"--{name}", type=int, help=f"row stride of {name[2].upper()} in elements (default: its row)"
+        )
+    add_json_option(parser)
+
+
+def finite_number(text: str) -> float:
+    """A number that f32 holds, as a float rounded to f32, which is how the kernel takes it."""
+    import struct
+
+    try:
+        (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
+    except OverflowError:
+        raise ArgumentTypeError(f"{text!r} is past the largest f32") from None
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no number") from None
+    if not math.isfinite(value):
+        raise ArgumentTypeError(f"{text!r} is not finite")
+    return float(value)
+
+
+def tree_of(options: Namespace) -> TiledComputation:
+    """The computation's root node; raises LaunchError and TargetError as its constructor."""
+    from operators.gemm import TiledComputation
+
+    return TiledComputation(
+        options.m,
+        options.n,
+        options.k,
+        target=options.target,
+        policy=options.policy,
+        dtype=options.dtype,
+        trans_a=options.trans_a,
+        trans_b=options.trans_b,
+        alpha=options.alpha,
+        beta=options.beta,
+        lda=options.lda,
+        ldb=options.ldb,
+        ldc=options.ldc,
+    )
+
+
+def problem_document(tree: TiledComputation) -> dict[str, Any]:
+    """Operator, target, policy and sizes, for JSON."""
+    p, d = tree.problem, tree.descriptor
+    return {
+        "operator": "gemm",
+        "target": d.name or d.arch,
+        "arch": d.arch,
+        "policy": tree.derivation.policy,
+        "problem": {name: getattr(p, name) for name in p.__dataclass_fields__},
+    }
+
+
+def headline(tree: TiledComputation) -> str:
+    """One line: what is computed, where, under which policy."""
+    p, d = tree.problem, tree.descriptor
+    policy = tree.derivation.policy
+    return f"gemm {p.m} x {p.n} x {p.k} {p.dtype} on {d.name or d.arch} ({d.arch}), {policy} tiles"

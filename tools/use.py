@@ -1,0 +1,61 @@
+"""What a linked kernel takes: LDS and registers, from its metadata and its instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware.codeobject import CodeObject, Kernel
+from hardware.errors import DecodeError
+from hardware.isa import Instruction, Reg, decode, text
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """LDS in bytes a workgroup; ArchVGPRs and AccVGPRs a lane; SGPRs a wave, the reserved ones included.
+
+    `arch_vgprs` is counted in the instructions, because gfx908's metadata has only the larger of the two
+    files; the rest is the metadata's.
+    """
+
+    lds_bytes: int
+    arch_vgprs: int
+    acc_vgprs: int
+    sgprs: int
+    workgroup_size: int
+    instructions: int
+    code_bytes: int
+
+
+def kernel_use(code: CodeObject, kernel: Kernel) -> KernelUse:
+    """The use of one kernel of a code object; DecodeError if its code lies outside the file."""
+    listed = [inst for _, inst, _ in listing(code, kernel) if inst is not None]
+    registers = (
+        arg for inst in listed for arg in inst.args.values() if isinstance(arg, Reg) and arg.file == "v"
+    )
+    return KernelUse(
+        lds_bytes=kernel.group_segment_size,
+        arch_vgprs=max((reg.index + reg.count for reg in registers), default=0),
+        acc_vgprs=kernel.agpr_count,
+        sgprs=kernel.sgpr_count,
+        workgroup_size=kernel.max_flat_workgroup_size,
+        instructions=len(listed),
+        code_bytes=kernel.code_size,
+    )
+
+
+def listing(code: CodeObject, kernel: Kernel) -> list[tuple[int, Instruction | None, str]]:
+    """(byte offset, instruction, text) from the kernel's entry on; what is no instruction is a `.long`."""
+    raw = code.read(kernel.entry, kernel.code_size)
+    rows: list[tuple[int, Instruction | None, str]] = []
+    offset = 0
+    while offset < len(raw):
+        try:
+            inst = decode(raw, offset, code.target)
+        except DecodeError:
+            word = int.from_bytes(raw[offset : offset + 4], "little")
+            rows.append((offset, None, f".long {word:#010x}"))
+            offset += 4
+            continue
+        rows.append((offset, inst, text(inst)))
+        offset += inst.size
+    return rows

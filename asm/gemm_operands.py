@@ -36,6 +36,8 @@ def check(plan: GemmPlan) -> None:
     problem = plan.problem
     if problem.dtype != "f32" or plan.atom.k * plan.atom.m != WAVEFRONT:
         raise UnsupportedInstruction(f"GEMM kernels are emitted for f32 only, not for {problem.dtype}")
+    if problem.batch != 1 or problem.bias or problem.activation != "none":
+        raise UnsupportedInstruction("GEMM kernels are emitted without batch, bias and activation: leave these at their defaults")
     tiles = {
         "lda": (problem.lda, plan.tile_k if problem.trans_a else plan.tile_m),
         "ldb": (problem.ldb, plan.tile_n if problem.trans_b else plan.tile_k),

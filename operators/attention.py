@@ -10,21 +10,26 @@ no E in LDS (facts: a query owns one lane column); partial rows of the two key h
   per wave of q queries (acc file)   q*(d + tKV/2)/64                    O^T and S^T
                         (arch file)  q*(d + tKV/2)/64*e/4 + 2*q/16 + 8*e + 32    Q, P, the two statistics, K and V fragments, the rest
   tQ_max = 2*floor16 of the q that the tighter file allows (of half the file each where it is one file)
-  tQ = min(tQ_max, max(32, floor32(L / (4*CUs))))   four tiles a CU make eta >= 0.8
-  split of the keys over CUs that would idle: max(1, CUs // tiles)
+  tQ = min(tQ_max, max(32, floor32(rows / (4*CUs))))   rows of all heads; four tiles a CU make eta >= 0.8
+  split of the keys (E25) where tiles are fewer than four a CU: operators.split
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hardware.descriptor import HardwareDescriptor
+from hardware.dtypes import DType
 from hardware.dtypes import dtype as find_dtype
 from hardware.errors import LaunchError
-from operators.problem import positive_dimension
-from operators.resources import Constraint, binding, mark_binding
+from operators.problem import one_of, positive_dimension
+from operators.resources import Constraint, Derivation, mark_binding, occupancy_row, quantised
+from operators.split import Reduction
 from operators.tiles import POLICIES, TILES_PER_CU
-from operators.tree import Level
+from operators.tree import Extent, Level
 
 _PUBLISHED_OVERHEAD = 16  # E14
 _FIXED_VGPRS = 32  # addresses and temporaries, as for GEMM
@@ -32,18 +37,123 @@ _STEP = 16  # rows of Q and keys per atom
 
 
 @dataclass(frozen=True)
-class AttentionTiles:
-    """Tiles for one head: tile_Q queries a block, tile_KV keys a step. Sizes are in elements.
+class AttentionProblem:
+    """R = softmax(scale * Q K^T) V for each head, row-major: Q, R (batch,heads,lq,d), K, V (batch,kv_heads,lk,d).
 
-    `tile_Q_max` is what the registers allow; `split_kv` how many blocks share one Q tile's keys. `constraints` has limit, use and slack
-    of each; `remedy` is empty if feasible.
+    heads / kv_heads query heads share a head of K and V. Query i stands at position i + lk - lq among the keys (the last query sees the
+    last key). causal: it sees no later key. window: it sees fewer than `window` keys before its own and, unless causal, after it.
+    Queries that see no key give 0. scale: 1/sqrt(d) if None. Q, K, V have `dtype`, R the accumulator's type.
+    LaunchError for sizes that cannot be, among them a d that is no multiple of 16.
     """
 
-    L: int
+    lq: int
+    lk: int
     d: int
+    heads: int = 1
+    kv_heads: int = 0  # 0: as many as heads
+    batch: int = 1
+    causal: bool = False
+    window: int | None = None
+    scale: float | None = None
+    dtype: str = "f32"
+
+    def __post_init__(self) -> None:
+        if not self.kv_heads:
+            object.__setattr__(self, "kv_heads", self.heads)
+        for name in ("lq", "lk", "d", "heads", "kv_heads", "batch"):
+            object.__setattr__(self, name, positive_dimension("L" if name == "lq" else name, getattr(self, name)))
+        if self.d % _STEP:
+            raise LaunchError(f"d = {self.d} is no multiple of {_STEP}: pad the head dimension to {-(-self.d // _STEP) * _STEP}")
+        if self.heads % self.kv_heads:
+            raise LaunchError(
+                f"{self.heads} heads do not share {self.kv_heads} heads of K and V evenly: use a divisor of {self.heads}"
+            )
+        if self.window is not None:
+            positive_dimension("window", self.window)
+        if find_dtype(self.dtype).significand == 0:
+            raise LaunchError(f"attention in {self.dtype} has no exponentials: use a floating-point type")
+        if self.scale is None:
+            object.__setattr__(self, "scale", self.d**-0.5)
+
+    @property
+    def element(self) -> DType:
+        """The type of Q, K and V."""
+        return find_dtype(self.dtype)
+
+    @property
+    def dtype_c(self) -> str:
+        """Type of R: the accumulator's."""
+        return self.element.accumulator
+
+    @property
+    def q_shape(self) -> tuple[int, int, int, int]:
+        """Shape of Q and R."""
+        return self.batch, self.heads, self.lq, self.d
+
+    @property
+    def kv_shape(self) -> tuple[int, int, int, int]:
+        """Shape of K and V."""
+        return self.batch, self.kv_heads, self.lk, self.d
+
+    def visible(self, queries: Extent) -> Extent:
+        """The keys that at least one of these queries sees; empty if none."""
+        shift, reach = self.lk - self.lq, self.lk + self.lq if self.window is None else self.window
+        low = max(0, queries.min_ + shift - reach + 1)
+        high = min(self.lk, queries.max_ + shift + (0 if self.causal else reach - 1))
+        return Extent(low, max(low, high), self.lk)
+
+    def keep(self, queries: Extent, keys: Extent) -> NDArray[np.bool_]:
+        """(queries, keys): which query sees which key."""
+        position = np.arange(queries.min_, queries.max_)[:, None] + self.lk - self.lq
+        key = np.arange(keys.min_, keys.max_)[None, :]
+        seen = np.ones((len(position), key.shape[1]), bool)
+        if self.causal:
+            seen &= key <= position
+        if self.window is not None:
+            seen &= abs(position - key) < self.window
+        return seen
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, over all heads."""
+        position = np.arange(self.lq) + self.lk - self.lq
+        reach = self.lk + self.lq if self.window is None else self.window
+        low = np.maximum(0, position - reach + 1)
+        high = np.minimum(self.lk, position + 1 if self.causal else position + reach)
+        return self.batch * self.heads * int(np.maximum(0, high - low).sum())
+
+    @property
+    def flops(self) -> int:
+        """Useful FLOPs of the two products: 4*d a pair (4 L^2 d for one head, E22)."""
+        return 4 * self.pairs * self.d
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K and V."""
+        return 2 * self.batch * self.kv_heads * self.lk * self.d * self.element.bytes
+
+    @property
+    def qr_bytes(self) -> int:
+        """Bytes of Q and R."""
+        return self.batch * self.heads * self.lq * self.d * (self.element.bytes + find_dtype(self.dtype_c).bytes)
+
+    @property
+    def bytes_once(self) -> int:
+        """Bytes if Q, K, V and R cross memory once: 34 MB at L = 16384, d = 128 (E19)."""
+        return self.kv_bytes + self.qr_bytes
+
+
+@dataclass(frozen=True)
+class AttentionTiles(Derivation):
+    """Tiles of fused attention: tile_Q queries a block, tile_KV keys a step. Sizes are in elements.
+
+    `tile_Q_max` is what the registers allow; `split_kv` how many blocks share one Q tile's keys. A block has waves_q x waves_kv waves;
+    wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's tile_KV/waves_kv, both multiples of 16.
+    """
+
+    problem: AttentionProblem
     descriptor: HardwareDescriptor
     policy: str
-    dtype: str
     tile_Q: int
     tile_KV: int
     tile_Q_max: int
@@ -51,14 +161,58 @@ class AttentionTiles:
     constraints: tuple[Constraint, ...]
 
     @property
+    def L(self) -> int:
+        """Queries of a head."""
+        return self.problem.lq
+
+    @property
+    def d(self) -> int:
+        """Head dimension."""
+        return self.problem.d
+
+    @property
+    def dtype(self) -> str:
+        """Type of Q, K and V."""
+        return self.problem.dtype
+
+    @property
+    def waves_q(self) -> int:
+        """Waves of a block along the queries."""
+        return 1 if self.policy == "published" else 2
+
+    @property
+    def waves_kv(self) -> int:
+        """Waves of a block along the keys; their states merge at the end."""
+        return 1 if self.policy == "published" else 2
+
+    @property
+    def title(self) -> str:
+        """Sizes, type and target, for messages."""
+        p = self.problem
+        return (
+            f"attention {p.batch}x{p.heads} heads, {p.lq} queries, {p.lk} keys, d = {p.d}, {p.dtype} on "
+            f"{self.descriptor.name or self.descriptor.arch}"
+        )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the policy decided, by name."""
+        return {name: getattr(self, name) for name in ("tile_Q", "tile_KV", "tile_Q_max", "split_kv", "waves_q", "waves_kv")}
+
+    @property
+    def q_tiles(self) -> int:
+        """Q tiles of all heads."""
+        return self.problem.batch * self.problem.heads * -(-self.L // max(1, self.tile_Q))
+
+    @property
     def tiles(self) -> int:
-        """Q tiles, times the split of the keys."""
-        return -(-self.L // max(1, self.tile_Q)) * self.split_kv
+        """Blocks: Q tiles, times the split of the keys."""
+        return self.q_tiles * self.split_kv
 
     @property
     def blocks_per_cu(self) -> float:
-        """Tiles divided by CUs: 4.27 on gpu_a and 1.68 on gpu_b at L = 16384, d = 128 (the paper prints 0.27 and 1.69, E11)."""
-        return self.tiles / self.descriptor.num_cus
+        """Q tiles divided by CUs: 4.27 on gpu_a and 1.68 on gpu_b at L = 16384, d = 128 (the paper prints 0.27 and 1.69, E11)."""
+        return self.q_tiles / self.descriptor.num_cus
 
     @property
     def occupancy(self) -> float:
@@ -67,23 +221,18 @@ class AttentionTiles:
 
     @property
     def eta(self) -> float:
-        """Quantised occupancy (E9, E25): blocks_per_cu / ceil(blocks_per_cu)."""
-        return self.blocks_per_cu / -(-self.tiles // self.descriptor.num_cus)
+        """Quantised occupancy (E9, E25) of all blocks, the split included."""
+        return quantised(self.tiles, self.descriptor.num_cus)
 
     @property
-    def feasible(self) -> bool:
-        """Whether every hard constraint is satisfied."""
-        return all(row.satisfied for row in self.constraints if row.hard)
+    def rounds(self) -> int:
+        """Rounds of blocks, one a CU: 5 at L = 16384 on gpu_a (E24)."""
+        return -(-self.tiles // self.descriptor.num_cus)
 
     @property
-    def binding(self) -> Constraint:
-        """The constraint that stopped the tile from growing, or the violated one."""
-        return binding(self.constraints)
-
-    @property
-    def remedy(self) -> str:
-        """What to change and by how much; empty if feasible."""
-        return "; ".join(row.remedy for row in self.constraints if row.hard and not row.satisfied)
+    def lockstep_bytes(self) -> int:
+        """HBM bytes if blocks that run together share one stream of K and V (E21): 101 MB at L = 16384 on gpu_a."""
+        return self.rounds * self.problem.kv_bytes + self.problem.qr_bytes
 
     @property
     def vgprs(self) -> int:
@@ -97,41 +246,55 @@ class AttentionTiles:
         return _corrected_arch(tile_q // 2, self.tile_KV, self.d, find_dtype(self.dtype).bytes)
 
 
-def derive_tiles(
-    descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32"
-) -> AttentionTiles:
-    """Tiles of fused attention for L queries and keys of head dimension d. An answer that does not fit has feasible = False.
+def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:
+    """Tiles of fused attention for L queries and keys of head dimension d, one head; the paper's call. As `plan_attention`."""
+    return plan_attention(AttentionProblem(L, L, d, dtype=dtype), descriptor, policy)
 
-    LaunchError for sizes below 1, a d that is no multiple of 16, or an unknown policy; TargetError if the target lacks the type.
+
+def plan_attention(problem: AttentionProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> AttentionTiles:
+    """Tiles of fused attention. An answer that does not fit has feasible = False.
+
+    LaunchError for an unknown policy; TargetError if the target lacks the type.
     """
-    L, d = positive_dimension("L", L), positive_dimension("d", d)
-    if d % _STEP:
-        raise LaunchError(f"d = {d} is no multiple of {_STEP}: pad the head dimension to {-(-d // _STEP) * _STEP}")
-    if policy not in POLICIES:
-        raise LaunchError(f"unknown policy {policy!r}: use one of {', '.join(POLICIES)}")
-    descriptor.atom(dtype)
-    return (_published if policy == "published" else _corrected)(descriptor, L, d, dtype)
+    one_of("policy", policy, POLICIES)
+    descriptor.atom(problem.dtype)
+    return (_published if policy == "published" else _corrected)(problem, descriptor)
 
 
 def _published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
     return -(-tile_q * (2 * d + tile_kv) // 64) + tile_q // 8 + _PUBLISHED_OVERHEAD
 
 
-def _published(desc: HardwareDescriptor, L: int, d: int, dtype: str) -> AttentionTiles:
+def _published(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
+    d = p.d
     tile_kv = max(_STEP, desc.lds_bytes // 2 // (4 * d) // _STEP * _STEP)
     budget = desc.vgpr_per_thread
     tile_q_max = max(0, (budget - _PUBLISHED_OVERHEAD) * 64 // (2 * d + tile_kv + 8) // _STEP * _STEP)
-    tile_q = min(max(_STEP, tile_q_max), -(-L // _STEP) * _STEP)
+    tile_q = min(max(_STEP, tile_q_max), -(-p.lq // _STEP) * _STEP)
     vgprs = _published_vgprs(tile_q, tile_kv, d)
+    plan = AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, ())
     rows = (
-        Constraint("LDS", Level.BLOCK, desc.lds_bytes // 2, 4 * tile_kv * d, "bytes", "one tile of K or V (E15, E16)",
-                   f"at {_STEP} keys d <= {desc.lds_bytes // 2 // (4 * _STEP) // _STEP * _STEP} fits"),
-        Constraint("VGPR", Level.WARP, budget, vgprs, "registers", "Q, S, O live between the two products (E14)",
-                   f"free {vgprs - budget} registers a lane: lower d"),
-        _occupancy(desc, -(-L // tile_q)),
+        Constraint(
+            "LDS",
+            Level.BLOCK,
+            desc.lds_bytes // 2,
+            4 * tile_kv * d,
+            "bytes",
+            "one tile of K or V (E15, E16)",
+            f"at {_STEP} keys d <= {desc.lds_bytes // 2 // (4 * _STEP) // _STEP * _STEP} fits",
+        ),
+        Constraint(
+            "VGPR",
+            Level.WARP,
+            budget,
+            vgprs,
+            "registers",
+            "Q, S, O live between the two products (E14)",
+            f"free {vgprs - budget} registers a lane: lower d",
+        ),
+        *_soft(plan),
     )
-    limited_by = "VGPR" if tile_q == tile_q_max else "occupancy"
-    return AttentionTiles(L, d, desc, "published", dtype, tile_q, tile_kv, tile_q_max, 1, mark_binding(rows, limited_by))
+    return replace(plan, constraints=mark_binding(rows, "VGPR" if tile_q == tile_q_max else "occupancy"))
 
 
 def _corrected_acc(queries: int, tile_kv: int, d: int) -> int:
@@ -142,8 +305,8 @@ def _corrected_arch(queries: int, tile_kv: int, d: int, e: int) -> int:
     return -(-queries * (d + tile_kv // 2) * e // 256) + 2 * queries // _STEP + 8 * e + _FIXED_VGPRS
 
 
-def _corrected(desc: HardwareDescriptor, L: int, d: int, dtype: str) -> AttentionTiles:
-    e = find_dtype(dtype).bytes
+def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
+    d, e = p.d, p.element.bytes
     smallest = 2 * _STEP
     keys = desc.lds_bytes // (2 * e * d)
     tile_kv = min(128, max(smallest, 1 << max(0, keys.bit_length() - 1)))
@@ -151,28 +314,95 @@ def _corrected(desc: HardwareDescriptor, L: int, d: int, dtype: str) -> Attentio
     if desc.unified_vgprs:
         arch, acc = min(arch, total // 2), min(acc, total // 2)
     row = d + tile_kv // 2
-    by_acc = acc * 64 // row
+    by_acc = acc * 64 // (row * find_dtype(p.dtype_c).registers)
     by_arch = max(0, arch - 8 * e - _FIXED_VGPRS) * 256 // (row * e + 32)
     tile_q_max = 2 * (min(by_acc, by_arch) // _STEP * _STEP)
-    wanted = max(smallest, L // (TILES_PER_CU * desc.num_cus) // smallest * smallest)
-    tile_q = max(smallest, min(tile_q_max, wanted))
-    split = max(1, min(desc.num_cus // -(-L // tile_q), -(-L // tile_kv)))
-    arch_use, acc_use = _corrected_arch(tile_q // 2, tile_kv, d, e), _corrected_acc(tile_q // 2, tile_kv, d)
+    heads = p.batch * p.heads
+    wanted = max(smallest, heads * p.lq // (TILES_PER_CU * desc.num_cus) // smallest * smallest)
+    tile_q = max(smallest, min(tile_q_max, wanted, -(-p.lq // smallest) * smallest))
+    split = _split(p, desc, tile_q, tile_kv)
+    plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
+    arch_use = _corrected_arch(tile_q // 2, tile_kv, d, e)
+    acc_use = _corrected_acc(tile_q // 2, tile_kv, d) * find_dtype(p.dtype_c).registers
     lds_use = desc.lds_allocation(2 * tile_kv * d * e)
     rows = (
-        Constraint("LDS", Level.BLOCK, desc.lds_bytes, lds_use, "bytes", "tiles of K and V, one stage (E16)",
-                   f"at {smallest} keys d <= {desc.lds_bytes // (2 * e * smallest) // _STEP * _STEP} fits"),
-        Constraint("ArchVGPR", Level.WARP, arch, arch_use, "registers", "Q, P, statistics, fragments; 1 wave a SIMD (E3, E14)",
-                   f"free {arch_use - arch} registers a lane: lower d"),
-        Constraint("AccVGPR", Level.WARP, acc, acc_use, "registers", "O^T and S^T; 1 wave a SIMD (E3, E14)",
-                   f"free {acc_use - acc} registers a lane: lower d"),
-        _occupancy(desc, -(-L // tile_q) * split),
+        Constraint(
+            "LDS",
+            Level.BLOCK,
+            desc.lds_bytes,
+            lds_use,
+            "bytes",
+            "tiles of K and V, one stage (E16)",
+            f"at {smallest} keys d <= {desc.lds_bytes // (2 * e * smallest) // _STEP * _STEP} fits",
+        ),
+        Constraint(
+            "ArchVGPR",
+            Level.WARP,
+            arch,
+            arch_use,
+            "registers",
+            "Q, P, statistics, fragments; 1 wave a SIMD (E3, E14)",
+            f"free {arch_use - arch} registers a lane: lower d",
+        ),
+        Constraint(
+            "AccVGPR",
+            Level.WARP,
+            acc,
+            acc_use,
+            "registers",
+            "O^T and S^T; 1 wave a SIMD (E3, E14)",
+            f"free {acc_use - acc} registers a lane: lower d",
+        ),
+        Constraint(
+            "workgroup size",
+            Level.BLOCK,
+            desc.max_workgroup_size,
+            4 * desc.wavefront_size,
+            "work-items",
+            "4 waves",
+            "use fewer waves a block",
+        ),
+        Constraint(
+            "atom alignment",
+            Level.ATOM,
+            0,
+            sum(map(bool, (tile_q // 2 % _STEP, tile_kv // 2 % _STEP, d % _STEP))),
+            "dimensions",
+            "queries, keys and d of a wave by 16",
+            "use multiples of 16",
+        ),
+        *_soft(plan),
     )
     limited_by = ("AccVGPR" if by_acc <= by_arch else "ArchVGPR") if tile_q == tile_q_max < wanted else "occupancy"
-    return AttentionTiles(L, d, desc, "corrected", dtype, tile_q, tile_kv, tile_q_max, split, mark_binding(rows, limited_by))
+    return replace(plan, constraints=mark_binding(rows, limited_by))
 
 
-def _occupancy(desc: HardwareDescriptor, tiles: int) -> Constraint:
-    eta = tiles / desc.num_cus / -(-tiles // desc.num_cus)
-    note = f"{tiles} tiles on {desc.num_cus} CUs, {tiles / desc.num_cus:.2f} a CU (E11, E25)"
-    return Constraint("occupancy", Level.DEVICE, 1.0, eta, "eta", note, hard=False)
+def _split(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> int:
+    """Blocks that share a Q tile: 1 from four tiles a CU on, where eta >= 0.8 already; else by `Reduction`."""
+    tiles = p.batch * p.heads * -(-p.lq // tile_q)
+    if tiles >= TILES_PER_CU * desc.num_cus:
+        return 1
+    steps = -(-p.lk // tile_kv)
+    seconds = 4 * tiles * tile_q * steps * tile_kv * p.d / (desc.matrix_tflops(p.dtype) * 1e12)
+    partial = 2 * p.batch * p.heads * p.lq * (p.d + 2) * find_dtype(p.dtype_c).bytes
+    return Reduction(tiles, steps, seconds, p.bytes_once, partial, desc.hbm_bandwidth_tb * 1e12, desc.num_cus).split()
+
+
+def _soft(plan: AttentionTiles) -> tuple[Constraint, ...]:
+    """Occupancy, and K and V from the level that serves re-reads at matrix peak: 2e/(4*tQ) bytes a FLOP (E21)."""
+    p, d = plan.problem, plan.descriptor
+    demand = d.matrix_tflops(p.dtype) * p.element.bytes / (2 * plan.tile_Q)
+    factor = demand / d.reread_bandwidth_tb
+    bound = f"bandwidth-bound by {factor:.2f}" if factor > 1 else "compute-bound"
+    return (
+        occupancy_row(d, plan.tiles),
+        Constraint(
+            "operand bandwidth",
+            Level.DEVICE,
+            d.reread_bandwidth_tb,
+            demand,
+            "TB/s",
+            f"K and V, read again by every Q tile: {bound} (E10, E21)",
+            hard=False,
+        ),
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hardware.descriptor import HardwareDescriptor
-from operators.gemm import TiledComputation
-from operators.resources import Constraint
-from operators.tree import Level, Node, Visitor, representatives
+from operators.resources import Constraint, Derivation
+from operators.tree import Level, Node, Root, Visitor
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class NodeReport:
 
     level: Level
     title: str
-    tiles: dict[str, tuple[int, int]]
+    tiles: dict[str, tuple[int, ...]]
     constraints: tuple[Constraint, ...]
 
     @property
@@ -48,22 +47,20 @@ class FeasibilityVisitor(Visitor):
     def __init__(self, descriptor: HardwareDescriptor | None = None) -> None:
         self.descriptor = descriptor
 
-    def visit_device(self, tree: TiledComputation) -> FeasibilityReport:
+    def visit_device(self, tree: Root) -> FeasibilityReport:
         """The report of the whole tree, one NodeReport a level."""
         tree = tree if self.descriptor is None else tree.on(self.descriptor)
-        plan = tree.derivation
-        head, *below = representatives(tree)
-        nodes = (self._node(head), *(self.visit(node) for node in below))
-        names = ("tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "warp_k", "waves_m", "waves_n", "stages")
+        plan: Derivation = tree.derivation
+        nodes = tuple(self._node(node) for node in tree.representatives())
         return FeasibilityReport(
-            target=plan.descriptor.name or plan.descriptor.arch,
-            policy=plan.policy,
+            target=tree.descriptor.name or tree.descriptor.arch,
+            policy=tree.derivation.policy,
             feasible=plan.feasible,
-            tiles={name: getattr(plan, name) for name in names},
+            tiles=plan.sizes,
             constraints=plan.constraints,
             binding=plan.binding,
             nodes=nodes,
-            remedy="" if plan.feasible else "; ".join(r.remedy for r in plan.constraints if r.hard and not r.satisfied),
+            remedy=plan.remedy,
         )
 
     def visit_block(self, node: Node) -> NodeReport:

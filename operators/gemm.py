@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from hardware.descriptor import HardwareDescriptor
 from operators.problem import GemmProblem
 from operators.resources import Constraint
 from operators.tiles import GemmPlan, plan_gemm
-from operators.tree import Extent, Level, Node, View, render
+from operators.tree import ZERO, Extent, Level, Node, Root, View
 
 GemmViews = tuple[View, View, View]  # op(A), op(B), C
 
@@ -64,7 +63,7 @@ class WarpGemmNode(_GemmNode):
         atom = self.plan.atom
         for k in a.cols.split(atom.k):
             for rows, cols in product(c.rows.split(atom.m), c.cols.split(atom.n)):
-                yield AtomHint(self.plan, _views(rows, cols, k))
+                yield AtomHint(self.plan, _views(rows, cols, k, c.outer))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The warp tile and how the block divides into warps."""
@@ -79,14 +78,14 @@ class WarpGemmNode(_GemmNode):
 
 @dataclass(frozen=True)
 class BlockGemmNode(_GemmNode):
-    """One workgroup's tile of C, all of K: tiles of A and B pass through LDS, C stays in registers."""
+    """One workgroup's tile of C, all of K or its part of a split K: tiles of A and B pass through LDS, C stays in registers."""
 
     level: ClassVar[Level] = Level.BLOCK
 
     def steps(self) -> Iterator[GemmViews]:
         """Views of the K steps: what is staged in LDS, tile_k at a time."""
         a, _, c = self.views
-        return (_views(c.rows, c.cols, k) for k in a.cols.split(self.plan.tile_k))
+        return (_views(c.rows, c.cols, k, c.outer) for k in a.cols.split(self.plan.tile_k))
 
     def children(self) -> Iterator[WarpGemmNode]:
         """Warp nodes, by K step, by K slice within the step, by wave."""
@@ -94,7 +93,7 @@ class BlockGemmNode(_GemmNode):
         for a, _, c in self.steps():
             for k in a.cols.split(plan.warp_k):
                 for rows, cols in product(c.rows.split(plan.warp_m), c.cols.split(plan.warp_n)):
-                    yield WarpGemmNode(plan, _views(rows, cols, k))
+                    yield WarpGemmNode(plan, _views(rows, cols, k, c.outer))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The block tile of one K step, its LDS, its K loop."""
@@ -104,19 +103,17 @@ class BlockGemmNode(_GemmNode):
             "BlockGemmNode  [block / CU]",
             "  ".join(map(str, next(self.steps()))),
             f"LDS = {plan.resources.lds_bytes / 1024:g} KB  ({stages}; C in registers)",
-            f"K iterations per CU: {plan.k_steps}",
+            f"K iterations per CU: {plan.k_steps_per_block}",
         ),)
 
 
-class TiledComputation(Node):
-    """The root: C <- alpha * op(A) op(B) + beta * C on a target under a tile policy.
+class TiledComputation(Root):
+    """The root: C <- activation(alpha * op(A) op(B) + beta * C + bias) on a target under a tile policy.
 
     m, n, k: sizes of C (m,n) and of the reduction. target: a name that `hardware.target` takes, or a HardwareDescriptor. policy:
     "corrected" (default) or "published". dtype: type of A and B. The other arguments are GemmProblem's.
     Raises LaunchError (sizes, strides, policy), TargetError (target, type); `plan` raises ResourceError if the tiles cannot fit.
     """
-
-    level: ClassVar[Level] = Level.DEVICE
 
     def __init__(
         self,
@@ -133,19 +130,24 @@ class TiledComputation(Node):
         lda: int | None = None,
         ldb: int | None = None,
         ldc: int | None = None,
+        batch: int = 1,
+        bias: bool = False,
+        activation: str = "none",
     ) -> None:
-        self.problem = GemmProblem(m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc)
+        self.problem = GemmProblem(m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc, batch, bias, activation)
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation = plan_gemm(self.problem, self.descriptor, policy)
-        self.views: GemmViews = _views(Extent.whole(self.problem.m), Extent.whole(self.problem.n), Extent.whole(self.problem.k))
+        self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
+        p = self.problem
+        outer = () if p.batch == 1 else (Extent.whole(p.batch),)
+        self.views: GemmViews = _views(Extent.whole(p.m), Extent.whole(p.n), Extent.whole(p.k), outer)
 
     @classmethod
     def of(cls, problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> TiledComputation:
         """The tree of a problem that exists already."""
-        p = problem
-        return cls(p.m, p.n, p.k, descriptor, policy, p.dtype, p.trans_a, p.trans_b, p.alpha, p.beta, p.lda, p.ldb, p.ldc)
+        given = {field.name: getattr(problem, field.name) for field in fields(problem)}
+        return cls(**given, target=descriptor, policy=policy)
 
-    @cached_property
+    @property
     def plan(self) -> GemmPlan:
         """The feasible plan; ResourceError names the violated limit and what to change. `derivation` is the plan unchecked."""
         return self.derivation.check()
@@ -154,54 +156,52 @@ class TiledComputation(Node):
         """The same problem and policy, derived again for another descriptor."""
         return self.of(self.problem, descriptor, self.derivation.policy)
 
-    def constraints(self) -> tuple[Constraint, ...]:
-        """The derivation's rows of the device level."""
-        return self.derivation.at(self.level)
-
     def children(self) -> Iterator[BlockGemmNode]:
-        """One node a workgroup, row by row of C."""
+        """One node a workgroup: by product of the batch, by row and column of C, by part of K."""
         plan = self.derivation
         a, _, c = self.views
-        for rows, cols in product(c.rows.split(plan.tile_m), c.cols.split(plan.tile_n)):
-            yield BlockGemmNode(plan, _views(rows, cols, a.cols))
+        parts = plan.k_steps_per_block * plan.tile_k
+        for outer in product(*(extent.split(1) for extent in c.outer)):
+            for rows, cols in product(c.rows.split(plan.tile_m), c.cols.split(plan.tile_n)):
+                for k in (a.cols,) if plan.split_k == 1 else a.cols.split(parts):
+                    yield BlockGemmNode(plan, _views(rows, cols, k, outer))
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The header and the device's loop nest."""
         plan, p = self.derivation, self.problem
         gx, gy = plan.grid
+        extra = "".join(f"{count}x" for count in (p.batch, plan.split_k) if count > 1)
+        also = "".join(f", {name} in {count}" for name, count in (("batch", p.batch), ("part of K", plan.split_k)) if count > 1)
         head = (
             f"TiledComputation  C = {_expression(p)}",
             "  ".join(map(str, self.views)),
-            f"CU grid: {gy}x{gx} ({plan.blocks} tiles) [parallel -- one BlockGemmNode per CU]",
+            f"CU grid: {extra}{gy}x{gx} ({plan.blocks} tiles) [parallel -- one BlockGemmNode per CU]",
         )
         loops = (
-            f"for I in {gy}, J in {gx} [parallel] / for K in {plan.k_steps} [sequential]",
+            f"for I in {gy}, J in {gx}{also} [parallel] / for K in {plan.k_steps_per_block} [sequential]",
             "  C[I,J] += A[I,K] @ B[K,J]",
         )
         return (head if plan.policy == "published" else (*head, *_corrected_lines(plan)), loops)
-
-    def tree(self) -> str:
-        """The tree as text; under "published" on gpu_a at 4096 cubed it is the paper's Figure 1, line for line.
-
-        ResourceError if the tiles cannot fit.
-        """
-        self.derivation.check()
-        return render(self)
 
 
 def _corrected_lines(plan: GemmPlan) -> tuple[str, ...]:
     return (
         f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
         f"eta = {100 * plan.eta:.1f} %, fill = {100 * plan.fill:.1f} %",
-        "boundary: views are clipped; A and B read 0 outside, C is not stored there",
+        f"boundary: views are clipped; A and B read {ZERO.text} outside, C is not stored there",
+        *((f"split K: {plan.split_k} blocks share a tile of C; a second pass adds their parts",) if plan.split_k > 1 else ()),
     )
 
 
 def _expression(problem: GemmProblem) -> str:
     a, b = "A^T" if problem.trans_a else "A", "B^T" if problem.trans_b else "B"
-    scaled = f"{a} @ {b}" if problem.alpha == 1 else f"{problem.alpha:g} * {a} @ {b}"
-    return scaled if problem.beta == 0 else f"{scaled} + {problem.beta:g} * C"
+    text = f"{a} @ {b}" if problem.alpha == 1 else f"{problem.alpha:g} * {a} @ {b}"
+    if problem.beta != 0:
+        text += f" + {problem.beta:g} * C"
+    if problem.bias:
+        text += " + bias"
+    return text if problem.activation == "none" else f"{problem.activation}({text})"
 
 
-def _views(rows: Extent, cols: Extent, k: Extent) -> GemmViews:
-    return View("A", rows, k), View("B", k, cols), View("C", rows, cols)
+def _views(rows: Extent, cols: Extent, k: Extent, outer: tuple[Extent, ...] = ()) -> GemmViews:
+    return View("A", rows, k, outer), View("B", k, cols, outer), View("C", rows, cols, outer)

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from operators.compute import stored_operands
+from operators.attention import AttentionProblem
+from operators.conv2d import Conv2dProblem
+from operators.conv2d_tree import convolve
+from operators.epilogue import activation, expect_shape, op, stored_operands
 from operators.problem import GemmProblem
+from operators.softmax import SoftmaxProblem
+from operators.tree import Extent
 
 _SMALLEST_F32 = 2.0**-149
 
@@ -38,46 +43,147 @@ _STEPS = {
 _FLUSHED_INPUT = {"f16": 2.0**-14, "bf16": 2.0**-126}
 
 
-def gemm(problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None) -> NDArray[np.float64]:
-    """alpha*op(A)op(B) + beta*C in float64, (m,n); A, B, C in their stored shapes, C read only if beta is not 0."""
-    op_a, op_b, stored_c = _float64(problem, a, b, c)
-    product = problem.alpha * (op_a @ op_b)
-    return product if stored_c is None else product + problem.beta * stored_c
+def gemm(
+    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """activation(alpha*op(A)op(B) + beta*C + bias) in float64, (m,n); operands in their stored shapes, C read only if beta is not 0."""
+    return activation(problem.activation)(_before_activation(problem, a, b, c, bias))
 
 
 def gemm_error_bound(
-    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, arch: str = "gfx908"
+    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, arch: str = "gfx908", bias: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """Elementwise bound, (m,n), on |kernel - float64 reference| for any order of summation, without overflow.
 
     |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g = (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section 3.1),
     u the roundoff of the accumulation step; plus the input error of xf32, the inputs that gfx90a flushes, and the subnormal spacing.
+    A bias is one more addition; an activation passes an error on with its largest slope and adds 16 roundoffs of f32 (f64: 2^-53) of its own.
     The reference's own error is bounded by the f64 term that is added for every type but i8, which is exact (alpha and beta integers).
     """
-    op_a, op_b, stored_c = (None if x is None else np.abs(x) for x in _float64(problem, a, b, c))
-    assert op_a is not None and op_b is not None
+    operands = stored_operands(problem, a, b, c, bias)
+    stored_a, stored_b, stored_c, stored_bias = (None if x is None else np.abs(x.astype(np.float64)) for x in operands)
+    assert stored_a is not None and stored_b is not None
+    op_a, op_b = op(stored_a, problem.trans_a), op(stored_b, problem.trans_b)
     row = _STEPS[problem.dtype]
     sums = abs(problem.alpha) * (op_a @ op_b)
-    extra = 0.0 if stored_c is None else abs(problem.beta) * stored_c
+    extra = (0.0 if stored_c is None else abs(problem.beta) * stored_c) + (0.0 if stored_bias is None else stored_bias)
     own = _gamma(problem.k + 4, 2.0**-53) if row.step else 0.0
-    bound = sums * (_gamma(problem.k + 2, row.step) + own + 2.1 * row.input_error) + (3 * row.step + own) * (sums + extra)
+    bound = sums * (_gamma(problem.k + 2, row.step) + own + 2.1 * row.input_error) + (4 * row.step + own) * (sums + extra)
     if arch == "gfx90a" and problem.dtype in _FLUSHED_INPUT:
         lost = _FLUSHED_INPUT[problem.dtype]
-        bound = bound + abs(problem.alpha) * lost * (op_a.sum(1)[:, None] + op_b.sum(0)[None, :] + problem.k * lost)
+        bound = bound + abs(problem.alpha) * lost * (op_a.sum(-1)[..., :, None] + op_b.sum(-2)[..., None, :] + problem.k * lost)
         bound = bound + abs(problem.alpha) * (problem.k + 2) * 2.0**-126
     if row.step and problem.dtype != "f64":
         bound = bound + (abs(problem.alpha) * problem.k + 2) * _SMALLEST_F32
+    if problem.activation in _SLOPES:
+        unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
+        bound = bound * _SLOPES[problem.activation] + 16 * unit * (sums + extra)
     return np.asarray(bound)
+
+
+# Largest |derivative|: gelu 1.129 at x = 1.414, silu 1.0999 at x = 2.40 (both from setting the second derivative to 0).
+_SLOPES = {"gelu": 1.13, "silu": 1.1}
 
 
 def _gamma(steps: int, unit: float) -> float:
     return steps * unit / (1 - steps * unit)
 
 
-def _float64(
-    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
-    stored_a, stored_b, stored_c = stored_operands(problem, a, b, c)
-    op_a = (stored_a.T if problem.trans_a else stored_a).astype(np.float64)
-    op_b = (stored_b.T if problem.trans_b else stored_b).astype(np.float64)
-    return op_a, op_b, None if stored_c is None else stored_c.astype(np.float64)
+def _before_activation(
+    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None, bias: ArrayLike | None
+) -> NDArray[np.float64]:
+    stored_a, stored_b, stored_c, stored_bias = stored_operands(problem, a, b, c, bias)
+    product = op(stored_a, problem.trans_a).astype(np.float64) @ op(stored_b, problem.trans_b).astype(np.float64)
+    out: NDArray[np.float64] = problem.alpha * product
+    if stored_c is not None:
+        out = out + problem.beta * stored_c.astype(np.float64)
+    return out if stored_bias is None else out + stored_bias.astype(np.float64)
+
+
+def conv2d(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.float64]:
+    """Y (n,oc,oh,ow) in float64, tap by tap over whole arrays."""
+    return convolve(problem, np.asarray(x).astype(np.float64), np.asarray(w).astype(np.float64))
+
+
+def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.float64]:
+    """Elementwise bound on |kernel - float64 reference|: GEMM's, with k = (ic/groups)*kh*kw."""
+    p, row = problem, _STEPS[problem.dtype]
+    sums = conv2d(p, np.abs(np.asarray(x).astype(np.float64)), np.abs(np.asarray(w).astype(np.float64)))
+    terms = p.icg * p.kh * p.kw
+    own = _gamma(terms + 4, 2.0**-53) if row.step else 0.0
+    subnormal = (terms + 2) * _SMALLEST_F32 if row.step and p.dtype != "f64" else 0.0
+    return np.asarray(sums * (_gamma(terms + 2, row.step) + own + 2.1 * row.input_error) + subnormal)
+
+
+def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
+    scores = problem.scale * np.asarray(x).astype(np.float64)
+    return _weights(scores, np.ones(scores.shape, bool) if mask is None else np.asarray(mask, bool))
+
+
+def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Elementwise bound on |kernel - float64 reference|, for any order of merges.
+
+    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u; a
+    relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126.
+    """
+    unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
+    scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
+    largest = scores.max(-1, initial=0.0)[:, None]
+    r = np.expm1((8 * largest + 4 * problem.n + 16) * unit)
+    own = (problem.n + 8) * 2.0**-52
+    return np.asarray(softmax(problem, x, mask) * (2 * r / (1 - r) + own) + 2.0**-126)
+
+
+def _weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
+    shifted = np.where(keep, scores, -np.inf)
+    largest = shifted.max(-1, keepdims=True)
+    e = np.exp(shifted - np.where(np.isfinite(largest), largest, 0.0))
+    total = e.sum(-1, keepdims=True)
+    return np.asarray(e / np.where(total == 0, 1, total))
+
+
+def attention(problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> NDArray[np.float64]:
+    """softmax(scale * Q K^T) V in float64, (batch,heads,lq,d); 0 for queries that see no key."""
+    return _attention(problem, q, k, v)[0]
+
+
+def attention_error_bound(problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> NDArray[np.float64]:
+    """Elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
+
+    A score is off by g(d+4) * scale|Q||K| of its row's largest, u the roundoff of the accumulation step; an exponent by twice that and 4u
+    of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, and its rounding to the operands' type. A
+    relative error r in numerator and denominator makes 2r/(1-r) of P|V|. exp may flush below 2^-126, a narrow P below its own smallest.
+    """
+    p, row = problem, _STEPS[problem.dtype]
+    assert p.scale is not None
+    _, weights, scores, values = _attention(p, q, k, v)
+    absolute = _attention(p, np.abs(np.asarray(q).astype(np.float64)), np.abs(np.asarray(k).astype(np.float64)), v)[2]
+    unit = max(row.step, 2.0**-53)
+    largest, terms = absolute.max(-1), np.abs(scores).max(-1)
+    # f32 and f64 keep P as it is; the others round it to the operands' significand.
+    rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error
+    exponent = 2 * largest * (_gamma(p.d + 4, unit) + 2.1 * row.input_error) + (8 * terms + 4 * p.lk + 32) * unit
+    r = np.expm1(exponent) + rounding
+    tiny = 2.0**-126 if p.dtype in ("f32", "f64", "xf32", "bf16") else _SMALLEST_WEIGHT[p.dtype]
+    spread = weights @ np.abs(values)
+    total = np.abs(values).sum(-2, keepdims=True)
+    return np.asarray((2 * r / (1 - r))[..., None] * spread + (tiny + 2.0**-149) * 2 * total + (p.lk + 8) * 2.0**-52 * spread)
+
+
+# Smallest positive value: below it, a weight that is rounded to the type is 0 [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one lower].
+_SMALLEST_WEIGHT = {"f16": 2.0**-24, "fp8": 2.0**-9, "bf8": 2.0**-16}
+
+
+def _attention(
+    p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """R, P, scaled scores (masked ones 0) and V of each query head."""
+    q, k, v = (expect_shape(name, x, shape).astype(np.float64)
+               for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.kv_shape), ("V", v, p.kv_shape)))
+    k, v = (np.repeat(x, p.heads // p.kv_heads, axis=1) for x in (k, v))
+    keep = p.keep(Extent.whole(p.lq), Extent.whole(p.lk))
+    assert p.scale is not None
+    scores = p.scale * (q @ np.swapaxes(k, -1, -2))
+    weights = _weights(scores, np.broadcast_to(keep, scores.shape))
+    return weights @ v, weights, np.where(keep, scores, 0.0), v

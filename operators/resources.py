@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from hardware.descriptor import HardwareDescriptor
 from hardware.errors import ResourceError
@@ -102,6 +103,91 @@ def residency(
     by_lds = descriptor.lds_bytes // max(1, descriptor.lds_allocation(lds_bytes)) if lds_bytes else by_waves
     blocks = min(by_waves, by_lds)
     return -(-blocks * waves // descriptor.simds_per_cu), blocks
+
+
+class Derivation:
+    """What every operator's plan answers. Subclasses are dataclasses with `constraints` and say `title` and `sizes`."""
+
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def title(self) -> str:
+        """Operator, sizes, type and target, for messages."""
+        raise NotImplementedError
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the policy decided, by name."""
+        raise NotImplementedError
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every hard constraint is satisfied."""
+        return all(row.satisfied for row in self.constraints if row.hard)
+
+    @property
+    def binding(self) -> Constraint:
+        """The constraint that stopped the tile from growing, or the violated one."""
+        return binding(self.constraints)
+
+    @property
+    def remedy(self) -> str:
+        """What to change and by how much; empty if feasible."""
+        return "; ".join(row.remedy for row in self.constraints if row.hard and not row.satisfied)
+
+    def at(self, level: Level) -> tuple[Constraint, ...]:
+        """The constraints of one level."""
+        return tuple(row for row in self.constraints if row.level is level)
+
+    def check(self) -> Self:
+        """The plan itself; ResourceError with the violated limit and what to change if it cannot run."""
+        require_feasible(self.title, self.constraints)
+        return self
+
+
+def quantised(tiles: int, cus: int) -> float:
+    """eta (errata E9, E25): tiles a CU over that number rounded up."""
+    return tiles / cus / -(-tiles // cus)
+
+
+def occupancy_row(descriptor: HardwareDescriptor, tiles: int) -> Constraint:
+    """The soft row of quantised occupancy for `tiles` independent tiles."""
+    cus = descriptor.num_cus
+    note = f"{tiles} tiles on {cus} CUs, {tiles / cus:.2f} a CU (E9, E11, E25)"
+    return Constraint("occupancy", Level.DEVICE, 1.0, quantised(tiles, cus), "eta", note, hard=False)
+
+
+def limit_rows(
+    d: HardwareDescriptor, arch: int, acc: int, sgprs: int, lds: int, waves: int, blocks: int, notes: dict[str, tuple[str, str]]
+) -> tuple[Constraint, ...]:
+    """The hard rows that every kernel has, for blocks of `waves` waves of which `blocks` are to reside on a CU.
+
+    arch, acc, sgprs: registers of a wave; lds: bytes of a block. `notes` has (note, remedy) by row name where there is more to say.
+    """
+    per_simd = -(-blocks * waves // d.simds_per_cu)
+    most_arch, most_acc, total = d.vgpr_budget(per_simd)
+    most_sgprs = min(d.sgprs_per_wave + 6, d.sgpr_file_per_simd // per_simd // d.sgpr_granule * d.sgpr_granule)
+    lds_limit, lds_use = d.lds_bytes // blocks, d.lds_allocation(lds)
+    at = f"at {per_simd} wave(s) a SIMD (E3, E8)"
+
+    def row(name: str, level: Level, limit: int, use: int, unit: str, note: str, remedy: str) -> Constraint:
+        note, remedy = notes.get(name, (note, remedy))
+        return Constraint(name, level, limit, use, unit, note, remedy)
+
+    rows = [
+        row("LDS", Level.BLOCK, lds_limit, lds_use, "bytes", f"granule {d.lds_granule}, {blocks} block(s) a CU",
+            f"{lds_use - lds_limit} bytes too many: use a target with more LDS or a type of fewer bytes"),
+        row("ArchVGPR", Level.WARP, most_arch, arch, "registers", at, f"free {arch - most_arch} registers a lane"),
+        row("AccVGPR", Level.WARP, most_acc, acc, "registers", at, f"free {acc - most_acc} registers a lane"),
+        row("SGPR", Level.WARP, most_sgprs, sgprs, "registers", "VCC, FLAT_SCRATCH and XNACK_MASK included", "pass fewer arguments"),
+        row("waves per SIMD", Level.BLOCK, d.max_waves_per_simd, per_simd, "waves", "planned", "use fewer waves a block"),
+        row("workgroup size", Level.BLOCK, d.max_workgroup_size, waves * d.wavefront_size, "work-items", f"{waves} waves",
+            "use fewer waves a block"),
+    ]
+    if d.unified_vgprs:
+        both = -(-arch // 4) * 4 + acc
+        rows.insert(3, row("VGPR file", Level.WARP, total, both, "registers", f"one file, {at}", f"free {both - total} registers a lane"))
+    return tuple(rows)
 
 
 def mark_binding(constraints: Iterable[Constraint], name: str | None = None) -> tuple[Constraint, ...]:

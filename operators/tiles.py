@@ -1,4 +1,4 @@
-"""Tiles of a GEMM in closed form: descriptor and problem in, GemmPlan out. No search, no loop over tiles.
+"""Tiles of a GEMM in closed form: descriptor and problem in, GemmPlan out. No search: a fixed handful of formulas, whatever the sizes.
 
 Letters: e bytes an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read per lane,
 kv = max(k, 16*G/e), so that consecutive atoms share the read; w waves per SIMD; B blocks per CU; S stages of LDS.
@@ -11,12 +11,15 @@ Policy "corrected" (errata E3 to E10), 2x2 waves, one a SIMD, B = 2, S = 2:
   T  = floor2 min( L / (2*kv*e),                LDS: (tM + tN)*kv*e <= L with tM = tN
                    2*sqrt(64*Vacc/r),           accumulators: (T/2)^2/64 * r <= Vacc = AccVGPRs at w = B waves a SIMD, r registers each
                    (Varch - 32)*512 / (3*kv*e)) ArchVGPRs: fragments T*kv*e/256 + staging T*kv*e/512 + 32 <= Varch
-  tM = min(T, max(32, ceil2 m)), tN likewise    a tile larger than the matrix is wasted
-  x  = m*n / (tM*tN*CUs), tiles a CU before padding (so that shrinking by 1/x leaves no CU idle);  shrink tM*tN by 2^h:
-  h  = max( min(ceil lg(4/x), lg(tM*tN) - 2*ceil lg(2/rho)), ceil lg(1/x), 0 )
-                                                four tiles a CU make eta = x/ceil(x) >= 0.8; but no smaller than the bandwidth floor
-                                                1/tM + 1/tN <= rho = 2*BW/(CUs*clk*F*e), unless CUs would idle; not below 32x32
-  tK = kv * min(2, what L and Varch leave)      two spans are a 128-byte line; K shorter than that takes one
+  tM <= min(T, max(32, ceil2 m)), tN likewise   a tile larger than the matrix is wasted
+  T(tM,tN) = max(FLOP/(peak*eta*fill), HBM bytes/BW, re-read bytes/BW_reread), with the split of K that `operators.split` gives
+  (tM,tN)                                       each formula is best for one term; the largest tile within 3 % of their least T is taken:
+    both at their bound                         fewest re-reads
+    padding <= 1/8 more than that of 32         fill
+    ceil2(2/rho) each                           least tile that holds the bandwidth floor 1/tM + 1/tN <= rho = 2*BW/(CUs*clk*F*e) (E10)
+    tM*tN = floor2, ceil2, 2*ceil2 of m*n/CUs   one tile a CU: eta without a split; tall and wide
+    tM*tN = floor2 or ceil2 of m*n/(4*CUs)      four tiles a CU: eta >= 0.8
+  tK = kv * min(2, what L and Varch leave)      two spans are a 128-byte line; one if K is split, or if two pad it by over 1/32 more
 floor2, ceil2: to a power of two; lg: log2.
 
 Policy "published": tM = tN = sqrt(LDS/e), tK = (LDS/2)/((tM+tN)*e), warp tile tM/4 x tN/4 x 2k, 16 waves, one stage; aligned down to
@@ -30,64 +33,27 @@ from math import isqrt
 
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
 from hardware.dtypes import dtype
-from hardware.errors import LaunchError
-from operators.problem import GemmProblem
-from operators.resources import (
-    Constraint,
-    LdsArray,
-    RegisterRange,
-    ResourcePlan,
-    binding,
-    mark_binding,
-    require_feasible,
-    residency,
-)
-from operators.tree import Level
+from operators.gemm_limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, bandwidth_rho, gemm_constraints, gemm_resources
+from operators.problem import GemmProblem, one_of
+from operators.resources import Constraint, Derivation, ResourcePlan, mark_binding, quantised
+from operators.split import Reduction
 
 POLICIES = ("corrected", "published")
 TILES_PER_CU = 4  # eta = x/ceil(x) >= 4/5 from four tiles a CU on
-
-# Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived.
-ADDRESS_VGPRS = 16
-TEMPORARY_VGPRS = 16
-# Three buffer resources (12), kernel arguments (20), loop counters and uniform addresses (24), VCC, FLAT_SCRATCH, XNACK_MASK (6).
-GEMM_SGPRS = 12 + 20 + 24 + 6
+_LANE_STAGES = 64  # bytes of one operand that a lane stages at most: four 128-bit loads
+TOLERANCE = 1.03  # larger tiles are worth that much of T: fewer LDS reads and shorter epilogues, which T does not see
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """The numbers that a policy decides, all in elements except `stages` and `blocks` (blocks per CU aimed at)."""
-
-    tile_m: int
-    tile_n: int
-    tile_k: int
-    warp_k: int
-    waves_m: int
-    waves_n: int
-    stages: int
-    blocks: int
-    limited_by: str | None = None  # a constraint's name, where the policy knows what stopped it
-
-    @property
-    def warp_m(self) -> int:
-        """Rows of C of one wave."""
-        return self.tile_m // self.waves_m
-
-    @property
-    def warp_n(self) -> int:
-        """Columns of C of one wave."""
-        return self.tile_n // self.waves_n
-
-
-@dataclass(frozen=True)
-class GemmPlan:
+class GemmPlan(Derivation):
     """A GEMM's tiles, resources and constraints: what the tree shows and the emitter consumes.
 
     Always: warp_m = tile_m/waves_m and warp_n = tile_n/waves_n are multiples of atom.m and atom.n; warp_k is a multiple of atom.k and
     divides tile_k. Under "corrected" besides: waves_m = waves_n = 2; tile_m and tile_n are powers of two from 32 to 128 (more only if
     a target's registers and LDS allow); warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for f32), tile_k is
     warp_k or 2*warp_k; each lane stages 8, 16, 32 or 64 bytes of A and of B a stage; two stages if the LDS holds them.
-    A plan that does not fit exists (feasible is False, binding says why); `check()` raises.
+    `grid` is that of one product and all of K: the batch (problem.batch) and the split of K (split_k, each part k_steps_per_block stages)
+    come on top. A plan that does not fit exists (feasible is False, binding says why); `check()` raises.
     """
 
     problem: GemmProblem
@@ -159,14 +125,24 @@ class GemmPlan:
         return _ceil_div(self.problem.n, self.tile_n), _ceil_div(self.problem.m, self.tile_m)
 
     @property
+    def split_k(self) -> int:
+        """Blocks that share one tile of C: each has `k_steps_per_block` of its stages, a second pass adds them."""
+        return self.tiling.split_k
+
+    @property
     def blocks(self) -> int:
-        """Blocks of the whole grid."""
-        return self.grid[0] * self.grid[1]
+        """Blocks of everything: grid, batch and split."""
+        return self.grid[0] * self.grid[1] * self.problem.batch * self.split_k
 
     @property
     def k_steps(self) -> int:
-        """Stages that a block goes through."""
+        """Stages of the whole of K."""
         return _ceil_div(self.problem.k, self.tile_k)
+
+    @property
+    def k_steps_per_block(self) -> int:
+        """Stages that one block goes through; `k_steps` unless K is split."""
+        return _ceil_div(self.k_steps, self.split_k)
 
     @property
     def blocks_per_cu(self) -> float:
@@ -176,14 +152,14 @@ class GemmPlan:
     @property
     def eta(self) -> float:
         """Quantised occupancy (E9): (tiles/CUs) / ceil(tiles/CUs)."""
-        return self.blocks_per_cu / _ceil_div(self.blocks, self.descriptor.num_cus)
+        return quantised(self.blocks, self.descriptor.num_cus)
 
     @property
     def fill(self) -> float:
         """Useful share of the products that the padded tiles execute."""
         p = self.problem
         gx, gy = self.grid
-        return p.m * p.n * p.k / (gx * self.tile_n * gy * self.tile_m * self.k_steps * self.tile_k)
+        return p.m * p.n * p.k / (gx * self.tile_n * gy * self.tile_m * self.split_k * self.k_steps_per_block * self.tile_k)
 
     @property
     def bandwidth_factor(self) -> float:
@@ -191,34 +167,26 @@ class GemmPlan:
         return next(row for row in self.constraints if row.name == "operand bandwidth").ratio
 
     @property
-    def binding(self) -> Constraint:
-        """The constraint that stopped the tile from growing, or the violated one."""
-        return binding(self.constraints)
+    def title(self) -> str:
+        """Sizes, type and target, for messages."""
+        p = self.problem
+        times = "" if p.batch == 1 else f"{p.batch} x "
+        return f"gemm {times}{p.m}x{p.n}x{p.k} {p.dtype} on {self.descriptor.name or self.descriptor.arch}"
 
     @property
-    def feasible(self) -> bool:
-        """Whether every hard constraint is satisfied."""
-        return all(row.satisfied for row in self.constraints if row.hard)
-
-    def at(self, level: Level) -> tuple[Constraint, ...]:
-        """The constraints of one level."""
-        return tuple(row for row in self.constraints if row.level is level)
-
-    def check(self) -> GemmPlan:
-        """The plan itself; ResourceError with the violated limit and what to change if it cannot run."""
-        p = self.problem
-        require_feasible(f"gemm {p.m}x{p.n}x{p.k} {p.dtype} on {self.descriptor.name or self.descriptor.arch}", self.constraints)
-        return self
+    def sizes(self) -> dict[str, int]:
+        """What the policy decided, by name."""
+        names = ("tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "warp_k", "waves_m", "waves_n", "stages", "split_k")
+        return {name: getattr(self, name) for name in names}
 
 
 def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> GemmPlan:
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
-    if policy not in POLICIES:
-        raise LaunchError(f"unknown policy {policy!r}: use one of {', '.join(POLICIES)}")
+    one_of("policy", policy, POLICIES)
     atom = descriptor.atom(problem.dtype)
     tiling = (_corrected if policy == "corrected" else _published)(problem, descriptor, atom)
-    resources = _resources(problem, descriptor, atom, tiling)
-    constraints = mark_binding(_constraints(problem, descriptor, atom, tiling, resources), tiling.limited_by)
+    resources = gemm_resources(problem, descriptor, atom, tiling)
+    constraints = mark_binding(gemm_constraints(problem, descriptor, atom, tiling, resources), tiling.limited_by)
     return GemmPlan(problem, descriptor, policy, tiling, atom, resources, constraints)
 
 
@@ -251,114 +219,71 @@ def _corrected(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAA
     }
     limited_by = min(bounds, key=lambda name: _floor2(bounds[name]))
     side = max(smallest, _floor2(bounds[limited_by]))
-    tile_m = min(side, max(smallest, _ceil2(problem.m)))
-    tile_n = min(side, max(smallest, _ceil2(problem.n)))
-    tile_m, tile_n, halved = _shrink_for_occupancy(problem, descriptor, tile_m, tile_n, smallest)
-    if halved:
+    side_m, side_n = (min(side, max(smallest, _ceil2(size))) for size in (problem.m, problem.n))
+    tile_m, tile_n = _sides(problem, descriptor, (side_m, side_n), smallest, span)
+    if (tile_m, tile_n) != (side_m, side_n):
         limited_by = "occupancy"
     elif (tile_m, tile_n) != (side, side):
         limited_by = "problem size"
     fragments = (tile_m + tile_n) * span * e // 512
     staging = max(1, (tile_m + tile_n) * span * e // 1024)
-    spans = min(2, stage_bytes // ((tile_m + tile_n) * span * e), (free - fragments) // staging, _ceil_div(problem.k, span))
-    return Tiling(tile_m, tile_n, span * max(1, spans), span, 2, 2, stages, blocks, limited_by)
+    shared = gemm_reduction(problem, descriptor, tile_m, tile_n, span).split() > 1
+    wanted = 1 if shared else 1 << _padded_lg(problem.k, _ceil_lg(span), _ceil_lg(span) + 1, 32) - _ceil_lg(span)
+    a_lane = _LANE_STAGES * 256 // (max(tile_m, tile_n) * span * e)
+    spans = min(wanted, stage_bytes // ((tile_m + tile_n) * span * e), (free - fragments) // staging, a_lane)
+    tile_k = span * max(1, spans)
+    split = gemm_reduction(problem, descriptor, tile_m, tile_n, tile_k).split()
+    return Tiling(tile_m, tile_n, tile_k, span, 2, 2, stages, blocks, split, limited_by)
 
 
-def _shrink_for_occupancy(
-    problem: GemmProblem, descriptor: HardwareDescriptor, tile_m: int, tile_n: int, smallest: int
-) -> tuple[int, int, bool]:
-    """The tile with its area halved h times (module docstring), kept as square as its sides allow; whether h > 0."""
-    capacity = descriptor.num_cus * tile_m * tile_n
-    wanted = problem.m * problem.n
-    lg_m, lg_n, lg_min = (side.bit_length() - 1 for side in (tile_m, tile_n, smallest))
-    to_target = _ceil_lg(_ceil_div(TILES_PER_CU * capacity, wanted))
-    to_fill = _ceil_lg(_ceil_div(capacity, wanted))
-    lg_floor = _ceil_lg(max(1, int(-(-2 // bandwidth_rho(problem, descriptor)))))
-    halvings = max(min(to_target, lg_m + lg_n - 2 * lg_floor), to_fill, 0)
-    area = max(2 * lg_min, lg_m + lg_n - halvings)
-    new_m = max(min((area + 1) // 2, lg_m), area - lg_n)
-    new_m, new_n = max(new_m, lg_min), max(min(area - new_m, lg_n), lg_min)
-    return 1 << new_m, 1 << new_n, (new_m, new_n) != (lg_m, lg_n)
+def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m: int, tile_n: int, tile_k: int) -> Reduction:
+    """What the split of K is decided by: padded work at matrix peak, each array once, partial tiles of C written and read."""
+    p, steps = problem, _ceil_div(problem.k, tile_k)
+    tiles = p.batch * _ceil_div(p.m, tile_m) * _ceil_div(p.n, tile_n)
+    seconds = 2 * tiles * tile_m * tile_n * steps * tile_k / (descriptor.matrix_tflops(p.dtype) * 1e12)
+    partial = 2 * p.batch * p.m * p.n * dtype(p.dtype_c).bytes
+    return Reduction(tiles, steps, seconds, p.bytes_once, partial, descriptor.hbm_bandwidth_tb * 1e12, descriptor.num_cus)
 
 
-def bandwidth_rho(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
-    """rho of 1/tM + 1/tN <= rho (erratum E10): operand traffic F*e/2*(1/tM + 1/tN) bytes a clock and CU against the re-read level."""
-    flops = descriptor.matrix_flops_per_clock(problem.dtype) * descriptor.num_cus * descriptor.clock_mhz * 1e6
-    return 2 * descriptor.reread_bandwidth_tb * 1e12 / (flops * problem.element.bytes)
+def _sides(
+    problem: GemmProblem, descriptor: HardwareDescriptor, most: tuple[int, int], least: int, span: int
+) -> tuple[int, int]:
+    """tM and tN: of the module docstring's formulas, each the optimum of one term of T, the largest area within TOLERANCE of the least T."""
+    lg_m, lg_n, lg_least = (_ceil_lg(value) for value in (*most, least))
+    lg_rho = max(lg_least, _ceil_lg(max(1, int(-(-2 // bandwidth_rho(problem, descriptor))))))
+    share = max(1, problem.batch * problem.m * problem.n // descriptor.num_cus)
+    one, four = (max(1, share // tiles).bit_length() - 1 for tiles in (1, TILES_PER_CU))
 
+    def square(area: int, tall: int) -> tuple[int, int]:
+        half = max(min((area + tall) // 2, lg_m), area - lg_n, lg_least)
+        return min(half, lg_m), max(min(area - half, lg_n), lg_least)
 
-def _resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> ResourcePlan:
-    e = problem.element.bytes
-    threads = t.waves_m * t.waves_n * descriptor.wavefront_size
-    lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
-    registers = (
-        RegisterRange("accumulators", "acc", t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
-        RegisterRange("A fragments", "arch", _ceil_div(t.warp_m * t.warp_k * e, lane_bytes)),
-        RegisterRange("B fragments", "arch", _ceil_div(t.warp_n * t.warp_k * e, lane_bytes)),
-        RegisterRange("A staging", "arch", _ceil_div(t.tile_m * t.tile_k * e, 4 * threads)),
-        RegisterRange("B staging", "arch", _ceil_div(t.tile_n * t.tile_k * e, 4 * threads)),
-        RegisterRange("addresses", "arch", ADDRESS_VGPRS),
-        RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
+    answers = (
+        (lg_m, lg_n),
+        (_padded_lg(problem.m, lg_least, lg_m), _padded_lg(problem.n, lg_least, lg_n)),
+        (min(lg_m, lg_rho), min(lg_n, lg_rho)),
+        *(square(area, tall) for area in (one, one + 1, one + 2, four, four + 1) for tall in (0, 1)),
     )
-    lds = (LdsArray("A", t.stages * t.tile_m * t.tile_k * e), LdsArray("B", t.stages * t.tile_n * t.tile_k * e))
-    sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
-    waves, blocks = residency(
-        descriptor, sums["arch"], sums["acc"], GEMM_SGPRS, sum(a.nbytes for a in lds), t.waves_m * t.waves_n
-    )
-    return ResourcePlan(registers, lds, GEMM_SGPRS, waves, blocks)
+    seconds = {answer: gemm_seconds(problem, descriptor, 1 << answer[0], 1 << answer[1], span) for answer in answers}
+    enough = TOLERANCE * min(seconds.values())
+    new_m, new_n = max((answer for answer in seconds if seconds[answer] <= enough), key=sum)
+    return 1 << new_m, 1 << new_n
 
 
-def _constraints(
-    problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling, r: ResourcePlan
-) -> tuple[Constraint, ...]:
-    waves = t.waves_m * t.waves_n
-    per_simd = _ceil_div(t.blocks * waves, d.simds_per_cu)
-    arch, acc, total = d.vgpr_budget(per_simd)
-    lds_limit = d.lds_bytes // t.blocks
-    lds_use = d.lds_allocation(r.lds_bytes)
-    rho = bandwidth_rho(problem, d)
-    demand = (1 / t.tile_m + 1 / t.tile_n) / rho * d.reread_bandwidth_tb if t.tile_m and t.tile_n else 0.0
-    tiles = _ceil_div(problem.m, max(1, t.tile_m)) * _ceil_div(problem.n, max(1, t.tile_n))
-    eta = tiles / d.num_cus / _ceil_div(tiles, d.num_cus)
-    ragged = sum(
-        bool(remainder) or not size
-        for size, remainder in (
-            (t.warp_m, t.warp_m % atom.m), (t.warp_n, t.warp_n % atom.n), (t.warp_k, t.warp_k % atom.k), (t.tile_k, t.tile_k % t.warp_k)
-        )
-    )
-    fewer = f"{per_simd} waves a SIMD are planned: shrink the warp tile, or use a type of fewer bytes"
-    rows = [
-        Constraint("LDS", Level.BLOCK, lds_limit, lds_use, "bytes",
-                   f"{t.stages} stage(s) of A and B, granule {d.lds_granule}, {t.blocks} block(s) a CU",
-                   f"use a target with {lds_use * t.blocks} bytes of LDS a CU, {lds_use - lds_limit} more a block, or a type of fewer bytes"),
-        Constraint("ArchVGPR", Level.WARP, arch, r.arch_vgprs, "registers", f"at {per_simd} waves a SIMD (E3, E8)",
-                   f"free {r.arch_vgprs - arch} registers a lane; {fewer}"),
-        Constraint("AccVGPR", Level.WARP, acc, r.acc_vgprs, "registers", f"at {per_simd} waves a SIMD (E3, E8)",
-                   f"free {r.acc_vgprs - acc} registers a lane; {fewer}"),
-        Constraint("SGPR", Level.WARP, min(d.sgprs_per_wave + 6, d.sgpr_file_per_simd // per_simd // d.sgpr_granule * d.sgpr_granule),
-                   r.sgprs, "registers", "VCC, FLAT_SCRATCH and XNACK_MASK included", "pass fewer arguments"),
-        Constraint("waves per SIMD", Level.BLOCK, d.max_waves_per_simd, per_simd, "waves", "planned", "use fewer waves a block"),
-        Constraint("workgroup size", Level.BLOCK, d.max_workgroup_size, waves * d.wavefront_size, "work-items", f"{waves} waves",
-                   "use fewer waves a block"),
-        Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", f"warp tile by {atom.m}x{atom.n}x{atom.k}",
-                   "the LDS must hold at least one atom-aligned tile"),
-        Constraint("occupancy", Level.DEVICE, 1.0, eta, "eta", f"{tiles} tiles on {d.num_cus} CUs, {tiles / d.num_cus:.2f} a CU (E9)",
-                   hard=False),
-        Constraint("operand bandwidth", Level.DEVICE, d.reread_bandwidth_tb, demand, "TB/s", _bandwidth_note(demand, d), hard=False),
-        Constraint("problem size", Level.DEVICE, problem.m * problem.n, tiles * t.tile_m * t.tile_n, "elements of C",
-                   "padded to whole tiles", hard=False),
-    ]
-    if d.unified_vgprs:
-        both = -(-r.arch_vgprs // 4) * 4 + r.acc_vgprs
-        rows.insert(3, Constraint("VGPR file", Level.WARP, total, both, "registers", f"one file, at {per_simd} waves a SIMD",
-                                  f"free {both - total} registers a lane; {fewer}"))
-    return tuple(rows)
+def _padded_lg(size: int, least: int, most: int, share: int = 8) -> int:
+    """lg of the largest power of two that pads `size` by at most 1/share over what 2^least pads it to."""
+    units = _ceil_div(size, 1 << least)
+    return least + max(more for more in range(most - least + 1) if -units % (1 << more) <= units // share)
 
 
-def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
-    factor = demand / d.reread_bandwidth_tb
-    bound = f"bandwidth-bound by {factor:.2f}" if factor > 1 else "compute-bound"
-    return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10)"
+def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m: int, tile_n: int, tile_k: int) -> float:
+    """T of a tile with its split of K: the largest of padded compute at eta, HBM bytes, and re-read bytes over their bandwidths."""
+    p = problem
+    work = gemm_reduction(p, descriptor, tile_m, tile_n, tile_k)
+    split = work.split()
+    staged = p.batch * p.k * p.element.bytes * (p.m * _ceil_div(p.n, tile_n) + p.n * _ceil_div(p.m, tile_m))
+    moved = staged + p.epilogue_bytes + (split * work.partial_bytes if split > 1 else 0)
+    return max(work.seconds(split), moved / (descriptor.reread_bandwidth_tb * 1e12))
 
 
 def _ceil_div(a: int, b: int) -> int:

@@ -24,17 +24,18 @@ class Counters:
 
 
 def gemm_counters(plan: GemmPlan) -> Counters:
-    """The counters of a GEMM in closed form: A is read once a block column, B once a block row; from LDS, once a wave column or row."""
+    """The counters of a GEMM in closed form: A is read once a block column, B once a block row; from LDS, once a wave
+    column or row. A split K writes and reads a partial C for each part."""
     p, atom = plan.problem, plan.atom
-    e = p.element.bytes
+    e, times = p.element.bytes, p.batch
     gx, gy = plan.grid
-    c_bytes = p.m * p.n * dtype(p.dtype_c).bytes * (2 if p.beta != 0 else 1)
-    staged = p.k * e * (p.m * gx + p.n * gy)
+    staged = times * p.k * e * (p.m * gx + p.n * gy)
+    partial = 2 * plan.split_k * times * p.m * p.n * dtype(p.dtype_c).bytes if plan.split_k > 1 else 0
     return Counters(
         flops=p.flops,
         hbm_bytes=p.bytes_once,
-        global_bytes=staged + c_bytes,
+        global_bytes=staged + partial + p.epilogue_bytes,
         lds_write_bytes=staged,
-        lds_read_bytes=p.k * e * (p.m * -(-p.n // plan.warp_n) + p.n * -(-p.m // plan.warp_m)),
-        atoms=-(-p.m // atom.m) * -(-p.n // atom.n) * -(-p.k // atom.k),
+        lds_read_bytes=times * p.k * e * (p.m * -(-p.n // plan.warp_n) + p.n * -(-p.m // plan.warp_m)),
+        atoms=times * -(-p.m // atom.m) * -(-p.n // atom.n) * -(-p.k // atom.k),
     )

@@ -11,10 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
+    from hardware.descriptor import HardwareDescriptor
     from operators.resources import Constraint
+
+FINITE_FLOOR = -1e38  # stands for -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
 
 
 class Level(StrEnum):
@@ -53,41 +60,77 @@ class Extent:
         return slice(self.min_, self.max_)
 
     def split(self, tile: int) -> Iterator[Extent]:
-        """Consecutive extents of nominal size `tile`; the last one is clipped to this extent's end."""
+        """Consecutive extents of nominal size `tile`, which the last one is clipped from to this extent's end."""
         for low in range(self.min_, self.max_, tile):
             yield Extent(low, min(low + tile, self.max_), tile)
 
 
 @dataclass(frozen=True)
+class Boundary:
+    """Boundary policy: what an element outside the valid extent of an operand reads as."""
+
+    fill: float
+    text: str
+
+    def read(self, array: NDArray[Any], *window: tuple[int, int]) -> NDArray[Any]:
+        """`array` over the half-open index ranges `window`, one a dimension; what lies outside the array is `fill`."""
+        inside = tuple(
+            slice(min(max(low, 0), size), max(min(high, size), 0)) for (low, high), size in zip(window, array.shape, strict=True)
+        )
+        shape = tuple(high - low for low, high in window)
+        found = array[inside]
+        if found.shape == shape:
+            return found
+        out = np.full(shape, self.fill, array.dtype)
+        out[tuple(slice(i.start - low, i.start - low + n) for i, (low, _), n in zip(inside, window, found.shape, strict=True))] = found
+        return out
+
+
+ZERO = Boundary(0.0, "0")
+FLOOR = Boundary(FINITE_FLOOR, f"the finite floor {FINITE_FLOOR:g}, and counts 0 after exp")
+
+
+@dataclass(frozen=True)
 class View:
-    """A window of a matrix operand: rows x columns."""
+    """A window of an operand: rows x columns, under the outer dimensions (batch, heads, channels) where it has them."""
 
     operand: str
     rows: Extent
     cols: Extent
+    outer: tuple[Extent, ...] = ()
 
     @property
-    def tile_shape(self) -> tuple[int, int]:
+    def extents(self) -> tuple[Extent, ...]:
+        """One extent a dimension, outermost first."""
+        return *self.outer, self.rows, self.cols
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
         """Nominal size, as the tiling policy gives it."""
-        return self.rows.tile, self.cols.tile
+        return tuple(extent.tile for extent in self.extents)
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, ...]:
         """Valid size, after clipping."""
-        return len(self.rows), len(self.cols)
+        return tuple(len(extent) for extent in self.extents)
 
     @property
     def elements(self) -> int:
         """Valid elements."""
-        return len(self.rows) * len(self.cols)
+        return prod(self.shape)
 
     @property
-    def index(self) -> tuple[slice, slice]:
+    def index(self) -> tuple[slice, ...]:
         """The valid window, as a numpy index into the whole operand."""
-        return self.rows.slice, self.cols.slice
+        return tuple(extent.slice for extent in self.extents)
+
+    def within(self, whole: View) -> tuple[slice, ...]:
+        """This window as a numpy index into `whole`, a window of the same operand that contains it."""
+        pairs = zip(self.extents, whole.extents, strict=True)
+        return tuple(slice(inner.min_ - outer.min_, inner.max_ - outer.min_) for inner, outer in pairs)
 
     def __str__(self) -> str:
-        return f"{self.operand}:({self.rows.tile},{self.cols.tile})"
+        return f"{self.operand}:({','.join(map(str, self.tile_shape))})"
 
 
 class Node(ABC):
@@ -111,6 +154,41 @@ class Node(ABC):
     def first(self) -> Node | None:
         """The first child, which stands for its level where all tiles are alike; None at a leaf."""
         return next(self.children(), None)
+
+
+class Root(Node):
+    """A node of the device level: a whole operator on a target under a policy.
+
+    Subclasses set `problem`, `descriptor` and `derivation`; a problem that the target cannot run still has a derivation.
+    """
+
+    level: ClassVar[Level] = Level.DEVICE
+    problem: Any
+    descriptor: HardwareDescriptor
+    derivation: Any
+
+    @abstractmethod
+    def on(self, descriptor: HardwareDescriptor) -> Root:
+        """The same problem and policy, derived again for another descriptor."""
+
+    @property
+    def plan(self) -> Any:
+        """The feasible derivation; ResourceError names the violated limit and what to change."""
+        return self.derivation.check()
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The derivation's rows of the device level."""
+        rows: tuple[Constraint, ...] = self.derivation.at(self.level)
+        return rows
+
+    def representatives(self) -> Iterator[Node]:
+        """The root and one node of each level below it."""
+        return representatives(self)
+
+    def tree(self) -> str:
+        """The tree as text, in the form of the paper's Figure 1; ResourceError if the tiles cannot fit."""
+        self.derivation.check()
+        return render(self)
 
 
 class Visitor:

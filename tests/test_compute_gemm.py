@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -96,5 +98,56 @@ def test_wrong_shapes_and_levels() -> None:
             ComputeVisitor().visit(tree, *bad)
     with pytest.raises(LaunchError, match="device, block, warp, atom"):
         ComputeVisitor("wave")
-    with pytest.raises(LaunchError, match="f64 or problem"):
+    with pytest.raises(LaunchError, match="f64, problem"):
         ComputeVisitor(accumulate="f16")
+
+
+epilogues = st.tuples(st.integers(1, 3), st.booleans(), st.sampled_from(["none", "relu", "gelu", "silu"]))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@given(dimension, dimension, st.integers(1, 400), st.booleans(), epilogues)
+@settings(max_examples=10, deadline=None)
+def test_batch_bias_activation(level: str, m: int, n: int, k: int, tb: bool, more: tuple[int, bool, str]) -> None:
+    batch, bias, activation = more
+    tree = TiledComputation(m, n, k, trans_b=tb, alpha=0.5, beta=-1.0, batch=batch, bias=bias, activation=activation)
+    rng = np.random.default_rng(m + n * k)
+    lead = () if batch == 1 else (batch,)
+    a, b, c = (rng.standard_normal((*lead, *shape)).astype("f4") for shape in tree.problem.stored_shapes)
+    row = rng.standard_normal(n).astype("f4") if bias else None
+    x = 0.5 * (a.astype("f8") @ (np.swapaxes(b, -1, -2) if tb else b).astype("f8")) - c + (0 if row is None else row)
+    tanh = np.tanh(x / 2) / 2 + 0.5
+    erf = np.vectorize(math.erf)
+    want = {"none": x, "relu": np.maximum(x, 0), "gelu": x * (1 + erf(x / math.sqrt(2))) / 2, "silu": x * tanh}[activation]
+    visitor = ComputeVisitor(level)
+    np.testing.assert_allclose(visitor.visit(tree, a, b, c, row), want, atol=1e-11 * k)
+    np.testing.assert_allclose(reference.gemm(tree.problem, a, b, c, row), want, atol=1e-11 * k)
+    closed = gemm_counters(tree.plan)
+    assert visitor.counters.flops == closed.flops == 2 * batch * m * n * k and visitor.counters.hbm_bytes == closed.hbm_bytes
+    if level != "device":
+        assert visitor.counters.global_bytes == closed.global_bytes
+    narrow = ComputeVisitor(level, "problem").visit(tree, a, b, c, row)
+    bound = reference.gemm_error_bound(tree.problem, a, b, c, bias=row)
+    assert narrow.dtype == np.float32 and (np.abs(narrow - want) <= bound).all()
+
+
+def test_a_split_k_covers_k_once() -> None:
+    tree = TiledComputation(100, 90, 3001)
+    plan = tree.plan
+    assert plan.split_k > 1 and "split K" in tree.tree()
+    seen = np.zeros((100, 90, 3001), np.int8)
+    for block in tree.children():
+        a, _, c = block.views
+        seen[c.rows.slice, c.cols.slice, a.cols.slice] += 1
+        assert len(list(block.steps())) <= plan.k_steps_per_block
+    assert (seen == 1).all() and sum(1 for _ in tree.children()) == plan.blocks
+
+
+def test_missing_bias_and_unknown_activation() -> None:
+    tree = TiledComputation(4, 5, 6, bias=True)
+    with pytest.raises(LaunchError, match=r"none was given: pass one of shape \(5,\)"):
+        ComputeVisitor().visit(tree, np.zeros((4, 6)), np.zeros((6, 5)))
+    with pytest.raises(LaunchError, match="none, relu, gelu, silu"):
+        TiledComputation(4, 5, 6, activation="tanh")
+    with pytest.raises(LaunchError, match="batch = 0"):
+        TiledComputation(4, 5, 6, batch=0)

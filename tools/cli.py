@@ -26,6 +26,10 @@ VERBS = {
     "emit": "the kernel as assembly (-o) or as a code object (--object)",
     "run": "derive, emit, assemble, simulate, compare with float64",
     "exec": "run a kernel of any code object",
+    "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
+    "paper": "every number of the paper, what both policies give, and the erratum where they differ",
+    "regret": "how the closed-form GEMM tiles rank against an exhaustive search",
+    "trace": "registers of a wave at a place in a running kernel, raw or as the matrix tile that they hold",
     "disasm": "kernels of a code object: resources, descriptor, instructions",
 }
 FINE, WRONG, USAGE = 0, 1, 2

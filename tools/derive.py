@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tools.console import print_json, show, table
-from tools.problem import add_problem_options, headline, problem_document, tree_of
-
-if TYPE_CHECKING:
-    from operators.resources import Constraint
+from tools.derive_rows import COLUMNS, constraint_document, constraint_row
+from tools.limits import show_limits
+from tools.operator_options import add_operator_options, operator_tree
+from tools.problem import headline, problem_document, tree_of
 
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_problem_options(parser)
+    add_operator_options(parser)
 
 
 def run(options: Namespace) -> int:
     """Prints the derivation; ResourceError behind it if the tiles cannot fit."""
     from operators.feasibility import FeasibilityVisitor
 
+    if options.op != "gemm":
+        show_limits(operator_tree(options), options.op, options.json, bars=False)
+        return 0
     tree = tree_of(options)
     plan = tree.derivation
     report = FeasibilityVisitor().visit(tree)
@@ -48,26 +51,10 @@ def run(options: Namespace) -> int:
             f"block tile {plan.tile_m} x {plan.tile_n} x {plan.tile_k}, "
             f"warp tile {plan.warp_m} x {plan.warp_n} x {plan.warp_k}, "
             f"{plan.waves_m} x {plan.waves_n} waves, {plan.stages} LDS stage(s), {plan.atom.mnemonic}",
-            f"grid {grid_x} x {grid_y}, {plan.k_steps} k steps, "
+            f"grid {grid_x} x {grid_y}, {plan.k_steps} k steps split {plan.split_k} ways, "
             f"eta {100 * plan.eta:.1f} %, fill {100 * plan.fill:.1f} %",
             table("Constraints", COLUMNS, (constraint_row(row) for row in report.constraints), left=2),
             f"\nBound by {report.binding.name}.",
         )
     plan.check()
     return 0
-
-
-COLUMNS = ("node", "constraint", "limit", "use", "slack", "used", "", "unit", "note")
-
-
-def constraint_row(row: Constraint) -> tuple[object, ...]:
-    """A constraint as a table row."""
-    used = f"{100 * row.ratio:.1f} %" if row.limit else ""
-    mark = "violated" if row.hard and not row.satisfied else "binds" if row.binding else ""
-    return row.level, row.name, row.limit, row.use, row.slack, used, mark, row.unit, row.note
-
-
-def constraint_document(row: Constraint) -> dict[str, Any]:
-    """A constraint for JSON."""
-    names = ("name", "limit", "use", "slack", "unit", "hard", "satisfied", "binding", "note", "remedy")
-    return {"node": str(row.level), **{name: getattr(row, name) for name in names}}

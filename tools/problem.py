@@ -19,12 +19,18 @@ def add_problem_options(parser: ArgumentParser) -> None:
     parser.add_argument("op", metavar="OP", choices=OPERATORS, help=f"the operator: {', '.join(OPERATORS)}")
     parser.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
     parser.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
+    parser.add_argument("--dtype", default="f32", help="type of A and B (default: f32)")
+    add_gemm_options(parser)
+    add_json_option(parser)
+
+
+def add_gemm_options(parser: ArgumentParser) -> None:
+    """gemm's own options, but for the type."""
     gemm = parser.add_argument_group(
         "gemm", "C (m,n) = alpha * op(A) (m,k) @ op(B) (k,n) + beta * C, row-major"
     )
     for name in "mnk":
         gemm.add_argument(f"-{name}", type=int, required=True, metavar=name.upper(), help=f"extent {name}")
-    gemm.add_argument("--dtype", default="f32", help="type of A and B (default: f32)")
     gemm.add_argument("--trans-a", action="store_true", help="A is stored transposed, (k,m)")
     gemm.add_argument("--trans-b", action="store_true", help="B is stored transposed, (n,k)")
     gemm.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the product (default: 1)")
@@ -35,7 +41,6 @@ def add_problem_options(parser: ArgumentParser) -> None:
         gemm.add_argument(
             f"--{name}", type=int, help=f"row stride of {name[2].upper()} in elements (default: its row)"
         )
-    add_json_option(parser)
 
 
 def finite_number(text: str) -> float:

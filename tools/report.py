@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
 from tools.console import print_json, show
-from tools.problem import add_problem_options, headline, problem_document, tree_of
+from tools.limits import bar_chart, show_limits, show_targets
+from tools.operator_options import add_operator_options, operator_tree
+from tools.problem import headline, problem_document, tree_of
 
 if TYPE_CHECKING:
     from operators.gemm import TiledComputation
@@ -16,13 +18,19 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_problem_options(parser)
+    add_operator_options(parser, compare=True)
 
 
 def run(options: Namespace) -> int:
     """Prints the table; ResourceError behind it if the tiles cannot fit."""
-    from tools.resources import resource_documents, resource_rows, resource_table
+    from tools.resources import resource_documents, resource_rows, resource_table, split_note
 
+    if options.compare_targets is not None:
+        show_targets(operator_tree(options), options.op, options.compare_targets.split(","), options.json)
+        return 0
+    if options.op != "gemm":
+        show_limits(operator_tree(options), options.op, options.json, bars=True)
+        return 0
     tree = tree_of(options)
     plan = tree.derivation
     use, why_not = (
@@ -41,9 +49,10 @@ def run(options: Namespace) -> int:
             "why_not": why_not,
         })  # fmt: skip
     else:
-        show(headline(tree), resource_table(rows), f"\nBound by {plan.binding.name}.")
+        show(headline(tree), resource_table(rows), bar_chart(plan.constraints), f"\nBound by {plan.binding.name}.")
         if use:
             show(
+                *split_note(plan),
                 f"Actual: the linked code object's {use.instructions} instructions, "
                 f"{use.code_bytes} bytes of code."
             )

@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     """Runs the kernel on random inputs; status 1 if an element is outside the error bound."""
     import asm
     from hardware.codeobject import CodeObject
-    from tools.resources import resource_documents, resource_rows, resource_table
+    from tools.resources import resource_documents, resource_rows, resource_table, split_note
     from tools.use import kernel_use
 
     tree = tree_of(options)
@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
         return 0 if passed else 1
     grid, block = (" x ".join(map(str, extents)) for extents in (kernel.grid, kernel.block))
     show(headline(tree), f"{kernel.name}: {use.instructions} instructions, grid {grid}, block {block}")
-    show(resource_table(rows))
+    show(resource_table(rows), *split_note(tree.plan))
     show_run(outcome)
     show(
         f"{problem.flops / max(outcome.seconds, 1e-9) / 1e9:.1f} GFLOP/s of useful product on this host",

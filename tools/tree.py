@@ -5,19 +5,17 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from tools.console import print_json
-from tools.problem import add_problem_options, problem_document, tree_of
+from tools.operator_options import add_operator_options, operator_document, operator_tree
 
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_problem_options(parser)
+    add_operator_options(parser)
 
 
 def run(options: Namespace) -> int:
     """Prints the tree; ResourceError if the tiles cannot fit."""
-    from operators.tree import representatives
-
-    tree = tree_of(options)
+    tree = operator_tree(options)
     text = tree.tree()
     if not options.json:
         print(text)
@@ -29,7 +27,7 @@ def run(options: Namespace) -> int:
             "tiles": {view.operand: list(view.tile_shape) for view in node.views},
             "lines": [line for section in node.describe() for line in section[1:]],
         }
-        for node in representatives(tree)
+        for node in tree.representatives()
     ]
-    print_json({**problem_document(tree), "nodes": nodes, "text": text})
+    print_json({**operator_document(tree, options.op), "nodes": nodes, "text": text})
     return 0

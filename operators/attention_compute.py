@@ -1,0 +1,169 @@
+"""Fused attention executed with numpy: online softmax over key steps, states of waves and of split keys merged with ⊕."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hardware.dtypes import numpy_dtype
+from operators.attention import AttentionProblem
+from operators.attention_tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
+from operators.compute import Array, Executor, computes
+from operators.epilogue import expect_shape
+from operators.softmax import SoftmaxState, exponentials, normalise
+from operators.tree import FINITE_FLOOR, Extent, Level
+
+
+@dataclass
+class _Rows:
+    """The state of some queries: running maximum m, denominator delta, unnormalised output O (queries,d)."""
+
+    m: Array
+    delta: Array
+    o: Array
+
+    @classmethod
+    def empty(cls, queries: int, d: int, kind: np.dtype[Any]) -> _Rows:
+        none = SoftmaxState.empty((queries,), kind)
+        return cls(none.m, none.delta, np.zeros((queries, d), kind))
+
+    def rescale(self, m: Array) -> None:
+        """Raises the maximum to `m`, which is nowhere lower (Algorithm 1, lines 5, 7 and 8)."""
+        factor = np.exp(self.m - m)
+        self.m, self.delta, self.o = m, self.delta * factor, self.o * factor[:, None]
+
+    def merge(self, other: _Rows) -> None:
+        """self ⊕= other, with the output beside the denominator."""
+        m = np.maximum(self.m, other.m)
+        self.rescale(m)
+        other.rescale(m)
+        self.delta, self.o = self.delta + other.delta, self.o + other.o
+
+    def part(self, rows: slice) -> _Rows:
+        """Some of the rows, as a copy."""
+        return _Rows(self.m[rows], self.delta[rows], self.o[rows])
+
+    def put(self, rows: slice, part: _Rows) -> None:
+        """Stores the rows that `part` took."""
+        self.m[rows], self.delta[rows], self.o[rows] = part.m, part.delta, part.o
+
+
+@computes(FusedAttention)
+class AttentionExecutor(Executor):
+    """softmax(scale * Q K^T) V for Q (batch,heads,lq,d) and K, V (batch,kv_heads,lk,d)."""
+
+    def visit_device(self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
+        """R (batch,heads,lq,d) in the accumulation type; P is rounded to the operands' type where the accumulation is the target's."""
+        p, plan = tree.problem, tree.plan
+        kind = self.kind(p.dtype_c)
+        self._q = expect_shape("Q", q, p.q_shape).astype(kind)
+        self._k = expect_shape("K", k, p.kv_shape).astype(kind)
+        self._v = expect_shape("V", v, p.kv_shape).astype(kind)
+        self._narrow = numpy_dtype(p.dtype, tree.descriptor.arch) if self.accumulate == "problem" else kind
+        self.count(flops=p.flops, hbm_bytes=p.bytes_once)
+        out: Array = np.zeros(p.q_shape, kind)
+        if self.level is Level.DEVICE:
+            self.count(global_bytes=p.bytes_once)
+            return self._whole(p, out)
+        size = numpy_dtype(p.dtype_c).itemsize
+        rows: _Rows | None = None
+        for number, block in enumerate(tree.children()):
+            queries = len(block.views[0].rows)
+            if number % plan.split_kv == 0:
+                rows = _Rows.empty(queries, p.d, kind)
+            assert rows is not None
+            rows.merge(self.visit(block))
+            if plan.split_kv > 1:
+                self.count(global_bytes=2 * size * queries * (p.d + 2))
+            if number % plan.split_kv == plan.split_kv - 1:
+                out[block.views[3].index] = normalise(rows.o, rows.delta)
+        self.count(global_bytes=out.size * size)
+        return out
+
+    def visit_block(self, node: BlockAttentionNode) -> _Rows:
+        """The state of the block's queries over its part of the keys."""
+        q, k, *_ = node.views
+        e = node.plan.problem.element.bytes
+        queries = len(q.rows)
+        if self.level is Level.BLOCK:
+            states = [_Rows.empty(queries, node.plan.d, self._q.dtype)]
+        else:
+            states = [_Rows.empty(queries, node.plan.d, self._q.dtype) for _ in range(node.plan.waves_kv)]
+        self.count(global_bytes=q.elements * e if len(k.rows) else 0)
+        for step in node.steps():
+            staged = 2 * len(step) * node.plan.d * e
+            self.count(global_bytes=staged, lds_write_bytes=staged)
+            if self.level is Level.BLOCK:
+                self._step(node, q.rows, step, states[0])
+                continue
+            for warp in node.warps(step):
+                rows = slice(warp.views[0].rows.min_ - q.rows.min_, warp.views[0].rows.max_ - q.rows.min_)
+                state = states[warp.part].part(rows)
+                self.visit(warp, state)
+                states[warp.part].put(rows, state)
+        for other in states[1:]:
+            states[0].merge(other)
+        return states[0]
+
+    def visit_warp(self, node: WarpAttentionNode, state: _Rows) -> None:
+        """Updates the state of the wave's queries by its keys of one step."""
+        q, k, *_ = node.views
+        exchange = (
+            2 * q.elements // node.plan.d * len(k.rows) * 4 if node.plan.policy == "published" else 0
+        )  # E^T: written, then read
+        self.count(lds_read_bytes=2 * k.elements * node.plan.problem.element.bytes + exchange // 2, lds_write_bytes=exchange // 2)
+        if self.level is Level.WARP:
+            self._step(node, q.rows, k.rows, state)
+            return
+        s: Array = np.zeros((len(q.rows), len(k.rows)), self._q.dtype)
+        for atom in node.scores():
+            self.visit(atom, s, q.rows.min_, k.rows.min_)
+        weights = self._update(node.plan.problem, q.rows, k.rows, s, state)
+        for atom in node.values():
+            self.visit(atom, state.o, q.rows.min_, k.rows.min_, weights)
+
+    def visit_atom(
+        self, node: AtomAttentionNode, out: Array, first_query: int, first_key: int, weights: Array | None = None
+    ) -> None:
+        """Adds one matrix instruction's product to S, or with `weights` to O."""
+        self.count(atoms=1)
+        q, k, v, r = node.views
+        if weights is None:
+            rows, cols = _from(q.rows, first_query), _from(k.rows, first_key)
+            out[rows, cols] += self._q[q.index][0, 0] @ self._k[k.index][0, 0].T
+        else:
+            rows, keys = _from(r.rows, first_query), _from(v.rows, first_key)
+            out[rows, r.cols.slice] += weights[rows, keys] @ self._v[v.index][0, 0]
+
+    def _step(self, node: BlockAttentionNode | WarpAttentionNode, queries: Extent, keys: Extent, state: _Rows) -> None:
+        """Algorithm 1, lines 3 to 9, for these queries and keys."""
+        (b, h), (_, g) = (tuple(e.min_ for e in view.outer) for view in node.views[:2])
+        s = self._q[b, h, queries.slice] @ self._k[b, g, keys.slice].T
+        weights = self._update(node.plan.problem, queries, keys, s, state)
+        state.o = state.o + weights @ self._v[b, g, keys.slice]
+
+    def _update(self, p: AttentionProblem, queries: Extent, keys: Extent, s: Array, state: _Rows) -> Array:
+        """P = exp(scale*S - m) after m, delta and O of `state` have taken the new maximum; masked scores count 0."""
+        kind, keep = s.dtype.type, p.keep(queries, keys)
+        assert p.scale is not None
+        s = np.where(keep, s * kind(p.scale), kind(FINITE_FLOOR))
+        state.rescale(np.maximum(state.m, s.max(-1)))
+        weights = exponentials(s, state.m, keep)
+        state.delta = state.delta + weights.sum(-1)
+        return weights.astype(self._narrow).astype(s.dtype)
+
+    def _whole(self, p: AttentionProblem, out: Array) -> Array:
+        queries, keys = Extent.whole(p.lq), Extent.whole(p.lk)
+        for b, h in np.ndindex(p.batch, p.heads):
+            g = h // (p.heads // p.kv_heads)
+            state = _Rows.empty(p.lq, p.d, out.dtype)
+            weights = self._update(p, queries, keys, self._q[b, h] @ self._k[b, g].T, state)
+            out[b, h] = normalise(weights @ self._v[b, g], state.delta)
+        return out
+
+
+def _from(extent: Extent, first: int) -> slice:
+    return slice(extent.min_ - first, extent.max_ - first)

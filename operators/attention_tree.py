@@ -1,0 +1,217 @@
+"""Fused attention's tree: FusedAttention, BlockAttentionNode, WarpAttentionNode, AtomAttentionNode (paper, section Fused Attention)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, product
+from typing import ClassVar
+
+from hardware import target as find_target
+from hardware.descriptor import HardwareDescriptor, MFMAAtom
+from operators.attention import AttentionProblem, AttentionTiles, plan_attention
+from operators.resources import Constraint
+from operators.tree import FLOOR, Extent, Level, Node, Root, View
+
+Views = tuple[View, View, View, View]  # Q, K, V, R
+
+
+@dataclass(frozen=True)
+class _AttentionNode(Node):
+    plan: AttentionTiles
+    views: Views
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The plan's rows of this level."""
+        return self.plan.at(self.level)
+
+
+@dataclass(frozen=True)
+class AtomAttentionNode(_AttentionNode):
+    """Leaf: one matrix instruction of S = Q K^T (`result` "S") or of O += P V ("O"), both computed transposed under "corrected"."""
+
+    level: ClassVar[Level] = Level.ATOM
+    result: str
+
+    def children(self) -> Iterator[Node]:
+        """None: the level below is the hardware."""
+        return iter(())
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """The atom and how often a wave issues it."""
+        plan, atom = self.plan, _atom(self.plan)
+        queries, keys = plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv
+        calls = (
+            -(-queries // atom.n) * -(-keys // atom.m) * -(-plan.d // atom.k),
+            -(-queries // atom.n) * plan.d // atom.m * -(-keys // atom.k),
+        )
+        return (
+            (
+                "AtomAttentionNode  [leaf -- hardware instruction]",
+                f"MFMA {atom.m}x{atom.n}x{atom.k}  dtype={atom.dtype_in}",
+                f"atom calls per warp and step: {calls[0]} for S, {calls[1]} for O",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class WarpAttentionNode(_AttentionNode):
+    """One wave's share of one key step: its queries against its keys, two chained products around the softmax update."""
+
+    level: ClassVar[Level] = Level.WARP
+    part: int  # which of waves_kv states the wave keeps
+
+    def scores(self) -> Iterator[AtomAttentionNode]:
+        """Atoms of S = Q K^T; Q's and K's columns are the atom's slice of d."""
+        q, k, v, r = self.views
+        atom = _atom(self.plan)
+        for inner in Extent.whole(self.plan.d).split(atom.k):
+            for queries, keys in product(q.rows.split(atom.n), k.rows.split(atom.m)):
+                yield AtomAttentionNode(self.plan, (View("Q", queries, inner, q.outer), View("K", keys, inner, k.outer), v, r), "S")
+
+    def values(self) -> Iterator[AtomAttentionNode]:
+        """Atoms of O += P V; V's and R's columns are the atom's slice of d."""
+        q, k, v, r = self.views
+        atom = _atom(self.plan)
+        for keys in v.rows.split(atom.k):
+            for queries, cols in product(r.rows.split(atom.n), r.cols.split(atom.m)):
+                yield AtomAttentionNode(self.plan, (q, k, View("V", keys, cols, v.outer), View("R", queries, cols, r.outer)), "O")
+
+    def children(self) -> Iterator[AtomAttentionNode]:
+        """The atoms of both products in order; the softmax update stands between them."""
+        return chain(self.scores(), self.values())
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """The wave's tile and what it keeps in registers."""
+        plan = self.plan
+        return (
+            (
+                "WarpAttentionNode  [warp]",
+                "  ".join(map(str, self.views)),
+                f"live between the products: Q, S, O, m, delta = {plan.vgprs} VGPRs",
+                f"warp tiles per block: {plan.waves_q}x{plan.waves_kv} = {plan.waves_q * plan.waves_kv}",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class BlockAttentionNode(_AttentionNode):
+    """One workgroup's Q tile against its part of the visible keys: K and V tiles pass through LDS, S and O stay in registers."""
+
+    level: ClassVar[Level] = Level.BLOCK
+
+    def steps(self) -> Iterator[Extent]:
+        """Keys, tile_KV at a time."""
+        return self.views[1].rows.split(self.plan.tile_KV)
+
+    def children(self) -> Iterator[WarpAttentionNode]:
+        """Warp nodes, by key step, by wave."""
+        for step in self.steps():
+            yield from self.warps(step)
+
+    def warps(self, step: Extent) -> Iterator[WarpAttentionNode]:
+        """The warp nodes of one key step."""
+        plan = self.plan
+        q, k, v, r = self.views
+        for queries in q.rows.split(plan.tile_Q // plan.waves_q):
+            for part, keys in enumerate(step.split(plan.tile_KV // plan.waves_kv)):
+                views = (
+                    View("Q", queries, q.cols, q.outer),
+                    View("K", keys, k.cols, k.outer),
+                    View("V", keys, v.cols, v.outer),
+                    View("R", queries, r.cols, r.outer),
+                )
+                yield WarpAttentionNode(plan, views, part)
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """The block tile, its LDS, its key loop."""
+        plan, e = self.plan, self.plan.problem.element.bytes
+        q, k, v, r = self.views
+        keys = Extent(0, plan.tile_KV, plan.tile_KV)
+        arrays = "K or V tile, one at a time" if plan.policy == "published" else "K and V tiles; S and O in registers"
+        count = 1 if plan.policy == "published" else 2
+        return (
+            (
+                "BlockAttentionNode  [block / CU]",
+                "  ".join(map(str, (q, View("K", keys, k.cols, k.outer), View("V", keys, v.cols, v.outer), r))),
+                f"LDS = {count * plan.tile_KV * plan.d * e / 1024:g} KB  ({arrays})",
+                f"key steps per CU: at most {_steps_per_block(plan)}",
+            ),
+        )
+
+
+class FusedAttention(Root):
+    """The root: R = softmax(scale * Q K^T) V for each head on a target under a tile policy."""
+
+    def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
+        self.problem = problem
+        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        self.derivation: AttentionTiles = plan_attention(problem, self.descriptor, policy)
+        p = problem
+        d, outer, kv_outer = (
+            Extent.whole(p.d),
+            (Extent.whole(p.batch), Extent.whole(p.heads)),
+            (Extent.whole(p.batch), Extent.whole(p.kv_heads)),
+        )
+        self.views: Views = (
+            View("Q", Extent.whole(p.lq), d, outer),
+            View("K", Extent.whole(p.lk), d, kv_outer),
+            View("V", Extent.whole(p.lk), d, kv_outer),
+            View("R", Extent.whole(p.lq), d, outer),
+        )
+
+    def on(self, descriptor: HardwareDescriptor) -> FusedAttention:
+        """The same problem and policy, derived again for another descriptor."""
+        return FusedAttention(self.problem, descriptor, self.derivation.policy)
+
+    def children(self) -> Iterator[BlockAttentionNode]:
+        """One node a workgroup: by batch, head, Q tile, part of its visible keys. Parts without keys have empty views."""
+        plan, p = self.derivation, self.problem
+        q, k, _, r = self.views
+        for batch, head in product(q.outer[0].split(1), q.outer[1].split(1)):
+            shared = head.min_ // (p.heads // p.kv_heads)
+            kv_outer = (batch, Extent(shared, shared + 1, 1))
+            for queries in q.rows.split(plan.tile_Q):
+                seen = p.visible(queries)
+                size = -(-max(1, -(-len(seen) // plan.tile_KV)) // plan.split_kv) * plan.tile_KV
+                for part in range(plan.split_kv):
+                    low, high = (min(seen.max_, seen.min_ + size * i) for i in (part, part + 1))
+                    keys = Extent(low, high, size)
+                    outer = (batch, head)
+                    yield BlockAttentionNode(
+                        plan,
+                        (
+                            View("Q", queries, q.cols, outer),
+                            View("K", keys, k.cols, kv_outer),
+                            View("V", keys, k.cols, kv_outer),
+                            View("R", queries, r.cols, outer),
+                        ),
+                    )
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """The header and the device's loop nest."""
+        plan, p = self.derivation, self.problem
+        mask = ", ".join((["causal"] if p.causal else []) + ([f"window {p.window}"] if p.window else [])) or "none"
+        per_head = -(-p.lq // plan.tile_Q)
+        head = (
+            f"FusedAttention  R = softmax({p.scale:.6g} * Q @ K^T) @ V",
+            "  ".join(map(str, self.views)),
+            f"mask: {mask};  query heads per head of K and V: {p.heads // p.kv_heads}",
+            f"CU grid: {p.batch}x{p.heads}x{per_head}, keys split {plan.split_kv} ({plan.tiles} tiles) [parallel -- one BlockAttentionNode per CU]",
+            f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
+            f"eta = {100 * plan.eta:.1f} %",
+            f"boundary: views are clipped; Q, K and V read 0 outside, a masked or outside score is {FLOOR.text}",
+        )
+        loops = (
+            f"for I in {per_head} [parallel] / for J in {_steps_per_block(plan)} [sequential]",
+            "  S = Q[I] @ K[J]^T;  (m, delta, O)[I] = (m, delta, O)[I] ⊕ (rowmax S, rowsum P, P @ V[J]), P = exp(S - m)",
+        )
+        return head, loops
+
+
+def _steps_per_block(plan: AttentionTiles) -> int:
+    return (plan.problem.lk + plan.tile_KV * plan.split_kv - 1) // (plan.tile_KV * plan.split_kv)
+
+
+def _atom(plan: AttentionTiles) -> MFMAAtom:
+    return plan.descriptor.atom(plan.dtype)

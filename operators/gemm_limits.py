@@ -1,0 +1,144 @@
+"""What a GEMM tiling takes: registers, LDS, bandwidth, and the limits they are held against (errata E3, E8 to E10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware.descriptor import HardwareDescriptor, MFMAAtom
+from operators.problem import GemmProblem
+from operators.resources import (
+    Constraint,
+    LdsArray,
+    RegisterRange,
+    ResourcePlan,
+    limit_rows,
+    occupancy_row,
+    residency,
+)
+from operators.tree import Level
+
+# Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived.
+ADDRESS_VGPRS = 16
+TEMPORARY_VGPRS = 16
+# Three buffer resources (12), kernel arguments (20), loop counters and uniform addresses (24), VCC, FLAT_SCRATCH, XNACK_MASK (6).
+GEMM_SGPRS = 12 + 20 + 24 + 6
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The numbers that a policy decides, all in elements except `stages` and `blocks` (blocks per CU aimed at)."""
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    warp_k: int
+    waves_m: int
+    waves_n: int
+    stages: int
+    blocks: int
+    split_k: int = 1  # blocks that share one tile of C, each with a part of K
+    limited_by: str | None = None  # a constraint's name, where the policy knows what stopped it
+
+    @property
+    def warp_m(self) -> int:
+        """Rows of C of one wave."""
+        return self.tile_m // self.waves_m
+
+    @property
+    def warp_n(self) -> int:
+        """Columns of C of one wave."""
+        return self.tile_n // self.waves_n
+
+
+def bandwidth_rho(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
+    """rho of 1/tM + 1/tN <= rho (erratum E10): operand traffic F*e/2*(1/tM + 1/tN) bytes a clock and CU against the re-read level."""
+    flops = descriptor.matrix_flops_per_clock(problem.dtype) * descriptor.num_cus * descriptor.clock_mhz * 1e6
+    return 2 * descriptor.reread_bandwidth_tb * 1e12 / (flops * problem.element.bytes)
+
+
+def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> ResourcePlan:
+    """Registers of a wave and LDS of a block, array by array."""
+    e = problem.element.bytes
+    threads = t.waves_m * t.waves_n * descriptor.wavefront_size
+    lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
+    registers = (
+        RegisterRange("accumulators", "acc", t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
+        RegisterRange("A fragments", "arch", _up(t.warp_m * t.warp_k * e, lane_bytes)),
+        RegisterRange("B fragments", "arch", _up(t.warp_n * t.warp_k * e, lane_bytes)),
+        RegisterRange("A staging", "arch", _up(t.tile_m * t.tile_k * e, 4 * threads)),
+        RegisterRange("B staging", "arch", _up(t.tile_n * t.tile_k * e, 4 * threads)),
+        RegisterRange("addresses", "arch", ADDRESS_VGPRS),
+        RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
+    )
+    lds = (LdsArray("A", t.stages * t.tile_m * t.tile_k * e), LdsArray("B", t.stages * t.tile_n * t.tile_k * e))
+    sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
+    waves, blocks = residency(descriptor, sums["arch"], sums["acc"], GEMM_SGPRS, sum(a.nbytes for a in lds), t.waves_m * t.waves_n)
+    return ResourcePlan(registers, lds, GEMM_SGPRS, waves, blocks)
+
+
+def gemm_constraints(
+    problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling, r: ResourcePlan
+) -> tuple[Constraint, ...]:
+    """Every limit of a tiling with its use, hard ones (feasibility) and soft ones (how far from the best)."""
+    waves = t.waves_m * t.waves_n
+    per_simd = -(-t.blocks * waves // d.simds_per_cu)
+    lds_limit, lds_use = d.lds_bytes // t.blocks, d.lds_allocation(r.lds_bytes)
+    rho = bandwidth_rho(problem, d)
+    demand = (1 / t.tile_m + 1 / t.tile_n) / rho * d.reread_bandwidth_tb if t.tile_m and t.tile_n else 0.0
+    grid = -(-problem.m // max(1, t.tile_m)) * -(-problem.n // max(1, t.tile_n))
+    tiles = grid * problem.batch * t.split_k
+    ragged = sum(
+        bool(remainder) or not size
+        for size, remainder in (
+            (t.warp_m, t.warp_m % atom.m),
+            (t.warp_n, t.warp_n % atom.n),
+            (t.warp_k, t.warp_k % atom.k),
+            (t.tile_k, t.tile_k % t.warp_k),
+        )
+    )
+    arch, acc, _ = d.vgpr_budget(per_simd)
+    fewer = f"{per_simd} waves a SIMD are planned: shrink the warp tile, or use a type of fewer bytes"
+    at = f"at {per_simd} waves a SIMD (E3, E8)"
+    notes = {
+        "LDS": (
+            f"{t.stages} stage(s) of A and B, granule {d.lds_granule}, {t.blocks} block(s) a CU",
+            f"use a target with {lds_use * t.blocks} bytes of LDS a CU, {lds_use - lds_limit} more a block, or a type of fewer bytes",
+        ),
+        "ArchVGPR": (at, f"free {r.arch_vgprs - arch} registers a lane; {fewer}"),
+        "AccVGPR": (at, f"free {r.acc_vgprs - acc} registers a lane; {fewer}"),
+    }
+    return (
+        *limit_rows(d, r.arch_vgprs, r.acc_vgprs, r.sgprs, r.lds_bytes, waves, t.blocks, notes),
+        Constraint(
+            "atom alignment",
+            Level.ATOM,
+            0,
+            ragged,
+            "dimensions",
+            f"warp tile by {atom.m}x{atom.n}x{atom.k}",
+            "the LDS must hold at least one atom-aligned tile",
+        ),
+        occupancy_row(d, tiles),
+        Constraint(
+            "operand bandwidth", Level.DEVICE, d.reread_bandwidth_tb, demand, "TB/s", _bandwidth_note(demand, d), hard=False
+        ),
+        Constraint(
+            "problem size",
+            Level.DEVICE,
+            problem.m * problem.n,
+            grid * t.tile_m * t.tile_n,
+            "elements of C",
+            "padded to whole tiles",
+            hard=False,
+        ),
+    )
+
+
+def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
+    factor = demand / d.reread_bandwidth_tb
+    bound = f"bandwidth-bound by {factor:.2f}" if factor > 1 else "compute-bound"
+    return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10)"
+
+
+def _up(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,154 @@
+"""Unfused attention, the paper's baseline: three kernels with S and P in HBM between them (errata E19, E20, E22, E26)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hardware import target as find_target
+from hardware.descriptor import HardwareDescriptor
+from operators.attention import AttentionProblem
+from operators.compute import Array, ComputeVisitor, Executor, computes
+from operators.epilogue import expect_shape
+from operators.gemm import TiledComputation
+from operators.resources import Constraint, Derivation
+from operators.softmax import SoftmaxProblem
+from operators.softmax_tree import Softmax
+from operators.traffic import Counters
+from operators.tree import FLOOR, Extent, Node, Root, View, render
+
+PARTS = ("scores", "softmax", "values")
+
+
+@dataclass(frozen=True)
+class UnfusedPlan(Derivation):
+    """The three kernels' derivations: S = scale * Q K^T, P = softmax(S), R = P V."""
+
+    problem: AttentionProblem
+    descriptor: HardwareDescriptor
+    policy: str
+    parts: tuple[Derivation, Derivation, Derivation]
+
+    @property
+    def title(self) -> str:
+        """Sizes, type and target, for messages."""
+        p = self.problem
+        return (
+            f"unfused attention {p.batch}x{p.heads} heads, {p.lq} queries, {p.lk} keys, d = {p.d}, {p.dtype} on "
+            f"{self.descriptor.name or self.descriptor.arch}"
+        )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the policy decided for each kernel, as kernel.name."""
+        return {f"{name}.{key}": value for name, part in zip(PARTS, self.parts, strict=True) for key, value in part.sizes.items()}
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:  # type: ignore[override]
+        """All kernels' rows, as kernel.name; the binding one is that of the first kernel that does not fit, else of the first product."""
+        worst = next((part for part in self.parts if not part.feasible), self.parts[0])
+        return tuple(
+            replace(row, name=f"{name}: {row.name}", binding=row.binding and part is worst)
+            for name, part in zip(PARTS, self.parts, strict=True)
+            for row in part.constraints
+        )
+
+
+class UnfusedAttention(Root):
+    """The root: R = softmax(scale * Q K^T) V by three kernels. Query heads that share a head of K and V are rows of one product."""
+
+    def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
+        self.problem = p = problem
+        self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
+        batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
+        assert p.scale is not None
+        common = {"target": self.descriptor, "policy": policy, "batch": batch}
+        self.parts: tuple[TiledComputation, Softmax, TiledComputation] = (
+            TiledComputation(rows, p.lk, p.d, dtype=p.dtype, trans_b=True, alpha=p.scale, **common),  # type: ignore[arg-type]
+            Softmax(SoftmaxProblem(batch * rows, p.lk, p.dtype_c), self.descriptor, policy),
+            TiledComputation(rows, p.d, p.lk, dtype=p.dtype_c, **common),  # type: ignore[arg-type]
+        )
+        scores, softmax, values = (part.derivation for part in self.parts)
+        self.derivation = UnfusedPlan(p, self.descriptor, policy, (scores, softmax, values))
+        whole, d = Extent.whole(p.lk), Extent.whole(p.d)
+        queries, keys = (Extent.whole(p.batch), Extent.whole(p.heads)), (Extent.whole(p.batch), Extent.whole(p.kv_heads))
+        self.views = (
+            View("Q", Extent.whole(p.lq), d, queries),
+            View("K", whole, d, keys),
+            View("V", whole, d, keys),
+            View("S", Extent.whole(p.lq), whole, queries),
+            View("R", Extent.whole(p.lq), d, queries),
+        )
+
+    def on(self, descriptor: HardwareDescriptor) -> UnfusedAttention:
+        """The same problem and policy, derived again for another descriptor."""
+        return UnfusedAttention(self.problem, descriptor, self.derivation.policy)
+
+    def children(self) -> Iterator[Node]:
+        """The three kernels' roots, in order."""
+        return iter(self.parts)
+
+    def representatives(self) -> Iterator[Node]:
+        """The root, then each kernel's levels."""
+        return chain((self,), *(part.representatives() for part in self.parts))
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """None of its own: each kernel has its own."""
+        return ()
+
+    @property
+    def score_bytes(self) -> int:
+        """Bytes of S: 1,074 MB at L = 16384 (E19)."""
+        p = self.problem
+        return p.batch * p.heads * p.lq * p.lk * self.parts[1].problem.element.bytes
+
+    @property
+    def bytes_once(self) -> int:
+        """HBM bytes of the three kernels, each array once a kernel: 4,329 MB at L = 16384, d = 128 (E19)."""
+        return sum(part.problem.bytes_once for part in self.parts)
+
+    def describe(self) -> tuple[tuple[str, ...], ...]:
+        """The header and the sequence of kernels."""
+        head = (
+            "UnfusedAttention  R = softmax(scale * Q @ K^T) @ V",
+            "  ".join(map(str, self.views)),
+            f"three kernels in sequence; S and P cross HBM: {self.score_bytes / 1e6:,.0f} MB each time, {self.bytes_once / 1e6:,.0f} MB in all",
+            f"boundary: masked scores read {FLOOR.text}; outside of views as each kernel says",
+        )
+        return (head,)
+
+    def tree(self) -> str:
+        """The header, then the tree of each kernel; ResourceError if one cannot fit."""
+        self.derivation.check()
+        head = "\n  ".join(self.describe()[0])
+        return "\n\n".join((head, *(render(part) for part in self.parts)))
+
+
+@computes(UnfusedAttention)
+class UnfusedExecutor(Executor):
+    """softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
+
+    def visit_device(self, tree: UnfusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
+        """R (batch,heads,lq,d) in the accumulation type."""
+        p = tree.problem
+        tree.plan  # noqa: B018  raises where the tiles cannot fit
+        batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
+        lead = () if batch == 1 else (batch,)
+        q, k, v = (
+            expect_shape(name, x, shape) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.kv_shape), ("V", v, p.kv_shape))
+        )
+        keep = p.keep(Extent.whole(p.lq), Extent.whole(p.lk))
+        mask = np.broadcast_to(keep, (batch * rows // p.lq, p.lq, p.lk)).reshape(batch * rows, p.lk)
+        s = self._run(tree.parts[0], q.reshape(*lead, rows, p.d), k.reshape(*lead, p.lk, p.d))
+        weights = self._run(tree.parts[1], s.reshape(batch * rows, p.lk), mask)
+        return self._run(tree.parts[2], weights.reshape(*lead, rows, p.lk), v.reshape(*lead, p.lk, p.d)).reshape(p.q_shape)
+
+    def _run(self, part: Root, *operands: Array) -> Array:
+        visitor = ComputeVisitor(self.level, self.accumulate)
+        out = visitor.visit(part, *operands)
+        self.count(**{name: getattr(visitor.counters, name) for name in Counters.__dataclass_fields__})
+        return out

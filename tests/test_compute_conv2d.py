@@ -1,0 +1,146 @@
+"""Convolution: every level against an independent loop, halo, packing, space-to-channel, counters, limits."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hardware
+from hardware.errors import LaunchError, ResourceError
+from operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
+from operators.conv2d import space_to_channel_operands
+
+LEVELS = ("device", "block", "warp", "atom")
+pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+problems = st.builds(
+    lambda n, g, ic, oc, ih, iw, kh, kw, stride, padding, dilation: Conv2dProblem(
+        n, ic * g, ih + dilation[0] * (kh - 1), iw + dilation[1] * (kw - 1), oc * g, kh, kw, stride, padding, dilation, g
+    ),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    pair,
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    pair,
+)
+
+
+def direct(p: Conv2dProblem, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """One output element at a time, straight from the definition."""
+    y = np.zeros(p.shapes[2])
+    for n, oc, oh, ow in np.ndindex(*y.shape):
+        first = oc // p.ocg * p.icg
+        for kh, kw in product(range(p.kh), range(p.kw)):
+            r, c = oh * p.stride[0] + kh * p.dilation[0] - p.padding[0], ow * p.stride[1] + kw * p.dilation[1] - p.padding[1]
+            if 0 <= r < p.ih and 0 <= c < p.iw:
+                y[n, oc, oh, ow] += x[n, first : first + p.icg, r, c] @ w[oc, :, kh, kw]
+    return y
+
+
+def operands(p: Conv2dProblem) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(p.flops)
+    return rng.standard_normal(p.shapes[0]), rng.standard_normal(p.shapes[1])
+
+
+@given(problems, st.sampled_from(["corrected", "published"]))
+@settings(max_examples=15, deadline=None)
+def test_every_level_is_the_convolution(p: Conv2dProblem, policy: str) -> None:
+    tree = Conv2d(p, "mi100", policy)
+    x, w = operands(p)
+    want = direct(p, x, w)
+    np.testing.assert_allclose(reference.conv2d(p, x, w), want, atol=1e-11)
+    if not tree.derivation.feasible:
+        assert policy == "published"
+        return
+    seen = {}
+    for level in LEVELS if p.flops < 300_000 else LEVELS[:3]:
+        visitor = ComputeVisitor(level)
+        np.testing.assert_allclose(visitor.visit(tree, x, w), want, atol=1e-11)
+        seen[level] = visitor.counters
+    assert seen["device"].hbm_bytes == seen["block"].hbm_bytes == p.bytes_once
+    assert seen["block"].global_bytes == seen["warp"].global_bytes
+    assert all(c.flops == p.flops for c in seen.values())
+
+
+@given(problems)
+@settings(max_examples=10, deadline=None)
+def test_f32_stays_in_the_bound(p: Conv2dProblem) -> None:
+    x, w = (a.astype(np.float32) for a in operands(p))
+    want, bound = reference.conv2d(p, x, w), reference.conv2d_error_bound(p, x, w)
+    for level in ("device", "block", "warp"):
+        got = ComputeVisitor(level, "problem").visit(Conv2d(p), x, w)
+        assert got.dtype == np.float32 and (np.abs(got - want) <= bound).all()
+
+
+@given(problems, st.integers(1, 4))
+@settings(max_examples=25, deadline=None)
+def test_space_to_channel_is_the_same_convolution(p: Conv2dProblem, factor: int) -> None:
+    after = space_to_channel(p, factor)
+    x, w = operands(p)
+    assert after.shapes[2] == p.shapes[2] and after.kh == -(-p.kh // factor)
+    np.testing.assert_allclose(
+        reference.conv2d(after, *space_to_channel_operands(p, factor, x, w)), reference.conv2d(p, x, w), atol=1e-11
+    )
+
+
+def test_e28_taps_that_are_left() -> None:
+    rgb = Conv2dProblem(1, 3, 32, 32, 64, 3, 3, padding=(1, 1))
+    by_two, by_three = space_to_channel(rgb, 2), space_to_channel(rgb, 3)
+    assert (by_two.ic, by_two.kh * by_two.kw) == (12, 4)
+    assert (by_three.ic, by_three.kh * by_three.kw) == (27, 1)
+    assert space_to_channel(Conv2dProblem(1, 3, 32, 32, 64, 2, 2), 2).kh == 1
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 4))
+def test_packed_filter(oc: int, ic: int, tile_oc: int, tile_ic: int) -> None:
+    w = np.random.default_rng(oc).standard_normal((oc, ic, 3, 2))
+    packed = pack_filter(w, tile_oc, tile_ic)
+    assert packed.shape == (-(-oc // tile_oc), -(-ic // tile_ic), 3, 2, tile_oc, tile_ic) and packed.flags.c_contiguous
+    for o, i in np.ndindex(oc, ic):
+        assert (packed[o // tile_oc, i // tile_ic, :, :, o % tile_oc, i % tile_ic] == w[o, i]).all()
+    assert np.abs(packed).sum() == pytest.approx(np.abs(w).sum())
+
+
+@given(problems, st.sampled_from([(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]))
+@settings(max_examples=150, deadline=None)
+def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> None:
+    from dataclasses import replace
+
+    d = hardware.target(where[0])
+    plan = Conv2d(replace(p, dtype=where[1]), d).plan
+    e = plan.problem.element.bytes
+    rows = len({oh * p.stride[0] + kh * p.dilation[0] for oh in range(plan.tile_oh) for kh in range(p.kh)})
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    assert rows <= high
+    lds = plan.tile_ic * e * (high * wide + 2 * plan.tile_oc)
+    assert lds == plan.resources.lds_bytes and -(-lds // d.lds_granule) * d.lds_granule * plan.blocks_wanted <= d.lds_bytes
+    acc = plan.pixels * plan.tile_oc * max(4, {"f64": 8}.get(plan.problem.dtype_c, 4)) // (4 * 256)
+    assert acc == plan.resources.acc_vgprs <= 256 and plan.resources.blocks_per_cu >= 1
+    assert plan.pixels % (2 * plan.atom.m) == plan.tile_oc % (2 * plan.atom.n) == plan.tile_ic % plan.atom.k == 0
+    assert 0 < plan.fill <= 1 and 0 < plan.eta <= 1
+    report = FeasibilityVisitor().visit(Conv2d(plan.problem, d))
+    assert report.feasible and [node.level for node in report.nodes] == ["device", "block", "warp", "atom"]
+
+
+def test_what_cannot_fit_says_so() -> None:
+    huge = Conv2dProblem(1, 64, 4000, 4000, 64, 64, 64, dilation=(8, 8))
+    with pytest.raises(ResourceError, match="LDS needs .* lower dilation or filter size"):
+        Conv2d(huge).tree()
+    for bad, message in ((dict(ic=3, groups=2), "ic = 3"), (dict(kh=40), "pad it by more"), (dict(padding=(-1, 0)), "negative")):
+        with pytest.raises(LaunchError, match=message):
+            Conv2dProblem(**{**dict(n=1, ic=4, ih=8, iw=8, oc=4, kh=3, kw=3), **bad})  # type: ignore[arg-type]
+
+
+def test_tree_shows_policies() -> None:
+    text = Conv2d(Conv2dProblem(8, 64, 56, 56, 64, 3, 3, padding=(1, 1))).tree()
+    for part in ("boundary: views are clipped; X reads 0", "tiling: corrected for mi100", "halo re-read factor R", "W packed ("):
+        assert part in text

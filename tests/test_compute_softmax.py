@@ -1,0 +1,108 @@
+"""Softmax: every level against float64, masks, the merge operator's algebra, finite floor, split-N."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hardware
+from hardware.errors import LaunchError
+from operators import ComputeVisitor, FeasibilityVisitor, Softmax, SoftmaxProblem, SoftmaxState, reference
+
+LEVELS = ("device", "block", "warp", "atom")
+
+
+def plain(x: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    out = np.zeros_like(x)
+    for row, (values, mask) in enumerate(zip(x, keep)):
+        if mask.any():
+            e = np.exp(values[mask] - values[mask].max())
+            out[row, mask] = e / e.sum()
+    return out
+
+
+@given(
+    st.integers(1, 20),
+    st.integers(1, 5000),
+    st.floats(0, 1),
+    st.sampled_from(["corrected", "published"]),
+    st.sampled_from(["mi100", "mi355x"]),
+    st.sampled_from([1.0, 30.0]),
+)
+@settings(max_examples=25, deadline=None)
+def test_every_level_with_masks(rows: int, n: int, density: float, policy: str, target: str, spread: float) -> None:
+    rng = np.random.default_rng(rows * n)
+    x, keep = rng.standard_normal((rows, n)) * spread, rng.random((rows, n)) < density
+    keep[rng.integers(rows)] = False
+    tree = Softmax(SoftmaxProblem(rows, n, scale=0.5), target, policy)
+    want = plain(0.5 * x, keep)
+    np.testing.assert_allclose(reference.softmax(tree.problem, x, keep), want, atol=1e-14)
+    for level in LEVELS:
+        visitor = ComputeVisitor(level)
+        got = visitor.visit(tree, x, keep)
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
+        reads = 1 if level == "device" else tree.plan.reads
+        partial = 0 if level == "device" or tree.plan.split_n == 1 else 16 * rows * -(-tree.plan.steps // tree.plan.steps_per_block)
+        assert visitor.counters.global_bytes == rows * n * 4 * (reads + 1) + partial
+        assert visitor.counters.hbm_bytes == tree.problem.bytes_once
+    x32 = x.astype("f4")
+    want, bound = reference.softmax(tree.problem, x32, keep), reference.softmax_error_bound(tree.problem, x32, keep)
+    for level in LEVELS:
+        got = ComputeVisitor(level, "problem").visit(tree, x32, keep)
+        assert got.dtype == np.float32 and (np.abs(got - want) <= bound).all()
+
+
+finite = st.floats(-50, 50)
+states = st.builds(lambda m, d: SoftmaxState(np.array([m]), np.array([d])), finite, st.floats(0, 10))
+
+
+@given(states, states, states)
+def test_merge_is_associative_and_commutative_with_a_neutral_element(a: SoftmaxState, b: SoftmaxState, c: SoftmaxState) -> None:
+    def same(x: SoftmaxState, y: SoftmaxState) -> None:
+        np.testing.assert_allclose([x.m, x.delta], [y.m, y.delta], rtol=1e-12, atol=1e-300)
+
+    same(a.merge(b).merge(c), a.merge(b.merge(c)))
+    same(a.merge(b), b.merge(a))
+    empty = SoftmaxState.empty((1,), np.dtype(np.float64))
+    same(a.merge(empty), a)
+    same(empty.merge(empty), empty)
+
+
+def test_e30_fully_padded_tiles_count_nothing() -> None:
+    """With m = -inf a padded tile gives exp(-inf + inf) = NaN; zero padding adds exp(0 - m)."""
+    empty = SoftmaxState.empty((1,), np.dtype(np.float32))
+    padded = SoftmaxState.of(np.full((1, 8), -1e38, np.float32), np.zeros((1, 8), bool))
+    both = empty.merge(padded)
+    assert both.delta == 0 and np.isfinite(both.m).all()
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(np.exp(-np.inf - -np.inf))
+    x = np.full((1, 3), -5.0)
+    assert ComputeVisitor("atom").visit(Softmax(SoftmaxProblem(1, 3)), x) == pytest.approx(1 / 3)
+
+
+def test_e29_flops_a_byte() -> None:
+    problem = SoftmaxProblem(512, 512)
+    assert problem.intensity(2) == pytest.approx(0.42, abs=0.005) and problem.intensity(1) == pytest.approx(0.625)
+
+
+@given(st.integers(1, 3000), st.integers(1, 200000), st.sampled_from(hardware.targets()), st.sampled_from(["f32", "f16"]))
+@settings(max_examples=100, deadline=None)
+def test_limits(rows: int, n: int, target: str, dtype: str) -> None:
+    if dtype not in hardware.target(target).dtypes():
+        return
+    tree = Softmax(SoftmaxProblem(rows, n, dtype), target)
+    plan, d = tree.plan, tree.descriptor
+    assert plan.resources.arch_vgprs * 2 <= (512 if d.unified_vgprs else 256)
+    assert 1 <= plan.split_n <= plan.steps and (plan.split_n == 1 or plan.blocks <= d.num_cus)
+    assert sum(len(block.views[0].cols) for block in tree.children() if block.views[0].rows.min_ == 0) == n
+    assert FeasibilityVisitor(hardware.target("mi300x")).visit(tree).feasible
+
+
+def test_bad_input() -> None:
+    with pytest.raises(LaunchError, match="floating-point"):
+        SoftmaxProblem(3, 4, "i8")
+    with pytest.raises(LaunchError, match="mask has shape"):
+        ComputeVisitor().visit(Softmax(SoftmaxProblem(3, 4)), np.zeros((3, 4)), np.ones((4, 3), bool))
+    assert "finite floor -1e+38" in Softmax(SoftmaxProblem(3, 4)).tree()

@@ -1,0 +1,103 @@
+"""The one node model: boundary policy, views in any number of dimensions, levels, visitors, other operators on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hardware
+from hardware.errors import LaunchError
+from operators import (
+    AttentionProblem,
+    ComputeVisitor,
+    Conv2d,
+    Conv2dProblem,
+    FeasibilityVisitor,
+    FusedAttention,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+    UnfusedAttention,
+)
+from operators.split import Reduction
+from operators.tree import FLOOR, ZERO, Boundary, Extent, Level, Root, View
+from tools.cli import main
+
+TREES: list[Root] = [
+    TiledComputation(300, 200, 100),
+    Conv2d(Conv2dProblem(2, 8, 20, 20, 16, 3, 3)),
+    Softmax(SoftmaxProblem(100, 5000)),
+    FusedAttention(AttentionProblem(100, 300, 32, heads=2)),
+]
+
+
+@given(st.integers(1, 6), st.integers(-9, 9), st.integers(0, 9), st.sampled_from([ZERO, FLOOR]))
+def test_boundary_reads_what_numpy_pads(size: int, low: int, length: int, boundary: Boundary) -> None:
+    array = np.arange(1.0, size + 1)
+    padded = np.pad(array, 30, constant_values=boundary.fill)
+    np.testing.assert_array_equal(boundary.read(array, (low, low + length)), padded[30 + low : 30 + low + length])
+
+
+def test_views() -> None:
+    whole = View("X", Extent.whole(10), Extent.whole(20), (Extent.whole(3),))
+    part = View("X", Extent(4, 8, 4), Extent(16, 20, 8), (Extent(1, 2, 1),))
+    array = np.arange(600).reshape(3, 10, 20)
+    assert part.shape == (1, 4, 4) and part.tile_shape == (1, 4, 8) and part.elements == 16 and str(part) == "X:(1,4,8)"
+    assert (array[whole.index][part.within(whole)] == array[part.index]).all()
+
+
+@pytest.mark.parametrize("tree", TREES, ids=lambda tree: type(tree).__name__)
+def test_one_node_model(tree: Root) -> None:
+    assert [node.level for node in tree.representatives()] == list(Level)
+    text = tree.tree()
+    assert "boundary: " in text and "tiling: corrected for mi100" in text
+    report = FeasibilityVisitor().visit(tree)
+    assert report.feasible and report.binding in report.constraints and report.remedy == ""
+    assert sum(len(node.constraints) for node in report.nodes) == len(report.constraints)
+    moved = tree.on(hardware.target("mi355x"))
+    assert moved.problem == tree.problem and moved.derivation.policy == tree.derivation.policy
+    assert FeasibilityVisitor(hardware.target("mi355x")).visit(tree).tiles == moved.plan.sizes
+    with pytest.raises(LaunchError, match="visit the root of a tree"):
+        ComputeVisitor().visit(next(tree.children()))
+
+
+@given(st.integers(1, 5000), st.integers(1, 500), st.floats(1e-7, 1e-2), st.integers(1, 10**8), st.integers(1, 10**7), st.integers(1, 400))
+def test_a_split_never_loses(tiles: int, steps: int, compute: float, base: int, partial: int, cus: int) -> None:
+    work = Reduction(tiles, steps, compute, base, partial, 1e12, cus)
+    split = work.split()
+    assert 1 <= split <= steps and split == work.parts(split)
+    assert work.seconds(split) <= 1.005 * work.seconds(1) * (1 + 1e-12)
+
+
+COMMANDS = [
+    "gemm -m 100 -n 100 -k 100", "conv2d --ic 3 --oc 64 --ih 32 --iw 32 --kh 7 --kw 7 --stride 2 --padding 3", "softmax --rows 7 -n 9000",
+    "attention -L 1000 -d 64 --heads 8 --kv-heads 2 --causal --window 100", "unfused -L 500 -d 64",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("verb", ["derive", "tree"])
+def test_verbs_of_every_operator(verb: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, *command.split()]) == 0
+    assert "mi100" in capsys.readouterr().out
+    assert main([verb, *command.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["operator"] == command.split()[0]
+
+
+def test_reports_bars_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", *COMMANDS[3].split()]) == 0
+    assert "████" in capsys.readouterr().out
+    assert main(["report", "attention", "-L", "1000", "-d", "128", "--compare-targets", "mi100,mi355x", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["targets"]
+    assert answers["mi355x"]["tile_KV"] > answers["mi100"]["tile_KV"] and answers["mi100"]["fits"] == "yes"
+
+
+def test_an_operator_that_cannot_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["derive", "attention", "-L", "4096", "-d", "4096"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "LDS needs" in error and "d <= 256 fits" in error
+    assert FusedAttention(AttentionProblem(4096, 4096, 256)).plan.feasible and not UnfusedAttention(AttentionProblem(64, 64, 64)).derivation.remedy

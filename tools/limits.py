@@ -1,0 +1,87 @@
+"""What derive and report print for any operator: sizes, limits as a table and as bars, several targets side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from hardware.errors import TargetError
+from tools.console import print_json, show, table
+from tools.derive_rows import COLUMNS, constraint_document, constraint_row
+from tools.operator_options import operator_document
+
+if TYPE_CHECKING:
+    from operators.resources import Constraint
+    from operators.tree import Root
+
+_BAR = 40  # columns of a full bar
+
+
+def show_limits(tree: Root, op: str, as_json: bool, bars: bool) -> None:
+    """Sizes and limits, node by node; ResourceError behind them if the tiles cannot fit."""
+    from operators.feasibility import FeasibilityVisitor
+
+    plan = tree.derivation
+    report = FeasibilityVisitor().visit(tree)
+    if as_json:
+        print_json({
+            **operator_document(tree, op), "feasible": report.feasible, "tiles": report.tiles, "binding": report.binding.name,
+            "nodes": [{"level": str(n.level), "title": n.title, "tiles": {k: list(v) for k, v in n.tiles.items()},
+                       "constraints": [constraint_document(row) for row in n.constraints]} for n in report.nodes],
+            "constraints": [constraint_document(row) for row in report.constraints],
+        })  # fmt: skip
+    else:
+        show(
+            f"{plan.title}, {report.policy} tiles",
+            ", ".join(f"{name} {value}" for name, value in report.tiles.items()),
+            table("Constraints", COLUMNS, (constraint_row(row) for row in report.constraints), left=2),
+            *((bar_chart(report.constraints),) if bars else ()),
+            f"\nBound by {report.binding.name}.",
+        )
+    plan.check()
+
+
+def bar_chart(rows: tuple[Constraint, ...]) -> Table:
+    """Use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
+    return table(
+        "Used",
+        ("node", "constraint", "used", "note"),
+        ((r.level, r.name, f"{100 * r.ratio:.0f} %", bar(r.ratio)) for r in rows),
+        left=2,
+    )
+
+
+def bar(ratio: float) -> str:
+    """A bar of `_BAR` columns for 100 %."""
+    full = round(min(ratio, 1.0) * _BAR)
+    return "█" * full + "·" * (_BAR - full) + ("▶" if ratio > 1 else "|")
+
+
+def show_targets(tree: Root, op: str, names: list[str], as_json: bool) -> None:
+    """The same problem and policy derived for each target, side by side."""
+    from hardware import target
+    from operators.feasibility import FeasibilityVisitor
+
+    answers: dict[str, dict[str, Any]] = {}
+    for name in names:
+        try:
+            report = FeasibilityVisitor(target(name)).visit(tree)
+        except TargetError as error:
+            answers[name] = {"fits": str(error)}
+            continue
+        rates = {row.name: f"{100 * row.ratio:.0f} %" for row in report.constraints}
+        answers[name] = {
+            **report.tiles,
+            "binding": report.binding.name,
+            "fits": "yes" if report.feasible else report.remedy,
+            **rates,
+        }
+    if as_json:
+        print_json({**operator_document(tree, op), "targets": answers})
+        return
+    lines = dict.fromkeys(line for answer in answers.values() for line in answer)
+    show(
+        tree.derivation.title,
+        table("Targets", ("", *answers), ((line, *(a.get(line) for a in answers.values())) for line in lines)),
+    )

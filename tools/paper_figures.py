@@ -1,0 +1,22 @@
+"""The paper's figures for docs/paper.md: Figure 1 under both policies, the fused tree that stands for Figure 2."""
+
+from __future__ import annotations
+
+
+def figure_1() -> str:
+    """The trees, in Markdown."""
+    from operators import AttentionProblem, FusedAttention, TiledComputation
+
+    trees = (
+        (
+            "Figure 1, published on gpu_a: the paper's, line for line",
+            TiledComputation(4096, 4096, 4096, "gpu_a", "published").tree(),
+        ),
+        ("Figure 1, corrected on MI100", TiledComputation(4096, 4096, 4096, "mi100").tree()),
+        (
+            "Figure 2 as a tree, published on gpu_a",
+            FusedAttention(AttentionProblem(16384, 16384, 128), "gpu_a", "published").tree(),
+        ),
+        ("Figure 2 as a tree, corrected on MI100", FusedAttention(AttentionProblem(16384, 16384, 128), "mi100").tree()),
+    )
+    return "\n".join(f"## {title}\n\n```\n{text}\n```\n" for title, text in trees)

@@ -15,6 +15,10 @@ class UnsupportedInstruction(SimError):
     """An instruction that exists but cannot be executed in a compute kernel here."""
 
 
+class ForeignInstruction(DecodeError, UnsupportedInstruction):
+    """An encoding of graphics kernels (export, image, interpolation): no table has its opcodes."""
+
+
 class MemoryFault(SimError):
     """An access outside every allocation, named by kernel, pc, wave, lane and address."""
 

@@ -136,7 +136,7 @@ def encode(kernel: str, argument: Argument, value: object) -> bytes:
 
 def _integer(where: str, size: int, value: int, floating: str = "") -> bytes:
     if floating.startswith("f") and size in FLOAT_FORMATS:
-        return struct.pack(FLOAT_FORMATS[size], value)
+        return _packed(where, size, value)
     bits = 8 * size
     if not -(1 << bits) <= 2 * value < 2 << bits:
         raise LaunchError(f"{where} got {value}, which does not fit {bits} bits")
@@ -144,10 +144,15 @@ def _integer(where: str, size: int, value: int, floating: str = "") -> bytes:
 
 
 def _real(where: str, argument: Argument, value: float) -> bytes:
-    if argument.is_pointer or argument.size not in FLOAT_FORMATS:
+    integer = argument.value_type.startswith(("i", "u"))
+    if argument.is_pointer or integer or argument.size not in FLOAT_FORMATS:
         raise LaunchError(f"{where} got the float {value}: pass a buffer, an integer or bytes")
+    return _packed(where, argument.size, value)
+
+
+def _packed(where: str, size: int, value: float) -> bytes:
     try:
-        return struct.pack(FLOAT_FORMATS[argument.size], value)
+        return struct.pack(FLOAT_FORMATS[size], value)
     except OverflowError:
         raise LaunchError(f"{where} got {value}, which is past the largest float of its size") from None
 

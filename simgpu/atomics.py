@@ -12,10 +12,11 @@ from llvmlite import ir
 
 from hardware.isa.instruction import Instruction
 from simgpu import layout
-from simgpu.access import LaneCopy, constant, each_lane, mark, per_allocation, staging
+from simgpu.access import mark, per_allocation
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I64, LLVMOps
-from simgpu.layout import LANES
+from simgpu.lanes import WIDE64, LaneCopy, constant, each_lane, first_lane_fault, lanes_of, staging
+from simgpu.layout import LANES, Fault
 from simgpu.lds import joined_scalar, stage_operand, typed_scalar
 from simgpu.operands import Place
 
@@ -41,6 +42,7 @@ def global_atomic(
     assert memory is not None
     build = frame.build
     bits = memory.bits
+    _demand_alignment(frame, addresses, bits // 8, lanes)
     kind = ir.IntType(bits)
     area = LANES * bits // 8
     operands = sum(param.name not in ("old", "mem") for param in inst.spec.params[1:])
@@ -80,6 +82,16 @@ def global_atomic(
         result = frame.load(returned, ir.VectorType(kind, LANES), align=4)
         field = "vdst" if "vdst" in places else "vdata"
         frame.write_wide(frame.operand(places[field].slot), result, frame.lanes(lanes))
+
+
+def _demand_alignment(frame: Frame, addresses: Any, size: int, lanes: Any) -> None:
+    """A fault for an address that is no multiple of the element: atomics have no unaligned mode."""
+    build = frame.build
+    low = build.and_(addresses, ir.Constant(WIDE64, [size - 1] * LANES))
+    crooked = build.icmp_unsigned("!=", low, ir.Constant(WIDE64, [0] * LANES))
+    wrong = build.and_(lanes, lanes_of(frame, crooked))
+    with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
+        first_lane_fault(frame, Fault.MISALIGNED, addresses, wrong)
 
 
 def indivisible(frame: Frame, inst: Instruction, place: Any, data: list[Any]) -> Any:

@@ -17,9 +17,10 @@ from llvmlite import ir
 from hardware.isa import types as t
 from hardware.isa.instruction import Instruction
 from hardware.isa.spec import Memory
-from simgpu.access import GlobalAccess, Rows, constant, read_staged, write_staged
+from simgpu.access import GlobalAccess
 from simgpu.frame import ROW32, Frame
 from simgpu.lane_llvm import F32, I16, I32, I64, LLVMOps
+from simgpu.lanes import Rows, constant, read_staged, write_staged
 from simgpu.layout import LANES
 from simgpu.operands import Place
 
@@ -125,7 +126,8 @@ class Converter:
         """2**(width - less) - 1 as a scalar, 0 for width 0."""
         wide = self.build.zext(width, I64)
         empty = self.build.icmp_unsigned("==", wide, constant(0))
-        power = self.build.shl(constant(1), self.build.select(empty, constant(less), self.build.sub(wide, constant(less))))
+        count = self.build.select(empty, constant(less), self.build.sub(wide, constant(less)))
+        power = self.build.shl(constant(1), count)
         return self.build.trunc(self.build.sub(power, constant(1)), I32)
 
     def _f32(self, row: Any) -> Any:
@@ -296,7 +298,8 @@ def _pieces(frame: Frame, form: Format) -> list[tuple[int, int, Any]]:
     def size_is(test: str, value: int) -> Any:
         return build.icmp_unsigned(test, form.size, ir.Constant(I32, value))
 
-    return [(0, 1, size_is("==", 1)), (0, 2, size_is("==", 2)), *((n, 4, size_is(">=", 4 * n + 4)) for n in range(4))]
+    dwords = [(number, 4, size_is(">=", 4 * number + 4)) for number in range(4)]
+    return [(0, 1, size_is("==", 1)), (0, 2, size_is("==", 2)), *dwords]
 
 
 def load(frame: Frame, inst: Instruction, form: Format, where: Element, registers: Any) -> None:

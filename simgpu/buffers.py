@@ -13,14 +13,14 @@ from llvmlite import ir
 from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Instruction
 from simgpu import buffer_formats
-from simgpu.access import WIDE64, GlobalAccess, Rows, constant, lanes_of, read_staged, write_staged
+from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic, returns_old
 from simgpu.frame import ALL_LANES, ROW32, Frame
-from simgpu.lane_llvm import I32, I64
+from simgpu.lane_llvm import I64
+from simgpu.lanes import WIDE64, Rows, constant, lanes_of, read_staged, write_staged
 from simgpu.layout import LANES
 from simgpu.lds_dma import load_to_lds, store_from_lds
-from simgpu.operands import Place
-
+from simgpu.operands import Place, load_scalar
 
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
 ELEMENT_LOG2 = 2
@@ -121,8 +121,7 @@ def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addr
 
 
 def _soffset(frame: Frame, place: Place) -> Any:
-    word = frame.slot(place.slot) if place.kind == "imm" else frame.load(frame.operand(place.slot), I32)
-    return frame.build.zext(word, I64)
+    return frame.build.zext(load_scalar(frame, place), I64)
 
 
 def in_range(frame: Frame, where: Addressed, at: int, size: Any) -> Any:

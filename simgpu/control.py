@@ -24,7 +24,7 @@ NO_EFFECT = frozenset(
 ENDS = ("endpgm", "endpgm_saved")
 # Not in a compute kernel: the branch stack, vector skipping, the trap handler's return, GDS.
 UNSUPPORTED = frozenset(
-    "cbranch_i_fork cbranch_g_fork cbranch_join setvskip rfe gws gds endpgm_ordered_ps_done".split()
+    "cbranch_i_fork cbranch_g_fork cbranch_join setvskip rfe gws gds endpgm_ordered_ps_done unsupported".split()
 )
 
 

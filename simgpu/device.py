@@ -18,7 +18,7 @@ from hardware.kernarg import Geometry, check_geometry
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
-from simgpu.memory import Allocation, Memory, as_bytes
+from simgpu.memory import ALIGNMENT, Allocation, Memory, aligned_bytes, as_bytes
 from simgpu.mode import Mode
 from simgpu.run import Run
 
@@ -153,7 +153,10 @@ class Module(Mapping[str, "Kernel"]):
             raise LaunchError(f"the module has {code_bytes} bytes of code, the limit is {CODE_LIMIT}")
         for segment in code.segments:
             start = segment.address - first
-            raw = np.frombuffer(image[start : start + segment.memory_size], np.uint8).copy()
+            # As aligned on the host as on the device, so that aligned atomics stay in a cache line.
+            skip = (segment.address + self.bias) % ALIGNMENT
+            raw = aligned_bytes(skip + segment.memory_size)[skip:]
+            raw[:] = np.frombuffer(image, np.uint8, segment.memory_size, start)
             device.memory.place(segment.address + self.bias, raw, segment.writable, "the module")
 
     def __getitem__(self, name: str) -> Kernel:
@@ -250,10 +253,13 @@ class Kernel:
 
 def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
     """One to three extents, filled up with 1."""
-    values = (extents,) if isinstance(extents, (int, np.integer)) else tuple(extents)
-    if not 1 <= len(values) <= 3 or any(not isinstance(v, (int, np.integer)) for v in values):
+    values: tuple[object, ...] = (extents,)
+    if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
+        values = tuple(extents)
+    numbers = [int(v) for v in values if isinstance(v, (int, np.integer))]
+    if not 1 <= len(values) <= 3 or len(numbers) < len(values):
         raise LaunchError(f"{name}={extents!r}: give one to three integers")
-    filled = [int(v) for v in values] + [1] * (3 - len(values))
+    filled = numbers + [1] * (3 - len(numbers))
     if any(v < 1 for v in filled):
         raise LaunchError(f"{name}={tuple(values)}: every extent must be at least 1")
     return filled[0], filled[1], filled[2]

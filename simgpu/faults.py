@@ -17,9 +17,10 @@ from hardware.errors import (
 from hardware.isa import text
 from simgpu import layout, scheduler
 from simgpu.layout import Fault, Status
+from simgpu.worker import Worker, current_wave, wave_bytes_of
 
 if TYPE_CHECKING:
-    from simgpu.launch import Launch, Worker
+    from simgpu.launch import Launch
 
 
 def place_of(launch: Launch, index: int) -> str:
@@ -34,8 +35,6 @@ def place_of(launch: Launch, index: int) -> str:
 
 def describe(launch: Launch, worker: Worker, limit: bool = False) -> SimError:
     """The error for a worker that stopped at a fault, or at its instruction budget."""
-    from simgpu.launch import current_wave
-
     if limit:
         return _out_of_budget(launch, worker)
     state = current_wave(worker)
@@ -56,6 +55,10 @@ def describe(launch: Launch, worker: Worker, limit: bool = False) -> SimError:
         return MemoryFault(f"{where}: access to {address:#x}, {near} ({who}{lane})")
     if kind == Fault.READONLY:
         return MemoryFault(f"{where}: write to read-only memory at {address:#x} ({who}{lane})")
+    if kind == Fault.MISALIGNED:
+        return MemoryFault(
+            f"{where}: atomic at {address:#x}, which is no multiple of its size ({who}{lane})"
+        )
     if kind == Fault.LDS:
         return MemoryFault(
             f"{where}: LDS offset {address:#x} is outside the {launch.lds_bytes} bytes "
@@ -73,11 +76,10 @@ def describe(launch: Launch, worker: Worker, limit: bool = False) -> SimError:
 
 def _out_of_budget(launch: Launch, worker: Worker) -> SimError:
     """A runaway kernel; a deadlock where some of its waves wait for the ones that run away."""
-    from simgpu.launch import current_wave, wave_bytes_of
-
     state = current_wave(worker)
     slot = int(worker.job[scheduler.JOB_CURRENT])
-    waiting, running = [], []
+    waiting: list[tuple[int, int, int]] = []
+    running: list[tuple[int, int, int]] = []
     for wave in range(int(worker.slots[slot, scheduler.SLOT_WAVES])):
         raw = wave_bytes_of(worker, slot, wave)
         status = int(raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0])

@@ -11,9 +11,10 @@ from typing import Any
 
 from llvmlite import ir
 
+from hardware.errors import UnsupportedInstruction
 from simgpu import layout
 from simgpu.jit import host
-from simgpu.lane_llvm import I1, I8, I16, I32, I64
+from simgpu.lane_llvm import I1, I8, I32, I64
 from simgpu.layout import LANES, RECORD, ROW, Status
 
 PTR = ir.PointerType()
@@ -56,7 +57,9 @@ class Frame:
         self.build.store(value, pointer, align=align)
 
     def slot(self, index: int, type_: ir.Type = I32) -> Any:
-        """The record's 32-bit slot `index` (or 64 bits from there)."""
+        """The record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
+        if index < 2:
+            raise UnsupportedInstruction("a constant where only a register can be")
         return self.load(self.at(self.record, 4 * index), type_)
 
     def state(self, offset: int, type_: ir.Type = I32) -> Any:

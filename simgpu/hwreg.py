@@ -45,7 +45,8 @@ def _register(frame: Frame, register: int) -> Any:
         return _hardware_id(frame)
     if register == LDS_ALLOC:
         size = build.trunc(frame.state(layout.LDS_SIZE, I64), I32)
-        granules = build.udiv(build.add(size, ir.Constant(I32, LDS_GRANULE - 1)), ir.Constant(I32, LDS_GRANULE))
+        rounded = build.add(size, ir.Constant(I32, LDS_GRANULE - 1))
+        granules = build.udiv(rounded, ir.Constant(I32, LDS_GRANULE))
         return build.shl(granules, ir.Constant(I32, 12))
     if register == SH_MEM_BASES:
         # The high 16 bits of the two apertures (LLVM, getSegmentAperture).

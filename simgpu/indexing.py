@@ -91,7 +91,8 @@ def relocate(frame: Frame, operands: Iterable[tuple[Place, int]]) -> None:
         on = build.and_(build.icmp_unsigned("!=", wanted, ir.Constant(I32, 0)), in_vgprs)
         moved = build.add(start, build.select(on, distance, ir.Constant(I32, 0)))
         size = max(1, place.bits // 32) * ROW
-        past = build.icmp_unsigned(">", build.add(moved, ir.Constant(I32, size)), ir.Constant(I32, layout.AGPR))
+        end = build.add(moved, ir.Constant(I32, size))
+        past = build.icmp_unsigned(">", end, ir.Constant(I32, layout.AGPR))
         with build.if_then(build.and_(on, past), likely=False):
             frame.fault(Fault.REGISTER, build.zext(word, I64), ir.Constant(I32, -1))
         frame.store(moved, frame.at(copy, 4 * place.slot))

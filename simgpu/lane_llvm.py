@@ -12,7 +12,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import types as t
 from hardware.isa.lane import Number
 from hardware.isa.types import Type
 from simgpu.jit import host
@@ -285,7 +284,8 @@ class LLVMOps:
             slot = self.builder.alloca(row.type)
             slot.align = 64
         self.builder.store(row, slot, align=64)
-        return slot
+        # A plain pointer: llvmlite's alloca still types what it points to.
+        return self.builder.inttoptr(self.builder.ptrtoint(slot, I64), ir.PointerType())
 
     def ballot(self, condition: Any) -> Any:
         return self.builder.bitcast(self._vector(condition), I64)
@@ -426,7 +426,7 @@ class LLVMOps:
         return self._narrow(type_, build.bitcast(build.select(keep, raw, odd), self.shape(F32)))
 
     def _float_convert(self, source: Type, target: Type, a: Any) -> Any:
-        build, wanted = self.builder, element(target)
+        wanted = element(target)
         if source is target:
             return a
         if wanted is F64:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.errors import LaunchError
+from hardware.errors import InstructionLimit, LaunchError, UnsupportedInstruction
 from hardware.isa import Instruction
 from hardware.kernarg import Geometry, pack
 from simgpu import layout, mode, scheduler
@@ -25,6 +25,7 @@ from simgpu.memory import Allocation, aligned_bytes
 from simgpu.mode import Mode
 from simgpu.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.run import Run, summarise
+from simgpu.worker import Worker, current_wave, place_of_wave, wave_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,23 +37,10 @@ RESIDENT_GROUPS = 64
 RESIDENT_BYTES = 1 << 28
 # Private memory of a kernel with a stack of unknown depth, bytes a lane beyond the declared size.
 DYNAMIC_STACK = 16384
+# Settings of MODE's arithmetic bits in one launch: each has records of its own.
+MODES = 64
 # Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
 PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
-
-
-@dataclass
-class Worker:
-    """One host thread's share of a launch: its state and its counts."""
-
-    job: np.ndarray
-    slots: np.ndarray
-    context: np.ndarray
-    entered: np.ndarray
-    exited: np.ndarray
-    lanes: np.ndarray
-    programs: np.ndarray
-    storage: list[np.ndarray] = field(default_factory=list)
-    error: BaseException | None = None
 
 
 class Launch:
@@ -78,6 +66,8 @@ class Launch:
         self.waves = -(-self.items // 64)
         groups = geometry.groups
         self.groups = groups[0] * groups[1] * groups[2]
+        if self.groups >= 1 << 62:
+            raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
         self.workers = min(self.device.threads, self.groups)
         stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
         self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
@@ -98,6 +88,8 @@ class Launch:
         number = mode.number(word)
         with self.lock:
             if number not in self.programs:
+                if len(self.programs) == MODES:
+                    raise UnsupportedInstruction(f"{self.info.name}: more than {MODES} settings of MODE in a launch")
                 wanted = Mode.of_register(word)
                 self.programs[number] = self.kernel.module.program(self.info, wanted)
             return self.programs[number]
@@ -276,7 +268,7 @@ class Launch:
         s, descriptor, geometry = scheduler, self.info.descriptor, self.geometry
         unified = self.device.arch != "gfx908"
         arch = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
-        acc = descriptor.vgprs - arch if unified else descriptor.vgprs
+        acc = max(0, descriptor.vgprs - arch) if unified else descriptor.vgprs
         ids = (
             descriptor.enable_workgroup_id_x
             | descriptor.enable_workgroup_id_y << 1
@@ -341,7 +333,14 @@ class Launch:
             for worker in workers:
                 if worker.error is not None:
                     raise worker.error
-            return summarise(self, workers, seconds)
+            run = summarise(self, workers, seconds)
+            if run.instructions > self.device.max_instructions:
+                # The budget is looked at where control flow branches: a short kernel ends before.
+                raise InstructionLimit(
+                    f"{self.info.name}: executed {run.instructions} instructions, more than "
+                    f"max_instructions={self.device.max_instructions}; raise it if that is meant"
+                )
+            return run
         finally:
             for allocation in self.temporary:
                 self.device.memory.free(allocation)
@@ -371,48 +370,6 @@ class Launch:
                 raw = wave_bytes_of(worker, *place_of_wave(worker))
                 raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
                 raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
-
-
-@dataclass(frozen=True)
-class WaveState:
-    """The fields of a stopped wave that an error message needs."""
-
-    status: int
-    resume: int
-    entry: int
-    fault_kind: int
-    fault_address: int
-    fault_lane: int
-    wave: int
-    group: tuple[int, int, int]
-    mode: int
-
-
-def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
-    """The state of one wave of a worker, as bytes."""
-    at = (slot * int(worker.job[scheduler.JOB_WAVES]) + wave) * layout.WAVE_BYTES
-    return worker.storage[0][at : at + layout.WAVE_BYTES]
-
-
-def place_of_wave(worker: Worker) -> tuple[int, int]:
-    """Slot of the workgroup that a worker runs, and the wave in it."""
-    return int(worker.job[scheduler.JOB_CURRENT]), int(worker.job[scheduler.JOB_WAVE])
-
-
-def current_wave(worker: Worker) -> WaveState:
-    slot, wave = place_of_wave(worker)
-    raw = wave_bytes_of(worker, slot, wave)
-
-    def field32(offset: int) -> int:
-        return int(raw[offset : offset + 4].view(np.int32)[0])
-
-    x, y, z = (int(v) for v in worker.slots[slot, scheduler.SLOT_X : scheduler.SLOT_Z + 1])
-    address = int(raw[layout.FAULT_ADDRESS : layout.FAULT_ADDRESS + 8].view(np.uint64)[0])
-    return WaveState(
-        field32(layout.STATUS), field32(layout.RESUME), field32(layout.ENTRY),
-        field32(layout.FAULT_KIND), address, field32(layout.FAULT_LANE), wave, (x, y, z),
-        field32(layout.MODE) & 0xFFFFFFFF,
-    )  # fmt: skip
 
 
 def mode_register(descriptor: Any) -> int:

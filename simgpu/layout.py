@@ -96,3 +96,4 @@ class Fault(IntEnum):
     REGISTER = 6
     READONLY = 7
     UNDECODABLE = 8
+    MISALIGNED = 9

@@ -11,7 +11,9 @@ from hardware.isa import instruction as isa
 from hardware.isa.instruction import Instruction, Reg
 from hardware.isa.lane import Value
 from simgpu import layout
-from simgpu.access import (
+from simgpu.frame import PTR, Frame
+from simgpu.lane_llvm import I32, I64, LLVMOps, element
+from simgpu.lanes import (
     WIDE64,
     LaneCopy,
     Rows,
@@ -24,8 +26,6 @@ from simgpu.access import (
     staging,
     write_staged,
 )
-from simgpu.frame import PTR, Frame
-from simgpu.lane_llvm import I32, I64, LLVMOps, element
 from simgpu.layout import LANES, ROW, Fault
 from simgpu.operands import Place, Plan
 

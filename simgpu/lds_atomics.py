@@ -12,9 +12,9 @@ from llvmlite import ir
 from hardware.isa import instruction as isa
 from hardware.isa.instruction import Instruction
 from simgpu import layout
-from simgpu.access import WIDE64, constant, each_lane, popcount, staging
 from simgpu.frame import ROW32, Frame
 from simgpu.lane_llvm import I32, I64, LLVMOps
+from simgpu.lanes import WIDE64, constant, each_lane, popcount, staging
 from simgpu.layout import LANES, Fault
 from simgpu.lds import LDSAccess, joined_scalar, offsets_of, stage_operand, typed_scalar
 from simgpu.operands import Place
@@ -114,7 +114,7 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
     wide = [build.zext(row, WIDE64) for row in (first, second)]
     base = LDSAccess(frame, wide[0], bits // 8).base
     places_at = [frame.at(frame.wave, layout.ADDRESSES), staging(frame)]
-    for offsets, place in zip(wide, places_at, strict=True):
+    for offsets in wide:
         LDSAccess(frame, offsets, bits // 8).check(lanes)
     for offsets, place in zip(wide, places_at, strict=True):
         frame.store(offsets, place, align=8)

@@ -13,9 +13,10 @@ from llvmlite import ir
 
 from hardware.isa import instruction as isa
 from hardware.isa.instruction import Instruction
-from simgpu.access import WIDE64, GlobalAccess, Rows, constant, read_staged, write_staged
+from simgpu.access import GlobalAccess
 from simgpu.frame import Frame
 from simgpu.lane_llvm import I32, I64
+from simgpu.lanes import WIDE64, Rows, read_staged, write_staged
 from simgpu.layout import LANES
 from simgpu.lds import LDSAccess
 from simgpu.operands import Place

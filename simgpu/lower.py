@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from llvmlite import ir
 
-from hardware.errors import DecodeError, UnsupportedInstruction
+from hardware.errors import DecodeError, ForeignInstruction, SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
 from simgpu import indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
@@ -80,6 +80,8 @@ class Program:
             return []
         try:
             inst = decode(self.code, 4 * index, self.target)
+        except ForeignInstruction as error:
+            return self._unsupported(index, str(error))
         except DecodeError as error:
             self._fault(index, Fault.UNDECODABLE, str(error))
             return []
@@ -88,7 +90,7 @@ class Program:
         except BadRegister as error:
             self._fault(index, Fault.REGISTER, str(error))
             return []
-        except UnsupportedInstruction as error:
+        except SimError as error:
             return self._unsupported(index, str(error))
         except Exception as error:  # an oversight stops the kernels that execute it, in words
             why = f"internal: {type(error).__name__}: {error} in the lowering of {inst.mnemonic}"

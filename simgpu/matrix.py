@@ -57,6 +57,8 @@ def plan(inst: Instruction, plan: Plan) -> MatrixPlaces:
     row = row_of(inst)
     vdst, src0, src1, src2 = (inst.args[name] for name in ("vdst", "src0", "src1", "src2"))
     assert isinstance(vdst, Reg) and isinstance(src0, Reg) and isinstance(src1, Reg)
+    if any(isinstance(operand, Reg) and operand.file == "s" for operand in (src0, src1, src2)):
+        raise UnsupportedInstruction(f"{inst.mnemonic}: a matrix in scalar registers")
     d = plan.register(vdst, 32 * vdst.count)
     a = plan.register(src0, 32 * src0.count)
     b = plan.register(src1, 32 * src1.count)
@@ -64,7 +66,8 @@ def plan(inst: Instruction, plan: Plan) -> MatrixPlaces:
     index = None
     if row.sparse:
         # D is also the accumulator; src2 holds the indices.
-        assert isinstance(src2, Reg)
+        if not isinstance(src2, Reg):
+            raise UnsupportedInstruction(f"{inst.mnemonic}: the sparse indices must be in a register")
         index = plan.register(src2, 32)
         c = d
     elif isinstance(src2, Reg):
@@ -130,7 +133,7 @@ def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> 
         copy = stack(frame, ROW)
         frame.store(byte, copy, 64)
         rows.append(copy)
-    return Scales((rows[0], rows[1]), scale_places(row, GROUP))
+    return Scales(frame, (rows[0], rows[1]), scale_places(row, GROUP))
 
 
 def _index_row(frame: Frame, places: MatrixPlaces) -> Any:

@@ -215,19 +215,21 @@ class Scales:
     <64 x i32> of the chosen byte, on the stack.
     """
 
-    def __init__(self, rows: tuple[Any, Any], places: tuple[np.ndarray, np.ndarray]) -> None:
+    def __init__(
+        self, frame: Frame, rows: tuple[Any, Any], places: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         self.rows = rows
-        self.walk = Walk(*places, None, regular=True)
+        self.view = Groups(frame, Walk(*places, None, regular=True), None)
 
-    def _pair(self, groups: Groups, group: Any, step: int) -> tuple[Any, Any]:
-        view = Groups(groups.frame, self.walk, None)
+    def _pair(self, group: Any, step: int) -> tuple[Any, Any]:
         block = step // SCALE_BLOCK
-        return view.a(self.rows[0], I32, group, block), view.b(self.rows[1], I32, group, block)
+        a = self.view.a(self.rows[0], I32, group, block)
+        return a, self.view.b(self.rows[1], I32, group, block)
 
-    def exponent(self, groups: Groups, group: Any, step: int) -> Any:
+    def exponent(self, group: Any, step: int) -> Any:
         """What the scales add to the exponent of every product of the step."""
-        x, y = self._pair(groups, group, step)
-        return groups.build.sub(groups.build.add(x, y), splat(VI, 254))
+        x, y = self._pair(group, step)
+        return self.view.build.sub(self.view.build.add(x, y), splat(VI, 254))
 
     def largest(self, frame: Frame) -> Any:
         """A bound of `exponent`, i32."""
@@ -238,10 +240,10 @@ class Scales:
         x, y = (frame.build.call(reduce, [frame.load(row, ROW32, 64)]) for row in self.rows)
         return frame.build.sub(frame.build.add(x, y), ir.Constant(I32, 254))
 
-    def missing(self, groups: Groups, group: Any, step: int) -> Any:
+    def missing(self, group: Any, step: int) -> Any:
         """Where a scale is 0xff, a NaN."""
-        build = groups.build
-        x, y = self._pair(groups, group, step)
+        build = self.view.build
+        x, y = self._pair(group, step)
         either = [build.icmp_unsigned("==", s, splat(VI, 255)) for s in (x, y)]
         return build.or_(either[0], either[1])
 
@@ -295,12 +297,12 @@ class AlignedSum:
                 cut, top = self._products(group, steps)
                 partial = build.sitofp(cut, VD)
             if self.scales is not None:
-                top = build.add(top, self.scales.exponent(groups, group, steps[0]))
+                top = build.add(top, self.scales.exponent(group, steps[0]))
             result = self._accumulated(partial, top, total)
             total = self._with_special(group, steps, total, result, special)
             if self.scales is not None:
                 quiet = splat(V32, float("nan"))
-                total = build.select(self.scales.missing(groups, group, steps[0]), quiet, total)
+                total = build.select(self.scales.missing(group, steps[0]), quiet, total)
         self.c.store(group, total)
 
     def _products(self, group: Any, steps: list[int]) -> tuple[Any, Any]:
@@ -393,7 +395,7 @@ class AlignedSum:
             y = groups.b(self.right.values, F32, group, k)
             product = build.fmul(x, y)
             if self.scales is not None:
-                factor = self._power(self.scales.exponent(groups, group, k))
+                factor = self._power(self.scales.exponent(group, k))
                 product = build.fptrunc(build.fmul(build.fpext(product, VD), factor), V32)
             infinite = build.not_(finite(product))
             known = build.and_(finite(x), finite(y))

@@ -90,7 +90,8 @@ class Memory:
         if at == len(self._bases) or self._allocations[at] is not allocation:
             raise SimError(f"memory at {allocation.address:#x} was freed before")
         del self._bases[at], self._allocations[at]
-        self._freed.append((allocation.address, allocation.nbytes, allocation.label))
+        if allocation.tracked:
+            self._freed.append((allocation.address, allocation.nbytes, allocation.label))
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds `address`."""

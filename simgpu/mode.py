@@ -19,7 +19,7 @@ ARITHMETIC = 0x3FF | 1 << FP16_OVFL | 1 << GPR_IDX_EN
 NUMBERS = 1 << 12
 
 # Conversions that do not round by MODE: these name their rounding, or are exact.
-_OWN_ROUNDING = ("v_cvt_rpi", "v_cvt_flr", "v_cvt_off", "v_cvt_norm", "v_cvt_pknorm", "v_cvt_pkrtz", "v_cvt_pkaccum")
+_OWN_ROUNDING = tuple(f"v_cvt_{name}" for name in "rpi flr off norm pknorm pkrtz pkaccum".split())
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Mode:
         indexed = "indexed" if self.indexed else ""
         types = [*(p.type for p in spec.params), *spec.results]
         floats = any(type_.is_float or (type_.element and type_.element.is_float) for type_ in types)
-        if floats or any(type_.state == "modifier" for type_ in types) or "mix" in spec.flags:
+        asks = any(p.name in ("ieee", "fp16_ovfl") for p in spec.params)
+        if floats or asks or "mix" in spec.flags:
             return self.key + indexed
         return indexed
 

@@ -169,6 +169,8 @@ def load_scalar(frame: Frame, place: Place) -> Any:
             raise UnsupportedInstruction("scalar operand wider than 64 bits in arithmetic")
         return frame.load(frame.operand(place.slot), kind)
     if place.kind == "row":  # a VGPR where the ISA wants a scalar: lane 0
+        if place.bits > 32:
+            raise UnsupportedInstruction("a scalar operand of 64 bits in vector registers")
         return frame.load(frame.operand(place.slot), I32)
     if place.kind == "scc":
         value = frame.state(layout.SCC)

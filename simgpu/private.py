@@ -14,20 +14,11 @@ from llvmlite import ir
 from hardware.isa import instruction as isa
 from hardware.isa.instruction import Instruction
 from simgpu import layout
-from simgpu.access import (
-    WIDE64,
-    GlobalAccess,
-    Rows,
-    constant,
-    inside,
-    lanes_of,
-    read_staged,
-    staging,
-    write_staged,
-)
+from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic
 from simgpu.frame import Frame
 from simgpu.lane_llvm import I32, I64
+from simgpu.lanes import WIDE64, Rows, constant, inside, lanes_of, read_staged, staging, write_staged
 from simgpu.layout import LANES, Fault
 from simgpu.lds_dma import load_to_lds
 from simgpu.operands import Place

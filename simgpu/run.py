@@ -14,7 +14,8 @@ from hardware.isa.instruction import Instruction
 from simgpu import scheduler
 
 if TYPE_CHECKING:
-    from simgpu.launch import Launch, Worker
+    from simgpu.launch import Launch
+    from simgpu.worker import Worker
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from llvmlite import ir
 
 from hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu import layout
-from simgpu.access import constant, copy_bytes, find_allocation, mark_lane
+from simgpu.access import find_allocation, mark_lane
 from simgpu.atomics import indivisible
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I32, I64
+from simgpu.lanes import constant, copy_bytes
 from simgpu.layout import Fault
 from simgpu.operands import Place, Plan
 from simgpu.scheduler import SLICE
@@ -131,6 +132,10 @@ def _atomic(frame: Frame, inst: Instruction, address: Any, data: Any) -> None:
     kind = ir.IntType(memory.bits)
     operands = len(inst.spec.params) - 1
     values = [frame.load(frame.at(data, number * size), kind) for number in range(operands)]
+    if size > 4:  # addresses are dword aligned
+        low = frame.build.and_(address, constant(size - 1))
+        with frame.build.if_then(frame.build.icmp_unsigned("!=", low, constant(0)), likely=False):
+            frame.fault(Fault.MISALIGNED, address, ir.Constant(I32, -1))
     place, entry, offset = located(frame, address, size, True)
     old = indivisible(frame, inst, place, values)
     for table in (layout.ALLOC_READ, layout.ALLOC_WRITTEN):

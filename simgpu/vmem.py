@@ -9,20 +9,12 @@ from llvmlite import ir
 from hardware.isa import types as t
 from hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu import layout, private
-from simgpu.access import (
-    WIDE64,
-    GlobalAccess,
-    Rows,
-    constant,
-    lanes_of,
-    popcount,
-    read_staged,
-    write_staged,
-)
+from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic
 from simgpu.buffers import buffer_access
 from simgpu.frame import ROW32, Frame
-from simgpu.lane_llvm import I32, I64
+from simgpu.lane_llvm import I64
+from simgpu.lanes import WIDE64, Rows, constant, lanes_of, popcount, read_staged, write_staged
 from simgpu.layout import LANES
 from simgpu.lds import LDSAccess
 from simgpu.lds_dma import load_to_lds

@@ -23,7 +23,7 @@ SAVED = "v60"
 def source(target: str, lines: str, dump: Sequence[str], options: dict[str, Any]) -> str:
     """The kernel `k`: dump: registers stored one after the other, 256 bytes each and wave."""
     stores = []
-    for number, register in enumerate(dump):
+    for register in dump:
         data = register
         if register.startswith(("s", "vcc", "m0", "exec")):
             stores += [f"v_mov_b32 v62, {register}"]

@@ -322,8 +322,9 @@ def test_colliding_atomics_add_up() -> None:
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx942"])
 def test_global_loads_to_lds(target: str) -> None:
-    dword, short = ("load_dword", "load_sshort") if target == "gfx908" else ("load_lds_dword", "load_lds_sshort")
-    end = " lds" if target == "gfx908" else ""
+    old = target == "gfx908"
+    dword, short = ("load_dword", "load_sshort") if old else ("load_lds_dword", "load_lds_sshort")
+    end = " lds" if old else ""
     lines = f"""
     s_mov_b32 m0, 0x40
     v_xor_b32 v3, 0xfc, v60

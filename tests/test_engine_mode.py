@@ -11,6 +11,7 @@ import pytest
 from engine_kernel import execute
 from one_instruction import Wave
 
+from hardware.errors import MemoryFault, SimError, UnsupportedInstruction
 from hardware.isa.instruction import Instruction, Reg
 from hardware.isa.spec import REGISTRY, Spec
 from simgpu.mode import DOWN, NEAREST, TO_ZERO, UP, Mode, number
@@ -200,6 +201,22 @@ def test_denormals(width: int, keep_in: bool, keep_out: bool) -> None:
         assert got == want
 
 
+def test_overflow_of_f16_by_mode() -> None:
+    """FP16_OVFL: a finite overflow stays at the largest number, an infinite source stays infinite."""
+    wave = Wave()
+    wave.v[1, :4] = 0x7BFF, 0xFBFF, 0x7C00, 0x3C00
+    wave.v[2, :4] = 0x7BFF, 0xFBFF, 0x3C00, 0x3C00
+    args = {"vdst": Reg("v", 0), "src0": Reg("v", 1), "src1": Reg("v", 2)}
+    plain, kept = [0x7C00, 0xFC00, 0x7C00, 0x4000], [0x7BFF, 0xFBFF, 0x7C00, 0x4000]
+    for mode, want in ((Mode(), plain), (Mode(fp16_ovfl=True), kept)):
+        for name in ("v_add_f16", "v_pk_add_f16"):
+            wave.run(Instruction(SPECS[name], "gfx90a", "e64", args, size=8), mode)
+            assert [int(x) & 0xFFFF for x in wave.v[0, :4]] == want
+    wave.v[1, 0] = np.float32(1e30).view(np.uint32)
+    wave.run(Instruction(SPECS["v_cvt_f16_f32"], "gfx90a", "e64", args, size=8), Mode(fp16_ovfl=True))
+    assert int(wave.v[0, 0]) & 0xFFFF == 0x7BFF
+
+
 def test_denormal_bits_of_the_other_width_do_not_matter() -> None:
     wave = Wave()
     wave.v[1] = 5
@@ -263,8 +280,9 @@ def test_setreg_takes_effect_at_once_and_in_loops() -> None:
     assert {int(x) for x in got["v6"]} == {one - 1}
     assert {int(x) for x in got["v7"]} == {one}
     assert int(got["v3"][0]) == 3 * (one + 1) & 0xFFFFFFFF
-    # Counts belong to the instruction, whatever MODE it ran in: 2 waves, 12 each round and the rest.
-    shared = execute("gfx90a", lines.replace(", 1\n", ", 0\n").replace(", 2\n", ", 0\n"), ["v5", "v6", "v7", "v3", "v4"], block=128)
+    # Counts belong to the instruction, whatever MODE it ran in.
+    plain = lines.replace("2), 1", "2), 0").replace("2), 2", "2), 0")
+    shared = execute("gfx90a", plain, ["v5", "v6", "v7", "v3", "v4"], block=128)
     assert got.run.instructions == shared.run.instructions
     assert dict(got.run.profile) == dict(shared.run.profile)
 
@@ -298,6 +316,27 @@ def test_mode_from_the_descriptor() -> None:
     )
     assert int(got["v2"][0]) == 0x3F800001
     assert int(got["s20"][0]) == 1 | 0xF0 | 1 << 8 | 1 << 23
+
+
+def test_errors_after_a_change_of_mode_name_the_instruction() -> None:
+    lines = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 5\n"
+    with pytest.raises(MemoryFault, match="global_load_dword"):
+        execute("gfx90a", lines + "v_mov_b32 v1, 0\nglobal_load_dword v2, v1, s[4:5] offset:-4")
+    with pytest.raises(SimError, match="s_trap"):
+        execute("gfx90a", lines + "s_trap 1")
+
+
+def test_endless_new_modes_are_refused() -> None:
+    lines = """
+    s_mov_b32 s20, 0
+    again:
+    s_setreg_b32 hwreg(HW_REG_MODE, 0, 10), s20
+    s_add_u32 s20, s20, 1
+    s_cmp_lt_u32 s20, 0x400
+    s_cbranch_scc1 again
+    """
+    with pytest.raises(UnsupportedInstruction, match="settings of MODE"):
+        execute("gfx90a", lines)
 
 
 def test_modes_have_numbers_of_their_own() -> None:

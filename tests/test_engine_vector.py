@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from one_instruction import Wave
 
 from hardware.isa import types as t
 from hardware.isa.instruction import Instruction, Reg
 from hardware.isa.lane_numpy import evaluate
 from hardware.isa.spec import REGISTRY, Param, Spec
-from one_instruction import Wave
 
 VECTOR = ("vop1", "vop2", "vopc", "vop3", "vop3p")
 SPECIAL = np.array(

@@ -115,20 +115,21 @@ class Worker:
     """A worker process; `ask` runs a case in it, `close` ends it."""
 
     def __init__(self, objects: Sequence[str]) -> None:
-        self.errors: IO[str] = tempfile.TemporaryFile("w+")
-        command = [sys.executable, "-m", "tools.fuzz", "--serve"]
-        if objects:
-            command += ["--objects", *objects]
+        self.errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 (see `close`)
         # One thread each: BLAS's pools only reserve address space here.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            self.command(objects), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             env=environment, cwd=Path(__file__).parents[1],
         )  # fmt: skip
         self.cases = 0
         self.resident = 0
         self.case: Case | None = None
         self.begun = 0.0
+
+    def command(self, objects: Sequence[str]) -> list[str]:
+        given = ["--objects", *objects] if objects else []
+        return [sys.executable, "-m", "tools.fuzz", "--serve", *given]
 
     def ask(self, case: Case) -> None:
         assert self.process.stdin is not None

@@ -168,10 +168,8 @@ def _argument(rng: random.Random, size: int, pointer: bool, buffer: simgpu.Buffe
 def _geometry(rng: random.Random, info: Kernel) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Block and work-items of a small launch, often with a partial last workgroup."""
     required = info.required_workgroup_size
-    if len(required) == 3:
-        block = required
-    else:
-        block = rng.choice(((64, 1, 1), (1, 1, 1), (96, 1, 1), (8, 8, 1), (4, 4, 8)))
+    drawn = rng.choice(((64, 1, 1), (1, 1, 1), (96, 1, 1), (8, 8, 1), (4, 4, 8)))
+    block = required if len(required) == 3 else drawn
     return block, tuple(b * rng.randrange(1, 3) + rng.choice((0, 0, b // 2)) for b in block[:2])
 
 

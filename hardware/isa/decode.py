@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from hardware.errors import DecodeError, TargetError
+from hardware.errors import DecodeError, ForeignInstruction, TargetError
 from hardware.isa import formats, vector_formats
 from hardware.isa.formats import Decoded
 from hardware.isa.instruction import Instruction
@@ -102,12 +102,20 @@ MEMORY_PREFIX = {
     0b111010: ("mtbuf", 15, 0xF),
 }
 
+# GFX9 encodings that no compute kernel has: prefix, name, what they do.
+FOREIGN = {
+    0b110001: ("exp", "export"),
+    0b110101: ("v_interp", "pixel attribute interpolation"),
+    0b111100: ("image", "image access"),
+}
+
 
 def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
     """The instruction at byte `offset`.
 
     Raises DecodeError, with the offset and the bytes, for what the target does not define and for
-    code that ends within the instruction; TargetError for an unknown target.
+    code that ends within the instruction, ForeignInstruction (a DecodeError and an
+    UnsupportedInstruction) for graphics encodings; TargetError for an unknown target.
     """
     word = int.from_bytes(code[offset : offset + 8], "little")
     encoding, shift, mask = _prefix(word >> 23 & 0x1FF)
@@ -126,6 +134,13 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
         if offset < 0 or offset + read.size > len(code):
             raise Undefined(f"the code ends within {spec.mnemonic}")
     except Undefined as error:
+        foreign = FOREIGN.get(word >> 26 & 63) if offset + 4 <= len(code) else None
+        if foreign:
+            name, what = foreign
+            raise ForeignInstruction(
+                f"{target}: {name} at offset 0x{offset:x}: {_shown(code, offset)} "
+                f"({what} is not for compute kernels)"
+            ) from None
         raise DecodeError(_complaint(code, offset, target, encoding, error)) from None
     return Instruction(spec, target, read.form, read.args, read.mods, read.src_mods, read.size, offset)
 
@@ -142,8 +157,12 @@ def _scaled(
     return spec, reader(spec, word, target)
 
 
+def _shown(code: bytes | memoryview, offset: int) -> str:
+    return bytes(code[offset : offset + 8]).hex(" ", -4) or "nothing"
+
+
 def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str, error: Undefined) -> str:
-    shown = bytes(code[offset : offset + 8]).hex(" ", -4) or "nothing"
+    shown = _shown(code, offset)
     kind = f"{encoding.upper()}: " if encoding else ""
     return f"{target}: no instruction at offset 0x{offset:x}: {shown} ({kind}{error})"
 

@@ -1,0 +1,251 @@
+"""Chaining two matrix instructions: when D's registers are the next A or B as they stand.
+
+D keeps a column on each lane: D[i][j] with j on `lane % n`, i over registers and lane groups. A and
+B keep one outer index on each lane and k over elements and lane groups. So D can be read as the
+operand whose k is D's row i: as B of X·D, or as A of Dᵀ·X. A reduction index may be renamed freely
+if the other operand agrees, so all that matters is what each lane *bit* means. Where the bits
+agree, element e of step s is D's register r = s·elements + e, and the other operand's k is row
+`Chain.row`. Where one does not, that bit changes places with a bit of the register number, which
+is what the swap instructions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hardware.errors import TargetError
+from hardware.mfma import layout
+from hardware.mfma.instruction import BITS, MatrixInstruction
+
+LANE_BITS = 6
+
+# Exchanges lanes whose numbers differ in one bit (CDNA ISA guides: DS_SWIZZLE_B32, DPP row_ror,
+# DS_BPERMUTE_B32; CDNA4: V_PERMLANE16_SWAP_B32, V_PERMLANE32_SWAP_B32, which exchange the bit with
+# the choice between two registers in one instruction).
+EXCHANGES = {
+    0: ("v_mov_b32_dpp", "quad_perm:[1,0,3,2]"),
+    1: ("v_mov_b32_dpp", "quad_perm:[2,3,0,1]"),
+    2: ("ds_swizzle_b32", "offset:swizzle(SWAP,4)"),
+    3: ("v_mov_b32_dpp", "row_ror:8"),
+    4: ("ds_swizzle_b32", "offset:swizzle(SWAP,16)"),
+    5: ("ds_bpermute_b32", "with address 4·(lane ^ 32)"),
+}
+SWAPS = {4: "v_permlane16_swap_b32", 5: "v_permlane32_swap_b32"}  # gfx950
+
+MEANING = {
+    "row": "a row of D", "column": "a column of D", "D block": "D's block", "k": "k",
+    "outer": "the outer index", "block": "the operand's block",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Move:
+    """Lane bit `bit` holds `held` where the operand wants `wanted`; it must change places with a
+    register bit that holds `partner`, by `instruction`."""
+
+    bit: int
+    held: str
+    wanted: str
+    partner: str
+    instruction: str
+
+    def __str__(self) -> str:
+        return (
+            f"lane bit {self.bit} (lanes {1 << self.bit} apart) holds {MEANING[self.held]} where the operand wants "
+            f"{MEANING[self.wanted]}: exchange it with registers that hold {self.partner}, by {self.instruction}"
+        )
+
+
+@dataclass(frozen=True)
+class Chain:
+    """D of `first` as `operand` ("A": Dᵀ, "B": D) of `second`.
+
+    moves: what has to move first, nothing where the registers can be used as they are;
+    reason: why not at all; row_blocks: the bits of second's block number that choose rows of D,
+    where blocks get disjoint parts of the reduction (see `parts`).
+    """
+
+    first: MatrixInstruction
+    second: MatrixInstruction
+    operand: str
+    moves: tuple[Move, ...] = ()
+    reason: str = ""
+    row_blocks: int = 0
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """Blocks of second's D that are partial sums of one product: to be added, register by register."""
+        heads = [block for block in range(self.second.blocks) if not block & self.row_blocks]
+        every = range(self.second.blocks)
+        return tuple(tuple(b for b in every if b & ~self.row_blocks == head) for head in heads)
+
+    @property
+    def free(self) -> bool:
+        """Whether no data has to change lanes."""
+        return not self.moves and not self.reason
+
+    @property
+    def elements(self) -> int:
+        """Elements that a lane gives to one instruction."""
+        size = self.second.m if self.operand == "A" else self.second.n
+        return self.second.k * size * self.second.blocks // layout.WAVE
+
+    @property
+    def rows(self) -> int:
+        """Elements of one block of D that a lane holds."""
+        return self.first.m * self.first.n * lane_blocks(self.first) // layout.WAVE
+
+    @property
+    def steps(self) -> int:
+        """Instructions that use up one set of tiles."""
+        return max(1, self.rows // self.elements)
+
+    @property
+    def tiles(self) -> int:
+        """D tiles, `m` rows below one another, that one set needs."""
+        return max(1, self.elements // self.rows)
+
+    @property
+    def natural(self) -> bool:
+        """Whether k in order is D's rows in order, so that the other operand is loaded as usual."""
+        ks = range(self.second.k)
+        rows = [self.row(step, k, block) for step in range(self.steps) for block in self.parts[0] for k in ks]
+        return rows == list(range(len(rows)))
+
+    def row(self, step: int, k: int, block: int = 0) -> int:
+        """The row of D (of the stacked tiles) that is reduction index k of the step, in `block` of second.
+
+        Closed form: see `formula`. k of the other operand's load is this row.
+        """
+        group, element = self._slot(k)
+        first = self.first
+        size = self.second.m if self.operand == "A" else self.second.n
+        lane = (group * self.second.blocks + block) * size
+        lanes = lane // (first.n * lane_blocks(first))
+        tile, register = divmod(step * self.elements + element, self.rows)
+        groups = layout.WAVE // (first.n * lane_blocks(first))
+        if first.cd_type == "f64":
+            return first.m * tile + groups * register + lanes
+        return first.m * tile + 4 * groups * (register // 4) + 4 * lanes + register % 4
+
+    def _slot(self, k: int) -> tuple[int, int]:
+        """(lane group, element) of reduction index k."""
+        run = self._run()
+        groups = self.second.k // self.elements
+        if run:
+            return k // run % groups, k // (run * groups) * run + k % run
+        return k // self.elements, k % self.elements
+
+    def _run(self) -> int:
+        form = self.second._formats()._input(self.operand)
+        return form["run"] if form["run"] and form["run"] < self.elements else 0
+
+    def formula(self) -> str:
+        """The permutation in words and symbols; of a free chain."""
+        first = self.first
+        groups = layout.WAVE // (first.n * lane_blocks(first))
+        where = f"r = {self.elements}·s + e" if self.elements > 1 else "r = s"
+        if self.steps == 1:
+            where = "r = e" if self.elements > 1 else "r = 0"
+        parts = []
+        if self.tiles > 1:
+            where += f"; tile, r = divmod(r, {self.rows})"
+            parts.append(f"{first.m}·tile")
+        if first.cd_type == "f64":
+            parts += [f"{groups}·r" if groups > 1 else "r"] if self.rows > 1 else []
+            parts += ["g"] if groups > 1 else []
+        else:
+            many = groups > 1 and self.rows > 4
+            parts += [f"{4 * groups}·(r//4)"] if many else []
+            parts += ["4g"] if groups > 1 else []
+            parts += ["r%4" if many else "r"] if self.rows > 1 else []
+        group = f"g = lane//{first.n * lane_blocks(first)}, " if groups > 1 else ""
+        return f"{group}{where}: row = {' + '.join(parts)}"
+
+    def conversion(self) -> str:
+        """What each lane does to its own registers in between; empty where types are the same."""
+        second = self.second._formats()
+        kind = second.a_type if self.operand == "A" else second.b_type
+        return conversion(self.first.cd_type, kind, self.first.target)
+
+
+def conversion(source: str, kind: str, target: str) -> str:
+    """Lane-local instructions from an accumulator type to an operand type."""
+    if source == kind or (source, kind) == ("f32", "xf32"):
+        return ""
+    to_f32 = {"f64": "v_cvt_f32_f64", "i32": "v_cvt_f32_i32"}.get(source, "")
+    if kind == "i8":
+        steps = [] if source == "i32" else ["v_cvt_i32_f64" if source == "f64" else "v_cvt_i32_f32"]
+        return ", ".join([*steps, "v_perm_b32 to pack four (after your scaling)"])
+    if kind == "f64":
+        return "v_cvt_f64_i32" if source == "i32" else "v_cvt_f64_f32"
+    if kind in ("f32", "xf32"):
+        return to_f32
+    if kind == "bf16":
+        last = "v_cvt_pk_bf16_f32" if target == "gfx950" else "v_perm_b32 of the high halves (after your rounding)"
+    elif kind == "f16":
+        last = "v_cvt_f16_f32 and v_pack_b32_f16"
+    elif BITS[kind] == 8:
+        last = "v_cvt_pk_fp8_f32" if kind.startswith("fp8") else "v_cvt_pk_bf8_f32"
+    else:
+        last = {
+            "fp6": "v_cvt_scalef32_2xpk16_fp6_f32", "bf6": "v_cvt_scalef32_2xpk16_bf6_f32",
+            "fp4": "v_cvt_scalef32_pk_fp4_f32",
+        }[kind]  # fmt: skip
+    return f"{to_f32}, {last}" if to_f32 else last
+
+
+def lane_blocks(row: MatrixInstruction) -> int:
+    """How many blocks of D lie side by side on the lanes; the others follow in the registers."""
+    return row.blocks if row.m * row.n <= 16 else 1
+
+
+def held_by_lanes(row: MatrixInstruction) -> Iterator[str]:
+    """What each lane bit of D means: column, D block or row, from bit 0."""
+    for bit in range(LANE_BITS):
+        i, j, block = row.element("D", 0, 1 << bit)
+        yield "column" if j else "D block" if block else "row" if i else "none"
+
+
+def wanted_of_lanes(row: MatrixInstruction, operand: str) -> Iterator[str]:
+    """What each lane bit of A or B means: outer, block or k, from bit 0."""
+    for bit in range(LANE_BITS):
+        x, y, block = row.element(operand, 0, 1 << bit)
+        outer, k = (x, y) if operand == "A" else (y, x)
+        yield "outer" if outer else "block" if block else "k" if k else "none"
+
+
+def chain(first: MatrixInstruction, second: MatrixInstruction, operand: str = "B") -> Chain:
+    """How D of `first` becomes `operand` ("A" or "B") of `second`; both of one target.
+
+    Raises TargetError for another operand or for instructions of different targets.
+    """
+    if operand not in ("A", "B"):
+        raise TargetError(f"D feeds A or B, not {operand!r}")
+    if first.target != second.target:
+        raise TargetError(f"{first.mnemonic} is of {first.target}, {second.mnemonic} of {second.target}")
+    if second.sparse and operand == "A":
+        reason = "A of an smfmac holds two of every four k and the indices say which: prune D first"
+        return Chain(first, second, operand, reason=reason)
+    moves, row_blocks = [], 0
+    adds_in_registers = lane_blocks(second) == 1
+    for bit, (held, wanted) in enumerate(
+        zip(held_by_lanes(first), wanted_of_lanes(second, operand), strict=True)
+    ):
+        if (held, wanted) in (("column", "outer"), ("row", "k"), ("D block", "block"), ("column", "block")):
+            continue
+        if (held, wanted) == ("row", "block") and adds_in_registers:
+            row_blocks |= second.element(operand, 0, 1 << bit)[2]
+            continue
+        partner = "other rows" if wanted == "k" else "other columns (the next tile to the right)"
+        moves.append(Move(bit, held, wanted, partner, exchange(bit, first.target)))
+    return Chain(first, second, operand, tuple(moves), row_blocks=0 if moves else row_blocks)
+
+
+def exchange(bit: int, target: str) -> str:
+    """The instruction that exchanges a lane bit with a choice of registers, or lanes that far apart."""
+    if target == "gfx950" and bit in SWAPS:
+        return SWAPS[bit]
+    name, options = EXCHANGES[bit]
+    return f"{name} {options}, and v_cndmask_b32 to choose"

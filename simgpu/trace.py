@@ -1,0 +1,218 @@
+"""Looking into a running kernel: the registers of a wave when it reaches an instruction.
+
+A record that a wave is to stop at holds the handler of a record not lowered yet, so that reaching
+it returns to Python with the wave's state whole. To go on, every record but that one is made to
+stop, which executes exactly one instruction, and then all are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.errors import LaunchError
+from hardware.isa import text
+from hardware.isa.instruction import EXEC, VCC, Instruction, Reg
+from hardware.kernarg import Geometry, check_geometry
+from simgpu import layout, mode, scheduler
+from simgpu.device import Kernel, _three
+from simgpu.faults import describe
+from simgpu.launch import Launch
+from simgpu.layout import Status
+from simgpu.lower import Program, _leave
+from simgpu.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A wave's state before it executes the instruction at `pc`.
+
+    pc: code offset from the kernel's first instruction, bytes; line: `file:line` or None;
+    hit: how often the wave had been there, from 0; scalars: uint32 (128,), numbered as the
+    encodings number scalar operands; vgprs, agprs: uint32 (256, 64).
+    """
+
+    pc: int
+    instruction: Instruction
+    line: str | None
+    group: tuple[int, int, int]
+    wave: int
+    hit: int
+    scc: int
+    scalars: np.ndarray
+    vgprs: np.ndarray
+    agprs: np.ndarray
+
+    @property
+    def text(self) -> str:
+        return text(self.instruction)
+
+    @property
+    def exec(self) -> int:
+        """EXEC as 64 bits, lane 0 lowest."""
+        return self._pair(EXEC)
+
+    @property
+    def vcc(self) -> int:
+        return self._pair(VCC)
+
+    def _pair(self, number: int) -> int:
+        return int(self.scalars[number]) | int(self.scalars[number + 1]) << 32
+
+    def registers(self, reg: Reg) -> np.ndarray:
+        """uint32: (count, 64) of vector registers, (count,) of scalar ones."""
+        if reg.file == "s":
+            return self.scalars[reg.index : reg.index + reg.count]
+        file = self.vgprs if reg.file == "v" else self.agprs
+        return file[reg.index : reg.index + reg.count]
+
+
+def trace(
+    kernel: Kernel,
+    at: Collection[int],
+    *,
+    grid: int | Sequence[int] = 1,
+    block: int | Sequence[int] = 64,
+    args: Sequence[object] = (),
+    dynamic_lds: int = 0,
+    group: Sequence[int] = (0, 0, 0),
+    wave: int = 0,
+    hits: int = 1,
+    skip: int = 0,
+) -> list[Snapshot]:
+    """The first `hits` visits, after `skip`, of a wave to any of the code offsets `at`.
+
+    at: bytes from the kernel's first instruction; group, wave: the workgroup and the wave in it;
+    grid, block, args, dynamic_lds as `Kernel.launch`. The kernel stops after the last visit asked
+    for; fewer come back where it ends before. Raises LaunchError for a place that is none, and what
+    `launch` raises.
+    """
+    extents = _three("block", block)
+    groups = _three("grid", grid)
+    size = (groups[0] * extents[0], groups[1] * extents[1], groups[2] * extents[2])
+    geometry = Geometry(extents, size, dynamic_lds)
+    check_geometry(kernel.info, geometry)
+    run = _Traced(kernel, geometry, args, at, _three_ids(group, groups), wave, hits, skip)
+    if not 0 <= wave < run.waves:
+        raise LaunchError(f"{kernel.name}: wave {wave} of a workgroup that has {run.waves}")
+    run.run()
+    return run.found
+
+
+def _three_ids(group: Sequence[int], groups: tuple[int, int, int]) -> tuple[int, int, int]:
+    ids = (*(int(i) for i in group), 0, 0)[:3]
+    if len(group) > 3 or any(not 0 <= i < extent for i, extent in zip(ids, groups, strict=True)):
+        raise LaunchError(f"workgroup {tuple(group)} is not in the grid {groups}")
+    return ids[0], ids[1], ids[2]
+
+
+class _Traced(Launch):
+    """A launch on one thread that stops at places."""
+
+    def __init__(
+        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], at: Collection[int],
+        group: tuple[int, int, int], wave: int, hits: int, skip: int,
+    ) -> None:  # fmt: skip
+        super().__init__(kernel, geometry, args)
+        self.workers = 1
+        self.stops = {self.entry + offset // 4 for offset in at}
+        self.group, self.wave = group, wave
+        self.first, self.last = skip, skip + hits
+        self.visits = 0
+        self.found: list[Snapshot] = []
+        # Handlers that stops replaced, by program and record.
+        self.replaced: dict[int, tuple[Program, dict[int, np.ndarray]]] = {}
+        code = self.program.count
+        for offset in at:
+            if offset % 4 or not 0 <= self.entry + offset // 4 < code:
+                raise LaunchError(f"{self.info.name}: no instruction can begin at {offset:#x}")
+
+    def _arm(self, program: Program) -> None:
+        """Make the places stop that are lowered and do not stop yet."""
+        handlers = self.replaced.setdefault(id(program), (program, {}))[1]
+        for index in self.stops & program.instructions.keys():
+            if index not in handlers:
+                handlers[index] = program.records[index, :2].copy()
+                program.records[index, :2] = self._pending(program)
+
+    def _disarm(self) -> None:
+        for program, handlers in self.replaced.values():
+            for index, handler in handlers.items():
+                program.records[index, :2] = handler
+
+    def _pending(self, program: Program) -> np.ndarray:
+        address = program.compiler.address("lower", _leave(Status.LOWER))
+        return np.array([address & 0xFFFFFFFF, address >> 32], np.uint32)
+
+    def _loop(self, worker: Worker) -> None:
+        try:
+            self._arm(self.program)
+            status = scheduler.run_worker(worker.job, worker.slots)
+            while status != scheduler.FINISHED:
+                status = self._served(worker, status)
+                if len(self.found) == self.last - self.first:
+                    return
+        finally:
+            self._disarm()
+
+    def _served(self, worker: Worker, status: int) -> int:
+        """Answer what the worker came back with, and let it go on until it does again."""
+        if status == scheduler.LIMIT:
+            raise describe(self, worker, limit=True)
+        if status == scheduler.NEED_PYTHON:
+            state = current_wave(worker)
+            if state.status not in (Status.LOWER, Status.MODE):
+                raise describe(self, worker)
+            program = self.program_for(state.mode)
+            handlers = self.replaced.get(id(program), (program, {}))[1]
+            if state.status == Status.LOWER and state.resume in handlers:
+                self._visit(worker, state.resume, program)
+                return self._step(worker, state.resume, program)
+            program.lower(state.resume)
+            self._arm(program)
+            if state.status == Status.MODE:
+                self._change_mode(worker, state.mode, program)
+        return int(scheduler.run_worker(worker.job, worker.slots))
+
+    def _change_mode(self, worker: Worker, word: int, program: Program) -> None:
+        """The wave goes on with the handlers of its new MODE."""
+        worker.programs[mode.number(word)] = program.address
+        raw = wave_bytes_of(worker, *place_of_wave(worker))
+        raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
+        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
+
+    def _visit(self, worker: Worker, index: int, program: Program) -> None:
+        state = current_wave(worker)
+        if state.group != self.group or state.wave != self.wave:
+            return
+        if self.first <= self.visits < self.last:
+            self.found.append(self._snapshot(worker, index, program))
+        self.visits += 1
+
+    def _step(self, worker: Worker, index: int, program: Program) -> int:
+        """Execute the instruction at the stop and nothing else."""
+        before = program.records[:, :2].copy()
+        program.records[:, :2] = self._pending(program)
+        program.records[index, :2] = self.replaced[id(program)][1][index]
+        worker.job[scheduler.JOB_STOP] = 1  # come back too where the wave ends or waits
+        try:
+            return int(scheduler.run_worker(worker.job, worker.slots))
+        finally:
+            worker.job[scheduler.JOB_STOP] = 0
+            program.records[:, :2] = before
+
+    def _snapshot(self, worker: Worker, index: int, program: Program) -> Snapshot:
+        raw = wave_bytes_of(worker, *place_of_wave(worker)).copy()
+        module = self.kernel.module
+        pc = 4 * (index - self.entry)
+
+        def rows(start: int) -> np.ndarray:
+            return raw[start : start + 256 * layout.ROW].view(np.uint32).reshape(256, layout.LANES)
+
+        scalars = raw[: layout.SCC].view(np.uint32)
+        return Snapshot(
+            pc, program.instructions[index], module.code.source_line(self.info.start + pc), self.group,
+            self.wave, self.visits, int(raw[layout.SCC]), scalars, rows(layout.VGPR), rows(layout.AGPR),
+        )  # fmt: skip

@@ -1,0 +1,264 @@
+"""Dense products through executed kernels, by matrix instruction, against numpy's sgemm in the same run.
+
+    python -m tools.bench_mfma [--size 2048] [--threads 2] [--only NAME] [--json]
+
+Each wave of the kernel computes a 64 x 64 tile of D (m, n) = A (m, k) B (k, n): it loads fragments from
+operands packed in fragment order, 16 bytes or more a lane, and runs the matrix instruction on them. The
+operands are small integers, whose product is exact in every type, and D is compared with numpy's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hardware.mfma import MatrixInstruction
+
+BLAS_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")
+REPEATS = 3  # best of
+TILE = 64  # rows and columns of D that a wave computes
+# (target, mnemonic, the share of sgemm's rate that issue 4 asks for)
+INSTRUCTIONS = (
+    ("gfx908", "v_mfma_f32_32x32x2f32", 0.8),
+    ("gfx908", "v_mfma_f32_16x16x4f32", 0.8),
+    ("gfx908", "v_mfma_f32_32x32x8f16", 0.3),
+    ("gfx908", "v_mfma_f32_16x16x16f16", 0.3),
+    ("gfx908", "v_mfma_f32_32x32x4bf16", 0.3),
+    ("gfx908", "v_mfma_i32_32x32x8i8", 0.3),
+    ("gfx90a", "v_mfma_f32_32x32x8f16", 0.3),
+    ("gfx90a", "v_mfma_f32_32x32x8bf16_1k", 0.3),
+    ("gfx90a", "v_mfma_f64_16x16x4f64", None),
+    ("gfx942", "v_mfma_f32_32x32x2_f32", 0.8),
+    ("gfx942", "v_mfma_f32_32x32x8_f16", 0.2),
+    ("gfx942", "v_mfma_f32_16x16x16_f16", 0.2),
+    ("gfx942", "v_mfma_f32_32x32x8_bf16", 0.2),
+    ("gfx942", "v_mfma_f32_32x32x16_fp8_fp8", 0.2),
+    ("gfx942", "v_mfma_f32_16x16x32_bf8_bf8", 0.2),
+    ("gfx942", "v_mfma_f32_32x32x4_xf32", None),
+    ("gfx942", "v_mfma_i32_32x32x16_i8", 0.3),
+    ("gfx950", "v_mfma_f32_32x32x16_f16", None),
+    ("gfx950", "v_mfma_f32_16x16x128_f8f6f4", None),
+    ("gfx950", "v_mfma_i32_16x16x64_i8", None),
+)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the kernel reads its operands: `steps` instructions share one load of `a` and of `b` registers a lane."""
+
+    row: MatrixInstruction
+    steps: int
+
+    @classmethod
+    def of(cls, row: MatrixInstruction) -> Packing:
+        return cls(row, max(1, 4 // row.registers("A")))
+
+    @property
+    def k(self) -> int:
+        """Reduction indices of one load."""
+        return self.row.k * self.steps
+
+    def count(self, operand: str) -> int:
+        """Registers of one load."""
+        return self.row.registers(operand) * self.steps
+
+
+def main() -> int:
+    """Prints the table; status 1 if a product is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=2048, help="m = n = k, a multiple of 512 (default: 2048)")
+    parser.add_argument("--threads", type=int, default=2, help="host threads, for both (default: 2)")
+    parser.add_argument("--only", default="", help="instructions whose target and name contain this")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    if options.size < 512 or options.size % 512:
+        parser.error(f"--size {options.size}: give a positive multiple of 512")
+    for name in BLAS_THREAD_VARIABLES:  # read when numpy is loaded, which is why it is loaded later
+        os.environ[name] = str(options.threads)
+    rows, sgemm = measure(options.size, options.threads, options.only)
+    from tools.console import print_json, show, table
+
+    if options.json:
+        print_json({"size": options.size, "threads": options.threads, "sgemm_gflops": sgemm, "products": rows})
+    else:
+        title = f"Dense products of {options.size}, {options.threads} threads; numpy sgemm {sgemm:.1f} GFLOP/s"
+        columns = ("target", "instruction", "GFLOP/s", "% of sgemm", "asked %", "ns an instruction", "exact")
+        body = [
+            (r["target"], r["instruction"], r["gflops"], f"{100 * r['share']:.1f}",
+             "" if r["asked"] is None else f"{100 * r['asked']:.0f}", r["ns_an_instruction"], "yes" if r["exact"] else "WRONG")
+            for r in rows
+        ]  # fmt: skip
+        show(table(title, columns, body, left=2))
+    return 0 if all(row["exact"] for row in rows) else 1
+
+
+def measure(size: int, threads: int, only: str = "") -> tuple[list[dict[str, Any]], float]:
+    """A record for each product, and numpy's sgemm rate (GFLOP/s), measured between them, best of all."""
+    import numpy as np
+
+    from tools.console import progress
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, (size, size)).astype(np.float32) for _ in range(2))
+    seconds = [_sgemm(a, b) for _ in range(REPEATS)]
+    want = a @ b
+    rows = []
+    for target, name, asked in INSTRUCTIONS:
+        if only not in f"{target} {name}":
+            continue
+        with progress(f"{target} {name}"):
+            took, exact = _product(target, name, a, b, want, threads)
+        seconds.append(_sgemm(a, b))
+        rows.append({"target": target, "instruction": name, "asked": asked, "seconds": took, "exact": exact})
+    flops = 2.0 * size**3
+    sgemm = flops / min(seconds) / 1e9
+    from hardware.mfma import find
+
+    for record in rows:
+        shape = find(record["instruction"], record["target"])
+        issued = flops / (2 * shape.m * shape.n * shape.k)
+        record["gflops"] = flops / record["seconds"] / 1e9
+        record["share"] = record["gflops"] / sgemm
+        record["ns_an_instruction"] = record["seconds"] * threads / issued * 1e9
+    return rows, sgemm
+
+
+def _sgemm(a: np.ndarray, b: np.ndarray) -> float:
+    import numpy as np
+
+    began = time.perf_counter()
+    np.matmul(a, b)
+    return time.perf_counter() - began
+
+
+def _product(
+    target: str, name: str, a: np.ndarray, b: np.ndarray, want: np.ndarray, threads: int
+) -> tuple[float, bool]:
+    """(seconds, whether every element is right) of the simulated product, compiled beforehand."""
+    import numpy as np
+
+    from asm.toolchain import assemble
+    from hardware.mfma import find
+    from simgpu import Device
+    from tools.matrix_kernel import NAME
+
+    row = find(name, target)._formats()
+    packing = Packing.of(row)
+    size = len(a)
+    gpu = Device(target, threads=threads)
+    buffers = [gpu.upload(pack(packing, "A", a)), gpu.upload(pack(packing, "B", b))]
+    output = gpu.alloc(size * size * (8 if row.cd_type == "f64" else 4))
+    entry = gpu.load(assemble(source(packing, size), target))[NAME]
+    arguments = [*buffers, output]
+    entry.launch(grid=1, args=arguments)
+    grid = (size // TILE, size // TILE)
+    best = min(entry.launch(grid=grid, args=arguments).seconds for _ in range(REPEATS))
+    d = unpack(row, output.download(np.uint32), size)
+    return best, bool((d == want).all())
+
+
+def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
+    """A (or B) tile by tile in the order in which lanes load: [tile][load][lane][registers], raw."""
+    import numpy as np
+
+    from simgpu.mfma import DTYPES, element_type
+
+    row = packing.row
+    values = matrix.astype(DTYPES[element_type(row, operand)])
+    if operand == "B":
+        values = values.T
+    side = row.m if operand == "A" else row.n
+    owners = row.map(operand)[0]
+    owners = owners if operand == "A" else owners.swapaxes(0, 1)
+    key = (owners[..., 1].astype(np.int64) * 64 + owners[..., 0]) * 32 + owners[..., 2]
+    order = np.argsort(key.ravel())  # (i, k) of the tile in the order of lane, register, bit
+    size = len(matrix)
+    tiles = values.reshape(size // side, side, size // row.k, row.k).swapaxes(1, 2)
+    lanes = tiles.reshape(size // side, size // row.k, -1)[..., order]
+    loads = lanes.reshape(size // side, size // packing.k, packing.steps, 64, -1).swapaxes(2, 3)
+    return np.ascontiguousarray(loads)
+
+
+def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
+    """D from what the waves stored: [tile row][tile column][register][lane]."""
+    import numpy as np
+
+    from simgpu.mfma import DTYPES
+
+    owners = row.map("D")[0]
+    tiles = raw.reshape(size // row.m, size // row.n, row.registers("D"), 64)
+    low = tiles[:, :, owners[..., 0], owners[..., 1]]
+    if row.cd_type == "f64":
+        high = tiles[:, :, owners[..., 0] + 1, owners[..., 1]].astype(np.uint64)
+        low = low.astype(np.uint64) | high << np.uint64(32)
+    return low.view(DTYPES[row.cd_type]).swapaxes(1, 2).reshape(size, size)
+
+
+def source(packing: Packing, size: int) -> str:
+    """The kernel's text: workgroup (x, y) is one wave and computes D's tile column x, tile row y."""
+    from tools.matrix_kernel import Registers, clear, kernel, matrix_line
+
+    row = packing.row
+    across = {"A": TILE // row.m, "B": TILE // row.n}
+    base = {"A": "s[4:5]", "B": "s[6:7]"}
+    first = {"A": 16, "B": 16 + across["A"] * packing.count("A")}
+    count = row.registers("D")
+    accumulators = 0 if row.target == "gfx908" else 128
+    body = clear(row.target, accumulators, across["A"] * across["B"] * count)
+    offsets = {"A": 2, "B": 8}
+    for operand, group in (("A", "s3"), ("B", "s2")):
+        lane = 4 * packing.count(operand)
+        tile = size // packing.k * 64 * lane  # bytes of one row of tiles
+        body += [f"v_mul_u32_u24 v1, {lane // 4}, v0", f"s_mul_i32 s10, {group}, {tile * across[operand]}"]
+        body += [f"v_add_u32 v{offsets[operand]}, s10, v1"]
+        for at in range(1, across[operand]):
+            body += [f"s_add_u32 s10, s10, {tile}", f"v_add_u32 v{offsets[operand] + at}, s10, v1"]
+    body += [f"s_mov_b32 s11, {size // packing.k}", "loop:"]
+    for operand in "AB":
+        for at in range(across[operand]):
+            start = first[operand] + at * packing.count(operand)
+            for part in range(0, packing.count(operand), 4):
+                offset = f" offset:{4 * part}" if part else ""
+                registers = f"v[{start + part}:{start + part + 3}]"
+                body.append(f"global_load_dwordx4 {registers}, v{offsets[operand] + at}, {base[operand]}{offset}")
+    for operand, low in (("A", 4), ("B", 6)):
+        body += [f"s_add_u32 s{low}, s{low}, {256 * packing.count(operand)}", f"s_addc_u32 s{low + 1}, s{low + 1}, 0"]
+    body.append("s_waitcnt vmcnt(0)")
+    for step in range(packing.steps):
+        for i in range(across["A"]):
+            for j in range(across["B"]):
+                a = first["A"] + i * packing.count("A") + step * row.registers("A")
+                b = first["B"] + j * packing.count("B") + step * row.registers("B")
+                d = accumulators + (i * across["B"] + j) * count
+                body.append(matrix_line(row, Registers(a=a, b=b, d=d)))
+    body += ["s_sub_u32 s11, s11, 1", "s_cmp_lg_u32 s11, 0", "s_cbranch_scc1 loop"]
+    body += _stores(row, size, across, accumulators)
+    return kernel(row.target, body, ("a", "b", "d"), 256 if row.target != "gfx908" else 128)
+
+
+def _stores(row: MatrixInstruction, size: int, across: dict[str, int], accumulators: int) -> list[str]:
+    count = row.registers("D")
+    line = size // row.n * count * 256  # bytes of one row of D's tiles
+    body = ["s_nop 15", "s_nop 15"]
+    for i in range(across["A"]):
+        body += [f"s_mul_i32 s10, s3, {across['A'] * line}", f"s_mul_i32 s12, s2, {across['B'] * count * 256}"]
+        body += ["s_add_u32 s10, s10, s12", f"s_add_u32 s10, s10, {i * line}", "v_add_u32 v1, s10, v0"]
+        for register in range(across["B"] * count):
+            number = accumulators + i * across["B"] * count + register
+            data = f"v{number}"
+            if row.target == "gfx908":
+                body += [f"v_accvgpr_read_b32 v2, a{number}", "s_nop 1"]
+                data = "v2"
+            body += [f"global_store_dword v1, {data}, s[8:9]", "v_add_u32 v1, 0x100, v1"]
+    return body
+
+
+if __name__ == "__main__":
+    sys.exit(main())

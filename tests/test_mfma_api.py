@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware.errors import LaunchError, TargetError
+from hardware.errors import LaunchError, TargetError, ToolchainError
 from hardware.mfma import find, instructions, multiply
 from simgpu.mfma import DTYPES
+from tools.bench_mfma import measure
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 # One cheap instruction for each combination of element types.
@@ -161,3 +162,12 @@ def test_other_generations_formats_are_refused():
     six = np.full((16, 128), 64, np.uint8)
     with pytest.raises(LaunchError, match="6 bits"):
         simgpu.mfma("v_mfma_f32_16x16x128_f8f6f4", six, six.T, c, "gfx950", cbsz=2, blgp=2)
+
+
+@pytest.mark.parametrize("only", ["gfx908 v_mfma_f32_16x16x4f32", "gfx942 v_mfma_i32_32x32x16_i8", "gfx90a v_mfma_f64"])
+def test_the_benchmarks_products_are_exact(only):
+    try:
+        (record,), sgemm = measure(512, 1, only)
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    assert record["exact"] and record["share"] == pytest.approx(record["gflops"] / sgemm) and sgemm > 0

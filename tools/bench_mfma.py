@@ -1,10 +1,11 @@
 """Dense products through executed kernels, by matrix instruction, against numpy's sgemm in the same run.
 
-    python -m tools.bench_mfma [--size 2048] [--threads 2] [--only NAME] [--json]
+    python -m tools.bench_mfma [--size 1024] [--threads 2] [--cpu-time] [--only NAME] [--json]
 
 Each wave of the kernel computes a 64 x 64 tile of D (m, n) = A (m, k) B (k, n): it loads fragments from
 operands packed in fragment order, 16 bytes or more a lane, and runs the matrix instruction on them. The
-operands are small integers, whose product is exact in every type, and D is compared with numpy's.
+operands are small integers, whose product is exact in every type, and D is compared with numpy's. On a machine
+that others use, --cpu-time compares one thread's CPU seconds instead of wall time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 BLAS_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")
 REPEATS = 3  # best of
+Clock = Callable[[], float]
 TILE = 64  # rows and columns of D that a wave computes
 # (target, mnemonic, the share of sgemm's rate that issue 4 asks for)
 INSTRUCTIONS = (
@@ -73,22 +76,25 @@ class Packing:
 def main() -> int:
     """Prints the table; status 1 if a product is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=2048, help="m = n = k, a multiple of 512 (default: 2048)")
+    parser.add_argument("--size", type=int, default=1024, help="m = n = k, a multiple of 512 (default: 1024)")
     parser.add_argument("--threads", type=int, default=2, help="host threads, for both (default: 2)")
+    parser.add_argument("--cpu-time", action="store_true", help="one thread, CPU seconds instead of wall time")
     parser.add_argument("--only", default="", help="instructions whose target and name contain this")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     if options.size < 512 or options.size % 512:
         parser.error(f"--size {options.size}: give a positive multiple of 512")
+    threads = 1 if options.cpu_time else options.threads
     for name in BLAS_THREAD_VARIABLES:  # read when numpy is loaded, which is why it is loaded later
-        os.environ[name] = str(options.threads)
-    rows, sgemm = measure(options.size, options.threads, options.only)
+        os.environ[name] = str(threads)
+    clock = time.thread_time if options.cpu_time else time.perf_counter
+    rows, sgemm = measure(options.size, threads, options.only, clock)
     from tools.console import print_json, show, table
 
     if options.json:
-        print_json({"size": options.size, "threads": options.threads, "sgemm_gflops": sgemm, "products": rows})
+        print_json({"size": options.size, "threads": threads, "sgemm_gflops": sgemm, "products": rows})
     else:
-        title = f"Dense products of {options.size}, {options.threads} threads; numpy sgemm {sgemm:.1f} GFLOP/s"
+        title = f"Dense products of {options.size}, {threads} thread(s); numpy sgemm {sgemm:.1f} GFLOP/s"
         columns = ("target", "instruction", "GFLOP/s", "% of sgemm", "asked %", "ns an instruction", "exact")
         body = [
             (r["target"], r["instruction"], r["gflops"], f"{100 * r['share']:.1f}",
@@ -99,7 +105,9 @@ def main() -> int:
     return 0 if all(row["exact"] for row in rows) else 1
 
 
-def measure(size: int, threads: int, only: str = "") -> tuple[list[dict[str, Any]], float]:
+def measure(
+    size: int, threads: int, only: str = "", clock: Clock = time.perf_counter
+) -> tuple[list[dict[str, Any]], float]:
     """A record for each product, and numpy's sgemm rate (GFLOP/s), measured between them, best of all."""
     import numpy as np
 
@@ -107,15 +115,15 @@ def measure(size: int, threads: int, only: str = "") -> tuple[list[dict[str, Any
 
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-2, 3, (size, size)).astype(np.float32) for _ in range(2))
-    seconds = [_sgemm(a, b) for _ in range(REPEATS)]
+    seconds = [_timed(lambda: a @ b, clock) for _ in range(REPEATS)]
     want = a @ b
-    rows = []
+    rows: list[dict[str, Any]] = []
     for target, name, asked in INSTRUCTIONS:
         if only not in f"{target} {name}":
             continue
         with progress(f"{target} {name}"):
-            took, exact = _product(target, name, a, b, want, threads)
-        seconds.append(_sgemm(a, b))
+            took, exact = _product(target, name, a, b, want, threads, clock)
+        seconds.append(_timed(lambda: a @ b, clock))
         rows.append({"target": target, "instruction": name, "asked": asked, "seconds": took, "exact": exact})
     flops = 2.0 * size**3
     sgemm = flops / min(seconds) / 1e9
@@ -130,16 +138,14 @@ def measure(size: int, threads: int, only: str = "") -> tuple[list[dict[str, Any
     return rows, sgemm
 
 
-def _sgemm(a: np.ndarray, b: np.ndarray) -> float:
-    import numpy as np
-
-    began = time.perf_counter()
-    np.matmul(a, b)
-    return time.perf_counter() - began
+def _timed(work: Callable[[], object], clock: Clock) -> float:
+    began = clock()
+    work()
+    return clock() - began
 
 
 def _product(
-    target: str, name: str, a: np.ndarray, b: np.ndarray, want: np.ndarray, threads: int
+    target: str, name: str, a: np.ndarray, b: np.ndarray, want: np.ndarray, threads: int, clock: Clock
 ) -> tuple[float, bool]:
     """(seconds, whether every element is right) of the simulated product, compiled beforehand."""
     import numpy as np
@@ -159,7 +165,7 @@ def _product(
     arguments = [*buffers, output]
     entry.launch(grid=1, args=arguments)
     grid = (size // TILE, size // TILE)
-    best = min(entry.launch(grid=grid, args=arguments).seconds for _ in range(REPEATS))
+    best = min(_timed(lambda: entry.launch(grid=grid, args=arguments), clock) for _ in range(REPEATS))
     d = unpack(row, output.download(np.uint32), size)
     return best, bool((d == want).all())
 

@@ -11,6 +11,10 @@ from tools.fragments import Fragment, ranges
 CELL = 34  # pixels of one element
 GAP = 46
 FONT = "font-family='DejaVu Sans Mono, Menlo, Consolas, monospace'"
+STYLE = (
+    "<style>text{text-anchor:middle} .h{text-anchor:start} .l{font-size:12px} .r{font-size:9px;fill:#333}"
+    " .i{font-size:9px;fill:#777} rect{stroke:white}</style>"
+)
 # Hues of the lanes, sixteen lanes a step; lighter for higher registers.
 HUES = (8, 130, 215, 285)
 
@@ -36,7 +40,8 @@ def draw(fragments: Sequence[Fragment]) -> str:
     size = f"width='{width + GAP:.0f}' height='{height + GAP:.0f}'"
     head = (
         f"<svg xmlns='http://www.w3.org/2000/svg' {size} viewBox='0 0 {width + GAP:.0f} {height + GAP:.0f}' {FONT}>"
-        f"<rect width='100%' height='100%' fill='white'/><text x='{GAP}' y='24' font-size='15'>{escape(title)}</text>"
+        f"{STYLE}<rect width='100%' height='100%' fill='white'/>"
+        f"<text class='h' x='{GAP}' y='24' font-size='15'>{escape(title)}</text>"
     )
     return head + "\n" + "\n".join(parts) + "\n</svg>\n"
 
@@ -48,7 +53,7 @@ def _block(
     a, b = fragments.get("A"), fragments.get("B")
     left = (a.shape[1] * CELL + GAP) if a else 0
     above = (b.shape[0] * CELL + GAP) if b else 0
-    placed = []
+    placed: list[tuple[int, int]] = []
     for name, fragment in fragments.items():
         rows = fragment.shape[0]
         at = {"A": (x, y + above), "B": (x + left, y)}.get(name, (x + left, y + above))
@@ -69,7 +74,7 @@ def _grid(parts: list[str], fragment: Fragment, block: int, x: int, y: int) -> N
     rows, columns = fragment.shape
     packed = fragment.row.width(fragment.operand) < 32 or (fragment.operand == "A" and fragment.row.sparse)
     name = fragment.operand + (f", block {block}" if fragment.row.blocks > 1 else "")
-    parts.append(f"<text x='{x}' y='{y - 16}' font-size='13' font-weight='bold'>{escape(name)}</text>")
+    parts.append(f"<text class='h' x='{x}' y='{y - 16}' font-size='13' font-weight='bold'>{escape(name)}</text>")
     for j in range(columns):
         parts.append(_label(x + j * CELL + CELL / 2, y - 4, j))
     for i in range(rows):
@@ -83,13 +88,14 @@ def _grid(parts: list[str], fragment: Fragment, block: int, x: int, y: int) -> N
             hue = HUES[lane * len(HUES) // WAVE]
             where = f"v{register}" + (f".{low}" if packed else "")
             hint = f"{fragment.operand}[{i},{j}]: lane {lane}, register {register}" + (f", bit {low}" if packed else "")
+            shared = f", read for blocks {ranges(sorted({e[2] for e in elements}))}" if len(elements) > 1 else ""
             parts.append(
-                f"<g><title>{hint}; blocks {ranges(sorted({e[2] for e in elements}))}</title>"
-                f"<rect x='{left}' y='{top}' width='{CELL}' height='{CELL}' fill='hsl({hue},70%,{light:.0f}%)' stroke='white'/>"
-                f"<text x='{left + CELL / 2}' y='{top + 15}' font-size='12' text-anchor='middle'>{lane}</text>"
-                f"<text x='{left + CELL / 2}' y='{top + 28}' font-size='9' text-anchor='middle' fill='#333'>{where}</text></g>"
+                f"<g><title>{hint}{shared}</title>"
+                f"<rect x='{left}' y='{top}' width='{CELL}' height='{CELL}' fill='hsl({hue},70%,{light:.0f}%)'/>"
+                f"<text class='l' x='{left + CELL // 2}' y='{top + 15}'>{lane}</text>"
+                f"<text class='r' x='{left + CELL // 2}' y='{top + 28}'>{where}</text></g>"
             )
 
 
 def _label(x: float, y: float, number: int) -> str:
-    return f"<text x='{x}' y='{y}' font-size='9' text-anchor='middle' fill='#777'>{number}</text>"
+    return f"<text class='i' x='{x:g}' y='{y:g}'>{number}</text>"

@@ -250,14 +250,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     summary: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
     seen: collections.Counter[str] = collections.Counter()
     resident, begun = 0, time.monotonic()
-    for case, outcome, bytes_used in run_all(cases, options.jobs, objects):
-        summary[case.kind][outcome.name] += 1
-        resident = max(resident, bytes_used)
-        if outcome.failed:
-            signature = f"{outcome.name} {outcome.detail}"
-            if not seen[signature]:
-                print(f"{outcome.name}: {case.repeat(objects)}\n  {outcome.detail}", flush=True)
-            seen[signature] += 1
+    try:
+        for case, outcome, bytes_used in run_all(cases, options.jobs, objects):
+            summary[case.kind][outcome.name] += 1
+            resident = max(resident, bytes_used)
+            if outcome.failed:
+                signature = f"{outcome.name} {outcome.detail}"
+                if not seen[signature]:
+                    print(f"{outcome.name}: {case.repeat(objects)}\n  {outcome.detail}", flush=True)
+                seen[signature] += 1
+    except KeyboardInterrupt:
+        print("interrupted: what ended before")
     seconds = time.monotonic() - begun
     for signature, times in seen.most_common():
         print(f"{times} times: {signature}")

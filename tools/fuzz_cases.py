@@ -335,7 +335,7 @@ def tamed(rng: random.Random, encoding: str, low: int, high: int) -> tuple[int, 
         high = put(high, 16, 7, saddr)
         return put(low, 0, 14, small), put(high, 0, 8, 4 if wide else 3)
     if encoding == "ds":
-        return put(low, 0, 16, small), put(high, 0, 8, rng.choice((0, 3)))
+        return put(low, 0, 17, small), put(high, 0, 8, rng.choice((0, 3)))  # no gds
     if encoding in ("mubuf", "mtbuf"):
         high = put(put(high, 0, 8, rng.choice((0, 2, 3))), 16, 5, rng.choice((2, 2, 4, 8)))
         return put(low, 0, 12, small), put(high, 24, 8, 128)
@@ -343,7 +343,8 @@ def tamed(rng: random.Random, encoding: str, low: int, high: int) -> tuple[int, 
         for shift in (0, 9, 18):
             code = rng.choice((256 + 2 * rng.randrange(8), 128 + rng.randrange(65), 240, 4 * rng.randrange(24)))
             high = put(high, shift, 9, code)
-        if encoding == "vop3" and rng.random() < 0.5:
-            low, high = put(low, 8, 8, 0), put(high, 27, 5, 0)
+        if rng.random() < 0.5:  # no modifiers; 3 in op_sel_hi is their default
+            low = put(low, 8, 8, 0)
+            high = put(high, 27, 5, 3 if encoding == "vop3p" else 0)
         return put(low, 0, 8, 4 * rng.randrange(24)), high
     return low, high

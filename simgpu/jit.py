@@ -118,10 +118,6 @@ class Compiler:
             self._addresses[key] = address
             return address
 
-    def object_code(self, name: str, build: Callable[[ir.Module, str], None]) -> bytes:
-        """Object file of one function, compiled afresh."""
-        return self._compile(name, build)
-
     def _compile(self, name: str, build: Callable[[ir.Module, str], None]) -> bytes:
         module = ir.Module(name=name)
         module.triple = self._host.triple

@@ -228,7 +228,7 @@ class Launch:
 
     def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
         count = self.program.count + 1
-        entered, exited, lanes, conflicts = (np.zeros(count, np.int64) for _ in range(4))
+        entered, exited, lanes = (np.zeros(count, np.int64) for _ in range(3))
         context = np.zeros(layout.CTX_BYTES // 8, np.int64)
         programs = np.zeros(mode.NUMBERS, np.int64)
         for number, program in self.programs.items():
@@ -239,8 +239,6 @@ class Launch:
             layout.CTX_ENTERED: entered.ctypes.data,
             layout.CTX_EXITED: exited.ctypes.data,
             layout.CTX_LANES: lanes.ctypes.data,
-            layout.CTX_CONFLICTS: conflicts.ctypes.data,
-            layout.CTX_RECORDS: self.program.address,
             layout.CTX_RECORD_COUNT: self.program.count,
             layout.CTX_CODE_BASE: self.program.base,
             layout.CTX_PROGRAMS: programs.ctypes.data,
@@ -261,7 +259,7 @@ class Launch:
         job[scheduler.JOB_ENTERED] = entered[self.entry :].ctypes.data
         job[scheduler.JOB_TEMPLATE] = template.ctypes.data
         job[scheduler.JOB_SCRATCH] = scratch
-        storage = [waves, lds, template, conflicts]
+        storage = [waves, lds, template]
         return Worker(job, slots, context, entered, exited, lanes, programs, storage)
 
     def _job(self, resident: int, lds_stride: int, wave_bytes: int) -> dict[int, int]:
@@ -286,7 +284,6 @@ class Launch:
             s.JOB_WAVES: self.waves,
             s.JOB_SLOTS: resident,
             s.JOB_LDS_STRIDE: lds_stride,
-            s.JOB_RECORDS: self.program.address,
             s.JOB_VGPRS: min(256, arch),
             s.JOB_AGPRS: min(256, acc),
             s.JOB_GROUP_ID_SGPR: descriptor.user_sgprs,
@@ -366,10 +363,14 @@ class Launch:
             program = self.program_for(state.mode)
             program.lower(state.resume)
             if state.status == Status.MODE:
-                worker.programs[mode.number(state.mode)] = program.address
-                raw = wave_bytes_of(worker, *place_of_wave(worker))
-                raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
-                raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
+                self.change_mode(worker, state.mode, program)
+
+    def change_mode(self, worker: Worker, word: int, program: Program) -> None:
+        """The current wave goes on with the handlers of its new MODE register."""
+        worker.programs[mode.number(word)] = program.address
+        raw = wave_bytes_of(worker, *place_of_wave(worker))
+        raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
+        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
 
 
 def mode_register(descriptor: Any) -> int:

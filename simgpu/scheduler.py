@@ -33,7 +33,6 @@ from simgpu.layout import Status
     JOB_LDS_STRIDE,
     JOB_CONTEXT,  # address of the worker's context
     JOB_TEMPLATE,  # address of the state that every wave begins with
-    JOB_RECORDS,  # address of the records
     JOB_ENTERED,  # address of the entry record's count of entries
     JOB_VGPRS,  # rows to clear of the vector and of the accumulator file
     JOB_AGPRS,
@@ -61,7 +60,7 @@ from simgpu.layout import Status
     JOB_OPEN,  # slots opened so far
     JOB_STOP,  # set by another thread to make the worker return
     JOB_FIELDS,
-) = range(38)
+) = range(37)
 
 # Per resident workgroup (int64): state, waves, waves left and waiting, id, slices used up.
 SLOT_STATE, SLOT_WAVES, SLOT_LEFT, SLOT_WAITING, SLOT_X, SLOT_Y, SLOT_Z, SLOT_TURNS, SLOT_FIELDS = range(9)
@@ -218,7 +217,6 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
     store32(wave + layout.WAVE_ID, index)
     store32(wave + layout.HW_ID, at)
     store64(wave + layout.LDS_BASE, job[JOB_LDS] + number * job[JOB_LDS_STRIDE])
-    store64(wave + layout.SCRATCH_BASE, scratch)
     entered = job[JOB_ENTERED]
     store64(entered, load64(entered) + 1)
     x_count = min(job[JOB_BLOCK_X], job[JOB_SIZE_X] - slot[SLOT_X] * job[JOB_BLOCK_X])

@@ -16,7 +16,7 @@ from hardware.errors import LaunchError
 from hardware.isa import text
 from hardware.isa.instruction import EXEC, VCC, Instruction, Reg
 from hardware.kernarg import Geometry, check_geometry
-from simgpu import layout, mode, scheduler
+from simgpu import layout, scheduler
 from simgpu.device import Kernel, _three
 from simgpu.faults import describe
 from simgpu.launch import Launch
@@ -173,15 +173,8 @@ class _Traced(Launch):
             program.lower(state.resume)
             self._arm(program)
             if state.status == Status.MODE:
-                self._change_mode(worker, state.mode, program)
+                self.change_mode(worker, state.mode, program)
         return int(scheduler.run_worker(worker.job, worker.slots))
-
-    def _change_mode(self, worker: Worker, word: int, program: Program) -> None:
-        """The wave goes on with the handlers of its new MODE."""
-        worker.programs[mode.number(word)] = program.address
-        raw = wave_bytes_of(worker, *place_of_wave(worker))
-        raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
-        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
 
     def _visit(self, worker: Worker, index: int, program: Program) -> None:
         state = current_wave(worker)

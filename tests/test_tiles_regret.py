@@ -10,7 +10,7 @@ from operators import GemmProblem, plan_gemm
 from tools.regret import SHAPES, fits, rank, seconds, shapes, summarise
 
 
-# Above 1.3 only tiles with sides such as 96 or 160 are better, for which no kernel is emitted: at most `misses` of 200 shapes.
+# Measured, above 1.3 for two rows: mostly sides such as 96 or 160, for which no kernel is emitted; the fp8 miss is among powers of two too.
 @pytest.mark.parametrize(("target", "dtype", "worst", "misses"), [("mi100", "f32", 1.33, 1), ("mi300x", "f16", 1.3, 0), ("mi300x", "fp8", 1.4, 1)])
 def test_regret_of_200_shapes(target: str, dtype: str, worst: float, misses: int) -> None:
     rows = [rank(hardware.target(target), dtype, kind, shape) for kind, shape in shapes()]

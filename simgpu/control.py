@@ -22,6 +22,7 @@ NO_EFFECT = frozenset(
     "sendmsghalt dcache cache wakeup setkill".split()
 )
 ENDS = ("endpgm", "endpgm_saved")
+INDIRECT = ("setpc", "swappc")  # jumps whose target is data
 # Not in a compute kernel: the branch stack, vector skipping, the trap handler's return, GDS.
 UNSUPPORTED = frozenset(
     "cbranch_i_fork cbranch_g_fork cbranch_join setvskip rfe gws gds endpgm_ordered_ps_done unsupported".split()

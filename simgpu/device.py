@@ -147,7 +147,7 @@ class Module(Mapping[str, "Kernel"]):
         address = device.memory.reserve(end - base)
         image, first = code.image(address)
         self.bias = address - first
-        self._programs: dict[tuple[int, Mode], Program] = {}
+        self._programs: dict[tuple[int, Mode, bool], Program] = {}
         code_bytes = sum(segment.memory_size for segment in code.segments if segment.executable)
         if code_bytes > CODE_LIMIT:
             raise LaunchError(f"the module has {code_bytes} bytes of code, the limit is {CODE_LIMIT}")
@@ -171,18 +171,18 @@ class Module(Mapping[str, "Kernel"]):
     def __len__(self) -> int:
         return len(self.code.kernels)
 
-    def program(self, info: KernelInfo, mode: Mode) -> Program:
-        """The records of the segment that holds the kernel's code."""
+    def program(self, info: KernelInfo, mode: Mode, fuse: bool) -> Program:
+        """The records of the segment that holds the kernel's code; fuse: see `Program`."""
         for segment in self.code.segments:
             if segment.executable and segment.address <= info.start < segment.end:
-                key = (segment.address, mode)
+                key = (segment.address, mode, fuse)
                 if key not in self._programs:
                     start = segment.address + self.bias
                     allocation = self.device.memory.find(start)
                     assert allocation is not None
                     code = allocation.data.tobytes()
                     self._programs[key] = Program(
-                        code, start, self.device.arch, mode, self.device.compiler
+                        code, start, self.device.arch, mode, self.device.compiler, fuse
                     )
                 return self._programs[key]
         raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")

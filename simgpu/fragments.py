@@ -124,6 +124,18 @@ class Spread:
             value = build.select(tiny, self.ops.constant(F32, 0.0), value)
         return value
 
+    def least_exponent(self, pointer: Any) -> Any:
+        """Of the f32 values that `floats` stored, none denormal: the least exponent that is not a zero's, i32."""
+        build = self.frame.build
+        least: Any = None
+        for row in range(self.rows):
+            bits = self.frame.load(self.frame.at(pointer, row * ROW), ROW32, 64)
+            # Less 1, zero is the greatest and no exponent changes but that of a power of two, to one less.
+            size = build.sub(build.and_(bits, self.ops.constant(I32, 0x7FFFFFFF)), self.ops.constant(I32, 1))
+            least = size if least is None else self.ops.intrinsic("umin", I32, [least, size])
+        field = build.lshr(self._reduced("umin", least), ir.Constant(I32, 23))
+        return build.sub(field, ir.Constant(I32, 127))
+
     def power(self, exponent: Any) -> Any:
         """2^exponent as f32, for exponents of normal f32 numbers."""
         build = self.frame.build
@@ -188,10 +200,10 @@ class Spread:
             special = bad if special is None else build.or_(special, bad)
             largest = exponent if largest is None else self.ops.intrinsic("smax", I32, [largest, exponent])
         flags = build.icmp_unsigned("!=", build.bitcast(special, I64), ir.Constant(I64, 0))
-        return Fields(significands, exponents, values, flags, self._reduced(largest), form.mantissa)
+        return Fields(significands, exponents, values, flags, self._reduced("smax", largest), form.mantissa)
 
-    def _reduced(self, row: Any) -> Any:
-        name = "llvm.vector.reduce.smax.v64i32"
+    def _reduced(self, how: str, row: Any) -> Any:
+        name = f"llvm.vector.reduce.{how}.v64i32"
         function = self.frame.module.globals.get(name) or ir.Function(
             self.frame.module, ir.FunctionType(I32, [ROW32]), name
         )

@@ -46,6 +46,8 @@ PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 class Launch:
     """The state of one launch, until `run` returns."""
 
+    fuse = True  # see `Program`
+
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
         self.kernel = kernel
         self.info = kernel.info
@@ -91,7 +93,7 @@ class Launch:
                 if len(self.programs) == MODES:
                     raise UnsupportedInstruction(f"{self.info.name}: more than {MODES} settings of MODE in a launch")
                 wanted = Mode.of_register(word)
-                self.programs[number] = self.kernel.module.program(self.info, wanted)
+                self.programs[number] = self.kernel.module.program(self.info, wanted, self.fuse)
             return self.programs[number]
 
     def instruction(self, index: int) -> Instruction | None:

@@ -6,6 +6,7 @@ a handler that returns LOWER, so that targets of indirect jumps are lowered when
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 
@@ -15,8 +16,8 @@ from llvmlite import ir
 from hardware.errors import DecodeError, ForeignInstruction, SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
-from simgpu import indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
-from simgpu.control import Control
+from simgpu import fusion, indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
+from simgpu.control import INDIRECT, NO_EFFECT, Control
 from simgpu.frame import Frame
 from simgpu.jit import Compiler
 from simgpu.lane_llvm import I32, I64
@@ -31,11 +32,13 @@ class Program:
     """The records of one code region: executable bytes at `base` (device address).
 
     records: uint32 array (dwords + 1, 16), one record per dword and a last one that faults;
-    instructions: by record index, those lowered so far.
+    instructions: by record index, those lowered so far. fuse: whether a record may do the work of
+    others (`fusion`); who looks at registers between instructions wants that not. fused: the
+    records of a chain by each of them.
     """
 
     def __init__(
-        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler
+        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler, fuse: bool = True
     ) -> None:
         self.code = code
         self.base = base
@@ -49,6 +52,12 @@ class Program:
         self._storage = storage
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
+        self._fuse = fuse and not mode.indexed
+        # Records that control may enter otherwise than from the one before, and that it may leave so.
+        self._entered: set[int] = set()
+        self._left: set[int] = set()
+        self._indirect = False  # whether a jump may lead anywhere
+        self.fused: dict[int, tuple[int, ...]] = {}
         self._lock = threading.Lock()
         pending = compiler.address("lower", _leave(Status.LOWER))
         self.records[:, 0] = pending & 0xFFFFFFFF
@@ -63,6 +72,8 @@ class Program:
     def lower(self, index: int) -> None:
         """Lower everything that is reachable from record `index` by direct control flow."""
         with self._lock:
+            before = len(self.instructions)
+            self._entered.add(index)
             pending = [index]
             while pending:
                 at = pending.pop()
@@ -72,6 +83,47 @@ class Program:
                         break
                     pending.extend(following[1:])
                     at = following[0]
+            if self._fuse:
+                self._separate()
+                if len(self.instructions) > before:
+                    self._join()
+
+    def _separate(self) -> None:
+        """Take chains apart that control may now enter in their midst."""
+        for members in set(self.fused.values()):
+            if not self._indirect and not self._entered & set(range(members[0] + 1, members[-1] + 1)):
+                continue
+            for at in members:
+                del self.fused[at]
+                self._place(at, self.instructions[at])
+
+    def _join(self) -> None:
+        """Make chains of what follows each other, where that is certain."""
+        if self._indirect:
+            return
+        run: list[tuple[int, Instruction]] = []
+        expected = -1
+        for at in sorted(self.instructions):
+            if at != expected or at in self._entered or at in self._left:
+                self._join_run(run)
+                run = []
+            if at not in self._left:
+                run.append((at, self.instructions[at]))
+            expected = at + self.instructions[at].size // 4
+        self._join_run(run)
+
+    def _join_run(self, run: list[tuple[int, Instruction]]) -> None:
+        if sum(inst.spec.kind == "matrix" for _, inst in run) < 2:
+            return
+        for members in fusion.chains(run, self.fused):
+            insts = [self.instructions[at] for at in members]
+            plan = Plan(insts[0])
+            places = matrix.plan_chain(insts, plan)
+            emitter = functools.partial(matrix.emit_chain, inst=insts[0], places=places)
+            self._set(members[0], compiled(insts[0], plan, emitter, self.compiler), plan.slots)
+            for at, inst in zip(members[1:], insts[1:], strict=True):
+                self._set(at, compiled(inst, Plan(inst), lambda frame: None, self.compiler), [])
+            self.fused |= dict.fromkeys(members, members)
 
     def _lower_one(self, index: int) -> list[int]:
         """Lower one record; returns the indices that may follow."""
@@ -124,6 +176,10 @@ class Program:
             return [index + inst.size // 4]
         plan = Plan(inst)
         control = Control(inst, plan)
+        if inst.spec.control not in NO_EFFECT:
+            self._left.add(index)
+            self._indirect |= inst.spec.control in INDIRECT
+            self._entered.update(self._clamped(at) for at in control.successors())
         if control.target:
             plan.slots[control.target - 2] = self._clamped(control.jump_target())
         self._set(index, compiled(inst, plan, control.emit, self.compiler), plan.slots)

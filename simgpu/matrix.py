@@ -8,6 +8,7 @@ generation does (`matrix_sums`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from llvmlite import ir
 from hardware import mfma
 from hardware.errors import UnsupportedInstruction
 from hardware.isa import types as t
-from hardware.isa.instruction import Instruction, Reg
+from hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.fragments import GROUP, Spread, outputs_of, scale_places, stack, walk_of
 from simgpu.frame import Frame
 from simgpu.lane_llvm import F32, I32, I64
@@ -26,10 +27,10 @@ from simgpu.matrix_sums import (
     Accumulator,
     AlignedSum,
     Groups,
+    PairwiseSum,
     Scales,
     double_chain,
     integer_sum,
-    pairwise_sum,
 )
 from simgpu.operands import Place, Plan, load_scalar, load_vector
 
@@ -90,10 +91,37 @@ def _overlap(x: Reg, y: Reg) -> bool:
     return x.index < y.index + y.count and y.index < x.index + x.count
 
 
+def chainable(inst: Instruction) -> bool:
+    """An f32 instruction that accumulates in place, whose D is neither A nor B."""
+    if inst.spec.kind != "matrix" or row_of(inst).a_type != "f32":
+        return False
+    d, a, b = (inst.args[name] for name in ("vdst", "src0", "src1"))
+    assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg)
+    return inst.args["src2"] == d and not _overlap(d, a) and not _overlap(d, b)
+
+
+def plan_chain(chain: Sequence[Instruction], plan: Plan) -> list[MatrixPlaces]:
+    """Places of instructions that `chainable` holds of, with the same D and modifiers."""
+    inst = chain[0]
+    d = _placed(plan, inst.args["vdst"])
+    operands = [[_placed(plan, i.args[name]) for name in ("src0", "src1")] for i in chain]
+    plan.note(f"chain={len(chain)}", *(f"{name}={value}" for name, value in sorted(inst.mods.items())))
+    return [MatrixPlaces(d, a, b, d, aliased=False) for a, b in operands]
+
+
+def _placed(plan: Plan, operand: Operand) -> Place:
+    assert isinstance(operand, Reg)
+    return plan.register(operand, 32 * operand.count)
+
+
+def emit_chain(frame: Frame, inst: Instruction, places: Sequence[MatrixPlaces]) -> None:
+    FloatChain(frame, inst, places, row_of(inst)).emit()
+
+
 def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     row = row_of(inst)
     if row.a_type == "f32":
-        FloatChain(frame, inst, places, row).emit()
+        emit_chain(frame, inst, [places])
         return
     mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
     formats = row.with_formats(mods["cbsz"], mods["blgp"])
@@ -109,7 +137,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")))
     elif row.target in ("gfx908", "gfx90a"):
         size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
-        pairwise_sum(groups, c, a, b, size, flush=row.target == "gfx90a")
+        PairwiseSum(groups, c, a, b, size, flush=row.target == "gfx90a").emit()
     else:
         narrow = formats.a_type not in ("f16", "bf16", "xf32")
         size = 16 if narrow else 4 if row.a_type == "xf32" else 8
@@ -189,9 +217,12 @@ def _emit_double(
 
 
 class FloatChain:
-    """f32: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C."""
+    """f32: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C.
 
-    def __init__(self, frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> None:
+    places: of one instruction, or of several that follow each other on the same D.
+    """
+
+    def __init__(self, frame: Frame, inst: Instruction, places: Sequence[MatrixPlaces], row: Any) -> None:
         self.frame = frame
         self.row = row
         mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
@@ -199,15 +230,14 @@ class FloatChain:
         self.outputs = outputs_of(row)
         self.a_map = row.map("A", **broadcast)
         self.b_map = row.map("B", blgp=mods["blgp"])
-        self.places = places
+        self.places = places[0]
         self.vector = ir.VectorType(F32, GROUP)
         build = frame.build
         signature = ir.FunctionType(self.vector, [self.vector] * 3)
         self.fma = ir.Function(frame.module, signature, f"llvm.fma.v{GROUP}f32")
-        self.a = self._readable(places.a)
-        self.b = self._readable(places.b)
-        self.c = None if places.c.kind == "imm" else frame.operand(places.c.slot)
-        self.d = frame.operand(places.d.slot)
+        self.operands = [(self._readable(p.a), self._readable(p.b)) for p in places]
+        self.c = None if self.places.c.kind == "imm" else frame.operand(self.places.c.slot)
+        self.d = frame.operand(self.places.d.slot)
         self.build = build
 
     def _readable(self, place: Place) -> Any:
@@ -229,9 +259,9 @@ class FloatChain:
         for start in range(0, len(groups), 16):
             batch = groups[start : start + 16]
             values = [self._initial(f, g) for f, g in batch]
-            for k in range(self.row.k):
+            for step in range(len(self.operands) * self.row.k):
                 for number, (f, g) in enumerate(batch):
-                    values[number] = self._step(f, g, k, values[number])
+                    values[number] = self._step(f, g, step, values[number])
             for (f, g), value in zip(batch, values, strict=True):
                 self._write(f, g, value)
 
@@ -250,11 +280,13 @@ class FloatChain:
             return self.frame.splat(self.build.bitcast(bits, F32), GROUP)
         return self.frame.load(self.frame.at(self.c, f * ROW + g * 4 * GROUP), self.vector, 64)
 
-    def _step(self, f: int, g: int, k: int, value: Any) -> Any:
+    def _step(self, f: int, g: int, step: int, value: Any) -> Any:
+        which, k = divmod(step, self.row.k)
+        left, right = self.operands[which]
         lanes = slice(g * GROUP, (g + 1) * GROUP)
         i, j, block = (self.outputs[f, lanes, axis] for axis in range(3))
-        a = self._operand(self.a, self.a_map[block, i, k])
-        b = self._operand(self.b, self.b_map[block, k, j])
+        a = self._operand(left, self.a_map[block, i, k])
+        b = self._operand(right, self.b_map[block, k, j])
         return self.build.call(self.fma, [a, b, value])
 
     def _operand(self, pointer: Any, owners: np.ndarray) -> Any:

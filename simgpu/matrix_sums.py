@@ -176,36 +176,67 @@ def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: boo
     groups.run(one)
 
 
-def pairwise_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, flush: bool) -> None:
-    """CDNA1 and CDNA2: `size` products summed in pairs, then added to C, each step rounded to f32."""
-    build = groups.build
-    left, right = a.floats(flush), b.floats(flush)
-    ops = LLVMOps(build, GROUP, fix_nan=False)
+class PairwiseSum:
+    """CDNA1 and CDNA2: `size` products summed in pairs, then added to C, each step rounded to f32.
 
-    def settle(value: Any) -> Any:
-        if not flush:
-            return value
-        tiny = build.fcmp_ordered("<", ops.intrinsic("fabs", F32, [value]), splat(V32, 2.0**-126))
+    flush (CDNA2): denormals count as 0, of every operand and of every result. A result can only be one where
+    products are small, so the sum that looks at each is kept for operands whose exponents allow that.
+    """
+
+    # With every product a multiple of 2^-102 or 0, sums are too, and a C that nearly cancels one is a multiple
+    # of 2^-126. bf16 products have 14 fraction bits; those of f16 are multiples of 2^-48 whatever they are.
+    SAFE_EXPONENT = -88
+
+    def __init__(self, groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, flush: bool) -> None:
+        self.groups = groups
+        self.c = c
+        self.build = groups.build
+        self.operands = a, b
+        self.size = size
+        self.flush = flush
+        self.left, self.right = a.floats(flush), b.floats(flush)
+        self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
+
+    def emit(self) -> None:
+        a, b = self.operands
+        if not self.flush or a.name == "f16":
+            self.groups.run(lambda group: self._group(group, settle=False))
+            return
+        build = self.build
+        product = build.add(a.least_exponent(self.left), b.least_exponent(self.right))
+        safe = build.icmp_signed(">=", product, ir.Constant(I32, self.SAFE_EXPONENT))
+        with build.if_else(safe, likely=True) as (then, otherwise):
+            with then:
+                self.groups.run(lambda group: self._group(group, settle=False))
+            with otherwise:
+                self.groups.run(lambda group: self._group(group, settle=True))
+
+    def _settled(self, value: Any) -> Any:
+        """Denormals become 0 with their sign."""
+        build = self.build
         zero = build.bitcast(build.and_(build.bitcast(value, VI), splat(VI, 0x80000000)), V32)
-        return build.select(tiny, zero, value)
+        return build.select(self._tiny(value), zero, value)
 
-    def one(group: Any) -> None:
-        total = c.load(group, V32)
-        if flush:
-            tiny = build.fcmp_ordered("<", ops.intrinsic("fabs", F32, [total]), splat(V32, 2.0**-126))
-            total = build.select(tiny, splat(V32, 0.0), total)
-        for start in range(0, groups.walk.steps, size):
+    def _tiny(self, value: Any) -> Any:
+        size = self.ops.intrinsic("fabs", F32, [value])
+        return self.build.fcmp_ordered("<", size, splat(V32, 2.0**-126))
+
+    def _group(self, group: Any, settle: bool) -> None:
+        build, groups = self.build, self.groups
+        settled = self._settled if settle else lambda value: value
+        total = self.c.load(group, V32)
+        if self.flush:
+            total = build.select(self._tiny(total), splat(V32, 0.0), total)
+        for start in range(0, groups.walk.steps, self.size):
             terms = [
-                settle(build.fmul(groups.a(left, F32, group, k), groups.b(right, F32, group, k)))
-                for k in range(start, start + size)
+                settled(build.fmul(groups.a(self.left, F32, group, k), groups.b(self.right, F32, group, k)))
+                for k in range(start, start + self.size)
             ]
             while len(terms) > 1:
                 pairs = zip(terms[::2], terms[1::2], strict=True)
-                terms = [settle(build.fadd(p, q)) for p, q in pairs]
-            total = settle(build.fadd(terms[0], total))
-        c.store(group, total)
-
-    groups.run(one)
+                terms = [settled(build.fadd(p, q)) for p, q in pairs]
+            total = settled(build.fadd(terms[0], total))
+        self.c.store(group, total)
 
 
 class Scales:

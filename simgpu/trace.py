@@ -111,6 +111,8 @@ def _three_ids(group: Sequence[int], groups: tuple[int, int, int]) -> tuple[int,
 class _Traced(Launch):
     """A launch on one thread that stops at places."""
 
+    fuse = False  # registers are looked at between instructions
+
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], at: Collection[int],
         group: tuple[int, int, int], wave: int, hits: int, skip: int,

@@ -230,6 +230,23 @@ def test_scales_of_any_size():
         assert_same(row, executed(row, made), expected(row, made))
 
 
+@pytest.mark.parametrize("least", [-102, -90, -89, -88, -87, -70])
+def test_bf16_of_cdna2_at_the_exponents_where_results_may_be_denormal(least):
+    """Products down to 2^least; C such that it nearly cancels sums, or is denormal itself."""
+    row = find("v_mfma_f32_32x32x8bf16_1k", "gfx90a")
+    rng = rng_of("flush", least)
+    made = operands(row, rng, moderate)
+    for name, low in (("A", least // 2), ("B", least - least // 2)):
+        exponent = rng.integers(low, low + 3, made[name].shape) + 127
+        made[name] = made[name] & np.uint64(0x807F) | exponent.astype(np.uint64) << np.uint64(7)
+    zero = made | {"C": np.zeros_like(made["C"])}
+    made["C"] = expected(row, zero).astype(np.uint64) ^ np.uint64(1 << 31)
+    nudge = rng.integers(-2, 3, made["C"].shape)
+    made["C"] = (made["C"].astype(np.int64) + nudge).astype(np.uint64) & np.uint64(0xFFFFFFFF)
+    made["C"][..., ::5] = rng.integers(0, 1 << 23, made["C"][..., ::5].shape, dtype=np.uint64)
+    assert_same(row, executed(row, made), expected(row, made))
+
+
 @pytest.mark.parametrize("neg", [1, 2, 4, 7])
 @pytest.mark.parametrize("name", ["v_mfma_f64_16x16x4_f64", "v_mfma_f64_4x4x4_4b_f64"])
 def test_f64_neg(name, neg):

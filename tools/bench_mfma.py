@@ -2,7 +2,7 @@
 
     python -m tools.bench_mfma [--size 1024] [--threads 2] [--cpu-time] [--only NAME] [--json]
 
-Each wave of the kernel computes a 64 x 64 tile of D (m, n) = A (m, k) B (k, n): it loads fragments from
+Each wave of the kernel computes a 128 x 64 tile (f64: 64 x 64) of D (m, n) = A (m, k) B (k, n): it loads fragments from
 operands packed in fragment order, 16 bytes or more a lane, and runs the matrix instruction on them. The
 operands are small integers, whose product is exact in every type, and D is compared with numpy's. On a machine
 that others use, --cpu-time compares one thread's CPU seconds instead of wall time.
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 BLAS_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")
 REPEATS = 3  # best of
 Clock = Callable[[], float]
-TILE = 64  # rows and columns of D that a wave computes
 # (target, mnemonic, the share of sgemm's rate that issue 4 asks for)
 INSTRUCTIONS = (
     ("gfx908", "v_mfma_f32_32x32x2f32", 0.8),
@@ -71,6 +70,11 @@ class Packing:
     def count(self, operand: str) -> int:
         """Registers of one load."""
         return self.row.registers(operand) * self.steps
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of D that a wave computes: 128 registers of accumulators."""
+        return (64 if self.row.cd_type == "f64" else 128), 64
 
 
 def main() -> int:
@@ -164,7 +168,8 @@ def _product(
     entry = gpu.load(assemble(source(packing, size), target))[NAME]
     arguments = [*buffers, output]
     entry.launch(grid=1, args=arguments)
-    grid = (size // TILE, size // TILE)
+    rows, columns = packing.tile
+    grid = (size // columns, size // rows)
     best = min(_timed(lambda: entry.launch(grid=grid, args=arguments), clock) for _ in range(REPEATS))
     d = unpack(row, output.download(np.uint32), size)
     return best, bool((d == want).all())
@@ -212,13 +217,13 @@ def source(packing: Packing, size: int) -> str:
     from tools.matrix_kernel import Registers, clear, kernel, matrix_line
 
     row = packing.row
-    across = {"A": TILE // row.m, "B": TILE // row.n}
+    across = {"A": packing.tile[0] // row.m, "B": packing.tile[1] // row.n}
     base = {"A": "s[4:5]", "B": "s[6:7]"}
     first = {"A": 16, "B": 16 + across["A"] * packing.count("A")}
     count = row.registers("D")
     accumulators = 0 if row.target == "gfx908" else 128
     body = clear(row.target, accumulators, across["A"] * across["B"] * count)
-    offsets = {"A": 2, "B": 8}
+    offsets = {"A": 2, "B": 10}
     for operand, group in (("A", "s3"), ("B", "s2")):
         lane = 4 * packing.count(operand)
         tile = size // packing.k * 64 * lane  # bytes of one row of tiles

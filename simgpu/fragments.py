@@ -133,7 +133,7 @@ class Spread:
             # Less 1, zero is the greatest and no exponent changes but that of a power of two, to one less.
             size = build.sub(build.and_(bits, self.ops.constant(I32, 0x7FFFFFFF)), self.ops.constant(I32, 1))
             least = size if least is None else self.ops.intrinsic("umin", I32, [least, size])
-        field = build.lshr(self._reduced("umin", least), ir.Constant(I32, 23))
+        field = build.lshr(self.reduced("umin", least), ir.Constant(I32, 23))
         return build.sub(field, ir.Constant(I32, 127))
 
     def power(self, exponent: Any) -> Any:
@@ -178,31 +178,25 @@ class Spread:
         return significand, exponent, nan, inf
 
     def fields(self) -> Fields:
-        """Significands as f32 integers, exponents of the leading bit, values, and what is special."""
+        """Significands as f32 integers, exponents of the leading bit, and values."""
         form = FORMATS["f32" if self.name == "xf32" else self.name]
         build = self.frame.build
         significands, exponents = stack(self.frame, self.rows * ROW), stack(self.frame, self.rows * ROW)
         values = stack(self.frame, self.rows * ROW)
-        largest: Any = None
-        special: Any = None
         for row in range(self.rows):
             raw = self.raw(row)
             if self.name == "xf32":
                 raw = build.bitcast(self.float_value(row), ROW32)
-            significand, exponent, nan, inf = self.small(raw)
+            significand, exponent, _, _ = self.small(raw)
             exponent = build.add(exponent, self.ops.constant(I32, form.mantissa))
             zero = build.icmp_unsigned("==", significand, self.ops.constant(I32, 0))
             exponent = build.select(zero, self.ops.constant(I32, NO_TERM), exponent)
             self._store(significands, row, build.sitofp(significand, FROW), 4)
             self._store(exponents, row, exponent, 4)
             self._store(values, row, self.float_value(row), 4)
-            bad = build.or_(nan, inf)
-            special = bad if special is None else build.or_(special, bad)
-            largest = exponent if largest is None else self.ops.intrinsic("smax", I32, [largest, exponent])
-        flags = build.icmp_unsigned("!=", build.bitcast(special, I64), ir.Constant(I64, 0))
-        return Fields(significands, exponents, values, flags, self._reduced("smax", largest), form.mantissa)
+        return Fields(significands, exponents, values, form.mantissa)
 
-    def _reduced(self, how: str, row: Any) -> Any:
+    def reduced(self, how: str, row: Any) -> Any:
         name = f"llvm.vector.reduce.{how}.v64i32"
         function = self.frame.module.globals.get(name) or ir.Function(
             self.frame.module, ir.FunctionType(I32, [ROW32]), name
@@ -212,13 +206,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Fields:
-    """Rows of decoded elements: pointers, whether any is NaN or Inf (i1), the largest exponent."""
+    """Rows of decoded elements: pointers, and the format's fraction bits."""
 
     significands: Any
     exponents: Any
     values: Any
-    special: Any
-    largest: Any
     mantissa: int
 
 

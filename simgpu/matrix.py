@@ -19,16 +19,16 @@ from hardware import mfma
 from hardware.errors import UnsupportedInstruction
 from hardware.isa import types as t
 from hardware.isa.instruction import Instruction, Operand, Reg
+from simgpu.aligned_sum import AlignedSum, Scales
+from simgpu.bounded_sum import BoundedSum
 from simgpu.fragments import GROUP, Spread, outputs_of, scale_places, stack, walk_of
 from simgpu.frame import Frame
 from simgpu.lane_llvm import F32, I32, I64
 from simgpu.layout import LANES, ROW
 from simgpu.matrix_sums import (
     Accumulator,
-    AlignedSum,
     Groups,
     PairwiseSum,
-    Scales,
     double_chain,
     integer_sum,
 )
@@ -141,7 +141,15 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     else:
         narrow = formats.a_type not in ("f16", "bf16", "xf32")
         size = 16 if narrow else 4 if row.a_type == "xf32" else 8
-        AlignedSum(groups, c, a, b, size, narrow, _scales(frame, inst, places, row)).emit()
+        scales = _scales(frame, inst, places, row)
+
+        def any_operands(first: Any = None) -> None:
+            AlignedSum(groups, c, a, b, size, narrow, scales).emit(first)
+
+        if scales is None and BoundedSum.serves(groups, size):
+            BoundedSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
+        else:
+            any_operands()
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from hardware.mfma.instruction import SCALE_BLOCK
-from simgpu.fragments import GROUP, Fields, Spread, Walk
-from simgpu.frame import ROW32, Frame
-from simgpu.lane_llvm import F32, F64, I1, I32, I64, LLVMOps
+from simgpu.fragments import GROUP, Spread, Walk
+from simgpu.frame import Frame
+from simgpu.lane_llvm import F32, F64, I32, I64, LLVMOps
 from simgpu.layout import LANES
 
 V32 = ir.VectorType(F32, GROUP)
@@ -45,6 +44,8 @@ class Groups:
         self.lane_bytes = lane_bytes
         self.index_row = index_row
         self.width = walk.a.shape[2]
+        # Bytes from the elements of A and B that are asked for to those meant: within `chunked`.
+        self.moved: tuple[Any, Any] | None = None
         if walk.regular:
             self.a_steps, self.a_groups = _separated(walk.a[..., 0] * lane_bytes)
             self.b_steps, self.b_groups = _separated(walk.b[..., 0] * lane_bytes)
@@ -63,8 +64,8 @@ class Groups:
         table.linkage = "internal"
         return table
 
-    def run(self, body: Callable[[Any], None]) -> None:
-        """body(group): an i64 value in a loop, or a Python int."""
+    def run(self, body: Callable[[Any], None], first: Any = None) -> None:
+        """body(group): an i64 value in a loop from `first` (i64) on, or a Python int."""
         if not self.walk.regular:
             for group in range(self.walk.groups):
                 body(group)
@@ -75,7 +76,7 @@ class Groups:
         build.branch(head)
         build.position_at_end(head)
         group = build.phi(I64)
-        group.add_incoming(ir.Constant(I64, 0), before)
+        group.add_incoming(ir.Constant(I64, 0) if first is None else first, before)
         body(group)
         following = build.add(group, ir.Constant(I64, 1))
         group.add_incoming(following, build.block)
@@ -95,20 +96,63 @@ class Groups:
         """The element of A at a step, for each lane of the group."""
         if not self.walk.regular:
             return self._picked(pointer, scalar, self.walk.a[group, step])
-        place = self.frame.at(pointer, self._entry(self.a_table, group, 1, 0))
+        place = self._place(pointer, self.a_table, group, 0)
         value = self.frame.load(self.frame.at(place, int(self.a_steps[step])), scalar, self.lane_bytes)
         return self.frame.splat(value, self.width)
 
     def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Any:
         if not self.walk.regular:
             return self._picked(pointer, scalar, self.walk.b[group, step])
-        place = self.frame.at(pointer, self._entry(self.b_table, group, 1, 0))
+        place = self._place(pointer, self.b_table, group, 1)
         if self.walk.index is None:
             place = self.frame.at(place, int(self.b_steps[step]))
         else:
             k = self._selected(group, step)
             place = self.frame.at(place, self._entry(self.b_offsets, ir.Constant(I64, 0), 1, k))
         return self.frame.load(place, ir.VectorType(scalar, self.width), self.lane_bytes)
+
+    def _place(self, pointer: Any, table: Any, group: Any, operand: int) -> Any:
+        place = self.frame.at(pointer, self._entry(table, group, 1, 0))
+        return place if self.moved is None else self.frame.at(place, self.moved[operand])
+
+    def chunk_offsets(self, size: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Bytes from the first `size` steps to each later `size` of them, in A and B, where that is enough."""
+        if not self.walk.regular or self.walk.index is not None or self.walk.steps % size:
+            return None
+        found = []
+        for steps in (self.a_steps, self.b_steps):
+            chunks = steps.reshape(-1, size)
+            if (chunks - chunks[:, :1] != chunks[0] - chunks[0, 0]).any():
+                return None
+            found.append(chunks[:, 0] - chunks[0, 0])
+        return found[0], found[1]
+
+    def chunked(self, offsets: tuple[np.ndarray, np.ndarray], body: Callable[[list[Any]], list[Any]], state: list[Any]) -> list[Any]:
+        """Run body(state) for each chunk of steps; in it, steps are those of the first chunk."""
+        build = self.build
+        count = len(offsets[0])
+        if count == 1:
+            return body(state)
+        tables = [self._table(o) for o in offsets]
+        before = build.block
+        head, after = build.append_basic_block("chunk"), build.append_basic_block("summed")
+        build.branch(head)
+        build.position_at_end(head)
+        chunk = build.phi(I64)
+        chunk.add_incoming(ir.Constant(I64, 0), before)
+        carried = [build.phi(value.type) for value in state]
+        for phi, value in zip(carried, state, strict=True):
+            phi.add_incoming(value, before)
+        self.moved = self._entry(tables[0], chunk, 1, 0), self._entry(tables[1], chunk, 1, 0)
+        result = body(list(carried))
+        self.moved = None
+        following = build.add(chunk, ir.Constant(I64, 1))
+        chunk.add_incoming(following, build.block)
+        for phi, value in zip(carried, result, strict=True):
+            phi.add_incoming(value, build.block)
+        build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, count)), head, after)
+        build.position_at_end(after)
+        return result
 
     def _selected(self, group: Any, step: int) -> Any:
         """The k of B that the sparse index names at a step."""
@@ -237,202 +281,6 @@ class PairwiseSum:
                 terms = [settled(build.fadd(p, q)) for p, q in pairs]
             total = settled(build.fadd(terms[0], total))
         self.c.store(group, total)
-
-
-class Scales:
-    """E8M0 scales of blocks of 32 k (gfx950): one byte a lane of each scale register.
-
-    a, b: places (row·64 + lane) by group, block of k and lane, as `Walk` has elements; rows:
-    <64 x i32> of the chosen byte, on the stack.
-    """
-
-    def __init__(
-        self, frame: Frame, rows: tuple[Any, Any], places: tuple[np.ndarray, np.ndarray]
-    ) -> None:
-        self.rows = rows
-        self.view = Groups(frame, Walk(*places, None, regular=True), None)
-
-    def _pair(self, group: Any, step: int) -> tuple[Any, Any]:
-        block = step // SCALE_BLOCK
-        a = self.view.a(self.rows[0], I32, group, block)
-        return a, self.view.b(self.rows[1], I32, group, block)
-
-    def exponent(self, group: Any, step: int) -> Any:
-        """What the scales add to the exponent of every product of the step."""
-        x, y = self._pair(group, step)
-        return self.view.build.sub(self.view.build.add(x, y), splat(VI, 254))
-
-    def largest(self, frame: Frame) -> Any:
-        """A bound of `exponent`, i32."""
-        name = f"llvm.vector.reduce.smax.v{LANES}i32"
-        reduce = frame.module.globals.get(name) or ir.Function(
-            frame.module, ir.FunctionType(I32, [ROW32]), name
-        )
-        x, y = (frame.build.call(reduce, [frame.load(row, ROW32, 64)]) for row in self.rows)
-        return frame.build.sub(frame.build.add(x, y), ir.Constant(I32, 254))
-
-    def missing(self, group: Any, step: int) -> Any:
-        """Where a scale is 0xff, a NaN."""
-        build = self.view.build
-        x, y = self._pair(group, step)
-        either = [build.icmp_unsigned("==", s, splat(VI, 255)) for s in (x, y)]
-        return build.or_(either[0], either[1])
-
-
-class AlignedSum:
-    """CDNA3: products cut at the largest exponent, summed exactly, added to C with one rounding."""
-
-    def __init__(
-        self,
-        groups: Groups,
-        c: Accumulator,
-        a: Spread,
-        b: Spread,
-        size: int,
-        narrow: bool,
-        scales: Scales | None = None,
-    ) -> None:
-        self.groups = groups
-        self.c = c
-        self.build = groups.build
-        self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
-        self.size = size
-        self.narrow = narrow
-        self.scales = scales
-        self.left: Fields = a.fields()
-        self.right: Fields = b.fields()
-        self.fraction = self.left.mantissa + self.right.mantissa
-
-    def emit(self) -> None:
-        build = self.build
-        reach = build.add(self.left.largest, self.right.largest)
-        if self.scales is not None:
-            reach = build.add(reach, self.scales.largest(self.groups.frame))
-        overflow = build.icmp_signed(">=", reach, ir.Constant(I32, 127))
-        special = build.or_(build.or_(self.left.special, self.right.special), overflow)
-        with build.if_else(special, likely=False) as (then, otherwise):
-            with then:
-                self.groups.run(lambda group: self._group(group, True))
-            with otherwise:
-                self.groups.run(lambda group: self._group(group, False))
-
-    def _group(self, group: Any, special: bool) -> None:
-        build, groups = self.build, self.groups
-        total = self.c.load(group, V32)
-        for start in range(0, self.groups.walk.steps, self.size):
-            steps = list(range(start, min(start + self.size, groups.walk.steps)))
-            if self.narrow:
-                sums = [self._products(group, steps[half::2]) for half in (0, 1)]
-                partial, top = self._joined(*sums)
-            else:
-                cut, top = self._products(group, steps)
-                partial = build.sitofp(cut, VD)
-            if self.scales is not None:
-                top = build.add(top, self.scales.exponent(group, steps[0]))
-            result = self._accumulated(partial, top, total)
-            total = self._with_special(group, steps, total, result, special)
-            if self.scales is not None:
-                quiet = splat(V32, float("nan"))
-                total = build.select(self.scales.missing(group, steps[0]), quiet, total)
-        self.c.store(group, total)
-
-    def _products(self, group: Any, steps: list[int]) -> tuple[Any, Any]:
-        """Sum (i32) in units of 2^(E − 24), and E (i32), of the products of these steps."""
-        build, groups = self.build, self.groups
-        exponents = [
-            build.add(
-                groups.a(self.left.exponents, I32, group, k), groups.b(self.right.exponents, I32, group, k)
-            )
-            for k in steps
-        ]
-        top = exponents[0]
-        for exponent in exponents[1:]:
-            top = self.ops.intrinsic("smax", I32, [top, exponent])
-        # Scale of a product: 2^(e − E + 24 − fraction), as the bits of an f32.
-        bias = build.sub(splat(VI, 127 + 24 - self.fraction), top)
-        total: Any = splat(VI, 0)
-        for k, exponent in zip(steps, exponents, strict=True):
-            product = build.fmul(
-                groups.a(self.left.significands, F32, group, k),
-                groups.b(self.right.significands, F32, group, k),
-            )
-            biased = self.ops.intrinsic("smax", I32, [build.add(exponent, bias), splat(VI, 1)])
-            scale = build.bitcast(build.shl(biased, splat(VI, 23)), V32)
-            total = build.add(total, build.fptosi(build.fmul(product, scale), VI))
-        return total, top
-
-    def _joined(self, even: tuple[Any, Any], odd: tuple[Any, Any]) -> tuple[Any, Any]:
-        """FP8: both sums cut toward −∞ at the larger exponent, added (f64), and that exponent."""
-        build = self.build
-        top = self.ops.intrinsic("smax", I32, [even[1], odd[1]])
-        total: Any = None
-        for part, exponent in (even, odd):
-            value = self._scaled_down(build.sitofp(part, VD), build.sub(exponent, top))
-            total = value if total is None else build.fadd(total, value)
-        return total, top
-
-    def _scaled_down(self, value: Any, exponent: Any) -> Any:
-        """floor(value · 2^exponent) of f64 integers."""
-        return self._call("floor", self.build.fmul(value, self._power(exponent)))
-
-    def _call(self, name: str, value: Any) -> Any:
-        return self.ops.intrinsic(name, F64, [value])
-
-    def _power(self, exponent: Any) -> Any:
-        """2^exponent as f64, exponents clamped to those of normal numbers."""
-        build = self.build
-        clamped = self.ops.intrinsic("smax", I32, [exponent, splat(VI, -1000)])
-        biased = build.sext(build.add(clamped, splat(VI, 1023)), VL)
-        return build.bitcast(build.shl(biased, splat(VL, 52)), VD)
-
-    def _accumulated(self, partial: Any, top: Any, c: Any) -> Any:
-        """S cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
-        build = self.build
-        field = build.and_(build.lshr(build.bitcast(c, VI), splat(VI, 23)), splat(VI, 255))
-        own = build.sub(self.ops.intrinsic("smax", I32, [field, splat(VI, 1)]), splat(VI, 127))
-        both = self.ops.intrinsic("smax", I32, [top, own])
-        s = self._scaled_down(partial, build.add(build.sub(top, both), splat(VI, 7)))
-        wide = build.fpext(c, VD)
-        z = self._scaled_down(wide, build.sub(splat(VI, 24), both))
-        if self.narrow:
-            far = build.icmp_signed("<", own, build.sub(both, splat(VI, 25)))
-            z = build.select(far, splat(VD, 0.0), z)
-        total = build.fadd(s, build.fmul(z, splat(VD, 128.0)))
-        value = build.fmul(total, self._power(build.sub(both, splat(VI, 31))))
-        return build.fptrunc(value, V32)
-
-    def _with_special(self, group: Any, steps: list[int], c: Any, result: Any, special: bool) -> Any:
-        """NaN and infinities propagate as in an exact sum of the non-finite terms.
-
-        A product of finite numbers that overflows counts only where no term is an infinity.
-        """
-        build, groups = self.build, self.groups
-        zero = splat(V32, 0.0)
-
-        def finite(value: Any) -> Any:
-            size = self.ops.intrinsic("fabs", F32, [value])
-            return build.fcmp_ordered("<", size, splat(V32, float("inf")))
-
-        def added(total: Any, some: Any, value: Any, counts: Any) -> tuple[Any, Any]:
-            return build.fadd(total, build.select(counts, value, zero)), build.or_(some, counts)
-
-        never = ir.Constant(ir.VectorType(I1, GROUP), None)
-        total, some = added(zero, never, c, build.not_(finite(c)))
-        if not special:
-            return build.select(some, total, result)
-        beyond, overflowed = zero, never
-        for k in steps:
-            x = groups.a(self.left.values, F32, group, k)
-            y = groups.b(self.right.values, F32, group, k)
-            product = build.fmul(x, y)
-            if self.scales is not None:
-                factor = self._power(self.scales.exponent(group, k))
-                product = build.fptrunc(build.fmul(build.fpext(product, VD), factor), V32)
-            infinite = build.not_(finite(product))
-            known = build.and_(finite(x), finite(y))
-            total, some = added(total, some, product, build.and_(infinite, build.not_(known)))
-            beyond, overflowed = added(beyond, overflowed, product, build.and_(infinite, known))
-        return build.select(some, total, build.select(overflowed, beyond, result))
 
 
 def double_chain(groups: Groups, c: Any, d: Any, a: Spread, b: Spread, negate: int) -> None:

@@ -247,6 +247,43 @@ def test_bf16_of_cdna2_at_the_exponents_where_results_may_be_denormal(least):
     assert_same(row, executed(row, made), expected(row, made))
 
 
+EDGES = [
+    ("v_mfma_f32_16x16x16_bf16", (-45, 60)),
+    ("v_mfma_f32_16x16x8_xf32", (-45, 60)),
+    ("v_mfma_f32_16x16x16_f16", (-14, 15)),
+    ("v_mfma_f32_16x16x32_fp8_bf8", (-7, 7)),
+]
+
+
+@pytest.mark.parametrize("name, edge", EDGES, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_at_the_bounds_of_their_fast_form(name, edge, seed):
+    """Exponents at and past the bounds, zeros among them; C zero, tiny, huge, infinite, or nearly the sum's negative."""
+    row = find(name, "gfx942")
+    rng = rng_of(name, seed)
+    made = operands(row, rng, moderate)
+    for operand, kind in (("A", row.a_type), ("B", row.b_type)):
+        if kind in ("bf16", "xf32"):
+            fraction = 7 if kind == "bf16" else 23
+            span = (edge[0], edge[0] + 3) if seed == 0 else (edge[1] - 3, edge[1]) if seed == 1 else (-5, 5)
+            exponent = rng.integers(span[0], span[1] + 1, made[operand].shape) + 127
+            if seed == 2:
+                exponent.flat[0] += {"A": edge[0] - 6, "B": edge[1] + 6}[operand]
+            keep = np.uint64((1 << (BITS[kind] - 1)) | (1 << fraction) - 1)
+            made[operand] = made[operand] & keep | exponent.astype(np.uint64) << np.uint64(fraction)
+        made[operand] = np.where(rng.random(made[operand].shape) < 0.2, 0, made[operand]).astype(np.uint64)
+    made["A"][:, 3] = 0  # a row of D without a product
+    cancelling = expected(row, made | {"C": np.zeros_like(made["C"])}).astype(np.uint64) ^ np.uint64(1 << 31)
+    made["C"] = np.where(np.isnan(cancelling.astype(np.uint32).view(np.float32)), 0, cancelling).astype(np.uint64)
+    tiny = [0, 1 << 31, 1, (37 << 23) - 1, 37 << 23, (1 << 31) | (36 << 23), (1 << 31) | (38 << 23) | 5]
+    for at, bits in enumerate([*tiny, 0x7F7FFFFF]):
+        made["C"][..., at::16] = np.where(rng.random(made["C"][..., at::16].shape) < 0.5, bits, made["C"][..., at::16])
+    made["C"][:, 3] = rng.integers(0, 1 << 23, made["C"][:, 3].shape)
+    assert_same(row, executed(row, made), expected(row, made))
+    made["C"][0, 5, 7], made["C"][0, 6, 1] = 0x7F800000, 0xFFC00000
+    assert_same(row, executed(row, made), expected(row, made))
+
+
 @pytest.mark.parametrize("neg", [1, 2, 4, 7])
 @pytest.mark.parametrize("name", ["v_mfma_f64_16x16x4_f64", "v_mfma_f64_4x4x4_4b_f64"])
 def test_f64_neg(name, neg):

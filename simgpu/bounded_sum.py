@@ -10,7 +10,6 @@ exponent, D is a sum in units of 2^(F − 31) of up to 38 bits, rounded once as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -155,10 +154,10 @@ class BoundedSum:
             kind = ir.VectorType(I8, GROUP * wide)
             value = self.frame.load(self._b_place(row, step), kind, 1)
             picks = [lane % (GROUP * wide) for lane in range(LANES)]
-            return build.shuffle_vector(value, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, LANES), picks))
-        quarters = [
-            self.frame.load(self._b_place(build.add(row, ir.Constant(I64, g)), step), QUARTER, 1) for g in range(PER_ROW)
-        ]
+            order = ir.Constant(ir.VectorType(I32, LANES), picks)
+            return build.shuffle_vector(value, ir.Constant(kind, ir.Undefined), order)
+        groups_of_row = [build.add(row, ir.Constant(I64, g)) for g in range(PER_ROW)]
+        quarters = [self.frame.load(self._b_place(group, step), QUARTER, 1) for group in groups_of_row]
         while len(quarters) > 1:
             count = quarters[0].type.count * 2
             order = ir.Constant(ir.VectorType(I32, count), list(range(count)))
@@ -222,9 +221,8 @@ class BoundedSum:
         field = build.and_(bits, splat(VI, INFINITY))
         over = build.icmp_unsigned(">=", build.sub(field, splat(VI, FLOOR)), splat(VI, INFINITY - FLOOR))
         with build.if_then(self._any(over), likely=False):
-            tiny = build.and_(
-                build.icmp_unsigned("<", field, splat(VI, FLOOR)), build.icmp_unsigned("!=", build.shl(bits, splat(VI, 1)), splat(VI, 0))
-            )
+            nonzero = build.icmp_unsigned("!=", build.shl(bits, splat(VI, 1)), splat(VI, 0))
+            tiny = build.and_(build.icmp_unsigned("<", field, splat(VI, FLOOR)), nonzero)
             wrong = build.or_(tiny, build.icmp_unsigned("==", field, splat(VI, INFINITY)))
             onward = build.append_basic_block("zeros")
             self.first.add_incoming(row, build.block)

@@ -17,7 +17,7 @@ from llvmlite import ir
 from hardware.mfma.instruction import SCALE_BLOCK
 from hardware.mfma.numbers import FORMATS
 from simgpu.frame import ROW32, Frame, opaque
-from simgpu.lane_llvm import F32, F64, I16, I32, I64, LLVMOps
+from simgpu.lane_llvm import F32, F64, I16, I32, LLVMOps
 from simgpu.layout import LANES, ROW
 
 GROUP = 16  # lanes of one host vector of 32-bit elements

@@ -127,7 +127,9 @@ class Groups:
             found.append(chunks[:, 0] - chunks[0, 0])
         return found[0], found[1]
 
-    def chunked(self, offsets: tuple[np.ndarray, np.ndarray], body: Callable[[list[Any]], list[Any]], state: list[Any]) -> list[Any]:
+    def chunked(
+        self, offsets: tuple[np.ndarray, np.ndarray], body: Callable[[list[Any]], list[Any]], state: list[Any]
+    ) -> list[Any]:
         """Run body(state) for each chunk of steps; in it, steps are those of the first chunk."""
         build = self.build
         count = len(offsets[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asm.kernel import KernelBuilder
-from asm.metadata import Resources
+from asm.metadata import Resources, joined
 from asm.registers import Operand
 from asm.schedule import Item
 from asm.toolchain import assemble
@@ -73,9 +73,14 @@ class EmittedKernel:
         for kernel in self.following:
             yield from kernel.steps
 
+    @property
+    def source(self) -> str:
+        """The assembly of all kernels as one file."""
+        return joined([kernel.text for kernel in self.steps])
+
     def assemble(self) -> bytes:
-        """The linked code object of this kernel alone; raises ToolchainError."""
-        return assemble(self.text, self.target)
+        """The linked code object with all kernels; raises ToolchainError."""
+        return assemble(self.source, self.target)
 
 
 def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
@@ -90,10 +95,8 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
     scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
     try:
         named |= scratch
-        return [
-            device.load(step.assemble())[step.name].launch(grid=step.grid, block=step.block, args=step.bind(named))
-            for step in kernel.steps
-        ]
+        module = device.load(kernel.assemble())
+        return [module[step.name].launch(grid=step.grid, block=step.block, args=step.bind(named)) for step in kernel.steps]
     finally:
         for buffer in scratch.values():
             device.free(buffer)

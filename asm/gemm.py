@@ -103,7 +103,7 @@ class GemmEmitter(Visitor):
         ldc = problem.n if self.split else problem.ldc
         strides = (shapes[0][0] * problem.lda * element, shapes[1][0] * problem.ldb * element, problem.m * ldc * self.size_c)
         part = plan.k_steps_per_block * plan.tile_k if self.split else problem.k
-        scales = [] if self.split else [problem.alpha, problem.beta]
+        scales = [problem.alpha] if self.split else [problem.alpha, problem.beta]
         typed = [int(x) if problem.dtype_c == "i32" else float(x) for x in scales]
         sizes = (problem.m, problem.n, problem.k, part, problem.lda, problem.ldb, ldc)
         return (*strides, *typed, *sizes, *order_words(plan))
@@ -114,7 +114,7 @@ class GemmEmitter(Visitor):
             k.argument(name, 8, "global_buffer")
         for name in BATCH_STRIDES:
             k.argument(name, 8, value_type="i64")
-        for name in () if self.split else ("alpha", "beta"):
+        for name in ("alpha",) if self.split else ("alpha", "beta"):
             k.argument(name, self.size_c, value_type=dtype_c)
         for name in SIZES:
             k.argument(name, 4, value_type="i32")
@@ -264,8 +264,7 @@ class GemmEmitter(Visitor):
         done = k.new_label("multiplied")
         warp = block.first()
         assert isinstance(warp, WarpGemmNode)
-        if not self.split:
-            self._skip_if_alpha_is_0(done)
+        self._skip_if_alpha_is_0(done)
         k.s_cmp_le_i32(self.k_left, 0)
         k.s_cbranch_scc1(done)
         k.comment("BlockGemmNode: the first k tile")
@@ -466,7 +465,7 @@ class GemmEmitter(Visitor):
             raw_buffer(k, bias, self.arguments["bias"], (shift[0], shift[1]), "bias")
             k.s.free(shift)
         epilogue = Epilogue(
-            k, problem.dtype_c, self.arguments.get("alpha"), self.arguments.get("beta"),
+            k, problem.dtype_c, None if self.split else self.arguments["alpha"], self.arguments.get("beta"),
             "none" if self.split else problem.activation,
         )  # fmt: skip
         epilogue.prepare()

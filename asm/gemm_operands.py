@@ -62,8 +62,8 @@ def check(plan: GemmPlan) -> None:
             raise LaunchError(
                 f"{name} = {stride}: a tile of {rows} rows must stay within 2^31 bytes, so {name} < {limit}"
             )
-    if plan.split_k > 1 and problem.m * problem.n >= 1 << 29:
-        raise LaunchError(f"m·n = {problem.m * problem.n}: a split of K takes products of fewer than 2^29 elements")
+    if plan.split_k > 1 and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
+        raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where K is split, C must stay within 2^31 bytes")
     if problem.activation in ("gelu", "silu") and problem.dtype_c != "f32":
         raise LaunchError(
             f"activation {problem.activation} is emitted for f32 results, not for {problem.dtype_c}: use none or relu"

@@ -105,7 +105,8 @@ def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, 
     window(outside, c.shape, strides[2], guard)[...] = False
     word = np.dtype(f"u{c.itemsize}")
     untouched = bool((after.view(word) == memories[2].view(word))[outside].all())
-    operands = (a, b, c if beta else None)
+    read = (a, b) if alpha else (np.zeros_like(a), np.zeros_like(b))
+    operands = (*read, c if beta else None)
     with np.errstate(all="ignore"):
         want = reference.gemm(tree.problem, *operands, bias_array if bias else None)
         bound = reference.gemm_error_bound(tree.problem, *operands, target, bias_array if bias else None)

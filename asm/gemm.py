@@ -24,7 +24,7 @@ from asm.gemm_operands import Operands, check, matrix_modifiers
 from asm.gemm_reduce import reduce_kernel
 from asm.gemm_store import Accumulators, StoreInputs, TileStore
 from asm.kernel import KernelBuilder
-from asm.layout import WORD
+from asm.layout import WORD, TileLayout
 from asm.staging import Fragment, Staging
 from asm.tile_order import NAMES, TileOrder, order_words
 from hardware import mfma
@@ -437,6 +437,17 @@ class GemmEmitter(Visitor):
         store.emit(edge, False)
         k.s_endpgm()
 
+    def _row_of_place(self, i: Reg, layout: TileLayout) -> None:
+        """i = `TileLayout.row_of` of row i of the first atom."""
+        k = self.k
+        if layout.fold > 1:
+            run, high = layout.atom // layout.fold, k.v.alloc("fold")
+            k.v_lshrrev_b32(high, log2(run), i)
+            k.v_and_b32(i, run - 1, i)
+            k.v_mad_u32_u24(i, i, layout.fold, high)
+            k.v.free(high)
+        k.v_mul_u32_u24(i, layout.wide, i)
+
     def _store_inputs(self) -> StoreInputs:
         k, a, b, problem = self.k, self.operands.a, self.operands.b, self.plan.problem
         resource, stride = k.s.alloc("C buffer", 4), self.arguments["ldc"]
@@ -449,9 +460,11 @@ class GemmEmitter(Visitor):
         output = "partials" if self.split else "C"
         self._tile_base(resource, output, stride, self.m0, self.n0, self.size_c, matrix, self.arguments["batch_c"])
         row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
-        k.v_mul_u32_u24(row, self.acc.lane_rows * a.wide, self.group)
+        k.v_mul_u32_u24(row, self.acc.lane_rows, self.group)
+        self._row_of_place(row, a)
         k.v_add_u32(row, self.wave_row, row)
-        k.v_mul_u32_u24(column, b.wide, self.lane_row)
+        k.v_mov_b32(column, self.lane_row)
+        self._row_of_place(column, b)
         k.v_add_u32(column, self.wave_column, column)
         k.v_mul_lo_u32(offset, row, stride)
         k.v_lshl_add_u32(offset, column, log2(self.size_c), offset)

@@ -15,7 +15,8 @@ Three ways from memory to fragments, by what is contiguous and how many k a regi
 * rows contiguous, several k a lane (16- and 8-bit types, xf32): LDS as for k contiguous; a work-item
   loads a block of v rows by u k, transposes it in registers and writes v pieces of u k.
 
-Where rows interleave, atom t = wide·T + w has row wide·(atom·T + i) + w. B always counts rows so: a
+Where rows interleave, atom t = wide·T + w has row wide·(atom·T + i) + w; where a unit has more rows than
+`wide` (16- and 8-bit types in small tiles), i folds so that its rows still lie a run of lanes apart. B always counts rows so: a
 lane's C columns are then neighbours and leave in one wide store. Blocks of v = wide rows go to the
 same place of `wide` atoms, so that neighbouring lanes write neighbouring slots.
 
@@ -36,7 +37,6 @@ from hardware.errors import ResourceError
 Index = Any
 WORD = 4  # bytes of a register
 BANK_WORDS = 32  # of one conflict-free line, gfx908 to gfx942
-HALF_LINE = 16
 WIDEST = 16  # bytes of a lane's widest access
 ROW_LANES = 8  # consecutive lanes that write one piece of 8 slots: every 16-byte place of a line once
 # (G, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
@@ -194,29 +194,38 @@ class TileLayout:
         return BANK_WORDS // (self.groups * self.kw)
 
     @property
-    def swaps_halves(self) -> bool:
-        """Lines of f32, one atom a wave: odd g has its 16 words in the line's other half."""
-        single = self.wide == 1 and self.atoms == 1 and self.groups == 4
-        return self.lines and self.element == WORD and single and self.rows % BANK_WORDS == 0
+    def swap(self) -> int:
+        """Lines read narrowly, by atoms of one block: rows by which odd g has its place moved (xor), else 0."""
+        rows = self.atom * self.wide
+        narrow = self.lines and self.atoms == self.wide and self.wide * self.element <= WIDEST // 2
+        return rows if narrow and self.groups == 4 and self.rows % (2 * rows) == 0 else 0
 
     def swizzle(self, slot: Index) -> Index:
         step, count = SWIZZLES[self.groups, self.kw]
         return step * (slot // self.rows_a_line % count)
 
+    @property
+    def fold(self) -> int:
+        """Rows of a transposed unit that go to one atom: its places fold, so that neighbouring lanes write neighbouring slots."""
+        return self.vec // self.wide if self.transposes else 1
+
     def row_of(self, t: Index, i: Index) -> Index:
-        """Row of the tile, from the wave's first, that row i of atom t holds."""
+        """Row of the tile, from the wave's first, that row i of atom t holds; additive in the bits of i."""
         block, w = t // self.wide, t % self.wide
-        return self.wide * (self.atom * block + i) + w
+        run = self.atom // self.fold
+        return self.wide * (self.atom * block + i % run * self.fold + i // run) + w
 
     def slot_of(self, row: Index) -> Index:
         """Place among the LDS rows, atom after atom; the inverse of `row_of`."""
         block, rest = row // (self.wide * self.atom), row % (self.wide * self.atom)
-        return block * self.wide * self.atom + rest % self.wide * self.atom + rest // self.wide
+        w, i = rest % self.wide, rest // self.wide
+        i = i % self.fold * (self.atom // self.fold) + i // self.fold
+        return (block * self.wide + w) * self.atom + i
 
     def byte(self, row: Index, k: Index) -> Index:
         """LDS byte of an element, from the tile's first."""
         if self.lines:
-            half = HALF_LINE * (k // self.chunk % 2) if self.swaps_halves else 0
+            half = self.swap * (k // self.chunk % 2)
             return (k * self.rows + (row ^ half)) * self.element
         slot = self.slot_of(row)
         place = k // self.chunk % self.groups ^ self.swizzle(slot)
@@ -228,7 +237,7 @@ class TileLayout:
         word = byte // self.element
         if self.lines:
             k, place = word // self.rows, word % self.rows
-            half = HALF_LINE * (k // self.chunk % 2) if self.swaps_halves else 0
+            half = self.swap * (k // self.chunk % 2)
             return place ^ half, k
         line, x = word // self.chunk, word % self.chunk
         slots, place = line // self.groups, line % self.groups

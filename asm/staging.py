@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from asm.emit import advance_buffer, clip, log2, vector_divmod
 from asm.kernel import KernelBuilder, LdsRegion
-from asm.layout import HALF_LINE, ROW_LANES, SWIZZLES, WORD, TileLayout
+from asm.layout import ROW_LANES, SWIZZLES, WORD, TileLayout
 from asm.registers import Operand
 from asm.transpose import TRANSPOSE_WORDS, Transposition
 from hardware.isa.instruction import Reg
@@ -103,11 +103,11 @@ class Staging:
         k, layout = self.k, self.layout
         kk, row = vector_divmod(k, unit, layout.rows // layout.vec, units, layout.name)
         k.v_mul_u32_u24(row, layout.vec, row, note="row")
-        if layout.swaps_halves:
+        if layout.swap:
             k.v_lshrrev_b32(unit, log2(layout.chunk), kk)
             k.v_and_b32(unit, 1, unit)
-            k.v_mul_u32_u24(unit, HALF_LINE, unit)
-            k.v_xor_b32(row, row, unit, note="odd k group: the other half of the line")
+            k.v_mul_u32_u24(unit, layout.swap, unit)
+            k.v_xor_b32(row, row, unit, note="odd k group: moved")
         return row, kk
 
     def _transposed_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
@@ -186,9 +186,9 @@ class Staging:
         if layout.lines:
             k.v_mul_u32_u24(address, layout.wide, lane_row)
             k.v_add_u32(address, wave_row, address)
-            if layout.swaps_halves:
+            if layout.swap:
                 k.v_and_b32(temporary, 1, group)
-                k.v_mul_u32_u24(temporary, HALF_LINE, temporary)
+                k.v_mul_u32_u24(temporary, layout.swap, temporary)
                 k.v_xor_b32(address, address, temporary)
             k.v_mul_u32_u24(temporary, layout.chunk * layout.rows, group)
             k.v_add_lshl_u32(address, address, temporary, log2(layout.element))
@@ -233,7 +233,7 @@ class Staging:
         """`TileLayout.byte` of the first unit's place; its row is a multiple of `wide`."""
         k, layout, unit = self.k, self.layout, self.units[0]
         block, slot = vector_divmod(k, unit.row, layout.wide * layout.atom, layout.rows, "slot")
-        k.v_lshrrev_b32(slot, log2(layout.wide), slot)
+        k.v_lshrrev_b32(slot, log2(layout.vec), slot)
         k.v_mul_u32_u24(block, layout.wide * layout.atom, block)
         k.v_add_u32(slot, block, slot, note="slot")
         k.v.free(block)

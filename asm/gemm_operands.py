@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from asm.emit import WAVEFRONT
-from asm.layout import WORD, TileLayout, widest
+from asm.layout import WIDEST, WORD, TileLayout, widest
+from hardware import mfma
+from hardware.dtypes import dtype
 from hardware.errors import LaunchError, UnsupportedInstruction
 from operators.tiles import GemmPlan
+
+# CBSZ and BLGP of the f8f6f4 instructions: 0 is fp8, 1 is bf8 (LLVM).
+FORMATS = {"fp8": 0, "bf8": 1}
 
 
 @dataclass(frozen=True)
@@ -20,9 +25,13 @@ class Operands:
     @classmethod
     def of(cls, plan: GemmPlan) -> Operands:
         atom, problem = plan.atom, plan.problem
-        groups = WAVEFRONT // atom.n
-        kw = widest(plan.warp_k // groups)
-        common = {"k": plan.tile_k, "groups": groups, "kw": kw, "threads": plan.threads}
+        groups, element = WAVEFRONT // atom.n, problem.element.bytes
+        words = max(1, plan.warp_k * element // WORD // groups)
+        common = {
+            "k": plan.tile_k, "groups": groups, "kw": widest(words), "threads": plan.threads, "element": element,
+            "operand": mfma.find(atom.mnemonic, plan.descriptor.arch).registers("A"),
+            "most_wide": WIDEST // dtype(problem.dtype_c).bytes,
+        }  # fmt: skip
         return cls(
             TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,
                        interleave=False, **common),
@@ -31,21 +40,36 @@ class Operands:
         )  # fmt: skip
 
 
+def matrix_modifiers(plan: GemmPlan) -> dict[str, int]:
+    """CBSZ and BLGP of the plan's matrix instruction, where they name formats."""
+    code = FORMATS.get(plan.problem.dtype, 0) if "f8f6f4" in plan.atom.mnemonic else 0
+    return {"cbsz": code, "blgp": code} if code else {}
+
+
 def check(plan: GemmPlan) -> None:
-    """Raises what keeps a plan from being emitted: its type, or strides past 32-bit tile offsets."""
-    problem = plan.problem
-    if problem.dtype != "f32" or plan.atom.k * plan.atom.m != WAVEFRONT:
-        raise UnsupportedInstruction(f"GEMM kernels are emitted for f32 only, not for {problem.dtype}")
-    if problem.batch != 1 or problem.bias or problem.activation != "none":
-        raise UnsupportedInstruction("GEMM kernels are emitted without batch, bias and activation: leave these at their defaults")
+    """Raises what keeps a plan from being emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
+    problem, element, size_c = plan.problem, plan.problem.element.bytes, dtype(plan.problem.dtype_c).bytes
+    if plan.atom.blocks != 1:
+        raise UnsupportedInstruction(f"GEMM kernels take atoms of one block, not {plan.atom.mnemonic}")
     tiles = {
-        "lda": (problem.lda, plan.tile_k if problem.trans_a else plan.tile_m),
-        "ldb": (problem.ldb, plan.tile_n if problem.trans_b else plan.tile_k),
-        "ldc": (problem.ldc, plan.tile_m),
+        "lda": (problem.lda, plan.tile_k if problem.trans_a else plan.tile_m, element),
+        "ldb": (problem.ldb, plan.tile_n if problem.trans_b else plan.tile_k, element),
+        "ldc": (problem.ldc, plan.tile_m, size_c),
     }
-    for name, (stride, rows) in tiles.items():
-        limit = (1 << 31) // (rows * WORD)
+    for name, (stride, rows, size) in tiles.items():
+        limit = (1 << 31) // (rows * size)
         if stride is not None and stride >= limit:
             raise LaunchError(
                 f"{name} = {stride}: a tile of {rows} rows must stay within 2^31 bytes, so {name} < {limit}"
             )
+    if plan.split_k > 1 and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
+        raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where K is split, C must stay within 2^31 bytes")
+    if problem.activation in ("gelu", "silu") and problem.dtype_c != "f32":
+        raise LaunchError(
+            f"activation {problem.activation} is emitted for f32 results, not for {problem.dtype_c}: use none or relu"
+        )
+    if problem.dtype_c == "i32":
+        for name in ("alpha", "beta"):
+            value = getattr(problem, name)
+            if value != int(value) or abs(value) >= 1 << 31:
+                raise LaunchError(f"{name} = {value:g}: an i8 product takes an integer of 32 bits")

@@ -1,4 +1,4 @@
-"""The end of a GEMM: C = alpha·A·B + beta·C from accumulators, tile rows at a time."""
+"""The end of a GEMM: C = activation(alpha·A·B + beta·C + bias) from accumulators, tile rows at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from asm.emit import OUTSIDE, clip
+from asm.emit import OUTSIDE, clip, log2
+from asm.epilogue import ACTIVATION_VGPRS, Epilogue
 from asm.kernel import KernelBuilder
 from asm.layout import WORD, TileLayout
 from hardware.errors import ResourceError
@@ -18,31 +19,45 @@ BATCH = 8  # groups of C that are in flight at once where beta reads them
 
 @dataclass(frozen=True)
 class Accumulators:
-    """A wave's C tile: registers of atom (mt, nt), whose register r holds A-row 4G(r//4)+4g+r%4."""
+    """A wave's C tile, atom by atom, `per_atom` registers each, `words` an element.
+
+    32-bit element r of a lane holds A-row 4G(r//4)+4g+r%4, 64-bit element r A-row Gr+g.
+    """
 
     registers: Reg
     rows: TileLayout
     columns: TileLayout
     per_atom: int
+    words: int
+
+    def element(self, mt: int, nt: int, r: int) -> Reg:
+        """The registers of one element."""
+        return self.atom(mt, nt)[r * self.words : (r + 1) * self.words]
 
     def atom(self, mt: int, nt: int) -> Reg:
         """The registers of one atom."""
         start = (mt * self.columns.atoms + nt) * self.per_atom
         return self.registers[start : start + self.per_atom]
 
+    @property
+    def lane_rows(self) -> int:
+        """A-rows from one lane group to the next."""
+        return 4 if self.words == 1 else 1
+
     def tile_rows(self) -> Iterator[tuple[int, int, int]]:
-        """(mt, r, row) for every register row; row without the lane's own part, wide·4g."""
-        quad = 4 * self.rows.groups
+        """(mt, r, row) for every element of an atom; row without the lane's own part, wide·lane_rows·g."""
+        run = self.lane_rows
         for mt in range(self.rows.atoms):
-            for r in range(self.per_atom):
-                yield mt, r, self.rows.row_of(mt, quad * (r // 4) + r % 4)
+            for r in range(self.per_atom // self.words):
+                yield mt, r, self.rows.row_of(mt, run * self.rows.groups * (r // run) + r % run)
 
 
 @dataclass(frozen=True)
 class StoreInputs:
     """resource: raw buffer at the tile's first element of C; row, column, offset: VGPRs with the
     lane's first row and column in the tile and their byte offset; the rest are SGPRs: row stride
-    in bytes, rows and columns of the view from the tile's first on, alpha, beta."""
+    in bytes, rows and columns of the view from the tile's first on; bias: raw buffer at the
+    tile's first column, if there is one."""
 
     resource: Reg
     row: Reg
@@ -51,8 +66,8 @@ class StoreInputs:
     stride: Reg
     rows_left: Reg
     columns_left: Reg
-    alpha: Reg
-    beta: Reg
+    epilogue: Epilogue
+    bias: Reg | None
 
 
 @dataclass
@@ -77,21 +92,24 @@ class TileStore:
 
     def __init__(self, k: KernelBuilder, acc: Accumulators, inputs: StoreInputs, budget: int) -> None:
         self.k, self.acc, self.inputs, self.budget = k, acc, inputs, budget
-        self.wide = acc.columns.wide
+        self.wide, self.words = acc.columns.wide, acc.words
+        self.data_words, self.size = self.wide * acc.words, acc.words * WORD
         self.blocks = acc.columns.atoms // self.wide
-        self.block_bytes = self.wide * acc.columns.atom * WORD
+        self.block_bytes = self.wide * acc.columns.atom * self.size
         if self.blocks * self.block_bytes > BUFFER_OFFSET_LIMIT:
             raise ResourceError(
                 f"a wave's {acc.columns.warp_rows} columns of C exceed a buffer offset's reach of "
-                f"{BUFFER_OFFSET_LIMIT // WORD}: use more waves along n"
+                f"{BUFFER_OFFSET_LIMIT // self.size}: use more waves along n"
             )
 
     def emit(self, clipped: bool, scaled: bool) -> None:
-        k, wide = self.k, self.wide
+        k, wide = self.k, self.data_words
         masks = self._column_masks() if clipped else []
-        addresses = wide if clipped else 1
+        addresses = self.wide if clipped else 1
         each = wide + addresses + (wide if scaled else 0)
         row_address = k.v.alloc("C row offset")
+        bias = self._load_bias(masks)
+        self.free = [k.v.alloc("activation") for _ in range(ACTIVATION_VGPRS[self.inputs.epilogue.activation])]
         slots: list[tuple[Reg, Reg, Reg]] = []
         while not slots or (len(slots) < BATCH and k.v.in_use + each <= self.budget):
             slots.append(
@@ -105,12 +123,32 @@ class TileStore:
                 if scaled:
                     self._transfer("load", group, group.old, clipped)
             for group in batch:
-                self._combine(group, scaled)
+                self._combine(group, scaled, bias)
                 self._transfer("store", group, group.data, clipped)
         for data, old, address in slots:
             k.v.free(data, address, *([old] if scaled else []))
-        k.v.free(row_address)
+        k.v.free(row_address, *self.free, *([bias] if bias is not None else []))
         k.s.free(*masks)
+
+    def _load_bias(self, masks: list[Reg]) -> Reg | None:
+        """The lane's columns' elements of the bias, column block after column block."""
+        k, inputs = self.k, self.inputs
+        if inputs.bias is None:
+            return None
+        bias, offset = k.v.alloc("bias", self.blocks * self.data_words), k.v.alloc("bias offset")
+        clipped = k.v.alloc("clipped bias offset")
+        k.v_lshlrev_b32(offset, log2(self.size), inputs.column)
+        for number in range(self.blocks * self.wide):
+            source, (block, w) = offset, divmod(number, self.wide)
+            if masks:
+                source = k.v_cndmask_b32(clipped, OUTSIDE, offset, masks[number])
+            target = bias[number * self.words : (number + 1) * self.words]
+            k.emit(
+                f"buffer_load_dword{'x2' * (self.words == 2)}", target, source, inputs.bias, 0, offen=True,
+                offset=block * self.block_bytes + w * self.size, note=f"bias of column block {block}, element {w}",
+            )  # fmt: skip
+        k.v.free(offset, clipped)
+        return bias
 
     def _groups(self, slots: list[tuple[Reg, Reg, Reg]]) -> Iterator[Group]:
         number = 0
@@ -151,26 +189,32 @@ class TileStore:
             k.v_cndmask_b32(group.address[w], OUTSIDE, row_address, mask)
 
     def _transfer(self, direction: str, group: Group, data: Reg, clipped: bool) -> None:
-        k, wide = self.k, self.wide
+        k, words = self.k, self.words
         start = group.block * self.block_bytes
         note = f"C row {group.row}, column block {group.block}"
         if not clipped:
-            suffix = f"x{wide}" if wide > 1 else ""
-            name = f"buffer_{direction}_dword{suffix}"
+            name = f"buffer_{direction}_dword{f'x{data.count}' if data.count > 1 else ''}"
             k.emit(name, data, group.address, self.inputs.resource, 0, offen=True, offset=start, note=note)
             return
-        for w in range(wide):
+        for w in range(self.wide):
             k.emit(
-                f"buffer_{direction}_dword", data[w], group.address[w], self.inputs.resource, 0, offen=True,
-                offset=start + w * WORD, note=f"{note}, element {w}",
+                f"buffer_{direction}_dword{'x2' * (words == 2)}", data[w * words : (w + 1) * words], group.address[w],
+                self.inputs.resource, 0, offen=True, offset=start + w * self.size, note=f"{note}, element {w}",
             )  # fmt: skip
 
-    def _combine(self, group: Group, scaled: bool) -> None:
-        k, inputs = self.k, self.inputs
-        for w in range(self.wide):
-            source = self.acc.atom(group.mt, group.block * self.wide + w)[group.r]
-            k.v_accvgpr_read_b32(group.data[w], source, note=f"A·B: atom {group.mt}, register {group.r}")
-        for w in range(self.wide):
-            k.v_mul_f32(group.data[w], inputs.alpha, group.data[w])
-        for w in range(self.wide if scaled else 0):
-            k.v_fmac_f32(group.data[w], inputs.beta, group.old[w])
+    def _combine(self, group: Group, scaled: bool, bias: Reg | None) -> None:
+        k, words, epilogue = self.k, self.words, self.inputs.epilogue
+        elements = [group.data[w * words : (w + 1) * words] for w in range(self.wide)]
+        for w, element in enumerate(elements):
+            source = self.acc.element(group.mt, group.block * self.wide + w, group.r)
+            for word in range(words):
+                k.v_accvgpr_read_b32(element[word], source[word], note=f"A·B: atom {group.mt}, element {group.r}")
+        for element in elements:
+            epilogue.scale(element)
+        for w, element in enumerate(elements if scaled else []):
+            epilogue.add_scaled(element, group.old[w * words : (w + 1) * words])
+        for w, element in enumerate(elements if bias is not None else []):
+            first = (group.block * self.wide + w) * words
+            epilogue.add(element, bias[first : first + words])  # type: ignore[index]
+        for element in elements:
+            epilogue.activate(element, self.free)

@@ -90,6 +90,7 @@ class KernelBuilder:
         self.group_y = self.s.reserve(3, 1, "workgroup id y")[0]
         self.work_item = self.v.reserve(0, 1, "work-item id")[0]
         self._labels: dict[str, int] = {}
+        self.scheduled: list[Item] = []
 
     # -- instructions ------------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class KernelBuilder:
 
     def finish(self) -> tuple[str, Resources]:
         """The assembly with waits inserted, and what it uses."""
-        items = schedule([*self.items, *self.outlined], self.target)
+        items = self.scheduled = schedule([*self.items, *self.outlined], self.target)
         used = self.resources(items)
         header = self._header()
         legend = [f"; {line}" for line in self._legend()]

@@ -1,21 +1,26 @@
 """Where an operand tile lies in LDS, and which lane moves what: closed forms, no tables.
 
-Letters: an operand tile has `rows` (m of A, n of B) by k elements of 4 bytes; i and g are a lane's
-place in the matrix instruction (lane % atom, lane // atom), G its lane groups. Consecutive atoms
-share the reduction order k = G·kw·S + kw·g + s, so that one read of kw elements feeds kw atoms.
+Letters: an operand tile has `rows` (m of A, n of B) by k elements of e bytes; i and g are a lane's
+place in the matrix instruction (lane % atom, lane // atom), G its lane groups; a chunk is the kw
+words (4 bytes each) of consecutive k that a lane reads at once. Consecutive atoms share the
+reduction order k = G·chunk·S + chunk·g + x, so that one 128-bit read feeds several atoms (f32: four)
+or one atom that eats two reads (8-bit operands of 128 k). A and B agree on the order, which is all
+that the sum asks for.
 
-Two layouts, by what is contiguous in memory, so that staging never transposes:
+Three ways from memory to fragments, by what is contiguous and how many k a register holds:
 
-* k contiguous: LDS is [S][row][g ^ swizzle(row)][s]; a lane reads kw k of one row.
-* rows contiguous: LDS is [k][row]; a lane reads `wide` rows of one k, which feed `wide` atoms: atom
-  t = wide·T + w has row wide·(atom·T + i) + w. B always counts rows so: a lane's C columns are
-  then neighbours and leave in one wide store.
+* k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]; a lane reads one chunk of one row. Staging copies.
+* rows contiguous, one element a lane and matrix instruction (f32, f64): LDS is [k][row] ("lines"); a
+  lane reads `wide` rows of one k, which feed `wide` atoms. Staging copies here too.
+* rows contiguous, several k a lane (16- and 8-bit types, xf32): LDS as for k contiguous; a work-item
+  loads a block of v rows by u k, transposes it in registers and writes v pieces of u k.
 
-Bank conflicts (32 banks of 4 bytes; phases of b128 reads on gfx908 to gfx942: lanes {0-3,20-23},
-{4-7,16-19}, {8-11,28-31}, {12-15,24-27} and the same plus 32; assumed for b64: 16 consecutive
-lanes, for b32: 32): reads are free of them (test_asm_layout goes through every phase), but for an
-odd number of atoms above one beside each other in the rows-contiguous layout. Writes are
-consecutive and free too.
+Where rows interleave, atom t = wide·T + w has row wide·(atom·T + i) + w; where a unit has more rows than
+`wide` (16- and 8-bit types in small tiles), i folds so that its rows still lie a run of lanes apart. B always counts rows so: a
+lane's C columns are then neighbours and leave in one wide store. Blocks of v = wide rows go to the
+same place of `wide` atoms, so that neighbouring lanes write neighbouring slots.
+
+Bank conflicts are counted by `hardware.lds_banks`; the tests go through every read and write.
 
 Functions take ints or integer arrays alike.
 """
@@ -30,26 +35,28 @@ import numpy as np
 from hardware.errors import ResourceError
 
 Index = Any
-WORD = 4  # bytes of an element
+WORD = 4  # bytes of a register
 BANK_WORDS = 32  # of one conflict-free line, gfx908 to gfx942
-HALF_LINE = 16
-# (G, kw): (step, count) of swizzle(row) = step · (row // rows a line) % count.
-SWIZZLES = {(4, 4): (2, 2), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2)}
+WIDEST = 16  # bytes of a lane's widest access
+ROW_LANES = 8  # consecutive lanes that write one piece of 8 slots: every 16-byte place of a line once
+# (G, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
+SWIZZLES = {(4, 4): (1, 4), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2)}
 
 
 def widest(count: int, limit: int = 4) -> int:
-    """The largest of 4, 2, 1 that divides `count` and is at most `limit`."""
-    return next(width for width in (4, 2, 1) if width <= limit and count % width == 0)
+    """The largest power of two that divides `count` and is at most `limit`."""
+    return min(count & -count, 1 << limit.bit_length() - 1)
 
 
 @dataclass(frozen=True)
 class TileLayout:
     """One operand's tile of `rows` x `k` elements, staged by `threads` work-items.
 
-    warp_rows: of one wave; atom: rows of a matrix instruction; groups: G; kw: consecutive k of a
-    lane; k_contiguous: k is the dimension that is contiguous in memory; interleave: whether atoms
-    count rows interleaved even where k is contiguous (B). Raises ResourceError if the tile does
-    not divide among the work-items.
+    warp_rows: of one wave; atom: rows of a matrix instruction; groups: G; kw: words of a chunk;
+    k_contiguous: k is the dimension that is contiguous in memory; interleave: whether atoms
+    count rows interleaved even where k is contiguous (B); element: e; operand: registers of a lane
+    in one matrix instruction; most_wide: the most atoms that interleave. Raises ResourceError if
+    the tile does not divide among the work-items.
     """
 
     name: str
@@ -62,20 +69,39 @@ class TileLayout:
     threads: int
     k_contiguous: bool
     interleave: bool
+    element: int = WORD
+    operand: int = 1
+    most_wide: int = 4
 
     def __post_init__(self) -> None:
-        if self.rows * self.k % self.threads:
+        whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
+        if whole and self.transposes:
+            blocks = self.rows % (self.vec * ROW_LANES) == 0 == self.k % self.span
+            whole = blocks and (self.units % self.threads == 0 or self.threads % self.units == 0)
+        if not whole:
             raise ResourceError(
                 f"a {self.rows}x{self.k} tile of {self.name} does not divide among "
                 f"{self.threads} work-items: use tiles that are multiples of them"
             )
+
+    # -- shape -------------------------------------------------------------------------------
+
+    @property
+    def lines(self) -> bool:
+        """Whether LDS holds lines of rows, one k each, instead of chunks of k."""
+        return not self.k_contiguous and self.operand * WORD == self.element
+
+    @property
+    def transposes(self) -> bool:
+        """Whether staging transposes."""
+        return not self.k_contiguous and not self.lines
 
     @property
     def wide(self) -> int:
         """Atoms whose rows interleave."""
         if self.k_contiguous and not self.interleave:
             return 1
-        return widest(self.warp_rows // self.atom)
+        return widest(self.warp_rows // self.atom, self.most_wide)
 
     @property
     def atoms(self) -> int:
@@ -83,81 +109,178 @@ class TileLayout:
         return self.warp_rows // self.atom
 
     @property
+    def pack(self) -> int:
+        """Elements in a register, at least one."""
+        return max(1, WORD // self.element)
+
+    @property
+    def chunk(self) -> int:
+        """k of one read."""
+        return max(1, self.kw * WORD // self.element)
+
+    @property
     def span(self) -> int:
         """k that one read per lane covers."""
-        return self.groups * self.kw
+        return self.groups * self.chunk
 
     @property
-    def spans(self) -> int:
-        return self.k // self.span
+    def reads(self) -> int:
+        """Spans that one matrix instruction takes: 1, or 2 where its operand is wider than a chunk."""
+        return max(1, self.operand // self.kw)
 
     @property
-    def vec(self) -> int:
-        """Elements of one global load and LDS write of a work-item."""
-        share = self.rows * self.k // self.threads
-        return widest(share, self.kw if self.k_contiguous else widest(self.rows))
+    def steps(self) -> int:
+        """Matrix instructions along k that one group of `reads` spans feeds."""
+        return max(1, self.kw // self.operand)
 
     @property
-    def loads(self) -> int:
-        """Global loads of a work-item per tile."""
-        return self.rows * self.k // self.threads // self.vec
+    def turns(self) -> int:
+        """How often a tile fills the fragment registers."""
+        return self.k // (self.span * self.reads)
+
+    @property
+    def fragment_words(self) -> int:
+        """Registers of all fragments of one turn."""
+        return self.atoms * max(self.kw, self.operand)
+
+    @property
+    def share(self) -> int:
+        """Elements of a work-item."""
+        return self.rows * self.k // self.threads
 
     @property
     def bytes(self) -> int:
-        return self.rows * self.k * WORD
+        return self.rows * self.k * self.element
+
+    # -- staging -----------------------------------------------------------------------------
+
+    @property
+    def vec(self) -> int:
+        """Elements of one global load of a work-item, along the contiguous dimension."""
+        if self.transposes:
+            return max(self.wide, self.pack)
+        widest_load = WIDEST // self.element
+        return widest(self.share, self.chunk if self.k_contiguous else widest(self.rows, widest_load))
+
+    @property
+    def depth(self) -> int:
+        """Global loads that one staging unit is made of: u, or 1 where staging copies."""
+        if not self.transposes:
+            return 1
+        return max(self.pack, min(self.chunk, widest(max(1, self.share // self.vec), self.chunk)))
+
+    @property
+    def units(self) -> int:
+        """Staging units of the whole tile."""
+        return self.rows * self.k // (self.vec * self.depth)
+
+    @property
+    def loads(self) -> int:
+        """Staging units of a work-item per tile; several work-items move the same one if there are too few."""
+        return max(1, self.units // self.threads)
+
+    @property
+    def unit_words(self) -> int:
+        """Registers of one staging unit."""
+        return self.vec * self.depth * self.element // WORD
+
+    @property
+    def staged_words(self) -> int:
+        """Registers of a work-item's share."""
+        return self.loads * self.unit_words
 
     @property
     def rows_a_line(self) -> int:
-        return BANK_WORDS // self.span
+        return BANK_WORDS // (self.groups * self.kw)
 
     @property
-    def swaps_halves(self) -> bool:
-        """Rows contiguous, one atom a wave: odd g has its 16 words in the line's other half."""
-        single = self.wide == 1 and self.atoms == 1 and self.groups == 4
-        return not self.k_contiguous and single and self.rows % BANK_WORDS == 0
+    def swap(self) -> int:
+        """Lines read narrowly, by atoms of one block: rows by which odd g has its place moved (xor), else 0."""
+        rows = self.atom * self.wide
+        narrow = self.lines and self.atoms == self.wide and self.wide * self.element <= WIDEST // 2
+        return rows if narrow and self.groups == 4 and self.rows % (2 * rows) == 0 else 0
 
-    def swizzle(self, row: Index) -> Index:
+    def swizzle(self, slot: Index) -> Index:
         step, count = SWIZZLES[self.groups, self.kw]
-        return step * (row // self.rows_a_line % count)
+        return step * (slot // self.rows_a_line % count)
+
+    @property
+    def fold(self) -> int:
+        """Rows of a transposed unit that go to one atom: its places fold, so that neighbouring lanes write neighbouring slots."""
+        return self.vec // self.wide if self.transposes else 1
 
     def row_of(self, t: Index, i: Index) -> Index:
-        """Row of the tile, from the wave's first, that row i of atom t holds."""
+        """Row of the tile, from the wave's first, that row i of atom t holds; additive in the bits of i."""
         block, w = t // self.wide, t % self.wide
-        return self.wide * (self.atom * block + i) + w
+        run = self.atom // self.fold
+        return self.wide * (self.atom * block + i % run * self.fold + i // run) + w
 
     def slot_of(self, row: Index) -> Index:
-        """Place among the LDS rows, k contiguous: atom after atom; the inverse of `row_of`."""
+        """Place among the LDS rows, atom after atom; the inverse of `row_of`."""
         block, rest = row // (self.wide * self.atom), row % (self.wide * self.atom)
-        return block * self.wide * self.atom + rest % self.wide * self.atom + rest // self.wide
+        w, i = rest % self.wide, rest // self.wide
+        i = i % self.fold * (self.atom // self.fold) + i // self.fold
+        return (block * self.wide + w) * self.atom + i
 
-    def word(self, row: Index, k: Index) -> Index:
-        """LDS word of an element, from the tile's first."""
-        if not self.k_contiguous:
-            half = HALF_LINE * (k // self.kw % 2) if self.swaps_halves else 0
-            return k * self.rows + (row ^ half)
+    def byte(self, row: Index, k: Index) -> Index:
+        """LDS byte of an element, from the tile's first."""
+        if self.lines:
+            half = self.swap * (k // self.chunk % 2)
+            return (k * self.rows + (row ^ half)) * self.element
         slot = self.slot_of(row)
-        chunk = k // self.kw % self.groups ^ self.swizzle(slot)
-        return (k // self.span * self.rows + slot) * self.span + chunk * self.kw + k % self.kw
+        place = k // self.chunk % self.groups ^ self.swizzle(slot)
+        first = (k // self.span * self.rows + slot) * self.groups + place
+        return first * self.kw * WORD + k % self.chunk * self.element
 
-    def element(self, word: Index) -> tuple[Index, Index]:
-        """(row, k) at an LDS word: the inverse of `word`."""
-        if not self.k_contiguous:
+    def at(self, byte: Index) -> tuple[Index, Index]:
+        """(row, k) of the element at an LDS byte: the inverse of `byte`."""
+        word = byte // self.element
+        if self.lines:
             k, place = word // self.rows, word % self.rows
-            half = HALF_LINE * (k // self.kw % 2) if self.swaps_halves else 0
+            half = self.swap * (k // self.chunk % 2)
             return place ^ half, k
-        line, s = word // self.kw, word % self.kw
-        slots, chunk = line // self.groups, line % self.groups
+        line, x = word // self.chunk, word % self.chunk
+        slots, place = line // self.groups, line % self.groups
         slot, block = slots % self.rows, slots // self.rows
         row = self.row_of(slot // self.atom, slot % self.atom)
-        return row, block * self.span + (chunk ^ self.swizzle(slot)) * self.kw + s
+        return row, block * self.span + (place ^ self.swizzle(slot)) * self.chunk + x
 
     def staged(self, thread: Index, load: int) -> tuple[Index, Index]:
-        """(row, k) of the first element that a work-item moves in its load number `load`."""
-        return self.element((thread + load * self.threads) * self.vec)
+        """(row, k) of the first element that a work-item moves in its staging unit number `load`."""
+        if not self.transposes:
+            return self.at((thread + load * self.threads) * self.vec * self.element)
+        unit = (thread + load * self.threads) % self.units
+        rows, pieces = self.rows // self.vec, self.chunk // self.depth
+        low, rest = unit % ROW_LANES, unit // ROW_LANES
+        piece, rest = rest % pieces, rest // pieces
+        high, chunk = rest % (rows // ROW_LANES), rest // (rows // ROW_LANES)
+        return self.vec * (high * ROW_LANES + low), chunk * self.chunk + piece * self.depth
 
     def offset_from_first(self, load: int) -> tuple[int, int] | None:
-        """(rows, k) from load 0 to `load`, if it is the same for every work-item."""
+        """(rows, k) from unit 0 to unit `load`, if it is the same for every work-item."""
         threads = np.arange(self.threads)
         first, other = self.staged(threads, 0), self.staged(threads, load)
         rows, k = np.unique(other[0] - first[0]), np.unique(other[1] - first[1])
         return (int(rows[0]), int(k[0])) if len(rows) == len(k) == 1 else None
+
+    def write_step(self, load: int, piece: int) -> tuple[int, int]:
+        """(xor, plus) from a work-item's first LDS write of a tile to write `piece` of unit `load`.
+
+        One of them is 0 in every layout of the plans' tiles; ResourceError if neither form fits.
+        """
+        threads = np.arange(self.threads)
+        first = self.byte(*self.staged(threads, 0))
+        row, k = self.staged(threads, load)
+        other = self.byte(row + piece, k)
+        plus, xor = np.unique(other - first), np.unique(other ^ first)
+        if len(plus) == 1:
+            return 0, int(plus[0])
+        if len(xor) == 1:
+            return int(xor[0]), 0
+        raise ResourceError(f"write {piece} of unit {load} of {self.name} is at no fixed distance from the first")
+
+    def source(self, t: int, step: int) -> int:
+        """First register, among a turn's fragments, of atom t's operand at a step."""
+        if not self.lines:
+            return t * max(self.kw, self.operand) + step * self.operand
+        return (step * self.atoms + t) * self.operand

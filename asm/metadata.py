@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Registers that .amdhsa_reserve_* adds behind next_free_sgpr on gfx9: VCC, FLAT_SCRATCH, XNACK.
@@ -145,6 +146,16 @@ def _metadata(header: Header, used: Resources) -> list[str]:
         "...",
         ".end_amdgpu_metadata",
     ]
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Kernels, each a whole text of its own, as one: the metadata is one document for all."""
+    if len(texts) == 1:
+        return texts[0]
+    heads, documents = zip(*(text.split(".amdgpu_metadata\n") for text in texts), strict=True)
+    kernels = [document.split("amdhsa.kernels:\n")[1].split("amdhsa.target:")[0] for document in documents]
+    before, after = documents[0].split(kernels[0])
+    return "".join([*heads, ".amdgpu_metadata\n", before, *kernels, after])
 
 
 def _argument(argument: KernelArgument) -> list[str]:

@@ -137,7 +137,7 @@ def test_fragments_of_a_matrix_instruction(target: str, tmp_path, capsys: Captur
     assert "rows and columns are exchanged" in capsys.readouterr().out
 
 
-GEMM = ["trace", "gemm", "-m", "40", "-n", "36", "-k", "20"]
+GEMM = ["trace", "gemm", "-m", "40", "-n", "36", "-k", "16"]
 
 
 def gemm(capsys: Capture, *more: str, status: int = 0) -> Any:

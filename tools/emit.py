@@ -27,7 +27,7 @@ def run(options: Namespace) -> int:
     kernel = asm.emit(tree)
     code = kernel.assemble() if options.object else b""
     if options.output:
-        write(options.output, kernel.text.encode(), options.force)
+        write(options.output, kernel.source.encode(), options.force)
     if options.object:
         write(options.object, code, options.force)
     used = kernel.resources
@@ -41,14 +41,14 @@ def run(options: Namespace) -> int:
             "resources": asdict(used),
             "output": options.output,
             "object": options.object,
-            "text": None if options.output or options.object else kernel.text,
+            "text": None if options.output or options.object else kernel.source,
         })  # fmt: skip
     elif not options.output and not options.object:
-        print(kernel.text)
+        print(kernel.source)
     else:
         written = " and ".join(path for path in (options.output, options.object) if path)
         show(
-            f"{kernel.name} -> {written}",
+            f"{', '.join(step.name for step in kernel.steps)} -> {written}",
             f"{used.instructions} instructions, {used.vgprs} VGPRs, {used.agprs} AccVGPRs, "
             f"{used.sgprs} SGPRs, {used.lds} bytes of LDS",
             f"grid {' x '.join(map(str, kernel.grid))} workgroups "

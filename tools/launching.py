@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hardware.errors import LaunchError, SimError
 from tools.console import progress, show, table
@@ -13,6 +13,7 @@ from tools.errors import KernelFailed
 if TYPE_CHECKING:
     from simgpu import Device, Run
 
+T = TypeVar("T")
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 
 
@@ -32,7 +33,7 @@ def device_of(options: Namespace, target: str) -> Device:
     return Device(target, threads=options.threads, max_instructions=options.max_instructions)
 
 
-def launched(what: str, launch: Callable[[], Run]) -> Run:
+def launched(what: str, launch: Callable[[], T]) -> T:
     """Runs `launch`; what the kernel does wrong becomes KernelFailed, LaunchError stays what it is."""
     try:
         with progress(f"simulating {what}"):
@@ -41,6 +42,29 @@ def launched(what: str, launch: Callable[[], Run]) -> Run:
         raise
     except SimError as error:
         raise KernelFailed(f"{type(error).__name__}: {error}") from None
+
+
+def together(runs: Sequence[Run]) -> Run:
+    """Several launches as one: counts, times and findings added; unique bytes are each launch's own."""
+    from simgpu import Run
+
+    if len(runs) == 1:
+        return runs[0]
+
+    def added(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for counts in maps:
+            for name, value in counts.items():
+                total[name] = total.get(name, 0) + value
+        return total
+
+    return Run(
+        sum(run.instructions for run in runs),
+        sum(run.seconds for run in runs),
+        added(run.counters for run in runs),
+        [finding for run in runs for finding in run.findings],
+        added(run.fidelity for run in runs),
+    )
 
 
 def show_run(run: Run) -> None:

@@ -41,6 +41,9 @@ def add_gemm_options(parser: ArgumentParser) -> None:
         gemm.add_argument(
             f"--{name}", type=int, help=f"row stride of {name[2].upper()} in elements (default: its row)"
         )
+    gemm.add_argument("--batch", type=int, default=1, help="products, each matrix right behind the one before (default: 1)")
+    gemm.add_argument("--bias", action="store_true", help="add a row of n elements to each row of C")
+    gemm.add_argument("--activation", default="none", help="applied last: none (default), relu, gelu or silu")
 
 
 def finite_number(text: str) -> float:
@@ -76,6 +79,7 @@ def tree_of(options: Namespace) -> TiledComputation:
         lda=options.lda,
         ldb=options.ldb,
         ldc=options.ldc,
+        **{name: getattr(options, name) for name in ("batch", "bias", "activation") if hasattr(options, name)},
     )
 
 
@@ -95,4 +99,5 @@ def headline(tree: TiledComputation) -> str:
     """One line: what is computed, where, under which policy."""
     p, d = tree.problem, tree.descriptor
     policy = tree.derivation.policy
-    return f"gemm {p.m} x {p.n} x {p.k} {p.dtype} on {d.name or d.arch} ({d.arch}), {policy} tiles"
+    times = "" if p.batch == 1 else f"{p.batch} x "
+    return f"gemm {times}{p.m} x {p.n} x {p.k} {p.dtype} on {d.name or d.arch} ({d.arch}), {policy} tiles"

@@ -23,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the table; ResourceError behind it if the tiles cannot fit."""
-    from tools.resources import resource_documents, resource_rows, resource_table, split_note
+    from tools.resources import resource_documents, resource_rows, resource_table
 
     if options.compare_targets is not None:
         show_targets(operator_tree(options), options.op, options.compare_targets.split(","), options.json)
@@ -52,7 +52,6 @@ def run(options: Namespace) -> int:
         show(headline(tree), resource_table(rows), bar_chart(plan.constraints), f"\nBound by {plan.binding.name}.")
         if use:
             show(
-                *split_note(plan),
                 f"Actual: the linked code object's {use.instructions} instructions, "
                 f"{use.code_bytes} bytes of code."
             )

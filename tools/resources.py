@@ -160,14 +160,3 @@ def resource_documents(rows: list[ResourceRow]) -> list[dict[str, Any]]:
         "binding",
     )
     return [{name: getattr(row, name) for name in names} for row in rows]
-
-
-def split_note(plan: GemmPlan) -> tuple[str, ...]:
-    """What the figures assume of the reduction that the emitted kernel does not do, if anything."""
-    if plan.split_k == 1:
-        return ()
-    blocks = plan.grid[0] * plan.grid[1]
-    return (
-        f"The plan splits K in {plan.split_k}, which occupancy counts; emitted kernels do not split yet: "
-        f"{blocks} blocks on {plan.descriptor.num_cus} CUs.",
-    )

@@ -12,7 +12,7 @@ from hardware.dtypes import dtype
 from operators import reference
 from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
-from tools.launching import add_device_options, device_of, launched, run_document, show_run
+from tools.launching import add_device_options, device_of, launched, run_document, show_run, together
 from tools.problem import add_problem_options, headline, problem_document, tree_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     """Runs the kernel on random inputs; status 1 if an element is outside the error bound."""
     import asm
     from hardware.codeobject import CodeObject
-    from tools.resources import resource_documents, resource_rows, resource_table, split_note
+    from tools.resources import resource_documents, resource_rows, resource_table
     from tools.use import kernel_use
 
     tree = tree_of(options)
@@ -44,10 +44,9 @@ def run(options: Namespace) -> int:
     problem = tree.problem
     require_memory(_host_bytes(problem), f"gemm {problem.m} x {problem.n} x {problem.k}")
     device = device_of(options, options.target)
-    code = kernel.assemble()
-    parsed = CodeObject.parse(code)
+    parsed = CodeObject.parse(kernel.assemble())
     operands = Operands.random(problem, device.arch, options.seed)
-    result, outcome = execute(device, kernel, code, operands)
+    result, outcome = execute(device, kernel, operands)
     with progress("comparing with float64"):
         verdict = compare(problem, operands, result, device.arch)
     use = kernel_use(parsed, parsed.kernels[kernel.name])
@@ -59,6 +58,7 @@ def run(options: Namespace) -> int:
             "kernel": kernel.name,
             "grid": kernel.grid,
             "block": kernel.block,
+            "parts_of_k": tree.plan.split_k,
             "error": verdict.document(),
             **run_document(outcome),
             "resources": resource_documents(rows),
@@ -68,7 +68,10 @@ def run(options: Namespace) -> int:
         return 0 if passed else 1
     grid, block = (" x ".join(map(str, extents)) for extents in (kernel.grid, kernel.block))
     show(headline(tree), f"{kernel.name}: {use.instructions} instructions, grid {grid}, block {block}")
-    show(resource_table(rows), *split_note(tree.plan))
+    for step in kernel.following:
+        show(f"{step.name}: adds the {tree.plan.split_k} parts of K, {step.resources.instructions} instructions, "
+             f"grid {' x '.join(map(str, step.grid))}, block {step.block[0]}")  # fmt: skip
+    show(resource_table(rows))
     show_run(outcome)
     show(
         f"{problem.flops / max(outcome.seconds, 1e-9) / 1e9:.1f} GFLOP/s of useful product on this host",
@@ -88,15 +91,16 @@ def _host_bytes(problem: GemmProblem) -> int:
     rows = [shape[0] for shape in problem.stored_shapes]
     stored = (rows[0] * problem.lda + rows[1] * problem.ldb) * element + rows[2] * problem.ldc * size_c
     factors, outputs = (problem.m + problem.n) * problem.k, problem.m * problem.n
-    return 2 * stored + 8 * (2 * factors + 6 * outputs)
+    stored *= problem.batch
+    return 2 * stored + 8 * problem.batch * (2 * factors + 6 * outputs)
 
 
 @dataclass(frozen=True)
 class Operands:
-    """A, B, C as they lie in memory: flat, from the first element to the last, NaN in the rows' padding."""
+    """A, B, C as they lie in memory: flat, from the first element to the last, NaN in the rows' padding; then the bias."""
 
     problem: GemmProblem
-    flat: tuple[np.ndarray, np.ndarray, np.ndarray]
+    flat: tuple[np.ndarray, ...]
 
     @classmethod
     def random(cls, problem: GemmProblem, arch: str, seed: int) -> Operands:
@@ -104,20 +108,24 @@ class Operands:
         rng = np.random.default_rng(seed)
         kinds = (*[array_type(problem.dtype, arch)] * 2, array_type(problem.dtype_c, arch))
         flat = tuple(
-            _padded(rng, kind, shape, stride, fill=name != "C" or problem.beta != 0)
-            for name, kind, shape, stride in zip(
+            _padded(rng, kind, (problem.batch * rows, columns), stride, fill=name != "C" or problem.beta != 0)
+            for name, kind, (rows, columns), stride in zip(
                 "ABC", kinds, problem.stored_shapes, _strides(problem), strict=True
             )
         )
-        return cls(problem, (flat[0], flat[1], flat[2]))
+        bias = (random_array(rng, kinds[2], (problem.n,)),) if problem.bias else ()
+        return cls(problem, (*flat, *bias))
 
     def matrix(self, which: int, flat: np.ndarray | None = None) -> np.ndarray:
         """A view in the stored shape: operand `which` (0 A, 1 B, 2 C), or another array that lies like it."""
-        return _window(
-            self.flat[which] if flat is None else flat,
-            self.problem.stored_shapes[which],
-            _strides(self.problem)[which],
-        )
+        outer = () if self.problem.batch == 1 else (self.problem.batch,)
+        shape = (*outer, *self.problem.stored_shapes[which])
+        return _window(self.flat[which] if flat is None else flat, shape, _strides(self.problem)[which])
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """The bias, if the problem has one."""
+        return self.flat[3] if self.problem.bias else None
 
 
 def _strides(problem: GemmProblem) -> tuple[int, int, int]:
@@ -125,9 +133,13 @@ def _strides(problem: GemmProblem) -> tuple[int, int, int]:
     return problem.lda, problem.ldb, problem.ldc
 
 
-def _window(flat: np.ndarray, shape: tuple[int, int], stride: int) -> np.ndarray:
-    strides = (stride * flat.itemsize, flat.itemsize)
-    return np.lib.stride_tricks.as_strided(flat, shape, strides)
+def _window(flat: np.ndarray, shape: tuple[int, ...], stride: int) -> np.ndarray:
+    """Rows `stride` elements apart, matrices right behind each other; numpy cannot stride what ml_dtypes adds, so as bytes."""
+    *outer, rows, columns = shape
+    size = flat.itemsize
+    strides = (*((rows * stride * size,) if outer else ()), stride * size, size)
+    raw = np.lib.stride_tricks.as_strided(flat.view(f"V{size}"), shape, strides)
+    return raw.view(flat.dtype)
 
 
 def _padded(
@@ -141,28 +153,26 @@ def _padded(
     return flat
 
 
-def execute(device: Device, kernel: EmittedKernel, code: bytes, operands: Operands) -> tuple[np.ndarray, Run]:
-    """Launches the code object; the flat C afterwards, and the run. KernelFailed if the kernel errs."""
+def execute(device: Device, kernel: EmittedKernel, operands: Operands) -> tuple[np.ndarray, Run]:
+    """Launches all of the kernels; the flat C afterwards, and the runs as one. KernelFailed if a kernel errs."""
+    import asm
+
     buffers = [device.upload(flat) for flat in operands.flat]
-    entry = device.load(code)[kernel.name]
-    arguments = kernel.arguments(*buffers)
-    outcome = launched(
-        kernel.name, lambda: entry.launch(grid=kernel.grid, block=kernel.block, args=arguments)
-    )
+    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
     before = operands.flat[2]
-    return buffers[2].download(before.dtype, before.shape), outcome
+    return buffers[2].download(before.dtype, before.shape), together(runs)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """How far C is from float64: `wrong` of `total` elements are outside their bound; `touched` elements of
-    C's padding were written. The worst element is the one with the largest error/bound, (row, column)."""
+    C's padding were written. The worst element is the one with the largest error/bound, its indices."""
 
     total: int
     wrong: int
     touched: int
     max_error: float
-    worst: tuple[int, int]
+    worst: tuple[int, ...]
     got: float
     want: float
     error: float
@@ -195,23 +205,23 @@ def compare(problem: GemmProblem, operands: Operands, result: np.ndarray, arch: 
     a, b = operands.matrix(0), operands.matrix(1)
     c = operands.matrix(2) if problem.beta != 0 else None
     got = operands.matrix(2, result).astype(np.float64)
-    want = reference.gemm(problem, a, b, c)
-    bound = reference.gemm_error_bound(problem, a, b, c, arch)
+    want = reference.gemm(problem, a, b, c, operands.bias)
+    bound = reference.gemm_error_bound(problem, a, b, c, arch, operands.bias)
     error = np.abs(got - want)
     np.nan_to_num(error, copy=False, nan=np.inf)
     within = error <= bound
     ratio = np.divide(error, bound, out=np.where(within, 0.0, np.inf), where=bound > 0)
-    row, column = (int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
     return Verdict(
         total=error.size,
         wrong=int(error.size - np.count_nonzero(within)),
         touched=_touched(operands, result),
         max_error=float(error.max()),
-        worst=(row, column),
-        got=float(got[row, column]),
-        want=float(want[row, column]),
-        error=float(error[row, column]),
-        bound=float(bound[row, column]),
+        worst=worst,
+        got=float(got[worst]),
+        want=float(want[worst]),
+        error=float(error[worst]),
+        bound=float(bound[worst]),
     )
 
 

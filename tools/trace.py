@@ -176,13 +176,14 @@ def _operator(options: Namespace) -> Subject:
     emitted = asm.emit(tree)
     device = _device(options, options.target)
     operands = Operands.random(tree.problem, device.arch, options.seed)
-    buffers = [device.upload(flat) for flat in operands.flat]
+    named = {name: device.upload(flat) for name, flat in zip(emitted.operands, operands.flat, strict=True)}
+    named |= {name: device.alloc(nbytes) for name, nbytes in emitted.scratch}
     code = emitted.assemble()
     a, b = (operands.matrix(i).astype(np.float64) for i in (0, 1))
     a, b = a.T if options.trans_a else a, b.T if options.trans_b else b
     return Subject(
         device, device.load(code)[emitted.name], CodeObject.parse(code), emitted.grid, emitted.block, 0,
-        emitted.arguments(*buffers), emitted.text, {"A": a, "B": b, "C": a @ b},
+        emitted.bind(named), emitted.source, {"A": a, "B": b, "C": a @ b},
     )  # fmt: skip
 
 

@@ -1,0 +1,33 @@
+"""The order of a GEMM's tiles: what is in flight together shares as much of A and B as it can."""
+
+from __future__ import annotations
+
+from math import isqrt
+
+from operators.tiles import GemmPlan
+
+
+def group_rows(plan: GemmPlan) -> int:
+    """Rows of tiles that one column of tiles runs down before the next column begins.
+
+    c tiles in flight on the CUs that share an L2, h rows by c/h columns, read h·tM rows of A and (c/h)·tN columns of
+    B: least for h = sqrt(c·tN/tM). The rows are then cut into equal groups of at most that.
+    """
+    _, gy = plan.grid
+    in_flight = max(1, plan.descriptor.num_cus // plan.descriptor.xcds * max(1, plan.resources.blocks_per_cu))
+    most = max(1, isqrt(in_flight * plan.tile_n // plan.tile_m))
+    groups = -(-gy // most)
+    return -(-gy // groups)
+
+
+def tile_at(plan: GemmPlan, workgroup: int) -> tuple[int, int, int, int]:
+    """(row, column, product of the batch, part of K) of the tile that a workgroup of the launch takes."""
+    gx, gy = plan.grid
+    local, xcd = divmod(workgroup, plan.descriptor.xcds)
+    each, rest = divmod(plan.blocks, plan.descriptor.xcds)
+    number, tile = divmod(xcd * each + min(xcd, rest) + local, gx * gy)
+    batch, part = divmod(number, plan.split_k)
+    rows = group_rows(plan)
+    group, place = divmod(tile, rows * gx)
+    column, row = divmod(place, min(rows, gy - group * rows))
+    return group * rows + row, column, batch, part

@@ -30,7 +30,9 @@ class EmittedKernel:
     """A kernel as text, and how to launch it.
 
     block: work-items of a workgroup; grid: workgroups; resources: what the instructions use;
-    plan: the operator's plan; scalars: the arguments behind the pointers, in order.
+    plan: the operator's plan; scalars: the arguments behind the pointers, in order. then: kernels to
+    launch after this one, in order, which take the same pointers; workspace: bytes of one more
+    buffer, given behind the operands, that they hand results on in (0: there is none).
     """
 
     text: str
@@ -41,6 +43,13 @@ class EmittedKernel:
     grid: tuple[int, int, int]
     resources: Resources
     scalars: tuple[int | float, ...]
+    then: tuple[EmittedKernel, ...] = ()
+    workspace: int = 0
+
+    @property
+    def sequence(self) -> tuple[EmittedKernel, ...]:
+        """All kernels to launch, in order."""
+        return self, *self.then
 
     def arguments(self, *buffers: object) -> list[object]:
         """The launch's arguments for these buffers (or addresses)."""

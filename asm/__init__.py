@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asm import gemm, softmax  # noqa: F401  (register their emitters)
-from asm.emit import EmittedKernel, EmitVisitor, emit
+from asm.emit import EmittedKernel, EmitVisitor, emit, launch
 from asm.toolchain import assemble
 
-__all__ = ["EmitVisitor", "EmittedKernel", "assemble", "emit"]
+__all__ = ["EmitVisitor", "EmittedKernel", "assemble", "emit", "launch"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from asm.kernel import KernelBuilder
 from asm.metadata import Resources
 from asm.registers import Operand
+from asm.schedule import Item
 from asm.toolchain import assemble
-from hardware.errors import TargetError
+from hardware.errors import LaunchError, TargetError
 from hardware.isa.instruction import Reg
 from operators.tree import Node
 
@@ -27,12 +28,13 @@ WAVEFRONT = 64
 
 @dataclass(frozen=True)
 class EmittedKernel:
-    """A kernel as text, and how to launch it.
+    """A kernel as text, and how to launch it; the first of several where `following` is not empty.
 
     block: work-items of a workgroup; grid: workgroups; resources: what the instructions use;
-    plan: the operator's plan; scalars: the arguments behind the pointers, in order. then: kernels to
-    launch after this one, in order, which take the same pointers; workspace: bytes of one more
-    buffer, given behind the operands, that they hand results on in (0: there is none).
+    plan: the operator's plan; scalars: the arguments behind the pointers, in order; buffers: names of the
+    pointers, in order; operands: the arrays that a caller gives for the whole computation, in order;
+    scratch: (name, bytes) of what `launch` allocates for it; following: kernels to launch behind it, on the
+    same names; items: the instructions with labels and remarks, as scheduled.
     """
 
     text: str
@@ -43,21 +45,58 @@ class EmittedKernel:
     grid: tuple[int, int, int]
     resources: Resources
     scalars: tuple[int | float, ...]
-    then: tuple[EmittedKernel, ...] = ()
-    workspace: int = 0
-
-    @property
-    def sequence(self) -> tuple[EmittedKernel, ...]:
-        """All kernels to launch, in order."""
-        return self, *self.then
+    buffers: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+    scratch: tuple[tuple[str, int], ...] = ()
+    following: tuple[EmittedKernel, ...] = ()
+    items: tuple[Item, ...] = field(default=(), repr=False, compare=False)
 
     def arguments(self, *buffers: object) -> list[object]:
-        """The launch's arguments for these buffers (or addresses)."""
+        """The launch's arguments for these buffers (or addresses); LaunchError where one launch is not all."""
+        if self.following:
+            raise LaunchError(
+                f"{self.name} is the first of {1 + len(self.following)} kernels that share scratch memory: "
+                f"use asm.launch(kernel, device, {', '.join(self.operands)})"
+            )
+        if self.buffers and len(buffers) != len(self.buffers):
+            raise LaunchError(f"{self.name} takes {len(self.buffers)} buffers ({', '.join(self.buffers)}), not {len(buffers)}")
         return [*buffers, *self.scalars]
 
+    def bind(self, named: Mapping[str, object]) -> list[object]:
+        """The launch's arguments, its pointers taken by name."""
+        return [*(named[name] for name in self.buffers), *self.scalars]
+
+    @property
+    def steps(self) -> Iterator[EmittedKernel]:
+        """This kernel and those behind it, in the order of their launches."""
+        yield self
+        for kernel in self.following:
+            yield from kernel.steps
+
     def assemble(self) -> bytes:
-        """The linked code object; raises ToolchainError."""
+        """The linked code object of this kernel alone; raises ToolchainError."""
         return assemble(self.text, self.target)
+
+
+def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
+    """Launches a kernel and those behind it on a device (simulated or real); their runs, in order.
+
+    buffers: one for each of `kernel.operands`. Scratch memory is allocated here and freed. LaunchError if
+    their number is wrong; raises what the device's launch raises.
+    """
+    if len(buffers) != len(kernel.operands):
+        raise LaunchError(f"{kernel.name} takes {len(kernel.operands)} buffers ({', '.join(kernel.operands)}), not {len(buffers)}")
+    named: dict[str, object] = dict(zip(kernel.operands, buffers, strict=True))
+    scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
+    try:
+        named |= scratch
+        return [
+            device.load(step.assemble())[step.name].launch(grid=step.grid, block=step.block, args=step.bind(named))
+            for step in kernel.steps
+        ]
+    finally:
+        for buffer in scratch.values():
+            device.free(buffer)
 
 
 Emitter = Callable[[Any], EmittedKernel]

@@ -2,7 +2,7 @@
 
     resident   a row (or a wave's part of it) in registers: one read, m and delta by lanes, then waves, then values
     streamed   the same loop twice: statistics with the running rescale, then values
-    split      a kernel that leaves each part's m and delta in the workspace, and one that merges them with ⊕ and writes values
+    split      a kernel that leaves each part's m and delta in scratch memory, and one that merges them with ⊕ and writes values
 
 Exponents are to base 2: scores are scale·log2(e)·x. What a mask, a band or the row's end leaves out becomes -infinity, m starts at
 the finite floor and ends at the largest finite f32, so that neither side of m subtracts two infinities (E30); a row with delta = 0
@@ -20,7 +20,7 @@ import numpy as np
 
 from asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, emits, log2, raw_buffer
 from asm.kernel import KernelBuilder
-from asm.softmax_merge import STATE_BYTES, StateMerges
+from asm.softmax_merge import STATE_BYTES, STATES, StateMerges
 from asm.softmax_row import RowPart, Window
 from hardware.errors import LaunchError, UnsupportedInstruction
 from hardware.isa.instruction import Reg
@@ -36,8 +36,8 @@ PHASES = ("whole", "statistics", "values")
 
 @emits(Softmax)
 def emit_softmax(root: Softmax) -> EmittedKernel:
-    """The kernel of a softmax tree, the second pass in `then` where N is split. Pointers: X, Y, the mask of bytes if there is one,
-    the workspace if there is one. UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and on."""
+    """The kernel of a softmax tree, where N is split with a second one following. Operands: X, Y, the mask's bytes if there is one.
+    UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and more."""
     plan = root.plan
     _check(plan)
     if plan.split_n == 1:
@@ -81,11 +81,13 @@ class SoftmaxEmitter(StateMerges, Visitor):
         k.s_endpgm()
         text, used = k.finish()
         grid = (-(-p.rows // plan.tile_rows), plan.split_n, 1)
-        then = (SoftmaxEmitter(plan, "values").visit(root),) if self.phase == "statistics" else ()
-        workspace = p.rows * plan.split_n * STATE_BYTES if then else 0
+        following = (SoftmaxEmitter(plan, "values").visit(root),) if self.phase == "statistics" else ()
+        operands = ("X", "Y", *(("mask",) if p.mask else ()))
+        scratch = ((STATES, p.rows * plan.split_n * STATE_BYTES),) if following else ()
         return EmittedKernel(
-            text, k.name, self.target, plan, (plan.waves * WAVEFRONT, 1, 1), grid, used, self._scalars(), then, workspace
-        )
+            text, k.name, self.target, plan, (plan.waves * WAVEFRONT, 1, 1), grid, used, self._scalars(),
+            self.buffers, operands, scratch, following,
+        )  # fmt: skip
 
     def _scalars(self) -> tuple[int | float, ...]:
         p = self.plan.problem
@@ -98,8 +100,8 @@ class SoftmaxEmitter(StateMerges, Visitor):
 
     def _arguments(self) -> None:
         k, p = self.k, self.plan.problem
-        pointers = ("X", "Y", *(("mask",) if p.mask else ()), *(("workspace",) if self.plan.split_n > 1 else ()))
-        for name in pointers:
+        self.buffers = ("X", "Y", *(("mask",) if p.mask else ()), *((STATES,) if self.plan.split_n > 1 else ()))
+        for name in self.buffers:
             k.argument(name, 8, "global_buffer")
         for name in ("rows", "n", "ldx", "ldy"):
             k.argument(name, 4, value_type="i32")

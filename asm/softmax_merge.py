@@ -10,11 +10,12 @@ from operators.softmax import SoftmaxPlan
 from operators.tree import FINITE_FLOOR
 
 STATE_BYTES = 8  # m and delta of a part, f32 each
+STATES = "states"  # the scratch memory that parts of a split row leave theirs in
 
 
 class StateMerges:
-    """What a softmax kernel does with its states. state: VGPRs m and delta of each lane; scratch: four more; m: SGPR of the joint m;
-    wave: the wave's number in the block; registers: those of the row."""
+    """What a softmax kernel does with its states. state: VGPRs m and delta of each lane; scratch: four more; m: SGPR of the joint
+    m; wave: the wave's number in the block; registers: those of the row."""
 
     k: KernelBuilder
     plan: SoftmaxPlan
@@ -82,21 +83,21 @@ class StateMerges:
         self._reduce_sum()
         k.v_mul_f32(self.state[1], plan.waves_row / WAVEFRONT, self.state[1], note="each state was counted as often")
 
-    def _workspace(self, resource: Reg) -> None:
+    def _states(self, resource: Reg) -> None:
         """A raw buffer of the row's states."""
         k, split = self.k, self.plan.split_n
         offset = k.s.alloc("byte offset", 2)
         k.s_mul_hi_u32(offset[1], self.row, split * STATE_BYTES)
         k.s_mul_i32(offset[0], self.row, split * STATE_BYTES)
-        raw_buffer(k, resource, self.arguments["workspace"], (offset[0], offset[1]), "workspace")
+        raw_buffer(k, resource, self.arguments[STATES], (offset[0], offset[1]), STATES)
         k.s.free(offset)
         k.s_mov_b32(resource[2], split * STATE_BYTES)
 
     def leave_state(self) -> None:
         k = self.k
-        k.comment("the part's state to the workspace")
+        k.comment("the part's state to memory")
         states = k.s.alloc("states of the row", 4)
-        self._workspace(states)
+        self._states(states)
         place = k.s.alloc("scratch")
         k.s_lshl_b32(place, k.group_y, log2(STATE_BYTES))
         k.v_mov_b32(self.scratch[0], place)
@@ -109,7 +110,7 @@ class StateMerges:
         k, split, m, delta = self.k, self.plan.split_n, self.state[0], self.state[1]
         k.comment(f"the states of the row's {split} parts merge")
         states = k.s.alloc("states of the row", 4)
-        self._workspace(states)
+        self._states(states)
         rounds = -(-split // WAVEFRONT)
         pairs = [self.registers[2 * i : 2 * i + 2] for i in range(rounds)]
         k.v_lshrrev_b32(self.scratch[0], log2(16 // STATE_BYTES), k.work_item)

@@ -56,11 +56,7 @@ def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0),
     if mask is not None:
         buffers.append(gpu.upload(mask.astype(np.uint8)))
         pointers.append(buffers[-1].address)
-    if kernel.workspace:
-        buffers.append(gpu.alloc(kernel.workspace))
-        pointers.append(buffers[-1].address)
-    runs = [gpu.load(part.assemble())[part.name].launch(grid=part.grid, block=part.block, args=part.arguments(*pointers))
-            for part in kernel.sequence]  # fmt: skip
+    runs = asm.launch(kernel, gpu, *pointers)
     after = buffers[1].download(kind, result.shape)
     for buffer in {id(buffer): buffer for buffer in buffers}.values():
         gpu.free(buffer)
@@ -121,7 +117,7 @@ def test_every_way_to_hold_a_row(dt, rows, n, waves, launches):
     """In the registers of one, four and eight waves; streamed, split over blocks that a second kernel merges."""
     result = softmax(rows, n, dt, "gfx90a")
     plan = result.kernel.plan
-    assert (plan.waves_row, len(result.kernel.sequence)) == (waves, launches)
+    assert (plan.waves_row, len(result.runs)) == (waves, launches)
     assert plan.reads == launches and (plan.split_n > 64) == (launches == 2)
     assert_right(result)
 
@@ -166,7 +162,7 @@ def test_the_code_objects_take_what_the_plan_says(dt, target):
     for problem in problems:
         kernel = asm.emit(Softmax(problem, target))
         plan = kernel.plan
-        for part in kernel.sequence:
+        for part in kernel.steps:
             parsed = CodeObject.parse(part.assemble())
             use = kernel_use(parsed, parsed.kernels[part.name])
             assert use.lds_bytes == plan.resources.lds_bytes and use.acc_vgprs == plan.resources.acc_vgprs == 0

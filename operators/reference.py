@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from operators.attention import AttentionProblem
-from operators.conv2d import Conv2dProblem
+from operators.conv2d_problem import Conv2dProblem
 from operators.conv2d_tree import convolve
 from operators.epilogue import activation, expect_shape, op, stored_operands
 from operators.problem import GemmProblem
@@ -105,13 +105,18 @@ def conv2d(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.flo
     return convolve(problem, np.asarray(x).astype(np.float64), np.asarray(w).astype(np.float64))
 
 
-def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.float64]:
+def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908") -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|: GEMM's, with k = (ic/groups)*kh*kw."""
     p, row = problem, _STEPS[problem.dtype]
-    sums = conv2d(p, np.abs(np.asarray(x).astype(np.float64)), np.abs(np.asarray(w).astype(np.float64)))
+    sizes = np.abs(np.asarray(x).astype(np.float64)), np.abs(np.asarray(w).astype(np.float64))
+    sums = conv2d(p, *sizes)
     terms = p.icg * p.kh * p.kw
     own = _gamma(terms + 4, 2.0**-53) if row.step else 0.0
     subnormal = (terms + 2) * _SMALLEST_F32 if row.step and p.dtype != "f64" else 0.0
+    if arch == "gfx90a" and p.dtype in _FLUSHED_INPUT:
+        lost = _FLUSHED_INPUT[p.dtype]
+        ones = np.ones(p.shapes[0]), np.ones(p.shapes[1])
+        subnormal = lost * (conv2d(p, sizes[0], ones[1]) + conv2d(p, ones[0], sizes[1]) + terms * lost) + (terms + 2) * 2.0**-126
     return np.asarray(sums * (_gamma(terms + 2, row.step) + own + 2.1 * row.input_error) + subnormal)
 
 

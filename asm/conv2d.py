@@ -1,9 +1,10 @@
 """Convolution, direct: Y = X * W from the tree's plan to kernels; sizes are constants of the code, only pointers are arguments.
 
-A workgroup owns tOH x tOW pixels of an image by tOC channels. Per channel step the input halo goes to LDS once; every tap then reads its
-pixels from there at a fixed distance, and its filters, packed (OC/tOC, IC/tIC, KH, KW, tOC, tIC) and contiguous in the order of use, pass
-through two stages of LDS: one barrier a tap, the next tap's filters and the next step's halo in flight under this tap's matrix
-instructions, which take W as A and X as B, so that a lane's pixels are its columns and Y leaves in rows of pixels.
+A workgroup owns tOH x tOW pixels of an image by tOC channels. Per channel step the input halo goes to LDS once; every tap then
+reads its pixels from there at a fixed distance, and its filters, packed (OC/tOC, IC/tIC, KH, KW, tOC, tIC) and contiguous in the
+order of use, pass through two stages of LDS: one barrier a tap, the next tap's filters and the next step's halo in flight under
+this tap's matrix instructions, which take W as A and X as B, so that a lane's pixels are its columns and Y leaves in rows of
+pixels.
 
 Edges: raw buffers that end with the channels, and offsets outside for pixels outside the image, stand for the clipped views.
 With split input channels, blocks leave partial sums that a second kernel adds.
@@ -39,8 +40,8 @@ MOST_WORKGROUPS = (1 << 32) - 1  # work-items of a launch along one dimension ha
 def emit_conv2d(root: Conv2d) -> EmittedKernel:
     """The kernel of a convolution's tree, with the one that adds partial sums behind it where channels are split.
 
-    Operands: X (n,ic,ih,iw), W packed (see `operators.conv2d_problem.pack_filter`), Y (n,oc,oh,ow). UnsupportedInstruction for types
-    without a kernel, LaunchError and ResourceError for sizes past the limits of addresses.
+    Operands: X (n,ic,ih,iw), W packed (`operators.packed_filter`), Y (n,oc,oh,ow). UnsupportedInstruction for types without a
+    kernel, LaunchError and ResourceError for sizes past the limits of addresses.
     """
     plan = root.plan
     check(plan)
@@ -53,11 +54,17 @@ def check(plan: Conv2dPlan) -> None:
     if p.dtype not in TYPES:
         raise UnsupportedInstruction(f"convolution kernels are emitted for {', '.join(TYPES)}, not for {p.dtype}")
     if plan.halo.chunk > WIDEST:
-        raise UnsupportedInstruction(f"{plan.title}: {plan.tile_ic} channels a step pass a lane's 128-bit read: use another type or policy")
+        raise UnsupportedInstruction(
+            f"{plan.title}: {plan.tile_ic} channels a step pass a lane's 128-bit read: use another type or policy"
+        )
     if plan.tile_ic % plan.factor**2:
-        raise ResourceError(f"{plan.title}: {plan.tile_ic} channels a step do not hold {plan.factor}x{plan.factor} taps: use less dilation")
+        raise ResourceError(
+            f"{plan.title}: {plan.tile_ic} channels a step do not hold {plan.factor}x{plan.factor} taps: use less dilation"
+        )
     if plan.taps.nbytes & (plan.taps.nbytes - 1):
-        raise ResourceError(f"{plan.title}: taps of {plan.tile_oc} x {plan.tile_ic} do not divide among work-items: use policy corrected")
+        raise ResourceError(
+            f"{plan.title}: taps of {plan.tile_oc} x {plan.tile_ic} do not divide among work-items: use policy corrected"
+        )
     spans = {
         "input channels of a step": plan.tile_ic // plan.factor**2 * p.ih * p.iw * e,
         "output channels of a tile": plan.tile_oc * p.oh * p.ow * dtype(p.dtype_c).bytes,
@@ -145,9 +152,10 @@ class ConvEmitter(Visitor):
         k.s_mul_i32(first, self.tile["part"], plan.ic_steps_per_block, note="the part's first step")
         k.s_sub_u32(self.steps, plan.ic_steps, first)
         k.s_min_i32(self.steps, self.steps, plan.ic_steps_per_block)
-        self._buffer(self.w.resource, "W", ((self.tile["group"], plan.grid[2] * plan.ic_steps), (self.tile["OC tile"], plan.ic_steps),
-                                            (first, 1)), plan.taps.nbytes * plan.cut.kh * plan.cut.kw)  # fmt: skip
-        k.s_mul_i32(self.w.resource[2], self.steps, plan.taps.nbytes * plan.cut.kh * plan.cut.kw, note="bytes of the part's taps")
+        blocks = (self.tile["group"], plan.grid[2] * plan.ic_steps), (self.tile["OC tile"], plan.ic_steps), (first, 1)
+        step_bytes = plan.taps.nbytes * plan.cut.kh * plan.cut.kw
+        self._buffer(self.w.resource, "W", blocks, step_bytes)
+        k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         k.s_mul_i32(first, first, sources, note="the part's first input channel")
         self._buffer(self.x.resource, "X", ((self.tile["image"], p.ic), (self.tile["group"], p.icg), (first, 1)), p.ih * p.iw * e)
         k.s_sub_u32(self.left, p.icg, first)
@@ -255,7 +263,8 @@ class ConvEmitter(Visitor):
         for step, oc, pixel in product(range(steps), range(channels), range(pixels)):
             start = (oc * pixels + pixel) * plan.atom.acc_registers
             c = self.acc[start : start + plan.atom.acc_registers]
-            a, b = (r[n * words + step * each : n * words + (step + 1) * each] for r, n in ((w.fragments, oc), (x.fragments, pixel)))
+            firsts = oc * words + step * each, pixel * words + step * each
+            a, b = (r[first : first + each] for r, first in zip((w.fragments, x.fragments), firsts, strict=True))
             k.emit(self.mnemonic, c, a, b, c, note=f"Y[{oc}][{pixel}] += W[{oc}] X[{pixel}], step {step}")
             if (step, oc) == (steps - 1, channels - 1) and kw + 1 < plan.cut.kw:
                 x.read(pixel, kw + 1)

@@ -44,12 +44,13 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     channel = scalar_divmod(k, k.group_x, p.oc, p.n * p.oc, "output channel")
     raw_buffer(k, w, arguments["W"], (0, 0), "W")
     add_product(k, w[0:2], channel, p.icg * p.kh * p.kw * e)
-    scalar_divmod_result = scalar_divmod(k, channel, p.ocg, p.oc, "channel in its group")
-    k.s.free(scalar_divmod_result)
+    k.s.free(scalar_divmod(k, channel, p.ocg, p.oc, "channel in its group"))
     raw_buffer(k, x, arguments["X"], (0, 0), "X")
     for index, count in ((k.group_x, p.ic), (channel, p.icg)):
         add_product(k, x[0:2], index, count * p.ih * p.iw * e)
-    names = ("pixel", "output row", "output column", "row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "shift")
+    names = (  # of the VGPRs
+        "pixel", "output row", "output column", "row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch",
+    )
     pixel, row, column, high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)
     bound, inside = k.s.alloc("bound"), k.s.alloc("inside", 2)
     loops = [k.s.alloc(name) for name in ("channels left", "tap rows left", "tap columns left")]

@@ -1,4 +1,4 @@
-"""The kernel that packs a filter: W (oc,ic/groups,kh,kw) to the layout that a convolution's plan reads, zeros where channels are padded."""
+"""The kernel that packs a filter: W (oc,ic/groups,kh,kw) to the layout that a convolution's plan reads, 0 in padded channels."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A convolution's operands on their way to LDS and fragments: the input halo once a channel step, the packed filter a tap at a time."""
+"""A convolution's operands on their way to LDS and fragments: the input halo a channel step, the packed filter a tap at a time."""
 
 from __future__ import annotations
 
 from itertools import product
 
-from asm.emit import OUTSIDE, WAVEFRONT, advance_buffer, log2, vector_divmod
+from asm.emit import OUTSIDE, advance_buffer, log2, vector_divmod
 from asm.kernel import KernelBuilder, LdsRegion
 from asm.softmax_row import LOADS, REACH
 from hardware.isa.instruction import Reg
@@ -78,7 +78,7 @@ class HaloStaging:
 
     def _place(self, position: int, row: Reg, column: Reg) -> None:
         """Offsets of a pixel, and of those that its further taps as channels read: outside the image OUTSIDE."""
-        k, plan, p, f = self.k, self.plan, self.plan.problem, self.plan.factor
+        k, p, f = self.k, self.plan.problem, self.plan.factor
         inside, offset = k.s.alloc("inside", 2), self.scratch
         shifted = k.v.alloc("shifted") if f > 1 else row
         for number, (dy, dx) in enumerate(product(range(f), range(f))):
@@ -198,7 +198,8 @@ class HaloStaging:
 
     def release(self) -> None:
         """Gives all VGPRs back."""
-        self.k.v.free(self.staged, self.offsets, self.write_address, self.last_address, self.read_address, self.fragments, listed=True)
+        addresses = self.write_address, self.last_address, self.read_address
+        self.k.v.free(self.staged, self.offsets, self.fragments, *addresses, listed=True)
 
 
 class TapStaging:
@@ -286,7 +287,8 @@ class TapStaging:
         """The fragment of an atom's output channels."""
         k, words = self.k, self.chunk_words
         k.emit(f"ds_read_b{8 * self.layout.chunk}", self.fragments[atom * words : (atom + 1) * words], self.read_address,
-               offset=atom * self.plan.atom.n * self.layout.row, note=f"W fragment: channels {atom * self.plan.atom.n}..")  # fmt: skip
+               offset=atom * self.plan.atom.n * self.layout.row,
+               note=f"W fragment: channels {atom * self.plan.atom.n}..")  # fmt: skip
 
     def other_stage(self, *, reads: bool) -> None:
         """Writes, and reads if asked for, go to the other stage from here on."""

@@ -17,8 +17,10 @@ ROWS = 4  # consecutive channels of a lane in an atom
 
 
 def store(emitter: ConvEmitter) -> None:
-    """Y[oc][pixel] of every atom: lane i has pixel i, register r of group g channel 4g + r. Pixels outside of Y get offsets outside,
-    the buffer ends with the group's channels."""
+    """Y[oc][pixel] of every atom: lane i has pixel i, register r of group g channel 4g + r.
+
+    Pixels outside of Y get offsets outside, the buffer ends with the group's channels.
+    """
     k, plan, p, tile = emitter.k, emitter.plan, emitter.plan.problem, emitter.tile
     size = dtype(p.dtype_c).bytes
     image = p.oh * p.ow * size

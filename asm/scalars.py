@@ -9,9 +9,10 @@ from hardware.isa.instruction import Reg
 
 
 def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> Reg:
-    """x becomes x // divisor, for 0 <= x < limit; the SGPR with x % divisor, owned by the caller. LaunchError past 32-bit arithmetic.
+    """x becomes x // divisor, for 0 <= x < limit; the SGPR with x % divisor, owned by the caller.
 
-    x // d = mul_hi(x, m) with m = ceil(2^32 / d), exact if limit · (m·d - 2^32) < 2^32 (Granlund and Montgomery 1994, theorem 4.2).
+    LaunchError past 32-bit arithmetic. x // d = mul_hi(x, m) with m = ceil(2^32 / d), exact if limit · (m·d - 2^32) < 2^32
+    (Granlund and Montgomery 1994, theorem 4.2).
     """
     remainder = k.s.alloc(name)
     shift = log2(divisor)

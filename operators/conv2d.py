@@ -1,14 +1,15 @@
 """2-D convolution, direct: what it computes and its tiles in closed form (paper, section 2D Convolution; errata E27, E28).
 
 A block owns tOH x tOW output pixels of one image and tOC channels, and streams input channels tIC at a time. It is the GEMM of
-m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (operators.tiles) bound pixels P = tOH*tOW, tOC and the K span
-tIC by accumulators, occupancy and operand bandwidth. LDS is its own: a stage holds the input halo of all taps and two taps' filters,
+m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (operators.tiles) bound pixels P = tOH*tOW, tOC and the
+K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the input halo of all taps and two taps' filters,
 
   tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b banks
 
-so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,  powers
-of two. B = 2 if the smallest tile fits twice, else 1; tIC is the K span, less (a power of two) if even the smallest tile is too large.
-b slots bound what keeps the planes of `operators.conv2d_lds` on different banks. Few input channels become more, see `channel_factor`.
+so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
+powers of two. B = 2 if the smallest tile fits twice, else 1; tIC is the K span, less (a power of two) if even the smallest tile
+is too large. b slots bound what keeps the planes of `operators.conv2d_lds` on different banks. Few input channels become more, see
+`channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
 
@@ -22,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
 from hardware.dtypes import dtype
 from operators.conv2d_lds import HaloLayout, TapLayout
-from operators.conv2d_problem import Conv2dProblem, Pair, pack_filter, space_to_channel, space_to_channel_filter
+from operators.conv2d_problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
 from operators.epilogue import expect_shape
 from operators.resources import (
     Constraint,
@@ -52,9 +53,9 @@ _SGPRS = 48
 class Conv2dPlan(Derivation):
     """A convolution's tiles, resources and constraints. Tile sizes in pixels and channels; waves are waves_p x waves_oc.
 
-    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. `split_ic` blocks share
-    an output tile, each with a part of the input channels. With few input channels, `factor` > 1, the tiles cut the convolution `cut`:
-    space_to_channel(problem, factor).
+    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. `split_ic` blocks
+    share an output tile, each with a part of the input channels. With few input channels, `factor` > 1, the tiles cut the
+    convolution `cut`: space_to_channel(problem, factor).
     """
 
     problem: Conv2dProblem
@@ -202,7 +203,7 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
 
 
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
-    """W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group padded on its own."""
+    """W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group padded."""
     cut = plan.cut
     array = np.asarray(w) if plan.factor == 1 else space_to_channel_filter(plan.problem, plan.factor, w)
     groups = expect_shape("W", array, cut.shapes[1]).reshape(cut.groups, cut.ocg, *cut.shapes[1][1:])
@@ -241,7 +242,8 @@ def _resources(plan: Conv2dPlan) -> ResourcePlan:
 def _constraints(plan: Conv2dPlan) -> tuple[Constraint, ...]:
     p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
-    note = f"input halo {p.halo(plan.tile_oh, plan.tile_ow)} x {plan.tile_ic} channels, two taps of W, {plan.blocks_wanted} block(s) a CU"
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    note = f"input halo {high} x {wide} x {plan.tile_ic} channels, two taps of W, {plan.blocks_wanted} block(s) a CU"
     remedy = (
         f"{use - limit} bytes too many at the smallest tile: lower dilation or filter size, or use a target with {use} bytes of LDS"
     )

@@ -1,11 +1,12 @@
 """Where a convolution's input halo and filter taps lie in LDS: closed forms that the plan counts and the emitter addresses.
 
-A matrix instruction takes 16 pixels by G lane groups; group g reads a chunk of tIC/G channels of each pixel at once (4, 8 or 16 bytes).
+A matrix instruction takes 16 pixels by G lane groups; group g reads a chunk of tIC/G channels of each pixel at once (4, 8, 16
+bytes).
 
-* X is [g][slot][chunk]: slot = row*pitch + (column % sW)*Q + column // sW with Q = ceil(hW/sW), pitch = sW*Q, so that the pixels under a
-  tap are neighbours at any stride and a tap is a fixed distance. Consecutive lanes then read consecutive chunks at every tap; what g and
-  g + 1 read in one phase goes on where the other stops if a group's plane is a whole number of LDS lines (16-byte chunks), or half a
-  line more (smaller ones). Conflicts are left where a tile row has fewer than 8 pixels.
+* X is [g][slot][chunk]: slot = row*pitch + (column % sW)*Q + column // sW with Q = ceil(hW/sW), pitch = sW*Q, so that the pixels
+  under a tap are neighbours at any stride and a tap is a fixed distance. Consecutive lanes then read consecutive chunks at every
+  tap; what g and g + 1 read in one phase goes on where the other stops if a group's plane is a whole number of LDS lines (16-byte
+  chunks), or half a line more (smaller ones). Conflicts are left where a tile row has fewer than 8 pixels.
 * W is [tap % 2][channel][g ^ swizzle(channel)][chunk], swizzle as for a GEMM operand: no conflicts.
 """
 

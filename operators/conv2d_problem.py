@@ -108,13 +108,16 @@ class Conv2dProblem:
         return (rows - 1) * sh + dh * (self.kh - 1) + 1, (cols - 1) * sw + dw * (self.kw - 1) + 1
 
     def halo_factor(self, rows: int, cols: int) -> float:
-        """How often an input element is read by tiles of rows x cols: (1 + (KH-1)/rows)(1 + (KW-1)/cols) at stride and dilation 1 (E27)."""
+        """How often an input element is read by tiles of rows x cols (E27).
+
+        At stride and dilation 1: (1 + (KH-1)/rows)(1 + (KW-1)/cols).
+        """
         high, wide = self.halo(rows, cols)
         return high * wide / (rows * self.stride[0] * cols * self.stride[1])
 
 
 def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]:
-    """W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC), channels padded with 0 to whole tiles: one contiguous read a block."""
+    """W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC): one contiguous read a block. Channels are padded with 0."""
     array = np.asarray(w)
     oc, ic, kh, kw = array.shape
     outer, inner = -(-oc // tile_oc), -(-ic // tile_ic)
@@ -124,9 +127,9 @@ def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]
 
 
 def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
-    """The same convolution with factor^2 times the input channels and ceil(kh/factor)*ceil(kw/factor) taps, dilated by `factor` more.
+    """The same convolution with factor^2 times the input channels and ceil(kh/factor)*ceil(kw/factor) taps, dilated as much more.
 
-    Three channels at factor 2 become 12 and leave 4 of a 3x3 filter's taps, not 1 (E28); one tap needs factor 3, 27 channels (im2col).
+    Three channels at factor 2 become 12 and leave 4 of a 3x3 filter's taps, not 1 (E28); one tap needs factor 3, 27 channels.
     """
     p, f = problem, positive_dimension("factor", factor)
     kh, kw = -(-p.kh // f), -(-p.kw // f)

@@ -185,7 +185,8 @@ class Conv2d(Root):
             f"boundary: views are clipped; X reads {ZERO.text} outside the image, Y is not stored there",
         )
         loops = (
-            f"for OC in {gz}, OH in {gy}, OW in {gx} [parallel] / for IC in {plan.ic_steps_per_block}, KH in {p.kh}, KW in {p.kw} [sequential]",
+            f"for OC in {gz}, OH in {gy}, OW in {gx} [parallel] / "
+            f"for IC in {plan.ic_steps_per_block}, KH in {p.kh}, KW in {p.kw} [sequential]",
             "  Y[OC,OH,OW] += W[OC,IC,KH,KW] @ X[IC,OH*s+KH*d,OW*s+KW*d]",
         )
         return head, loops

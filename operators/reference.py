@@ -112,7 +112,7 @@ def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch:
     sums = conv2d(p, *sizes)
     terms = p.icg * p.kh * p.kw
     own = _gamma(terms + 4, 2.0**-53) if row.step else 0.0
-    subnormal = (terms + 2) * _SMALLEST_F32 if row.step and p.dtype != "f64" else 0.0
+    subnormal = np.asarray((terms + 2) * _SMALLEST_F32 if row.step and p.dtype != "f64" else 0.0)
     if arch == "gfx90a" and p.dtype in _FLUSHED_INPUT:
         lost = _FLUSHED_INPUT[p.dtype]
         ones = np.ones(p.shapes[0]), np.ones(p.shapes[1])

@@ -59,8 +59,9 @@ def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corru
     for buffer in buffers:
         gpu.free(buffer)
     untouched = (after[-GUARD:].view(np.uint32) == before[-GUARD:].view(np.uint32)).all()
-    return SimpleNamespace(got=after[:-GUARD].reshape(p.shapes[2]).astype(float), want=reference.conv2d(p, x, w), x=x, w=w,
-                           bound=reference.conv2d_error_bound(p, x, w, target), untouched=untouched, kernel=kernel, runs=runs)  # fmt: skip
+    got, want = after[:-GUARD].reshape(p.shapes[2]).astype(float), reference.conv2d(p, x, w)
+    bound = reference.conv2d_error_bound(p, x, w, target)
+    return SimpleNamespace(got=got, want=want, bound=bound, x=x, w=w, untouched=untouched, kernel=kernel, runs=runs)
 
 
 def assert_right(result):
@@ -178,7 +179,7 @@ def test_the_code_objects_take_what_the_plan_says(target, dt):
         assert -(-use.sgprs // d.sgpr_granule) == -(-plan.sgprs // d.sgpr_granule)
 
 
-# Lanes that can conflict: facts for 16 bytes, and for 8 bytes on gfx950; assumed elsewhere: consecutive lanes whose bytes fill a line.
+# Lanes that can conflict: facts for 16 bytes, and for 8 on gfx950; assumed elsewhere: consecutive lanes whose bytes fill a line.
 QUADS, WIDE_QUADS = ((0, 20), (4, 16), (8, 28), (12, 24)), ((0, 12, 20, 24), (4, 8, 16, 28))
 PHASES = {
     (32, 16): [[b + h + i for b in quad for i in range(4)] for h in (0, 32) for quad in QUADS],
@@ -251,6 +252,6 @@ def test_what_cannot_be():
         asm.emit(Conv2d(Conv2dProblem(1, 16, 8, 8, 16, 1, 1, dtype="fp8"), "gfx950"))
     with pytest.raises(UnsupportedInstruction, match="naive convolution is emitted for f32, f16, bf16, not for i8"):
         emit_naive(Conv2d(Conv2dProblem(1, 16, 8, 8, 16, 1, 1, dtype="i8")))
-    with pytest.raises(LaunchError, match="input channels of a step take .* the limit is 2\\^30"):
+    with pytest.raises(LaunchError, match=r"input channels of a step take .* the limit is 2\^30"):
         asm.emit(Conv2d(Conv2dProblem(1, 64, 5000, 5000, 16, 1, 1)))
     assert {d for d in hardware.target("mi100").dtypes()} <= {"f32", "f16", "bf16", "i8"}

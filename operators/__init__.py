@@ -5,13 +5,14 @@ from operators.attention import AttentionProblem, AttentionTiles, derive_tiles, 
 from operators.attention_compute import AttentionExecutor
 from operators.attention_tree import FusedAttention
 from operators.compute import ComputeVisitor
-from operators.conv2d import Conv2dPlan, Conv2dProblem, pack_filter, plan_conv2d, space_to_channel
+from operators.conv2d import Conv2dPlan, packed_filter, plan_conv2d
+from operators.conv2d_problem import Conv2dProblem, pack_filter, space_to_channel
 from operators.conv2d_tree import Conv2d
 from operators.feasibility import FeasibilityReport, FeasibilityVisitor
 from operators.gemm import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from operators.problem import GemmProblem
 from operators.resources import Constraint, ResourcePlan
-from operators.softmax import SoftmaxPlan, SoftmaxProblem, SoftmaxState, plan_softmax
+from operators.softmax import Band, SoftmaxPlan, SoftmaxProblem, SoftmaxState, plan_softmax
 from operators.softmax_tree import Softmax
 from operators.tiles import GemmPlan, plan_gemm
 from operators.traffic import Counters, gemm_counters
@@ -22,6 +23,7 @@ __all__ = [
     "AttentionExecutor",
     "AttentionProblem",
     "AttentionTiles",
+    "Band",
     "BlockGemmNode",
     "ComputeVisitor",
     "Constraint",
@@ -45,6 +47,7 @@ __all__ = [
     "derive_tiles",
     "gemm_counters",
     "pack_filter",
+    "packed_filter",
     "plan_attention",
     "plan_conv2d",
     "plan_gemm",

@@ -1,13 +1,15 @@
 """2-D convolution, direct: what it computes and its tiles in closed form (paper, section 2D Convolution; errata E27, E28).
 
 A block owns tOH x tOW output pixels of one image and tOC channels, and streams input channels tIC at a time. It is the GEMM of
-m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (operators.tiles) bound pixels P = tOH*tOW, tOC and the K span
-tIC by accumulators, occupancy and operand bandwidth. LDS is its own: a stage holds the input halo of all taps and two taps' filters,
+m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (operators.tiles) bound pixels P = tOH*tOW, tOC and the
+K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the input halo of all taps and two taps' filters,
 
-  tIC*e * (hH*hW + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise,   S = 2
+  tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b banks
 
-so  tOC <= (LDS/(B*tIC*e) - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,  powers of two.
-B = 2 if the smallest tile fits twice, else 1; tIC is the K span, less (in whole atoms) if even the smallest tile is too large.
+so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
+powers of two. B = 2 if the smallest tile fits twice, else 1; tIC is the K span, less (a power of two) if even the smallest tile
+is too large. b slots bound what keeps the planes of `operators.conv2d_lds` on different banks. Few input channels become more, see
+`channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
 
@@ -19,11 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
-from hardware.dtypes import DType, dtype
-from hardware.errors import LaunchError
+from hardware.dtypes import dtype
+from operators.conv2d_lds import HaloLayout, TapLayout
+from operators.conv2d_problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
 from operators.epilogue import expect_shape
-from operators.gemm_limits import ADDRESS_VGPRS, GEMM_SGPRS, TEMPORARY_VGPRS
-from operators.problem import GemmProblem, positive_dimension
 from operators.resources import (
     Constraint,
     Derivation,
@@ -38,121 +39,30 @@ from operators.resources import (
 )
 from operators.split import Reduction
 from operators.tiles import plan_gemm
-from operators.tree import ZERO, Level
+from operators.tree import Level
 
-Pair = tuple[int, int]
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
-
-
-@dataclass(frozen=True)
-class Conv2dProblem:
-    """Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw), as deep learning has it (no flip of W).
-
-    stride, padding, dilation: (vertical, horizontal). Outside X reads 0. oh = (ih + 2*padding - dilation*(kh-1) - 1) // stride + 1.
-    LaunchError for sizes that cannot be.
-    """
-
-    n: int
-    ic: int
-    ih: int
-    iw: int
-    oc: int
-    kh: int
-    kw: int
-    stride: Pair = (1, 1)
-    padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
-    groups: int = 1
-    dtype: str = "f32"
-
-    def __post_init__(self) -> None:
-        dtype(self.dtype)
-        for name in ("n", "ic", "ih", "iw", "oc", "kh", "kw", "groups"):
-            object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
-        for name in ("stride", "dilation"):
-            object.__setattr__(self, name, tuple(positive_dimension(name, value) for value in getattr(self, name)))
-        if min(self.padding) < 0:
-            raise LaunchError(f"padding = {self.padding} is negative: give 0 or more")
-        for name in ("ic", "oc"):
-            if getattr(self, name) % self.groups:
-                raise LaunchError(f"{name} = {getattr(self, name)} does not divide into {self.groups} groups: use a divisor of it")
-        if min(self.oh, self.ow) < 1:
-            raise LaunchError(f"a {self.kh}x{self.kw} filter does not fit into {self.ih}x{self.iw} input: pad it by more")
-
-    @property
-    def oh(self) -> int:
-        """Rows of the output."""
-        return (self.ih + 2 * self.padding[0] - self.dilation[0] * (self.kh - 1) - 1) // self.stride[0] + 1
-
-    @property
-    def ow(self) -> int:
-        """Columns of the output."""
-        return (self.iw + 2 * self.padding[1] - self.dilation[1] * (self.kw - 1) - 1) // self.stride[1] + 1
-
-    @property
-    def icg(self) -> int:
-        """Input channels of a group."""
-        return self.ic // self.groups
-
-    @property
-    def ocg(self) -> int:
-        """Output channels of a group."""
-        return self.oc // self.groups
-
-    @property
-    def element(self) -> DType:
-        """The type of X and W."""
-        return dtype(self.dtype)
-
-    @property
-    def dtype_c(self) -> str:
-        """Type of Y: the accumulator's."""
-        return self.element.accumulator
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Of X, W and Y."""
-        return (self.n, self.ic, self.ih, self.iw), (self.oc, self.icg, self.kh, self.kw), (self.n, self.oc, self.oh, self.ow)
-
-    @property
-    def flops(self) -> int:
-        """Useful FLOPs, products with padding included, a multiply-add counted as two."""
-        return 2 * self.n * self.oc * self.oh * self.ow * self.icg * self.kh * self.kw
-
-    @property
-    def bytes_once(self) -> int:
-        """Bytes if every element of X, W and Y crosses memory once."""
-        x, w, y = (int(np.prod(shape)) for shape in self.shapes)
-        return (x + w) * self.element.bytes + y * dtype(self.dtype_c).bytes
-
-    @property
-    def gemm(self) -> GemmProblem:
-        """The GEMM with the same products: pixels x output channels x (input channels and taps), a product of the batch a group."""
-        return GemmProblem(self.n * self.oh * self.ow, self.ocg, self.icg * self.kh * self.kw, self.dtype, batch=self.groups)
-
-    def halo(self, rows: int, cols: int) -> Pair:
-        """Input rows and columns under a tile of `rows` x `cols` output pixels."""
-        (sh, sw), (dh, dw) = self.stride, self.dilation
-        return (rows - 1) * sh + dh * (self.kh - 1) + 1, (cols - 1) * sw + dw * (self.kw - 1) + 1
-
-    def halo_factor(self, rows: int, cols: int) -> float:
-        """How often an input element is read by tiles of rows x cols: (1 + (KH-1)/rows)(1 + (KW-1)/cols) at stride and dilation 1 (E27)."""
-        high, wide = self.halo(rows, cols)
-        return high * wide / (rows * self.stride[0] * cols * self.stride[1])
+_STAGED = 32  # elements of X that a lane stages at a time, one a register
+# The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
+_ADDRESS_VGPRS = 7
+_TEMPORARY_VGPRS = 1
+_SGPRS = 48
 
 
 @dataclass(frozen=True)
 class Conv2dPlan(Derivation):
     """A convolution's tiles, resources and constraints. Tile sizes in pixels and channels; waves are waves_p x waves_oc.
 
-    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. `split_ic` blocks share an
-    output tile, each with a part of the input channels.
+    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. `split_ic` blocks
+    share an output tile, each with a part of the input channels. With few input channels, `factor` > 1, the tiles cut the
+    convolution `cut`: space_to_channel(problem, factor).
     """
 
     problem: Conv2dProblem
     descriptor: HardwareDescriptor
     policy: str
     atom: MFMAAtom
+    factor: int
     tile_oh: int
     tile_ow: int
     tile_oc: int
@@ -176,8 +86,40 @@ class Conv2dPlan(Derivation):
     @property
     def sizes(self) -> dict[str, int]:
         """What the policy decided, by name."""
-        names = ("tile_oh", "tile_ow", "tile_oc", "tile_ic", "waves_p", "waves_oc", "split_ic")
+        names = ("tile_oh", "tile_ow", "tile_oc", "tile_ic", "waves_p", "waves_oc", "split_ic", "factor")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def cut(self) -> Conv2dProblem:
+        """What the tiles cut: the problem, or with more channels and fewer taps the same convolution."""
+        return space_to_channel(self.problem, self.factor) if self.factor > 1 else self.problem
+
+    @property
+    def threads(self) -> int:
+        """Work-items of a block."""
+        return self.waves_p * self.waves_oc * self.descriptor.wavefront_size
+
+    @property
+    def halo(self) -> HaloLayout:
+        """The input halo in LDS."""
+        groups, banks = self.atom.lane_groups, self.descriptor.lds_banks
+        chunk = self.tile_ic * self.problem.element.bytes // groups
+        return HaloLayout(self.cut, self.tile_oh, self.tile_ow, groups, chunk, banks)
+
+    @property
+    def taps(self) -> TapLayout:
+        """A tap's filters in LDS."""
+        return TapLayout(self.tile_oc, self.halo.groups, self.halo.chunk)
+
+    @property
+    def positions(self) -> int:
+        """Halo pixels that a work-item stages, with all channels of a step."""
+        return -(-self.halo.slots // self.threads)
+
+    @property
+    def batch(self) -> int:
+        """Of these, as many as are in registers at a time."""
+        return max(1, min(self.positions, _STAGED // self.tile_ic))
 
     @property
     def pixels(self) -> int:
@@ -187,7 +129,7 @@ class Conv2dPlan(Derivation):
     @property
     def ic_steps(self) -> int:
         """Stages of all input channels of a group."""
-        return -(-self.problem.icg // self.tile_ic)
+        return -(-self.cut.icg // self.tile_ic)
 
     @property
     def ic_steps_per_block(self) -> int:
@@ -214,31 +156,34 @@ class Conv2dPlan(Derivation):
     @property
     def fill(self) -> float:
         """Useful share of the products that the padded tiles execute."""
-        p = self.problem
+        p = self.cut
         padded = 2 * self.blocks * self.pixels * self.tile_oc * self.ic_steps_per_block * self.tile_ic * p.kh * p.kw
-        return p.flops / padded
+        return self.problem.flops / padded
 
     @property
     def halo_factor(self) -> float:
         """Re-reads of the input at this tile (E27)."""
-        return self.problem.halo_factor(self.tile_oh, self.tile_ow)
+        return self.cut.halo_factor(self.tile_oh, self.tile_ow)
 
 
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
-    p, d = problem, descriptor
-    gemm = plan_gemm(p.gemm, d, policy)
-    t, atom, e = gemm.tiling, gemm.atom, p.element.bytes
+    d = descriptor
+    gemm = plan_gemm(problem.gemm, d, policy)
+    t, atom, e = gemm.tiling, gemm.atom, problem.element.bytes
+    factor = channel_factor(problem, t.warp_k) if policy == "corrected" else 1
+    p = space_to_channel(problem, factor) if factor > 1 else problem
     least_p, least_oc = t.waves_m * atom.m, t.waves_n * atom.n
     tile_ow = min(_ATOM_ROWS, 1 << (p.ow - 1).bit_length())
     least_oh = -(-least_p // tile_ow)
-    wide = p.halo(1, tile_ow)[1]
-    least = p.halo(least_oh, tile_ow)[0] * wide + 2 * least_oc
+    wide = -(-p.halo(1, tile_ow)[1] // p.stride[1]) * p.stride[1]
+    # At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks.
+    least = p.halo(least_oh, tile_ow)[0] * wide + d.lds_banks + 2 * least_oc
     blocks = 2 if t.blocks == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
     room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # elements
-    tile_ic = min(t.warp_k, max(atom.k, room // least // atom.k * atom.k))
-    by_lds = room // tile_ic
-    tile_oc = max(least_oc, min(t.tile_n, _floor2((by_lds - (least - 2 * least_oc)) // 2)))
+    tile_ic = min(t.warp_k, max(atom.k, _floor2(room // least)))
+    by_lds = room // tile_ic - d.lds_banks
+    tile_oc = max(least_oc, min(t.tile_n, _floor2((by_lds - (least - d.lds_banks - 2 * least_oc)) // 2)))
     rows_in = (by_lds - 2 * tile_oc) // wide
     most_oh = (rows_in - p.dilation[0] * (p.kh - 1) - 1) // p.stride[0] + 1
     tile_oh = max(least_oh, min(t.tile_m // tile_ow, _floor2(most_oh)))
@@ -249,39 +194,56 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     if policy == "corrected":
         seconds = 2 * tiles * tile_oh * tile_ow * tile_oc * steps * tile_ic * p.kh * p.kw / (d.matrix_tflops(p.dtype) * 1e12)
         partial = 2 * p.n * p.oc * p.oh * p.ow * dtype(p.dtype_c).bytes
-        split = Reduction(tiles, steps, seconds, p.bytes_once, partial, d.hbm_bandwidth_tb * 1e12, d.num_cus).split()
-    halo = p.halo(tile_oh, tile_ow)
-    resources = _resources(d, atom, e, tile_oh * tile_ow, tile_oc, tile_ic, halo[0] * halo[1], (t.waves_m, t.waves_n))
-    plan = Conv2dPlan(p, d, policy, atom, tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, split, resources, ())
+        split = Reduction(tiles, steps, seconds, problem.bytes_once, partial, d.hbm_bandwidth_tb * 1e12, d.num_cus).split()
+    none = ResourcePlan((), (), 0, 0, 0)
+    tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, split)
+    plan = Conv2dPlan(problem, d, policy, atom, factor, *tiles_of, none, ())
+    plan = replace(plan, resources=_resources(plan))
     return replace(plan, constraints=mark_binding(_constraints(plan), limited_by))
 
 
-def _resources(
-    d: HardwareDescriptor, atom: MFMAAtom, e: int, pixels: int, tile_oc: int, tile_ic: int, halo: int, waves: Pair
-) -> ResourcePlan:
-    threads = waves[0] * waves[1] * d.wavefront_size
-    lane_bytes = 4 * d.wavefront_size
+def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
+    """W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group padded."""
+    cut = plan.cut
+    array = np.asarray(w) if plan.factor == 1 else space_to_channel_filter(plan.problem, plan.factor, w)
+    groups = expect_shape("W", array, cut.shapes[1]).reshape(cut.groups, cut.ocg, *cut.shapes[1][1:])
+    return np.concatenate([pack_filter(group, plan.tile_oc, plan.tile_ic) for group in groups])
+
+
+def channel_factor(problem: Conv2dProblem, span: int) -> int:
+    """The factor of `space_to_channel` for few input channels: of 1, 2 and 4 the least with the fewest padded products a pixel.
+
+    span: channels of one step. 1 where four times the channels pass a step: then a tap wastes less than a factor costs.
+    """
+    p = problem
+    if 4 * p.icg > span or p.kh * p.kw == 1:
+        return 1
+    return min((1, 2, 4), key=lambda f: -(-p.icg * f * f // span) * -(-p.kh // f) * -(-p.kw // f))
+
+
+def _resources(plan: Conv2dPlan) -> ResourcePlan:
+    d, atom, waves = plan.descriptor, plan.atom, plan.waves_p * plan.waves_oc
+    chunk_words = -(-plan.halo.chunk // 4)
     registers = (
-        RegisterRange("accumulators", "acc", pixels * tile_oc // (waves[0] * waves[1] * atom.m * atom.n) * atom.acc_registers),
-        RegisterRange("X fragments", "arch", -(-pixels // waves[0] * tile_ic * e // lane_bytes)),
-        RegisterRange("W fragments", "arch", -(-tile_oc // waves[1] * tile_ic * e // lane_bytes)),
-        RegisterRange("W staging", "arch", -(-tile_oc * tile_ic * e // (4 * threads))),
-        RegisterRange(
-            "X staging", "arch", min(16, -(-halo * tile_ic * e // (4 * threads)))
-        ),  # at most four 128-bit loads at a time
-        RegisterRange("addresses", "arch", ADDRESS_VGPRS),
-        RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
+        RegisterRange("accumulators", "acc", plan.pixels * plan.tile_oc // (waves * atom.m * atom.n) * atom.acc_registers),
+        RegisterRange("X fragments", "arch", plan.pixels // plan.waves_p // atom.m * chunk_words),
+        RegisterRange("W fragments", "arch", plan.tile_oc // plan.waves_oc // atom.n * chunk_words),
+        RegisterRange("W staging", "arch", -(-plan.taps.nbytes // (4 * plan.threads))),
+        RegisterRange("X staging", "arch", plan.batch * plan.tile_ic),
+        RegisterRange("X offsets", "arch", plan.positions * plan.factor**2),
+        RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
+        RegisterRange("temporaries", "arch", _TEMPORARY_VGPRS),
     )
-    lds = (LdsArray("X halo", halo * tile_ic * e), LdsArray("W", 2 * tile_oc * tile_ic * e))
+    lds = (LdsArray("X halo", plan.halo.nbytes), LdsArray("W", 2 * plan.taps.nbytes))
     arch, acc = (sum(r.count for r in registers if r.file == file) for file in ("arch", "acc"))
-    count = waves[0] * waves[1]
-    return ResourcePlan(registers, lds, GEMM_SGPRS, *residency(d, arch, acc, GEMM_SGPRS, sum(a.nbytes for a in lds), count))
+    return ResourcePlan(registers, lds, _SGPRS, *residency(d, arch, acc, _SGPRS, sum(a.nbytes for a in lds), waves))
 
 
 def _constraints(plan: Conv2dPlan) -> tuple[Constraint, ...]:
-    p, d, r, atom = plan.problem, plan.descriptor, plan.resources, plan.atom
+    p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
-    note = f"input halo {p.halo(plan.tile_oh, plan.tile_ow)} x {plan.tile_ic} channels, two taps of W, {plan.blocks_wanted} block(s) a CU"
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    note = f"input halo {high} x {wide} x {plan.tile_ic} channels, two taps of W, {plan.blocks_wanted} block(s) a CU"
     remedy = (
         f"{use - limit} bytes too many at the smallest tile: lower dilation or filter size, or use a target with {use} bytes of LDS"
     )
@@ -310,50 +272,10 @@ def _constraints(plan: Conv2dPlan) -> tuple[Constraint, ...]:
             p.oh * p.ow * p.ocg * p.icg,
             padded,
             "products a tap",
-            "padded to whole tiles; few input channels: see space_to_channel (E28)",
+            f"padded to whole tiles; channels of {plan.factor}x{plan.factor} taps are one (E28)",
             hard=False,
         ),
     )
-
-
-def pack_filter(w: ArrayLike, tile_oc: int, tile_ic: int) -> NDArray[np.generic]:
-    """W (oc,ic,kh,kw) in the layout (oc/tOC, ic/tIC, kh, kw, tOC, tIC), channels padded with 0 to whole tiles: one contiguous read a block."""
-    array = np.asarray(w)
-    oc, ic, kh, kw = array.shape
-    outer, inner = -(-oc // tile_oc), -(-ic // tile_ic)
-    padded = ZERO.read(array, (0, outer * tile_oc), (0, inner * tile_ic), (0, kh), (0, kw))
-    tiled = padded.reshape(outer, tile_oc, inner, tile_ic, kh, kw)
-    return np.ascontiguousarray(tiled.transpose(0, 2, 4, 5, 1, 3))
-
-
-def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
-    """The same convolution with factor^2 times the input channels and ceil(kh/factor)*ceil(kw/factor) taps, dilated by `factor` more.
-
-    Three channels at factor 2 become 12 and leave 4 of a 3x3 filter's taps, not 1 (E28); one tap needs factor 3, 27 channels (im2col).
-    """
-    p, f = problem, positive_dimension("factor", factor)
-    kh, kw = -(-p.kh // f), -(-p.kw // f)
-    dilation = (p.dilation[0] * f, p.dilation[1] * f)
-    ih = (p.oh - 1) * p.stride[0] + dilation[0] * (kh - 1) + 1
-    iw = (p.ow - 1) * p.stride[1] + dilation[1] * (kw - 1) + 1
-    return replace(p, ic=p.ic * f * f, ih=ih, iw=iw, kh=kh, kw=kw, padding=(0, 0), dilation=dilation)
-
-
-def space_to_channel_operands(
-    problem: Conv2dProblem, factor: int, x: ArrayLike, w: ArrayLike
-) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """X and W of `space_to_channel(problem, factor)`: channel (c, dy, dx) of X is channel c shifted by (dy, dx) taps."""
-    p, f, after = problem, factor, space_to_channel(problem, factor)
-    x, w = expect_shape("X", x, p.shapes[0]), expect_shape("W", w, p.shapes[1])
-    (ph, pw), (dh, dw) = p.padding, p.dilation
-    shifted = [
-        ZERO.read(x, (0, p.n), (0, p.ic), (dy * dh - ph, dy * dh - ph + after.ih), (dx * dw - pw, dx * dw - pw + after.iw))
-        for dy in range(f)
-        for dx in range(f)
-    ]
-    wider = ZERO.read(w, (0, p.oc), (0, p.icg), (0, after.kh * f), (0, after.kw * f))
-    taps = wider.reshape(p.oc, p.icg, after.kh, f, after.kw, f).transpose(0, 1, 3, 5, 2, 4)
-    return np.stack(shifted, 2).reshape(after.shapes[0]), taps.reshape(after.shapes[1])
 
 
 def _floor2(value: int) -> int:

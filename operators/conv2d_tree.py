@@ -14,7 +14,8 @@ from hardware import target as find_target
 from hardware.descriptor import HardwareDescriptor
 from hardware.dtypes import numpy_dtype
 from operators.compute import Array, Executor, computes
-from operators.conv2d import Conv2dPlan, Conv2dProblem, Pair, plan_conv2d
+from operators.conv2d import Conv2dPlan, plan_conv2d
+from operators.conv2d_problem import Conv2dProblem, Pair, space_to_channel_operands
 from operators.epilogue import expect_shape
 from operators.resources import Constraint
 from operators.tree import ZERO, Extent, Level, Node, Root, View
@@ -76,7 +77,7 @@ class WarpConv2dNode(_ConvNode):
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The warp tile and how the block divides into warps."""
-        plan, p = self.plan, self.plan.problem
+        plan, p = self.plan, self.plan.cut
         return (
             (
                 "WarpConv2dNode  [warp]",
@@ -108,7 +109,7 @@ class BlockConv2dNode(_ConvNode):
 
     def warps(self, step: Extent) -> Iterator[WarpConv2dNode]:
         """The warp nodes of one channel step."""
-        plan, p = self.plan, self.plan.problem
+        plan, p = self.plan, self.plan.cut
         channels = Extent(0, len(self.views[1].outer[0]), plan.tile_oc)
         pixels = Extent.whole(plan.pixels)
         for tap in product(range(p.kh), range(p.kw)):
@@ -117,7 +118,7 @@ class BlockConv2dNode(_ConvNode):
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The block tile of one step, its halo, its LDS."""
-        plan, p = self.plan, self.plan.problem
+        plan, p = self.plan, self.plan.cut
         high, wide = p.halo(plan.tile_oh, plan.tile_ow)
         return (
             (
@@ -150,7 +151,7 @@ class Conv2d(Root):
 
     def children(self) -> Iterator[BlockConv2dNode]:
         """One node a workgroup: by image, group, output channels, rows, columns, part of the input channels."""
-        plan, p = self.derivation, self.problem
+        plan, p = self.derivation, self.derivation.cut
         (sh, sw), (ph, pw) = p.stride, p.padding
         parts = plan.ic_steps_per_block * plan.tile_ic
         for n, g in product(Extent.whole(p.n).split(1), range(p.groups)):
@@ -171,19 +172,21 @@ class Conv2d(Root):
 
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The header and the device's loop nest."""
-        plan, p = self.derivation, self.problem
+        plan, p = self.derivation, self.derivation.cut
         gx, gy, gz = plan.grid
         head = (
             "Conv2d  Y = X * W",
             "  ".join(map(str, self.views)),
-            f"stride {p.stride}  padding {p.padding}  dilation {p.dilation}  groups {p.groups}",
+            f"stride {p.stride}  padding {p.padding}  dilation {p.dilation}  groups {p.groups}"
+            + (f"  {plan.factor}x{plan.factor} taps as channels" if plan.factor > 1 else ""),
             f"CU grid: {p.n}x{p.groups}x{gz}x{gy}x{gx}, split {plan.split_ic} ({plan.blocks} tiles) [parallel]",
             f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
             f"eta = {100 * plan.eta:.1f} %, fill = {100 * plan.fill:.1f} %",
             f"boundary: views are clipped; X reads {ZERO.text} outside the image, Y is not stored there",
         )
         loops = (
-            f"for OC in {gz}, OH in {gy}, OW in {gx} [parallel] / for IC in {plan.ic_steps_per_block}, KH in {p.kh}, KW in {p.kw} [sequential]",
+            f"for OC in {gz}, OH in {gy}, OW in {gx} [parallel] / "
+            f"for IC in {plan.ic_steps_per_block}, KH in {p.kh}, KW in {p.kw} [sequential]",
             "  Y[OC,OH,OW] += W[OC,IC,KH,KW] @ X[IC,OH*s+KH*d,OW*s+KW*d]",
         )
         return head, loops
@@ -204,10 +207,12 @@ class Conv2dExecutor(Executor):
         self._x, self._w = expect_shape("X", x, p.shapes[0]).astype(kind), expect_shape("W", w, p.shapes[1]).astype(kind)
         self._e = p.element.bytes
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
+        if plan.factor > 1:
+            self._x, self._w = space_to_channel_operands(p, plan.factor, self._x, self._w)
         y: Array = np.zeros(p.shapes[2], kind)
         if self.level is Level.DEVICE:
             self.count(global_bytes=p.bytes_once)
-            return convolve(p, self._x, self._w)
+            return convolve(plan.cut, self._x, self._w)
         size = numpy_dtype(p.dtype_c).itemsize
         for block in tree.children():
             self.visit(block, y[block.views[2].index])
@@ -218,7 +223,7 @@ class Conv2dExecutor(Executor):
 
     def visit_block(self, node: BlockConv2dNode, out: Array) -> None:
         """Adds the block's part to `out`, (1,channels,rows,cols) of Y."""
-        plan, p = node.plan, node.plan.problem
+        plan, p = node.plan, node.plan.cut
         x_view, w_view, y_view = node.views
         tile: Array = np.zeros((len(y_view.outer[1]), plan.pixels), out.dtype)
         for step in node.steps():
@@ -263,7 +268,7 @@ class Conv2dExecutor(Executor):
 
     def _patch(self, tap: Pair) -> Array:
         """(channels, pixels): the staged halo under one tap."""
-        plan, p = self._plan, self._plan.problem
+        plan, p = self._plan, self._plan.cut
         (sh, sw), (dh, dw) = p.stride, p.dilation
         top, left = tap[0] * dh, tap[1] * dw
         window = self._staged[:, top : top + (plan.tile_oh - 1) * sh + 1 : sh, left : left + (plan.tile_ow - 1) * sw + 1 : sw]

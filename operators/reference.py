@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from operators.attention import AttentionProblem
-from operators.conv2d import Conv2dProblem
+from operators.conv2d_problem import Conv2dProblem
 from operators.conv2d_tree import convolve
 from operators.epilogue import activation, expect_shape, op, stored_operands
 from operators.problem import GemmProblem
@@ -105,30 +105,37 @@ def conv2d(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.flo
     return convolve(problem, np.asarray(x).astype(np.float64), np.asarray(w).astype(np.float64))
 
 
-def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.float64]:
+def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908") -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|: GEMM's, with k = (ic/groups)*kh*kw."""
     p, row = problem, _STEPS[problem.dtype]
-    sums = conv2d(p, np.abs(np.asarray(x).astype(np.float64)), np.abs(np.asarray(w).astype(np.float64)))
+    sizes = np.abs(np.asarray(x).astype(np.float64)), np.abs(np.asarray(w).astype(np.float64))
+    sums = conv2d(p, *sizes)
     terms = p.icg * p.kh * p.kw
     own = _gamma(terms + 4, 2.0**-53) if row.step else 0.0
-    subnormal = (terms + 2) * _SMALLEST_F32 if row.step and p.dtype != "f64" else 0.0
+    subnormal = np.asarray((terms + 2) * _SMALLEST_F32 if row.step and p.dtype != "f64" else 0.0)
+    if arch == "gfx90a" and p.dtype in _FLUSHED_INPUT:
+        lost = _FLUSHED_INPUT[p.dtype]
+        ones = np.ones(p.shapes[0]), np.ones(p.shapes[1])
+        subnormal = lost * (conv2d(p, sizes[0], ones[1]) + conv2d(p, ones[0], sizes[1]) + terms * lost) + (terms + 2) * 2.0**-126
     return np.asarray(sums * (_gamma(terms + 2, row.step) + own + 2.1 * row.input_error) + subnormal)
 
 
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
     scores = problem.scale * np.asarray(x).astype(np.float64)
-    return _weights(scores, np.ones(scores.shape, bool) if mask is None else np.asarray(mask, bool))
+    return _weights(scores, problem.keep(mask))
 
 
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|, for any order of merges.
 
     Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u; a
-    relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126.
+    relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126. Infinite scores give 0, 1 or
+    NaN without an error, and what is left out does not count.
     """
     unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
     scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
+    scores = np.where(problem.keep(mask) & np.isfinite(scores), scores, 0.0)
     largest = scores.max(-1, initial=0.0)[:, None]
     r = np.expm1((8 * largest + 4 * problem.n + 16) * unit)
     own = (problem.n + 8) * 2.0**-52
@@ -140,7 +147,8 @@ def _weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np
     largest = shifted.max(-1, keepdims=True)
     e = np.exp(shifted - np.where(np.isfinite(largest), largest, 0.0))
     total = e.sum(-1, keepdims=True)
-    return np.asarray(e / np.where(total == 0, 1, total))
+    with np.errstate(invalid="ignore"):  # infinity over infinity, NaN
+        return np.asarray(e / np.where(total == 0, 1, total))
 
 
 def attention(problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import hardware
 from hardware.errors import LaunchError, ResourceError
 from operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
-from operators.conv2d import space_to_channel_operands
+from operators.conv2d_problem import space_to_channel_operands
 
 LEVELS = ("device", "block", "warp", "atom")
 pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -118,10 +118,13 @@ def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> Non
     d = hardware.target(where[0])
     plan = Conv2d(replace(p, dtype=where[1]), d).plan
     e = plan.problem.element.bytes
-    rows = len({oh * p.stride[0] + kh * p.dilation[0] for oh in range(plan.tile_oh) for kh in range(p.kh)})
-    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    cut = plan.cut
+    rows = len({oh * cut.stride[0] + kh * cut.dilation[0] for oh in range(plan.tile_oh) for kh in range(cut.kh)})
+    high, wide = cut.halo(plan.tile_oh, plan.tile_ow)
     assert rows <= high
-    lds = plan.tile_ic * e * (high * wide + 2 * plan.tile_oc)
+    slots = high * -(-wide // cut.stride[1]) * cut.stride[1]
+    assert slots <= plan.halo.slots <= slots + d.lds_banks
+    lds = plan.tile_ic * e * (plan.halo.slots + 2 * plan.tile_oc)
     assert lds == plan.resources.lds_bytes and -(-lds // d.lds_granule) * d.lds_granule * plan.blocks_wanted <= d.lds_bytes
     acc = plan.pixels * plan.tile_oc * max(4, {"f64": 8}.get(plan.problem.dtype_c, 4)) // (4 * 256)
     assert acc == plan.resources.acc_vgprs <= 256 and plan.resources.blocks_per_cu >= 1

@@ -6,13 +6,16 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from tools.console import print_json, show
+from tools.operator_options import EMITTED, add_operator_options, operator_document, operator_tree
 from tools.outputs import add_force_option, claim, write
-from tools.problem import add_problem_options, problem_document, tree_of
 
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_problem_options(parser)
+    add_operator_options(parser, only=EMITTED, more=_outputs)
+
+
+def _outputs(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="K.S", help="write the assembly here (default: stdout)")
     parser.add_argument("--object", metavar="K.CO", help="assemble, link, and write the code object here")
     add_force_option(parser)
@@ -23,7 +26,7 @@ def run(options: Namespace) -> int:
     import asm
 
     claim((options.output, options.object), options.force)
-    tree = tree_of(options)
+    tree = operator_tree(options)
     kernel = asm.emit(tree)
     code = kernel.assemble() if options.object else b""
     if options.output:
@@ -33,7 +36,7 @@ def run(options: Namespace) -> int:
     used = kernel.resources
     if options.json:
         print_json({
-            **problem_document(tree),
+            **operator_document(tree, options.op),
             "kernel": kernel.name,
             "grid": kernel.grid,
             "block": kernel.block,

@@ -1,0 +1,85 @@
+"""The end of a convolution: a wave's pixels by channels from accumulators to rows of Y, or of its part of the sum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asm.emit import OUTSIDE, log2, raw_buffer
+from asm.scalars import add_product
+from hardware.dtypes import dtype
+from hardware.isa.instruction import Reg
+
+if TYPE_CHECKING:
+    from asm.conv2d import ConvEmitter
+
+SLOTS = 4  # stores in flight, each with its data and its address
+ROWS = 4  # consecutive channels of a lane in an atom
+
+
+def store(emitter: ConvEmitter) -> None:
+    """Y[oc][pixel] of every atom: lane i has pixel i, register r of group g channel 4g + r.
+
+    Pixels outside of Y get offsets outside, the buffer ends with the group's channels.
+    """
+    k, plan, p, tile = emitter.k, emitter.plan, emitter.plan.problem, emitter.tile
+    size = dtype(p.dtype_c).bytes
+    image = p.oh * p.ow * size
+    k.comment(f"Y: {emitter.atoms[0]} x {emitter.atoms[1]} atoms of a wave to memory")
+    resource, channels = k.s.alloc("Y buffer", 4), k.s.alloc("channels")
+    raw_buffer(k, resource, emitter.arguments[emitter.output], (0, 0), "Y")
+    places = [(tile["image"], p.oc), (tile["group"], p.ocg), (tile["OC tile"], plan.tile_oc), (tile["part"], p.n * p.oc)]
+    for index, count in places[: 4 if plan.split_ic > 1 else 3]:
+        add_product(k, resource[0:2], index, count * image)
+    k.s_mul_i32(channels, tile["OC tile"], plan.tile_oc)
+    k.s_sub_u32(channels, p.ocg, channels)
+    k.s_min_u32(channels, channels, plan.tile_oc)
+    k.s_mul_i32(resource[2], channels, image, note="the channels that are left")
+    lane, group = emitter.lane()
+    channel = k.v.alloc("channel offset")
+    k.s_mul_i32(channels, emitter.wave_channel, plan.tile_oc // plan.waves_oc)
+    k.v_lshlrev_b32(group, log2(ROWS), group)
+    k.v_add_u32(group, channels, group, note="lane's first channel in the tile")
+    k.s_mov_b32(channels, image)
+    k.v_mul_lo_u32(channel, group, channels)
+    slots = [(k.v.alloc("Y data"), k.v.alloc("Y offset")) for _ in range(SLOTS)]
+    first, row = k.s.alloc("wave's first row"), k.v.alloc("row")
+    k.s_mul_i32(first, emitter.wave_pixel, plan.pixels // plan.waves_p // plan.tile_ow)
+    scratch = k.s.alloc("scratch")
+    k.s_mul_i32(scratch, tile["OH tile"], plan.tile_oh)
+    k.s_add_u32(first, first, scratch)
+    k.s_mul_i32(scratch, tile["OW tile"], plan.tile_ow)
+    shift = log2(plan.tile_ow)
+    k.v_lshrrev_b32(row, shift, lane)
+    k.v_and_b32(lane, plan.tile_ow - 1, lane)
+    k.v_add_u32(lane, scratch, lane, note="column of Y")
+    k.v_add_u32(row, first, row, note="row of Y")
+    number = 0
+    for pixel in range(emitter.atoms[1]):
+        if pixel:
+            k.v_add_u32(row, plan.atom.m // plan.tile_ow, row)
+        _pixel_offset(emitter, group, row, lane, channel, size)
+        for oc in range(emitter.atoms[0]):
+            for r in range(plan.atom.acc_registers):
+                data, address = slots[number % SLOTS]
+                number += 1
+                start = (oc * emitter.atoms[1] + pixel) * plan.atom.acc_registers
+                k.v_accvgpr_read_b32(data, emitter.acc[start + r])
+                k.v_add_u32(address, (oc * plan.atom.n + r) * image, group)
+                k.buffer_store_dword(data, address, resource, 0, offen=True,
+                                     note=f"Y atom {oc},{pixel}: channel {oc * plan.atom.n + r} + 4g")  # fmt: skip
+
+
+def _pixel_offset(emitter: ConvEmitter, target: Reg, row: Reg, column: Reg, channel: Reg, size: int) -> None:
+    """target = bytes from the tile's first channel to the lane's pixel in its first channel; OUTSIDE for pixels outside of Y."""
+    k, p = emitter.k, emitter.plan.problem
+    limit, inside = k.s.alloc("limit"), k.s.alloc("inside", 2)
+    k.s_mov_b32(limit, p.oh)
+    k.v_cmp_gt_u32(inside, limit, row)
+    k.s_mov_b32(limit, p.ow)
+    k.v_cmp_gt_u32("vcc", limit, column)
+    k.s_and_b64("vcc", "vcc", inside)
+    k.v_mul_lo_u32(target, row, limit)
+    k.v_add_lshl_u32(target, target, column, log2(size))
+    k.v_add_u32(target, channel, target)
+    k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note="pixels outside of Y: outside")
+    k.s.free(limit, inside)

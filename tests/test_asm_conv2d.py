@@ -1,0 +1,257 @@
+"""Convolution kernels on the simulated GPU against float64: shapes, types, packing, channels from taps, LDS without conflicts."""
+
+from __future__ import annotations
+
+import functools
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import asm
+import hardware
+from asm import toolchain
+from asm.conv2d_naive import emit_naive
+from asm.conv2d_pack import emit_pack
+from hardware.codeobject import CodeObject
+from hardware.dtypes import numpy_dtype
+from hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
+from operators import Conv2d, Conv2dProblem, packed_filter, reference
+from tools.use import kernel_use
+
+simgpu = pytest.importorskip("simgpu")
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+GUARD = 33  # elements behind Y
+KINDS = [(target, dt) for target in TARGETS for dt in ("f32", "f16", "bf16", "i8")] + [
+    ("gfx942", dt) for dt in ("fp8", "bf8", "xf32")
+]  # fmt: skip
+
+
+@functools.cache
+def device(target):
+    return simgpu.Device(target)
+
+
+def operands(p, target, seed=0):
+    """X and W in the problem's type."""
+    source, kind = np.random.default_rng(seed), numpy_dtype(p.dtype, target)
+    if p.dtype == "i8":
+        return [source.integers(-128, 128, shape).astype(kind) for shape in p.shapes[:2]]
+    return [source.standard_normal(shape).astype(kind) for shape in p.shapes[:2]]
+
+
+def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corrupt=None):
+    """Runs one; got, want, bound, whether the memory behind Y is untouched, kernel, runs."""
+    tree = Conv2d(p, target, policy)
+    kernel = emit_naive(tree) if naive else asm.emit(tree)
+    x, w = operands(p, target) if xw is None else xw
+    filters = w if naive else packed_filter(tree.plan, w)
+    filters = filters if corrupt is None else corrupt(filters)
+    kind, gpu = numpy_dtype(p.dtype_c), device(target)
+    before = np.full(int(np.prod(p.shapes[2])) + GUARD, np.nan if kind.kind == "f" else -7, kind)
+    buffers = [gpu.upload(array) for array in (x, filters, before)]
+    runs = asm.launch(kernel, gpu, *buffers)
+    after = buffers[2].download(kind, before.shape)
+    for buffer in buffers:
+        gpu.free(buffer)
+    untouched = (after[-GUARD:].view(np.uint32) == before[-GUARD:].view(np.uint32)).all()
+    got, want = after[:-GUARD].reshape(p.shapes[2]).astype(float), reference.conv2d(p, x, w)
+    bound = reference.conv2d_error_bound(p, x, w, target)
+    return SimpleNamespace(got=got, want=want, bound=bound, x=x, w=w, untouched=untouched, kernel=kernel, runs=runs)
+
+
+def assert_right(result):
+    wrong = ~((np.abs(result.got - result.want) <= result.bound) | (np.isnan(result.got) & np.isnan(result.want)))
+    assert not wrong.any(), f"{wrong.sum()} wrong: {np.argwhere(wrong)[:3]}: {result.got[wrong][:3]}, want {result.want[wrong][:3]}"
+    assert result.untouched, "memory behind Y was written"
+
+
+pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+problems = st.builds(
+    lambda n, g, ic, oc, ih, iw, kh, kw, stride, padding, dilation: Conv2dProblem(
+        n, ic * g, ih + dilation[0] * (kh - 1), iw + dilation[1] * (kw - 1), oc * g, kh, kw, stride, padding, dilation, g
+    ),
+    st.integers(1, 2), st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, 20), st.integers(1, 40),
+    st.integers(1, 4), st.integers(1, 4), pair, st.tuples(st.integers(0, 3), st.integers(0, 3)), pair,
+)  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(p=problems, where=st.sampled_from(KINDS))
+def test_any_convolution_validates(p, where):
+    target, dt = where
+    assert_right(convolve(Conv2dProblem(**{**p.__dict__, "dtype": dt}), target))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(p=problems, where=st.sampled_from(KINDS[:12]))
+def test_the_naive_kernel_validates(p, where):
+    target, dt = where
+    assert_right(convolve(Conv2dProblem(**{**p.__dict__, "dtype": "f16" if dt == "i8" else dt}), target, naive=True))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(p=problems, where=st.sampled_from(KINDS))
+def test_the_packing_kernel_is_the_function(p, where):
+    target, dt = where
+    tree = Conv2d(Conv2dProblem(**{**p.__dict__, "dtype": dt}), target)
+    w = operands(tree.problem, target)[1]
+    want, kernel, gpu = packed_filter(tree.plan, w), emit_pack(tree), device(target)
+    buffers = gpu.upload(w), gpu.alloc(want.nbytes)
+    asm.launch(kernel, gpu, *buffers)
+    assert (buffers[1].download(np.uint8, want.nbytes) == want.view(np.uint8).ravel()).all()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("ic", [1, 2, 3])
+def test_few_channels_become_more(target, ic):
+    """E28: a 3x3 filter on a few channels is one step of more channels and fewer taps; the products are the same."""
+    p = Conv2dProblem(1, ic, 21, 40, 33, 3, 3, padding=(1, 1), stride=(1, 2))
+    result = convolve(p, target)
+    plan = result.kernel.plan
+    assert plan.factor > 1 and plan.cut.kh * plan.cut.kw < 9 and plan.fill > Conv2d(p, target, "published").derivation.fill
+    assert_right(result)
+
+
+def test_tiles_of_several_atoms_and_batches():
+    """Large tiles, halos of several pixels a work-item, split channels."""
+    big = convolve(Conv2dProblem(16, 32, 64, 64, 64, 3, 3, padding=(1, 1)))
+    assert big.kernel.plan.pixels >= 64 and len(big.runs) == 1
+    assert_right(big)
+    spread = convolve(Conv2dProblem(1, 70, 40, 60, 8, 3, 3, dilation=(7, 6), stride=(3, 2)))
+    assert spread.kernel.plan.positions > spread.kernel.plan.batch and len(spread.runs) == 2
+    assert_right(spread)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_published_tiles(target):
+    p = Conv2dProblem(2, 24, 19, 33, 70, 3, 3, stride=(2, 1), padding=(1, 2), groups=2)
+    if target == "gfx950":
+        with pytest.raises(ResourceError, match="taps of 192 x 8 do not divide"):
+            asm.emit(Conv2d(p, target, "published"))
+    else:
+        assert_right(convolve(p, target, "published"))
+
+
+def test_nan_and_infinity_reach_only_their_windows():
+    """Padding is 0 and not 0 · infinity: only outputs whose window holds the element see it."""
+    p = Conv2dProblem(1, 5, 9, 20, 3, 3, 3, padding=(1, 1))
+    x, w = operands(p, "gfx908")
+    x[0, 2, 0, 0], x[0, 1, 8, 19] = np.nan, np.inf
+    result = convolve(p, xw=(x, w))
+    with np.errstate(invalid="ignore"):
+        assert (np.isfinite(result.got) == np.isfinite(result.want)).all() and (~np.isfinite(result.got)).sum() == 24
+
+
+def test_the_packed_filter_is_read_once_a_block_and_used():
+    p = Conv2dProblem(1, 16, 16, 16, 32, 3, 3, padding=(1, 1))
+    right, wrong = convolve(p), convolve(p, corrupt=lambda packed: np.roll(packed, 1, axis=-1))
+    assert_right(right)
+    assert (np.abs(wrong.got - wrong.want) > wrong.bound).mean() > 0.9
+    counters, plan = right.runs[0].counters, right.kernel.plan
+    assert counters["unique_read_bytes"] == right.x.nbytes + right.w.nbytes
+    products = plan.blocks * plan.pixels * plan.tile_oc * plan.tile_ic * 9
+    assert counters["mfma_flops"] == 2 * products and counters["unique_write_bytes"] == 4 * 32 * 16 * 16
+
+
+# -- what it takes -------------------------------------------------------------------------------
+
+SHAPES = [
+    Conv2dProblem(8, 64, 56, 56, 64, 3, 3, padding=(1, 1)), Conv2dProblem(1, 3, 224, 224, 64, 7, 7, (2, 2), (3, 3)),
+    Conv2dProblem(4, 256, 14, 14, 256, 3, 3, padding=(1, 1)), Conv2dProblem(1, 70, 40, 60, 8, 3, 3, dilation=(7, 6), stride=(3, 2)),
+    Conv2dProblem(2, 12, 30, 5, 20, 5, 1, groups=2), Conv2dProblem(1, 64, 28, 28, 256, 1, 1, stride=(2, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "dt"), KINDS)
+def test_the_code_objects_take_what_the_plan_says(target, dt):
+    for p in (SHAPES[0], SHAPES[3], SHAPES[4]):
+        tree = Conv2d(Conv2dProblem(**{**p.__dict__, "dtype": dt}), target)
+        kernel, d, plan = asm.emit(tree), tree.descriptor, tree.plan.resources
+        parsed = CodeObject.parse(kernel.assemble())
+        use = kernel_use(parsed, parsed.kernels[kernel.name])
+        assert (use.lds_bytes, use.acc_vgprs) == (plan.lds_bytes, plan.acc_vgprs)
+        assert use.arch_vgprs <= plan.arch_vgprs and -(-use.arch_vgprs // 4) == -(-plan.arch_vgprs // 4)
+        assert -(-use.sgprs // d.sgpr_granule) == -(-plan.sgprs // d.sgpr_granule)
+
+
+# Lanes that can conflict: facts for 16 bytes, and for 8 on gfx950; assumed elsewhere: consecutive lanes whose bytes fill a line.
+QUADS, WIDE_QUADS = ((0, 20), (4, 16), (8, 28), (12, 24)), ((0, 12, 20, 24), (4, 8, 16, 28))
+PHASES = {
+    (32, 16): [[b + h + i for b in quad for i in range(4)] for h in (0, 32) for quad in QUADS],
+    (64, 16): [[b + h + i for b in quad for i in range(4)] for h in (0, 32) for quad in WIDE_QUADS],
+    (32, 8): [list(range(first, first + 16)) for first in range(0, 64, 16)],
+    (64, 8): [list(range(first, first + 32)) for first in range(0, 64, 32)],
+    (32, 4): [list(range(first, first + 32)) for first in range(0, 64, 32)],
+    (64, 4): [list(range(64))],
+}
+
+
+def free_of_conflicts(addresses, width, banks):
+    for lanes in PHASES[banks, width]:
+        words = {a + i for a in addresses[lanes] // 4 for i in range(width // 4)}
+        assert len(words) == len(set(w % banks for w in words)), (width, banks)
+
+
+@pytest.mark.parametrize("dt", ["f32", "f16", "i8"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_fragments_are_read_without_bank_conflicts(target, dt):
+    lane = np.arange(64)
+    i, g = lane % 16, lane // 16
+    for p, policy in product(SHAPES[:4], ("corrected", "published")):
+        plan = Conv2d(Conv2dProblem(**{**p.__dict__, "dtype": dt}), target, policy).derivation
+        halo, taps, banks = plan.halo, plan.taps, plan.descriptor.lds_banks
+        if plan.tile_ow < 16 or not plan.feasible or halo.chunk > 16:
+            continue
+        for kh, kw in product(range(plan.cut.kh), range(plan.cut.kw)):
+            slot = halo.pixel(1, 0) + halo.tap(kh, kw) + i
+            free_of_conflicts(g * halo.plane + slot * halo.chunk, halo.chunk, banks)
+        rows = np.array([taps.byte(int(channel), int(group)) for channel, group in zip(16 + i, g)])
+        free_of_conflicts(rows, taps.chunk, banks)
+
+
+def test_slots_are_a_layout():
+    """Every halo pixel has a slot of its own, and a tap is at a fixed distance."""
+    for p in SHAPES:
+        plan = Conv2d(p).plan
+        halo, cut = plan.halo, plan.cut
+        high, wide = cut.halo(plan.tile_oh, plan.tile_ow)
+        slots = [halo.slot(row, column) for row, column in product(range(high), range(wide))]
+        assert len(set(slots)) == len(slots) and max(slots) < halo.slots
+        for oh, ow, kh, kw in ((0, 0, 0, 0), (1, 3, cut.kh - 1, cut.kw - 1), (plan.tile_oh - 1, plan.tile_ow - 1, 0, cut.kw - 1)):
+            row, column = oh * cut.stride[0] + kh * cut.dilation[0], ow * cut.stride[1] + kw * cut.dilation[1]
+            assert halo.slot(row, column) == halo.pixel(oh, ow) + halo.tap(kh, kw)
+
+
+def test_llvm_has_no_warning(tmp_path):
+    (tool, *_) = toolchain.candidates()
+    for target, dt in KINDS:
+        tree = Conv2d(Conv2dProblem(1, 70, 20, 30, 40, 3, 2, dtype=dt), target)
+        for kernel in (*asm.emit(tree).steps, emit_pack(tree)):
+            (tmp_path / "k.s").write_text(kernel.text)
+            command = [*tool.clang, *toolchain.CLANG_OPTIONS, "-Wall", f"-mcpu={target}", "k.s", "-o", "k.o"]
+            answer = toolchain._run(command, str(tmp_path))
+            assert answer.returncode == 0 and "k.s:" not in answer.stderr, answer.stderr
+
+
+def test_text_says_tree_node_coordinates_and_arrays():
+    text = asm.emit(Conv2d(Conv2dProblem(2, 64, 30, 30, 64, 3, 3))).text
+    for word in ("Conv2d:", "BlockConv2dNode", "WarpConv2dNode: tap column 2 of 3", "Y[0][0] += W[0] X[0], step 0", "X halo",
+                 "W, two taps", "accumulators", "workgroup = (((image", "conv2d.py:"):  # fmt: skip
+        assert word in text, word
+
+
+def test_what_cannot_be():
+    with pytest.raises(UnsupportedInstruction, match="i8, fp8, bf8, not for f64"):
+        asm.emit(Conv2d(Conv2dProblem(1, 16, 8, 8, 16, 1, 1, dtype="f64"), "gfx90a"))
+    with pytest.raises(UnsupportedInstruction, match="128 channels a step pass a lane's 128-bit read"):
+        asm.emit(Conv2d(Conv2dProblem(1, 16, 8, 8, 16, 1, 1, dtype="fp8"), "gfx950"))
+    with pytest.raises(UnsupportedInstruction, match="naive convolution is emitted for f32, f16, bf16, not for i8"):
+        emit_naive(Conv2d(Conv2dProblem(1, 16, 8, 8, 16, 1, 1, dtype="i8")))
+    with pytest.raises(LaunchError, match=r"input channels of a step take .* the limit is 2\^30"):
+        asm.emit(Conv2d(Conv2dProblem(1, 64, 5000, 5000, 16, 1, 1)))
+    assert {d for d in hardware.target("mi100").dtypes()} <= {"f32", "f16", "bf16", "i8"}

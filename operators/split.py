@@ -4,7 +4,8 @@ t tiles of `steps` steps each on C CUs take ceil(t*s/C) * ceil(steps/s) rounds o
 the first per tile costs `partial` bytes, written and read once. With T the time at full occupancy (compute and traffic together):
 
   one round (t < C)   compute * C/(t*s) falls, (base + s*partial)/BW rises; they meet at the root of
-                      partial*s^2 + base*s = compute*BW*C/t; what counts are whole steps a block: q = ceil(steps/floor(root)), at least ceil(steps/floor(C/t)), or q - 1
+                      partial*s^2 + base*s = compute*BW*C/t; what counts are whole steps a block:
+                      q = ceil(steps/floor(root)), at least ceil(steps/floor(C/t)), or q - 1
   many rounds         R full rounds have s = floor(R*C/t) and eta = t*s/(R*C) >= 1 - t/(R*C): R = 2, or as many as are paid for,
                       where the partial tiles take as long as compute (at most 8)
   s                   of these and 1 the least within TOLERANCE of the best under the expression above (E25)

@@ -4,7 +4,8 @@ One scalar, seconds:  T = max(FLOP/(peak*eta*fill), HBM bytes/HBM bandwidth, re-
 occupancy, fill the useful share of padded work, partial tiles of a split K written and read in both byte counts. The search
 goes over all tiles aligned to the waves' atoms (tM, tN multiples of 2*atom; tK one or two K spans) that fit a CU with the closed
 form's stages, and over all splits of K up to `MOST_PARTS`. It may fill the CU with one block, where the closed form leaves room for
-two. Regret is T of the closed form over the least T. The listed shapes are those that the formulas were written against; `--seed` draws others.
+two. Regret is T of the closed form over the least T. The listed shapes are those that the formulas were written against;
+`--seed` draws others.
 """
 
 from __future__ import annotations

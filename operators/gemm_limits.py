@@ -21,8 +21,9 @@ from operators.tree import Level
 # moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
-# Three buffer resources (12), kernel arguments (20), loop counters and uniform addresses (24), VCC, FLAT_SCRATCH, XNACK_MASK (6).
-GEMM_SGPRS = 12 + 20 + 24 + 6
+# Three buffer resources (12), kernel arguments (20), loop counters and uniform addresses (24), lane masks and byte selectors (10), VCC,
+# FLAT_SCRATCH, XNACK_MASK (6).
+GEMM_SGPRS = 12 + 20 + 24 + 10 + 6
 
 
 @dataclass(frozen=True)

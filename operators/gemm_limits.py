@@ -17,11 +17,13 @@ from operators.resources import (
 )
 from operators.tree import Level
 
-# Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived.
+# Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived. A load that
+# moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
-# Three buffer resources (12), kernel arguments (20), loop counters and uniform addresses (24), VCC, FLAT_SCRATCH, XNACK_MASK (6).
-GEMM_SGPRS = 12 + 20 + 24 + 6
+# Three buffer resources (12), kernel arguments (20), loop counters and uniform addresses (24), lane masks and byte selectors (10), VCC,
+# FLAT_SCRATCH, XNACK_MASK (6).
+GEMM_SGPRS = 12 + 20 + 24 + 10 + 6
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         RegisterRange("B fragments", "arch", _up(t.warp_n * t.warp_k * e, lane_bytes)),
         RegisterRange("A staging", "arch", _up(t.tile_m * t.tile_k * e, 4 * threads)),
         RegisterRange("B staging", "arch", _up(t.tile_n * t.tile_k * e, 4 * threads)),
-        RegisterRange("addresses", "arch", ADDRESS_VGPRS),
+        RegisterRange("addresses", "arch", ADDRESS_VGPRS + t.tile_m // atom.m + t.tile_n // atom.n),
         RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
     )
     lds = (LdsArray("A", t.stages * t.tile_m * t.tile_k * e), LdsArray("B", t.stages * t.tile_n * t.tile_k * e))

@@ -3,11 +3,12 @@
 t tiles of `steps` steps each on C CUs take ceil(t*s/C) * ceil(steps/s) rounds of steps if s blocks share a tile, and every block beyond
 the first per tile costs `partial` bytes, written and read once. With T the time at full occupancy (compute and traffic together):
 
-  one round (t < C)   compute * C/(t*s) falls, (base + s*partial)/BW rises; they meet at the root of partial*s^2 + base*s = compute*BW*C/t
-  many rounds         s_max = what may be written before traffic takes longer than compute; R = floor(t*s_max/C) full rounds, s = floor(R*C/t)
-                      makes eta = t*s/(R*C) >= 1 - t/(R*C)
-  s                   of 1, the root rounded down and up, s_max and floor(R*C/t) the least within 1/2 % of the best under the
-                      expression above (E25)
+  one round (t < C)   compute * C/(t*s) falls, (base + s*partial)/BW rises; they meet at the root of
+                      partial*s^2 + base*s = compute*BW*C/t; what counts are whole steps a block:
+                      q = ceil(steps/floor(root)), at least ceil(steps/floor(C/t)), or q - 1
+  many rounds         R full rounds have s = floor(R*C/t) and eta = t*s/(R*C) >= 1 - t/(R*C): R = 2, or as many as are paid for,
+                      where the partial tiles take as long as compute (at most 8)
+  s                   of these and 1 the least within TOLERANCE of the best under the expression above (E25)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
+TOLERANCE = 1.02  # of T: what a second pass costs beside its traffic
 ROUNDS = 8  # more full rounds than this gain less than 1/8 of a round
 
 
@@ -47,10 +49,10 @@ class Reduction:
         t, c = self.tiles, self.cus
         work = int(self.compute * self.bandwidth)
         root = (isqrt(self.base_bytes**2 + 4 * self.partial_bytes * (work * c // t)) - self.base_bytes) // (2 * self.partial_bytes)
-        one_round = min(root, c // t)
+        below = -(-self.steps // max(1, min(root, c // t, self.steps)))
         paid_for = (max(work, self.base_bytes) - self.base_bytes) // self.partial_bytes
-        most = max(1, min(max(one_round, paid_for), self.steps, -(-ROUNDS * c // t)))
-        fitted = t * most // c * c // t
-        answers = {1, most, max(1, fitted), max(1, one_round), min(self.steps, max(1, min(root + 1, c // t)))}
-        enough = 1.005 * min(map(self.seconds, answers))
+        most = min(ROUNDS, t * paid_for // c)
+        each = {self.steps, below, max(1, below - 1), *(-(-self.steps // max(1, rounds * c // t)) for rounds in (2, most))}
+        answers = {-(-self.steps // steps) for steps in each}
+        enough = TOLERANCE * min(map(self.seconds, answers))
         return self.parts(min(answer for answer in answers if self.seconds(answer) <= enough))

@@ -1,26 +1,23 @@
-"""Tiles of a GEMM in closed form: descriptor and problem in, GemmPlan out. No search: a fixed handful of formulas, whatever the sizes.
+"""Tiles of a GEMM in closed form: descriptor and problem in, GemmPlan out. No search: the same few formulas, whatever the sizes.
 
 Letters: e bytes an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read per lane,
-kv = max(k, 16*G/e), so that consecutive atoms share the read; w waves per SIMD; B blocks per CU; S stages of LDS.
+kv = max(k, 16*G/e), so that consecutive atoms share the read; w waves per SIMD; B blocks per CU; S stages of LDS; x, y: tM and tN
+in units of u = 2*m, two waves of one atom each.
 
 Policy "corrected" (errata E3 to E10), 2x2 waves, one a SIMD, B = 2, S = 2:
 
-  c(B) = (LDS/B in whole granules) // (64*kv*e) smallest stages (32x32 tile) that each of B blocks can have;  S = min(2, c(1)),
-                                                B = 2 if c(2) >= S else 1
-  L  = (LDS/B in whole granules) / S            bytes of one stage
-  T  = floor2 min( L / (2*kv*e),                LDS: (tM + tN)*kv*e <= L with tM = tN
-                   2*sqrt(64*Vacc/r),           accumulators: (T/2)^2/64 * r <= Vacc = AccVGPRs at w = B waves a SIMD, r registers each
-                   (Varch - 32)*512 / (3*kv*e)) ArchVGPRs: fragments T*kv*e/256 + staging T*kv*e/512 + 32 <= Varch
-  tM <= min(T, max(32, ceil2 m)), tN likewise   a tile larger than the matrix is wasted
-  T(tM,tN) = max(FLOP/(peak*eta*fill), HBM bytes/BW, re-read bytes/BW_reread), with the split of K that `operators.split` gives
-  (tM,tN)                                       each formula is best for one term; the largest tile within 3 % of their least T is taken:
-    both at their bound                         fewest re-reads
-    padding <= 1/8 more than that of 32         fill
-    ceil2(2/rho) each                           least tile that holds the bandwidth floor 1/tM + 1/tN <= rho = 2*BW/(CUs*clk*F*e) (E10)
-    tM*tN = floor2, ceil2, 2*ceil2 of m*n/CUs   one tile a CU: eta without a split; tall and wide
-    tM*tN = floor2 or ceil2 of m*n/(4*CUs)      four tiles a CU: eta >= 0.8
-  tK = kv * min(2, what L and Varch leave)      two spans are a 128-byte line; one if K is split, or if two pad it by over 1/32 more
-floor2, ceil2: to a power of two; lg: log2.
+  c(B) = (LDS/B in whole granules) // (2*u*kv*e)   smallest stages (u by u) that each of B blocks can have;  S = min(2, c(1)),
+                                                   B = 2 if c(2) >= S else 1
+  bounds at w = B waves a SIMD, r registers an accumulator:
+    (x + y)*u*kv*e*S <= LDS/B                      LDS of both operands
+    x*y*u^2*r/256 <= Vacc                          accumulators
+    (x + y)*p + 32 <= Varch, p = 3*u*kv*e/1024 + 2 fragments u*kv*e/512, staging half of that, two for addresses a unit of side
+    (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
+    x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
+  x, y = `operators.sides`: three optima of T, each rounded down and up, and the largest tile
+  T = max(FLOP/(peak*eta*fill), HBM bytes/BW, re-read bytes/BW_reread), with the split of K that `operators.split` gives; of the
+  tiles within 5 % of the least T that with the least 1/tM + 1/tN, LDS reads, which T does not see; 1.6 of it where K is split
+  tK = kv, or 2*kv (a 128-byte line) where K is not split, bounds and 64 staged bytes a lane allow it and it pads K by at most 1/32
 
 Policy "published": tM = tN = sqrt(LDS/e), tK = (LDS/2)/((tM+tN)*e), warp tile tM/4 x tN/4 x 2k, 16 waves, one stage; aligned down to
 the atom. The constraints beside it are the true ones (E3, E8).
@@ -33,15 +30,18 @@ from math import isqrt
 
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
 from hardware.dtypes import dtype
-from operators.gemm_limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, bandwidth_rho, gemm_constraints, gemm_resources
+from operators.gemm_limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_constraints, gemm_resources
 from operators.problem import GemmProblem, one_of
 from operators.resources import Constraint, Derivation, ResourcePlan, mark_binding, quantised
+from operators.sides import Bounds, answers
 from operators.split import Reduction
 
 POLICIES = ("corrected", "published")
-TILES_PER_CU = 4  # eta = x/ceil(x) >= 4/5 from four tiles a CU on
-_LANE_STAGES = 64  # bytes of one operand that a lane stages at most: four 128-bit loads
-TOLERANCE = 1.03  # larger tiles are worth that much of T: fewer LDS reads and shorter epilogues, which T does not see
+TILES_PER_CU = 4  # attention's aim: eta = x/ceil(x) >= 4/5 from four tiles a CU on
+_LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads; half of them with a second span of K
+_LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
+TOLERANCE = 1.05  # of T: what fewer LDS reads are worth
+SECOND_PASS = 1.6  # LDS reads that it is worth to do without a second kernel
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class GemmPlan(Derivation):
     """A GEMM's tiles, resources and constraints: what the tree shows and the emitter consumes.
 
     Always: warp_m = tile_m/waves_m and warp_n = tile_n/waves_n are multiples of atom.m and atom.n; warp_k is a multiple of atom.k and
-    divides tile_k. Under "corrected" besides: waves_m = waves_n = 2; tile_m and tile_n are powers of two from 32 to 128 (more only if
-    a target's registers and LDS allow); warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for f32), tile_k is
-    warp_k or 2*warp_k; each lane stages 8, 16, 32 or 64 bytes of A and of B a stage; two stages if the LDS holds them.
+    divides tile_k. Under "corrected" besides: waves_m = waves_n = 2; tile_m and tile_n are multiples of 2*atom.m from 32 to 256,
+    powers of two or not (96, 160, ...); warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for f32),
+    tile_k is warp_k or 2*warp_k; each lane stages a multiple of 8 bytes of A and of B a stage, at most 128; two stages if the LDS holds them.
     `grid` is that of one product and all of K: the batch (problem.batch) and the split of K (split_k, each part k_steps_per_block stages)
     come on top. A plan that does not fit exists (feasible is False, binding says why); `check()` raises.
     """
@@ -202,36 +202,32 @@ def _published(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAA
 def _corrected(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
     e = problem.element.bytes
     span = max(atom.k, atom.lane_groups * 16 // e)
-    smallest = 2 * max(atom.m, atom.n)
+    unit = 2 * max(atom.m, atom.n)
+    unit_bytes = unit * span * e  # of one operand and stage
     per_block = {count: _align(descriptor.lds_bytes // count, descriptor.lds_granule) for count in (1, 2)}
-    least = 2 * smallest * span * e
-    stages = max(1, min(2, per_block[1] // least))
-    blocks = 2 if per_block[2] // least >= stages else 1
-    stage_bytes = per_block[blocks] // stages
+    stages = max(1, min(2, per_block[1] // (2 * unit_bytes)))
+    blocks = 2 if per_block[2] // (2 * unit_bytes) >= stages else 1
     arch, acc, total = descriptor.vgpr_budget(blocks)
-    if descriptor.unified_vgprs:
-        arch = acc = total // 2
-    free = max(0, arch - ADDRESS_VGPRS - TEMPORARY_VGPRS)
-    bounds = {
-        "LDS": stage_bytes // (2 * span * e),
-        "AccVGPR": 2 * isqrt(64 * acc // dtype(atom.dtype_acc).registers),
-        "ArchVGPR": free * 512 // (3 * span * e),
-    }
-    limited_by = min(bounds, key=lambda name: _floor2(bounds[name]))
-    side = max(smallest, _floor2(bounds[limited_by]))
-    side_m, side_n = (min(side, max(smallest, _ceil2(size))) for size in (problem.m, problem.n))
-    tile_m, tile_n = _sides(problem, descriptor, (side_m, side_n), smallest, span)
-    if (tile_m, tile_n) != (side_m, side_n):
-        limited_by = "occupancy"
-    elif (tile_m, tile_n) != (side, side):
-        limited_by = "problem size"
-    fragments = (tile_m + tile_n) * span * e // 512
-    staging = max(1, (tile_m + tile_n) * span * e // 1024)
-    shared = gemm_reduction(problem, descriptor, tile_m, tile_n, span).split() > 1
-    wanted = 1 if shared else 1 << _padded_lg(problem.k, _ceil_lg(span), _ceil_lg(span) + 1, 32) - _ceil_lg(span)
-    a_lane = _LANE_STAGES * 256 // (max(tile_m, tile_n) * span * e)
-    spans = min(wanted, stage_bytes // ((tile_m + tile_n) * span * e), (free - fragments) // staging, a_lane)
-    tile_k = span * max(1, spans)
+    arch, total = arch - ADDRESS_VGPRS - TEMPORARY_VGPRS, total - ADDRESS_VGPRS - TEMPORARY_VGPRS
+    per_side, per_area = 2 + 3 * unit_bytes // 1024, unit * unit * dtype(problem.dtype_c).registers // 256
+    bounds = Bounds(
+        unit, per_block[blocks] // (stages * unit_bytes), arch // per_side, acc // per_area, total, per_side, per_area,
+        longest=min(_LONGEST // unit, _LANE_BYTES * 256 // unit_bytes),
+    )  # fmt: skip
+    x, y = _sides(problem, descriptor, bounds, span)
+    tile_m, tile_n = x * unit, y * unit
+    limited_by = bounds.broken(x + 1, y) and bounds.broken(x, y + 1)
+    if not limited_by:
+        limited_by = "problem size" if tile_m >= problem.m and tile_n >= problem.n else "occupancy"
+    steps, two_spans = _ceil_div(problem.k, span), (2 + 4 * unit_bytes // 1024) * (x + y)
+    doubled = (
+        steps % 2 <= steps // 32
+        and gemm_reduction(problem, descriptor, tile_m, tile_n, span).split() == 1
+        and 2 * (x + y) <= bounds.lds
+        and two_spans <= min(arch, total - per_area * x * y)
+        and 4 * max(x, y) * unit_bytes <= _LANE_BYTES * 256
+    )
+    tile_k = span * (2 if doubled else 1)
     split = gemm_reduction(problem, descriptor, tile_m, tile_n, tile_k).split()
     return Tiling(tile_m, tile_n, tile_k, span, 2, 2, stages, blocks, split, limited_by)
 
@@ -245,42 +241,23 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m:
     return Reduction(tiles, steps, seconds, p.bytes_once, partial, descriptor.hbm_bandwidth_tb * 1e12, descriptor.num_cus)
 
 
-def _sides(
-    problem: GemmProblem, descriptor: HardwareDescriptor, most: tuple[int, int], least: int, span: int
-) -> tuple[int, int]:
-    """tM and tN: of the module docstring's formulas, each the optimum of one term of T, the largest area within TOLERANCE of the least T."""
-    lg_m, lg_n, lg_least = (_ceil_lg(value) for value in (*most, least))
-    lg_rho = max(lg_least, _ceil_lg(max(1, int(-(-2 // bandwidth_rho(problem, descriptor))))))
-    share = max(1, problem.batch * problem.m * problem.n // descriptor.num_cus)
-    one, four = (max(1, share // tiles).bit_length() - 1 for tiles in (1, TILES_PER_CU))
-
-    def square(area: int, tall: int) -> tuple[int, int]:
-        half = max(min((area + tall) // 2, lg_m), area - lg_n, lg_least)
-        return min(half, lg_m), max(min(area - half, lg_n), lg_least)
-
-    answers = (
-        (lg_m, lg_n),
-        (_padded_lg(problem.m, lg_least, lg_m), _padded_lg(problem.n, lg_least, lg_n)),
-        (min(lg_m, lg_rho), min(lg_n, lg_rho)),
-        *(square(area, tall) for area in (one, one + 1, one + 2, four, four + 1) for tall in (0, 1)),
-    )
-    seconds = {answer: gemm_seconds(problem, descriptor, 1 << answer[0], 1 << answer[1], span) for answer in answers}
+def _sides(problem: GemmProblem, descriptor: HardwareDescriptor, bounds: Bounds, span: int) -> tuple[int, int]:
+    """tM and tN in units: of `operators.sides`' formulas within TOLERANCE of the least T the one with the least 1/tM + 1/tN, taken
+    SECOND_PASS times where K is split."""
+    tiles = set(answers(problem, descriptor, bounds).values())
+    works = {(x, y): gemm_reduction(problem, descriptor, x * bounds.unit, y * bounds.unit, span) for x, y in tiles}
+    splits = {tile: works[tile].split() for tile in tiles}
+    seconds = {
+        (x, y): _seconds(problem, descriptor, x * bounds.unit, y * bounds.unit, works[x, y], splits[x, y]) for x, y in tiles
+    }
     enough = TOLERANCE * min(seconds.values())
-    new_m, new_n = max((answer for answer in seconds if seconds[answer] <= enough), key=sum)
-    return 1 << new_m, 1 << new_n
+    near = (tile for tile in tiles if seconds[tile] <= enough)
+    return min(near, key=lambda tile: ((1 / tile[0] + 1 / tile[1]) * (SECOND_PASS if splits[tile] > 1 else 1), tile))
 
 
-def _padded_lg(size: int, least: int, most: int, share: int = 8) -> int:
-    """lg of the largest power of two that pads `size` by at most 1/share over what 2^least pads it to."""
-    units = _ceil_div(size, 1 << least)
-    return least + max(more for more in range(most - least + 1) if -units % (1 << more) <= units // share)
-
-
-def gemm_seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m: int, tile_n: int, tile_k: int) -> float:
+def _seconds(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m: int, tile_n: int, work: Reduction, split: int) -> float:
     """T of a tile with its split of K: the largest of padded compute at eta, HBM bytes, and re-read bytes over their bandwidths."""
     p = problem
-    work = gemm_reduction(p, descriptor, tile_m, tile_n, tile_k)
-    split = work.split()
     staged = p.batch * p.k * p.element.bytes * (p.m * _ceil_div(p.n, tile_n) + p.n * _ceil_div(p.m, tile_m))
     moved = staged + p.epilogue_bytes + (split * work.partial_bytes if split > 1 else 0)
     return max(work.seconds(split), moved / (descriptor.reread_bandwidth_tb * 1e12))
@@ -292,15 +269,3 @@ def _ceil_div(a: int, b: int) -> int:
 
 def _align(value: int, granule: int) -> int:
     return value // granule * granule
-
-
-def _floor2(value: int) -> int:
-    return 1 << value.bit_length() - 1 if value > 0 else 0
-
-
-def _ceil2(value: int) -> int:
-    return 1 << _ceil_lg(value)
-
-
-def _ceil_lg(value: int) -> int:
-    return max(0, (value - 1).bit_length())

@@ -23,7 +23,7 @@ from operators import (
     TiledComputation,
     UnfusedAttention,
 )
-from operators.split import Reduction
+from operators.split import TOLERANCE, Reduction
 from operators.tree import FLOOR, ZERO, Boundary, Extent, Level, Root, View
 from tools.cli import main
 
@@ -70,7 +70,7 @@ def test_a_split_never_loses(tiles: int, steps: int, compute: float, base: int, 
     work = Reduction(tiles, steps, compute, base, partial, 1e12, cus)
     split = work.split()
     assert 1 <= split <= steps and split == work.parts(split)
-    assert work.seconds(split) <= 1.005 * work.seconds(1) * (1 + 1e-12)
+    assert work.seconds(split) <= TOLERANCE * work.seconds(1) * (1 + 1e-12)
 
 
 COMMANDS = [

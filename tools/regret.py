@@ -1,9 +1,11 @@
 """`simgpu regret`: how the closed form's GEMM tiles rank against a plain exhaustive search. The product never searches; this does.
 
 One scalar, seconds:  T = max(FLOP/(peak*eta*fill), HBM bytes/HBM bandwidth, re-read bytes/re-read bandwidth), with eta the quantised
-occupancy, fill the useful share of padded work, partial tiles of a split K written and read in both byte counts. The search goes over all
-tiles aligned to the waves' atoms (tM, tN multiples of 2*atom; tK one or two K spans) that fit a CU with the closed form's stages, and
-over all splits of K up to `MOST_PARTS`. Regret is T of the closed form over the least T.
+occupancy, fill the useful share of padded work, partial tiles of a split K written and read in both byte counts. The search
+goes over all tiles aligned to the waves' atoms (tM, tN multiples of 2*atom; tK one or two K spans) that fit a CU with the closed
+form's stages, and over all splits of K up to `MOST_PARTS`. It may fill the CU with one block, where the closed form leaves room for
+two. Regret is T of the closed form over the least T. The listed shapes are those that the formulas were written against;
+`--seed` draws others.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Shape = tuple[int, int, int]
 MOST_PARTS = 128
 _LARGEST_SIDE = 256
 SHAPES = 200
-SUMMARY = ("kind", "shapes", "geometric mean", "worst", "above 1.3", "mean, powers of two", "worst, powers of two")
+SUMMARY = ("kind", "shapes", "geometric mean", "worst", "above 1.3")
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,6 @@ class Ranking:
     seconds: float
     best: tuple[int, int, int, int]
     least: float
-    least_emitted: float
-
-    @property
-    def regret_emitted(self) -> float:
-        """The same over the least among tiles with power-of-two sides, the only ones that kernels are emitted for."""
-        return self.seconds / self.least_emitted
 
     @property
     def regret(self) -> float:
@@ -57,6 +53,8 @@ def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
     parser.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
     parser.add_argument("--dtype", default="f32", help="type of A and B (default: f32)")
+    parser.add_argument("--all", action="store_true", help="every board and type instead, a line each")
+    parser.add_argument("--seed", type=int, help="200 shapes drawn with this seed instead of the listed ones")
     parser.add_argument("--worst", type=int, default=10, help="shapes with the largest regret to list (default: 10)")
     add_json_option(parser)
 
@@ -65,12 +63,15 @@ def run(options: Namespace) -> int:
     """Prints the table of regrets for 200 shapes."""
     from hardware import target
 
+    wanted = list(shapes() if options.seed is None else drawn(options.seed))
+    if options.all:
+        return _every_row(wanted, options.json)
     descriptor = target(options.target)
     with progress("searching"):
-        rows = [rank(descriptor, options.dtype, kind, shape) for kind, shape in shapes()]
+        rows = [rank(descriptor, options.dtype, kind, shape) for kind, shape in wanted]
     summary = [
         summarise(kind, [row for row in rows if kind in (row.kind, "all")])
-        for kind in ("square", "odd", "llama", "skinny", "random", "all")
+        for kind in (*dict.fromkeys(kind for kind, _ in wanted), "all")
     ]
     worst = sorted(rows, key=lambda row: -row.regret)[: options.worst]
     columns = ("shape", "kind", "tile", "split", "best tile", "split ", "regret")
@@ -91,11 +92,29 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def summarise(kind: str, rows: list[Ranking]) -> tuple[str, int, float, float, int, float, float]:
-    """Kind, shapes; geometric mean, worst regret and shapes above 1.3; mean and worst among power-of-two tiles."""
-    every, emitted = [row.regret for row in rows], [row.regret_emitted for row in rows]
-    means = [exp(sum(map(log, values)) / len(values)) for values in (every, emitted)]
-    return kind, len(rows), means[0], max(every), sum(value > 1.3 for value in every), means[1], max(emitted)
+def _every_row(wanted: list[tuple[str, Shape]], as_json: bool) -> int:
+    """Prints the summary of all shapes for every board and type."""
+    from hardware import target, targets
+
+    names = ("target", "dtype", *SUMMARY[1:], "worst shape")
+    lines = []
+    with progress("searching"):
+        for descriptor in (target(name) for name in targets() if not name.startswith("gpu")):
+            for kind_of_element in descriptor.dtypes():
+                rows = [rank(descriptor, kind_of_element, kind, shape) for kind, shape in wanted]
+                worst = max(rows, key=lambda row: row.regret)
+                lines.append((descriptor.name, kind_of_element, *summarise("all", rows)[1:], "x".join(map(str, worst.shape))))
+    if as_json:
+        print_json({"rows": [dict(zip(names, line, strict=True)) for line in lines]})
+        return 0
+    show("Closed-form GEMM tiles against exhaustive search: T over the least T", table("Regret", names, lines, left=2))
+    return 0
+
+
+def summarise(kind: str, rows: list[Ranking]) -> tuple[str, int, float, float, int]:
+    """Kind, shapes, geometric mean and worst of the regret, shapes above 1.3."""
+    every = [row.regret for row in rows]
+    return kind, len(rows), exp(sum(map(log, every)) / len(every)), max(every), sum(value > 1.3 for value in every)
 
 
 def shapes() -> Iterator[tuple[str, Shape]]:
@@ -124,6 +143,29 @@ def shapes() -> Iterator[tuple[str, Shape]]:
     yield from (("random", (int(m), int(n), int(k))) for m, n, k in sizes)
 
 
+def drawn(seed: int, count: int = SHAPES) -> Iterator[tuple[str, Shape]]:
+    """`count` shapes like the listed ones, drawn: square, odd, few tokens by wide layers, skinny, random."""
+    source = np.random.default_rng(seed)
+
+    def size(low: float, high: float) -> int:
+        return int(2 ** source.uniform(low, high))
+
+    for number in range(count):
+        kind = ("square", "odd", "llama", "skinny", "random")[number % 5]
+        if kind == "square":
+            yield kind, (64 * size(1, 7),) * 3
+        elif kind == "odd":
+            yield kind, (2 * size(5, 12) + 1, 2 * size(5, 12) + 1, 2 * size(5, 12) + 1)
+        elif kind == "llama":
+            yield kind, (size(0, 13), 128 * size(3, 8), 128 * size(3, 8))
+        elif kind == "skinny":
+            small, other, large = size(5, 9), size(5, 9), size(11, 15)
+            places = ((small, other, large), (small, large, other), (large, small, other), (large, size(10, 13), small))
+            yield kind, places[int(source.integers(4))]
+        else:
+            yield kind, (size(5, 13), size(5, 13), size(5, 13))
+
+
 def rank(descriptor: HardwareDescriptor, kind_of_element: str, kind: str, shape: Shape) -> Ranking:
     """The closed form's answer for a shape, and the best of all aligned tiles."""
     from operators import GemmProblem, plan_gemm
@@ -135,10 +177,8 @@ def rank(descriptor: HardwareDescriptor, kind_of_element: str, kind: str, shape:
     times = np.where(fits(plan, *axes[:3]), seconds(plan, *axes), np.inf)
     place = np.unravel_index(int(times.argmin()), times.shape)
     best = tuple(int(axis.ravel()[i]) for axis, i in zip(axes, place, strict=True))
-    powers = (axes[0] & (axes[0] - 1) == 0) & (axes[1] & (axes[1] - 1) == 0)
-    emitted = float(np.where(powers, times, np.inf).min())
     mine = float(seconds(plan, *(np.array(value) for value in chosen)))
-    return Ranking(shape, kind, chosen, mine, best, float(times[place]), emitted)  # type: ignore[arg-type]
+    return Ranking(shape, kind, chosen, mine, best, float(times[place]))  # type: ignore[arg-type]
 
 
 def fits(plan: GemmPlan, tile_m: Any, tile_n: Any, tile_k: Any) -> Any:

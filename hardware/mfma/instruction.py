@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from hardware import targets
 from hardware.errors import TargetError
 from hardware.mfma import layout
 from hardware.mfma.rows import FORMATS, GFX, Entry, entries
@@ -17,12 +18,6 @@ BITS = {
     "fp8_fnuz": 8, "bf8_fnuz": 8, "fp6": 6, "bf6": 6, "fp4": 4,
 }  # fmt: skip
 SCALE_BLOCK = 32  # consecutive k that share one E8M0 scale (OCP microscaling formats 1.0, 5.1)
-
-_BOARDS = {
-    "mi100": "gfx908", "mi210": "gfx90a", "mi250": "gfx90a", "mi250x": "gfx90a",
-    "mi300a": "gfx942", "mi300x": "gfx942", "mi325x": "gfx942",
-    "mi350x": "gfx950", "mi355x": "gfx950",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -269,14 +264,9 @@ class MatrixInstruction(Entry):
         return register, lane, low
 
 
-def _gfx(target: str) -> str:
+def _gfx(name: str) -> str:
     """The gfx name of a target or board. Raises TargetError."""
-    name = _BOARDS.get(target.lower(), target.lower())
-    if name not in GFX:
-        raise TargetError(
-            f"unknown target {target!r}; there are {', '.join(GFX)} and the boards {', '.join(_BOARDS)}"
-        )
-    return name
+    return targets.target(name).arch
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_float, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -29,16 +29,16 @@ from hardware.arrays import as_bytes, extents_of
 from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.descriptor import HardwareDescriptor
-from hardware.errors import LaunchError
-from hardware.hip_library import HipError, HipKernelError, Library
+from hardware.errors import HipError, HipKernelError, LaunchError
+from hardware.hip_library import Library
 from hardware.kernarg import Geometry, pack
 from hardware.targets import targets
 
 DEFAULT_TIMEOUT = 60.0  # seconds until a launch counts as hung
 POLL_SECONDS = 0.0005
-SIMULATE = "The same command with --device sim names the instruction, the wave and the lane."
 
 
+@final
 @dataclass(frozen=True)
 class Run:
     """One finished launch: GPU time between two events around it, on `device`."""
@@ -175,12 +175,12 @@ class Device:
             if time.monotonic() > deadline:
                 raise HipKernelError(
                     f"{what} hangs: not finished after {self.timeout:g} s (--timeout)",
-                    f"{SIMULATE} A longer --timeout helps if it is only slow.",
+                    f"{hip.SIMULATE} A longer --timeout helps if it is only slow.",
                     status,
                 )
             time.sleep(POLL_SECONDS)
         if status != hip.SUCCESS:
-            raise HipKernelError(f"{what} failed: {self.library.words(status)}", SIMULATE, status)
+            raise HipKernelError(f"{what} failed: {self.library.words(status)}", hip.SIMULATE, status)
 
     def _elapsed(self, before: int, after: int) -> float:
         milliseconds = c_float()

@@ -17,7 +17,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.errors import SimError
+from hardware.errors import HipError
 
 POINTERS = POINTER(c_void_p)
 PROTOTYPES: dict[str, tuple[type, ...]] = {
@@ -71,20 +71,8 @@ NO_GPU = (
     "Check the amdgpu driver (/dev/kfd), the groups render and video, and HIP_VISIBLE_DEVICES; "
     "without --device hip it is simulated."
 )
+SIMULATE = "The same command with --device sim names the instruction, the wave and the lane."
 REPORT = "See the runtime's own log with AMD_LOG_LEVEL=4."
-
-
-class HipError(SimError):
-    """What the HIP runtime refused or lacks; `advice` is what to do, the second line for people."""
-
-    def __init__(self, message: str, advice: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.advice = advice
-        self.status = status
-
-
-class HipKernelError(HipError):
-    """A kernel that faults or hangs on the GPU."""
 
 
 class Library:

@@ -48,7 +48,7 @@ class GPU:
     """A GPU that the stand-in pretends to have.
 
     fail: hipError_t by call, answered instead of carrying the call out; hang: no event is ever reached;
-    corrupt: element 0 of every download of more than one is spoiled; largest: bytes of an allocation.
+    corrupt: the first bytes of every download are spoiled; drift: those of each after the first; largest: bytes of an allocation.
     calls, violations, launches: what came.
     """
 
@@ -59,6 +59,7 @@ class GPU:
     fail: dict[str, int] = field(default_factory=dict)
     hang: bool = False
     corrupt: bool = False
+    drift: bool = False
     largest: int = 1 << 40
     calls: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
@@ -106,8 +107,9 @@ class GPU:
             buffer.write(np.frombuffer(raw, np.uint8))
             return FINE
         data = buffer.download(np.uint8, nbytes)
-        if self.corrupt and nbytes > 4:
+        if self.corrupt or (self.drift and self.calls["download"]):
             data[:4] = 0x41
+        self.calls["download"] += 1
         return 0, 0, 0, data.tobytes()
 
     def hipStreamCreate(self, numbers: tuple[int, ...], raw: bytes) -> Reply:

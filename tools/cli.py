@@ -27,6 +27,8 @@ VERBS = {
     "run": "derive, emit, assemble, simulate, compare with float64",
     "exec": "run a kernel of any code object",
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
+    "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
+    "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",
     "paper": "every number of the paper, what both policies give, and the erratum where they differ",
     "regret": "how the closed-form GEMM tiles rank against an exhaustive search",
     "trace": "registers of a wave at a place in a running kernel, raw or as the matrix tile that they hold",

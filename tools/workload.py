@@ -1,0 +1,60 @@
+"""An operator's inputs and how its result is judged, for whoever launches its kernel: one function an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from operators.problem import GemmProblem
+from tools.errors import UsageError
+
+
+class Judgement(Protocol):
+    """What a comparison with float64 says."""
+
+    @property
+    def passed(self) -> bool: ...
+    def document(self) -> dict[str, Any]: ...
+    def lines(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Workload:
+    """arrays: one for each pointer of the kernel, in order, as they lie in memory before a launch; output: which of
+    them the kernel writes; moved_bytes: each operand once; repeatable: a second launch gives the same result;
+    compare: the output's array against float64."""
+
+    arrays: tuple[np.ndarray, ...]
+    output: int
+    moved_bytes: int
+    repeatable: bool
+    compare: Callable[[np.ndarray], Judgement]
+
+
+WORKLOADS: dict[type, Callable[[Any, str, int], Workload]] = {}
+
+
+def workload(problem: object, arch: str, seed: int) -> Workload:
+    """Random inputs of a problem. UsageError for one that none of the functions here describes."""
+    make = WORKLOADS.get(type(problem))
+    if make is None:
+        raise UsageError(f"no workload for a {type(problem).__name__}: there are some for {', '.join(k.__name__ for k in WORKLOADS)}")
+    return make(problem, arch, seed)
+
+
+def _gemm(problem: GemmProblem, arch: str, seed: int) -> Workload:
+    from tools.run import Operands, compare
+
+    operands = Operands.random(problem, arch, seed)
+    a, b, c = (operands.matrix(index).nbytes for index in range(3))
+    reads_c = problem.beta != 0
+    return Workload(
+        operands.flat, 2, a + b + c * (2 if reads_c else 1), not reads_c,
+        lambda result: compare(problem, operands, result, arch),
+    )  # fmt: skip
+
+
+WORKLOADS[GemmProblem] = _gemm

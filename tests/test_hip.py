@@ -336,7 +336,7 @@ def test_a_launch_of_the_corpus_carries_the_metadata_s_segment(case: dict) -> No
     kernel = hip.Kernel(None, load(case), 0)  # type: ignore[arg-type]
     shape = geometry(case)
     given = {"block": shape.block, "args": arguments(case), "dynamic_lds": shape.dynamic_lds}
-    if any(size % block for size, block in zip(shape.global_size, shape.block)):
+    if any(size % block for size, block in zip(shape.global_size, shape.block, strict=True)):
         with pytest.raises(LaunchError, match="whole workgroups"):
             kernel.prepare(global_size=shape.global_size, **given)
         return

@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
         raise LaunchError(f"--launches {options.launches}: give {FEWEST} or more, a median of fewer says little")
     tree = tree_of(options)
     kernel = asm.emit(tree)
-    device = device_of(options, options.target)
+    device: Any = device_of(options, options.target)
     with progress("making inputs"):
         work = workload(tree.problem, device.arch, options.seed)
     bench = Bench(device, kernel, work, options.device == "hip", options.launches)

@@ -94,8 +94,8 @@ def _launch(row: MatrixInstruction, fragments: list[list[np.ndarray]], gpu: Devi
             body += loads(register, count)
         body += ["s_waitcnt vmcnt(0)", matrix_line(row, at)]
     body += stores(row.target, at.d, row.registers("D"))
-    source = gpu.upload(np.concatenate([part for step in fragments for part in step]))
-    output = gpu.alloc(256 * row.registers("D"))
+    source: Any = gpu.upload(np.concatenate([part for step in fragments for part in step]))
+    output: Any = gpu.alloc(256 * row.registers("D"))
     gpu.load(assemble(kernel(row.target, body), row.target))[NAME].launch(grid=1, block=64, args=[source, output])
     raw = output.download(np.uint32, (row.registers("D"), 64))
     for buffer in (source, output):

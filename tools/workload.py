@@ -41,7 +41,8 @@ def workload(problem: object, arch: str, seed: int) -> Workload:
     """Random inputs of a problem. UsageError for one that none of the functions here describes."""
     make = WORKLOADS.get(type(problem))
     if make is None:
-        raise UsageError(f"no workload for a {type(problem).__name__}: there are some for {', '.join(k.__name__ for k in WORKLOADS)}")
+        known = ", ".join(kind.__name__ for kind in WORKLOADS)
+        raise UsageError(f"no workload for a {type(problem).__name__}: there are some for {known}")
     return make(problem, arch, seed)
 
 

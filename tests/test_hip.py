@@ -93,7 +93,8 @@ def test_the_structure_of_hip_5_holds_the_architecture_where_it_is_read(tmp_path
         "_Static_assert(hipErrorOutOfMemory == 2 && hipErrorNoDevice == 100 && hipErrorInvalidDevice == 101, \"\");\n"
         "_Static_assert(hipErrorNotReady == 600 && hipMemcpyHostToDevice == 1 && hipMemcpyDeviceToHost == 2, \"\");\n"
     )
-    subprocess.run([sys.executable, "-m", "ziglang", "cc", "-c", "-I/usr/include", source, "-o", source.with_suffix(".o")], check=True)
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-I/usr/include"]
+    subprocess.run([*compiler, "-c", source, "-o", source.with_suffix(".o")], check=True)
     assert {row.arch_offset for row in hip_library.PROPERTIES} == {396, 1160}
 
 
@@ -297,12 +298,12 @@ def test_a_kernel_that_hangs(machine: GPU, capfd: Capture) -> None:
 
 
 def test_options_that_cannot_be(capfd: Capture) -> None:
-    for arguments, said in (
+    for command, said in (
         (("run", *GEMM, "--against-sim"), "--device hip"),
         (("run", *GEMM, "--device", "hip", "--timeout", "0"), "above 0"),
         (("bench", *GEMM, "--launches", "5"), "20 or more"),
     ):
-        assert main(arguments) == 2
+        assert main(command) == 2
         err = capfd.readouterr().err
         assert said in err and err.count("\n") == 1
 

@@ -43,7 +43,7 @@ def run(options: Namespace) -> int:
     kernel = asm.emit(tree)
     device: Any = device_of(options, options.target)
     with progress("making inputs"):
-        work = workload(tree.problem, device.arch, options.seed)
+        work = workload(tree, device.arch, options.seed)
     bench = Bench(device, kernel, work, options.device == "hip", options.launches)
     with progress(f"timing {kernel.name}"):
         first, times, steady = launched(kernel.name, bench.measure)
@@ -137,7 +137,8 @@ class Bench:
         self.sets = min(most, launches + WARM_UP) if real else 1
         require_memory(set_bytes * (2 if real else 3), kernel.name)
         self.buffers = [[device.upload(array) for array in work.arrays] for _ in range(self.sets)]
-        self.entry = device.load(kernel.assemble())[kernel.name]
+        self.scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
+        self.steps = [(device.load(step.assemble())[step.name], step) for step in kernel.steps]
 
     def measure(self) -> tuple[np.ndarray, list[float], bool]:
         """The output of the first launch, seconds of each timed one, and whether every set of buffers that they used
@@ -158,23 +159,27 @@ class Bench:
         return self.buffers[index][self.work.output].download(before.dtype, before.shape)
 
     def _time(self, sets: Sequence[int]) -> list[float]:
-        """Seconds of a launch on each of these sets of buffers, by events on a GPU, which has them all queued; by the
-        host's clock in the simulator."""
+        """Seconds of a run on each of these sets of buffers, its kernels one behind the other: by events on a GPU, which
+        has all of them queued; by the host's clock in the simulator."""
         calls = [
-            {"grid": self.kernel.grid, "block": self.kernel.block, "args": self.kernel.arguments(*self.buffers[index])}
-            for index in sets
+            (entry, {"grid": step.grid, "block": step.block, "args": step.bind(named)})
+            for named in ({**dict(zip(self.kernel.operands, self.buffers[index], strict=True)), **self.scratch} for index in sets)
+            for entry, step in self.steps
         ]
         if self.real:
-            return list(self.device.time([self.entry.prepare(**call) for call in calls]))
-        return [self.entry.launch(**call).seconds for call in calls]
+            seconds = self.device.time([entry.prepare(**call) for entry, call in calls])
+        else:
+            seconds = [entry.launch(**call).seconds for entry, call in calls]
+        each = len(self.steps)
+        return [sum(seconds[first : first + each]) for first in range(0, len(seconds), each)]
 
 
 def _against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
     """The real GPU's output of one launch beside the simulated one."""
+    import asm
+
     device = simulated_device(options, kernel.target)
     buffers = [device.upload(array) for array in work.arrays]
-    entry = device.load(kernel.assemble())[kernel.name]
-    arguments = kernel.arguments(*buffers)
-    outcome = launched(kernel.name, lambda: entry.launch(grid=kernel.grid, block=kernel.block, args=arguments))
+    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
     result = buffers[work.output].download(real.dtype, real.shape)
-    return Agreement.of("output", real, result, all_exact(dict(outcome.fidelity)))
+    return Agreement.of("output", real, result, all(all_exact(run.fidelity) for run in runs))

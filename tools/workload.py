@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from operators.problem import GemmProblem
+from operators.gemm import TiledComputation
 from tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from operators.tree import Root
 
 
 class Judgement(Protocol):
@@ -23,8 +26,8 @@ class Judgement(Protocol):
 
 @dataclass(frozen=True)
 class Workload:
-    """arrays: one for each pointer of the kernel, in order, as they lie in memory before a launch; output: which of
-    them the kernel writes; moved_bytes: each operand once; repeatable: a second launch gives the same result;
+    """arrays: one for each of the kernel's operands, in order, as they lie in memory before a launch; output: which
+    of them is the result; moved_bytes: each operand once; repeatable: a second launch gives the same result;
     compare: the output's array against float64."""
 
     arrays: tuple[np.ndarray, ...]
@@ -37,18 +40,19 @@ class Workload:
 WORKLOADS: dict[type, Callable[[Any, str, int], Workload]] = {}
 
 
-def workload(problem: object, arch: str, seed: int) -> Workload:
-    """Random inputs of a problem. UsageError for one that none of the functions here describes."""
-    make = WORKLOADS.get(type(problem))
+def workload(tree: Root, arch: str, seed: int) -> Workload:
+    """Random inputs of a tree's problem. UsageError for a root that none of the functions here describes."""
+    make = WORKLOADS.get(type(tree))
     if make is None:
         known = ", ".join(kind.__name__ for kind in WORKLOADS)
-        raise UsageError(f"no workload for a {type(problem).__name__}: there are some for {known}")
-    return make(problem, arch, seed)
+        raise UsageError(f"no workload for a {type(tree).__name__}: there are some for {known}")
+    return make(tree, arch, seed)
 
 
-def _gemm(problem: GemmProblem, arch: str, seed: int) -> Workload:
+def _gemm(tree: TiledComputation, arch: str, seed: int) -> Workload:
     from tools.run import Operands, compare
 
+    problem = tree.problem
     operands = Operands.random(problem, arch, seed)
     a, b, c = (operands.matrix(index).nbytes for index in range(3))
     reads_c = problem.beta != 0
@@ -58,4 +62,4 @@ def _gemm(problem: GemmProblem, arch: str, seed: int) -> Workload:
     )  # fmt: skip
 
 
-WORKLOADS[GemmProblem] = _gemm
+WORKLOADS[TiledComputation] = _gemm

@@ -170,11 +170,12 @@ class Device:
     def _wait(self, launches: Sequence[Launch], event: int) -> None:
         """Polls, since a blocking wait for a kernel that hangs never returns."""
         what = f"{launches[0].name} on {self.name}"
-        deadline = time.monotonic() + self.timeout
+        patience = self.timeout * len(launches)
+        deadline = time.monotonic() + patience
         while (status := self.library.status("hipEventQuery", event)) == hip.NOT_READY:
             if time.monotonic() > deadline:
                 raise HipKernelError(
-                    f"{what} hangs: not finished after {self.timeout:g} s (--timeout)",
+                    f"{what} hangs: not finished after {patience:g} s ({len(launches)} launch(es), --timeout {self.timeout:g})",
                     f"{hip.SIMULATE} A longer --timeout helps if it is only slow.",
                     status,
                 )

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tests.hip_server import GPU
 from tests.test_cli_exec import SCALE, code_object
 from tests.test_kernarg import CASES, arguments, corpus, geometry, load
 from tools.cli import main
+from tools.clock import clock_mhz
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = Path("/usr/include/hip/hip_runtime_api.h")
@@ -216,6 +218,43 @@ def test_probe_asks_the_gpu(machine: GPU, capfd: Capture) -> None:
     assert "DISAGREES" in text and "0 of 1 agree" in text
 
 
+BAD_CALLS = """
+import ctypes
+from hardware.hip_library import Library
+library = Library({path!r})
+assert library.status("hipMalloc", None, 64) == 1
+library.call("hipInit", 0)
+assert library.status("hipMalloc", None, 64) == 1
+assert library.status("hipFree", 0) == 1
+assert library.status("hipMemcpy", 1, 1, 8, 7) == 1
+assert library.status("hipEventQuery", 12345) == 1
+extra = (ctypes.c_void_p * 5)(1, 1, 3, 1, 2)
+assert library.status("hipModuleLaunchKernel", 0x54 << 40, 1, 1, 1, 64, 1, 1, 0, 0x51 << 40, None, extra) == 1
+"""
+
+
+def test_the_stand_in_sees_wrong_arguments(library: Path) -> None:
+    with GPU(library) as gpu:
+        script = BAD_CALLS.format(path=str(library))
+        subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=gpu.environment, check=True)
+    assert [said.partition(":")[0] for said in gpu.violations] == [
+        "hipMalloc", "hipMalloc", "hipFree", "hipMemcpy", "hipEventQuery", "hipModuleLaunchKernel"
+    ]  # fmt: skip
+    assert "initialized" in gpu.violations[0] and "extra[2] == 2" in gpu.violations[-1].replace("(uintptr_t)", "")
+
+
+def test_the_clock_is_told_where_amdsmi_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    assert clock_mhz(0) is None
+    smi = SimpleNamespace(
+        amdsmi_init=lambda: None, amdsmi_shut_down=lambda: None, amdsmi_get_processor_handles=lambda: ["a", "b"],
+        amdsmi_get_clock_info=lambda handle, kind: {"clk": 1502 if (handle, kind) == ("b", "gfx") else 0},
+        AmdSmiClkType=SimpleNamespace(GFX="gfx"),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "amdsmi", smi)
+    assert clock_mhz(1) == 1502 and clock_mhz(9) is None
+
+
 # -- errors in two lines ------------------------------------------------------------------------------
 
 
@@ -294,7 +333,7 @@ def test_a_fault_that_ends_the_process(machine: GPU, capfd: Capture) -> None:
 def test_a_kernel_that_hangs(machine: GPU, capfd: Capture) -> None:
     machine.hang = True
     lines = failing(capfd, "run", *GEMM, "--device", "hip", "--timeout", "0.2", status=1)
-    assert "hangs: not finished after 0.2 s (--timeout)" in lines[0] and "--device sim" in lines[1]
+    assert "hangs: not finished after 0.2 s (1 launch(es), --timeout 0.2)" in lines[0] and "--device sim" in lines[1]
 
 
 def test_options_that_cannot_be(capfd: Capture) -> None:

@@ -16,7 +16,7 @@ from tools.arrays import require_memory
 from tools.clock import clock_mhz
 from tools.console import print_json, progress, show, table
 from tools.launching import add_device_options, device_of, launched, simulated_device
-from tools.problem import add_problem_options, headline, problem_document, tree_of
+from tools.operator_options import add_operator_options, operator_document, operator_tree
 from tools.workload import Workload, workload
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ COLD = 2  # times L2 and Infinity Cache: what is touched between two uses of a b
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_problem_options(parser)
+    add_operator_options(parser, more=_options)
+
+
+def _options(parser: ArgumentParser) -> None:
     parser.add_argument("--launches", type=int, default=FEWEST, help=f"launches to time, at least {FEWEST} (the default)")
     add_device_options(parser)
 
@@ -39,7 +42,7 @@ def run(options: Namespace) -> int:
 
     if options.launches < FEWEST:
         raise LaunchError(f"--launches {options.launches}: give {FEWEST} or more, a median of fewer says little")
-    tree = tree_of(options)
+    tree = operator_tree(options)
     kernel = asm.emit(tree)
     device: Any = device_of(options, options.target)
     with progress("making inputs"):
@@ -56,13 +59,13 @@ def run(options: Namespace) -> int:
     where = device.name if options.device == "hip" else f"the simulated {device.arch}, host time"
     if options.json:
         print_json({
-            **problem_document(tree), "kernel": kernel.name, "device": where, "real": options.device == "hip",
+            **operator_document(tree, options.op), "kernel": kernel.name, "device": where, "real": options.device == "hip",
             "launches": options.launches, "warm_up": WARM_UP, "buffer_sets": bench.sets, "clock_mhz": clock,
             **figures.document(options.device == "hip"), "error": verdict.document(), "same_bits": steady,
             "against_sim": agreement and agreement.document(), "pass": passed,
         })  # fmt: skip
         return 0 if passed else 1
-    show(headline(tree), f"{kernel.name} on {where}")
+    show(f"{tree.derivation.title}, {tree.derivation.policy} tiles", f"{kernel.name} on {where}")
     show(f"{options.launches} launches after {WARM_UP} to warm up, {bench.sets} set(s) of buffers in turn")
     show(table("Time of a launch", ("figure", "value", "unit"), figures.rows(options.device == "hip", clock)), "")
     show(*verdict.lines(), *([agreement.line()] if agreement else []))

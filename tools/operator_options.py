@@ -15,11 +15,19 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 
-def add_operator_options(parser: ArgumentParser, compare: bool = False) -> None:
-    """OP, then the operator's own options, --target, --policy and --json; `compare` adds --compare-targets."""
+def add_operator_options(
+    parser: ArgumentParser,
+    compare: bool = False,
+    only: tuple[str, ...] | None = None,
+    more: Callable[[ArgumentParser], None] | None = None,
+) -> None:
+    """OP (one of `only`), then the operator's own options, --target, --policy and --json; `compare` adds --compare-targets, `more`
+    what a verb has besides."""
     add_json_option(parser)
     operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
     for name, (text, configure, _) in OPERATORS.items():
+        if only is not None and name not in only:
+            continue
         sub = operators.add_parser(name, help=text, description=text)
         sub.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
         sub.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
@@ -27,6 +35,8 @@ def add_operator_options(parser: ArgumentParser, compare: bool = False) -> None:
         if compare:
             sub.add_argument("--compare-targets", metavar="A,B,…", help="derive for these targets instead, side by side")
         configure(sub)
+        if more is not None:
+            more(sub)
         sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
 
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import simgpu
 from hardware import hip, hip_library
 from hardware.errors import HipError, LaunchError
 from hardware.kernarg import pack
@@ -27,6 +28,7 @@ from tests.test_cli_exec import SCALE, code_object
 from tests.test_kernarg import CASES, arguments, corpus, geometry, load
 from tools.cli import main
 from tools.clock import clock_mhz
+from tools.launching import together
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = Path("/usr/include/hip/hip_runtime_api.h")
@@ -349,6 +351,13 @@ def test_options_that_cannot_be(capfd: Capture) -> None:
 
 
 # -- without a library --------------------------------------------------------------------------------
+
+
+def test_several_launches_are_told_as_one() -> None:
+    real = [hip.Run(0.25, "GPU 0"), hip.Run(0.5, "GPU 0")]
+    assert together(real) == hip.Run(0.75, "GPU 0") and together(real[:1]) is real[0]
+    simulated = [simgpu.Run(3, 1.0, {"a": 1}, [], {"exact": 3}), simgpu.Run(4, 2.0, {"a": 2, "b": 5}, [], {"exact": 4})]
+    assert together(simulated) == simgpu.Run(7, 3.0, {"a": 3, "b": 5}, [], {"exact": 7})
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,10 @@ class Toolchain:
         answer = _run([*self.clang, "--print-targets"])
         return "amdgcn" in answer.stdout
 
+    def version(self) -> str:
+        """clang's first line about itself; ToolchainError if it cannot be run."""
+        return f"{_run([*self.clang, '--version']).stdout.partition(chr(10))[0].strip()} ({self.clang[0]})"
+
     def build(self, text: str, target: str) -> bytes:
         """The linked code object; raises ToolchainError with the first message of clang or lld.
 

@@ -90,6 +90,21 @@ class Kernel:
         return tuple(arg for arg in self.arguments if not arg.hidden)
 
     @property
+    def declared(self) -> dict[str, int]:
+        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        return {
+            "sgprs": self.sgpr_count,
+            "vgprs": self.vgpr_count,
+            "agprs": self.agpr_count,
+            "lds_bytes": self.group_segment_size,
+            "private_bytes": self.private_segment_size,
+            "kernarg_bytes": self.kernarg_size,
+            "max_workgroup_size": self.max_flat_workgroup_size,
+            "sgpr_spills": self.sgpr_spill_count,
+            "vgpr_spills": self.vgpr_spill_count,
+        }
+
+    @property
     def start(self) -> int:
         """Address of the first instruction for a launcher that preloads kernel arguments."""
         preloads = self.descriptor.preload_length > 0

@@ -102,6 +102,7 @@ class HardwareDescriptor:
     xcds: int = 1
     l2_bytes: int = 8 << 20  # per XCD
     l2_bytes_per_clock: int = 32 * 64  # all XCDs together
+    mall_bytes: int = 0  # Infinity Cache
     mall_bandwidth_tb: float = 0.0  # Infinity Cache; 0: none, or no published figure
     hbm_bytes: int = 32 * 10**9
 

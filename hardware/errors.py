@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class SimError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base of every error that this project raises on purpose; `advice`: what to do, where the message leaves it out."""
+
+    advice = ""
 
 
 class DecodeError(SimError):
@@ -45,3 +47,16 @@ class TargetError(SimError):
 
 class ToolchainError(SimError):
     """No usable clang or lld, or an assembly that they reject."""
+
+
+class HipError(SimError):
+    """What a real GPU or its runtime lacks or refuses; status: the hipError_t, 0 where HIP gave none."""
+
+    def __init__(self, message: str, advice: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.advice = advice
+        self.status = status
+
+
+class HipKernelError(HipError):
+    """A kernel that faults or hangs on a real GPU."""

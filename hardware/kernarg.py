@@ -32,6 +32,30 @@ class Geometry:
     dynamic_lds: int = 0
     extra: Mapping[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        grid: int | Sequence[int] | None,
+        block: int | Sequence[int],
+        dynamic_lds: int = 0,
+        global_size: int | Sequence[int] | None = None,
+    ) -> Geometry:
+        """From one to three extents each: grid in workgroups or global_size in work-items, one of the two.
+
+        Raises LaunchError for both or neither, an extent below 1 and negative dynamic LDS.
+        """
+        extents = _three("block", block)
+        if (grid is None) == (global_size is None):
+            raise LaunchError("give either grid (workgroups) or global_size (work-items)")
+        if grid is not None:
+            x, y, z = (g * b for g, b in zip(_three("grid", grid), extents, strict=True))
+        else:
+            assert global_size is not None
+            x, y, z = _three("global_size", global_size)
+        if dynamic_lds < 0:
+            raise LaunchError(f"dynamic_lds={dynamic_lds}: must not be negative")
+        return cls(extents, (x, y, z), dynamic_lds)
+
     @property
     def groups(self) -> tuple[int, int, int]:
         """Workgroups per dimension, partial ones included."""
@@ -42,6 +66,20 @@ class Geometry:
     def used_dimensions(self) -> int:
         """Dimensions up to the last with more than one work-item, at least 1."""
         return max((axis + 1 for axis in range(3) if self.global_size[axis] > 1), default=1)
+
+
+def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
+    """One to three extents, filled up with 1."""
+    values: tuple[object, ...] = (extents,)
+    if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
+        values = tuple(extents)
+    numbers = [int(v) for v in values if isinstance(v, (int, np.integer))]
+    if not 1 <= len(values) <= 3 or len(numbers) < len(values):
+        raise LaunchError(f"{name}={extents!r}: give one to three integers")
+    filled = numbers + [1] * (3 - len(numbers))
+    if any(v < 1 for v in filled):
+        raise LaunchError(f"{name}={tuple(values)}: every extent must be at least 1")
+    return filled[0], filled[1], filled[2]
 
 
 def hidden_value(kernel: Kernel, kind: str, geometry: Geometry) -> int:

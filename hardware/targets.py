@@ -115,7 +115,7 @@ _MI300X = replace(
     peak_tflops_f32=163.4,  # vector, packed [MI3]
     hbm_bandwidth_tb=5.3248, hbm_bytes=192 * _GB,  # [MI3][RPC]
     l2_bytes=4 * _MIB, l2_bytes_per_clock=128 * 128,  # per XCD 4 MiB; 128 channels [SPECS] x 128 B [WP]
-    mall_bandwidth_tb=17.2,  # 256 MiB Infinity Cache [SPECS], bandwidth [WP]
+    mall_bytes=256 * _MIB, mall_bandwidth_tb=17.2,  # Infinity Cache: size [SPECS], bandwidth [WP]
 )
 _MI300A = replace(
     _MI300X,
@@ -136,7 +136,7 @@ _MI355X = replace(
     clock_mhz=2400,  # [HK]
     peak_tflops_f32=157.3,  # [WP]; 256 x 256 x 2.4 GHz
     hbm_bandwidth_tb=8.0, hbm_bytes=288 * _GB,  # [WP]
-    mall_bandwidth_tb=0.0,  # 256 MiB [SPECS]; no bandwidth figure found
+    mall_bandwidth_tb=0.0,  # no figure found; the size is MI300X's [SPECS]
 )
 _MI350X = replace(_MI355X, name="mi350x", clock_mhz=2200, peak_tflops_f32=144.2)  # [HK: 2200]; 256 x 256 x 2.2 GHz
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import hardware
+from hardware.arrays import as_bytes, extents_of
 from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.errors import LaunchError, SimError
@@ -18,7 +19,7 @@ from hardware.kernarg import Geometry, check_geometry
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
-from simgpu.memory import ALIGNMENT, Allocation, Memory, aligned_bytes, as_bytes
+from simgpu.memory import ALIGNMENT, Allocation, Memory, aligned_bytes
 from simgpu.mode import Mode
 from simgpu.run import Run
 
@@ -49,15 +50,8 @@ class Buffer:
 
         Raises LaunchError where the buffer is smaller than that.
         """
-        kind = np.dtype(dtype)
-        if shape is None:
-            shape = (self.nbytes // kind.itemsize,)
-        extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        kind, extents = extents_of(self.nbytes, dtype, shape)
         wanted = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
-        if any(extent < 0 for extent in extents) or wanted > self.nbytes:
-            raise LaunchError(
-                f"download of {kind} {extents} needs {wanted} bytes; the buffer has {self.nbytes}"
-            )
         return self._allocation.data[:wanted].copy().view(kind).reshape(extents)
 
     def write(self, array: np.ndarray) -> None:
@@ -206,18 +200,7 @@ class Kernel:
     @property
     def resources(self) -> dict[str, int]:
         """Registers, LDS and private memory (bytes) that the kernel declares."""
-        info = self.info
-        return {
-            "sgprs": info.sgpr_count,
-            "vgprs": info.vgpr_count,
-            "agprs": info.agpr_count,
-            "lds_bytes": info.group_segment_size,
-            "private_bytes": info.private_segment_size,
-            "kernarg_bytes": info.kernarg_size,
-            "max_workgroup_size": info.max_flat_workgroup_size,
-            "sgpr_spills": info.sgpr_spill_count,
-            "vgpr_spills": info.vgpr_spill_count,
-        }
+        return self.info.declared
 
     def launch(
         self,
@@ -235,31 +218,6 @@ class Kernel:
         dynamic_lds: bytes. Raises LaunchError before running, and MemoryFault, Deadlock,
         InstructionLimit, UnsupportedInstruction or DecodeError where the kernel fails.
         """
-        extents = _three("block", block)
-        if (grid is None) == (global_size is None):
-            raise LaunchError("give either grid (workgroups) or global_size (work-items)")
-        if grid is not None:
-            groups = _three("grid", grid)
-            size = tuple(g * b for g, b in zip(groups, extents, strict=True))
-        else:
-            assert global_size is not None
-            size = _three("global_size", global_size)
-        if dynamic_lds < 0:
-            raise LaunchError(f"dynamic_lds={dynamic_lds}: must not be negative")
-        geometry = Geometry(extents, (size[0], size[1], size[2]), dynamic_lds)
+        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         check_geometry(self.info, geometry)
         return launch(self, geometry, args)
-
-
-def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
-    """One to three extents, filled up with 1."""
-    values: tuple[object, ...] = (extents,)
-    if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
-        values = tuple(extents)
-    numbers = [int(v) for v in values if isinstance(v, (int, np.integer))]
-    if not 1 <= len(values) <= 3 or len(numbers) < len(values):
-        raise LaunchError(f"{name}={extents!r}: give one to three integers")
-    filled = numbers + [1] * (3 - len(numbers))
-    if any(v < 1 for v in filled):
-        raise LaunchError(f"{name}={tuple(values)}: every extent must be at least 1")
-    return filled[0], filled[1], filled[2]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -168,9 +167,3 @@ def _ones(bitmap: np.ndarray) -> int:
     return int(np.bitwise_count(usable).sum(dtype=np.int64)) + int(
         np.bitwise_count(bitmap[usable.size * 8 :]).sum(dtype=np.int64)
     )
-
-
-def as_bytes(array: Any) -> np.ndarray:
-    """The bytes of an array in C order, as a contiguous uint8 array."""
-    contiguous = np.ascontiguousarray(array)
-    return contiguous.reshape(-1).view(np.uint8)

@@ -17,7 +17,7 @@ from hardware.isa import text
 from hardware.isa.instruction import EXEC, VCC, Instruction, Reg
 from hardware.kernarg import Geometry, check_geometry
 from simgpu import layout, scheduler
-from simgpu.device import Kernel, _three
+from simgpu.device import Kernel
 from simgpu.faults import describe
 from simgpu.launch import Launch
 from simgpu.layout import Status
@@ -89,12 +89,9 @@ def trace(
     for; fewer come back where it ends before. Raises LaunchError for a place that is none, and what
     `launch` raises.
     """
-    extents = _three("block", block)
-    groups = _three("grid", grid)
-    size = (groups[0] * extents[0], groups[1] * extents[1], groups[2] * extents[2])
-    geometry = Geometry(extents, size, dynamic_lds)
+    geometry = Geometry.of(grid, block, dynamic_lds)
     check_geometry(kernel.info, geometry)
-    run = _Traced(kernel, geometry, args, at, _three_ids(group, groups), wave, hits, skip)
+    run = _Traced(kernel, geometry, args, at, _three_ids(group, geometry.groups), wave, hits, skip)
     if not 0 <= wave < run.waves:
         raise LaunchError(f"{kernel.name}: wave {wave} of a workgroup that has {run.waves}")
     run.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ def document(capsys: Capture, *arguments: str, status: int = 0) -> dict[str, Any
 
 
 def test_version_and_help(capsys: Capture) -> None:
-    assert printed(capsys, "--version") == f"simgpu {VERSION}\n"
+    versions = printed(capsys, "--version").splitlines()
+    assert versions[0] == f"simgpu {VERSION}" and "clang version" in versions[1]
+    assert platform.machine() in versions[2] and platform.python_version() in versions[2]
     text = printed(capsys, "--help")
     assert all(verb in text for verb in VERBS)
 

@@ -20,7 +20,7 @@ MAY_IMPORT = {
 }
 OURS = {*MAY_IMPORT, "tests"}
 # Import name -> distribution, where they differ.
-DISTRIBUTION = {"elftools": "pyelftools", "llvmlite": "numba", "hip": "hip-python"}
+DISTRIBUTION = {"elftools": "pyelftools", "llvmlite": "numba", "rocm": "hip-python"}
 
 
 def imported(source: str, package: str) -> set[str]:

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import simgpu
 from asm.toolchain import assemble
 from hardware.errors import ToolchainError
 from hardware.mfma import MatrixInstruction, find, instructions
 from simgpu.mfma import places
 from tools.cli import main
 from tools.fragments import Fragment, formula, ranges
-from tools.probe import probe
+from tools.structured import probe, product
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 ROWS = [row for target in TARGETS for row in instructions(target)]
@@ -167,11 +168,14 @@ PROBED.append(find("v_mfma_scale_f32_16x16x128_f8f6f4", "gfx950"))
 def test_the_probe_finds_the_layout_that_the_table_says(row: MatrixInstruction) -> None:
     """Real code: assembled, launched, D's registers read back; a layout off by one lane fails."""
     assembler()
-    result = probe(row)
+    gpu = simgpu.Device(row.target, threads=1)
+    result = probe(row, gpu)
     assert result.agrees
     wide = 2 if row.cd_type == "f64" else 1
     expected = np.array([[row.element("D", r * wide, lane)[0] for lane in range(64)] for r in range(len(result.registers))])
     assert (result.registers == expected).all()
+    wrong, total = product(row, gpu)
+    assert wrong == 0 and total == row.blocks * row.m * row.n
 
 
 def test_the_probe_shows_the_papers_pitfall(capsys: Capture) -> None:

@@ -1,6 +1,6 @@
-"""The `simgpu` command: parses, dispatches to a verb's module, turns errors into one line and a status.
+"""The `simgpu` command: parses, dispatches to a verb's module, turns errors into a line and a status.
 
-Status: 0 fine; 1 a wrong result, a finding, or an error that the kernel raised; 2 what can be put right
+An error is one line, or two where the second says what to do. Status: 0 fine; 1 a wrong result, a finding, or an error that the kernel raised; 2 what can be put right
 before running. A verb is a row of VERBS and a module with `configure(parser)` and `run(options) -> status`,
 imported only when it is asked for.
 """
@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hardware.errors import SimError
+from hardware.errors import HipKernelError, SimError
 from tools.errors import KernelFailed, UsageError
 
 VERBS = {
@@ -27,6 +27,8 @@ VERBS = {
     "run": "derive, emit, assemble, simulate, compare with float64",
     "exec": "run a kernel of any code object",
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
+    "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
+    "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",
     "paper": "every number of the paper, what both policies give, and the erratum where they differ",
     "regret": "how the closed-form GEMM tiles rank against an exhaustive search",
     "trace": "registers of a wave at a place in a running kernel, raw or as the matrix tile that they hold",
@@ -45,21 +47,24 @@ class Parser(argparse.ArgumentParser):
 
 
 class Version(argparse.Action):
-    """Prints the version; the package is imported only for that."""
+    """Prints the version, clang's and the host's; what that needs is imported only for it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
-        from simgpu.version import VERSION
+        from tools.versions import version_lines
 
-        print(f"simgpu {VERSION}")
+        print("\n".join(version_lines()))
         parser.exit(FINE)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line `argv` (default: the process's) and returns the exit status; never raises."""
+def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
+    """Runs the command line `argv` (default: the process's) and returns the exit status; never raises.
+
+    on_gpu: whether this process may use a real GPU; else `--device hip` runs in one of its own.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if word in VERBS), None)
     try:
-        status = _dispatch(arguments, verb)
+        status = _dispatch(arguments, verb, on_gpu)
         sys.stdout.flush()
         return status
     except SystemExit as stop:  # argparse after --help and --version
@@ -69,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return _fail(verb, "interrupted", INTERRUPTED)
-    except KernelFailed as error:
-        return _fail(verb, str(error), WRONG)
+    except (KernelFailed, HipKernelError) as error:
+        return _fail(verb, str(error), WRONG, error.advice)
     except SimError as error:
-        return _fail(verb, str(error), USAGE)
+        return _fail(verb, str(error), USAGE, error.advice)
     except MemoryError as error:
         return _fail(verb, f"out of memory: {error or 'no details'}; choose smaller sizes", USAGE)
     except OSError as error:
@@ -82,11 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(verb, _bug(error), WRONG)
 
 
-def _dispatch(arguments: list[str], verb: str | None) -> int:
+def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parser = Parser(
         prog="simgpu", description="Closed-form tensor kernels for AMD CDNA GPUs, proven on a simulated GPU."
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="print the version")
+    parser.add_argument("--version", action=Version, nargs=0, help="print the version, clang's and the host's")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
     module = None
@@ -95,12 +100,18 @@ def _dispatch(arguments: list[str], verb: str | None) -> int:
         module.configure(parsers[verb])
     options = parser.parse_args(arguments)
     assert module is not None
+    if getattr(options, "device", "sim") == "hip" and not on_gpu:
+        from tools.supervise import supervised
+
+        return supervised(arguments)
     return int(module.run(options))
 
 
-def _fail(verb: str | None, message: str, status: int) -> int:
+def _fail(verb: str | None, message: str, status: int, advice: str = "") -> int:
     line = " ".join(message.split())
     print(f"simgpu{f' {verb}' if verb else ''}: {line}", file=sys.stderr)
+    if advice:
+        print(advice, file=sys.stderr)
     return status
 
 

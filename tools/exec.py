@@ -1,4 +1,4 @@
-"""`simgpu exec`: any kernel of any code object, arguments from .npy files or generated, results to .npy."""
+"""`simgpu exec`: any kernel of any code object, simulated or on a GPU, arguments from .npy files or generated, results to .npy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import io
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tools.against import Agreement, all_exact
 from tools.arrays import FILLS, TYPES, array_type, require_memory
 from tools.console import add_json_option, print_json, show, table
 from tools.disasm import kernel_named, read_code_object
 from tools.errors import UsageError
-from tools.launching import add_device_options, device_of, launched, run_document, show_run
+from tools.launching import add_device_options, device_of, is_simulated, launched, run_document, show_run, simulated_device
 from tools.outputs import add_force_option, claim, write
+
+if TYPE_CHECKING:
+    from hardware import hip
+    from simgpu import Device
 
 ARGUMENTS = f"""arguments, one --arg each, in the kernel's order, hidden ones left out:
   in.npy            a buffer with the file's array
@@ -78,11 +83,6 @@ def run(options: Namespace) -> int:
                 f"--save {index}=...: argument {index} is no buffer of this launch; "
                 f"buffers are {_buffers(inputs)}"
             )
-    buffers = [None if entry.array is None else device.upload(entry.array) for entry in inputs]
-    arguments = [
-        entry.value if buffer is None else buffer for entry, buffer in zip(inputs, buffers, strict=True)
-    ]
-    kernel = device.load(code.data)[info.name]
     default = info.required_workgroup_size or (64,)
     extents: dict[str, Any] = {
         "block": parse_extents("--block", options.block) if options.block else tuple(default),
@@ -90,17 +90,18 @@ def run(options: Namespace) -> int:
     }
     name = "grid" if options.grid else "global_size"
     extents[name] = parse_extents(f"--{name.replace('_', '-')}", options.grid or options.global_size)
-    outcome = launched(info.name, lambda: kernel.launch(args=arguments, **extents))
+    outcome, arrays = execute(device, code.data, info.name, inputs, extents)
+    agreements = []
+    if options.against_sim and not is_simulated(outcome):
+        simulated, wanted = execute(simulated_device(options, device.arch), code.data, info.name, inputs, extents)
+        exact = all_exact(simulated.fidelity)
+        agreements = [
+            Agreement.of(f"argument {index}", arrays[index], wanted[index], exact) for index in arrays
+        ]
     results = [
-        Result(
-            index,
-            entry.spec,
-            entry.array,
-            buffer.download(entry.array.dtype, entry.array.shape),
-            saves.get(index),
-        )
-        for index, (entry, buffer) in enumerate(zip(inputs, buffers, strict=True))
-        if entry.array is not None and buffer is not None
+        Result(index, entry.spec, entry.array, arrays[index], saves.get(index))
+        for index, entry in enumerate(inputs)
+        if entry.array is not None
     ]
     for result in results:
         if result.path is not None:
@@ -109,17 +110,33 @@ def run(options: Namespace) -> int:
         print_json({
             "file": options.file, "target": device.arch, "kernel": info.name,
             **{name: list(value) if isinstance(value, tuple) else value for name, value in extents.items()},
-            "resources": kernel.resources, "buffers": [result.document() for result in results],
+            "resources": info.declared, "buffers": [result.document() for result in results],
+            "against_sim": [agreement.document() for agreement in agreements],
             **run_document(outcome),
         })  # fmt: skip
     else:
         show(f"{info.name} of {options.file} on {device.arch}")
-        show(table("Resources", ("resource", "value"), kernel.resources.items()))
+        show(table("Resources", ("resource", "value"), info.declared.items()))
         if results:
             columns = ("argument", "spec", "type", "shape", "changed", "min", "max", "saved as")
             show(table("Buffers", columns, (result.row() for result in results), left=2))
         show_run(outcome)
-    return 1 if outcome.findings else 0
+        for agreement in agreements:
+            show(agreement.line())
+    return 0 if not outcome.findings and all(agreement.agrees for agreement in agreements) else 1
+
+
+def execute(
+    device: Device | hip.Device, code: bytes, name: str, inputs: list[Input], extents: dict[str, Any]
+) -> tuple[Any, dict[int, np.ndarray]]:
+    """The run, and the arrays of the buffer arguments after it, by argument."""
+    before = {index: entry.array for index, entry in enumerate(inputs) if entry.array is not None}
+    buffers = {index: device.upload(array) for index, array in before.items()}
+    arguments = [buffers.get(index, entry.value) for index, entry in enumerate(inputs)]
+    kernel = device.load(code)[name]
+    outcome: Any = launched(name, lambda: kernel.launch(args=arguments, **extents))
+    after = {index: buffers[index].download(array.dtype, array.shape) for index, array in before.items()}
+    return outcome, after
 
 
 @dataclass(frozen=True)

@@ -2,54 +2,105 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import math
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hardware.errors import LaunchError, SimError
+import hardware
+from hardware.errors import HipError, LaunchError, SimError
 from tools.console import progress, show, table
 from tools.errors import KernelFailed
 
 if TYPE_CHECKING:
-    from simgpu import Device, Run
-
-T = TypeVar("T")
-UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
-
-
-def add_device_options(parser: ArgumentParser) -> None:
-    """--seed, --threads, --max-instructions."""
-    parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
-    parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
-    parser.add_argument("--max-instructions", type=int, help="a launch's budget in wave-instructions")
-
-
-def device_of(options: Namespace, target: str) -> Device:
-    """The simulated GPU that the options ask for; TargetError, LaunchError."""
+    from hardware import hip
     from simgpu import Device
 
+UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
+T = TypeVar("T")
+DEVICES = ("sim", "hip")
+TIMEOUT_SECONDS = 60.0
+
+
+def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None:
+    """--seed, --device and what belongs to one of the devices; --against-sim where a result is compared."""
+    parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
+    parser.add_argument(
+        "--device", choices=DEVICES, default="sim", help="the simulator (default) or a real GPU through HIP"
+    )
+    sim = parser.add_argument_group("--device sim")
+    sim.add_argument("--threads", type=int, help="host threads (default: all cores)")
+    sim.add_argument("--max-instructions", type=int, help="a launch's budget in wave-instructions")
+    gpu = parser.add_argument_group("--device hip", "the first GPU of HIP_VISIBLE_DEVICES")
+    gpu.add_argument(
+        "--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS",
+        help=f"until a launch counts as hung (default: {TIMEOUT_SECONDS:g})",
+    )  # fmt: skip
+    if against_sim:
+        gpu.add_argument(
+            "--against-sim", action="store_true", help="simulate as well, and compare every element of the result"
+        )
+
+
+def _seconds(text: str) -> float:
+    """A positive number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
+def device_of(options: Namespace, target: str) -> Device | hip.Device:
+    """The GPU that the options ask for; TargetError, LaunchError, and HipError where a real one is another or missing."""
     if options.seed < 0:
         raise LaunchError(f"--seed {options.seed}: give 0 or more")
+    if getattr(options, "against_sim", False) and options.device == "sim":
+        raise LaunchError("--against-sim compares a real GPU with the simulator: add --device hip, or leave it out")
+    return real_device(options, target) if options.device == "hip" else simulated_device(options, target)
+
+
+def simulated_device(options: Namespace, target: str) -> Device:
+    """The simulated GPU."""
+    from simgpu import Device
+
     return Device(target, threads=options.threads, max_instructions=options.max_instructions)
 
 
+def real_device(options: Namespace, target: str) -> hip.Device:
+    """The real GPU, if it is of `target`'s architecture."""
+    from hardware.hip import Device
+
+    wanted = hardware.target(target)
+    device = Device(timeout=options.timeout)
+    if wanted.arch != device.arch:
+        raise HipError(
+            f"{device.name} cannot run code for {target} ({wanted.arch})", f"Give --target {device.descriptor.name}."
+        )
+    return device
+
+
 def launched(what: str, launch: Callable[[], T]) -> T:
-    """Runs `launch`; what the kernel does wrong becomes KernelFailed, LaunchError stays what it is."""
+    """Runs `launch`; what the kernel does wrong becomes KernelFailed, LaunchError and HipError stay what they are."""
     try:
-        with progress(f"simulating {what}"):
+        with progress(f"running {what}"):
             return launch()
-    except LaunchError:
+    except (LaunchError, HipError):
         raise
     except SimError as error:
         raise KernelFailed(f"{type(error).__name__}: {error}") from None
 
 
-def together(runs: Sequence[Run]) -> Run:
-    """Several launches as one: counts, times and findings added; unique bytes are each launch's own."""
-    from simgpu import Run
-
+def together(runs: Sequence[Any]) -> Any:
+    """Several launches on one device as one: counts, times and findings added; unique bytes are each launch's own."""
     if len(runs) == 1:
         return runs[0]
+    if not is_simulated(runs[0]):
+        return replace(runs[0], seconds=sum(run.seconds for run in runs))
+    from simgpu import Run
 
     def added(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
         total: dict[str, int] = {}
@@ -67,8 +118,16 @@ def together(runs: Sequence[Run]) -> Run:
     )
 
 
-def show_run(run: Run) -> None:
-    """Counters, fidelity and findings of a run."""
+def is_simulated(run: Any) -> bool:
+    """Whether it is a simulated Run; a real GPU's has its time only."""
+    return hasattr(run, "counters")
+
+
+def show_run(run: Any) -> None:
+    """Counters, fidelity and findings of a simulated run; the time of one on a GPU."""
+    if not is_simulated(run):
+        show(f"\nRan on {run.device} in {1e6 * run.seconds:,.1f} us, by HIP events around the launch")
+        return
     rate = run.instructions / run.seconds if run.seconds else 0.0
     rows = [(name, value, unit_of(name)) for name, value in run.counters.items()]
     show(table("Counters", ("counter", "value", "unit"), rows))
@@ -87,8 +146,10 @@ def unit_of(counter: str) -> str:
     return UNITS.get(counter.rsplit("_", 1)[-1], "wave-instructions")
 
 
-def run_document(run: Run) -> dict[str, Any]:
+def run_document(run: Any) -> dict[str, Any]:
     """A run for JSON."""
+    if not is_simulated(run):
+        return {"device": run.device, "seconds": run.seconds, "findings": []}
     fields = ("kind", "message", "pc", "text", "wave", "lanes", "count")
     return {
         "instructions": run.instructions,

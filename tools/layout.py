@@ -218,11 +218,12 @@ def _list(options: Namespace) -> int:
 
 
 def _probe(row: MatrixInstruction, modifiers: dict[str, int], options: Namespace) -> int:
-    from tools.probe import probe, probe_document, probe_lines
+    from simgpu import Device
+    from tools.structured import probe, probe_document, probe_lines
 
     if any(modifiers.values()):
         raise UsageError("--probe runs the instruction without modifiers: leave --cbsz, --abid and --blgp out")
-    result = probe(row)
+    result = probe(row, Device(row.target, threads=1))
     if options.json:
         print_json({**instruction_document(row), **probe_document(result)})
     else:

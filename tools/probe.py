@@ -1,165 +1,83 @@
-"""The paper's structured test of a matrix instruction, run as a kernel: Q[i,:] = i, K = I.
-
-D must be Q: every lane's registers then say which row of D they hold. Beside it what a naive reading
-predicts: the paper's "thread tid owns output row tid mod m" (section on the layout pitfall).
-Formats too narrow for the row numbers take one launch for each base-4 digit.
-"""
+"""`simgpu probe`: what hardware.mfma says of every matrix instruction, tested as code on a GPU or in the simulator."""
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
+import hardware
+from hardware.mfma import MatrixInstruction, find, instructions
+from tools.console import add_json_option, print_json, progress, show, table
+from tools.launching import add_device_options, device_of, launched
 
-import simgpu
-from asm.toolchain import assemble
-from hardware.mfma import MatrixInstruction
-from hardware.mfma.instruction import BITS
-from simgpu.mfma import DTYPES, element_type, stored_shape, to_registers
-from tools.console import table
-from tools.matrix_kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
+if TYPE_CHECKING:
+    from hardware import hip
+    from simgpu import Device
 
-ONE_E8M0 = 127
+DEFAULT_TARGET = "mi100"
 
 
 @dataclass(frozen=True)
-class Probe:
-    """registers: the value in each of D's registers by lane, (elements, 64); naive: the row that the
-    naive reading expects there; matrix: D as the layout's owners read it, block 0 (m, n)."""
+class Tested:
+    """rows: whether D[i,:] = i comes back as such; wrong of total elements of a product of integers are wrong."""
 
     row: MatrixInstruction
-    registers: np.ndarray
-    naive: np.ndarray
-    matrix: np.ndarray
-    blocks_agree: bool
+    rows: bool
+    wrong: int
+    total: int
 
     @property
     def agrees(self) -> bool:
-        """Whether the layout's owners find D[i,:] = i."""
-        rows = np.arange(self.row.m)[:, None]
-        return self.blocks_agree and bool((self.matrix == rows).all())
+        return self.rows and not self.wrong
 
-    @property
-    def naive_wrong(self) -> int:
-        return int((self.registers != self.naive).sum())
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "mnemonic": self.row.mnemonic, "structured": self.rows, "wrong": self.wrong, "elements": self.total,
+            "agrees": self.agrees,
+        }  # fmt: skip
 
-
-def probe(row: MatrixInstruction) -> Probe:
-    """Assembles and runs the test in the simulator. Raises ToolchainError without an assembler."""
-    row = row._formats()
-    narrow = BITS[row.a_type] <= 8 and row.a_type != "i8"
-    digits = 3 if narrow else 1
-    values = np.arange(row.m)
-    total: np.ndarray | None = None
-    for digit in range(digits):
-        part = values if digits == 1 else values // 4**digit % 4
-        got = _launch(row, part) * 4**digit
-        total = got if total is None else total + got
-    assert total is not None
-    blocks = _matrices(row, total)
-    naive = np.broadcast_to(np.arange(64) % row.m, total.shape)
-    return Probe(row, total, naive, blocks[0], bool((blocks == blocks[0]).all()))
+    def cells(self) -> tuple[object, ...]:
+        """For a table."""
+        row = self.row
+        kinds = f"{row.a_type} {row.b_type} {row.cd_type}"
+        said = "agrees" if self.agrees else "DISAGREES"
+        return row.mnemonic, row.blocks, kinds, "yes" if self.rows else "NO", self.wrong, self.total, said
 
 
-def _launch(row: MatrixInstruction, rows: np.ndarray) -> np.ndarray:
-    """D's registers as numbers, (elements, 64), after Q[i,:] = rows[i] times K = I."""
-    fragments = _fragments(row, rows)
-    at = Registers()
-    counts = [row.registers("A"), row.registers("B")] + [1] * row.sparse + [1, 1] * row.scaled
-    first = [at.a, at.b] + [at.index] * row.sparse + [at.scales, at.scales + 1] * row.scaled
-    body = clear(row.target, at.d, row.registers("D"))
-    for _ in fragments:
-        for register, count in zip(first, counts, strict=True):
-            body += loads(register, count)
-        body += ["s_waitcnt vmcnt(0)", matrix_line(row, at)]
-    body += stores(row.target, at.d, row.registers("D"))
-    gpu = simgpu.Device(row.target, threads=1)
-    source = gpu.upload(np.concatenate([part for step in fragments for part in step]))
-    output = gpu.alloc(256 * row.registers("D"))
-    gpu.load(assemble(kernel(row.target, body), row.target))[NAME].launch(grid=1, block=64, args=[source, output])
-    raw = output.download(np.uint32, (row.registers("D"), 64))
-    if row.cd_type == "f64":
-        return (raw[::2].astype(np.uint64) | raw[1::2].astype(np.uint64) << np.uint64(32)).view(np.float64)
-    return raw.view(DTYPES[row.cd_type]).astype(np.float64)
+def configure(parser: ArgumentParser) -> None:
+    """The verb's options."""
+    parser.add_argument("mnemonic", metavar="MNEMONIC", nargs="*", help="only these instructions (default: all)")
+    parser.add_argument("--target", default=DEFAULT_TARGET, help=f"board or architecture (default: {DEFAULT_TARGET})")
+    add_device_options(parser, against_sim=False)
+    add_json_option(parser)
 
 
-def _fragments(row: MatrixInstruction, rows: np.ndarray) -> list[list[np.ndarray]]:
-    """Registers of A, B and what else the instruction reads, by step: as many steps as fill K = I.
-
-    A sparse A takes each part of k twice, keeping the first two of every four k and then the others.
-    """
-    steps = []
-    for start in range(0, row.n, row.k):
-        identity = np.zeros((row.k, row.n))
-        for k in range(min(row.k, row.n - start)):
-            identity[k, start + k] = 1
-        for index in (0b0100, 0b1110) if row.sparse else (0,):
-            a = np.repeat(rows[:, None], stored_shape(row, "A")[1], axis=1)
-            parts = [_bits(row, "A", a), _bits(row, "B", identity)]
-            if row.sparse:
-                parts.append(_raw(row, "IDX", index))
-            if row.scaled:
-                parts += [_raw(row, "SCALE_A", ONE_E8M0), _raw(row, "SCALE_B", ONE_E8M0)]
-            steps.append(parts)
-    return steps
-
-
-def _bits(row: MatrixInstruction, operand: str, values: np.ndarray) -> np.ndarray:
-    kind = DTYPES[element_type(row, operand)]
-    raw = values.astype(kind).view(f"u{kind.itemsize}")
-    return to_registers(row, operand, np.broadcast_to(raw, (row.blocks, *raw.shape)))
+def run(options: Namespace) -> int:
+    """Tests the instructions; status 1 if one of them disagrees with its table."""
+    arch = hardware.target(options.target).arch
+    rows = [find(name, arch) for name in options.mnemonic] or list(instructions(arch))
+    device = device_of(options, options.target)
+    where = getattr(device, "name", f"the simulated {arch}")
+    results = [_tested(row, device, options.seed) for row in rows]
+    agree = sum(result.agrees for result in results)
+    if options.json:
+        print_json({
+            "device": where, "arch": arch, "tests": ["Q[i,:]=i, K=I", "integers from -2 to 2"],
+            "instructions": [result.document() for result in results], "agree": agree, "pass": agree == len(results),
+        })  # fmt: skip
+    else:
+        columns = ("instruction", "blocks", "A B D", "D[i,:] = i", "wrong", "of", "hardware/mfma")
+        show(table(f"Layouts of matrix instructions on {where}", columns, (result.cells() for result in results)))
+        show(f"\n{agree} of {len(results)} agree with hardware/mfma", "PASS" if agree == len(results) else "FAIL")
+    return 0 if agree == len(results) else 1
 
 
-def _raw(row: MatrixInstruction, operand: str, value: int) -> np.ndarray:
-    return to_registers(row, operand, np.full((row.blocks, *stored_shape(row, operand)), value, np.uint64))
+def _tested(row: MatrixInstruction, device: Device | hip.Device, seed: int) -> Tested:
+    from tools.structured import probe, product
 
-
-def _matrices(row: MatrixInstruction, values: np.ndarray) -> np.ndarray:
-    """The values by the layout's owners: (blocks, m, n)."""
-    wide = 2 if row.cd_type == "f64" else 1
-    owners = row.map("D")
-    return values[owners[..., 0] // wide, owners[..., 1]]
-
-
-def probe_document(result: Probe) -> dict[str, Any]:
-    """For JSON."""
-    return {
-        "test": "Q[i,:]=i, K=I",
-        "agrees": result.agrees,
-        "rows_by_register_and_lane": result.registers.astype(int).tolist(),
-        "naive_rows": result.naive.astype(int).tolist(),
-        "naive_wrong": result.naive_wrong,
-        "D": result.matrix.astype(int).tolist(),
-    }
-
-
-def probe_lines(result: Probe) -> list[RenderableType]:
-    """For people: what each lane holds, and beside it what the naive reading expects."""
-    row = result.row
-    registers = range(len(result.registers))
-    columns = ("lane", "naive", *(f"D {r}" for r in registers))
-    body = []
-    for lane in range(64):
-        came = result.registers[:, lane].astype(int)
-        naive = int(result.naive[0, lane])
-        cells = [Text(str(value), "green" if value == naive else "bold red") for value in came]
-        body.append((str(lane), Text(str(naive), "dim"), *cells))
-    right = int(result.registers.size - result.naive_wrong)
-    lines: list[RenderableType] = [
-        "Q[i,:] = i, K = I, run as a kernel: each register shows the row of D that it holds.",
-        f"naive: row = tid mod {row.m}, which the paper names as the pitfall; where it is wrong the number is red.",
-        table("Row of D by lane and register", columns, body, left=0),
-        "",
-        f"The naive reading is right in {right:,} of {result.registers.size:,} places.",
-    ]
-    if row.m == row.n:
-        lines.append("Reading D by it gives C[i,j] = j, the transpose of what was computed, without any error.")
-    lines.append(
-        "The layout of `simgpu layout` reads D[i,:] = i: it agrees."
-        if result.agrees
-        else "DISAGREES: the layout of `simgpu layout` does not read D[i,:] = i."
-    )
-    return lines
+    with progress(f"testing {row.mnemonic}"):
+        structured = launched(row.mnemonic, lambda: probe(row, device))
+        wrong, total = launched(row.mnemonic, lambda: product(row, device, seed))
+    return Tested(row, structured.agrees, wrong, total)

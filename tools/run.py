@@ -1,26 +1,37 @@
-"""`simgpu run`: derive, emit, assemble, simulate, compare with float64, report."""
+"""`simgpu run`: derive, emit, assemble, simulate or launch on a GPU, compare with float64, report."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hardware.dtypes import dtype
 from operators import reference
+from tools.against import Agreement, all_exact
 from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
-from tools.launching import add_device_options, device_of, launched, run_document, show_run, together
+from tools.launching import (
+    add_device_options,
+    device_of,
+    is_simulated,
+    launched,
+    run_document,
+    show_run,
+    simulated_device,
+    together,
+)
 from tools.operator_options import EMITTED, add_operator_options
 from tools.problem import headline, problem_document, tree_of
 from tools.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from asm import EmittedKernel
+    from hardware import hip
     from operators.problem import GemmProblem
-    from simgpu import Device, Run
+    from simgpu import Device
 
 WAITS = (
     "Plain mode completes every load at once, so a PASS does not vouch for the kernel's waits; "
@@ -55,8 +66,10 @@ def run(options: Namespace) -> int:
     with progress("comparing with float64"):
         verdict = compare(problem, operands, result, device.arch)
     use = kernel_use(parsed, parsed.kernels[kernel.name])
-    rows = resource_rows(tree.plan, use, outcome.counters)
-    passed = verdict.passed and not outcome.findings
+    simulated = is_simulated(outcome)
+    agreement = None if simulated or not options.against_sim else against_sim(options, kernel, operands, result)
+    rows = resource_rows(tree.plan, use, outcome.counters if simulated else None)
+    passed = verdict.passed and not outcome.findings and (agreement is None or agreement.agrees)
     if options.json:
         print_json({
             **problem_document(tree),
@@ -67,7 +80,8 @@ def run(options: Namespace) -> int:
             "error": verdict.document(),
             **run_document(outcome),
             "resources": resource_documents(rows),
-            "vouches_for_waits": False,
+            "against_sim": agreement and agreement.document(),
+            "vouches_for_waits": not simulated,
             "pass": passed,
         })  # fmt: skip
         return 0 if passed else 1
@@ -78,13 +92,11 @@ def run(options: Namespace) -> int:
              f"grid {' x '.join(map(str, step.grid))}, block {step.block[0]}")  # fmt: skip
     show(resource_table(rows))
     show_run(outcome)
-    show(
-        f"{problem.flops / max(outcome.seconds, 1e-9) / 1e9:.1f} GFLOP/s of useful product on this host",
-        "",
-        WAITS,
-        "",
-    )
-    show(*verdict.lines())
+    where = "on this host" if simulated else "with one launch, cold; `simgpu bench` measures"
+    show(f"{problem.flops / max(outcome.seconds, 1e-9) / 1e9:.1f} GFLOP/s of useful product {where}", "")
+    if simulated:
+        show(WAITS, "")
+    show(*verdict.lines(), *([agreement.line()] if agreement else []))
     show("PASS" if passed else "FAIL")
     return 0 if passed else 1
 
@@ -158,14 +170,20 @@ def _padded(
     return flat
 
 
-def execute(device: Device, kernel: EmittedKernel, operands: Operands) -> tuple[np.ndarray, Run]:
-    """Launches all of the kernels; the flat C afterwards, and the runs as one. KernelFailed if a kernel errs."""
+def execute(device: Device | hip.Device, kernel: EmittedKernel, operands: Operands) -> tuple[np.ndarray, Any]:
+    """Launches all of the kernels; the flat C afterwards, and the runs as one. KernelFailed, HipError if one errs."""
     import asm
 
     buffers = [device.upload(flat) for flat in operands.flat]
     runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
     before = operands.flat[2]
     return buffers[2].download(before.dtype, before.shape), together(runs)
+
+
+def against_sim(options: Namespace, kernel: EmittedKernel, operands: Operands, real: np.ndarray) -> Agreement:
+    """The real GPU's C beside the simulated one."""
+    result, outcome = execute(simulated_device(options, kernel.target), kernel, operands)
+    return Agreement.of("C", real, result, all_exact(outcome.fidelity))
 
 
 def compare(problem: GemmProblem, operands: Operands, result: np.ndarray, arch: str) -> Verdict:

@@ -1,0 +1,64 @@
+"""The documentation's commands print what it says; its links and names exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import hip_server, transcripts
+from tests.hip_server import GPU
+from tools.cli import VERBS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+# `folder/file.py`, `folder.module`, `folder/` in running text
+PATHS = re.compile(r"`((?:hardware|operators|asm|simgpu|tools|tests|docs)/[\w/.]*)`")
+
+
+def test_commands_print_what_the_page_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All of them, in the page's order: later ones use files that earlier ones wrote."""
+    page = (ROOT / "docs" / "commands.md").read_text()
+    with GPU(hip_server.build(tmp_path_factory.mktemp("hip"))) as gpu:
+        printed = transcripts.rerun(page, tmp_path_factory.mktemp("work"), gpu.environment)
+    for wanted, got in zip(transcripts.comparable(page), transcripts.comparable(printed), strict=True):
+        assert got == wanted, "python -m tests.transcripts docs/commands.md writes what the commands print now"
+
+
+def test_a_changed_output_is_seen_and_a_time_is_not() -> None:
+    """The comparison itself."""
+    page = "```console\n$ simgpu run\nmedian   5.2   us\nPASS\n```\n"
+    same, other = page.replace("5.2", "1,017.25"), page.replace("PASS", "FAIL")
+    assert transcripts.comparable(same) == transcripts.comparable(page) != transcripts.comparable(other)
+
+
+def test_every_verb_has_its_place() -> None:
+    """A verb without a section is not documented: add one to docs/commands.md."""
+    headings = re.findall(r"^## ([\w, ]+)", (ROOT / "docs" / "commands.md").read_text(), re.M)
+    named = {word.strip() for heading in headings for word in heading.split(",")}
+    assert not set(VERBS) - named
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    assert [name for name in PATHS.findall(text) if not (ROOT / name).exists()] == []
+    links = re.findall(r"\]\(([\w./-]+)\)", text) + re.findall(r"`(\w+\.md)`", text)
+    assert [name for name in links if not (page.parent / name).exists() and not (ROOT / name).exists()] == []
+
+
+SNIPPETS = [
+    (page.name, number, snippet)
+    for page in PAGES
+    for number, snippet in enumerate(re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S))
+]
+
+
+@pytest.mark.parametrize(("page", "number", "snippet"), SNIPPETS, ids=[f"{page}-{number}" for page, number, _ in SNIPPETS])
+def test_python_of_a_page_runs(page: str, number: int, snippet: str) -> None:
+    """In an interpreter of its own: one of them adds an instruction."""
+    done = subprocess.run([sys.executable, "-c", snippet], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

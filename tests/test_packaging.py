@@ -1,0 +1,120 @@
+"""What is installed: the wheel's content, the command from an environment that has nothing else, one version."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from simgpu.version import VERSION
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SIZES = ("-m", "40", "-n", "33", "-k", "21")
+
+
+def python(*arguments: str | Path, at: Path | str = sys.executable, cwd: Path | None = None) -> str:
+    """Standard output of a Python command that succeeds; what this process's environment adds to the path stays out."""
+    outside = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SIMGPU_CLANG")}
+    done = subprocess.run([at, *arguments], cwd=cwd, env=outside, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git has, so that nothing that lies about gets into the wheel or is left behind."""
+    folder = tmp_path_factory.mktemp("source")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout: nothing says which files are the project's")
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built by the setuptools that is here if it is new enough, else by one that pip fetches."""
+    folder = tmp_path_factory.mktemp("wheel")
+    alone = int(importlib.metadata.version("setuptools").partition(".")[0]) >= 68
+    how = ["--no-build-isolation", "--no-index"] if alone else []
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", *how, "-q", "-w", folder, source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode and "No matching distribution found for setuptools" in done.stderr:
+        pytest.skip("setuptools is older than 68 here, and no index has another")
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def environment(folder: Path) -> Path:
+    """An empty environment's Python."""
+    venv.create(folder, with_pip=True)
+    return folder / "bin" / "python"
+
+
+def check_command(at: Path, cwd: Path) -> None:
+    """The installed command tells its version and runs a kernel, from a folder that holds none of the sources."""
+    command = at.parent / "simgpu"
+    assert command.is_file()
+    said = python(command, "--version", at=at, cwd=cwd).splitlines()
+    assert said[0] == f"simgpu {VERSION}" and "clang version" in said[1] and re.search(r"Python 3\.\d+", said[2])
+    assert python(command, "run", "gemm", *SIZES, at=at, cwd=cwd).endswith("PASS\n")
+    where = python("-c", "import simgpu; print(simgpu.__file__)", at=at, cwd=cwd)
+    assert Path(where.strip()).is_relative_to(at.parent.parent)
+
+
+def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
+    assert wheel.name == f"simgpu-{VERSION}-py3-none-any.whl"
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names} == {
+        "hardware", "operators", "asm", "simgpu", "tools", f"simgpu-{VERSION}.dist-info"
+    }  # fmt: skip
+    assert {f"{package}/py.typed" for package in ("hardware", "operators", "asm", "simgpu", "tools")} <= set(names)
+    made = {name for name in names if name.endswith(".py")}
+    assert made == {
+        str(path.relative_to(ROOT))
+        for package in PROJECT["tool"]["setuptools"]["packages"]
+        for path in (ROOT / package.replace(".", "/")).glob("*.py")
+    }
+
+
+def test_the_wheel_in_an_environment_with_nothing_but_its_dependencies(wheel: Path, tmp_path: Path) -> None:
+    """The dependencies are this environment's, seen through a .pth; the project is not among them."""
+    at = environment(tmp_path / "env")
+    python("-m", "pip", "install", "--no-deps", "--no-index", "-q", wheel, at=at)
+    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    here = {str(Path(path).resolve()) for path in sys.path if path.endswith("site-packages")}
+    (site / "dependencies.pth").write_text("\n".join(sorted(here)) + "\n")
+    check_command(at, tmp_path)
+
+
+@pytest.mark.packaging
+@pytest.mark.skipif(
+    not os.environ.get("SIMGPU_TEST_PACKAGING"),
+    reason="fetches the dependencies (250 MB) twice and takes minutes: set SIMGPU_TEST_PACKAGING=1",
+)
+@pytest.mark.parametrize("what", ["pip install .", "the wheel"])
+def test_from_an_empty_environment(what: str, source: Path, wheel: Path, tmp_path: Path) -> None:
+    at = environment(tmp_path / "env")
+    python("-m", "pip", "install", "-q", source if what == "pip install ." else wheel, at=at)
+    check_command(at, tmp_path)
+
+
+def test_the_version_is_in_one_place() -> None:
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "simgpu.version.VERSION"}
+    sources = [path for package in ("hardware", "operators", "asm", "simgpu", "tools") for path in (ROOT / package).rglob("*.py")]
+    assert [path.name for path in sources if f'"{VERSION}"' in path.read_text()] == ["version.py"]
+    assert f"## {VERSION}\n" in (ROOT / "CHANGELOG.md").read_text()

@@ -128,13 +128,15 @@ class BlockAttentionNode(_AttentionNode):
         plan, e = self.plan, self.plan.problem.element.bytes
         q, k, v, r = self.views
         keys = Extent(0, plan.tile_KV, plan.tile_KV)
-        arrays = "K or V tile, one at a time" if plan.policy == "published" else "K and V tiles; S and O in registers"
-        count = 1 if plan.policy == "published" else 2
+        if plan.policy == "published":
+            lds, arrays = plan.tile_KV * plan.d * e, "K or V tile, one at a time"
+        else:
+            lds, arrays = plan.resources.lds_bytes, "partial O of the waves, at the end; K, V, S and O in registers"
         return (
             (
                 "BlockAttentionNode  [block / CU]",
                 "  ".join(map(str, (q, View("K", keys, k.cols, k.outer), View("V", keys, v.cols, v.outer), r))),
-                f"LDS = {count * plan.tile_KV * plan.d * e / 1024:g} KB  ({arrays})",
+                f"LDS = {lds / 1024:g} KB  ({arrays})",
                 f"key steps per CU: at most {_steps_per_block(plan)}",
             ),
         )

@@ -148,12 +148,15 @@ def attention(problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLik
     return _attention(problem, q, k, v)[0]
 
 
-def attention_error_bound(problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> NDArray[np.float64]:
+def attention_error_bound(
+    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, arch: str = "gfx908"
+) -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
 
     A score is off by g(d+4) * scale|Q||K| of its row's largest, u the roundoff of the accumulation step; an exponent by twice that and 4u
     of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, and its rounding to the operands' type. A
     relative error r in numerator and denominator makes 2r/(1-r) of P|V|. exp may flush below 2^-126, a narrow P below its own smallest.
+    gfx90a reads subnormal inputs as 0, P's as well.
     """
     p, row = problem, _STEPS[problem.dtype]
     assert p.scale is not None
@@ -161,14 +164,17 @@ def attention_error_bound(problem: AttentionProblem, q: ArrayLike, k: ArrayLike,
     absolute = _attention(p, np.abs(np.asarray(q).astype(np.float64)), np.abs(np.asarray(k).astype(np.float64)), v)[2]
     unit = max(row.step, 2.0**-53)
     largest, terms = absolute.max(-1), np.abs(scores).max(-1)
+    lost = _FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
+    sizes = np.abs(np.asarray(q).astype(np.float64)).sum(-1), np.abs(np.asarray(k).astype(np.float64)).sum(-1).max(-1, initial=0.0)
+    flushed = p.scale * lost * (sizes[0] + np.repeat(sizes[1], p.heads // p.kv_heads, axis=1)[..., None] + p.d * lost)
     # f32 and f64 keep P as it is; the others round it to the operands' significand.
     rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error
-    exponent = 2 * largest * (_gamma(p.d + 4, unit) + 2.1 * row.input_error) + (8 * terms + 4 * p.lk + 32) * unit
+    exponent = 2 * flushed + 2 * largest * (_gamma(p.d + 4, unit) + 2.1 * row.input_error) + (8 * terms + 4 * p.lk + 32) * unit
     r = np.expm1(exponent) + rounding
-    tiny = 2.0**-126 if p.dtype in ("f32", "f64", "xf32", "bf16") else _SMALLEST_WEIGHT[p.dtype]
+    tiny = lost or (2.0**-126 if p.dtype in ("f32", "f64", "xf32", "bf16") else _SMALLEST_WEIGHT[p.dtype])
     spread = weights @ np.abs(values)
     total = np.abs(values).sum(-2, keepdims=True)
-    return np.asarray((2 * r / (1 - r))[..., None] * spread + (tiny + 2.0**-149) * 2 * total + (p.lk + 8) * 2.0**-52 * spread)
+    return np.asarray((2 * r / (1 - r))[..., None] * spread + (tiny + 2.0**-149) * 2 * total + lost + (p.lk + 8) * 2.0**-52 * spread)
 
 
 # Smallest positive value: below it, a weight that is rounded to the type is 0 [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one lower].

@@ -93,7 +93,7 @@ def test_reports_bars_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "████" in capsys.readouterr().out
     assert main(["report", "attention", "-L", "1000", "-d", "128", "--compare-targets", "mi100,mi355x", "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["targets"]
-    assert answers["mi355x"]["tile_KV"] > answers["mi100"]["tile_KV"] and answers["mi100"]["fits"] == "yes"
+    assert answers["mi355x"]["split_kv"] > answers["mi100"]["split_kv"] and answers["mi100"]["fits"] == "yes"
 
 
 def test_an_operator_that_cannot_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

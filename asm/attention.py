@@ -307,7 +307,7 @@ class ChainedEmitter(Visitor):
         self._overlap(
             "O^T, first half" + "; softmax of the other" * bool(other),
             lambda: wave.values(first, refill=not other and not shape.narrow),
-            lambda: (wave.load_keys(), self._advance_keys(), *(map(self.softmax.update, other))),
+            lambda: self._behind_first_values(other),
         )
         if other:
             k.comment("O^T, other half")
@@ -328,6 +328,12 @@ class ChainedEmitter(Visitor):
         if self.plan.problem.window is not None:
             k.s_cmp_lt_i32(self.first_key, self.full_low)
             k.s_cselect_b32(self.masked, 1, self.masked)
+
+    def _behind_first_values(self, other: list[range]) -> None:
+        self.wave.load_keys()
+        self._advance_keys()
+        for half in other:
+            self.softmax.update(half)
 
     def _narrow_values(self) -> None:
         self.wave.interleave_rows()

@@ -322,8 +322,8 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     if desc.unified_vgprs:
         arch, acc = min(arch, total // 2), min(acc, total // 2)
 
-    def fits(queries: int) -> bool:
-        use = _chained(p, desc, queries)
+    def fits(queries: int, d: int = p.d) -> bool:
+        use = _chained(replace(p, d=d), desc, queries)
         return use.arch_vgprs <= arch and use.acc_vgprs <= acc
 
     tile_kv = chained.WAVES * _STEP * chained.key_atoms(d, e)
@@ -334,14 +334,15 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     split = _split(p, desc, tile_q, tile_kv)
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
     use = plan.resources
-    lower = "free {} registers a lane: lower d".format
+    widest = d if tile_q_max else next(width for width in range(d // _STEP * _STEP, 0, -_STEP) if fits(_STEP, width))
+    lower = f"d <= {widest} fits"
     rows = (
         Constraint("LDS", Level.BLOCK, desc.lds_bytes, desc.lds_allocation(use.lds_bytes), "bytes",
                    "the waves' partial O, a block of columns at a time", "use fewer queries a block"),
         Constraint("ArchVGPR", Level.WARP, arch, use.arch_vgprs, "registers", "Q, K, V, S or P, statistics; 1 wave a SIMD (E3, E14)",
-                   lower(use.arch_vgprs - arch)),
+                   lower),
         Constraint("AccVGPR", Level.WARP, acc, use.acc_vgprs, "registers", "O^T, and S^T where C and D must be here (E3, E14)",
-                   lower(use.acc_vgprs - acc)),
+                   lower),
         Constraint("workgroup size", Level.BLOCK, desc.max_workgroup_size, plan.threads, "work-items", "4 waves",
                    "use fewer waves a block"),
         Constraint("atom alignment", Level.ATOM, 0, sum(map(bool, (tile_q % _STEP, tile_kv // chained.WAVES % _STEP, d % _STEP))),

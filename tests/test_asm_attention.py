@@ -206,7 +206,7 @@ def test_what_cannot_be_emitted():
         asm.emit(FusedAttention(AttentionProblem(64, 64, 64, scale=-1.0)))
     with pytest.raises(LaunchError, match="lk < 4194304"):
         check(FusedAttention(AttentionProblem(64, 1 << 22, 128)).plan)
-    with pytest.raises(ResourceError, match="lower d"):
+    with pytest.raises(ResourceError, match="d <= 304 fits"):
         asm.emit(FusedAttention(AttentionProblem(64, 64, 512)))
 
 

@@ -166,7 +166,7 @@ def test_trees() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ResourceError, match=r"ArchVGPR needs .*: lower d"):
+    with pytest.raises(ResourceError, match=r"ArchVGPR needs .* d <= 304 fits"):
         FusedAttention(AttentionProblem(4096, 4096, 4096)).tree()
     for bad, message in (
         (dict(d=24), "pad the head dimension"),

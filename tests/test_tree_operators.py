@@ -99,5 +99,5 @@ def test_reports_bars_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_operator_that_cannot_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "attention", "-L", "4096", "-d", "4096"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "LDS needs" in error and "d <= 256 fits" in error
+    assert error.count("\n") == 1 and "ArchVGPR needs" in error and "d <= 304 fits" in error
     assert FusedAttention(AttentionProblem(4096, 4096, 256)).plan.feasible and not UnfusedAttention(AttentionProblem(64, 64, 64)).derivation.remedy

@@ -268,7 +268,7 @@ def _classes(instr: Instr, spec: Spec) -> set[str]:
 def _alu(instr: Instr, spec: Spec) -> Effect:
     """SALU and VALU: results first, then sources; state that is no operand by its type."""
     results = [t for t in spec.results if t.state in ("", "sgpr")]
-    sources = [p for p in spec.params if not p.type.state and p.name not in ("vdst", "sdst")]
+    sources = [p for p in spec.params if p.type.state in ("", "sgpr") and p.name not in ("vdst", "sdst")]
     _expect(instr, len(results) + len(sources))
     destinations, operands = instr.operands[: len(results)], instr.operands[len(results) :]
     for operand, type_ in zip(destinations, results, strict=True):

@@ -11,7 +11,7 @@ from operators.feasibility import FeasibilityReport, FeasibilityVisitor
 from operators.gemm import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from operators.problem import GemmProblem
 from operators.resources import Constraint, ResourcePlan
-from operators.softmax import SoftmaxPlan, SoftmaxProblem, SoftmaxState, plan_softmax
+from operators.softmax import Band, SoftmaxPlan, SoftmaxProblem, SoftmaxState, plan_softmax
 from operators.softmax_tree import Softmax
 from operators.tiles import GemmPlan, plan_gemm
 from operators.traffic import Counters, gemm_counters
@@ -22,6 +22,7 @@ __all__ = [
     "AttentionExecutor",
     "AttentionProblem",
     "AttentionTiles",
+    "Band",
     "BlockGemmNode",
     "ComputeVisitor",
     "Constraint",

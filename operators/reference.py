@@ -118,17 +118,19 @@ def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> ND
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
     scores = problem.scale * np.asarray(x).astype(np.float64)
-    return _weights(scores, np.ones(scores.shape, bool) if mask is None else np.asarray(mask, bool))
+    return _weights(scores, problem.keep(mask))
 
 
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|, for any order of merges.
 
     Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u; a
-    relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126.
+    relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126. Infinite scores give 0, 1 or
+    NaN without an error, and what is left out does not count.
     """
     unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
     scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
+    scores = np.where(problem.keep(mask) & np.isfinite(scores), scores, 0.0)
     largest = scores.max(-1, initial=0.0)[:, None]
     r = np.expm1((8 * largest + 4 * problem.n + 16) * unit)
     own = (problem.n + 8) * 2.0**-52
@@ -140,7 +142,8 @@ def _weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np
     largest = shifted.max(-1, keepdims=True)
     e = np.exp(shifted - np.where(np.isfinite(largest), largest, 0.0))
     total = e.sum(-1, keepdims=True)
-    return np.asarray(e / np.where(total == 0, 1, total))
+    with np.errstate(invalid="ignore"):  # infinity over infinity, NaN
+        return np.asarray(e / np.where(total == 0, 1, total))
 
 
 def attention(problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> NDArray[np.float64]:

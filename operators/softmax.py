@@ -1,9 +1,16 @@
 """Online softmax: the merge operator, what is computed, and its tiles in closed form (paper, section Online Softmax; E29, E30).
 
-A wave owns a row at a time, four waves a block, two waves a SIMD. A lane holds v elements: with R = ArchVGPRs at two waves a SIMD less
-the fixed ones, a row of n <= 64*R elements stays in registers and is read once (8 bytes moved an f32 element); a longer one streams
-in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes). Few rows: s blocks share a row, split-N, and a
-second pass merges their statistics with ⊕ and writes,  s = max(1, min(CUs // tiles, steps)).
+w waves own a row at a time, two waves a SIMD; a block is four rows of one wave each, or one row of w waves. A lane holds v f32
+elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
+
+  n <= 64*R*w     the row stays in registers and is read once (8 bytes moved an f32 element), w the least of 1, 4, 8 that holds it;
+                  w = 4 besides where rows are too few to fill the CUs four at a time (rows <= CUs, n >= a step);
+                  v = ceil(n / (64*w))
+  longer rows     stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e
+  few long rows   s blocks share a row, split-N, and a second pass merges their statistics with ⊕ and writes,
+                  s = max(1, min(CUs // tiles, steps))
+
+Waves of one row merge their states with ⊕ through LDS, 8 bytes each.
 """
 
 from __future__ import annotations
@@ -12,12 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hardware.descriptor import HardwareDescriptor
 from hardware.dtypes import DType, dtype
 from hardware.errors import LaunchError
-from operators.gemm_limits import ADDRESS_VGPRS, TEMPORARY_VGPRS
+from operators.epilogue import expect_shape
 from operators.problem import one_of, positive_dimension
 from operators.resources import (
     Constraint,
@@ -36,8 +43,14 @@ from operators.tree import FINITE_FLOOR, Level
 
 FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)
 _WAVES = 4
+_ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
 _SGPRS = 48
 _LOADS = 4  # 128-bit loads of a lane in flight
+# Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
+_ADDRESS_VGPRS = 2
+_TEMPORARY_VGPRS = 4
+_MASK_VGPRS = 8
+_MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
 
 Array = NDArray[Any]
 
@@ -80,22 +93,61 @@ def normalise(values: Array, delta: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Row r keeps the columns j with r % period + first <= j < r % period + end, and leaves the others out.
+
+    Causal attention over L keys is Band(L, -L, 1), a window of w keys Band(L, 1 - w, 1).
+    """
+
+    period: int
+    first: int
+    end: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "period", positive_dimension("period", self.period))
+
+    def keep(self, rows: int, n: int) -> NDArray[np.bool_]:
+        """(rows,n), True where an element counts."""
+        diagonal = (np.arange(rows) % self.period)[:, None]
+        column = np.arange(n)[None, :]
+        return np.asarray((diagonal + self.first <= column) & (column < diagonal + self.end))
+
+
+@dataclass(frozen=True)
 class SoftmaxProblem:
     """Y (rows,n) = softmax over each row of scale * X (rows,n), row-major. Y has X's type, statistics the accumulator's.
 
-    A mask may be given with X: what it leaves out counts 0, and a row that is left out whole gives 0.
+    ldx, ldy: row strides in elements, by default n. With `mask`, an array (rows,n) of bool comes with X; `band` is a mask in closed
+    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. LaunchError for sizes and strides that
+    cannot be.
     """
 
     rows: int
     n: int
     dtype: str = "f32"
     scale: float = 1.0
+    ldx: int | None = None
+    ldy: int | None = None
+    mask: bool = False
+    band: Band | None = None
 
     def __post_init__(self) -> None:
         for name in ("rows", "n"):
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
         if dtype(self.dtype).significand == 0:
             raise LaunchError(f"softmax of {self.dtype} has no exponentials: use a floating-point type")
+        for name in ("ldx", "ldy"):
+            given = getattr(self, name)
+            stride = self.n if given is None else positive_dimension(name, given)
+            if stride < self.n:
+                raise LaunchError(f"{name} = {stride} is shorter than a row of {self.n} elements: give {name} >= {self.n}")
+            object.__setattr__(self, name, stride)
+
+    def keep(self, mask: ArrayLike | None = None) -> Array:
+        """(rows,n) of bool: which elements count, by `mask` and by the band; LaunchError for a mask of another shape."""
+        shape = (self.rows, self.n)
+        kept = np.ones(shape, bool) if mask is None else expect_shape("mask", mask, shape).astype(bool)
+        return kept if self.band is None else kept & self.band.keep(*shape)
 
     @property
     def element(self) -> DType:
@@ -119,12 +171,12 @@ class SoftmaxProblem:
 
 @dataclass(frozen=True)
 class SoftmaxPlan(Derivation):
-    """A softmax's tiles: tile_rows rows a block (one a wave), tile_n elements a step; `split_n` blocks share a row."""
+    """A softmax's tiles: tile_rows rows a block, `waves_row` waves each, tile_n elements a step; `split_n` blocks share a row."""
 
     problem: SoftmaxProblem
     descriptor: HardwareDescriptor
     policy: str
-    tile_rows: int
+    waves_row: int
     tile_n: int
     resident: bool
     split_n: int
@@ -141,12 +193,28 @@ class SoftmaxPlan(Derivation):
     @property
     def sizes(self) -> dict[str, int]:
         """What the policy decided, by name."""
-        return {"tile_rows": self.tile_rows, "tile_n": self.tile_n, "split_n": self.split_n, "reads": self.reads}
+        names = ("tile_rows", "waves_row", "tile_n", "split_n", "reads")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a block."""
+        return _WAVES if self.waves_row == 1 else 1
+
+    @property
+    def waves(self) -> int:
+        """Waves of a block."""
+        return self.tile_rows * self.waves_row
+
+    @property
+    def lane_elements(self) -> int:
+        """Elements of a row that a lane holds at a time, one an ArchVGPR."""
+        return next(r.count for r in self.resources.registers if r.name == "row")
 
     @property
     def reads(self) -> int:
         """How often X is read."""
-        return 1 if self.resident and self.split_n == 1 else 2
+        return 1 if self.resident else 2
 
     @property
     def steps(self) -> int:
@@ -173,38 +241,52 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
     """The closed-form plan. "published" streams every row in two reads and never splits (the paper states no more)."""
     p, d = problem, descriptor
     one_of("policy", policy, POLICIES)
-    lanes, e = d.wavefront_size, p.element.bytes
-    arch, _, _ = d.vgpr_budget(2)
-    room = max(0, arch - ADDRESS_VGPRS - TEMPORARY_VGPRS) * lanes  # f32 elements of a row that fit
-    step = lanes * _LOADS * 16 // e
-    resident = policy == "corrected" and p.n <= room
-    tiles = -(-p.rows // _WAVES)
-    steps = -(-p.n // step)
-    split = max(1, min(d.num_cus // tiles, steps)) if policy == "corrected" else 1
-    split = -(-steps // -(-steps // split))
-    held = -(-p.n // split // step) * step if resident else step
+    if p.n * p.element.bytes >= _MOST_BYTES:
+        raise LaunchError(f"n = {p.n}: a row must stay below 2^31 bytes, so n < {_MOST_BYTES // p.element.bytes}")
+    lanes = d.wavefront_size
+    fixed = _ADDRESS_VGPRS + _TEMPORARY_VGPRS + 2 + (_MASK_VGPRS if p.mask else 0)
+    room = max(0, d.vgpr_budget(2)[0] - fixed)
+    step = lanes * _LOADS * 16 // p.element.bytes
+    waves_row = next((w for w in _ROW_WAVES if p.n <= room * lanes * w), 0) if policy == "corrected" else 0
+    if waves_row == 1 and p.rows <= d.num_cus and p.n >= step:
+        waves_row = _ROW_WAVES[1]
+    resident = waves_row > 0
+    tiles, steps, split = -(-p.rows // _WAVES), -(-p.n // step), 1
+    if policy == "corrected" and not resident:
+        split = max(1, min(d.num_cus // tiles, steps))
+        split = -(-steps // -(-steps // split))
+    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), step, resident, split, _resources(p, d, waves_row, step, fixed), ())
+    return replace(plan, constraints=_constraints(plan))
+
+
+def _resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, step: int, fixed: int) -> ResourcePlan:
+    """waves_row: 0 for a row that streams."""
+    held = p.n if waves_row else step
+    waves = max(_WAVES, waves_row)
     registers = (
-        RegisterRange("row", "arch", min(-(-held // lanes), -(-p.n // lanes))),
+        RegisterRange("row", "arch", -(-held // (d.wavefront_size * max(1, waves_row)))),
         RegisterRange("m, delta", "arch", 2),
-        RegisterRange("addresses", "arch", ADDRESS_VGPRS),
-        RegisterRange("temporaries", "arch", TEMPORARY_VGPRS - 2),
+        RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
+        RegisterRange("temporaries", "arch", fixed - 2 - _ADDRESS_VGPRS),
     )
-    count = sum(r.count for r in registers)
-    lds = (LdsArray("statistics", 8 * _WAVES),)
-    resources = ResourcePlan(registers, lds, _SGPRS, *residency(d, count, 0, _SGPRS, 8 * _WAVES, _WAVES))
-    tflops = p.flops / p.bytes_once * d.hbm_bandwidth_tb
+    lds = (LdsArray("statistics", 8 * waves),) if waves_row > 1 else ()
+    count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
+    return ResourcePlan(registers, lds, _SGPRS, *residency(d, count, 0, _SGPRS, nbytes, waves))
+
+
+def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
+    p, d, r = plan.problem, plan.descriptor, plan.resources
     rows = (
-        *limit_rows(d, count, 0, _SGPRS, 8 * _WAVES, _WAVES, 2, {}),
-        occupancy_row(d, tiles * split),
+        *limit_rows(d, r.arch_vgprs, 0, _SGPRS, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),
+        occupancy_row(d, plan.blocks),
         Constraint(
             "HBM bandwidth",
             Level.DEVICE,
             d.peak_tflops_f32,
-            tflops,
+            p.flops / p.bytes_once * d.hbm_bandwidth_tb,
             "TFLOPS at full bandwidth",
             f"{p.flops / p.bytes_once:.2f} FLOP a byte: bandwidth-bound (E29)",
             hard=False,
         ),
     )
-    plan = SoftmaxPlan(p, d, policy, _WAVES, step, resident, split, resources, ())
-    return replace(plan, constraints=mark_binding(rows, "HBM bandwidth" if tiles >= d.num_cus else "occupancy"))
+    return mark_binding(rows, "HBM bandwidth" if plan.blocks >= d.num_cus else "occupancy")

@@ -91,7 +91,7 @@ class BlockSoftmaxNode(_SoftmaxNode):
                 "BlockSoftmaxNode  [block / CU]",
                 "  ".join(map(str, self.views)),
                 f"rows {how}",
-                f"LDS = {plan.resources.lds_bytes} B  (statistics)",
+                f"LDS = {plan.resources.lds_bytes} B  (states of waves that share a row: {plan.waves_row})",
             ),
         )
 
@@ -148,7 +148,7 @@ class SoftmaxExecutor(Executor):
         kind = self.kind(p.element.accumulator)
         shape = (p.rows, p.n)
         self._x = (expect_shape("X", x, shape).astype(kind) * kind.type(p.scale)).astype(kind)
-        self._keep = np.ones(shape, bool) if mask is None else expect_shape("mask", mask, shape).astype(bool)
+        self._keep = p.keep(mask)
         self._state = SoftmaxState.empty((p.rows,), kind)
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
         if self.level is Level.DEVICE:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from tools.console import print_json, show
+from tools.operator_options import EMITTED, add_operator_options, operator_document, operator_tree
 from tools.outputs import add_force_option, claim, write
-from tools.problem import add_problem_options, problem_document, tree_of
 
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_problem_options(parser)
+    add_operator_options(parser, only=EMITTED, more=_outputs)
+
+
+def _outputs(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="K.S", help="write the assembly here (default: stdout)")
     parser.add_argument("--object", metavar="K.CO", help="assemble, link, and write the code object here")
     add_force_option(parser)
@@ -22,18 +26,20 @@ def run(options: Namespace) -> int:
     """Emits and writes; nothing is written unless everything asked for could be made."""
     import asm
 
-    claim((options.output, options.object), options.force)
-    tree = tree_of(options)
+    tree = operator_tree(options)
     kernel = asm.emit(tree)
-    code = kernel.assemble() if options.object else b""
-    if options.output:
-        write(options.output, kernel.text.encode(), options.force)
-    if options.object:
-        write(options.object, code, options.force)
+    steps = tuple(kernel.steps)
+    texts, objects = (tuple(_path(path, i) for i in range(len(steps)) if path) for path in (options.output, options.object))
+    claim((*texts, *objects), options.force)
+    codes = [step.assemble() for step, _ in zip(steps, objects)]
+    for path, step in zip(texts, steps):
+        write(path, step.text.encode(), options.force)
+    for path, code in zip(objects, codes):
+        write(path, code, options.force)
     used = kernel.resources
     if options.json:
         print_json({
-            **problem_document(tree),
+            **operator_document(tree, options.op),
             "kernel": kernel.name,
             "grid": kernel.grid,
             "block": kernel.block,
@@ -42,11 +48,12 @@ def run(options: Namespace) -> int:
             "output": options.output,
             "object": options.object,
             "text": None if options.output or options.object else kernel.text,
+            "following": [{"kernel": step.name, "grid": step.grid, "block": step.block, "text": step.text} for step in steps[1:]],
         })  # fmt: skip
     elif not options.output and not options.object:
-        print(kernel.text)
+        print("\n".join(step.text for step in steps))
     else:
-        written = " and ".join(path for path in (options.output, options.object) if path)
+        written = " and ".join((*texts, *objects))
         show(
             f"{kernel.name} -> {written}",
             f"{used.instructions} instructions, {used.vgprs} VGPRs, {used.agprs} AccVGPRs, "
@@ -55,3 +62,9 @@ def run(options: Namespace) -> int:
             f"of {' x '.join(map(str, kernel.block))} work-items",
         )
     return 0
+
+
+def _path(path: str, number: int) -> str:
+    """The file of kernel `number`: k.s, then k_2.s for the one that follows it."""
+    stem, ending = os.path.splitext(path)
+    return path if number == 0 else f"{stem}_{number + 1}{ending}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hardware.errors import LaunchError, SimError
 from tools.console import progress, show, table
@@ -13,6 +13,7 @@ from tools.errors import KernelFailed
 if TYPE_CHECKING:
     from simgpu import Device, Run
 
+Outcome = TypeVar("Outcome")  # of a launch, or of several
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 
 
@@ -32,7 +33,7 @@ def device_of(options: Namespace, target: str) -> Device:
     return Device(target, threads=options.threads, max_instructions=options.max_instructions)
 
 
-def launched(what: str, launch: Callable[[], Run]) -> Run:
+def launched(what: str, launch: Callable[[], Outcome]) -> Outcome:
     """Runs `launch`; what the kernel does wrong becomes KernelFailed, LaunchError stays what it is."""
     try:
         with progress(f"simulating {what}"):

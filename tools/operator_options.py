@@ -15,11 +15,22 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 
-def add_operator_options(parser: ArgumentParser, compare: bool = False) -> None:
-    """OP, then the operator's own options, --target, --policy and --json; `compare` adds --compare-targets."""
+EMITTED = ("gemm", "softmax")  # operators that have kernels
+
+
+def add_operator_options(
+    parser: ArgumentParser,
+    compare: bool = False,
+    only: tuple[str, ...] | None = None,
+    more: Callable[[ArgumentParser], None] | None = None,
+) -> None:
+    """OP (one of `only`), then the operator's own options, --target, --policy and --json; `compare` adds --compare-targets, `more`
+    what a verb has besides."""
     add_json_option(parser)
     operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
     for name, (text, configure, _) in OPERATORS.items():
+        if only is not None and name not in only:
+            continue
         sub = operators.add_parser(name, help=text, description=text)
         sub.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
         sub.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
@@ -27,6 +38,8 @@ def add_operator_options(parser: ArgumentParser, compare: bool = False) -> None:
         if compare:
             sub.add_argument("--compare-targets", metavar="A,B,…", help="derive for these targets instead, side by side")
         configure(sub)
+        if more is not None:
+            more(sub)
         sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
 
 
@@ -80,12 +93,17 @@ def _softmax_options(sub: ArgumentParser) -> None:
     sub.add_argument("--rows", type=int, required=True, help="rows")
     sub.add_argument("-n", type=int, required=True, metavar="N", help="elements of a row")
     sub.add_argument("--scale", type=finite_number, default=1.0, help="factor before the exponential (default: 1)")
+    for name in ("ldx", "ldy"):
+        sub.add_argument(f"--{name}", type=int, help=f"row stride of {name[2].upper()} in elements (default: its row)")
+    sub.add_argument("--mask", action="store_true", help="with a mask of bytes, (rows,n)")
+    sub.add_argument("--causal", action="store_true", help="row r keeps the columns up to r")
 
 
 def _softmax(o: Namespace) -> Root:
-    from operators import Softmax, SoftmaxProblem
+    from operators import Band, Softmax, SoftmaxProblem
 
-    return Softmax(SoftmaxProblem(o.rows, o.n, o.dtype, o.scale), o.target, o.policy)
+    band = Band(o.rows, -o.rows, 1) if o.causal else None
+    return Softmax(SoftmaxProblem(o.rows, o.n, o.dtype, o.scale, o.ldx, o.ldy, o.mask, band), o.target, o.policy)
 
 
 def _attention_options(sub: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Options that describe a computation, the same for derive, tree, report, emit and run."""
+"""Options that describe a GEMM, the same for every verb."""
 
 from __future__ import annotations
 
@@ -6,22 +6,10 @@ import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Any
 
-from tools.console import add_json_option
-
 if TYPE_CHECKING:
     from operators.gemm import TiledComputation
 
 OPERATORS = ("gemm",)
-
-
-def add_problem_options(parser: ArgumentParser) -> None:
-    """OP, --target, --policy and gemm's own options."""
-    parser.add_argument("op", metavar="OP", choices=OPERATORS, help=f"the operator: {', '.join(OPERATORS)}")
-    parser.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
-    parser.add_argument("--policy", default="corrected", help="tile policy: corrected (default) or published")
-    parser.add_argument("--dtype", default="f32", help="type of A and B (default: f32)")
-    add_gemm_options(parser)
-    add_json_option(parser)
 
 
 def add_gemm_options(parser: ArgumentParser) -> None:

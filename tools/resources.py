@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from operators.resources import residency
+from operators.resources import Derivation, residency
 from operators.tiles import GemmPlan
 from tools.console import table
 from tools.use import KernelUse
@@ -66,11 +66,12 @@ def resource_rows(
     each byte of memory once, the executed ones over what loads and LDS reads requested.
     """
     order = ("device", "block", "warp", "atom")
-    rows = [*_limits(plan, use), *_residency(plan, use), *_intensities(plan, counters or {})]
+    rows = [*constraint_rows(plan, use), *_residency(plan, use), *_intensities(plan, counters or {})]
     return sorted(rows, key=lambda row: order.index(row.node))
 
 
-def _limits(plan: GemmPlan, use: KernelUse | None) -> list[ResourceRow]:
+def constraint_rows(plan: Derivation, use: KernelUse | None) -> list[ResourceRow]:
+    """The plan's constraints, any operator's, beside the linked kernel's figures."""
     rows = []
     for row in plan.constraints:
         actual = getattr(use, FIELD_OF[row.name]) if use and row.name in FIELD_OF else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from operators import reference
 from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
 from tools.launching import add_device_options, device_of, launched, run_document, show_run
-from tools.problem import add_problem_options, headline, problem_document, tree_of
+from tools.operator_options import EMITTED, add_operator_options
+from tools.problem import headline, problem_document, tree_of
+from tools.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from asm import EmittedKernel
@@ -28,12 +30,15 @@ WAITS = (
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_problem_options(parser)
-    add_device_options(parser)
+    add_operator_options(parser, only=EMITTED, more=add_device_options)
 
 
 def run(options: Namespace) -> int:
     """Runs the kernel on random inputs; status 1 if an element is outside the error bound."""
+    if options.op != "gemm":
+        from tools import run_operator
+
+        return run_operator.run(options)
     import asm
     from hardware.codeobject import CodeObject
     from tools.resources import resource_documents, resource_rows, resource_table, split_note
@@ -153,43 +158,6 @@ def execute(device: Device, kernel: EmittedKernel, code: bytes, operands: Operan
     return buffers[2].download(before.dtype, before.shape), outcome
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """How far C is from float64: `wrong` of `total` elements are outside their bound; `touched` elements of
-    C's padding were written. The worst element is the one with the largest error/bound, (row, column)."""
-
-    total: int
-    wrong: int
-    touched: int
-    max_error: float
-    worst: tuple[int, int]
-    got: float
-    want: float
-    error: float
-    bound: float
-
-    @property
-    def passed(self) -> bool:
-        return not self.wrong and not self.touched
-
-    def document(self) -> dict[str, Any]:
-        """For JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def lines(self) -> list[str]:
-        """For people."""
-        said = [
-            f"Error against float64: at most {self.max_error:.3g}; nearest to its bound is "
-            f"C{list(self.worst)} = {self.got:.9g}, want {self.want:.9g}: "
-            f"off by {self.error:.3g}, bound {self.bound:.3g}"
-        ]
-        if self.wrong:
-            said.append(f"{self.wrong:,} of {self.total:,} elements are outside their bound")
-        if self.touched:
-            said.append(f"{self.touched:,} elements of C's padding were written")
-        return said
-
-
 def compare(problem: GemmProblem, operands: Operands, result: np.ndarray, arch: str) -> Verdict:
     """`result` is the flat C; elementwise against the float64 reference and its error bound."""
     a, b = operands.matrix(0), operands.matrix(1)
@@ -197,22 +165,7 @@ def compare(problem: GemmProblem, operands: Operands, result: np.ndarray, arch: 
     got = operands.matrix(2, result).astype(np.float64)
     want = reference.gemm(problem, a, b, c)
     bound = reference.gemm_error_bound(problem, a, b, c, arch)
-    error = np.abs(got - want)
-    np.nan_to_num(error, copy=False, nan=np.inf)
-    within = error <= bound
-    ratio = np.divide(error, bound, out=np.where(within, 0.0, np.inf), where=bound > 0)
-    row, column = (int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-    return Verdict(
-        total=error.size,
-        wrong=int(error.size - np.count_nonzero(within)),
-        touched=_touched(operands, result),
-        max_error=float(error.max()),
-        worst=(row, column),
-        got=float(got[row, column]),
-        want=float(want[row, column]),
-        error=float(error[row, column]),
-        bound=float(bound[row, column]),
-    )
+    return judge(got, want, bound, _touched(operands, result), "C")
 
 
 def _touched(operands: Operands, result: np.ndarray) -> int:

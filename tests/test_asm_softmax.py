@@ -1,0 +1,207 @@
+"""Softmax kernels on the simulated GPU against float64: every way a row is held, masks, NaN, infinities, resources as planned."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import asm
+from asm import toolchain
+from hardware import target as find_target
+from hardware.codeobject import CodeObject
+from hardware.dtypes import dtype, numpy_dtype
+from hardware.errors import LaunchError, UnsupportedInstruction
+from operators import Band, Softmax, SoftmaxProblem, reference
+from tools.use import kernel_use
+
+simgpu = pytest.importorskip("simgpu")
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+TYPES = ("f32", "f16", "bf16")
+GUARD = 5  # elements before and after; odd, so that views are aligned to one element only
+
+
+@functools.cache
+def device(target):
+    return simgpu.Device(target)
+
+
+def padded(rows, stride, kind):
+    """NaN-filled memory, and the (rows, stride) part of it that a view lies in."""
+    memory = np.full(2 * GUARD + rows * stride, np.nan, kind)
+    return memory, memory[GUARD : GUARD + rows * stride].reshape(rows, stride)
+
+
+def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0), in_place=False, x=None,
+            mask=None, **more):  # fmt: skip
+    """Runs one; got, want, bound, whether memory around Y is untouched, the kernel, the launches."""
+    ldx, ldy = n + pads[0], n + pads[in_place - 1]
+    problem = SoftmaxProblem(rows, n, dt, ldx=ldx, ldy=ldy, mask=mask is not None, **more)
+    kernel = asm.emit(Softmax(problem, target, policy))
+    kind = numpy_dtype(dt)
+    source, place = padded(rows, ldx, kind)
+    rng = np.random.default_rng(rows * 9001 + n)
+    place[:, :n] = rng.standard_normal((rows, n)) * 3 if x is None else x
+    view = place[:, :n].copy()
+    result = source if in_place else padded(rows, ldy, kind)[0]
+    gpu = device(target)
+    buffers = [gpu.upload(source)]
+    buffers.append(buffers[0] if in_place else gpu.upload(result))
+    pointers = [buffer.address + GUARD * kind.itemsize for buffer in buffers]
+    if mask is not None:
+        buffers.append(gpu.upload(mask.astype(np.uint8)))
+        pointers.append(buffers[-1].address)
+    runs = asm.launch(kernel, gpu, *pointers)
+    after = buffers[1].download(kind, result.shape)
+    for buffer in {id(buffer): buffer for buffer in buffers}.values():
+        gpu.free(buffer)
+    got = after[GUARD : GUARD + rows * ldy].reshape(rows, ldy)[:, :n]
+    around = np.ones(after.shape, bool)
+    around[GUARD : GUARD + rows * ldy].reshape(rows, ldy)[:, :n] = False
+    bits = f"u{kind.itemsize}"
+    untouched = (after.view(bits) == result.view(bits))[around].all()
+    want, bound = reference.softmax(problem, view, mask), reference.softmax_error_bound(problem, view, mask)
+    if dt != "f32":  # Y is rounded to its type, half a unit of its last place
+        bound = bound + np.abs(want) * 2.0 ** -dtype(dt).significand + (2.0**-25 if dt == "f16" else 2.0**-134)
+    return SimpleNamespace(got=got.astype(float), want=want, bound=bound, untouched=untouched, kernel=kernel, runs=runs)
+
+
+def assert_right(result):
+    same = np.isnan(result.got) & np.isnan(result.want)
+    error = np.abs(result.got - result.want)
+    wrong = ~((error <= result.bound) | same)
+    assert not wrong.any(), f"{np.argwhere(wrong)[:3]}: {result.got[wrong][:3]}, want {result.want[wrong][:3]}"
+    assert result.untouched, "memory around Y was written"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    rows=st.integers(1, 9),
+    n=st.integers(1, 70) | st.integers(1, 1100) | st.sampled_from((63, 64, 65, 128, 256, 257, 512, 1023)),
+    dt=st.sampled_from(TYPES),
+    target=st.sampled_from(TARGETS),
+    policy=st.sampled_from(("corrected", "corrected", "published")),
+    pads=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    in_place=st.booleans(),
+    scale=st.sampled_from((1.0, 0.125, -2.0)),
+)
+def test_any_shape_validates(rows, n, dt, target, policy, pads, in_place, scale):
+    assert_right(softmax(rows, n, dt, target, policy, pads, in_place, scale=scale))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    n=st.integers(1, 600),
+    dt=st.sampled_from(TYPES),
+    target=st.sampled_from(TARGETS),
+    policy=st.sampled_from(("corrected", "published")),
+    band=st.builds(Band, st.integers(1, 4), st.integers(-700, 3), st.integers(-3, 700)) | st.none(),
+)
+def test_masks_and_bands(n, dt, target, policy, band):
+    mask = np.random.default_rng(n).random((6, n)) < 0.5
+    mask[2] = False
+    assert_right(softmax(6, n, dt, target, policy, mask=mask, band=band))
+    assert_right(softmax(6, n, dt, target, policy, band=band))
+
+
+@pytest.mark.parametrize("dt", TYPES)
+@pytest.mark.parametrize(
+    ("rows", "n", "waves", "launches"), [(110, 2100, 1, 1), (1, 2100, 4, 1), (1, 100001, 8, 1), (1, 150001, 1, 2)]
+)
+def test_every_way_to_hold_a_row(dt, rows, n, waves, launches):
+    """In the registers of one, four and eight waves; streamed, split over blocks that a second kernel merges."""
+    result = softmax(rows, n, dt, "gfx90a")
+    plan = result.kernel.plan
+    assert (plan.waves_row, len(result.runs)) == (waves, launches)
+    assert plan.reads == launches and (plan.split_n > 64) == (launches == 2)
+    assert_right(result)
+
+
+@pytest.mark.parametrize("policy", ["corrected", "published"])
+def test_nan_and_infinities_as_the_reference(policy):
+    x = np.random.default_rng(5).standard_normal((8, 300)).astype("f4")
+    x[0, 3], x[1, 299], x[2, 0], x[3] = np.nan, np.inf, -np.inf, -np.inf
+    x[4, 5:7], x[5], x[6, ::2] = np.inf, np.nan, -np.inf
+    result = softmax(8, 300, x=x, policy=policy)
+    assert_right(result)
+    assert np.isnan(result.got[0]).all() and np.isnan(result.got[1, 299]) and (result.got[1, :299] == 0).all()
+    assert (result.got[3] == 0).all() and (result.got[6, ::2] == 0).all()
+    masked = softmax(8, 300, x=x, policy=policy, mask=np.isfinite(x))
+    assert_right(masked)
+    assert not np.isnan(masked.got).any()
+
+
+def test_padding_counts_nothing():
+    """E30: rows far below zero, whose missing columns would win if they read as 0."""
+    for dt in TYPES:
+        for n in (1, 3, 65, 257):
+            result = softmax(2, n, dt, x=np.full((2, n), -90.0))
+            assert_right(result)
+            assert result.got == pytest.approx(1 / n, rel=0.01)
+
+
+def test_bytes_of_a_run():
+    """A resident row is read once, a streamed one twice; each byte of Y is written once."""
+    once, twice = softmax(4, 1000).runs[0].counters, softmax(4, 1000, policy="published").runs[0].counters
+    assert once["unique_read_bytes"] == twice["unique_read_bytes"] == once["unique_write_bytes"] == 4 * 1000 * 4
+    assert once["global_write_bytes"] <= 4 * 1024 * 4
+    assert twice["global_read_bytes"] == 2 * once["global_read_bytes"] > 1.9 * once["unique_read_bytes"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dt", TYPES)
+def test_the_code_objects_take_what_the_plan_says(dt, target):
+    problems = [SoftmaxProblem(500, n, dt) for n in (1, 500, 6000, 20000, 200000)] + [
+        SoftmaxProblem(1, 300000, dt), SoftmaxProblem(500, 777, dt, mask=True, band=Band(500, -500, 1)),
+    ]  # fmt: skip
+    for problem in problems:
+        kernel = asm.emit(Softmax(problem, target))
+        plan = kernel.plan
+        for part in kernel.steps:
+            parsed = CodeObject.parse(part.assemble())
+            use = kernel_use(parsed, parsed.kernels[part.name])
+            assert use.lds_bytes == plan.resources.lds_bytes and use.acc_vgprs == plan.resources.acc_vgprs == 0
+            assert use.arch_vgprs == plan.resources.arch_vgprs
+            granule = find_target(target).sgpr_granule
+            assert -(-use.sgprs // granule) == plan.resources.sgprs // granule
+            assert use.workgroup_size == plan.waves * 64
+
+
+def test_llvm_has_no_warning(tmp_path):
+    (tool, *_) = toolchain.candidates()
+    for target in TARGETS:
+        for dt in TYPES:
+            text = asm.emit(Softmax(SoftmaxProblem(9, 700, dt, mask=True, band=Band(9, -9, 1)), target)).text
+            (tmp_path / "k.s").write_text(text)
+            command = [*tool.clang, *toolchain.CLANG_OPTIONS, "-Wall", f"-mcpu={target}", "k.s", "-o", "k.o"]
+            answer = toolchain._run(command, str(tmp_path))
+            assert answer.returncode == 0 and "k.s:" not in answer.stderr, answer.stderr
+
+
+def test_text_says_tree_node_coordinates_and_arrays():
+    text = asm.emit(Softmax(SoftmaxProblem(100, 5000))).text
+    for word in ("Softmax:", "BlockSoftmaxNode", "WarpSoftmaxNode", "LaneSoftmaxNode", "row I", "m, delta", "LDS 0..31",
+                 "X columns 1024 + 4·lane", "softmax_row.py:"):  # fmt: skip
+        assert word in text, word
+
+
+def test_one_object_serves_rows_strides_and_scales():
+    texts = {asm.emit(Softmax(SoftmaxProblem(rows, n, scale=scale, ldx=n + 7))).text
+             for rows, n, scale in ((3, 130, 1.0), (900, 190, 0.5), (7, 192, -1.0))}  # fmt: skip
+    assert len(texts) == 1
+
+
+def test_what_cannot_be():
+    with pytest.raises(UnsupportedInstruction, match="f32, f16, bf16, not for f64"):
+        asm.emit(Softmax(SoftmaxProblem(3, 4, "f64"), "gfx90a"))
+    with pytest.raises(LaunchError, match="ldx = 3 is shorter than a row of 4"):
+        SoftmaxProblem(3, 4, ldx=3)
+    with pytest.raises(LaunchError, match=r"ldy = 536870912: .* ldy < 536870912"):
+        asm.emit(Softmax(SoftmaxProblem(3, 4, ldy=1 << 29)))
+    with pytest.raises(LaunchError, match="n < 536870912"):
+        Softmax(SoftmaxProblem(3, 1 << 29))

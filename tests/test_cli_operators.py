@@ -1,0 +1,67 @@
+"""`simgpu emit` and `simgpu run` of operators other than gemm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tools.cli import main
+from tools.run_operator import Strided, contiguous
+from tools.verdict import judge
+
+SPLIT = ["softmax", "--rows", "1", "-n", "300000"]
+RUNS = [
+    "softmax --rows 5 -n 700 --dtype f16 --target mi300x --ldx 701 --ldy 703 --scale 0.5",
+    "softmax --rows 9 -n 9 --mask --causal --policy published",
+    "softmax --rows 1 -n 300000",
+]
+Capture = pytest.CaptureFixture[str]
+
+
+def document(capsys: Capture, *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    loaded: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return loaded
+
+
+@pytest.mark.parametrize("line", RUNS)
+def test_run_passes_and_says_what_ran(capsys: Capture, line: str) -> None:
+    made = document(capsys, "run", *line.split())
+    assert made["pass"] and made["error"]["wrong"] == made["error"]["touched"] == 0 < made["error"]["total"]
+    for kernel in made["kernels"]:
+        planned = {row["name"]: row for row in kernel["resources"]}
+        assert planned["ArchVGPR"]["derived"] == planned["ArchVGPR"]["actual"]
+        assert kernel["instructions"] > 0
+
+
+def test_run_is_a_report_for_people(capsys: Capture) -> None:
+    assert main(["run", *RUNS[0].split()]) == 0
+    text = capsys.readouterr().out
+    assert "softmax 5x700 f16 on mi300x, corrected tiles" in text and "Y[" in text and text.endswith("PASS\n")
+
+
+def test_emit_writes_every_kernel(capsys: Capture, tmp_path: Path) -> None:
+    paths = [str(tmp_path / "k.s"), str(tmp_path / "k.co")]
+    assert main(["emit", *SPLIT, "-o", paths[0], "--object", paths[1]]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["k.co", "k.s", "k_2.co", "k_2.s"]
+    assert "k_2.s" in capsys.readouterr().out
+    assert main(["emit", *SPLIT, "-o", paths[0]]) == 2 and "exists" in capsys.readouterr().err
+    assert len(document(capsys, "emit", *SPLIT)["following"]) == 1
+
+
+def test_padding_that_is_written_fails() -> None:
+    before = Strided.empty(np.dtype(np.float32), (2, 3), (4, 1)).filled(np.ones((2, 3)))
+    after = before.flat.copy()
+    after[0], after[3] = 5, 6
+    assert before.touched(before.flat.copy()) == 0 and before.touched(after) == 1
+    assert contiguous((2, 3, 4)) == (12, 4, 1)
+    one = np.ones((2, 2))
+    assert judge(one, one, one * 0, 0, "Y").passed and not judge(one, one, one, 1, "Y").passed
+    worse = judge(one, np.array([[1, 2.5], [1, 1]]), one, 0, "Y")
+    assert not worse.passed and worse.worst == (0, 1) and "Y[0, 1]" in worse.lines()[0]
+    nan = np.array([[np.nan, 1.0]])
+    assert judge(nan, nan, nan * 0, 0, "Y").passed and not judge(nan, np.ones((1, 2)), one[:1], 0, "Y").passed

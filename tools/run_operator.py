@@ -1,0 +1,150 @@
+"""`simgpu run` for operators other than gemm: random inputs, NaN around them, launches, comparison with float64."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.dtypes import dtype
+from operators import reference
+from operators.softmax_tree import Softmax
+from tools.arrays import array_type, random_array, require_memory
+from tools.console import print_json, progress, show
+from tools.launching import device_of, launched, run_document, show_run
+from tools.operator_options import operator_document, operator_tree
+from tools.verdict import judge
+
+if TYPE_CHECKING:
+    from operators.tree import Root
+    from simgpu import Buffer, Device, Run
+
+WAITS = "Plain mode completes every load at once, so a PASS does not vouch for the kernels' waits."
+_GUARD = 64  # bytes of NaN behind each array; its start is aligned as a caller's would be
+
+
+@dataclass(frozen=True)
+class Strided:
+    """An array as it lies in memory: flat, NaN where no element of the view is. shape: of the view; strides: in elements."""
+
+    flat: np.ndarray
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> Strided:
+        """NaN throughout (integers: the smallest)."""
+        size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + _GUARD // kind.itemsize
+        return cls(np.full(size, np.nan if kind.kind not in "iu" else np.iinfo(kind).min, kind), shape, strides)
+
+    @property
+    def view(self) -> np.ndarray:
+        """The elements."""
+        return np.lib.stride_tricks.as_strided(self.flat, self.shape, tuple(self.flat.itemsize * s for s in self.strides))
+
+    def filled(self, values: np.ndarray) -> Strided:
+        """With these elements."""
+        made = replace(self, flat=self.flat.copy())
+        made.view[...] = values
+        return made
+
+    def touched(self, after: np.ndarray) -> int:
+        """Elements outside the view whose bits are others in `after`."""
+        differ = (self.flat.view(np.uint8) != after.view(np.uint8)).reshape(self.flat.size, -1).any(1)
+        replace(self, flat=differ).view[...] = False
+        return int(np.count_nonzero(differ))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: the operands in the kernel's order, the result's place among them, float64 and bound from the inputs."""
+
+    operands: tuple[Strided, ...]
+    result: int
+    want: Callable[[], np.ndarray]
+    bound: Callable[[], np.ndarray]
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of a row-major array."""
+    return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
+
+
+def _softmax(tree: Softmax, arch: str, rng: np.random.Generator) -> Case:
+    p = tree.problem
+    assert p.ldx and p.ldy
+    kind, shape = array_type(p.dtype, arch), (p.rows, p.n)
+    x = Strided.empty(kind, shape, (p.ldx, 1)).filled(random_array(rng, kind, shape))
+    keep = rng.random(shape) < 0.5 if p.mask else None
+    mask = () if keep is None else (Strided.empty(np.dtype(np.uint8), shape, (p.n, 1)).filled(keep),)
+    y = Strided.empty(kind, shape, (p.ldy, 1))
+    rounded = 0.0 if p.dtype in ("f32", "f64") else 2.0**-p.element.significand
+
+    def bound() -> np.ndarray:
+        # The smallest subnormals: 2^-24 of f16, 2^-133 of bf16; half of it is lost (IEEE 754; bfloat16).
+        tiny = {"f16": 2.0**-25, "bf16": 2.0**-134}.get(p.dtype, 0.0)
+        return reference.softmax_error_bound(p, x.view, keep) + rounded * reference.softmax(p, x.view, keep) + tiny
+
+    return Case((x, y, *mask), 1, lambda: reference.softmax(p, x.view, keep), bound)
+
+
+CASES: dict[type[Root], Callable[[Any, str, np.random.Generator], Case]] = {Softmax: _softmax}
+
+
+def run(options: Namespace) -> int:
+    """Runs the operator's kernels on random inputs; status 1 if an element is outside the error bound."""
+    import asm
+    from hardware.codeobject import CodeObject
+    from tools.resources import constraint_rows, resource_documents, resource_table
+    from tools.use import kernel_use
+
+    tree = operator_tree(options)
+    kernel = asm.emit(tree)
+    problem = tree.problem
+    require_memory(10 * problem.bytes_once * 8 // dtype(problem.dtype).bytes, tree.derivation.title)
+    device = device_of(options, options.target)
+    with progress("inputs"):
+        case = CASES[type(tree)](tree, device.arch, np.random.default_rng(options.seed))
+    rows = []
+    for step in kernel.steps:
+        parsed = CodeObject.parse(step.assemble())
+        rows.append((step, constraint_rows(step.plan, kernel_use(parsed, parsed.kernels[step.name]))))
+    after, runs = _execute(device, kernel, case)
+    with progress("comparing with float64"):
+        result = case.operands[case.result]
+        got = replace(result, flat=after).view.astype(np.float64)
+        verdict = judge(got, case.want(), case.bound(), result.touched(after), kernel.operands[case.result])
+    passed = verdict.passed and not any(outcome.findings for outcome in runs)
+    if options.json:
+        print_json({
+            **operator_document(tree, options.op),
+            "kernels": [
+                {"kernel": step.name, "grid": step.grid, "block": step.block, **run_document(outcome),
+                 "resources": resource_documents(r)}
+                for (step, r), outcome in zip(rows, runs, strict=True)
+            ],
+            "error": verdict.document(),
+            "vouches_for_waits": False,
+            "pass": passed,
+        })  # fmt: skip
+        return 0 if passed else 1
+    show(f"{tree.derivation.title}, {tree.derivation.policy} tiles")
+    for (step, r), outcome in zip(rows, runs, strict=True):
+        grid, block = (" x ".join(map(str, extents)) for extents in (step.grid, step.block))
+        show(f"\n{step.name}: {step.resources.instructions} instructions, grid {grid}, block {block}", resource_table(r))
+        show_run(outcome)
+    show("", WAITS, "", *verdict.lines(), "PASS" if passed else "FAIL")
+    return 0 if passed else 1
+
+
+def _execute(device: Device, kernel: Any, case: Case) -> tuple[np.ndarray, list[Run]]:
+    """The result's memory afterwards, and the runs; KernelFailed if a kernel errs."""
+    import asm
+
+    buffers: list[Buffer] = [device.upload(operand.flat) for operand in case.operands]
+    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
+    flat = case.operands[case.result].flat
+    return buffers[case.result].download(flat.dtype, flat.shape), runs

@@ -1,0 +1,69 @@
+"""How far a kernel's result is from float64, elementwise against its bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a result is from float64: `wrong` of `total` elements are outside their bound; `touched` elements of its padding were
+    written. The worst element, at an index of the array, is the one with the largest error/bound. `name` is the result's."""
+
+    total: int
+    wrong: int
+    touched: int
+    max_error: float
+    worst: tuple[int, ...]
+    got: float
+    want: float
+    error: float
+    bound: float
+    name: str
+
+    @property
+    def passed(self) -> bool:
+        return not self.wrong and not self.touched
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        said = [
+            f"Error against float64: at most {self.max_error:.3g}; nearest to its bound is "
+            f"{self.name}{list(self.worst)} = {self.got:.9g}, want {self.want:.9g}: "
+            f"off by {self.error:.3g}, bound {self.bound:.3g}"
+        ]
+        if self.wrong:
+            said.append(f"{self.wrong:,} of {self.total:,} elements are outside their bound")
+        if self.touched:
+            said.append(f"{self.touched:,} elements of {self.name}'s padding were written")
+        return said
+
+
+def judge(got: np.ndarray, want: np.ndarray, bound: np.ndarray, touched: int, name: str) -> Verdict:
+    """The verdict on arrays of one shape, in float64; NaN is right only where float64 has it."""
+    error = np.abs(got - want)
+    same = np.isnan(got) & np.isnan(want)
+    error[same] = 0
+    np.nan_to_num(error, copy=False, nan=np.inf)
+    within = (error <= bound) | same
+    ratio = np.divide(error, bound, out=np.where(within, 0.0, np.inf), where=bound > 0)
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    return Verdict(
+        total=error.size,
+        wrong=int(error.size - np.count_nonzero(within)),
+        touched=touched,
+        max_error=float(error.max()),
+        worst=worst,
+        got=float(got[worst]),
+        want=float(want[worst]),
+        error=float(error[worst]),
+        bound=float(bound[worst]),
+        name=name,
+    )

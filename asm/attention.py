@@ -21,8 +21,9 @@ from collections.abc import Callable
 from asm.attention_merge import Merge, Output
 from asm.attention_shape import QUAD, Shape
 from asm.attention_softmax import Masks, Softmax
+from asm.attention_split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
 from asm.attention_wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
-from asm.emit import RESOURCE_WORD3, WAVEFRONT, EmittedKernel, emits, log2
+from asm.emit import RESOURCE_WORD3, WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
 from asm.interleave import interleave, stream
 from asm.kernel import KernelBuilder
 from hardware.errors import LaunchError
@@ -52,18 +53,22 @@ def check(plan: AttentionTiles) -> None:
     assert p.scale is not None
     if not p.scale > 0 or not math.isfinite(p.scale):
         raise LaunchError(f"scale = {p.scale}: kernels take the maximum of the scores before scaling, so use a positive scale")
+    blocks = p.batch * p.heads * plan.split_kv
+    if blocks >= 1 << 16:
+        raise LaunchError(f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {blocks} rows of workgroups: stay below 65536")
     for name, rows in (("lq", p.lq), ("lk", p.lk)):
         if rows * p.d * 4 >= REACH:
             raise LaunchError(f"{name} = {rows}: a head must stay within 2^31 bytes, so {name} < {REACH // (4 * p.d)}")
 
 
 def scalars(p: AttentionProblem) -> tuple[int | float, ...]:
-    """The arguments behind the pointers for contiguous arrays: sizes; bytes of rows and heads of Q, K, V, R; window; scale · log2(e)."""
+    """The arguments behind the pointers for contiguous arrays: lq, lk; bytes of rows and heads of Q, K, V, R; heads of the whole
+    batch; window; scale · log2(e)."""
     e = p.element.bytes
     rows = (p.d * e, p.d * e, p.d * e, p.d * 4)
     heads = (p.lq * rows[0], p.lk * rows[1], p.lk * rows[2], p.lq * rows[3])
     assert p.scale is not None
-    return (p.lq, p.lk, *rows, *heads, p.window or 0, p.scale * LOG2_E)
+    return (p.lq, p.lk, *rows, *heads, p.batch * p.heads, p.window or 0, p.scale * LOG2_E)
 
 
 class ChainedEmitter(Visitor):
@@ -74,7 +79,9 @@ class ChainedEmitter(Visitor):
         p = plan.problem
         self.group_size = p.heads // p.kv_heads
         masks = "_causal" * p.causal + "_window" * (p.window is not None)
-        name = f"attention_{p.dtype}_d{p.d}_q{plan.tile_Q}_kv{plan.tile_KV}{masks}"
+        split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
+        shared = f"_group{self.group_size}" * (self.group_size > 1)
+        name = f"attention_{p.dtype}_d{p.d}_q{plan.tile_Q}_kv{plan.tile_KV}{masks}{shared}{split}"
         self.k = KernelBuilder(name, plan.descriptor.arch, plan.threads)
 
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
@@ -90,16 +97,20 @@ class ChainedEmitter(Visitor):
         self.visit(block)
         self._end()
         text, used = k.finish()
-        grid = (-(-p.lq // plan.tile_Q), p.batch * p.heads, 1)
-        return EmittedKernel(text, k.name, k.target, plan, (plan.threads, 1, 1), grid, used, scalars(p))
+        grid = (-(-p.lq // plan.tile_Q), p.batch * p.heads * plan.split_kv, 1)
+        outputs, following = (("R",), ()) if plan.split_kv == 1 else ((PARTIAL, STATISTICS), (emit_merge(plan),))
+        return EmittedKernel(
+            text, k.name, k.target, plan, (plan.threads, 1, 1), grid, used, scalars(p), ("Q", "K", "V", *outputs), ARRAYS,
+            scratch(plan) if following else (), following, tuple(k.scheduled),
+        )  # fmt: skip
 
     # -- prologue ----------------------------------------------------------------------------
 
     def _arguments(self) -> None:
         k = self.k
-        for name in ARRAYS:
+        for name in (*ARRAYS, *((STATISTICS,) if self.plan.split_kv > 1 else ())):
             k.argument(name, 8, "global_buffer")
-        for name in ("lq", "lk", *(f"{array} row" for array in ARRAYS), *(f"{array} head" for array in ARRAYS), "window"):
+        for name in ("lq", "lk", *(f"{array} row" for array in ARRAYS), *(f"{array} head" for array in ARRAYS), "heads", "window"):
             k.argument(name.replace(" ", "_"), 4, value_type="i32")
         k.argument("scale", 4, value_type="f32")
         self.arguments = k.load_arguments()
@@ -122,7 +133,12 @@ class ChainedEmitter(Visitor):
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
         k.s_mul_i32(self.first_query, k.group_x, self.plan.tile_Q)
-        k.s_mov_b32(self.head, k.group_y)
+        split = self.plan.split_kv
+        self._divide(self.head, k.group_y, split)
+        if split > 1:
+            self.part = k.s.alloc("part of the keys")
+            k.s_mul_i32(self.part, self.head, split)
+            k.s_sub_u32(self.part, k.group_y, self.part)
         self._divide(self.shared_head, self.head, self.group_size)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
@@ -175,9 +191,30 @@ class ChainedEmitter(Visitor):
         k.s_max_i32(self.steps_left, self.steps_left, 0)
         k.s_add_u32(self.steps_left, self.steps_left, plan.tile_KV - 1)
         k.s_lshr_b32(self.steps_left, self.steps_left, log2(plan.tile_KV), note="steps")
+        if plan.split_kv > 1:
+            self._part(bound)
         k.s_mul_i32(bound, self.wave_number, plan.tile_KV // plan.waves_kv)
         k.s_add_u32(self.first_key, self.first_key, bound, note="the wave's own keys")
         k.s_sub_u32(self.high, self.high, 1, note="last key")
+
+    def _part(self, scratch: Reg) -> None:
+        """The part's own of the block's steps, each part but the last with as many."""
+        k, plan = self.k, self.plan
+        k.comment(f"one of {plan.split_kv} parts of the keys")
+        each = k.s.alloc("steps of a part")
+        k.s_add_u32(scratch, self.steps_left, plan.split_kv - 1)
+        self._divide(each, scratch, plan.split_kv)
+        k.s_mul_i32(scratch, self.part, each)
+        k.s_sub_u32(self.steps_left, self.steps_left, scratch)
+        k.s_max_i32(self.steps_left, self.steps_left, 0)
+        k.s_min_i32(self.steps_left, self.steps_left, each)
+        k.s_mul_i32(scratch, scratch, plan.tile_KV)
+        k.s_add_u32(self.first_key, self.first_key, scratch)
+        k.s_mul_i32(scratch, self.steps_left, plan.tile_KV)
+        k.s_add_u32(scratch, self.first_key, scratch)
+        for end in (self.high, self.full_high):
+            k.s_min_i32(end, end, scratch)
+        k.s.free(each)
 
     # -- registers and buffers ---------------------------------------------------------------
 
@@ -351,8 +388,26 @@ class ChainedEmitter(Visitor):
     # -- epilogue ----------------------------------------------------------------------------
 
     def _end(self) -> None:
-        k = self.k
-        result = k.s.alloc("R buffer", 4)
+        k, result, states = self.k, self.k.s.alloc("R buffer", 4), None
+        if self.plan.split_kv > 1:
+            k.s_mul_i32(self.part, self.part, self.arguments["heads"])
+            k.s_add_u32(self.head, self.head, self.part, note="the part's own O")
         k.s.free(self._buffer(result, "R", self.head, self.first_query, self.rows, 4))
-        self.merge.emit(Output(result, self.arguments["R_row"], None))
+        if self.plan.split_kv > 1:
+            states = k.s.alloc("statistics buffer", 4)
+            self._statistics(states)
+        self.merge.emit(Output(result, self.arguments["R_row"], states))
         k.s_endpgm()
+
+    def _statistics(self, resource: Reg) -> None:
+        """Raw buffer of the block's (-m, row sum) pairs."""
+        k, a = self.k, self.arguments
+        row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
+        k.s_mul_i32(row[0], self.head, a["lq"])
+        k.s_mul_hi_u32(row[1], self.head, a["lq"])
+        k.s_add_u32(row[0], row[0], self.first_query)
+        k.s_addc_u32(row[1], row[1], 0)
+        k.s_lshl_b64(offset, row, log2(STATE_BYTES))
+        raw_buffer(k, resource, a[STATISTICS], (offset[0], offset[1]), STATISTICS)
+        k.s_lshl_b32(resource[2], self.rows, log2(STATE_BYTES))
+        k.s.free(row, offset)

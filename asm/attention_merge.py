@@ -18,8 +18,8 @@ WORD = 4
 
 @dataclass(frozen=True)
 class Output:
-    """R (or a part's partial O): raw buffer at the block's first query, SGPR with the bytes of a row; statistics: of partial results,
-    the buffer of (-m, row sum) pairs, None where R itself is stored."""
+    """R, or a part's O: raw buffer at the block's first query, SGPR with the bytes of a row; statistics: where the keys are split, the
+    buffer of the block's (-m, row sum) pairs, and O is left undivided."""
 
     buffer: Reg
     row_bytes: Reg
@@ -72,7 +72,8 @@ class Merge:
         """2^(M's -m minus the wave's own), over the total row sum unless a later kernel divides."""
         k, softmax = self.k, self.softmax
         address, references, sums = k.v.alloc("address"), k.v.alloc("references", WAVES), k.v.alloc("sums", WAVES)
-        total, largest = k.v.alloc("total"), k.v.alloc("-M")
+        pair = k.v.alloc("-m, row sum", 2)
+        largest, total = pair[0], pair[1]
         k.v_lshlrev_b32(address, log2(WORD), softmax.lane_row)
         for number, target in enumerate((references, sums)):
             for wave in range(WAVES):
@@ -93,8 +94,19 @@ class Merge:
             k.v_cndmask_b32(total, total, largest, "vcc", note="no key seen: 0")
             k.v_mul_f32(factor, factor, total)
         else:
-            self._store_statistics(q, largest, total, output.statistics)
-        k.v.free(address, references, sums, total, largest)
+            self._store_statistics(q, pair, output.statistics)
+        k.v.free(address, references, sums, pair)
+
+    def _store_statistics(self, q: int, pair: Reg, buffer: Reg) -> None:
+        """(-m, row sum) of the queries of an atom, by the first wave."""
+        k, address = self.k, self.k.v.alloc("address")
+        stored = k.new_label("statistics_stored")
+        k.s_cmp_lg_u32(self.wave_number, 0)
+        k.s_cbranch_scc1(stored)
+        k.v_lshlrev_b32(address, log2(2 * WORD), self.softmax.lane_row)
+        k.buffer_store_dwordx2(pair, address, buffer, 0, offen=True, offset=2 * WORD * ATOM * q, note="-m, row sum")
+        k.label(stored)
+        k.v.free(address)
 
     def _add_partials(self, factors: Reg, output: Output) -> None:
         k, shape = self.k, self.wave.shape

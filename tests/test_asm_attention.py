@@ -30,6 +30,9 @@ DTYPES = ("f32", "f16", "bf16")
 GUARD = 12  # elements around every array; 4-byte aligned for 2-byte types too
 
 
+ONE_CU = {name: replace(find_target(name), num_cus=1) for name in TARGETS}  # keys are not split over idle CUs
+
+
 @functools.cache
 def device(target):
     return simgpu.Device(target)
@@ -56,15 +59,14 @@ def attention(p, target, arrays=None, board=None):
     before = np.full(size + 2 * GUARD, np.nan, np.float32)
     memories = [*map(guarded, arrays), before]
     buffers = [gpu.upload(memory) for memory in memories]
-    module = gpu.load(kernel.assemble())
     places = [buffer.address + GUARD * memory.itemsize for buffer, memory in zip(buffers, memories)]
-    run = module[kernel.name].launch(grid=kernel.grid, block=kernel.block, args=kernel.arguments(*places))
+    runs = asm.launch(kernel, gpu, *places)
     after = buffers[3].download(np.float32, before.shape)
     for buffer in buffers:
         gpu.free(buffer)
     edges = np.r_[after[:GUARD], after[-GUARD:]]
     return SimpleNamespace(
-        got=after[GUARD:-GUARD].reshape(p.q_shape), want=reference.attention(p, *arrays), run=run, kernel=kernel,
+        got=after[GUARD:-GUARD].reshape(p.q_shape), want=reference.attention(p, *arrays), run=runs[0], runs=runs, kernel=kernel,
         bound=reference.attention_error_bound(p, *arrays, arch=device(target).arch), untouched=np.isnan(edges).all(),
     )  # fmt: skip
 
@@ -100,7 +102,7 @@ def test_wide_heads(d, dtype):
 def test_four_query_atoms(dtype, target):
     """Few CUs: 64 queries a workgroup; several steps, an edge."""
     p = AttentionProblem(270, 300, 32, dtype=dtype)
-    result = attention(p, target, board=replace(find_target(target), num_cus=1))
+    result = attention(p, target, board=ONE_CU[target])
     assert result.kernel.plan.tile_Q == 64
     assert_right(result)
 
@@ -141,9 +143,9 @@ def test_rows_without_keys_are_zero():
 
 def test_causal_skips_masked_steps():
     """Counted: products of visible steps only, a bit above half of the whole."""
-    whole = attention(AttentionProblem(512, 512, 16), "gfx908").run.counters["mfma_flops"]
-    causal = attention(AttentionProblem(512, 512, 16, causal=True), "gfx908").run.counters["mfma_flops"]
-    window = attention(AttentionProblem(512, 512, 16, causal=True, window=1), "gfx908").run.counters["mfma_flops"]
+    whole = attention(AttentionProblem(512, 512, 16), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
+    causal = attention(AttentionProblem(512, 512, 16, causal=True), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
+    window = attention(AttentionProblem(512, 512, 16, causal=True, window=1), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
     assert 0.5 < causal / whole < 0.6 and window / whole < 0.2
 
 
@@ -151,7 +153,7 @@ def test_strides():
     """Rows and heads further apart than they are long: the arguments say so, the code object is the same."""
     p = AttentionProblem(50, 70, 32, heads=2)
     arrays = operands(p, "gfx908")
-    kernel, gpu = asm.emit(FusedAttention(p, "gfx908")), device("gfx908")
+    kernel, gpu = asm.emit(FusedAttention(p, ONE_CU["gfx908"])), device("gfx908")
     padded = [np.full((x.shape[1], x.shape[2] + 3, p.d + 5), np.nan, np.float32) for x in (*arrays, arrays[0])]
     for memory, x in zip(padded, arrays):
         memory[:, : x.shape[2], : p.d] = x[0]
@@ -170,7 +172,7 @@ def test_strides():
 
 def test_traffic():
     """Q, K, V read and R written once each; nothing but the partial O and statistics passes LDS, whatever the number of keys."""
-    counters = [attention(AttentionProblem(64, lk, 64), "gfx908").run.counters for lk in (256, 1024)]
+    counters = [attention(AttentionProblem(64, lk, 64), "gfx908", board=ONE_CU["gfx908"]).run.counters for lk in (256, 1024)]
     for lk, counted in zip((256, 1024), counters):
         assert counted["unique_read_bytes"] == 4 * 64 * (64 + 2 * lk) and counted["unique_write_bytes"] == 4 * 64 * 64
         assert counted["mfma_flops"] == 4 * 64 * lk * 64
@@ -180,9 +182,35 @@ def test_traffic():
 
 def test_rescales_are_rare():
     """Random scores: after the first step the reference hardly moves, so instructions grow by the plain step's."""
-    valu = [attention(AttentionProblem(32, lk, 64), "gfx908").run.counters["instructions_valu"] for lk in (512, 1024, 2048)]
+    valu = [attention(AttentionProblem(32, lk, 64), "gfx908", board=ONE_CU["gfx908"]).run.counters["instructions_valu"] for lk in (512, 1024, 2048)]
     assert 1.9 < (valu[2] - valu[1]) / (valu[1] - valu[0]) < 2.1
     assert (valu[2] - valu[1]) / (4 * 16) < 60  # a wave's step: 32 queries x 16 keys are 8 registers of scores
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_split_keys_merge(dtype):
+    """Fewer query tiles than CUs: parts of the keys on their own workgroups, with masks and parts that see nothing."""
+    p = AttentionProblem(70, 900, 48, 2, 1, causal=True, window=400, dtype=dtype)
+    result = attention(p, "gfx942")
+    assert result.kernel.plan.split_kv > 2 and len(result.runs) == 2
+    assert_right(result)
+    whole = attention(p, "gfx942", board=ONE_CU["gfx942"])
+    assert len(whole.runs) == 1 and whole.run.counters["mfma_flops"] <= result.run.counters["mfma_flops"]
+
+
+def test_a_damaged_merge_is_noticed():
+    """The check is worth something: without the parts' rescale the result is out of its bound."""
+    p = AttentionProblem(16, 900, 16)
+    arrays = operands(p, "gfx942", 3.0)
+    kernel = asm.emit(FusedAttention(p, "gfx942"))
+    (merge,) = kernel.following
+    broken = replace(merge, text=merge.text.replace("v_mul_f32 v", "v_max_f32 v", 1))
+    gpu = device("gfx942")
+    buffers = [gpu.upload(x) for x in (*arrays, np.zeros(p.q_shape, np.float32))]
+    bound, want = reference.attention_error_bound(p, *arrays), reference.attention(p, *arrays)
+    for following, right in ((merge, True), (broken, False)):
+        asm.launch(replace(kernel, following=(following,)), gpu, *buffers)
+        assert (np.abs(buffers[3].download(np.float32, p.q_shape) - want) <= bound).all() == right
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asm import attention, gemm, softmax  # noqa: F401  (they register their emitters)
+from asm import attention, gemm, softmax, unfused  # noqa: F401  (they register their emitters)
 from asm.emit import EmittedKernel, EmitVisitor, emit, launch
 from asm.toolchain import assemble
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 
-EMITTED = ("gemm", "softmax")  # operators that have kernels
+EMITTED = ("gemm", "softmax", "attention", "unfused")  # operators that have kernels
 
 
 def add_operator_options(

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import asm
-from asm.attention import check
+from asm.attention_frame import check
 from asm.interleave import interleave, stream
 from asm.kernel import KernelBuilder
 from asm.schedule import Label

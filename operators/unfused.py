@@ -17,6 +17,7 @@ from operators.gemm import TiledComputation
 from operators.resources import Constraint, Derivation
 from operators.softmax import Band, SoftmaxProblem
 from operators.softmax_tree import Softmax
+from operators.tiles import without_split
 from operators.traffic import Counters
 from operators.tree import FLOOR, Extent, Node, Root, View, render
 
@@ -71,6 +72,8 @@ class UnfusedAttention(Root):
             Softmax(SoftmaxProblem(batch * rows, p.lk, p.dtype_c, band=_band(p)), self.descriptor, policy),
             TiledComputation(rows, p.d, p.lk, dtype=p.dtype_c, **common),  # type: ignore[arg-type]
         )
+        for product in (self.parts[0], self.parts[2]):
+            product.derivation = without_split(product.derivation)  # the baseline is three kernels, however idle the CUs
         scores, softmax, values = (part.derivation for part in self.parts)
         self.derivation = UnfusedPlan(p, self.descriptor, policy, (scores, softmax, values))
         whole, d = Extent.whole(p.lk), Extent.whole(p.d)

@@ -19,11 +19,12 @@ from collections.abc import Callable
 
 from asm.attention_frame import ARRAYS, AttentionFrame, check, scalars
 from asm.attention_merge import Merge, Output
+from asm.attention_paper import MatrixValues, VectorValues
 from asm.attention_shape import QUAD, Shape
 from asm.attention_softmax import Masks, Softmax
 from asm.attention_split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
 from asm.attention_wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
-from asm.emit import EmittedKernel, emits, log2, raw_buffer
+from asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
 from asm.interleave import interleave, stream
 from hardware.isa.instruction import Reg
 from operators.attention import AttentionTiles
@@ -35,10 +36,12 @@ LEAD = 6  # matrix instructions before the first filler that waits for their pre
 
 @emits(FusedAttention)
 def emit_attention(root: FusedAttention) -> EmittedKernel:
-    """The kernel of an attention tree; UnsupportedInstruction, ResourceError, LaunchError for what cannot be."""
+    """The kernel of an attention tree: register-chained, or the paper's under its policy. UnsupportedInstruction, ResourceError, LaunchError for what cannot be."""
     plan = root.plan
     check(plan)
-    return ChainedEmitter(plan).visit(root)
+    if plan.policy == "corrected":
+        return ChainedEmitter(plan).visit(root)
+    return (VectorValues if root.values == "fma" else MatrixValues)(plan).visit(root)
 
 
 class ChainedEmitter(AttentionFrame):
@@ -71,8 +74,12 @@ class ChainedEmitter(AttentionFrame):
         k, p, a = self.k, self.plan.problem, self.arguments
         self.wave = Wave(k, self.shape, self.plan.resources)
         self.masked = k.s.alloc("some score is masked")
+        other_half = k.v.alloc("4·(lane ^ 32)")
+        k.v_lshlrev_b32(other_half, 2, k.work_item)
+        k.v_and_b32(other_half, 4 * (WAVEFRONT - 1), other_half)
+        k.v_xor_b32(other_half, 4 * 32, other_half)
         masks = Masks(p.causal, p.window is not None, self.masked, self.first_key, self.high, self.position, a["window"])
-        self.softmax = Softmax(self.wave, masks, a["scale"], self.lane_row, self.group, self.other_half)
+        self.softmax = Softmax(self.wave, masks, a["scale"], self.lane_row, self.group, other_half)
         partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
         self.merge = Merge(self.softmax, self.wave_number, k.work_item, partial, statistics)
 

@@ -80,14 +80,11 @@ class AttentionFrame(Visitor):
         if k.target != "gfx908":
             k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
         self.lane_row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
-        self.other_half = k.v.alloc("4·(lane ^ 32)")
         self.wave_number = k.s.alloc("wave")
         k.v_lshrrev_b32(self.group, log2(WAVEFRONT), k.work_item)
         k.v_readfirstlane_b32(self.wave_number, self.group)
         k.v_and_b32(self.lane_row, ATOM - 1, k.work_item, note="i")
         k.v_and_b32(self.group, WAVEFRONT - 1, k.work_item)
-        k.v_lshlrev_b32(self.other_half, 2, self.group)
-        k.v_xor_b32(self.other_half, 4 * 32, self.other_half)
         k.v_lshrrev_b32(self.group, log2(ATOM), self.group, note="g")
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
@@ -101,7 +98,7 @@ class AttentionFrame(Visitor):
         self._divide(self.shared_head, self.head, self.group_size)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
-        """target = source // divisor, for source < 2^16 (Granlund and Montgomery: 2^32 // divisor + 1 is exact there)."""
+        """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery 1994)."""
         shift = log2(divisor)
         if shift is not None:
             self.k.s_lshr_b32(target, source, shift)
@@ -152,7 +149,7 @@ class AttentionFrame(Visitor):
         k.s_sub_u32(self.steps_left, self.high, self.first_key)
         k.s_max_i32(self.steps_left, self.steps_left, 0)
         k.s_add_u32(self.steps_left, self.steps_left, plan.tile_KV - 1)
-        k.s_lshr_b32(self.steps_left, self.steps_left, log2(plan.tile_KV), note="steps")
+        self._divide(self.steps_left, self.steps_left, plan.tile_KV)
         if plan.split_kv > 1:
             self._part(bound)
         k.s_mul_i32(bound, self.wave_number, plan.tile_KV // plan.waves_kv)

@@ -92,13 +92,27 @@ def _fused(problem: AttentionProblem, target: str) -> Root:
     return FusedAttention(problem, target)
 
 
+def _matrix(problem: AttentionProblem, target: str) -> Root:
+    from operators import FusedAttention
+
+    return FusedAttention(problem, target, "published")
+
+
+def _vector(problem: AttentionProblem, target: str) -> Root:
+    from operators import FusedAttention
+
+    return FusedAttention(problem, target, "published", "fma")
+
+
 def _unfused(problem: AttentionProblem, target: str) -> Root:
     from operators import UnfusedAttention
 
     return UnfusedAttention(problem, target)
 
 
-TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {"register-chained": _fused, "unfused": _unfused}
+TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {
+    "register-chained": _fused, "MFMA+MFMA": _matrix, "MFMA+FMA": _vector, "unfused": _unfused,
+}  # fmt: skip
 
 
 def measure(kernel: str, length: int, d: int, target: str, threads: int | None) -> Row:
@@ -146,7 +160,8 @@ def _traffic(rows: list[Row]) -> Any:
     lines = []
     for row in rows:
         mine = row.kernel == "unfused"
-        ms, mb = PAPER_MS.get(row.length), PAPER_MB.get(row.length, (None, None))[mine]
+        ms = PAPER_MS.get(row.length) if row.kernel in ("MFMA+MFMA", "unfused") else None
+        mb = PAPER_MB.get(row.length, (None, None))[mine]
         lines.append((
             f"{row.length:,}", row.kernel, row.launches, f"{row.hbm_bytes / 1e6:,.1f}", f"{mb:,}" if mb else "",
             f"{row.hbm_bytes / fused[row.length]:.1f}", f"{row.lds_read_bytes / 1e6:,.1f}", f"{row.lds_write_bytes / 1e6:,.1f}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asm import conv2d, gemm, softmax  # noqa: F401  (register their emitters)
+from asm import attention, conv2d, gemm, softmax, unfused  # noqa: F401  (they register their emitters)
 from asm.emit import EmittedKernel, EmitVisitor, emit, launch
 from asm.toolchain import assemble
 

@@ -4,13 +4,12 @@ Policy "published", one wave's registers for one Q tile, e = 4 whatever the type
   tKV = (LDS/2) / (4*d),   V(tQ) = tQ*(2d + tKV)/64 + tQ/8 + 16,   tQ = floor16((V - 16)*64 / (2d + tKV + 8))
 which reproduces the paper's Table 2. LDS is checked for K or V alone, as there.
 
-Policy "corrected": 2 waves along the queries x 2 along the keys, one a SIMD; S^T = K Q^T and O^T = V^T P^T chained in registers, so
-no E in LDS (facts: a query owns one lane column); partial rows of the two key halves merge once, at the end.
-  tKV = pow2 floor of LDS/(2*e*d), at most 128      K and V both resident (E16), one stage
-  per wave of q queries (acc file)   q*(d + tKV/2)/64                    O^T and S^T
-                        (arch file)  q*(d + tKV/2)/64*e/4 + 2*q/16 + 8*e + 32    Q, P, the two statistics, K and V fragments, the rest
-  tQ_max = 2*floor16 of the q that the tighter file allows (of half the file each where it is one file)
-  tQ = min(tQ_max, max(32, floor32(rows / (4*CUs))))   rows of all heads; four tiles a CU make eta >= 0.8
+Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are chained in
+registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from memory to registers
+and LDS serves only to add the four partial O at the end.
+  tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
+  tQ_max = the largest of 64, 32, 16 whose registers fit (operators.attention_registers), of half the file each where it is one file
+  tQ = min(tQ_max, max(32, rows / (4*CUs), a power of two))     rows of all heads; four tiles a CU make eta >= 0.8
   split of the keys (E25) where tiles are fewer than four a CU: operators.split
 """
 
@@ -25,15 +24,16 @@ from hardware.descriptor import HardwareDescriptor
 from hardware.dtypes import DType
 from hardware.dtypes import dtype as find_dtype
 from hardware.errors import LaunchError
+from operators import attention_registers as chained
 from operators.problem import one_of, positive_dimension
-from operators.resources import Constraint, Derivation, mark_binding, occupancy_row, quantised
+from operators.resources import Constraint, Derivation, LdsArray, ResourcePlan, mark_binding, occupancy_row, quantised, residency
 from operators.split import Reduction
 from operators.tiles import POLICIES, TILES_PER_CU
 from operators.tree import Extent, Level
 
 _PUBLISHED_OVERHEAD = 16  # E14
-_FIXED_VGPRS = 32  # addresses and temporaries, as for GEMM
 _STEP = 16  # rows of Q and keys per atom
+_QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,17 @@ class AttentionTiles(Derivation):
     @property
     def waves_q(self) -> int:
         """Waves of a block along the queries."""
-        return 1 if self.policy == "published" else 2
+        return 1
 
     @property
     def waves_kv(self) -> int:
         """Waves of a block along the keys; their states merge at the end."""
-        return 1 if self.policy == "published" else 2
+        return 1 if self.policy == "published" else chained.WAVES
+
+    @property
+    def threads(self) -> int:
+        """Work-items of a block."""
+        return self.waves_q * self.waves_kv * self.descriptor.wavefront_size
 
     @property
     def title(self) -> str:
@@ -243,7 +248,12 @@ class AttentionTiles(Derivation):
         """`vgprs` for another Q tile: the third column but one of the paper's Table 2."""
         if self.policy == "published":
             return _published_vgprs(tile_q, self.tile_KV, self.d)
-        return _corrected_arch(tile_q // 2, self.tile_KV, self.d, find_dtype(self.dtype).bytes)
+        return _chained(self.problem, self.descriptor, tile_q).arch_vgprs
+
+    @property
+    def resources(self) -> ResourcePlan:
+        """Named ranges of the register-chained kernel ("corrected")."""
+        return _chained(self.problem, self.descriptor, self.tile_Q)
 
 
 def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:
@@ -297,83 +307,50 @@ def _published(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     return replace(plan, constraints=mark_binding(rows, "VGPR" if tile_q == tile_q_max else "occupancy"))
 
 
-def _corrected_acc(queries: int, tile_kv: int, d: int) -> int:
-    return queries * (d + tile_kv // 2) // 64
-
-
-def _corrected_arch(queries: int, tile_kv: int, d: int, e: int) -> int:
-    return -(-queries * (d + tile_kv // 2) * e // 256) + 2 * queries // _STEP + 8 * e + _FIXED_VGPRS
+def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int) -> ResourcePlan:
+    e = p.element.bytes
+    ranges = chained.registers(p.d, p.dtype, desc, queries)
+    lds = (LdsArray("partial O", chained.merge_bytes(p.d, e)), LdsArray("statistics", chained.statistics_bytes(queries)))
+    plan = ResourcePlan(ranges, lds, chained.SGPRS, 1, 1)
+    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, chained.WAVES)
+    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
 
 
 def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     d, e = p.d, p.element.bytes
-    smallest = 2 * _STEP
-    keys = desc.lds_bytes // (2 * e * d)
-    tile_kv = min(128, max(smallest, 1 << max(0, keys.bit_length() - 1)))
     arch, acc, total = desc.vgpr_budget(1)
     if desc.unified_vgprs:
         arch, acc = min(arch, total // 2), min(acc, total // 2)
-    row = d + tile_kv // 2
-    by_acc = acc * 64 // (row * find_dtype(p.dtype_c).registers)
-    by_arch = max(0, arch - 8 * e - _FIXED_VGPRS) * 256 // (row * e + 32)
-    tile_q_max = 2 * (min(by_acc, by_arch) // _STEP * _STEP)
-    heads = p.batch * p.heads
-    wanted = max(smallest, heads * p.lq // (TILES_PER_CU * desc.num_cus) // smallest * smallest)
-    tile_q = max(smallest, min(tile_q_max, wanted, -(-p.lq // smallest) * smallest))
+
+    def fits(queries: int, d: int = p.d) -> bool:
+        use = _chained(replace(p, d=d), desc, queries)
+        return use.arch_vgprs <= arch and use.acc_vgprs <= acc
+
+    tile_kv = chained.WAVES * _STEP * chained.key_atoms(d, e)
+    tile_q_max = next((queries for queries in _QUERIES if fits(queries)), 0)
+    wanted = max(2 * _STEP, p.batch * p.heads * p.lq // (TILES_PER_CU * desc.num_cus))
+    useful = -(-p.lq // _STEP) * _STEP
+    tile_q = max(_STEP, min(tile_q_max, 1 << (wanted.bit_length() - 1), 1 << (useful - 1).bit_length()))
     split = _split(p, desc, tile_q, tile_kv)
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
-    arch_use = _corrected_arch(tile_q // 2, tile_kv, d, e)
-    acc_use = _corrected_acc(tile_q // 2, tile_kv, d) * find_dtype(p.dtype_c).registers
-    lds_use = desc.lds_allocation(2 * tile_kv * d * e)
+    use = plan.resources
+    widest = d if tile_q_max else next(width for width in range(d // _STEP * _STEP, 0, -_STEP) if fits(_STEP, width))
+    lower = f"d <= {widest} fits"
     rows = (
-        Constraint(
-            "LDS",
-            Level.BLOCK,
-            desc.lds_bytes,
-            lds_use,
-            "bytes",
-            "tiles of K and V, one stage (E16)",
-            f"at {smallest} keys d <= {desc.lds_bytes // (2 * e * smallest) // _STEP * _STEP} fits",
-        ),
-        Constraint(
-            "ArchVGPR",
-            Level.WARP,
-            arch,
-            arch_use,
-            "registers",
-            "Q, P, statistics, fragments; 1 wave a SIMD (E3, E14)",
-            f"free {arch_use - arch} registers a lane: lower d",
-        ),
-        Constraint(
-            "AccVGPR",
-            Level.WARP,
-            acc,
-            acc_use,
-            "registers",
-            "O^T and S^T; 1 wave a SIMD (E3, E14)",
-            f"free {acc_use - acc} registers a lane: lower d",
-        ),
-        Constraint(
-            "workgroup size",
-            Level.BLOCK,
-            desc.max_workgroup_size,
-            4 * desc.wavefront_size,
-            "work-items",
-            "4 waves",
-            "use fewer waves a block",
-        ),
-        Constraint(
-            "atom alignment",
-            Level.ATOM,
-            0,
-            sum(map(bool, (tile_q // 2 % _STEP, tile_kv // 2 % _STEP, d % _STEP))),
-            "dimensions",
-            "queries, keys and d of a wave by 16",
-            "use multiples of 16",
-        ),
+        Constraint("LDS", Level.BLOCK, desc.lds_bytes, desc.lds_allocation(use.lds_bytes), "bytes",
+                   "the waves' partial O, a block of columns at a time", "use fewer queries a block"),
+        Constraint("ArchVGPR", Level.WARP, arch, use.arch_vgprs, "registers", "Q, K, V, S or P, statistics; 1 wave a SIMD (E3, E14)",
+                   lower),
+        Constraint("AccVGPR", Level.WARP, acc, use.acc_vgprs, "registers", "O^T, and S^T where C and D must be here (E3, E14)",
+                   lower),
+        Constraint("workgroup size", Level.BLOCK, desc.max_workgroup_size, plan.threads, "work-items", "4 waves",
+                   "use fewer waves a block"),
+        Constraint("atom alignment", Level.ATOM, 0, sum(map(bool, (tile_q % _STEP, tile_kv // chained.WAVES % _STEP, d % _STEP))),
+                   "dimensions", "queries, keys and d of a wave by 16", "use multiples of 16"),
         *_soft(plan),
-    )
-    limited_by = ("AccVGPR" if by_acc <= by_arch else "ArchVGPR") if tile_q == tile_q_max < wanted else "occupancy"
+    )  # fmt: skip
+    tight = max(("ArchVGPR", use.arch_vgprs / arch), ("AccVGPR", use.acc_vgprs / acc), key=lambda row: row[1])[0]
+    limited_by = tight if tile_q >= tile_q_max and tile_q_max < wanted else "occupancy"
     return replace(plan, constraints=mark_binding(rows, limited_by))
 
 

@@ -10,9 +10,11 @@ from typing import ClassVar
 from hardware import target as find_target
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
 from operators.attention import AttentionProblem, AttentionTiles, plan_attention
+from operators.problem import one_of
 from operators.resources import Constraint
 from operators.tree import FLOOR, Extent, Level, Node, Root, View
 
+VALUES = ("mfma", "fma")
 Views = tuple[View, View, View, View]  # Q, K, V, R
 
 
@@ -128,23 +130,31 @@ class BlockAttentionNode(_AttentionNode):
         plan, e = self.plan, self.plan.problem.element.bytes
         q, k, v, r = self.views
         keys = Extent(0, plan.tile_KV, plan.tile_KV)
-        arrays = "K or V tile, one at a time" if plan.policy == "published" else "K and V tiles; S and O in registers"
-        count = 1 if plan.policy == "published" else 2
+        if plan.policy == "published":
+            lds, arrays = plan.tile_KV * plan.d * e, "K or V tile, one at a time"
+        else:
+            lds, arrays = plan.resources.lds_bytes, "partial O of the waves, at the end; K, V, S and O in registers"
         return (
             (
                 "BlockAttentionNode  [block / CU]",
                 "  ".join(map(str, (q, View("K", keys, k.cols, k.outer), View("V", keys, v.cols, v.outer), r))),
-                f"LDS = {count * plan.tile_KV * plan.d * e / 1024:g} KB  ({arrays})",
+                f"LDS = {lds / 1024:g} KB  ({arrays})",
                 f"key steps per CU: at most {_steps_per_block(plan)}",
             ),
         )
 
 
 class FusedAttention(Root):
-    """The root: R = softmax(scale * Q K^T) V for each head on a target under a tile policy."""
+    """The root: R = softmax(scale * Q K^T) V for each head on a target under a tile policy.
 
-    def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
+    values: what computes P V, "mfma" or, under "published", the paper's other kernel's "fma". LaunchError for another.
+    """
+
+    def __init__(
+        self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected", values: str = "mfma"
+    ) -> None:
         self.problem = problem
+        self.values = one_of("values", values, VALUES if policy == "published" else VALUES[:1])
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: AttentionTiles = plan_attention(problem, self.descriptor, policy)
         p = problem
@@ -162,7 +172,7 @@ class FusedAttention(Root):
 
     def on(self, descriptor: HardwareDescriptor) -> FusedAttention:
         """The same problem and policy, derived again for another descriptor."""
-        return FusedAttention(self.problem, descriptor, self.derivation.policy)
+        return FusedAttention(self.problem, descriptor, self.derivation.policy, self.values)
 
     def children(self) -> Iterator[BlockAttentionNode]:
         """One node a workgroup: by batch, head, Q tile, part of its visible keys. Parts without keys have empty views."""

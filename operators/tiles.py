@@ -25,7 +25,7 @@ the atom. The constraints beside it are the true ones (E3, E8).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
@@ -188,6 +188,15 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
     resources = gemm_resources(problem, descriptor, atom, tiling)
     constraints = mark_binding(gemm_constraints(problem, descriptor, atom, tiling, resources), tiling.limited_by)
     return GemmPlan(problem, descriptor, policy, tiling, atom, resources, constraints)
+
+
+def without_split(plan: GemmPlan) -> GemmPlan:
+    """The same tiles with all of K in one block: for what must be one kernel."""
+    tiling = replace(plan.tiling, split_k=1)
+    given = plan.problem, plan.descriptor, plan.atom, tiling
+    resources = gemm_resources(*given)
+    constraints = mark_binding(gemm_constraints(*given, resources), tiling.limited_by)
+    return replace(plan, tiling=tiling, resources=resources, constraints=constraints)
 
 
 def _published(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:

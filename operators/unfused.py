@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from hardware import target as find_target
@@ -16,8 +15,9 @@ from operators.compute import Array, ComputeVisitor, Executor, computes
 from operators.epilogue import expect_shape
 from operators.gemm import TiledComputation
 from operators.resources import Constraint, Derivation
-from operators.softmax import SoftmaxProblem
+from operators.softmax import Band, SoftmaxProblem
 from operators.softmax_tree import Softmax
+from operators.tiles import without_split
 from operators.traffic import Counters
 from operators.tree import FLOOR, Extent, Node, Root, View, render
 
@@ -69,9 +69,11 @@ class UnfusedAttention(Root):
         common = {"target": self.descriptor, "policy": policy, "batch": batch}
         self.parts: tuple[TiledComputation, Softmax, TiledComputation] = (
             TiledComputation(rows, p.lk, p.d, dtype=p.dtype, trans_b=True, alpha=p.scale, **common),  # type: ignore[arg-type]
-            Softmax(SoftmaxProblem(batch * rows, p.lk, p.dtype_c), self.descriptor, policy),
+            Softmax(SoftmaxProblem(batch * rows, p.lk, p.dtype_c, band=_band(p)), self.descriptor, policy),
             TiledComputation(rows, p.d, p.lk, dtype=p.dtype_c, **common),  # type: ignore[arg-type]
         )
+        for product in (self.parts[0], self.parts[2]):
+            product.derivation = without_split(product.derivation)  # the baseline is three kernels, however idle the CUs
         scores, softmax, values = (part.derivation for part in self.parts)
         self.derivation = UnfusedPlan(p, self.descriptor, policy, (scores, softmax, values))
         whole, d = Extent.whole(p.lk), Extent.whole(p.d)
@@ -128,6 +130,14 @@ class UnfusedAttention(Root):
         return "\n\n".join((head, *(render(part) for part in self.parts)))
 
 
+def _band(p: AttentionProblem) -> Band | None:
+    """The keys that query i of lq sees: from i + first to i + end, as the problem's masks say."""
+    if not p.causal and p.window is None:
+        return None
+    shift, reach = p.lk - p.lq, p.lk + p.lq if p.window is None else p.window
+    return Band(p.lq, shift - reach + 1, shift + (1 if p.causal else reach))
+
+
 @computes(UnfusedAttention)
 class UnfusedExecutor(Executor):
     """softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
@@ -141,10 +151,8 @@ class UnfusedExecutor(Executor):
         q, k, v = (
             expect_shape(name, x, shape) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.kv_shape), ("V", v, p.kv_shape))
         )
-        keep = p.keep(Extent.whole(p.lq), Extent.whole(p.lk))
-        mask = np.broadcast_to(keep, (batch * rows // p.lq, p.lq, p.lk)).reshape(batch * rows, p.lk)
         s = self._run(tree.parts[0], q.reshape(*lead, rows, p.d), k.reshape(*lead, p.lk, p.d))
-        weights = self._run(tree.parts[1], s.reshape(batch * rows, p.lk), mask)
+        weights = self._run(tree.parts[1], s.reshape(batch * rows, p.lk))
         return self._run(tree.parts[2], weights.reshape(*lead, rows, p.lk), v.reshape(*lead, p.lk, p.d)).reshape(p.q_shape)
 
     def _run(self, part: Root, *operands: Array) -> Array:

@@ -93,11 +93,11 @@ def test_reports_bars_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "████" in capsys.readouterr().out
     assert main(["report", "attention", "-L", "1000", "-d", "128", "--compare-targets", "mi100,mi355x", "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["targets"]
-    assert answers["mi355x"]["tile_KV"] > answers["mi100"]["tile_KV"] and answers["mi100"]["fits"] == "yes"
+    assert answers["mi355x"]["split_kv"] > answers["mi100"]["split_kv"] and answers["mi100"]["fits"] == "yes"
 
 
 def test_an_operator_that_cannot_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "attention", "-L", "4096", "-d", "4096"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "LDS needs" in error and "d <= 256 fits" in error
+    assert error.count("\n") == 1 and "ArchVGPR needs" in error and "d <= 304 fits" in error
     assert FusedAttention(AttentionProblem(4096, 4096, 256)).plan.feasible and not UnfusedAttention(AttentionProblem(64, 64, 64)).derivation.remedy

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardware.errors import LaunchError
+from tools import attention_table
 from tools.against import Agreement, all_exact
 from tools.clock import clock_mhz
 from tools.console import print_json, progress, show, table
@@ -36,10 +37,14 @@ def _options(parser: ArgumentParser) -> None:
         "--against-unfused", action="store_true", help="attention: time the three kernels of the paper's baseline as well"
     )
     add_device_options(parser)
+    if parser.prog.endswith("attention"):
+        attention_table.configure(parser)
 
 
 def run(options: Namespace) -> int:
     """Times the kernels on random inputs; status 1 if a result is wrong or launches differ."""
+    if options.op == "attention" and options.table:
+        return attention_table.run(options)
     if options.launches < FEWEST:
         raise LaunchError(f"--launches {options.launches}: give {FEWEST} or more, a median of fewer says little")
     if options.against_unfused and options.op != "attention":

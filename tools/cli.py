@@ -25,6 +25,7 @@ VERBS = {
     "report": "resources of every node against their limits, derived and as assembled",
     "emit": "the kernel as assembly (-o) or as a code object (--object)",
     "run": "derive, emit, assemble, simulate, compare with float64",
+    "bench": "whole problems on the simulator: what they count, beside the paper's figures",
     "exec": "run a kernel of any code object",
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
     "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",

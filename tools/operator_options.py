@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 
-EMITTED = ("gemm", "softmax")  # operators that have kernels
+EMITTED = ("gemm", "softmax", "attention", "unfused")  # operators that have kernels
 
 
 def add_operator_options(
@@ -117,6 +117,11 @@ def _attention_options(sub: ArgumentParser) -> None:
     sub.add_argument("--window", type=int, help="a query sees fewer than this many keys before its own")
 
 
+def _fused_options(sub: ArgumentParser) -> None:
+    _attention_options(sub)
+    sub.add_argument("--values", default="mfma", help="under policy published, what computes P V: mfma (default) or fma")
+
+
 def _attention_problem(o: Namespace) -> Any:
     from operators import AttentionProblem
 
@@ -126,7 +131,7 @@ def _attention_problem(o: Namespace) -> Any:
 def _attention(o: Namespace) -> Root:
     from operators import FusedAttention
 
-    return FusedAttention(_attention_problem(o), o.target, o.policy)
+    return FusedAttention(_attention_problem(o), o.target, o.policy, o.values)
 
 
 def _unfused(o: Namespace) -> Root:
@@ -139,6 +144,6 @@ OPERATORS: dict[str, tuple[str, Callable[[ArgumentParser], None], Callable[[Name
     "gemm": ("C (m,n) = alpha * op(A) (m,k) @ op(B) (k,n) + beta * C, row-major", add_gemm_options, tree_of),
     "conv2d": ("Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw)", _conv2d_options, _conv2d),
     "softmax": ("softmax of the rows of X (rows,n)", _softmax_options, _softmax),
-    "attention": ("fused attention: softmax(Q K^T / sqrt(d)) V", _attention_options, _attention),
+    "attention": ("fused attention: softmax(Q K^T / sqrt(d)) V", _fused_options, _attention),
     "unfused": ("attention as three kernels, the paper's baseline", _attention_options, _unfused),
 }

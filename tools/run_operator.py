@@ -11,7 +11,10 @@ import numpy as np
 
 from hardware.dtypes import dtype
 from operators import reference
+from operators.attention_tree import FusedAttention
 from operators.softmax_tree import Softmax
+from operators.tree import Extent
+from operators.unfused import UnfusedAttention
 from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
 from tools.launching import device_of, launched, run_document, show_run
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from simgpu import Buffer, Device, Run
 
 WAITS = "Plain mode completes every load at once, so a PASS does not vouch for the kernels' waits."
+_BLOCK_SCORES = 1 << 24  # scores that float64 attention holds at once: some arrays of 128 MiB
 _GUARD = 64  # bytes of NaN behind each array; its start is aligned as a caller's would be
 
 
@@ -91,7 +95,27 @@ def _softmax(tree: Softmax, arch: str, rng: np.random.Generator) -> Case:
     return Case((x, y, *mask), 1, lambda: reference.softmax(p, x.view, keep), bound)
 
 
-CASES: dict[type[Root], Callable[[Any, str, np.random.Generator], Case]] = {Softmax: _softmax}
+def _attention(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.random.Generator) -> Case:
+    p = tree.problem
+    kind, result = array_type(p.dtype, arch), array_type(p.dtype_c, arch)
+    inputs = [Strided.empty(kind, shape, contiguous(shape)).filled(random_array(rng, kind, shape))
+              for shape in (p.q_shape, p.kv_shape, p.kv_shape)]  # fmt: skip
+    arrays = [operand.view for operand in inputs]
+    rows = max(1, _BLOCK_SCORES // (p.batch * p.heads * p.lk))
+
+    def by_rows(one: Callable[[Extent], np.ndarray]) -> np.ndarray:
+        return np.concatenate([one(block) for block in Extent.whole(p.lq).split(rows)], axis=2)
+
+    return Case(
+        (*inputs, Strided.empty(result, p.q_shape, contiguous(p.q_shape))), 3,
+        lambda: by_rows(lambda block: reference.attention(p, *arrays, queries=block)),
+        lambda: by_rows(lambda block: reference.attention_error_bound(p, *arrays, arch=arch, queries=block)),
+    )  # fmt: skip
+
+
+CASES: dict[type[Root], Callable[[Any, str, np.random.Generator], Case]] = {
+    Softmax: _softmax, FusedAttention: _attention, UnfusedAttention: _attention,
+}  # fmt: skip
 
 
 def run(options: Namespace) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from hardware import targets
+from hardware.targets import target
 from hardware.errors import TargetError
 from hardware.mfma import layout
 from hardware.mfma.rows import FORMATS, GFX, Entry, entries
@@ -266,7 +266,7 @@ class MatrixInstruction(Entry):
 
 def _gfx(name: str) -> str:
     """The gfx name of a target or board. Raises TargetError."""
-    return targets.target(name).arch
+    return target(name).arch
 
 
 @functools.cache

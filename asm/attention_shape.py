@@ -1,0 +1,104 @@
+"""A register-chained attention kernel's shape: what its plan means in loads, fragments and matrix instructions.
+
+Letters: i, g a lane's place in the instruction (lane % 16, lane // 16); e bytes of an element. A score atom is S^T: its D register r
+holds key 4g + r of query i, which is the operand that O^T = V^T P^T wants if V's rows are taken in the same order (hardware.mfma.chain).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware import mfma
+from hardware.errors import UnsupportedInstruction
+from hardware.mfma import MatrixInstruction
+from hardware.mfma.chain import chain
+from operators.attention import AttentionTiles
+from operators.attention_registers import ATOM, column_blocks, key_atoms
+
+DTYPES = ("f32", "f16", "bf16")
+GROUPS = 4  # lane groups of a 16-wide instruction
+QUAD = 4  # D registers of one score atom: consecutive keys
+
+
+@dataclass(frozen=True)
+class Shape:
+    """nq, na: query and key atoms of a wave; vec: elements of d that one load of Q or K gives a lane.
+
+    score, value: the matrix instructions of S^T and O^T.
+    """
+
+    d: int
+    e: int
+    nq: int
+    na: int
+    vec: int
+    blocks: tuple[tuple[int, int], ...]
+    score: MatrixInstruction
+    value: MatrixInstruction
+
+    @classmethod
+    def of(cls, plan: AttentionTiles) -> Shape:
+        """UnsupportedInstruction for a type that no kernel is emitted for."""
+        p = plan.problem
+        if p.dtype not in DTYPES:
+            raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
+        e = p.element.bytes
+        na = key_atoms(p.d, e)
+        vec = 4 if e == 4 or p.d % 32 else 8
+        rows = [mfma.find(a.mnemonic, plan.descriptor.arch) for a in plan.descriptor.atoms
+                if a.dtype_in == p.dtype and a.m == ATOM]  # fmt: skip
+
+        def widest(elements: int) -> MatrixInstruction:
+            return max((row for row in rows if row.k <= GROUPS * elements), key=lambda row: row.k)
+
+        score, value = widest(vec), widest(QUAD * na)
+        assert chain(score, value).free
+        return cls(p.d, e, plan.tile_Q // ATOM, na, vec, column_blocks(p.d, e), score, value)
+
+    @property
+    def spans(self) -> int:
+        """Loads of a row of Q or K."""
+        return self.d // (GROUPS * self.vec)
+
+    @property
+    def span_registers(self) -> int:
+        """Registers of one such load."""
+        return self.vec * self.e // 4
+
+    @property
+    def column_atoms(self) -> int:
+        """Atoms of O^T's rows, the columns of V."""
+        return self.d // ATOM
+
+    @property
+    def narrow(self) -> bool:
+        """Whether P is rounded to 2 bytes and V's rows are interleaved."""
+        return self.e < 4
+
+    def operand_registers(self, row: MatrixInstruction) -> int:
+        """Registers of one A or B operand."""
+        return row.registers("A")
+
+    def steps(self, row: MatrixInstruction, elements: int) -> int:
+        """Instructions that use up `elements` of a lane."""
+        return elements * GROUPS // row.k
+
+    def block_registers(self, wide: int) -> int:
+        """Registers of a lane's load of one row in a block of `wide` column atoms."""
+        return max(1, wide * self.e // 4)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The different numbers of column atoms in a block."""
+        return tuple(dict.fromkeys(wide for _, wide in self.blocks))
+
+    def atoms_of(self, block: int) -> range:
+        """Column atoms of a block; atom w of it holds columns first + wide·i + w."""
+        first = sum(wide for _, wide in self.blocks[:block])
+        return range(first, first + self.blocks[block][1])
+
+    @property
+    def halves(self) -> tuple[range, ...]:
+        """Query atoms in two halves: one's softmax hides behind the other's products."""
+        middle = -(-self.nq // 2)
+        return tuple(part for part in (range(middle), range(middle, self.nq)) if part)

@@ -1,0 +1,260 @@
+"""The emitted register-chained attention: what it computes on the simulated GPU, what it says and what it takes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import asm
+from asm.attention_frame import check
+from asm.interleave import interleave, stream
+from asm.kernel import KernelBuilder
+from asm.schedule import Label
+from hardware import target as find_target
+from hardware.codeobject import CodeObject
+from hardware.dtypes import numpy_dtype
+from hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
+from operators import AttentionProblem, FusedAttention, reference
+
+simgpu = pytest.importorskip("simgpu")
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+DTYPES = ("f32", "f16", "bf16")
+GUARD = 12  # elements around every array; 4-byte aligned for 2-byte types too
+
+
+ONE_CU = {name: replace(find_target(name), num_cus=1) for name in TARGETS}  # keys are not split over idle CUs
+
+
+@functools.cache
+def device(target):
+    return simgpu.Device(target)
+
+
+def operands(p, target, scale=1.0):
+    source = np.random.default_rng(p.lq * 9001 + p.lk * 31 + p.d)
+    kind = numpy_dtype(p.dtype, device(target).arch)
+    return [(scale * source.standard_normal(shape)).astype(kind) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+
+
+def guarded(array):
+    """The array's elements between NaN ones."""
+    memory = np.full(array.size + 2 * GUARD, np.nan, array.dtype)
+    memory[GUARD:-GUARD] = array.ravel()
+    return memory
+
+
+def attention(p, target, arrays=None, board=None):
+    """Runs the kernel; what it gave, the float64 result, its bound."""
+    arrays = operands(p, target) if arrays is None else arrays
+    kernel = asm.emit(FusedAttention(p, board or target))
+    gpu, size = device(target), int(np.prod(p.q_shape))
+    before = np.full(size + 2 * GUARD, np.nan, np.float32)
+    memories = [*map(guarded, arrays), before]
+    buffers = [gpu.upload(memory) for memory in memories]
+    places = [buffer.address + GUARD * memory.itemsize for buffer, memory in zip(buffers, memories)]
+    runs = asm.launch(kernel, gpu, *places)
+    after = buffers[3].download(np.float32, before.shape)
+    for buffer in buffers:
+        gpu.free(buffer)
+    edges = np.r_[after[:GUARD], after[-GUARD:]]
+    return SimpleNamespace(
+        got=after[GUARD:-GUARD].reshape(p.q_shape), want=reference.attention(p, *arrays), run=runs[0], runs=runs, kernel=kernel,
+        bound=reference.attention_error_bound(p, *arrays, arch=device(target).arch), untouched=np.isnan(edges).all(),
+    )  # fmt: skip
+
+
+def assert_right(result):
+    error = np.abs(result.got - result.want)
+    assert (error <= result.bound).all(), f"largest error {np.nanmax(error)}, {np.isnan(error).sum()} NaN"
+    assert result.untouched, "memory around R was written"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sizes=st.tuples(*[st.integers(1, 150) | st.integers(1, 20) | st.sampled_from((16, 64, 128))] * 2),
+    d=st.sampled_from((16, 32, 48, 64, 80, 128)),
+    heads=st.sampled_from(((1, 1), (2, 1), (6, 2), (3, 3))),
+    batch=st.integers(1, 2),
+    causal=st.booleans(),
+    window=st.none() | st.integers(1, 90),
+    dtype=st.sampled_from(DTYPES),
+    target=st.sampled_from(TARGETS),
+)
+def test_any_shape_validates(sizes, d, heads, batch, causal, window, dtype, target):
+    assert_right(attention(AttentionProblem(*sizes, d, *heads, batch, causal, window, dtype=dtype), target))
+
+
+@pytest.mark.parametrize(("d", "dtype"), [(256, "f32"), (256, "f16"), (160, "bf16"), (176, "f32")])
+def test_wide_heads(d, dtype):
+    assert_right(attention(AttentionProblem(40, 150, d, dtype=dtype), "gfx90a"))
+
+
+@pytest.mark.parametrize("target", ["gfx908", "gfx950"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_four_query_atoms(dtype, target):
+    """Few CUs: 64 queries a workgroup; several steps, an edge."""
+    p = AttentionProblem(270, 300, 32, dtype=dtype)
+    result = attention(p, target, board=ONE_CU[target])
+    assert result.kernel.plan.tile_Q == 64
+    assert_right(result)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_large_scores_move_the_reference(sign):
+    """Keys sorted so that every step's maximum passes the last by more than the lazy threshold, and all scores far below 0."""
+    p = AttentionProblem(33, 400, 16)
+    q = np.full(p.q_shape, 3.0, np.float32)
+    k = np.linspace(-60, -1, 400, dtype=np.float32)[None, None, ::sign, None] * np.ones(p.kv_shape, np.float32)
+    assert_right(attention(p, "gfx908", [q, k, operands(p, "gfx908")[2]]))
+
+
+def test_special_values_as_the_reference():
+    p = AttentionProblem(40, 100, 32)
+    q, k, v = operands(p, "gfx942")
+    q[0, 0, 3, 5] = np.nan
+    k[0, 0, 70, 2] = np.inf  # an infinite score of either sign for each query
+    v[0, 0, 20, 9] = np.nan
+    v[0, 0, 21, 11] = np.inf
+    with np.errstate(invalid="ignore"):
+        result = attention(p, "gfx942", [q, k, v])
+    finite = np.isfinite(result.want)
+    assert not finite.all() and finite.any()
+    np.testing.assert_array_equal(np.isfinite(result.got), finite)
+    np.testing.assert_array_equal(np.isnan(result.got), np.isnan(result.want))
+
+
+def test_rows_without_keys_are_zero():
+    result = attention(AttentionProblem(90, 20, 16, causal=True), "gfx908")
+    assert not result.got[0, 0, :70].any() and result.got[0, 0, 70:].all()
+    assert_right(result)
+    q, k, v = operands(AttentionProblem(20, 20, 16), "gfx908")
+    k[:], q[:] = -np.inf, 1  # every score -inf
+    with np.errstate(invalid="ignore"):
+        assert not attention(AttentionProblem(20, 20, 16), "gfx908", [q, k, v]).got.any()
+
+
+def test_causal_skips_masked_steps():
+    """Counted: products of visible steps only, a bit above half of the whole."""
+    whole = attention(AttentionProblem(512, 512, 16), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
+    causal = attention(AttentionProblem(512, 512, 16, causal=True), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
+    window = attention(AttentionProblem(512, 512, 16, causal=True, window=1), "gfx908", board=ONE_CU["gfx908"]).run.counters["mfma_flops"]
+    assert 0.5 < causal / whole < 0.6 and window / whole < 0.2
+
+
+def test_strides():
+    """Rows and heads further apart than they are long: the arguments say so, the code object is the same."""
+    p = AttentionProblem(50, 70, 32, heads=2)
+    arrays = operands(p, "gfx908")
+    kernel, gpu = asm.emit(FusedAttention(p, ONE_CU["gfx908"])), device("gfx908")
+    padded = [np.full((x.shape[1], x.shape[2] + 3, p.d + 5), np.nan, np.float32) for x in (*arrays, arrays[0])]
+    for memory, x in zip(padded, arrays):
+        memory[:, : x.shape[2], : p.d] = x[0]
+    rows, heads = [4 * (p.d + 5)] * 4, [memory.strides[0] for memory in padded]
+    buffers = [gpu.upload(memory) for memory in padded]
+    scalars = (*kernel.scalars[:2], *rows, *heads, *kernel.scalars[10:])
+    gpu.load(kernel.assemble())[kernel.name].launch(grid=kernel.grid, block=kernel.block, args=[*buffers, *scalars])
+    after = buffers[3].download(np.float32, padded[3].shape)
+    error = np.abs(after[:, : p.lq, : p.d] - reference.attention(p, *arrays)[0])
+    assert (error <= reference.attention_error_bound(p, *arrays)[0]).all()
+    assert np.isnan(after[:, p.lq :]).all() and np.isnan(after[:, :, p.d :]).all()
+
+
+# -- traffic and resources -----------------------------------------------------------------------
+
+
+def test_traffic():
+    """Q, K, V read and R written once each; nothing but the partial O and statistics passes LDS, whatever the number of keys."""
+    counters = [attention(AttentionProblem(64, lk, 64), "gfx908", board=ONE_CU["gfx908"]).run.counters for lk in (256, 1024)]
+    for lk, counted in zip((256, 1024), counters):
+        assert counted["unique_read_bytes"] == 4 * 64 * (64 + 2 * lk) and counted["unique_write_bytes"] == 4 * 64 * 64
+        assert counted["mfma_flops"] == 4 * 64 * lk * 64
+    assert counters[0]["lds_write_bytes"] == counters[1]["lds_write_bytes"]
+    assert counters[0]["lds_read_bytes"] == counters[1]["lds_read_bytes"]
+
+
+def test_rescales_are_rare():
+    """Random scores: after the first step the reference hardly moves, so instructions grow by the plain step's."""
+    valu = [attention(AttentionProblem(32, lk, 64), "gfx908", board=ONE_CU["gfx908"]).run.counters["instructions_valu"] for lk in (512, 1024, 2048)]
+    assert 1.9 < (valu[2] - valu[1]) / (valu[1] - valu[0]) < 2.1
+    assert (valu[2] - valu[1]) / (4 * 16) < 60  # a wave's step: 32 queries x 16 keys are 8 registers of scores
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_split_keys_merge(dtype):
+    """Fewer query tiles than CUs: parts of the keys on their own workgroups, with masks and parts that see nothing."""
+    p = AttentionProblem(70, 900, 48, 2, 1, causal=True, window=400, dtype=dtype)
+    result = attention(p, "gfx942")
+    assert result.kernel.plan.split_kv > 2 and len(result.runs) == 2
+    assert_right(result)
+    whole = attention(p, "gfx942", board=ONE_CU["gfx942"])
+    assert len(whole.runs) == 1 and whole.run.counters["mfma_flops"] <= result.run.counters["mfma_flops"]
+
+
+def test_a_damaged_merge_is_noticed():
+    """The check is worth something: without the parts' rescale the result is out of its bound."""
+    p = AttentionProblem(16, 900, 16)
+    arrays = operands(p, "gfx942", 3.0)
+    kernel = asm.emit(FusedAttention(p, "gfx942"))
+    (merge,) = kernel.following
+    broken = replace(merge, text=merge.text.replace("v_mul_f32 v", "v_max_f32 v", 1))
+    gpu = device("gfx942")
+    buffers = [gpu.upload(x) for x in (*arrays, np.zeros(p.q_shape, np.float32))]
+    bound, want = reference.attention_error_bound(p, *arrays), reference.attention(p, *arrays)
+    for following, right in ((merge, True), (broken, False)):
+        asm.launch(replace(kernel, following=(following,)), gpu, *buffers)
+        assert (np.abs(buffers[3].download(np.float32, p.q_shape) - want) <= bound).all() == right
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("d", [64, 80, 128, 256])
+def test_the_code_object_takes_what_the_plan_says(target, dtype, d):
+    for heads in (1, 64):
+        tree = FusedAttention(AttentionProblem(16384, 16384, d, heads=heads, dtype=dtype), target)
+        kernel, plan = asm.emit(tree), tree.plan.resources
+        assert kernel.resources.vgprs == plan.arch_vgprs and kernel.resources.agprs == plan.acc_vgprs
+        assert kernel.resources.lds == plan.lds_bytes
+        assert kernel.resources.sgprs <= plan.sgprs
+    read = CodeObject.parse(kernel.assemble()).kernels[kernel.name]
+    assert read.group_segment_size == plan.lds_bytes and read.agpr_count == plan.acc_vgprs
+
+
+def test_what_cannot_be_emitted():
+    with pytest.raises(UnsupportedInstruction, match="f32, f16, bf16, not for f64"):
+        asm.emit(FusedAttention(AttentionProblem(64, 64, 64, dtype="f64"), "gfx90a"))
+    with pytest.raises(LaunchError, match="positive scale"):
+        asm.emit(FusedAttention(AttentionProblem(64, 64, 64, scale=-1.0)))
+    with pytest.raises(LaunchError, match="lk < 4194304"):
+        check(FusedAttention(AttentionProblem(64, 1 << 22, 128)).plan)
+    with pytest.raises(ResourceError, match="d <= 304 fits"):
+        asm.emit(FusedAttention(AttentionProblem(64, 64, 512)))
+
+
+# -- interleaving --------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.lists(st.booleans(), max_size=40), st.integers(0, 9))
+def test_interleaving_keeps_both_orders_and_returns(main, labels, lead):
+    """Each stream in order, nothing lost, and nothing between a branch and the label that it comes back to."""
+    k = KernelBuilder("x", "gfx908", 64)
+    with stream(k) as first:
+        for _ in range(main):
+            k.s_nop(0)
+    with stream(k) as second:
+        for number, is_label in enumerate(labels):
+            k.label(f"l{number}") if is_label else k.s_nop(1)
+    assert not k.items
+    merged = interleave(first, second, lead)
+    assert [item for item in merged if any(item is x for x in first)] == first
+    assert [item for item in merged if any(item is x for x in second)] == second
+    for before, item in itertools.pairwise(merged):
+        if isinstance(item, Label) and item is not second[0]:
+            assert any(before is x for x in second)

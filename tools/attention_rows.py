@@ -1,0 +1,47 @@
+"""Attention of long sequences against float64: blocks of rows spread over the whole, since S does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from operators import reference
+from operators.attention import AttentionProblem
+from operators.tree import Extent
+
+BLOCK, BLOCKS = 64, 16  # rows of a block, and blocks: 1,024 rows
+
+
+@dataclass(frozen=True)
+class RowsVerdict:
+    """rows: compared; wrong: their elements outside the bound; max_error: the largest error."""
+
+    rows: int
+    wrong: int
+    max_error: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.wrong
+
+
+def row_blocks(rows: int) -> list[Extent]:
+    """Blocks from the first to the last row; all rows where they are few."""
+    if rows <= BLOCK * BLOCKS:
+        return [Extent.whole(rows)]
+    starts = [number * (rows - BLOCK) // (BLOCKS - 1) for number in range(BLOCKS)]
+    return [Extent(start, start + BLOCK, BLOCK) for start in starts]
+
+
+def compare_rows(problem: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray, result: np.ndarray) -> RowsVerdict:
+    """One head's result (lq,d) against float64, by `row_blocks`."""
+    arrays = [x[None, None] for x in (q, k, v)]
+    rows = wrong = 0
+    largest = 0.0
+    for block in row_blocks(problem.lq):
+        error = np.abs(result[block.slice] - reference.attention(problem, *arrays, queries=block)[0, 0])
+        np.nan_to_num(error, copy=False, nan=np.inf)
+        wrong += int((error > reference.attention_error_bound(problem, *arrays, queries=block)[0, 0]).sum())
+        rows, largest = rows + len(block), max(largest, float(error.max()))
+    return RowsVerdict(rows, wrong, largest)

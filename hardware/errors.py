@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SimError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base of every error that this project raises on purpose.
+
+    findings: what checked mode had seen before a launch failed.
+    """
+
+    findings: tuple[Any, ...] = ()
 
 
 class DecodeError(SimError):

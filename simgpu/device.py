@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 import hardware
 from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
-from hardware.errors import LaunchError, SimError
+from hardware.errors import LaunchError
 from hardware.kernarg import Geometry, check_geometry
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
@@ -74,7 +74,8 @@ class Buffer:
 class Device:
     """A simulated GPU.
 
-    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`);
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`); check: look
+    for what the hardware would not forgive, see `Run.findings` and docs/check.md;
     threads: host threads (default: all cores); max_instructions: budget of a launch, in
     wave-instructions. Raises TargetError for an unknown target.
     """
@@ -87,14 +88,13 @@ class Device:
         threads: int | None = None,
         max_instructions: int | None = None,
     ) -> None:
-        if check:
-            raise SimError("checked mode is not there yet: create the device without check=True")
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
         if max_instructions is not None and max_instructions < 1:
             raise LaunchError(f"max_instructions={max_instructions}: at least one is needed")
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
+        self.check = check
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory()
@@ -182,7 +182,7 @@ class Module(Mapping[str, "Kernel"]):
                     assert allocation is not None
                     code = allocation.data.tobytes()
                     self._programs[key] = Program(
-                        code, start, self.device.arch, mode, self.device.compiler
+                        code, start, self.device.arch, mode, self.device.compiler, self.device.check
                     )
                 return self._programs[key]
         raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")

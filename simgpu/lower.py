@@ -7,7 +7,7 @@ a handler that returns LOWER, so that targets of indirect jumps are lowered when
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from llvmlite import ir
@@ -16,6 +16,8 @@ from hardware.errors import DecodeError, ForeignInstruction, SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
 from simgpu import indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
+from simgpu.checks import CHECKS
+from simgpu.checks.check import Check
 from simgpu.control import Control
 from simgpu.frame import Frame
 from simgpu.jit import Compiler
@@ -35,13 +37,14 @@ class Program:
     """
 
     def __init__(
-        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler
+        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler, checked: bool = False
     ) -> None:
         self.code = code
         self.base = base
         self.target = target
         self.mode = mode
         self.compiler = compiler
+        self.checks = CHECKS if checked else ()
         self.count = len(code) // 4
         storage = np.zeros((self.count + 2) * SLOTS, dtype=np.uint32)
         skip = (-storage.ctypes.data % 64) // 4
@@ -119,35 +122,45 @@ class Program:
 
     def _place(self, index: int, inst: Instruction) -> list[int]:
         if inst.spec.kind != "control":
-            address, slots = handler_of(inst, self.mode, self.compiler)
+            address, slots = handler_of(inst, self.mode, self.compiler, self.checks)
             self._set(index, address, slots)
             return [index + inst.size // 4]
         plan = Plan(inst)
         control = Control(inst, plan)
         if control.target:
             plan.slots[control.target - 2] = self._clamped(control.jump_target())
-        self._set(index, compiled(inst, plan, control.emit, self.compiler), plan.slots)
+        self._set(index, compiled(inst, plan, control.emit, self.compiler, self.checks), plan.slots)
         return control.successors()
 
 
-def handler_of(inst: Instruction, mode: Mode, compiler: Compiler) -> tuple[int, list[int]]:
+def handler_of(
+    inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Check] = ()
+) -> tuple[int, list[int]]:
     """Address of the handler of an instruction that falls through, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
-    return compiled(inst, plan, emitter, compiler), plan.slots
+    return compiled(inst, plan, emitter, compiler, checks), plan.slots
 
 
-def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler) -> int:
-    """The handler's address, compiled if it is new."""
+def compiled(
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler, checks: Sequence[Check] = ()
+) -> int:
+    """The handler's address, compiled if it is new; `checks` emit around the instruction's body."""
     dwords = inst.size // 4
+    planned = [(check, check.plan(inst, plan)) for check in checks]
 
     def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name)
+        frame = Frame(module, name, checks)
+        for check, data in planned:
+            check.before(frame, inst, data)
         emitter(frame)
         if not frame.build.block.is_terminated:
+            for check, data in planned:
+                check.after(frame, inst, data)
             frame.next(dwords)
 
-    return compiler.address("|".join((inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
+    parts = (inst.target, inst.mnemonic, str(dwords), *plan.parts)
+    return compiler.address("|".join(("checked", *parts) if checks else parts), build)
 
 
 def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:

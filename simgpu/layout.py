@@ -37,6 +37,7 @@ RECORDS = 608  # u64, address of the records of the wave's MODE
 # Checked mode only (616 to 1023; a wave's shadow block follows its WAVE_BYTES).
 PATH_STATE = 616  # i32, the state of the paths automaton when the current run began
 PATH_FROM = 620  # i32, the record whose transfer has no transition yet
+PATH_TO = 624  # i32, where that transfer goes
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see access.prefetch)
 STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data

@@ -17,6 +17,7 @@ from hardware.isa import decode
 from hardware.isa.instruction import Instruction
 from simgpu import indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
 from simgpu.checks import CHECKS
+from simgpu.checks.automaton import Automaton
 from simgpu.checks.check import Check
 from simgpu.control import Control
 from simgpu.frame import Frame
@@ -52,6 +53,7 @@ class Program:
         self._storage = storage
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
+        self.automata: dict[tuple[int, bool], Automaton] = {}  # in checked mode, by entry
         self._lock = threading.Lock()
         pending = compiler.address("lower", _leave(Status.LOWER))
         self.records[:, 0] = pending & 0xFFFFFFFF

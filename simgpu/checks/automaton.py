@@ -231,7 +231,7 @@ class Walk:
         if queue is None:
             return
         if queue is VM or queue is DS:
-            most = LIMITS[queue.counters[0]]
+            most = LIMITS[queue.counters[0]] - 1  # the last value that waits for anything
             older = [(r, min(age + 1, most)) for r, age in self.ages[queue.name] if not self._covers(record, r)]
             if effect.pending or effect.lds:
                 older.append((record, 0))

@@ -26,6 +26,7 @@ VERBS = {
     "emit": "the kernel as assembly (-o) or as a code object (--object)",
     "run": "derive, emit, assemble, simulate, compare with float64",
     "exec": "run a kernel of any code object",
+    "check": "run or exec in checked mode: waits, hazards and what else the hardware would not forgive",
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
     "paper": "every number of the paper, what both policies give, and the erratum where they differ",
     "regret": "how the closed-form GEMM tiles rank against an exhaustive search",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hardware.errors import LaunchError, SimError
@@ -11,7 +13,19 @@ from tools.console import progress, show, table
 from tools.errors import KernelFailed
 
 if TYPE_CHECKING:
-    from simgpu import Device, Run
+    from simgpu import Device, Finding, Run
+
+
+@dataclass
+class Watch:
+    """Launches in checked mode: runs by what was launched, and findings, also of those that failed."""
+
+    runs: list[tuple[str, Run]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+# While it is set, devices are checked and launches are kept (`simgpu check`).
+WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 
@@ -29,18 +43,24 @@ def device_of(options: Namespace, target: str) -> Device:
 
     if options.seed < 0:
         raise LaunchError(f"--seed {options.seed}: give 0 or more")
-    return Device(target, threads=options.threads, max_instructions=options.max_instructions)
+    check = WATCH.get() is not None
+    return Device(target, check=check, threads=options.threads, max_instructions=options.max_instructions)
 
 
 def launched(what: str, launch: Callable[[], Run]) -> Run:
     """Runs `launch`; what the kernel does wrong becomes KernelFailed, LaunchError stays what it is."""
+    watch = WATCH.get() or Watch()
     try:
         with progress(f"simulating {what}"):
-            return launch()
+            outcome = launch()
     except LaunchError:
         raise
     except SimError as error:
+        watch.findings += error.findings
         raise KernelFailed(f"{type(error).__name__}: {error}") from None
+    watch.runs.append((what, outcome))
+    watch.findings += outcome.findings
+    return outcome
 
 
 def show_run(run: Run) -> None:
@@ -52,10 +72,7 @@ def show_run(run: Run) -> None:
     show(f"\nFidelity (wave-instructions): {fidelity or 'none executed'}")
     show(f"Simulated {run.instructions:,} wave-instructions in {run.seconds:.3f} s, {rate / 1e6:.1f} M/s")
     for finding in run.findings:
-        show(
-            f"Finding: {finding.kind} at {finding.pc:#x} `{finding.text}`: {finding.message} "
-            f"({finding.count} times)"
-        )
+        show(str(finding))
 
 
 def unit_of(counter: str) -> str:
@@ -65,11 +82,10 @@ def unit_of(counter: str) -> str:
 
 def run_document(run: Run) -> dict[str, Any]:
     """A run for JSON."""
-    fields = ("kind", "message", "pc", "text", "wave", "lanes", "count")
     return {
         "instructions": run.instructions,
         "seconds": run.seconds,
         "counters": dict(run.counters),
         "fidelity": dict(run.fidelity),
-        "findings": [{name: getattr(finding, name) for name in fields} for finding in run.findings],
+        "findings": [finding.document() for finding in run.findings],
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from hardware.errors import UnsupportedInstruction
+from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.jit import host
 from simgpu.lane_llvm import I1, I8, I32, I64
@@ -35,10 +36,16 @@ def opaque(frame: Frame, pointer: Any) -> Any:
 
 
 class Frame:
-    """One handler under construction; `checks`: those that follow the wave's ways, in checked mode."""
+    """One handler under construction.
 
-    def __init__(self, module: ir.Module, name: str, checks: Sequence[Check] = ()) -> None:
+    checks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler.
+    """
+
+    def __init__(
+        self, module: ir.Module, name: str, checks: Sequence[Check] = (), inst: Instruction | None = None
+    ) -> None:
         self.checks = checks
+        self.inst = inst
         self.module = module
         self.function = ir.Function(module, HANDLER, name)
         self.function.attributes.add("nounwind")

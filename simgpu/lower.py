@@ -152,7 +152,7 @@ def compiled(
     planned = [(check, check.plan(inst, plan)) for check in checks]
 
     def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name, checks)
+        frame = Frame(module, name, checks, inst)
         for check, data in planned:
             check.before(frame, inst, data)
         emitter(frame)

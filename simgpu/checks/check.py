@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from simgpu.checks.finding import Finding
     from simgpu.frame import Frame
     from simgpu.launch import Launch
+    from simgpu.observer import Access
     from simgpu.operands import Plan
     from simgpu.worker import Worker
 
@@ -30,6 +31,9 @@ class Check:
 
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         """Emit behind the body, where the wave goes on with the next instruction."""
+
+    def access(self, frame: Frame, access: Access) -> None:
+        """Emit where `frame.inst` made an access to memory or LDS that passed its bounds checks."""
 
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
         """Emit where control goes from record `index` to record `target` (i32 values)."""

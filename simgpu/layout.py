@@ -38,6 +38,10 @@ RECORDS = 608  # u64, address of the records of the wave's MODE
 PATH_STATE = 616  # i32, the state of the paths automaton when the current run began
 PATH_FROM = 620  # i32, the record whose transfer has no transition yet
 PATH_TO = 624  # i32, where that transfer goes
+VM_ISSUED = 632  # i64, operations of the in-order vmcnt queue that the wave issued
+VM_DONE = 640  # i64, those that are complete for certain
+VM_BARRIERS = 648  # i64, barriers that the wave came to
+VM_SYNCED = 656  # 2 x (issued, done) as i64 when it came to the last two, by the barrier's parity
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see access.prefetch)
 STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
@@ -63,6 +67,10 @@ CTX_SLOTS = 120  # u64, address of the worker's `slots`
 CTX_WAVES = 128  # i64, waves of a whole workgroup
 CTX_PATHS = 136  # u64, address of the worker's table of path transitions
 CTX_PATHS_MASK = 144  # i64, entries of that table less 1
+CTX_DMA = 152  # u64, address of the worker's LDS DMA cells
+CTX_DMA_STRIDE = 160  # i64, bytes of a workgroup's
+CTX_DMA_MARK = 168  # u64, address of dma.mark
+CTX_DMA_TOUCH = 176  # u64, address of dma.touch
 CTX_BYTES = 512
 
 # One allocation, byte offsets.

@@ -124,6 +124,40 @@ def test_kernel_end_with_lds_dma_in_flight() -> None:
     assert findings("gfx90a", [*DMA, "s_waitcnt vmcnt(0)", "s_endpgm"]) == []
 
 
+READ_DMA = ["v_lshlrev_b32 v62, 2, v0", "ds_read_b32 v1, v62"]
+LATER = "global_load_dword v2, v60, s[4:5]"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_lds_read_before_its_dma_was_waited_for(target: str) -> None:
+    more = ["s_waitcnt vmcnt(0) lgkmcnt(0)", "s_endpgm"]
+    (finding,) = findings(target, [*DMA, LATER, *READ_DMA, *more])
+    assert finding.kind == "missing-wait"
+    assert finding.other_source == line_of(target, DMA, len(DMA) - 1)
+    assert finding.source == line_of(target, DMA, len(DMA) + 2)
+    assert "vmcnt(1) is needed before it" in finding.message
+    assert finding.needed == 1
+    assert findings(target, [*DMA, LATER, "s_waitcnt vmcnt(1)", *READ_DMA, *more]) == []
+    # Other LDS, past the 64 dwords that were loaded, may be touched meanwhile.
+    assert findings(target, [*DMA, *READ_DMA[:1], "ds_read_b32 v1, v62 offset:256", *more]) == []
+    (finding,) = findings(target, [*DMA, *READ_DMA[:1], "ds_write_b8 v62, v1 offset:3", *more])
+    assert "is overwritten before" in finding.message
+
+
+def test_dma_of_another_wave() -> None:
+    """Each wave loads its own 256 bytes and reads the other's."""
+    load = [
+        "v_readfirstlane_b32 s30, v0", "s_lshl_b32 s30, s30, 2", *DMA[:4], "s_mov_b32 m0, s30", "s_nop 4",
+        "buffer_load_dword v60, s[24:27], 0 offen lds",
+    ]  # fmt: skip
+    read = ["s_xor_b32 s30, s30, 0x100", "v_and_b32 v62, 63, v0", "v_lshlrev_b32 v62, 2, v62",
+            "v_add_u32 v62, s30, v62", "ds_read_b32 v1, v62", "s_waitcnt vmcnt(0) lgkmcnt(0)"]  # fmt: skip
+    (finding,) = findings("gfx90a", [*load, "s_barrier", *read], block=128)
+    assert "another wave's" in finding.message
+    assert finding.count == 2
+    assert findings("gfx90a", [*load, "s_waitcnt vmcnt(0)", "s_barrier", *read], block=128) == []
+
+
 def test_only_the_path_that_was_taken() -> None:
     """A wait in one branch only: the other one is found, as often as it was taken."""
     lines = [

@@ -13,6 +13,7 @@ import numpy as np
 from simgpu import layout, scheduler
 from simgpu.checks import events
 from simgpu.checks.check import Check
+from simgpu.checks.dma import Dma
 from simgpu.checks.finding import Finding
 from simgpu.checks.paths import Paths
 from simgpu.memory import aligned_bytes
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
-CHECKS: tuple[Check, ...] = (Paths(),)
+CHECKS: tuple[Check, ...] = (Paths(), Dma())
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

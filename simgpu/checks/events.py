@@ -23,7 +23,7 @@ from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import SLOT_INDEX
 from simgpu.memory import aligned_bytes
-from simgpu.scheduler import SLOT_FIELDS, SLOT_X, load32, load64, store64
+from simgpu.scheduler import INNER, SLOT_FIELDS, SLOT_X, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 class Event(IntEnum):
     """What a handler may report; 0 marks a free entry."""
+
+    DMA_READ = 1  # LDS that a DMA may still write is read
+    DMA_OVERWRITTEN = 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class Report:
     count: int
 
 
-Formatter = Callable[["Launch", Report], Finding]
+# None: not worth telling in this launch.
+Formatter = Callable[["Launch", Report], Finding | None]
 FORMATTERS: dict[int, Formatter] = {}
 
 
@@ -76,11 +80,9 @@ STRIDE = 8 * FIELDS
 HEADER = ENTRIES * STRIDE
 
 
-@numba.cfunc(
-    types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
-    cache=True, nopython=True, error_model="numpy",
-)  # fmt: skip
-def _report(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
+@numba.njit(**INNER)
+def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
+    """Count an event of a record, and keep it if it is the first of its kind and place."""
     context = load64(wave + layout.CONTEXT)
     table = load64(context + layout.CTX_EVENTS)
     key = code << 32 | record
@@ -109,6 +111,14 @@ def _report(wave: int, record: int, code: int, lanes: int, address: int, extra: 
     group = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
     for axis in range(3):
         store64(entry + 8 * (X + axis), load64(group + 8 * axis))
+
+
+@numba.cfunc(
+    types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True, nopython=True, error_model="numpy",
+)  # fmt: skip
+def _report(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
+    enter(wave, record, code, lanes, address, extra)
 
 
 REPORT = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
@@ -160,7 +170,8 @@ def lost(workers: list[Worker]) -> int:
 
 def drain(launch: Launch, workers: list[Worker]) -> list[Finding]:
     """Findings of the events; says so where the tables were full."""
-    found = [FORMATTERS[event.code](launch, event) for event in reports(workers)]
+    told = (FORMATTERS[event.code](launch, event) for event in reports(workers))
+    found = [finding for finding in told if finding is not None]
     missing = lost(workers)
     if missing:
         start = launch.program.base + 4 * launch.entry - launch.kernel.module.bias

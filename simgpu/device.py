@@ -15,6 +15,8 @@ from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.errors import LaunchError
 from hardware.kernarg import Geometry, check_geometry
+from simgpu.checks import CHECKS
+from simgpu.checks.check import Check
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
@@ -95,6 +97,7 @@ class Device:
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
+        self.checks: tuple[Check, ...] = CHECKS if check else ()
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory()
@@ -182,7 +185,7 @@ class Module(Mapping[str, "Kernel"]):
                     assert allocation is not None
                     code = allocation.data.tobytes()
                     self._programs[key] = Program(
-                        code, start, self.device.arch, mode, self.device.compiler, self.device.check
+                        code, start, self.device.arch, mode, self.device.compiler, self.device.checks
                     )
                 return self._programs[key]
         raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")

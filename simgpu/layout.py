@@ -42,6 +42,7 @@ VM_ISSUED = 632  # i64, operations of the in-order vmcnt queue that the wave iss
 VM_DONE = 640  # i64, those that are complete for certain
 VM_BARRIERS = 648  # i64, barriers that the wave came to
 VM_SYNCED = 656  # 2 x (issued, done) as i64 when it came to the last two, by the barrier's parity
+LATE_READY = 688  # i64, whether the wave's late loads are set up (checks.late)
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see access.prefetch)
 STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
@@ -71,6 +72,8 @@ CTX_DMA = 152  # u64, address of the worker's LDS DMA cells
 CTX_DMA_STRIDE = 160  # i64, bytes of a workgroup's
 CTX_DMA_MARK = 168  # u64, address of dma.mark
 CTX_DMA_TOUCH = 176  # u64, address of dma.touch
+CTX_LATE = 184  # u64, address of the waves' late loads
+CTX_LATE_CALLS = 192  # 3 x u64, addresses of late.issue, late.issue_lds, late.settle
 CTX_BYTES = 512
 
 # One allocation, byte offsets.

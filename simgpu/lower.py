@@ -16,7 +16,6 @@ from hardware.errors import DecodeError, ForeignInstruction, SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
 from simgpu import indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
-from simgpu.checks import CHECKS
 from simgpu.checks.automaton import Automaton
 from simgpu.checks.check import Check
 from simgpu.control import Control
@@ -38,14 +37,14 @@ class Program:
     """
 
     def __init__(
-        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler, checked: bool = False
+        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler, checks: Sequence[Check] = ()
     ) -> None:
         self.code = code
         self.base = base
         self.target = target
         self.mode = mode
         self.compiler = compiler
-        self.checks = CHECKS if checked else ()
+        self.checks = checks
         self.count = len(code) // 4
         storage = np.zeros((self.count + 2) * SLOTS, dtype=np.uint32)
         skip = (-storage.ctypes.data % 64) // 4
@@ -77,6 +76,15 @@ class Program:
                         break
                     pending.extend(following[1:])
                     at = following[0]
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Other instructions at byte `offset`; whole ones, in the place of whole ones."""
+        self.code = self.code[:offset] + data + self.code[offset + len(data) :]
+        self.automata.clear()
+        for index in range(offset // 4, (offset + len(data)) // 4):
+            self.instructions.pop(index, None)
+            self.problems.pop(index, None)
+        self.lower(offset // 4)
 
     def _lower_one(self, index: int) -> list[int]:
         """Lower one record; returns the indices that may follow."""
@@ -161,8 +169,8 @@ def compiled(
                 check.after(frame, inst, data)
             frame.next(dwords)
 
-    parts = (inst.target, inst.mnemonic, str(dwords), *plan.parts)
-    return compiler.address("|".join(("checked", *parts) if checks else parts), build)
+    kinds = [type(check).__name__ for check in checks]
+    return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
 
 
 def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:

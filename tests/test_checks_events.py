@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,12 @@ import simgpu
 from asm import toolchain
 from hardware.errors import MemoryFault
 from hardware.isa.instruction import Instruction
-from simgpu import checks, lower
 from simgpu.checks import events
 from simgpu.checks.check import Check
+from simgpu.checks.events import finding_of
 from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.frame import Frame
 from simgpu.launch import Launch
-from simgpu.operands import Plan
 from tests.engine_kernel import source
 
 CODE = 1000
@@ -27,29 +25,18 @@ CODE = 1000
 class Probe(Check):
     """Reports every v_not_b32 with the active lanes, and s_nop by its immediate."""
 
-    def plan(self, inst: Instruction, plan: Plan) -> Any:
-        plan.note("probe")  # a key of its own: the handlers on disk are the real ones
-        return None
-
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if inst.mnemonic == "v_not_b32":
             events.report(frame, CODE, frame.exec_bits(), 7, 0)
 
 
-@pytest.fixture
-def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(lower, "CHECKS", (Probe(),))
-    monkeypatch.setattr(checks, "CHECKS", (Probe(),))
-
-    def made(launch: Launch, event: events.Report) -> Finding:
-        place = place_of(launch, event.record)
-        return Finding(
-            "performance", f"address {event.address}", place.pc, place.text, event.wave,
-            lanes_of(event.lanes), event.count, workgroup=event.workgroup,
-        )  # fmt: skip
-
-    monkeypatch.setitem(events.FORMATTERS, CODE, made)
-    yield
+@finding_of(CODE)
+def _probed(launch: Launch, event: events.Report) -> Finding:
+    place = place_of(launch, event.record)
+    return Finding(
+        "performance", f"address {event.address}", place.pc, place.text, event.wave,
+        lanes_of(event.lanes), event.count, workgroup=event.workgroup,
+    )  # fmt: skip
 
 
 LINES = """
@@ -66,13 +53,14 @@ v_not_b32 v2, v2
 
 def launched(lines: str, threads: int, grid: int, block: int) -> simgpu.Run:
     gpu = simgpu.Device("gfx90a", check=True, threads=threads)
+    gpu.checks = (Probe(),)
     kernel = gpu.load(toolchain.assemble(source("gfx90a", lines, (), {}), "gfx90a"))["k"]
     data = gpu.upload(np.zeros(64, np.uint32))
     return kernel.launch(grid=grid, block=block, args=[data, data])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_events_are_counted_by_place(probed: None, threads: int) -> None:
+def test_events_are_counted_by_place(threads: int) -> None:
     run = launched(LINES, threads, 5, 130)
     first, second = run.findings
     assert (first.text, first.count) == ("v_not_b32_e32 v1, v1", 3 * 3 * 5)
@@ -82,13 +70,13 @@ def test_events_are_counted_by_place(probed: None, threads: int) -> None:
     assert second.pc > first.pc
 
 
-def test_findings_before_a_fault_are_kept(probed: None) -> None:
+def test_findings_before_a_fault_are_kept() -> None:
     with pytest.raises(MemoryFault) as caught:
         launched(LINES + "v_mov_b32 v3, -1\nglobal_load_dword v4, v3, s[2:3] offset:-8\n", 1, 1, 64)
     assert [finding.count for finding in caught.value.findings] == [3, 1]
 
 
-def test_a_full_table_says_so(probed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_says_so() -> None:
     lines = "v_not_b32 v1, v1\n" * (events.LIMIT + 5)
     found = launched(lines, 1, 1, 64).findings
     assert len(found) == events.LIMIT + 1

@@ -36,14 +36,14 @@ def prepare(launch: Launch, workers: list[Worker]) -> None:
         worker.context[layout.CTX_SLOTS // 8] = worker.slots.ctypes.data
         worker.context[layout.CTX_WAVES // 8] = launch.waves
         events.prepare(worker)
-        for check in CHECKS:
+        for check in launch.device.checks:
             check.prepare(launch, worker)
 
 
 def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
     """What was seen so far, errors first, then by place."""
     found = events.drain(launch, workers)
-    for check in CHECKS:
+    for check in launch.device.checks:
         found += check.finish(launch, workers)
     return sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message))
 

@@ -155,8 +155,9 @@ def handler_of(
 def compiled(
     inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler, checks: Sequence[Check] = ()
 ) -> int:
-    """The handler's address, compiled if it is new; `checks` emit around the instruction's body."""
+    """The handler's address, compiled if it is new; `checks` that it concerns emit around the body."""
     dwords = inst.size // 4
+    checks = [check for check in checks if check.concerns(inst)]
     planned = [(check, check.plan(inst, plan)) for check in checks]
 
     def build(module: ir.Module, name: str) -> None:

@@ -22,6 +22,10 @@ class Check:
     lies in `worker.checks`, in context and wave fields of `layout`, and in the wave's shadow block.
     """
 
+    def concerns(self, inst: Instruction) -> bool:
+        """Whether the check emits anything for the instruction; without any it shares plain handlers."""
+        return True
+
     def plan(self, inst: Instruction, plan: Plan) -> Any:
         """What `before` and `after` need; may add slots and parts of the handler's key to the plan."""
         return None

@@ -123,6 +123,10 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
 class Dma(Check):
     """Counts a wave's vmcnt operations; marks and looks at LDS cells."""
 
+    def concerns(self, inst: Instruction) -> bool:
+        effect = effect_of(inst)
+        return inst.spec.control in ("waitcnt", "barrier") or effect.queue is not None
+
     def plan(self, inst: Instruction, plan: Plan) -> Any:
         """The slot of the vmcnt that an s_waitcnt waits for."""
         immediate = inst.args.get("simm16")

@@ -183,6 +183,9 @@ def settle(wave: int, vm: int, lgkm: int, unused: int, unused_too: int) -> None:
 class Late(Check):
     """Calls `issue` behind loads and `settle` at waits."""
 
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.control == "waitcnt" or effect_of(inst).queue is not None
+
     def plan(self, inst: Instruction, plan: Plan) -> Any:
         """(queue, registers, bits) with their slots of an operation, or the slots of a wait's counts."""
         immediate = inst.args.get("simm16")

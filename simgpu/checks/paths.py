@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
+from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks.automaton import END, Automaton, Sighting, Transition
 from simgpu.checks.check import Check
@@ -39,6 +40,9 @@ WORD = (1 << 64) - 1
 
 class Paths(Check):
     """The automaton's hooks at control transfers; nothing in straight-line code."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.kind == "control"
 
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
         entry = self._look_up(frame, target, index, target)

@@ -174,6 +174,18 @@ class Module(Mapping[str, "Kernel"]):
     def __len__(self) -> int:
         return len(self.code.kernels)
 
+    def patch(self, address: int, data: bytes) -> None:
+        """Other instructions at a virtual address of the code object: whole ones, for whole ones."""
+        start = address + self.bias
+        allocation = self.device.memory.find(start)
+        if allocation is None:
+            raise LaunchError(f"{address:#x} is no address of the module's code")
+        at = start - allocation.address
+        allocation.data[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        for program in self._programs.values():
+            if program.base <= start < program.base + len(program.code):
+                program.patch(start - program.base, data)
+
     def program(self, info: KernelInfo, mode: Mode) -> Program:
         """The records of the segment that holds the kernel's code."""
         for segment in self.code.segments:

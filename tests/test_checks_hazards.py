@@ -303,10 +303,17 @@ def test_along_the_path() -> None:
 
 def test_xnack_clause() -> None:
     lines = ["s_mov_b64 s[20:21], s[4:5]", "s_load_dword s22, s[20:21], 0x0", "s_load_dword s20, s[4:5], 0x4"]
-    assert findings("gfx90a", lines) == []
+    assert findings("gfx90a:xnack-", lines) == []
+    assert len(findings("gfx90a", lines)) == 1  # it may run with XNACK
     (finding,) = findings("gfx90a:xnack+", lines)
     assert (finding.kind, finding.place, finding.needed, finding.found) == ("hazard", "s20", 1, 0)
     assert findings("gfx90a:xnack+", [*lines[:2], "s_nop 0", lines[2]]) == []
     vector = ["global_load_dword v50, v60, s[4:5]", "global_load_dword v60, v61, s[4:5]"]
     assert [f.kind for f in findings("gfx90a:xnack+", vector)] == ["hazard"]
     assert findings("gfx90a:xnack+", [vector[0], "v_nop", vector[1]]) == []
+    far = [vector[0], *(f"global_load_dword v{i}, v61, s[4:5]" for i in range(50, 55)), vector[1]]
+    assert len(findings("gfx90a:xnack+", far)) >= 1
+    assert findings("gfx90a", far) == []  # farther apart than LLVM looks
+    store = ["global_store_dword v60, v50, s[4:5]", vector[1]]
+    assert len(findings("gfx90a:xnack+", store)) == 1
+    assert findings("gfx90a", store) == []

@@ -161,7 +161,7 @@ def _states(blocks: Mapping[int, Block], effects: Mapping[int, Effect], target: 
 def _step(window: Window, record: int, later: Access, target: str, found: set[Lack]) -> Window:
     between = 0
     for position in range(len(window) - 1, -1, -1):
-        needed = wait_states(window[position], later, target, window[position + 1 :])
+        needed = wait_states(window[position], later, target, window[position + 1 :], xnack=True)
         if needed > between:
             found.add((record, f"{needed} after {window[position].mnemonic}, {between} there"))
         between += window[position].states

@@ -19,7 +19,10 @@ from hardware.isa.instruction import Instruction
 from hardware.waits import DS, FLAT, LIMITS, SMEM, VM
 
 END = -1  # the record that a wave goes to when it ends
-CLAUSE = 19  # instructions of a memory clause that LLVM's hazard recognizer looks back at
+# Instructions of a memory clause that are looked back at, by the code object's XNACK setting. Where that
+# is left open, compilers break clauses as LLVM's hazard recognizer does: looking back at five, and where
+# the earlier one loads.
+CLAUSE = {"on": 64, "any": 5}
 
 Ages = tuple[tuple[int, int], ...]
 
@@ -72,11 +75,12 @@ class Transition:
 class Automaton:
     """States and transitions of one kernel, made as waves meet them.
 
-    many: whether a workgroup has several waves; xnack: whether memory clauses may be replayed;
+    many: whether a workgroup has several waves; xnack: the code object's setting, on or any where
+    memory clauses may be replayed;
     limit: states; behind it a wave goes on with nothing in flight, and `overflowed` says so.
     """
 
-    def __init__(self, entry: int, target: str, many: bool, xnack: bool, limit: int = 1 << 16) -> None:
+    def __init__(self, entry: int, target: str, many: bool, xnack: str = "off", limit: int = 1 << 16) -> None:
         self.target = target
         self.many = many
         self.xnack = xnack
@@ -211,7 +215,10 @@ class Walk:
         self.sightings.append(
             Sighting("missing-wait", record, other, what, place, min(counts.values()), -1, wait)
         )
+        # The s_waitcnt that is lacking would take a wait state and break a clause.
         self.wait(counts)
+        self._age(1)
+        self.clause = []
 
     def _at_barrier(self, record: int) -> None:
         """Other waves may touch the same LDS behind a barrier."""
@@ -265,13 +272,17 @@ class Walk:
                 worst = Sighting("hazard", record, other, rule.name, name_of(shared), needed, since)
         if short is not None:
             self.sightings.append(worst)
-        behind = (short[0] if short else 0) + later.states
-        aged = ((r, since + behind) for r, since in self.window)
-        self.window = [(r, since) for r, since in aged if since < reach(self.effect(r).access, target)]
+        self._age((short[0] if short else 0) + later.states)
         if reach(later, target):
             self.window.append((record, 0))
-        if self.automaton.xnack:
+        if self.automaton.xnack in CLAUSE:
             self._clause(record, effect)
+
+    def _age(self, states: int) -> None:
+        """Wait states pass; what no rule can reach any more is forgotten."""
+        target = self.automaton.target
+        aged = ((r, since + states) for r, since in self.window)
+        self.window = [(r, since) for r, since in aged if since < reach(self.effect(r).access, target)]
 
     def _clause(self, record: int, effect: Effect) -> None:
         """A clause of memory instructions that XNACK may replay must not overwrite its addresses."""
@@ -283,6 +294,8 @@ class Walk:
         later = effect.access
         for position, other in enumerate(self.clause):
             earlier = self.effect(other).access
+            if self.automaton.xnack == "any" and not earlier.writes:
+                continue
             between = [self.effect(r).access for r in self.clause[position + 1 :]]
             rule, needed = clash(earlier, later, self.automaton.target, between, xnack=True)
             if rule is not None and rule.relation == "clause":
@@ -293,7 +306,7 @@ class Walk:
                 )
                 self.clause = []
                 break
-        self.clause = [*self.clause, record][-CLAUSE:]
+        self.clause = [*self.clause, record][-CLAUSE[self.automaton.xnack] :]
 
 
 def name_of(registers: Iterable[Register]) -> str:

@@ -180,8 +180,7 @@ def automaton_of(launch: Launch) -> Automaton:
     key = launch.entry, many
     automata = launch.program.automata
     if key not in automata:
-        xnack = launch.kernel.module.code.xnack == "on"
-        automata[key] = Automaton(launch.entry, launch.device.arch, many, xnack)
+        automata[key] = Automaton(launch.entry, launch.device.arch, many, launch.kernel.module.code.xnack)
     return automata[key]
 
 

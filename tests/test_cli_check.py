@@ -39,10 +39,13 @@ def test_a_clean_kernel_is_silent(capsys: Capture, tmp_path: Path) -> None:
     assert "wave-instructions executed" in said and said.endswith("nothing found\n")
 
 
-@pytest.mark.parametrize("target", ["mi100", "mi300x"])
-def test_an_emitted_gemm_is_silent(capsys: Capture, target: str) -> None:
-    sizes = ["-m", "33", "-n", "17", "-k", "19", "--trans-b", "--beta", "0.5"]
-    assert checked(capsys, "gemm", *sizes, "--target", target, status=0) == ""
+@pytest.mark.parametrize("sizes", [
+    "-m 33 -n 17 -k 19 --trans-b --beta 0.5", "-m 1 -n 1 -k 1", "-m 65 -n 130 -k 33 --trans-a --alpha -2",
+    "-m 64 -n 32 -k 64 --trans-a --trans-b --lda 80", "-m 7 -n 100 -k 5 --alpha 0 --beta 1",
+])  # fmt: skip
+@pytest.mark.parametrize("target", ["mi100", "mi210", "mi300x", "mi355x"])
+def test_an_emitted_gemm_is_silent(capsys: Capture, target: str, sizes: str) -> None:
+    assert checked(capsys, "gemm", *sizes.split(), "--target", target, status=0) == ""
 
 
 def test_findings_as_text(capsys: Capture, kernel: str) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from asm.attention_shape import QUAD
 from asm.attention_softmax import Softmax
-from asm.attention_wave import Wave
 from asm.emit import log2
 from asm.kernel import LdsRegion
 from hardware.isa.instruction import Reg

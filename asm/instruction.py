@@ -8,23 +8,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from asm.registers import Operand, operand_text
 from hardware import mfma
+from hardware.effects import CLASSES_BY_PREFIX, STORE_WORDS_SAFE
 from hardware.errors import TargetError, ToolchainError
 from hardware.hazards import Access, Register, access, matrix_classes
 from hardware.isa.instruction import EXEC, M0, VCC, Reg
 from hardware.isa.spec import REGISTRY, Spec
 from hardware.mfma import MatrixInstruction
+from hardware.waits import DS, SMEM, VM, Queue
 
-Counter = Literal["", "vm", "ds", "smem"]
-# Which counter a memory space counts on: ISA guides, "Manually inserted wait states".
-COUNTER_OF_ENCODING: Mapping[str, Counter] = {
-    "mubuf": "vm", "mtbuf": "vm", "flat": "vm", "ds": "ds", "smem": "smem",
-}  # fmt: skip
 SCALAR_STATES = ("scc", "vcc", "exec", "m0")
-STORE_WORDS_SAFE = 2  # a store of more dwords reads its data late: hazard class store_gt8
 
 
 @dataclass
@@ -54,12 +49,12 @@ class Effect:
     """How an instruction touches registers and counters.
 
     access: as the hazard rules see it; pending: registers that a load writes when its counter says
-    so; counter: vmcnt, or lgkmcnt by DS or by SMEM; control: what it does to the flow, by
+    so; queue: where its operation waits to complete; control: what it does to the flow, by
     `Spec.control`; target: label of a branch.
     """
 
     access: Access
-    counter: Counter = ""
+    queue: Queue | None = None
     pending: frozenset[Register] = frozenset()
     control: str = ""
     target: str = ""
@@ -164,7 +159,7 @@ def _buffer(instr: Instr, spec: Spec) -> Effect:
     _width(instr, resource, 4)
     memory = spec.memory
     if memory is None:
-        return Effect(access(instr.mnemonic, {"vmem"}), counter="vm")
+        return Effect(access(instr.mnemonic, {"vmem"}), queue=VM)
     if not memory.format:
         _width(instr, data, _memory_words(spec))
     reads = {
@@ -173,13 +168,13 @@ def _buffer(instr: Instr, spec: Spec) -> Effect:
     }
     if memory.op == "load":
         loaded = registers_of(data)
-        return Effect(access(instr.mnemonic, {"vmem"}, reads, loaded), "vm", loaded)
+        return Effect(access(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
     returned = registers_of(data) if {"glc", "sc0"} & set(instr.modifiers) else frozenset()
     classes = {"vmem", "vmem_store"}
     if _memory_words(spec) > STORE_WORDS_SAFE:
         classes.add("store_gt8_soffset" if isinstance(offset, Reg) else "store_gt8")
     reads["data"] = registers_of(data)
-    return Effect(access(instr.mnemonic, classes, reads, returned), "vm", returned)
+    return Effect(access(instr.mnemonic, classes, reads, returned), VM, returned)
 
 
 def _flat(instr: Instr, spec: Spec) -> Effect:
@@ -189,7 +184,7 @@ def _flat(instr: Instr, spec: Spec) -> Effect:
         data, *rest = instr.operands
         loaded = registers_of(data)
         reads = {"address": frozenset().union(*map(registers_of, rest))}
-        return Effect(access(instr.mnemonic, {"vmem"}, reads, loaded), "vm", loaded)
+        return Effect(access(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
     if memory.op == "atomic":
         raise _wrong(instr, "flat atomics are not emitted here: use a buffer atomic")
     address, data, *rest = instr.operands
@@ -199,7 +194,7 @@ def _flat(instr: Instr, spec: Spec) -> Effect:
         "address": registers_of(address).union(*map(registers_of, rest)),
         "data": registers_of(data),
     }
-    return Effect(access(instr.mnemonic, classes, reads), "vm")
+    return Effect(access(instr.mnemonic, classes, reads), VM)
 
 
 def _ds(instr: Instr, spec: Spec) -> Effect:
@@ -210,7 +205,7 @@ def _ds(instr: Instr, spec: Spec) -> Effect:
             _width(instr, data, _memory_words(spec))
         loaded = registers_of(data)
         reads = {"address": frozenset().union(*map(registers_of, rest))}
-        return Effect(access(instr.mnemonic, {"ds"}, reads, loaded), "ds", loaded)
+        return Effect(access(instr.mnemonic, {"ds"}, reads, loaded), DS, loaded)
     returned: frozenset[Register] = frozenset()
     operands = instr.operands
     if memory.returns:
@@ -222,17 +217,17 @@ def _ds(instr: Instr, spec: Spec) -> Effect:
         "address": registers_of(address),
         "data": frozenset().union(*map(registers_of, data_operands)),
     }
-    return Effect(access(instr.mnemonic, {"ds", "ds_write"}, reads, returned), "ds", returned)
+    return Effect(access(instr.mnemonic, {"ds", "ds_write"}, reads, returned), DS, returned)
 
 
 def _smem(instr: Instr, spec: Spec) -> Effect:
     if spec.memory is None or spec.memory.op != "load":
-        return Effect(access(instr.mnemonic, {"smem"}), "smem")
+        return Effect(access(instr.mnemonic, {"smem"}), SMEM)
     data, base, *rest = instr.operands
     _width(instr, data, _memory_words(spec))
     loaded = registers_of(data)
     reads = {"address": registers_of(base).union(*map(registers_of, rest))}
-    return Effect(access(instr.mnemonic, {"smem"}, reads, loaded), "smem", loaded)
+    return Effect(access(instr.mnemonic, {"smem"}, reads, loaded), SMEM, loaded)
 
 
 def _control(instr: Instr, spec: Spec) -> Effect:
@@ -244,15 +239,6 @@ def _control(instr: Instr, spec: Spec) -> Effect:
     branches = "branch" in spec.control
     effect = access(instr.mnemonic, {"salu"} if branches else (), reads, states=states)
     return Effect(effect, control=spec.control, target=target if branches else "")
-
-
-# Classes of `hardware.hazards` by mnemonic, where the encoding alone does not say.
-CLASSES_BY_PREFIX = {
-    "v_accvgpr_read": "accvgpr_read", "v_accvgpr_write": "accvgpr_write",
-    "v_readlane": "readlane", "v_readfirstlane": "readlane", "v_writelane": "writelane",
-    "v_permlane": "permlane_swap", "v_div_fmas": "div_fmas", "v_fma_f64": "fma_f64",
-    "v_dot": "dot", "s_setreg": "setreg", "s_getreg": "getreg", "s_movrel": "movrel",
-}  # fmt: skip
 
 
 def _classes(instr: Instr, spec: Spec) -> set[str]:

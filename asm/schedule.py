@@ -3,9 +3,8 @@
 Both run over basic blocks to a fixed point, so that what is in flight across a branch or a loop's
 back edge is waited for exactly as long as the nearest path asks.
 
-Counters (ISA guides, "Manually inserted wait states"; LLVM AMDGPUUsage): vmcnt counts vector memory
-down in issue order; lgkmcnt counts LDS in order, but SMEM out of order, so that SMEM is waited for
-with 0.
+What the counters count and in which order it completes is in `hardware.waits`: SMEM completes out of
+order, so that it is waited for with 0.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from dataclasses import dataclass, field
 
 from asm.instruction import Effect, Instr
 from hardware.hazards import Register, access, max_states, wait_states
+from hardware.waits import DS, LIMITS, SMEM, VM
 
-VMCNT_MAX = 63  # s_waitcnt: vmcnt has 6 bits, lgkmcnt 4, on gfx908 to gfx950
-LGKMCNT_MAX = 15
 S_NOP_MAX = 8  # wait states of one s_nop
 ENDS = ("endpgm", "branch")
 
@@ -126,8 +124,8 @@ class Flight:
         if not self.smem.isdisjoint(touched) or (ds is not None and self.smem):
             ds = 0
         return (
-            None if vm is None else min(vm, VMCNT_MAX),
-            None if ds is None else min(ds, LGKMCNT_MAX),
+            None if vm is None else min(vm, LIMITS["vmcnt"] - 1),
+            None if ds is None else min(ds, LIMITS["lgkmcnt"] - 1),
         )
 
     def wait(self, vm: int | None, lgkm: int | None) -> None:
@@ -140,13 +138,13 @@ class Flight:
             self.smem = set()
 
     def issue(self, effect: Effect) -> None:
-        if effect.counter == "vm":
+        if effect.queue is VM:
             self.vm = {reg: age + 1 for reg, age in self.vm.items()}
             self.vm.update(dict.fromkeys(effect.pending, 0))
-        elif effect.counter in ("ds", "smem"):
+        elif effect.queue in (DS, SMEM):
             self.ds = {reg: age + 1 for reg, age in self.ds.items()}
             self.last_ds += self.last_ds >= 0
-            if effect.counter == "ds":
+            if effect.queue is DS:
                 self.ds.update(dict.fromkeys(effect.pending, 0))
                 self.last_ds = 0
             else:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SimError(Exception):
-    """Base of every error that this project raises on purpose; `advice`: what to do, where the message leaves it out."""
+    """Base of every error that this project raises on purpose.
+
+    advice: what to do, where the message leaves it out; findings: what checked mode had seen before
+    a launch failed.
+    """
 
     advice = ""
+    findings: tuple[Any, ...] = ()
 
 
 class DecodeError(SimError):

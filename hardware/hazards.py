@@ -146,27 +146,40 @@ class HazardRule:
             return False
         if self.relation == "order":
             return True
+        if self.relation == "clause" and not all(_match(self.later, other.classes) for other in between):
+            return False
+        shared = self.shared(earlier, later)
+        if self.relation in ("same_c", "overlap_c"):
+            exact = later.read(("srcC",)) == earlier.writes
+            return bool(shared) and exact == (self.relation == "same_c")
+        return bool(shared)
+
+    def shared(self, earlier: Access, later: Access) -> frozenset[Register]:
+        """The registers that the rule is about and both instructions touch."""
+        if self.relation == "order":
+            return frozenset()
+        if self.relation == "clause":
+            address = ("address",)
+            return earlier.read(address) & later.writes | earlier.writes & later.read(address)
+        if self.relation in ("same_c", "overlap_c"):
+            return later.read(("srcC",)) & earlier.writes
+        if self.relation == "writes":
+            return earlier.writes & {self.registers}
+        first = earlier.read(self.roles) if self.relation == "war" else earlier.writes
+        second = later.read(self.roles) if self.relation == "raw" else later.writes
+        return self._of_file(first & second)
+
+    def concerns(self, earlier: Access) -> bool:
+        """Whether an earlier instruction touches what the rule is about; not the classes."""
         if self.relation == "writes":
             return self.registers in earlier.writes
-        if self.relation == "raw":
-            return self._shared(earlier.writes, later.read(self.roles))
-        if self.relation == "waw":
-            return self._shared(earlier.writes, later.writes)
-        if self.relation == "war":
-            return self._shared(earlier.read(self.roles), later.writes)
-        if self.relation == "clause":
-            unbroken = all(_match(self.later, other.classes) for other in between)
-            address = ("address",)
-            return unbroken and bool(
-                earlier.read(address) & later.writes or earlier.writes & later.read(address)
-            )
-        c = later.read(("srcC",))
-        exact = c == earlier.writes
-        return bool(c & earlier.writes) and exact == (self.relation == "same_c")
+        if self.relation in ("raw", "waw", "war"):
+            return bool(self._of_file(earlier.read(self.roles) if self.relation == "war" else earlier.writes))
+        return self.relation != "clause"
 
-    def _shared(self, first: frozenset[Register], second: frozenset[Register]) -> bool:
+    def _of_file(self, registers: frozenset[Register]) -> frozenset[Register]:
         files = _FILES.get(self.registers, frozenset({self.registers}))
-        return any((reg if isinstance(reg, str) else reg[0]) in files for reg in first & second)
+        return frozenset(r for r in registers if (r if isinstance(r, str) else r[0]) in files)
 
 
 P = ByPasses
@@ -395,3 +408,15 @@ def max_states(target: str) -> int:
     passes = {row.passes for row in instructions(target)}
     cells = [rule.states[TARGETS.index(target)] for rule in RULES]
     return max(cell(p) if isinstance(cell, ByPasses) else cell for cell in cells for p in passes)
+
+
+@functools.lru_cache(maxsize=4096)
+def reach(earlier: Access, target: str) -> int:
+    """The most wait states that any rule but a clause's can ask behind this instruction."""
+    column, most = TARGETS.index(target), 0
+    for rule in RULES:
+        cell = rule.states[column]
+        states = cell(earlier.passes) if isinstance(cell, ByPasses) else cell
+        if states > most and _match(rule.earlier, earlier.classes) and rule.concerns(earlier):
+            most = states
+    return most

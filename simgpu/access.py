@@ -24,6 +24,7 @@ from simgpu.lanes import (
     lanes_of,
 )
 from simgpu.layout import LANES, Fault
+from simgpu.observer import Access, observe
 
 
 class GlobalAccess:
@@ -64,6 +65,10 @@ class GlobalAccess:
             copy.run(mask, host_of)
             offsets = build.sub(self.addresses, self.frame.splat(base))
             mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
+            observe(self.frame, Access(
+                "global", offsets, mask, self.lane_bytes, not self.to_memory, self.to_memory,
+                entry=entry, contiguous=copy.contiguous,
+            ))  # fmt: skip
 
         per_allocation(self.frame, self.addresses, lanes, self.lane_bytes, self.to_memory, serve)
 

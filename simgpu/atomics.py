@@ -18,6 +18,7 @@ from simgpu.lane_llvm import I64, LLVMOps
 from simgpu.lanes import WIDE64, LaneCopy, constant, each_lane, first_lane_fault, lanes_of, staging
 from simgpu.layout import LANES, Fault
 from simgpu.lds import joined_scalar, stage_operand, typed_scalar
+from simgpu.observer import Access, observe
 from simgpu.operands import Place
 
 
@@ -73,6 +74,7 @@ def global_atomic(
             copy = LaneCopy(frame, addresses, bits // 8, True)
             for writes in (False, True):
                 mark(frame, entry, offsets, mask, copy, bits // 8, writes)
+            observe(frame, Access("global", offsets, mask, bits // 8, True, True, True, entry))
 
     if host_addresses:
         serve(lanes, None, constant(0), None)

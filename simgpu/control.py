@@ -144,6 +144,8 @@ class Control:
         if self.control in NO_EFFECT or "cdbg" in self.control:
             frame.next(self.size)
         elif self.control in ENDS:
+            for check in frame.checks:
+                check.end(frame, index)
             frame.stop(Status.ENDED, index)
         elif self.control == "barrier":
             self._resumable(frame, index, Status.BARRIER)

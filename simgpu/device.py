@@ -14,8 +14,10 @@ import hardware
 from hardware.arrays import as_bytes, extents_of
 from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
-from hardware.errors import LaunchError, SimError
+from hardware.errors import LaunchError
 from hardware.kernarg import Geometry, check_geometry
+from simgpu.checks import CHECKS
+from simgpu.checks.check import Check
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
@@ -68,7 +70,8 @@ class Buffer:
 class Device:
     """A simulated GPU.
 
-    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`);
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`); check: look
+    for what the hardware would not forgive, see `Run.findings` and docs/check.md;
     threads: host threads (default: all cores); max_instructions: budget of a launch, in
     wave-instructions. Raises TargetError for an unknown target.
     """
@@ -81,14 +84,14 @@ class Device:
         threads: int | None = None,
         max_instructions: int | None = None,
     ) -> None:
-        if check:
-            raise SimError("checked mode is not there yet: create the device without check=True")
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
         if max_instructions is not None and max_instructions < 1:
             raise LaunchError(f"max_instructions={max_instructions}: at least one is needed")
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
+        self.check = check
+        self.checks: tuple[Check, ...] = CHECKS if check else ()
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory()
@@ -165,6 +168,18 @@ class Module(Mapping[str, "Kernel"]):
     def __len__(self) -> int:
         return len(self.code.kernels)
 
+    def patch(self, address: int, data: bytes) -> None:
+        """Other instructions at a virtual address of the code object: whole ones, for whole ones."""
+        start = address + self.bias
+        allocation = self.device.memory.find(start)
+        if allocation is None:
+            raise LaunchError(f"{address:#x} is no address of the module's code")
+        at = start - allocation.address
+        allocation.data[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        for program in self._programs.values():
+            if program.base <= start < program.base + len(program.code):
+                program.patch(start - program.base, data)
+
     def program(self, info: KernelInfo, mode: Mode, fuse: bool) -> Program:
         """The records of the segment that holds the kernel's code; fuse: see `Program`."""
         for segment in self.code.segments:
@@ -176,7 +191,7 @@ class Module(Mapping[str, "Kernel"]):
                     assert allocation is not None
                     code = allocation.data.tobytes()
                     self._programs[key] = Program(
-                        code, start, self.device.arch, mode, self.device.compiler, fuse
+                        code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse
                     )
                 return self._programs[key]
         raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")

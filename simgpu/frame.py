@@ -7,15 +7,20 @@ of every instruction follow by a prefix sum, so straight-line code pays nothing 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
 from hardware.errors import UnsupportedInstruction
+from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.jit import host
 from simgpu.lane_llvm import I1, I8, I32, I64
 from simgpu.layout import LANES, RECORD, ROW, Status
+
+if TYPE_CHECKING:
+    from simgpu.checks.check import Check
 
 PTR = ir.PointerType()
 HANDLER = ir.FunctionType(ir.VoidType(), [PTR, PTR])
@@ -31,9 +36,16 @@ def opaque(frame: Frame, pointer: Any) -> Any:
 
 
 class Frame:
-    """One handler under construction."""
+    """One handler under construction.
 
-    def __init__(self, module: ir.Module, name: str) -> None:
+    checks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler.
+    """
+
+    def __init__(
+        self, module: ir.Module, name: str, checks: Sequence[Check] = (), inst: Instruction | None = None
+    ) -> None:
+        self.checks = checks
+        self.inst = inst
         self.module = module
         self.function = ir.Function(module, HANDLER, name)
         self.function.attributes.add("nounwind")
@@ -172,6 +184,8 @@ class Frame:
         build = self.build
         self.leave_run(index)
         self.enter_run(target)
+        for check in self.checks:
+            check.transfer(self, target, index)
         over = build.icmp_signed("<", self.state(layout.BUDGET, I64), ir.Constant(I64, 0))
         with build.if_then(over, likely=False):
             self.exit(Status.YIELD, target)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.errors import InstructionLimit, LaunchError, UnsupportedInstruction
+from hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
 from hardware.isa import Instruction
 from hardware.kernarg import Geometry, pack
-from simgpu import layout, mode, scheduler
+from simgpu import checks, layout, mode, scheduler
+from simgpu.checks import paths
+from simgpu.checks.finding import Finding
 from simgpu.faults import describe
 from simgpu.layout import Status
 from simgpu.lower import Program
@@ -78,6 +80,7 @@ class Launch:
                 f"{self.info.name}: {self.private} bytes of private memory for a lane; "
                 f"the hardware has at most {PRIVATE_LIMIT}"
             )
+        self.stride = layout.CHECKED_BYTES if self.device.check else layout.WAVE_BYTES
         self.programs: dict[int, Program] = {}
         self.lock = threading.Lock()
         self.program = self.program_for(mode_register(descriptor))
@@ -215,7 +218,7 @@ class Launch:
         self._queue = self._temporary(256, queue, "the queue")
         wave_bytes = 64 * self.private
         lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
-        each = self.waves * (layout.WAVE_BYTES + wave_bytes) + lds_stride
+        each = self.waves * (self.stride + wave_bytes) + lds_stride
         share = -(-self.groups // self.workers)
         resident = max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
         self.counter = np.zeros(1, np.int64)
@@ -226,7 +229,10 @@ class Launch:
             scratches.append(scratch)
         self.kernargs = self._partial_kernargs()
         self.table = self.device.memory.table()
-        return [self._worker(resident, lds_stride, wave_bytes, scratch) for scratch in scratches]
+        workers = [self._worker(resident, lds_stride, wave_bytes, scratch) for scratch in scratches]
+        if self.device.check:
+            checks.prepare(self, workers)
+        return workers
 
     def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
         count = self.program.count + 1
@@ -247,7 +253,7 @@ class Launch:
         }
         for offset, value in fields.items():
             context[offset // 8] = value
-        waves = aligned_bytes(resident * self.waves * layout.WAVE_BYTES)
+        waves = aligned_bytes(resident * self.waves * self.stride)
         lds = aligned_bytes(resident * lds_stride)
         template = self.template(scratch, context.ctypes.data)
         slots = np.zeros((resident, scheduler.SLOT_FIELDS), np.int64)
@@ -303,6 +309,7 @@ class Launch:
             s.JOB_LIMIT: self.device.max_instructions,
             s.JOB_KERNARG_SGPR: self._kernarg_sgpr(),
             s.JOB_KERNARGS: self.kernargs.ctypes.data,
+            s.JOB_WAVE_BYTES: self.stride,
         }
 
     def _kernarg_sgpr(self) -> int:
@@ -317,32 +324,41 @@ class Launch:
         try:
             self.program.lower(self.entry)
             workers = self.prepare()
-            begun = time.perf_counter()
-            if len(workers) == 1:
-                self._work(workers[0], workers)
-            else:
-                threads = [
-                    threading.Thread(target=self._work, args=(worker, workers)) for worker in workers
-                ]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-            seconds = time.perf_counter() - begun
-            for worker in workers:
-                if worker.error is not None:
-                    raise worker.error
-            run = summarise(self, workers, seconds)
-            if run.instructions > self.device.max_instructions:
-                # The budget is looked at where control flow branches: a short kernel ends before.
-                raise InstructionLimit(
-                    f"{self.info.name}: executed {run.instructions} instructions, more than "
-                    f"max_instructions={self.device.max_instructions}; raise it if that is meant"
-                )
-            return run
+            try:
+                run = self._run(workers)
+            except SimError as error:
+                error.findings = tuple(self._findings(workers))
+                raise
+            return replace(run, findings=self._findings(workers))
         finally:
             for allocation in self.temporary:
                 self.device.memory.free(allocation)
+
+    def _findings(self, workers: list[Worker]) -> list[Finding]:
+        return checks.findings(self, workers) if self.device.check else []
+
+    def _run(self, workers: list[Worker]) -> Run:
+        begun = time.perf_counter()
+        if len(workers) == 1:
+            self._work(workers[0], workers)
+        else:
+            threads = [threading.Thread(target=self._work, args=(worker, workers)) for worker in workers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        seconds = time.perf_counter() - begun
+        for worker in workers:
+            if worker.error is not None:
+                raise worker.error
+        run = summarise(self, workers, seconds)
+        if run.instructions > self.device.max_instructions:
+            # The budget is looked at where control flow branches: a short kernel ends before.
+            raise InstructionLimit(
+                f"{self.info.name}: executed {run.instructions} instructions, more than "
+                f"max_instructions={self.device.max_instructions}; raise it if that is meant"
+            )
+        return run
 
     def _work(self, worker: Worker, workers: list[Worker]) -> None:
         try:
@@ -360,6 +376,9 @@ class Launch:
             if status == scheduler.LIMIT:
                 raise describe(self, worker, limit=True)
             state = current_wave(worker)
+            if state.status == Status.PATH:
+                paths.advance(self, worker)
+                continue
             if state.status not in (Status.LOWER, Status.MODE):
                 raise describe(self, worker)
             program = self.program_for(state.mode)

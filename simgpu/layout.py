@@ -34,12 +34,22 @@ FAULT_LANE = 592  # i32
 FAULT_KIND = 596  # i32 (Fault)
 HW_ID = 600  # u32, for s_getreg
 RECORDS = 608  # u64, address of the records of the wave's MODE
+# Checked mode only (616 to 1023; a wave's shadow block follows its WAVE_BYTES).
+PATH_STATE = 616  # i32, the state of the paths automaton when the current run began
+PATH_FROM = 620  # i32, the record whose transfer has no transition yet
+PATH_TO = 624  # i32, where that transfer goes
+VM_ISSUED = 632  # i64, operations of the in-order vmcnt queue that the wave issued
+VM_DONE = 640  # i64, those that are complete for certain
+VM_BARRIERS = 648  # i64, barriers that the wave came to
+VM_SYNCED = 656  # 2 x (issued, done) as i64 when it came to the last two, by the barrier's parity
+LATE_READY = 688  # i64, whether the wave's late loads are set up (checks.late)
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see access.prefetch)
 STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
 VGPR = STAGING + 64 * LANES
 AGPR = VGPR + 256 * ROW
 WAVE_BYTES = AGPR + 256 * ROW
+CHECKED_BYTES = WAVE_BYTES  # a wave with its shadow block, in checked mode
 
 # Worker context, byte offsets.
 CTX_ALLOCATIONS = 0  # u64, address of the allocation table
@@ -51,7 +61,20 @@ CTX_RECORD_COUNT = 48  # i64
 CTX_CODE_BASE = 56  # u64, device address of the first record's instruction
 CTX_CLOCK = 64  # i64, what s_memtime reads
 CTX_PROGRAMS = 96  # u64, address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
-CTX_BYTES = 128
+# Checked mode only.
+CTX_REPORT = 104  # u64, address of events.report
+CTX_EVENTS = 112  # u64, address of the worker's event table
+CTX_SLOTS = 120  # u64, address of the worker's `slots`
+CTX_WAVES = 128  # i64, waves of a whole workgroup
+CTX_PATHS = 136  # u64, address of the worker's table of path transitions
+CTX_PATHS_MASK = 144  # i64, entries of that table less 1
+CTX_DMA = 152  # u64, address of the worker's LDS DMA cells
+CTX_DMA_STRIDE = 160  # i64, bytes of a workgroup's
+CTX_DMA_MARK = 168  # u64, address of dma.mark
+CTX_DMA_TOUCH = 176  # u64, address of dma.touch
+CTX_LATE = 184  # u64, address of the waves' late loads
+CTX_LATE_CALLS = 192  # 3 x u64, addresses of late.issue, late.issue_lds, late.settle
+CTX_BYTES = 512
 
 # One allocation, byte offsets.
 ALLOC_BASE = 0  # u64, device address
@@ -79,6 +102,7 @@ class Status(IntEnum):
     FAULT = 5
     UNSUPPORTED = 6
     MODE = 7
+    PATH = 8
 
 
 class Fault(IntEnum):

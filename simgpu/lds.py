@@ -27,6 +27,7 @@ from simgpu.lanes import (
     write_staged,
 )
 from simgpu.layout import LANES, ROW, Fault
+from simgpu.observer import Access, observe
 from simgpu.operands import Place, Plan
 
 
@@ -79,6 +80,9 @@ class LDSAccess:
         self.check(lanes)
         copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
         copy.run(lanes, lambda offset: self.frame.at(self.base, offset))
+        observe(self.frame, Access(
+            "lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous
+        ))  # fmt: skip
 
 
 def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -> Any:

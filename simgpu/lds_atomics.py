@@ -17,6 +17,7 @@ from simgpu.lane_llvm import I32, I64, LLVMOps
 from simgpu.lanes import WIDE64, constant, each_lane, popcount, staging
 from simgpu.layout import LANES, Fault
 from simgpu.lds import LDSAccess, joined_scalar, offsets_of, stage_operand, typed_scalar
+from simgpu.observer import Access, observe
 from simgpu.operands import Place
 
 
@@ -75,6 +76,7 @@ def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[Place], lane
         frame.store(old, frame.at(returned, mine), align=4)
 
     each_lane(frame, lanes, one)
+    observe(frame, Access("lds", offsets, lanes, bits // 8, True, True, True))
     return frame.load(returned, ir.VectorType(kind, LANES), align=4)
 
 
@@ -125,6 +127,8 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
         step(frame, inst, target, [build.load(source, align=1, typ=ir.IntType(bits))])
 
     each_lane(frame, lanes, one)
+    observe(frame, Access("lds", wide[1], lanes, bits // 8, True, False))
+    observe(frame, Access("lds", wide[0], lanes, bits // 8, True, True, True))
 
 
 def count(frame: Frame, places: dict[str, Place], control: str) -> None:
@@ -147,4 +151,5 @@ def count(frame: Frame, places: dict[str, Place], control: str) -> None:
     amount = build.trunc(popcount(frame, lanes), I32)
     new = build.add(old, amount) if control == "append" else build.sub(old, amount)
     build.store(new, place, align=1)
+    observe(frame, Access("lds", access.offsets, constant(1), 4, True, True, True))
     frame.write_row(frame.operand(places["vdst"].slot), 0, frame.splat(old), frame.lanes(lanes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from llvmlite import ir
@@ -17,6 +17,8 @@ from hardware.errors import DecodeError, ForeignInstruction, SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
 from simgpu import fusion, indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
+from simgpu.checks.automaton import Automaton
+from simgpu.checks.check import Check
 from simgpu.control import INDIRECT, NO_EFFECT, Control
 from simgpu.frame import Frame
 from simgpu.jit import Compiler
@@ -38,13 +40,15 @@ class Program:
     """
 
     def __init__(
-        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler, fuse: bool = True
-    ) -> None:
+        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler,
+        checks: Sequence[Check] = (), fuse: bool = True,
+    ) -> None:  # fmt: skip
         self.code = code
         self.base = base
         self.target = target
         self.mode = mode
         self.compiler = compiler
+        self.checks = checks
         self.count = len(code) // 4
         storage = np.zeros((self.count + 2) * SLOTS, dtype=np.uint32)
         skip = (-storage.ctypes.data % 64) // 4
@@ -52,12 +56,13 @@ class Program:
         self._storage = storage
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
-        self._fuse = fuse and not mode.indexed
+        self._fuse = fuse and not mode.indexed and not checks
         # Records that control may enter otherwise than from the one before, and that it may leave so.
         self._entered: set[int] = set()
         self._left: set[int] = set()
         self._indirect = False  # whether a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}
+        self.automata: dict[tuple[int, bool], Automaton] = {}  # in checked mode, by entry
         self._lock = threading.Lock()
         pending = compiler.address("lower", _leave(Status.LOWER))
         self.records[:, 0] = pending & 0xFFFFFFFF
@@ -88,10 +93,11 @@ class Program:
                 if len(self.instructions) > before:
                     self._join()
 
-    def _separate(self) -> None:
-        """Take chains apart that control may now enter in their midst."""
+    def _separate(self, everything: bool = False) -> None:
+        """Take chains apart that control may now enter in their midst, or all."""
         for members in set(self.fused.values()):
-            if not self._indirect and not self._entered & set(range(members[0] + 1, members[-1] + 1)):
+            midst = set(range(members[0] + 1, members[-1] + 1))
+            if not everything and not self._indirect and not self._entered & midst:
                 continue
             for at in members:
                 del self.fused[at]
@@ -124,6 +130,16 @@ class Program:
             for at, inst in zip(members[1:], insts[1:], strict=True):
                 self._set(at, compiled(inst, Plan(inst), lambda frame: None, self.compiler), [])
             self.fused |= dict.fromkeys(members, members)
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Other instructions at byte `offset`; whole ones, in the place of whole ones."""
+        self.code = self.code[:offset] + data + self.code[offset + len(data) :]
+        self.automata.clear()
+        self._separate(everything=True)
+        for index in range(offset // 4, (offset + len(data)) // 4):
+            self.instructions.pop(index, None)
+            self.problems.pop(index, None)
+        self.lower(offset // 4)
 
     def _lower_one(self, index: int) -> list[int]:
         """Lower one record; returns the indices that may follow."""
@@ -171,7 +187,7 @@ class Program:
 
     def _place(self, index: int, inst: Instruction) -> list[int]:
         if inst.spec.kind != "control":
-            address, slots = handler_of(inst, self.mode, self.compiler)
+            address, slots = handler_of(inst, self.mode, self.compiler, self.checks)
             self._set(index, address, slots)
             return [index + inst.size // 4]
         plan = Plan(inst)
@@ -182,28 +198,39 @@ class Program:
             self._entered.update(self._clamped(at) for at in control.successors())
         if control.target:
             plan.slots[control.target - 2] = self._clamped(control.jump_target())
-        self._set(index, compiled(inst, plan, control.emit, self.compiler), plan.slots)
+        self._set(index, compiled(inst, plan, control.emit, self.compiler, self.checks), plan.slots)
         return control.successors()
 
 
-def handler_of(inst: Instruction, mode: Mode, compiler: Compiler) -> tuple[int, list[int]]:
+def handler_of(
+    inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Check] = ()
+) -> tuple[int, list[int]]:
     """Address of the handler of an instruction that falls through, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
-    return compiled(inst, plan, emitter, compiler), plan.slots
+    return compiled(inst, plan, emitter, compiler, checks), plan.slots
 
 
-def compiled(inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler) -> int:
-    """The handler's address, compiled if it is new."""
+def compiled(
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler, checks: Sequence[Check] = ()
+) -> int:
+    """The handler's address, compiled if it is new; `checks` that it concerns emit around the body."""
     dwords = inst.size // 4
+    checks = [check for check in checks if check.concerns(inst)]
+    planned = [(check, check.plan(inst, plan)) for check in checks]
 
     def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name)
+        frame = Frame(module, name, checks, inst)
+        for check, data in planned:
+            check.before(frame, inst, data)
         emitter(frame)
         if not frame.build.block.is_terminated:
+            for check, data in planned:
+                check.after(frame, inst, data)
             frame.next(dwords)
 
-    return compiler.address("|".join((inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
+    kinds = [type(check).__name__ for check in checks]
+    return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
 
 
 def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:

@@ -12,6 +12,7 @@ import numpy as np
 from hardware import mfma
 from hardware.isa.instruction import Instruction
 from simgpu import scheduler
+from simgpu.checks.finding import Finding
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -19,24 +20,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something wrong with a kernel that checked mode saw; kinds are listed in docs/."""
-
-    kind: str
-    message: str
-    pc: int
-    text: str
-    wave: int = 0
-    lanes: tuple[int, ...] = ()
-    count: int = 1
-
-
-@dataclass(frozen=True)
 class Run:
     """One finished launch.
 
     instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
-    fidelity: executed wave-instructions by how far their results are those of hardware;
+    findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how far their results are those of hardware;
     profile: executions by code offset from the kernel's first instruction.
     """
 

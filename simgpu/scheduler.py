@@ -28,7 +28,7 @@ from simgpu.layout import Status
     JOB_GRID_Y,
     JOB_WAVES,  # waves of a whole workgroup
     JOB_SLOTS,  # resident workgroups that the worker has memory for
-    JOB_WAVE_MEMORY,  # address of the waves of slot 0, WAVE_BYTES each
+    JOB_WAVE_MEMORY,  # address of the waves of slot 0, JOB_WAVE_BYTES each
     JOB_LDS,  # address of the LDS of slot 0
     JOB_LDS_STRIDE,
     JOB_CONTEXT,  # address of the worker's context
@@ -52,6 +52,8 @@ from simgpu.layout import Status
     JOB_LIMIT,  # instruction budget left (in record steps)
     JOB_KERNARG_SGPR,  # first SGPR of the kernarg address, or -1
     JOB_KERNARGS,  # address of i64[8]: kernarg address by which extents are partial
+    JOB_WAVE_BYTES,  # from one wave's state to the next: its shadow block lies between
+    JOB_SHADOW,  # address of the shadow block that every wave begins with
     # The worker's own state:
     JOB_TAKEN,  # workgroups resident
     JOB_CURRENT,  # slot being run
@@ -60,7 +62,7 @@ from simgpu.layout import Status
     JOB_OPEN,  # slots opened so far
     JOB_STOP,  # set by another thread to make the worker return
     JOB_FIELDS,
-) = range(37)
+) = range(39)
 
 # Per resident workgroup (int64): state, waves, waves left and waiting, id, slices used up.
 SLOT_STATE, SLOT_WAVES, SLOT_LEFT, SLOT_WAITING, SLOT_X, SLOT_Y, SLOT_Z, SLOT_TURNS, SLOT_FIELDS = range(9)
@@ -198,7 +200,9 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
 def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
     """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
     at = number * job[JOB_WAVES] + index
-    wave = job[JOB_WAVE_MEMORY] + at * layout.WAVE_BYTES
+    wave = job[JOB_WAVE_MEMORY] + at * job[JOB_WAVE_BYTES]
+    if job[JOB_SHADOW]:
+        copy(wave + layout.WAVE_BYTES, job[JOB_SHADOW], job[JOB_WAVE_BYTES] - layout.WAVE_BYTES)
     copy(wave, job[JOB_TEMPLATE], layout.ADDRESSES)
     clear(wave + layout.VGPR, job[JOB_VGPRS] * layout.ROW)
     clear(wave + layout.AGPR, job[JOB_AGPRS] * layout.ROW)
@@ -261,9 +265,9 @@ def open_group(job: Any, slots: Any, number: int) -> None:
 def release_barrier(job: Any, slots: Any, number: int) -> None:
     """All waves that have not ended wait: let them on."""
     slot = slots[number]
-    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * layout.WAVE_BYTES
+    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * job[JOB_WAVE_BYTES]
     for index in range(slot[SLOT_WAVES]):
-        status = first + index * layout.WAVE_BYTES + layout.STATUS
+        status = first + index * job[JOB_WAVE_BYTES] + layout.STATUS
         if load32(status) == Status.BARRIER:
             store32(status, Status.RUNNING)
     slot[SLOT_WAITING] = 0
@@ -273,9 +277,9 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Run each runnable wave of a workgroup for a slice, from wave JOB_WAVE on."""
     slot = slots[number]
-    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * layout.WAVE_BYTES
+    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * job[JOB_WAVE_BYTES]
     while job[JOB_WAVE] < slot[SLOT_WAVES]:
-        wave = first + job[JOB_WAVE] * layout.WAVE_BYTES
+        wave = first + job[JOB_WAVE] * job[JOB_WAVE_BYTES]
         status = load32(wave + layout.STATUS)
         if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
             turn = min(SLICE, job[JOB_LIMIT])

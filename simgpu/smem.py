@@ -18,6 +18,7 @@ from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant, copy_bytes
 from simgpu.layout import Fault
+from simgpu.observer import Access, observe
 from simgpu.operands import Place, Plan
 from simgpu.scheduler import SLICE
 
@@ -122,6 +123,7 @@ def transfer(frame: Frame, address: Any, registers: Any, size: int, to_memory: b
     for at in range(0, size, 64):
         copy_bytes(frame, frame.at(source, at), frame.at(target, at), min(64, size - at))
     _mark(frame, entry, offset, size, layout.ALLOC_WRITTEN if to_memory else layout.ALLOC_READ)
+    observe(frame, Access("scalar", offset, None, size, not to_memory, to_memory, entry=entry))
 
 
 def _atomic(frame: Frame, inst: Instruction, address: Any, data: Any) -> None:
@@ -140,6 +142,7 @@ def _atomic(frame: Frame, inst: Instruction, address: Any, data: Any) -> None:
     old = indivisible(frame, inst, place, values)
     for table in (layout.ALLOC_READ, layout.ALLOC_WRITTEN):
         _mark(frame, entry, offset, size, table)
+    observe(frame, Access("scalar", offset, None, size, True, True, True, entry))
     if inst.mods.get("glc"):
         frame.store(old, data)
 

@@ -18,6 +18,7 @@ from simgpu.lanes import WIDE64, Rows, constant, lanes_of, popcount, read_staged
 from simgpu.layout import LANES
 from simgpu.lds import LDSAccess
 from simgpu.lds_dma import load_to_lds
+from simgpu.observer import Access, observe
 from simgpu.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place, Plan
 
 REGISTER_FIELDS = ("vdst", "vaddr", "vdata", "saddr", "srsrc", "soffset", "sdst", "sbase", "addr")
@@ -151,6 +152,7 @@ def _flat(
             LDSAccess(frame, low, memory.bits // 8).check(shared)
             host = build.add(low, frame.splat(base))
             global_atomic(frame, inst, places, host, shared, host_addresses=True)
+            observe(frame, Access("lds", low, shared, memory.bits // 8, True, True, True))
         with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
             global_atomic(frame, inst, places, addresses, elsewhere)
         with build.if_then(build.icmp_unsigned("!=", own, constant(0)), likely=False):

@@ -6,6 +6,7 @@ The layout of `job` and `slots` is the scheduler's, that of a wave `layout`'s.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from simgpu import layout, scheduler
 
 @dataclass
 class Worker:
-    """One host thread's share of a launch: its state and its counts."""
+    """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps."""
 
     job: np.ndarray
     slots: np.ndarray
@@ -24,6 +25,7 @@ class Worker:
     lanes: np.ndarray
     programs: np.ndarray
     storage: list[np.ndarray] = field(default_factory=list)
+    checks: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
 
 
@@ -44,7 +46,7 @@ class WaveState:
 
 def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
     """The state of one wave of a worker, as bytes."""
-    at = (slot * int(worker.job[scheduler.JOB_WAVES]) + wave) * layout.WAVE_BYTES
+    at = (slot * int(worker.job[scheduler.JOB_WAVES]) + wave) * int(worker.job[scheduler.JOB_WAVE_BYTES])
     return worker.storage[0][at : at + layout.WAVE_BYTES]
 
 

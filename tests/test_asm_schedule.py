@@ -12,6 +12,7 @@ from asm.kernel import KernelBuilder
 from asm.registers import RegisterFile
 from asm.schedule import Label, blocks_of
 from hardware.hazards import clashes, max_states
+from hardware.waits import VM
 from operators.gemm import TiledComputation
 
 v, s, a = (RegisterFile(letter, 256) for letter in "vsa")
@@ -82,7 +83,7 @@ def test_counts_stop_at_what_the_field_holds():
         k.ds_read_b32(v[100 + number], v[1])
     k.v_mov_b32(v[2], v[100])
     waits = [line for line in lines(k) if line.startswith("s_waitcnt")]
-    assert waits == ["s_waitcnt vmcnt(63)", "s_waitcnt lgkmcnt(15)"]
+    assert waits == ["s_waitcnt vmcnt(62)", "s_waitcnt lgkmcnt(14)"]  # the largest value waits for nothing
 
 
 def test_a_barrier_waits_for_lds_only():
@@ -199,10 +200,10 @@ def check_walk(path, target):
         assert not pending & effect.touched, f"{instr.where}: {instr.text()}"
         if effect.control == "barrier":
             assert not any(kind == "ds" for kind, _ in queues["lgkm"]), "LDS in flight at a barrier"
-        if effect.counter == "vm":
+        if effect.queue is VM:
             queues["vm"].append(("vm", effect.pending))
-        elif effect.counter:
-            queues["lgkm"].append((effect.counter, effect.pending))
+        elif effect.queue is not None:
+            queues["lgkm"].append((effect.queue.name, effect.pending))
         short = clashes(window, effect.access, target)
         assert not short, f"{instr.where}: {instr.text()}: {short}"
         window = [*window, effect.access][-max_states(target) - 1 :]

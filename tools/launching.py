@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import hardware
@@ -15,12 +16,24 @@ from tools.errors import KernelFailed
 
 if TYPE_CHECKING:
     from hardware import hip
-    from simgpu import Device
+    from simgpu import Device, Finding, Run
 
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 T = TypeVar("T")
 DEVICES = ("sim", "hip")
 TIMEOUT_SECONDS = 60.0
+
+
+@dataclass
+class Watch:
+    """Launches in checked mode: runs by what was launched, and findings, also of those that failed."""
+
+    runs: list[tuple[str, Run]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+# While it is set, devices are checked and launches are kept (`simgpu check`).
+WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None:
@@ -67,7 +80,8 @@ def simulated_device(options: Namespace, target: str) -> Device:
     """The simulated GPU."""
     from simgpu import Device
 
-    return Device(target, threads=options.threads, max_instructions=options.max_instructions)
+    check = WATCH.get() is not None
+    return Device(target, check=check, threads=options.threads, max_instructions=options.max_instructions)
 
 
 def real_device(options: Namespace, target: str) -> hip.Device:
@@ -84,14 +98,21 @@ def real_device(options: Namespace, target: str) -> hip.Device:
 
 
 def launched(what: str, launch: Callable[[], T]) -> T:
-    """Runs `launch`; what the kernel does wrong becomes KernelFailed, LaunchError and HipError stay what they are."""
+    """Runs `launch`, which returns a run or several; what the kernel does wrong becomes KernelFailed, LaunchError and
+    HipError stay what they are."""
+    watch = WATCH.get() or Watch()
     try:
         with progress(f"running {what}"):
-            return launch()
+            outcome = launch()
     except (LaunchError, HipError):
         raise
     except SimError as error:
+        watch.findings += error.findings
         raise KernelFailed(f"{type(error).__name__}: {error}") from None
+    for run in outcome if isinstance(outcome, list) else [outcome]:
+        watch.runs.append((what, run))
+        watch.findings += getattr(run, "findings", [])
+    return outcome
 
 
 def together(runs: Sequence[Any]) -> Any:
@@ -135,10 +156,7 @@ def show_run(run: Any) -> None:
     show(f"\nFidelity (wave-instructions): {fidelity or 'none executed'}")
     show(f"Simulated {run.instructions:,} wave-instructions in {run.seconds:.3f} s, {rate / 1e6:.1f} M/s")
     for finding in run.findings:
-        show(
-            f"Finding: {finding.kind} at {finding.pc:#x} `{finding.text}`: {finding.message} "
-            f"({finding.count} times)"
-        )
+        show(str(finding))
 
 
 def unit_of(counter: str) -> str:
@@ -150,11 +168,10 @@ def run_document(run: Any) -> dict[str, Any]:
     """A run for JSON."""
     if not is_simulated(run):
         return {"device": run.device, "seconds": run.seconds, "findings": []}
-    fields = ("kind", "message", "pc", "text", "wave", "lanes", "count")
     return {
         "instructions": run.instructions,
         "seconds": run.seconds,
         "counters": dict(run.counters),
         "fidelity": dict(run.fidelity),
-        "findings": [{name: getattr(finding, name) for name in fields} for finding in run.findings],
+        "findings": [finding.document() for finding in run.findings],
     }

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from simgpu import Device
 
 WAITS = (
-    "Plain mode completes every load at once, so a PASS does not vouch for the kernel's waits; "
-    "the checked mode that will (`simgpu check`) is not there yet."
+    "Plain mode completes every load at once, so a PASS does not vouch for the kernel's waits: "
+    "`simgpu check` looks at them."
 )
 
 

@@ -1,0 +1,320 @@
+"""The automaton of waits and hazards: states of what is in flight, and steps over instructions.
+
+Exact along the path that a wave took. A state says what a later instruction could still clash with:
+operations by queue with their age (operations issued later on the same queue), and the last
+instructions with the wait states behind them. After a finding the walk goes on as if it had been
+repaired, so that one missing s_waitcnt or s_nop is one finding.
+
+Registers that M0 chooses at run time (s_movrel, s_set_gpr_idx_*) count as the ones that are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from hardware.effects import Effect, effect_of
+from hardware.hazards import Register, clash, reach
+from hardware.isa.instruction import Instruction
+from hardware.waits import DS, FLAT, LIMITS, SMEM, VM
+
+END = -1  # the record that a wave goes to when it ends
+# Instructions of a memory clause that are looked back at, by the code object's XNACK setting. Where that
+# is left open, compilers break clauses as LLVM's hazard recognizer does: looking back at five, and where
+# the earlier one loads.
+CLAUSE = {"on": 64, "any": 5}
+
+Ages = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What is in flight where a straight-line run begins at record `entry`.
+
+    vm, ds: (record, age) of operations whose registers or LDS are not safe yet, oldest first; smem:
+    records; flat: (record, counters not waited for yet as bits 1 vmcnt, 2 lgkmcnt); window: (record,
+    wait states behind it) of instructions that a hazard rule may still bind; clause: the records of
+    the memory clause that is open.
+    """
+
+    entry: int
+    vm: Ages = ()
+    ds: Ages = ()
+    smem: tuple[int, ...] = ()
+    flat: Ages = ()
+    window: Ages = ()
+    clause: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A finding before it is told to people: the clash of record `record` with an earlier one.
+
+    what: the hazard rule's name, or "read", "overwritten", "barrier", "end"; place: the register that
+    they share; needed, found: wait states, or the counters' values that are needed as text.
+    """
+
+    kind: str
+    record: int
+    other: int
+    what: str
+    place: str
+    needed: int
+    found: int
+    wait: str = ""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """From a state along a straight-line run to the next state, and what was seen on the way."""
+
+    following: int
+    sightings: tuple[Sighting, ...]
+
+
+class Automaton:
+    """States and transitions of one kernel, made as waves meet them.
+
+    many: whether a workgroup has several waves; xnack: the code object's setting, on or any where
+    memory clauses may be replayed;
+    limit: states; behind it a wave goes on with nothing in flight, and `overflowed` says so.
+    """
+
+    def __init__(self, entry: int, target: str, many: bool, xnack: str = "off", limit: int = 1 << 16) -> None:
+        self.target = target
+        self.many = many
+        self.xnack = xnack
+        self.limit = limit
+        self.overflowed = False
+        self.states: list[State] = []
+        self.effects: dict[int, tuple[Effect, int]] = {}
+        self.transitions: dict[tuple[int, int, int], Transition] = {}
+        self._numbers: dict[State, int] = {}
+        self.number(State(entry))
+
+    def number(self, state: State) -> int:
+        """The state's number, new if it was not met before."""
+        found = self._numbers.get(state)
+        if found is None:
+            if len(self.states) >= self.limit and state != State(state.entry):
+                self.overflowed = True
+                return self.number(State(state.entry))
+            found = self._numbers[state] = len(self.states)
+            self.states.append(state)
+        return found
+
+    def step(
+        self, state: int, last: int, target: int, instruction: Callable[[int], Instruction | None]
+    ) -> Transition:
+        """From a state's entry through record `last`, then to record `target` or `END`."""
+        key = state, last, target
+        if key not in self.transitions:
+            walk = Walk(self, self.states[state])
+            at = self.states[state].entry
+            while at <= last:
+                effect, size = self._effect(at, instruction)
+                walk.pass_by(at, effect)
+                at += size
+            following = state if target == END else self.number(walk.state(target))
+            self.transitions[key] = Transition(following, tuple(walk.sightings))
+        return self.transitions[key]
+
+    def _effect(self, at: int, instruction: Callable[[int], Instruction | None]) -> tuple[Effect, int]:
+        if at not in self.effects:
+            inst = instruction(at)
+            assert inst is not None  # it was executed
+            self.effects[at] = effect_of(inst), inst.size // 4
+        return self.effects[at]
+
+
+class Walk:
+    """A state on its way over instructions."""
+
+    def __init__(self, automaton: Automaton, state: State) -> None:
+        self.automaton = automaton
+        self.sightings: list[Sighting] = []
+        self.ages: dict[str, list[tuple[int, int]]] = {VM.name: list(state.vm), DS.name: list(state.ds)}
+        self.smem = set(state.smem)
+        self.flat = dict(state.flat)
+        self.window = list(state.window)
+        self.clause = list(state.clause)
+        self.pending: frozenset[Register] = frozenset()
+        self._collect()
+
+    def state(self, entry: int) -> State:
+        """The state as it is, for a run that begins at `entry`."""
+        flat = tuple(sorted(self.flat.items()))
+        vm, ds = (tuple(self.ages[queue.name]) for queue in (VM, DS))
+        return State(entry, vm, ds, tuple(sorted(self.smem)), flat, tuple(self.window), tuple(self.clause))
+
+    def effect(self, record: int) -> Effect:
+        return self.automaton.effects[record][0]
+
+    def pass_by(self, record: int, effect: Effect) -> None:
+        """Go over one instruction."""
+        if effect.waits is not None:
+            self.wait(effect.waits)
+        elif effect.control == "barrier":
+            if self.automaton.many:
+                self._at_barrier(record)
+        elif effect.control == "endpgm":
+            self._at_end(record)
+        elif not self.pending.isdisjoint(effect.touched):
+            self._unwaited(record, effect)
+        self._hazards(record, effect)
+        self._issue(record, effect)
+
+    # -- waits -------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        records = [record for queue in self.ages.values() for record, _ in queue]
+        records += [*self.smem, *self.flat]
+        self.pending = frozenset().union(*(self.effect(record).pending for record in records))
+
+    def wait(self, counts: Mapping[str, int]) -> None:
+        """What an s_waitcnt for these counts makes certain to be complete."""
+        for queue in (VM, DS):
+            left = counts.get(queue.counters[0])
+            if left is not None:
+                self.ages[queue.name] = [(r, age) for r, age in self.ages[queue.name] if age < left]
+        if counts.get("lgkmcnt") == 0:
+            self.smem.clear()
+        for bit, counter in enumerate(FLAT.counters):
+            if counts.get(counter) == 0:
+                self.flat = {r: bits for r, held in self.flat.items() if (bits := held & ~(1 << bit))}
+        self._collect()
+
+    def _unwaited(self, record: int, effect: Effect) -> None:
+        """An instruction that touches registers of operations in flight."""
+        read = effect.access.read()
+        for queue in (VM, DS):
+            # In order, a later operation of the queue may write the same registers.
+            touched = read | (effect.touched - effect.pending if effect.queue is queue else effect.touched)
+            hits = [(age, r) for r, age in self.ages[queue.name] if not touched.isdisjoint(self.effect(r).pending)]
+            if hits:
+                age, other = min(hits)
+                self._missing(record, other, effect, {queue.counters[0]: age})
+        for other in sorted(self.smem):
+            if other in self.smem and not effect.touched.isdisjoint(self.effect(other).pending):
+                self._missing(record, other, effect, {"lgkmcnt": 0})
+        for other, held in sorted(self.flat.items()):
+            if other in self.flat and not effect.touched.isdisjoint(self.effect(other).pending):
+                counters = [counter for bit, counter in enumerate(FLAT.counters) if held >> bit & 1]
+                self._missing(record, other, effect, dict.fromkeys(counters, 0))
+
+    def _missing(self, record: int, other: int, effect: Effect, counts: dict[str, int]) -> None:
+        shared = effect.touched & self.effect(other).pending
+        what = "read" if shared & effect.access.read() else "overwritten"
+        self._report_wait(record, other, what, shared & effect.access.read() or shared, counts)
+
+    def _report_wait(
+        self, record: int, other: int, what: str, shared: Iterable[Register], counts: dict[str, int]
+    ) -> None:
+        wait = " ".join(f"{counter}({count})" for counter, count in counts.items())
+        place = name_of(shared)
+        self.sightings.append(
+            Sighting("missing-wait", record, other, what, place, min(counts.values()), -1, wait)
+        )
+        # The s_waitcnt that is lacking would take a wait state and break a clause.
+        self.wait(counts)
+        self._age(1)
+        self.clause = []
+
+    def _at_barrier(self, record: int) -> None:
+        """Other waves may touch the same LDS behind a barrier."""
+        hits = [(age, other) for other, age in self.ages[DS.name] if self.effect(other).lds]
+        if hits:
+            age, other = min(hits)
+            self._report_wait(record, other, "barrier", (), {"lgkmcnt": age})
+
+    def _at_end(self, record: int) -> None:
+        hits = [(age, other) for other, age in self.ages[VM.name] if self.effect(other).dma]
+        if hits:
+            age, other = min(hits)
+            self._report_wait(record, other, "end", (), {"vmcnt": age})
+
+    def _issue(self, record: int, effect: Effect) -> None:
+        queue = effect.queue
+        if queue is None:
+            return
+        if queue is VM or queue is DS:
+            most = LIMITS[queue.counters[0]] - 1  # the last value that waits for anything
+            older = [(r, min(age + 1, most)) for r, age in self.ages[queue.name] if not self._covers(record, r)]
+            if effect.pending or effect.lds:
+                older.append((record, 0))
+            self.ages[queue.name] = older
+        elif effect.pending and queue is SMEM:
+            self.smem.add(record)
+        elif effect.pending and queue is FLAT:
+            self.flat[record] = 3
+        self.pending |= effect.pending
+
+    def _covers(self, younger: int, older: int) -> bool:
+        """Whether waiting for the younger operation of a queue is all that the older one asks."""
+        if younger == older:
+            return True
+        new, old = self.effect(younger), self.effect(older)
+        return not old.lds and old.pending <= new.pending
+
+    # -- hazards -----------------------------------------------------------------------------------
+
+    def _hazards(self, record: int, effect: Effect) -> None:
+        later, target = effect.access, self.automaton.target
+        short: tuple[int, int] | None = None
+        for position in range(len(self.window) - 1, -1, -1):
+            other, since = self.window[position]
+            earlier = self.effect(other).access
+            between = [self.effect(r).access for r, _ in self.window[position + 1 :]]
+            rule, needed = clash(earlier, later, target, between)
+            if rule is not None and needed > since and (short is None or needed - since > short[0]):
+                shared = rule.shared(earlier, later)
+                short = needed - since, other
+                worst = Sighting("hazard", record, other, rule.name, name_of(shared), needed, since)
+        if short is not None:
+            self.sightings.append(worst)
+        self._age((short[0] if short else 0) + later.states)
+        if reach(later, target):
+            self.window.append((record, 0))
+        if self.automaton.xnack in CLAUSE:
+            self._clause(record, effect)
+
+    def _age(self, states: int) -> None:
+        """Wait states pass; what no rule can reach any more is forgotten."""
+        target = self.automaton.target
+        aged = ((r, since + states) for r, since in self.window)
+        self.window = [(r, since) for r, since in aged if since < reach(self.effect(r).access, target)]
+
+    def _clause(self, record: int, effect: Effect) -> None:
+        """A clause of memory instructions that XNACK may replay must not overwrite its addresses."""
+        kinds = effect.access.classes & {"vmem", "smem"}
+        if self.clause and not kinds & self.effect(self.clause[-1]).access.classes:
+            self.clause = []
+        if not kinds:
+            return
+        later = effect.access
+        for position, other in enumerate(self.clause):
+            earlier = self.effect(other).access
+            if self.automaton.xnack == "any" and not earlier.writes:
+                continue
+            between = [self.effect(r).access for r in self.clause[position + 1 :]]
+            rule, needed = clash(earlier, later, self.automaton.target, between, xnack=True)
+            if rule is not None and rule.relation == "clause":
+                found = sum(access.states for access in between)
+                shared = rule.shared(earlier, later)
+                self.sightings.append(
+                    Sighting("hazard", record, other, rule.name, name_of(shared), needed, found)
+                )
+                self.clause = []
+                break
+        self.clause = [*self.clause, record][-CLAUSE[self.automaton.xnack] :]
+
+
+def name_of(registers: Iterable[Register]) -> str:
+    """The first register as LLVM prints it; nothing where there is none."""
+    for register in sorted(registers, key=str):
+        if isinstance(register, str):
+            return register
+        file, number = register
+        return f"hwreg {number}" if file == "hwreg" else f"{file}{number}"
+    return ""
+

@@ -1,0 +1,215 @@
+"""LDS that loads straight to LDS write, touched before the wave that issued them waited.
+
+Which LDS such a load owns is known only when it runs, so this is followed at run time: each wave
+counts the operations of its in-order vmcnt queue (`VM_ISSUED`) and, at each s_waitcnt, how many of
+them are complete for certain (`VM_DONE`). A load to LDS marks the dwords that it writes with its
+number. Its own access to a marked dword asks whether it has waited for that number, another wave's
+whether the owner had when both passed the last barrier (without a barrier between, it is a race).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numba
+from llvmlite import ir
+from numba import types
+
+from hardware.effects import effect_of
+from hardware.isa.instruction import Imm, Instruction
+from hardware.waits import VM, waited
+from simgpu import layout
+from simgpu.checks.check import Check
+from simgpu.checks.events import Event, Report, enter, finding_of
+from simgpu.checks.finding import Finding, lanes_of, place_of
+from simgpu.frame import PTR, Frame
+from simgpu.lane_llvm import I32, I64
+from simgpu.lanes import constant
+from simgpu.layout import SLOT_INDEX
+from simgpu.memory import aligned_bytes
+from simgpu.observer import Access
+from simgpu.scheduler import INNER, SLOT_FIELDS, SLOT_X, load32, load64, store64
+
+if TYPE_CHECKING:
+    from simgpu.launch import Launch
+    from simgpu.operands import Plan
+    from simgpu.worker import Worker
+
+# A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, its operation's
+# number below the record. Cells are never cleared: those of another workgroup do not count. The first
+# word of a workgroup's cells says which workgroup has marked any.
+CELL, GROUP, OWNER, OPERATION = 24, 0, 8, 16
+RECORD_SHIFT = 40
+HEADER = 64
+# An event's address: the offset in LDS, the vmcnt that would do, whether another wave must wait.
+LEFT_SHIFT, OTHER_SHIFT = 32, 48
+READ, OVERWRITTEN = int(Event.DMA_READ), int(Event.DMA_OVERWRITTEN)
+WRITES = 256  # of an access; the bytes a lane are below
+CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
+SIGNATURE = types.void(*[types.int64] * 5)
+COMPILED: dict[str, Any] = {"cache": True, "error_model": "numpy"}
+
+
+@numba.njit(**INNER)
+def cells_of(wave: int) -> int:
+    """Address of the cells of the wave's workgroup."""
+    context = load64(wave + layout.CONTEXT)
+    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
+    return load64(context + layout.CTX_DMA) + slot * load64(context + layout.CTX_DMA_STRIDE)
+
+
+@numba.njit(**INNER)
+def group_of(wave: int) -> int:
+    """A number of the wave's workgroup, from 1 on; no two that follow each other in a slot share it."""
+    context = load64(wave + layout.CONTEXT)
+    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
+    place = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    return load64(place) * 0x9E3779B97F4A7C1 + load64(place + 8) * 0x85EBCA6B + load64(place + 16) + 1
+
+
+@numba.cfunc(SIGNATURE, **COMPILED)
+def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
+    """A load to LDS was issued: its dwords are the wave's until it waited for it."""
+    cells, group = cells_of(wave), group_of(wave)
+    operation = load64(wave + layout.VM_ISSUED) | record << RECORD_SHIFT
+    store64(cells, group)
+    for lane in range(layout.LANES):
+        if lanes >> lane & 1:
+            first = load64(offsets + 8 * lane) // 4
+            last = (load64(offsets + 8 * lane) + size - 1) // 4
+            for dword in range(first, last + 1):
+                cell = cells + HEADER + CELL * dword
+                store64(cell + GROUP, group)
+                store64(cell + OWNER, wave)
+                store64(cell + OPERATION, operation)
+
+
+@numba.njit(**INNER)
+def in_flight(wave: int, owner: int, number: int) -> bool:
+    """Whether the owner's operation may be under way for all that the accessing wave can know."""
+    if wave == owner:
+        return load64(owner + layout.VM_DONE) < number
+    passed = load64(wave + layout.VM_BARRIERS)
+    if load64(owner + layout.VM_BARRIERS) < passed:  # it has ended
+        return False
+    synced = owner + layout.VM_SYNCED + 16 * (passed & 1)
+    return load64(synced) >= number and load64(synced + 8) < number
+
+
+@numba.cfunc(SIGNATURE, **COMPILED)
+def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
+    """An access to LDS; how: bytes a lane, and WRITES."""
+    cells, group = cells_of(wave), group_of(wave)
+    if load64(cells) != group:
+        return
+    size, code = how % WRITES, OVERWRITTEN if how >= WRITES else READ
+    for lane in range(layout.LANES):
+        if lanes >> lane & 1:
+            first = load64(offsets + 8 * lane) // 4
+            last = (load64(offsets + 8 * lane) + size - 1) // 4
+            for dword in range(first, last + 1):
+                cell = cells + HEADER + CELL * dword
+                if load64(cell + GROUP) != group:
+                    continue
+                owner, operation = load64(cell + OWNER), load64(cell + OPERATION)
+                number = operation & ((1 << RECORD_SHIFT) - 1)
+                if in_flight(wave, owner, number):
+                    left = load64(owner + layout.VM_ISSUED) - number
+                    place = dword * 4 | left << LEFT_SHIFT | int(owner != wave) << OTHER_SHIFT
+                    enter(wave, record, code, 1 << lane, place, operation >> RECORD_SHIFT)
+                    return
+
+
+class Dma(Check):
+    """Counts a wave's vmcnt operations; marks and looks at LDS cells."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        effect = effect_of(inst)
+        return inst.spec.control in ("waitcnt", "barrier") or effect.queue is not None
+
+    def plan(self, inst: Instruction, plan: Plan) -> Any:
+        """The slot of the vmcnt that an s_waitcnt waits for."""
+        immediate = inst.args.get("simm16")
+        if inst.spec.control != "waitcnt" or not isinstance(immediate, Imm):
+            return None
+        left = waited(immediate.value).get("vmcnt")
+        return None if left is None else plan.immediate(left).slot
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        build = frame.build
+        if planned is not None:
+            issued = frame.state(layout.VM_ISSUED, I64)
+            done = build.sub(issued, build.zext(frame.slot(planned), I64))
+            known = frame.state(layout.VM_DONE, I64)
+            more = build.icmp_signed(">", done, known)
+            frame.set_state(layout.VM_DONE, build.select(more, done, known))
+        elif inst.spec.control == "barrier":
+            self._at_barrier(frame)
+        elif effect_of(inst).queue is VM:
+            frame.set_state(layout.VM_ISSUED, build.add(frame.state(layout.VM_ISSUED, I64), constant(1)))
+
+    def _at_barrier(self, frame: Frame) -> None:
+        build = frame.build
+        passed = build.add(frame.state(layout.VM_BARRIERS, I64), constant(1))
+        frame.set_state(layout.VM_BARRIERS, passed)
+        place = build.add(build.mul(build.and_(passed, constant(1)), constant(16)), constant(layout.VM_SYNCED))
+        frame.store(frame.state(layout.VM_ISSUED, I64), frame.at(frame.wave, place), 8)
+        frame.store(frame.state(layout.VM_DONE, I64), frame.at(frame.wave, build.add(place, constant(8))), 8)
+
+    def access(self, frame: Frame, access: Access) -> None:
+        assert frame.inst is not None
+        if access.space != "lds":
+            return
+        build = frame.build
+        effect = effect_of(frame.inst)
+        marks = effect.dma and access.writes
+        active = build.icmp_unsigned("!=", frame.context(layout.CTX_DMA), constant(0))
+        with build.if_then(active, likely=False):
+            where = frame.at(frame.wave, layout.ADDRESSES)
+            frame.store(access.offsets, where, align=8)
+            how = access.size if marks or not access.writes else access.size + WRITES
+            function = frame.context(layout.CTX_DMA_MARK if marks else layout.CTX_DMA_TOUCH)
+            record = build.zext(frame.slot(SLOT_INDEX, I32), I64)
+            arguments = [frame.wave, record, access.lanes, constant(how), build.ptrtoint(where, I64)]
+            build.call(build.inttoptr(function, CALL.as_pointer()), arguments)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        """Cells for kernels that load to LDS; without them the hooks do nothing."""
+        lowered = (inst for program in launch.programs.values() for inst in program.instructions.values())
+        if not launch.lds_bytes or not any(effect_of(inst).dma for inst in lowered):
+            return
+        stride = HEADER + CELL * -(-launch.lds_bytes // 4)
+        cells = aligned_bytes(len(worker.slots) * stride)
+        worker.checks["dma"] = cells
+        for offset, value in (
+            (layout.CTX_DMA, cells.ctypes.data), (layout.CTX_DMA_STRIDE, stride),
+            (layout.CTX_DMA_MARK, mark.address), (layout.CTX_DMA_TOUCH, touch.address),
+        ):  # fmt: skip
+            worker.context[offset // 8] = value
+
+
+def _finding(launch: Launch, event: Report, what: str) -> Finding:
+    here, there = place_of(launch, event.record), place_of(launch, event.extra)
+    offset = event.address & ((1 << LEFT_SHIFT) - 1)
+    left = event.address >> LEFT_SHIFT & 0xFFFF
+    whose = "another wave's " if event.address >> OTHER_SHIFT else ""
+    where = "behind that, before the barrier" if whose else "before it"
+    message = (
+        f"LDS at offset {offset:#x} is {what} before {whose}`{there.text}` is sure to have written it: "
+        f"s_waitcnt vmcnt({left}) is needed {where}"
+    )
+    return Finding(
+        "missing-wait", message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        other_text=there.text, other_source=there.source, place=f"LDS {offset:#x}", needed=left,
+    )  # fmt: skip
+
+
+@finding_of(Event.DMA_READ)
+def _read(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, "read")
+
+
+@finding_of(Event.DMA_OVERWRITTEN)
+def _overwritten(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, "overwritten")

@@ -1,0 +1,180 @@
+"""How handlers report: a table of events in each worker's memory, counted by place, code and extra.
+
+`report` emits a call; the first event of a (record, code, extra) is kept whole, later ones are only
+counted. Nothing of it returns to Python before the launch is over. A check adds its codes to `Event`
+and says with `@finding_of(code)` what a drained event means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from simgpu import layout
+from simgpu.checks.finding import Finding
+from simgpu.frame import PTR, Frame
+from simgpu.lane_llvm import I32, I64
+from simgpu.layout import SLOT_INDEX
+from simgpu.memory import aligned_bytes
+from simgpu.scheduler import INNER, SLOT_FIELDS, SLOT_X, load32, load64, store64
+
+if TYPE_CHECKING:
+    from simgpu.launch import Launch
+    from simgpu.worker import Worker
+
+
+class Event(IntEnum):
+    """What a handler may report; 0 marks a free entry."""
+
+    DMA_READ = 1  # LDS that a DMA may still write is read
+    DMA_OVERWRITTEN = 2
+
+
+@dataclass(frozen=True)
+class Report:
+    """A drained event: the first of its kind and place, and how many there were.
+
+    lanes: mask; extra: whatever the reporting check put there.
+    """
+
+    code: int
+    record: int
+    wave: int
+    workgroup: tuple[int, int, int]
+    lanes: int
+    address: int
+    extra: int
+    count: int
+
+
+# None: not worth telling in this launch.
+Formatter = Callable[["Launch", Report], Finding | None]
+FORMATTERS: dict[int, Formatter] = {}
+
+
+def finding_of(code: int) -> Callable[[Formatter], Formatter]:
+    """Decorator: what makes a Finding of an event."""
+
+    def register(function: Formatter) -> Formatter:
+        FORMATTERS[code] = function
+        return function
+
+    return register
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+ENTRIES = 4096  # a power of two
+LIMIT = 3 * ENTRIES // 4  # entries in use at most: probing stays short, and ends
+FIELDS = 10
+KEY, EXTRA, COUNT, LANES, ADDRESS, WAVE, X, Y, Z, _ = range(FIELDS)
+USED, LOST = range(2)  # words behind the entries: entries in use, events that found no room
+STRIDE = 8 * FIELDS
+HEADER = ENTRIES * STRIDE
+
+
+@numba.njit(**INNER)
+def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
+    """Count an event of a record, and keep it if it is the first of its kind and place."""
+    context = load64(wave + layout.CONTEXT)
+    table = load64(context + layout.CTX_EVENTS)
+    key = code << 32 | record
+    at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
+    while True:
+        entry = table + at * STRIDE
+        held = load64(entry)
+        if held == key and load64(entry + 8 * EXTRA) == extra:
+            store64(entry + 8 * COUNT, load64(entry + 8 * COUNT) + 1)
+            return
+        if held == 0:
+            break
+        at = (at + 1) & (ENTRIES - 1)
+    used = table + HEADER + 8 * USED
+    if load64(used) >= LIMIT:
+        store64(table + HEADER + 8 * LOST, load64(table + HEADER + 8 * LOST) + 1)
+        return
+    store64(used, load64(used) + 1)
+    store64(entry, key)
+    store64(entry + 8 * EXTRA, extra)
+    store64(entry + 8 * COUNT, 1)
+    store64(entry + 8 * LANES, lanes)
+    store64(entry + 8 * ADDRESS, address)
+    store64(entry + 8 * WAVE, load32(wave + layout.WAVE_ID))
+    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
+    group = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    for axis in range(3):
+        store64(entry + 8 * (X + axis), load64(group + 8 * axis))
+
+
+@numba.cfunc(
+    types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
+    cache=True, nopython=True, error_model="numpy",
+)  # fmt: skip
+def _report(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
+    enter(wave, record, code, lanes, address, extra)
+
+
+REPORT = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
+
+
+def report(frame: Frame, code: int, lanes: Any, address: Any, extra: Any) -> None:
+    """Emit the report of an event of the frame's record; lanes, address, extra: i64 values or ints."""
+    build = frame.build
+    function = build.inttoptr(frame.context(layout.CTX_REPORT), REPORT.as_pointer())
+    record = build.zext(frame.slot(SLOT_INDEX, I32), I64)
+    values = [v if isinstance(v, ir.Value) else ir.Constant(I64, v) for v in (int(code), lanes, address, extra)]
+    build.call(function, [frame.wave, record, *values])
+
+
+def prepare(worker: Worker) -> None:
+    """An empty table for a worker."""
+    table = aligned_bytes(HEADER + 16)
+    worker.checks["events"] = table
+    worker.context[layout.CTX_EVENTS // 8] = table.ctypes.data
+    worker.context[layout.CTX_REPORT // 8] = _report.address
+
+
+def reports(workers: list[Worker]) -> list[Report]:
+    """The events of all workers; those of the same place, code and extra as one."""
+    merged: dict[tuple[int, int], np.ndarray] = {}
+    for worker in workers:
+        entries = worker.checks["events"][:HEADER].view(np.int64).reshape(ENTRIES, FIELDS)
+        for entry in entries[entries[:, KEY] != 0]:
+            key = int(entry[KEY]), int(entry[EXTRA])
+            if key in merged:
+                merged[key][COUNT] += entry[COUNT]
+            else:
+                merged[key] = entry.copy()
+    return [_unpacked(entry) for entry in merged.values()]
+
+
+def _unpacked(entry: np.ndarray) -> Report:
+    key, extra, count, lanes, address, wave, x, y, z = (int(value) for value in entry[:9])
+    unsigned = (1 << 64) - 1
+    return Report(
+        key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes & unsigned, address & unsigned, extra, count
+    )
+
+
+def lost(workers: list[Worker]) -> int:
+    """Events of new places that found the tables full."""
+    return sum(int(worker.checks["events"][HEADER:].view(np.int64)[LOST]) for worker in workers)
+
+
+def drain(launch: Launch, workers: list[Worker]) -> list[Finding]:
+    """Findings of the events; says so where the tables were full."""
+    told = (FORMATTERS[event.code](launch, event) for event in reports(workers))
+    found = [finding for finding in told if finding is not None]
+    missing = lost(workers)
+    if missing:
+        start = launch.program.base + 4 * launch.entry - launch.kernel.module.bias
+        full = f"{missing} more events at other places were not kept: {LIMIT} places a thread are"
+        found.append(Finding("resource", full, start, "", severity="note", kernel=launch.info.name))
+    return found

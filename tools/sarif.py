@@ -1,0 +1,51 @@
+"""Findings as SARIF 2.1.0 (OASIS), which code review tools and CI services read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simgpu import Finding
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif(findings: Sequence[Finding], artifact: str) -> dict[str, Any]:
+    """The log of one run. artifact: what was checked, for findings whose source line is not known."""
+    from simgpu.checks.finding import KINDS
+    from simgpu.version import VERSION
+
+    used = {finding.kind for finding in findings}
+    rules = [{"id": kind, "shortDescription": {"text": kind.replace("-", " ")}} for kind in KINDS if kind in used]
+    driver = {"name": "simgpu", "version": VERSION, "rules": rules}
+    results = [_result(finding, artifact) for finding in findings]
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _result(finding: Finding, artifact: str) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": finding.kind,
+        "level": finding.severity,
+        "message": {"text": finding.message},
+        "locations": [_location(finding.kernel, finding.pc, finding.text, finding.source, artifact)],
+        "properties": {
+            "workgroup": list(finding.workgroup), "wave": finding.wave, "lanes": list(finding.lanes),
+            "place": finding.place, "needed": finding.needed, "found": finding.found,
+        },
+        "occurrenceCount": max(1, finding.count),
+    }  # fmt: skip
+    if finding.other_pc is not None:
+        other = _location(finding.kernel, finding.other_pc, finding.other_text, finding.other_source, artifact)
+        result["relatedLocations"] = [{**other, "message": {"text": f"earlier: {finding.other_text}"}}]
+    return result
+
+
+def _location(kernel: str, pc: int, text: str, source: str, artifact: str) -> dict[str, Any]:
+    file, _, line = source.rpartition(":")
+    place: dict[str, Any] = {"artifactLocation": {"uri": (file if file else artifact).replace("\\", "/")}}
+    if file and line.isdecimal() and int(line) > 0:
+        place["region"] = {"startLine": int(line)}
+    place["address"] = {"absoluteAddress": pc, "kind": "instruction", "name": text}
+    logical = [{"name": kernel, "kind": "function"}] if kernel else []
+    return {"physicalLocation": place, "logicalLocations": logical}

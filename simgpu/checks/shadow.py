@@ -8,6 +8,7 @@ EXEC, device memory or a matrix product are findings; copies, spills and arithme
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from simgpu.checks.events import Event, report
 from simgpu.checks.shadow_flags import STATES, registers_of, undefined, undefined_state, wholly_undefined
 from simgpu.checks.shadow_ir import DryFrame, instrument
 from simgpu.checks.shadow_origin import Operands
-from simgpu.frame import Frame
+from simgpu.frame import ROW32, Frame
 from simgpu.lane_llvm import I1, I32, I64
 from simgpu.layout import LANES
 from simgpu.operands import Place, Plan
@@ -131,12 +132,14 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
         propagate(frame, planned)
         _settle_exec(frame, ir.Constant(I32, 0))
         return
-    with frame.build.if_then(test, likely=False):
+    build = frame.build
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(build.if_then(test, likely=False))
         if absorbs(inst):
-            with frame.build.if_then(frame.build.not_(absorbed(frame, planned.operands)), likely=False):
-                _slowly(frame, inst, planned)
-        else:
-            _settle_exec(frame, _slowly(frame, inst, planned))
+            stack.enter_context(build.if_then(build.not_(absorbed(frame, planned.operands))))
+        if lanewise(inst):
+            stack.enter_context(build.if_then(build.not_(quiet(frame, inst, planned))))
+        _settle_exec(frame, _slowly(frame, inst, planned))
 
 
 def _slowly(frame: Frame, inst: Instruction, planned: Planned) -> Any:
@@ -160,6 +163,33 @@ def absorbed(frame: Frame, places: Places) -> Any:
         if place.kind == "row":
             source = build.or_(source, wholly_undefined(frame, place))
     return build.and_(source, wholly_undefined(frame, places.result[0]))
+
+
+def lanewise(inst: Instruction) -> bool:
+    """Whether each active lane's results depend on that lane alone."""
+    spec = inst.spec
+    vector = spec.encoding.startswith("vop") and spec.kind == "lane"
+    return vector and inst.form != "dpp" and "ignore_exec" not in spec.flags
+
+
+def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
+    """i1: undefined are only lanes that are not active, in registers that some lane wrote: nothing to do."""
+    build = frame.build
+    unknown, rows = ir.Constant(I1, 0), ir.Constant(ROW32, None)
+    for name in sorted(shadow_flags.states_read(inst) | shadow_flags.states_written(inst)):
+        unknown = build.or_(unknown, undefined_state(frame, *STATES[name]))
+    for place in planned.places:
+        if place.kind == "row":
+            unknown = build.or_(unknown, shadow_flags.never_written(frame, place))
+            shadow = frame.at(frame.at(frame.wave, shadow_layout.DELTA), frame.slot(place.slot))
+            for number in range(registers_of(place)):
+                rows = build.or_(rows, frame.row(shadow, number))
+        else:
+            test = undefined(frame, place)
+            unknown = unknown if test is None else build.or_(unknown, test)
+    lanes = build.bitcast(build.icmp_unsigned("!=", rows, ir.Constant(ROW32, None)), I64)
+    idle = build.icmp_unsigned("==", build.and_(lanes, frame.exec_bits()), ir.Constant(I64, 0))
+    return build.and_(idle, build.not_(unknown))
 
 
 def _settle_exec(frame: Frame, origin: Any) -> None:

@@ -41,6 +41,14 @@ def wholly_undefined(frame: Frame, place: Place) -> Any:
     return frame.build.icmp_unsigned("==", frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
 
 
+def never_written(frame: Frame, place: Place) -> Any:
+    """i1: whether nothing wrote some of a vector operand's registers."""
+    kind = ir.IntType(8 * registers_of(place))
+    never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
+    flags = frame.build.and_(frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
+    return frame.build.icmp_unsigned("!=", flags, ir.Constant(kind, 0))
+
+
 def register_number(frame: Frame, place: Place) -> Any:
     """i32: a vector operand's first register, VGPRs from 0, AccVGPRs from 256."""
     distance = frame.build.sub(frame.slot(place.slot), ir.Constant(I32, layout.VGPR))

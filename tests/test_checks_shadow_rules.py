@@ -23,6 +23,7 @@ from hardware.isa import decode
 from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks import shadow_layout
+from simgpu.checks.shadow import Shadow
 from simgpu.checks.shadow_ir import DryFrame, instrument
 from simgpu.jit import compiler
 from simgpu.lower import emitter_of, handler_of
@@ -287,3 +288,62 @@ def test_sound(text: str) -> None:
     seen, undefined = changed(text, 40)
     assert not (seen & ~undefined).any()
     assert seen.any()
+
+
+SEQUENCE = """
+v_mov_b32 v0, v1
+v_mov_b32 v2, 1.0
+v_mov_b32 v3, s4
+v_add_f32 v1, v2, v3
+v_fma_f32 v4, v1, v2, v4
+v_fma_f64 v[4:5], v[0:1], v[2:3], v[4:5]
+v_and_b32 v5, 0xff, v4
+v_xor_b32 v6, v5, v1
+v_lshl_or_b32 v7, v6, 8, v5
+v_mov_b32 v6, 0
+v_cmp_lt_u32 vcc, v5, v6
+v_cndmask_b32 v3, v4, v5, vcc
+v_mul_f32 v2, v2, v6
+v_mov_b32_dpp v1, v2 row_shr:1 row_mask:0xf bank_mask:0xf
+v_mov_b32_sdwa v4, v6 dst_sel:BYTE_2 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_0
+v_readlane_b32 s4, v3, 11
+v_writelane_b32 v0, s4, 12
+v_mad_u32_u24 v7, v7, v1, v2
+v_accvgpr_write_b32 a0, v5
+v_accvgpr_read_b32 v2, a0
+s_and_b32 s4, s4, 0xffff
+s_add_u32 s5, s4, s6
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_quick_ways_give_the_same(seed: int) -> None:
+    """Checked handlers, which leave out what changes nothing, against every shadow in full."""
+    rng = np.random.default_rng(seed)
+    quick, slow = ShadowedWave(), ShadowedWave()
+    values = rng.integers(0, 2**32, quick.state().size, dtype=np.uint64).astype(np.uint32)
+    values[-1] &= 1
+    for wave in (quick, slow):
+        wave.fill(values)
+    kinds = rng.choice([shadow_layout.DEFINED, shadow_layout.MIXED, shadow_layout.UNDEFINED], ROWS)
+    for number, kind in enumerate(kinds):
+        row = np.where(rng.random(64) < 0.8, 0, sparse(rng, 64)) if kind == shadow_layout.MIXED else 0
+        slow.undefined_v[number] = 0xFFFFFFFF if kind == shadow_layout.UNDEFINED else row
+        slow.flags[number] = shadow_layout.MIXED
+        quick.undefined_v[number], quick.flags[number] = row, kind
+    shadows = sparse(rng, SCALARS)
+    quick.undefined_s[:SCALARS] = slow.undefined_s[:SCALARS] = shadows
+    for text in rng.choice(SEQUENCE, 60):
+        inst = decoded(str(text))
+        lanes = (0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF, 0xF0, 1 << 63, 0)[rng.integers(5)]
+        for wave in (quick, slow):
+            wave.s[126:128] = np.array([lanes], np.uint64).view(np.uint32)
+        address, slots = handler_of(inst, Mode(), compiler(), (Shadow(),))
+        prepared(inst, address, slots)(quick)
+        shadow_of(inst)(slow)
+        address, slots = handler_of(inst, Mode(), compiler())
+        prepared(inst, address, slots)(slow)
+        assert (quick.state() == slow.state()).all(), text
+        assert (quick.undefined() == slow.undefined()).all(), text
+        for number in np.flatnonzero(quick.flags[:ROWS] == shadow_layout.DEFINED):
+            assert not quick.undefined_v[number].any(), text

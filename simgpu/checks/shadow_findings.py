@@ -48,10 +48,11 @@ def _described(event: Report, used: str) -> tuple[str, str]:
     name = register_name(event.extra & (1 << ROLE_SHIFT) - 1)
     if event.extra & NEVER:
         state = "which nothing wrote"
-    elif event.address in (0, 0xFFFFFFFF) or name == "scc":
-        state = "which holds what nothing defined"
     else:
-        state = f"whose bits {event.address:#010x} hold what nothing defined"
+        whole = event.address in (0, 0xFFFFFFFF) or name == "scc"
+        holds = "which holds" if whole else f"whose bits {event.address:#010x} hold"
+        loaded = event.extra >> ORIGIN_SHIFT
+        state = f"{holds} what was loaded where nothing was written" if loaded else f"{holds} what nothing defined"
     return f"{used.format(name=name)}, {state}", name
 
 

@@ -53,8 +53,11 @@ class GlobalAccess:
     def run(self, lanes: Any) -> None:
         """Serve the lanes of the i64 mask, or return from the handler with a fault."""
         copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory, self.narrow)
-        copy.streams = not self.to_memory
+        copy.streams = not (self.to_memory or self.frame.dry)
         copy.unrolled = self.unrolled
+        copy.compact = self.frame.dry
+        if self.frame.dry and not self.to_memory:
+            copy.clear()
 
         def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
             build = self.frame.build
@@ -62,6 +65,11 @@ class GlobalAccess:
             def host_of(address: Any) -> Any:
                 return build.inttoptr(build.add(address, delta), PTR)
 
+            if self.frame.dry and not self.to_memory:
+                unknown = self.frame.load(self.frame.at(entry, layout.ALLOC_UNDEFINED), I64, 8)
+                with build.if_then(build.icmp_unsigned("!=", unknown, constant(0)), likely=False):
+                    copy.run(mask, host_of)
+                return
             copy.run(mask, host_of)
             offsets = build.sub(self.addresses, self.frame.splat(base))
             mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
@@ -167,6 +175,8 @@ def find_allocation(frame: Frame, address: Any) -> Any:
 
 def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane_bytes: int, writes: bool) -> None:
     """Set the bits of the bytes touched in the allocation's bitmap, where it has one."""
+    if frame.dry:
+        return
     build = frame.build
     table = frame.load(frame.at(entry, layout.ALLOC_WRITTEN if writes else layout.ALLOC_READ), I64, 8)
     wanted = build.icmp_unsigned("!=", table, constant(0))

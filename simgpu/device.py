@@ -62,6 +62,7 @@ class Buffer:
         if raw.size > self.nbytes:
             raise LaunchError(f"{raw.size} bytes do not fit a buffer of {self.nbytes}")
         self._allocation.data[: raw.size] = raw
+        self._allocation.define(0, raw.size)
 
     def __repr__(self) -> str:
         return f"<Buffer of {self.nbytes} bytes at {self.address:#x}>"
@@ -94,7 +95,7 @@ class Device:
         self.checks: tuple[Check, ...] = CHECKS if check else ()
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
-        self.memory = Memory()
+        self.memory = Memory(check)
         self.compiler: Compiler = compiler()
 
     def alloc(self, nbytes: int) -> Buffer:

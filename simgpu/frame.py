@@ -38,8 +38,12 @@ def opaque(frame: Frame, pointer: Any) -> Any:
 class Frame:
     """One handler under construction.
 
-    checks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler.
+    checks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler; dry:
+    whether only the undefined bits move (checks.shadow_ir), so that counts and whatever else a body
+    does besides may be left out.
     """
+
+    dry = False
 
     def __init__(
         self, module: ir.Module, name: str, checks: Sequence[Check] = (), inst: Instruction | None = None

@@ -167,6 +167,8 @@ class LaneCopy:
         self.narrow = narrow
         # False for rare accesses: a loop over the lanes, which is quick to compile.
         self.unrolled = True
+        # True where compiling matters more than lanes far apart: those then take the loop.
+        self.compact = False
         self.streams = False
         build = frame.build
         steps = ir.Constant(WIDE64, [lane * lane_bytes for lane in range(LANES)])
@@ -188,7 +190,7 @@ class LaneCopy:
             with then:
                 self._straight(host_of(self.first))
             with otherwise:
-                if self.lane_bytes in (4, 8, 16):
+                if self.lane_bytes in (4, 8, 16) and not self.compact:
                     with build.if_else(everyone) as (all_lanes, some_lanes):
                         with all_lanes:
                             places = self._places(host_of)
@@ -199,6 +201,12 @@ class LaneCopy:
                             self._some(lanes, host_of)
                 else:
                     self._some(lanes, host_of)
+
+    def clear(self) -> None:
+        """Zero what a load would stage."""
+        for at in range(0, self.lane_bytes * LANES, 64):
+            zero = ir.Constant(ir.VectorType(I8, 64), None)
+            self.frame.store(zero, self.frame.at(staging(self.frame), at), align=64)
 
     def _some(self, lanes: Any, host_of: Callable[[Any], Any]) -> None:
         self._spill()

@@ -110,9 +110,9 @@ class Launch:
 
     # -- initial state -------------------------------------------------------------------------
 
-    def _temporary(self, nbytes: int, data: bytes, label: str, writable: bool = False) -> int:
+    def _temporary(self, nbytes: int, data: bytes, label: str, private: bool = False) -> int:
         allocation = self.device.memory.allocate(
-            max(nbytes, 16), writable=writable, label=label, tracked=False
+            max(nbytes, 16), writable=private, label=label, tracked=False, private=private
         )
         allocation.data[: len(data)] = np.frombuffer(data, np.uint8)
         self.temporary.append(allocation)

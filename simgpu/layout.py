@@ -49,7 +49,9 @@ STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
 VGPR = STAGING + 64 * LANES
 AGPR = VGPR + 256 * ROW
 WAVE_BYTES = AGPR + 256 * ROW
-CHECKED_BYTES = WAVE_BYTES  # a wave with its shadow block, in checked mode
+CHECKED_BYTES = 2 * WAVE_BYTES + 4096  # a wave with its shadow block, in checked mode (checks.shadow_layout)
+SHADOW_BEGIN = ADDRESSES + 512  # bytes of the shadow block that a wave begins with
+SHADOW_ORIGINS = 2 * WAVE_BYTES  # 4096 bytes, zero when a wave begins: see checks.shadow_origin
 
 # Worker context, byte offsets.
 CTX_ALLOCATIONS = 0  # u64, address of the allocation table
@@ -74,6 +76,9 @@ CTX_DMA_MARK = 168  # u64, address of dma.mark
 CTX_DMA_TOUCH = 176  # u64, address of dma.touch
 CTX_LATE = 184  # u64, address of the waves' late loads
 CTX_LATE_CALLS = 192  # 3 x u64, addresses of late.issue, late.issue_lds, late.settle
+CTX_LDS_SHADOW = 256  # i64, from a byte of LDS to its undefined bits
+CTX_DEMAND = 264  # u64, address of shadow_runtime's `demand`
+CTX_DEFINE = 272  # u64, address of its `define`
 CTX_BYTES = 512
 
 # One allocation, byte offsets.
@@ -83,7 +88,11 @@ ALLOC_DELTA = 16  # i64, host address - device address
 ALLOC_READ = 24  # u64, address of the bitmap of bytes read (bit i = byte i)
 ALLOC_WRITTEN = 32  # u64, address of the bitmap of bytes written
 ALLOC_WRITABLE = 40  # u64, 0 or 1
-ALLOC_BYTES = 64
+# Checked mode only.
+ALLOC_SHADOW = 48  # i64, address of the undefined bits - device address
+ALLOC_PRIVATE = 56  # u64, 1: only its lane reads it, so undefined bits may be stored
+ALLOC_UNDEFINED = 64  # u64, 0: all of it was defined when the launch began
+ALLOC_BYTES = 128
 
 RECORD = 64
 SLOTS = 16  # 32-bit slots of a record; 0 and 1 hold the handler's address

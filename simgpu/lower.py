@@ -208,6 +208,7 @@ def handler_of(
     """Address of the handler of an instruction that falls through, and its record's slots."""
     plan = Plan(inst)
     emitter = emitter_of(inst, plan, mode)
+    plan.indexed = mode.indexed
     return compiled(inst, plan, emitter, compiler, checks), plan.slots
 
 
@@ -216,6 +217,7 @@ def compiled(
 ) -> int:
     """The handler's address, compiled if it is new; `checks` that it concerns emit around the body."""
     dwords = inst.size // 4
+    plan.emitter = emitter
     checks = [check for check in checks if check.concerns(inst)]
     planned = [(check, check.plan(inst, plan)) for check in checks]
 
@@ -237,23 +239,23 @@ def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
     """What emits the instruction's body, with its operands planned."""
     kind, encoding = inst.spec.kind, inst.spec.encoding
     if kind == "matrix":
-        tiles = matrix.plan(inst, plan)
+        tiles = plan.operands = matrix.plan(inst, plan)
         return lambda frame: matrix.emit(frame, inst, tiles)
     if encoding == "smem":
-        scalars = smem.plan(inst, plan)
+        scalars = plan.operands = smem.plan(inst, plan)
         return lambda frame: smem.emit(frame, inst, scalars)
     if kind == "memory" and encoding == "ds":
-        shared = lds.plan(inst, plan)
+        shared = plan.operands = lds.plan(inst, plan)
         if inst.spec.memory and inst.spec.memory.op == "atomic":
             return lambda frame: lds_atomics.emit(frame, inst, shared)
         return lambda frame: lds.emit(frame, inst, shared)
     if kind == "memory":
-        places = vmem.plan(inst, plan)
+        places = plan.operands = vmem.plan(inst, plan)
         return lambda frame: vmem.emit(frame, inst, places)
     if encoding.startswith("sop"):
-        operands, results = salu.plan(inst, plan)
+        operands, results = plan.operands = salu.plan(inst, plan)
         return lambda frame: salu.emit(frame, inst, operands, results)
-    vector = valu.plan(inst, plan, mode)
+    vector = plan.operands = valu.plan(inst, plan, mode)
     return lambda frame: _vector(frame, inst, vector, mode)
 
 

@@ -22,7 +22,11 @@ _FIELDS = layout.ALLOC_BYTES // 8
 
 @dataclass
 class Allocation:
-    """One allocation: device address, bytes, and the host array (uint8) that holds them."""
+    """One allocation: device address, bytes, and the host array (uint8) that holds them.
+
+    In checked mode, undefined: the bits that nothing wrote, as many bytes; private: whether only
+    the lane that wrote a byte reads it; whole: whether all bytes were found to be defined.
+    """
 
     address: int
     nbytes: int
@@ -30,6 +34,20 @@ class Allocation:
     writable: bool = True
     label: str = ""
     tracked: bool = True
+    undefined: np.ndarray | None = None
+    private: bool = False
+    whole: bool = False
+
+    def define(self, start: int, stop: int) -> None:
+        """Note that the host wrote these bytes."""
+        if self.undefined is not None:
+            self.undefined[start:stop] = 0
+
+    def settle(self) -> bool:
+        """Whether some bits are undefined; defined memory stays so."""
+        if not self.whole and self.undefined is not None:
+            self.whole = not self.undefined.any()
+        return not self.whole
 
     @property
     def end(self) -> int:
@@ -44,9 +62,13 @@ def aligned_bytes(nbytes: int) -> np.ndarray:
 
 
 class Memory:
-    """The allocations of one device, and the table of them that handlers search."""
+    """The allocations of one device, and the table of them that handlers search.
 
-    def __init__(self) -> None:
+    checked: whether they know which of their bits are defined.
+    """
+
+    def __init__(self, checked: bool = False) -> None:
+        self.checked = checked
         self._next = FIRST_ADDRESS
         self._bases: list[int] = []
         self._allocations: list[Allocation] = []
@@ -54,16 +76,23 @@ class Memory:
 
     def allocate(
         self, nbytes: int, *, data: np.ndarray | None = None, writable: bool = True,
-        label: str = "", tracked: bool = True,
+        label: str = "", tracked: bool = True, private: bool = False,
     ) -> Allocation:
-        """New memory of `nbytes`; `data` (uint8, that long) is used as it is, else zeros."""
+        """New memory of `nbytes`; `data` (uint8, that long) is used as it is, else zeros.
+
+        Checked, the zeros of memory that kernels may write count as undefined.
+        """
         if nbytes < 0:
             raise LaunchError(f"an allocation of {nbytes} bytes: the size must not be negative")
         try:
             host = aligned_bytes(nbytes) if data is None else data
         except (MemoryError, ValueError) as error:
             raise LaunchError(f"no host memory for an allocation of {nbytes} bytes") from error
-        allocation = Allocation(self._next, nbytes, host, writable, label, tracked)
+        allocation = Allocation(self._next, nbytes, host, writable, label, tracked, private=private)
+        if self.checked:
+            allocation.undefined = aligned_bytes(nbytes)
+            if data is None and writable:
+                allocation.undefined[:] = 0xFF
         self._next += -(-(nbytes + GAP) // ALIGNMENT) * ALIGNMENT
         self._bases.append(allocation.address)
         self._allocations.append(allocation)
@@ -72,6 +101,8 @@ class Memory:
     def place(self, address: int, data: np.ndarray, writable: bool, label: str) -> Allocation:
         """An allocation at a reserved address (a code object's segment)."""
         allocation = Allocation(address, data.size, data, writable, label, tracked=False)
+        if self.checked:
+            allocation.undefined = aligned_bytes(data.size)
         at = bisect.bisect(self._bases, address)
         self._bases.insert(at, address)
         self._allocations.insert(at, allocation)
@@ -140,6 +171,11 @@ class Table:
             entry[layout.ALLOC_SIZE // 8] = allocation.nbytes
             entry[layout.ALLOC_DELTA // 8] = (host - allocation.address) & 0xFFFFFFFFFFFFFFFF
             entry[layout.ALLOC_WRITABLE // 8] = allocation.writable
+            entry[layout.ALLOC_PRIVATE // 8] = allocation.private
+            if allocation.undefined is not None:
+                shadow = allocation.undefined.ctypes.data
+                entry[layout.ALLOC_SHADOW // 8] = (shadow - allocation.address) & 0xFFFFFFFFFFFFFFFF
+                entry[layout.ALLOC_UNDEFINED // 8] = allocation.settle()
             if allocation.tracked:
                 maps = tuple(np.zeros(allocation.nbytes // 8 + 64, np.uint8) for _ in range(2))
                 self._bitmaps.append((maps[0], maps[1]))

@@ -7,6 +7,7 @@ register or which constant is data in the record's slots, so that one handler se
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,11 +55,19 @@ class BadRegister(DecodeError):
 
 @dataclass
 class Plan:
-    """The record of one instruction under construction: slots, and the key of its handler."""
+    """The record of one instruction under construction: slots, and the key of its handler.
+
+    For checked mode: all places, what emits the body and the operands as it has them, and whether M0
+    may move the vector registers.
+    """
 
     instruction: Instruction
     slots: list[int] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    emitter: Callable[[Frame], None] | None = None
+    operands: Any = None
+    indexed: bool = False
 
     def word(self, value: int) -> int:
         """Append a 32-bit slot; returns its index."""
@@ -73,6 +82,7 @@ class Plan:
             self.word(word)
         place = Place(kind, slot, bits)
         self.parts.append(place.key)
+        self.places.append(place)
         return place
 
     def register(self, reg: Reg, bits: int) -> Place:

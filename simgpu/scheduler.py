@@ -54,6 +54,8 @@ from simgpu.layout import Status
     JOB_KERNARGS,  # address of i64[8]: kernarg address by which extents are partial
     JOB_WAVE_BYTES,  # from one wave's state to the next: its shadow block lies between
     JOB_SHADOW,  # address of the shadow block that every wave begins with
+    JOB_LDS_SHADOW,  # address of the undefined bits of JOB_LDS
+    JOB_SCRATCH_SHADOW,  # host address of those of JOB_SCRATCH, or 0
     # The worker's own state:
     JOB_TAKEN,  # workgroups resident
     JOB_CURRENT,  # slot being run
@@ -62,7 +64,7 @@ from simgpu.layout import Status
     JOB_OPEN,  # slots opened so far
     JOB_STOP,  # set by another thread to make the worker return
     JOB_FIELDS,
-) = range(39)
+) = range(41)
 
 # Per resident workgroup (int64): state, waves, waves left and waiting, id, slices used up.
 SLOT_STATE, SLOT_WAVES, SLOT_LEFT, SLOT_WAITING, SLOT_X, SLOT_Y, SLOT_Z, SLOT_TURNS, SLOT_FIELDS = range(9)
@@ -134,8 +136,8 @@ def take_next(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def clear(typing: Any, address: Any, count: Any) -> Any:
-    """Zero `count` bytes."""
+def fill(typing: Any, address: Any, count: Any, value: Any) -> Any:
+    """Set `count` bytes to `value`."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
@@ -143,10 +145,11 @@ def clear(typing: Any, address: Any, count: Any) -> Any:
         memset = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.memset.p0.i64"
         )
-        builder.call(memset, [pointer, kinds[1](0), args[1], kinds[3](0)])
+        byte = builder.trunc(args[2], kinds[1])
+        builder.call(memset, [pointer, byte, args[1], kinds[3](0)])
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), generate
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
 @intrinsic
@@ -168,6 +171,12 @@ def copy(typing: Any, target: Any, source: Any, count: Any) -> Any:
 
 # Functions that only other compiled ones call: no entry from Python to compile.
 INNER = {"cache": True, "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
+
+
+@numba.njit(**INNER)
+def clear(address: int, count: int) -> None:
+    """Zero `count` bytes."""
+    fill(address, count, 0)
 
 
 @numba.njit(**INNER)
@@ -202,7 +211,11 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
     at = number * job[JOB_WAVES] + index
     wave = job[JOB_WAVE_MEMORY] + at * job[JOB_WAVE_BYTES]
     if job[JOB_SHADOW]:
-        copy(wave + layout.WAVE_BYTES, job[JOB_SHADOW], job[JOB_WAVE_BYTES] - layout.WAVE_BYTES)
+        copy(wave + layout.WAVE_BYTES, job[JOB_SHADOW], layout.SHADOW_BEGIN)
+        clear(wave + layout.WAVE_BYTES + layout.VGPR, 3 * layout.ROW)  # the work-item ids
+        clear(wave + layout.SHADOW_ORIGINS, 4096)
+        if job[JOB_SCRATCH_SHADOW]:
+            fill(job[JOB_SCRATCH_SHADOW] + at * job[JOB_SCRATCH_WAVE], job[JOB_SCRATCH_WAVE], 0xFF)
     copy(wave, job[JOB_TEMPLATE], layout.ADDRESSES)
     clear(wave + layout.VGPR, job[JOB_VGPRS] * layout.ROW)
     clear(wave + layout.AGPR, job[JOB_AGPRS] * layout.ROW)
@@ -256,6 +269,8 @@ def open_group(job: Any, slots: Any, number: int) -> None:
     slot[SLOT_LEFT] = waves
     slot[SLOT_WAITING] = 0
     clear(job[JOB_LDS] + number * job[JOB_LDS_STRIDE], job[JOB_LDS_STRIDE])
+    if job[JOB_LDS_SHADOW]:
+        fill(job[JOB_LDS_SHADOW] + number * job[JOB_LDS_STRIDE], job[JOB_LDS_STRIDE], 0xFF)
     for index in range(waves):
         start_wave(job, slot, number, index, items)
     job[JOB_TAKEN] += 1

@@ -108,6 +108,8 @@ def located(frame: Frame, address: Any, size: int, writes: bool) -> tuple[Any, A
 
 def _mark(frame: Frame, entry: Any, offset: Any, size: int, table: int) -> None:
     """Set the bits of the bytes touched in one of the allocation's bitmaps, if it has them."""
+    if frame.dry:
+        return
     build = frame.build
     bits = frame.load(frame.at(entry, table), I64, 8)
     with build.if_then(build.icmp_unsigned("!=", bits, constant(0))):

@@ -35,6 +35,12 @@ class Event(IntEnum):
 
     DMA_READ = 1  # LDS that a DMA may still write is read
     DMA_OVERWRITTEN = 2
+    UNDEFINED_ADDRESS = 64
+    UNDEFINED_BRANCH = 65
+    UNDEFINED_EXEC = 66
+    UNDEFINED_STORE = 67  # of a register's bits
+    UNDEFINED_MEMORY = 68  # of an atomic's old value, or of LDS
+    UNDEFINED_MATRIX = 69
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ class Launch:
             )
         self.stride = layout.CHECKED_BYTES if self.device.check else layout.WAVE_BYTES
         self.programs: dict[int, Program] = {}
+        self.checks: dict[str, Any] = {}  # what a check keeps for all workers
         self.lock = threading.Lock()
         self.program = self.program_for(mode_register(descriptor))
         self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4

@@ -43,6 +43,7 @@ VM_DONE = 640  # i64, those that are complete for certain
 VM_BARRIERS = 648  # i64, barriers that the wave came to
 VM_SYNCED = 656  # 2 x (issued, done) as i64 when it came to the last two, by the barrier's parity
 LATE_READY = 688  # i64, whether the wave's late loads are set up (checks.late)
+BARRIERS = 768  # i32, barriers that the wave passed
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see access.prefetch)
 STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
@@ -74,6 +75,10 @@ CTX_DMA_MARK = 168  # u64, address of dma.mark
 CTX_DMA_TOUCH = 176  # u64, address of dma.touch
 CTX_LATE = 184  # u64, address of the waves' late loads
 CTX_LATE_CALLS = 192  # 3 x u64, addresses of late.issue, late.issue_lds, late.settle
+CTX_RACES = 384  # u64, address of the worker's block of race_order
+CTX_WATCH = 392  # u64, address of race_watch.watch
+CTX_BARRIER = 400  # u64, address of race_watch.barrier
+CTX_END = 408  # u64, address of race_watch.end
 CTX_BYTES = 512
 
 # One allocation, byte offsets.
@@ -83,7 +88,8 @@ ALLOC_DELTA = 16  # i64, host address - device address
 ALLOC_READ = 24  # u64, address of the bitmap of bytes read (bit i = byte i)
 ALLOC_WRITTEN = 32  # u64, address of the bitmap of bytes written
 ALLOC_WRITABLE = 40  # u64, 0 or 1
-ALLOC_BYTES = 64
+ALLOC_RACES = 120  # u64, address of the allocation's area of race_cells, 0 without
+ALLOC_BYTES = 128
 
 RECORD = 64
 SLOTS = 16  # 32-bit slots of a record; 0 and 1 hold the handler's address

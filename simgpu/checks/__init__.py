@@ -16,13 +16,14 @@ from simgpu.checks.check import Check
 from simgpu.checks.dma import Dma
 from simgpu.checks.finding import Finding
 from simgpu.checks.paths import Paths
+from simgpu.checks.races import Races
 from simgpu.memory import aligned_bytes
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
-CHECKS: tuple[Check, ...] = (Paths(), Dma())
+CHECKS: tuple[Check, ...] = (Paths(), Dma(), Races())
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

@@ -35,6 +35,10 @@ class Event(IntEnum):
 
     DMA_READ = 1  # LDS that a DMA may still write is read
     DMA_OVERWRITTEN = 2
+    RACE_LDS = 64
+    RACE_GLOBAL = 65
+    BARRIER = 66
+    DUPLICATE = 67
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,8 @@ CTX_RACES = 384  # u64, address of the worker's block of race_order
 CTX_WATCH = 392  # u64, address of race_watch.watch
 CTX_BARRIER = 400  # u64, address of race_watch.barrier
 CTX_END = 408  # u64, address of race_watch.end
+CTX_KERNARG = 416  # u64, device address of the kernel argument segment
+CTX_KERNARG_BYTES = 424  # u64, bytes of it that belong to the kernel
 CTX_BYTES = 512
 
 # One allocation, byte offsets.

@@ -12,6 +12,7 @@ import numpy as np
 
 from simgpu import layout, scheduler
 from simgpu.checks import events
+from simgpu.checks.bounds import Bounds
 from simgpu.checks.check import Check
 from simgpu.checks.dma import Dma
 from simgpu.checks.finding import Finding
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
-CHECKS: tuple[Check, ...] = (Paths(), Dma(), Races())
+CHECKS: tuple[Check, ...] = (Paths(), Dma(), Races(), Bounds())
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

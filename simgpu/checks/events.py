@@ -39,6 +39,12 @@ class Event(IntEnum):
     RACE_GLOBAL = 65
     BARRIER = 66
     DUPLICATE = 67
+    FOREIGN = 72
+    NO_RECORDS = 73
+    SCALAR_ALIGNMENT = 74
+    PRIVATE_ALIGNMENT = 75
+    LDS_ALIGNMENT = 76
+    KERNARG = 77
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,13 @@ class Bounds(Check):
         return Based(kind, base, plan.immediate(int(inst.mods.get("offset", 0))), register)
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        if isinstance(planned, Based) and planned.kind == "resource":
+        if not isinstance(planned, Based):
+            return
+        # Now: a scalar load may overwrite its own pointer.
+        frame.planned[Bounds] = _base(frame, planned)
+        if planned.kind == "resource":
             _records(frame, planned)
-        if isinstance(planned, Based) and planned.kind == "scalar" and inst.spec.memory is not None:
+        elif planned.kind == "scalar":
             _scalar_alignment(frame, planned)
 
     def access(self, frame: Frame, access: Access) -> None:
@@ -83,9 +87,9 @@ class Bounds(Check):
         if inst.spec.memory is not None and inst.spec.memory.space == "scratch" and access.size >= 4:
             _crooked(frame, access, Event.PRIVATE_ALIGNMENT, 4)
         _arguments(frame, access)
-        based = frame.planned.get(Bounds)
-        if isinstance(based, Based):
-            _foreign(frame, access, based)
+        base = frame.planned[Bounds]
+        if base is not None:
+            _foreign(frame, access, base)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         declared = -(-launch.info.kernarg_size // KERNARG_GRANULE) * KERNARG_GRANULE
@@ -118,12 +122,11 @@ def _base(frame: Frame, based: Based) -> Any:
     return frame.build.and_(base, constant(BASE_BITS)) if based.kind == "resource" else base
 
 
-def _foreign(frame: Frame, access: Access, based: Based) -> None:
+def _foreign(frame: Frame, access: Access, base: Any) -> None:
     """The pointer lies outside the allocation that the access found, red zone included."""
     build = frame.build
     first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
     size = frame.load(frame.at(access.entry, layout.ALLOC_SIZE), I64, 8)
-    base = _base(frame, based)
     outside = build.icmp_unsigned(">", build.sub(base, first), size)
     with build.if_then(outside, likely=False):
         lanes = access.lanes if access.lanes is not None else constant(0)

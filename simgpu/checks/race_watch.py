@@ -13,7 +13,9 @@ from simgpu import layout
 from simgpu.checks import race_cells as c
 from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
-from simgpu.checks.race_cells import PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, words
+from simgpu.checks.race_cells import (
+    PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, words,
+)  # fmt: skip
 from simgpu.checks.race_lds import (
     ADDRESS_BITS, ATOMIC, BOTH_WRITE, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPPED, WRITES, forget_lds, look_lds,
 )  # fmt: skip

@@ -18,13 +18,14 @@ from simgpu.checks.dma import Dma
 from simgpu.checks.finding import Finding
 from simgpu.checks.paths import Paths
 from simgpu.checks.races import Races
+from simgpu.checks.resources import Resources
 from simgpu.memory import aligned_bytes
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
-CHECKS: tuple[Check, ...] = (Paths(), Dma(), Races(), Bounds())
+CHECKS: tuple[Check, ...] = (Paths(), Dma(), Races(), Bounds(), Resources())
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

@@ -72,7 +72,8 @@ class Device:
     """A simulated GPU.
 
     target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`); check: look
-    for what the hardware would not forgive, see `Run.findings` and docs/check.md;
+    for what the hardware would not forgive, see `Run.findings` and docs/check.md, or "performance": notes
+    on what costs time, too;
     threads: host threads (default: all cores); max_instructions: budget of a launch, in
     wave-instructions. Raises TargetError for an unknown target.
     """
@@ -81,10 +82,12 @@ class Device:
         self,
         target: str,
         *,
-        check: bool = False,
+        check: bool | str = False,
         threads: int | None = None,
         max_instructions: int | None = None,
     ) -> None:
+        if check not in (False, True, "performance"):
+            raise LaunchError(f"check={check!r}: give False, True or \"performance\"")
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
         if max_instructions is not None and max_instructions < 1:

@@ -50,6 +50,7 @@ class Frame:
     ) -> None:
         self.checks = checks
         self.inst = inst
+        self.planned: dict[type, Any] = {}  # what each check planned
         self.module = module
         self.function = ir.Function(module, HANDLER, name)
         self.function.attributes.add("nounwind")

@@ -82,6 +82,7 @@ class Launch:
             )
         self.stride = layout.CHECKED_BYTES if self.device.check else layout.WAVE_BYTES
         self.programs: dict[int, Program] = {}
+        self.checks: dict[str, Any] = {}  # what a check keeps for all workers
         self.lock = threading.Lock()
         self.program = self.program_for(mode_register(descriptor))
         self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
@@ -128,7 +129,7 @@ class Launch:
         Code compiled for uniform workgroups reads hidden_group_size only: a partial workgroup
         finds its own size there (docs/semantics.md).
         """
-        table = np.full(8, self._kernarg, np.int64)
+        table = np.full(8, self.kernarg_address, np.int64)
         block, size = self.geometry.block, self.geometry.global_size
         rest = [s % b for s, b in zip(size, block, strict=True)]
         axes = sum(1 << axis for axis in range(3) if rest[axis])
@@ -174,7 +175,7 @@ class Launch:
             put(value, value >> 32)
 
         descriptor = self.info.descriptor
-        kernarg = self._kernarg
+        kernarg = self.kernarg_address
         if descriptor.enable_private_segment_buffer:
             # Swizzled by lane in dwords: swizzle, index stride 64, add_tid (LLVM, getScratchRsrc).
             put(scratch, scratch >> 32 & 0xFFFF | 1 << 31, 0xFFFFFFFF, 3 << 21 | 1 << 23)
@@ -211,8 +212,8 @@ class Launch:
         return state
 
     def prepare(self) -> list[Worker]:
-        self._kernarg = self._kernargs(self.kernarg)
-        self._dispatch = self._temporary(64, self._packet(self._kernarg), "the dispatch packet")
+        self.kernarg_address = self._kernargs(self.kernarg)
+        self._dispatch = self._temporary(64, self._packet(self.kernarg_address), "the dispatch packet")
         # amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue").
         queue = bytes(64) + struct.pack("<II", SHARED_APERTURE, PRIVATE_APERTURE)
         self._queue = self._temporary(256, queue, "the queue")

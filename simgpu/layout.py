@@ -43,6 +43,7 @@ VM_DONE = 640  # i64, those that are complete for certain
 VM_BARRIERS = 648  # i64, barriers that the wave came to
 VM_SYNCED = 656  # 2 x (issued, done) as i64 when it came to the last two, by the barrier's parity
 LATE_READY = 688  # i64, whether the wave's late loads are set up (checks.late)
+BARRIERS = 768  # i32, barriers that the wave passed
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see access.prefetch)
 STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
@@ -79,6 +80,12 @@ CTX_LATE_CALLS = 192  # 3 x u64, addresses of late.issue, late.issue_lds, late.s
 CTX_LDS_SHADOW = 256  # i64, from a byte of LDS to its undefined bits
 CTX_DEMAND = 264  # u64, address of shadow_runtime's `demand`
 CTX_DEFINE = 272  # u64, address of its `define`
+CTX_RACES = 384  # u64, address of the worker's block of race_order
+CTX_WATCH = 392  # u64, address of race_watch.watch
+CTX_BARRIER = 400  # u64, address of race_watch.barrier
+CTX_END = 408  # u64, address of race_watch.end
+CTX_KERNARG = 416  # u64, device address of the kernel argument segment
+CTX_KERNARG_BYTES = 424  # u64, bytes of it that belong to the kernel
 CTX_BYTES = 512
 
 # One allocation, byte offsets.
@@ -92,6 +99,7 @@ ALLOC_WRITABLE = 40  # u64, 0 or 1
 ALLOC_SHADOW = 48  # i64, address of the undefined bits - device address
 ALLOC_PRIVATE = 56  # u64, 1: only its lane reads it, so undefined bits may be stored
 ALLOC_UNDEFINED = 64  # u64, 0: all of it was defined when the launch began
+ALLOC_RACES = 120  # u64, address of the allocation's area of race_cells, 0 without
 ALLOC_BYTES = 128
 
 RECORD = 64

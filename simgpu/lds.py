@@ -27,7 +27,7 @@ from simgpu.lanes import (
     write_staged,
 )
 from simgpu.layout import LANES, ROW, Fault
-from simgpu.observer import Access, observe
+from simgpu.observer import Access, foresee, observe
 from simgpu.operands import Place, Plan
 
 
@@ -79,10 +79,11 @@ class LDSAccess:
     def copy(self, lanes: Any, to_memory: bool) -> None:
         self.check(lanes)
         copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
+        access = Access("lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous)
+        if to_memory:
+            foresee(self.frame, access)
         copy.run(lanes, lambda offset: self.frame.at(self.base, offset))
-        observe(self.frame, Access(
-            "lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous
-        ))  # fmt: skip
+        observe(self.frame, access)
 
 
 def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -> Any:

@@ -223,6 +223,7 @@ def compiled(
 
     def build(module: ir.Module, name: str) -> None:
         frame = Frame(module, name, checks, inst)
+        frame.planned = {type(check): data for check, data in planned}
         for check, data in planned:
             check.before(frame, inst, data)
         emitter(frame)

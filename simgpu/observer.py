@@ -1,8 +1,9 @@
 """What a handler tells about its memory accesses, where somebody asked: checked mode's hook.
 
 Plain mode has no checks, and then nothing is emitted. Otherwise each access that passed its bounds
-checks is described to them, after its bytes moved, and each emits what it wants. It may use the wave's
-ADDRESSES area; staging holds what a load read, until that is in registers.
+checks is described to them, after its bytes moved, and each emits what it wants; a store to LDS is so before, too.
+It may use the wave's ADDRESSES area; staging holds what a load read, until that is in registers, or
+what a store writes, lane after lane.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ class Access:
     atomic: bool = False
     entry: Any = None
     contiguous: Any = None
+
+
+def foresee(frame: Frame, access: Access) -> None:
+    """Tell the frame's checks of a store to LDS while it holds yet what will be overwritten."""
+    for check in frame.checks:
+        check.overwrite(frame, access)
 
 
 def observe(frame: Frame, access: Access) -> None:

@@ -12,10 +12,13 @@ import numpy as np
 
 from simgpu import layout, scheduler
 from simgpu.checks import events
+from simgpu.checks.bounds import Bounds
 from simgpu.checks.check import Check
 from simgpu.checks.dma import Dma
 from simgpu.checks.finding import Finding
 from simgpu.checks.paths import Paths
+from simgpu.checks.races import Races
+from simgpu.checks.resources import Resources
 from simgpu.checks.shadow import Shadow
 from simgpu.memory import aligned_bytes
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
-CHECKS: tuple[Check, ...] = (Paths(), Dma(), Shadow())
+CHECKS: tuple[Check, ...] = (Paths(), Dma(), Shadow(), Races(), Bounds(), Resources())
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

@@ -39,6 +39,9 @@ class Check:
     def access(self, frame: Frame, access: Access) -> None:
         """Emit where `frame.inst` made an access to memory or LDS that passed its bounds checks."""
 
+    def overwrite(self, frame: Frame, access: Access) -> None:
+        """Emit where `frame.inst` is about to store to LDS; `access` follows."""
+
     def transfer(self, frame: Frame, target: Any, index: Any) -> None:
         """Emit where control goes from record `index` to record `target` (i32 values)."""
 

@@ -41,6 +41,16 @@ class Event(IntEnum):
     UNDEFINED_STORE = 67  # of a register's bits
     UNDEFINED_MEMORY = 68  # of an atomic's old value, or of LDS
     UNDEFINED_MATRIX = 69
+    RACE_LDS = 96
+    RACE_GLOBAL = 97
+    BARRIER = 98
+    DUPLICATE = 99
+    FOREIGN = 104
+    NO_RECORDS = 105
+    SCALAR_ALIGNMENT = 106
+    PRIVATE_ALIGNMENT = 107
+    LDS_ALIGNMENT = 108
+    KERNARG = 109
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,319 @@
+"""Memory misuse: what faults, told with the allocation that the pointer came from, and what does not.
+
+An access outside all allocations stops the launch in checked mode as in plain mode; here it becomes
+a finding, too. Handlers report besides: an access through a pointer to one allocation that lands in
+another; a buffer resource without records; scalar loads whose address loses its low bits; private accesses that
+reach into the next lane's dword; misaligned LDS atomics; reads past the kernel's arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+
+from hardware.errors import MemoryFault
+from hardware.isa.instruction import Instruction, Reg
+from simgpu import layout, scheduler
+from simgpu.checks.check import Check
+from simgpu.checks.events import Event, Report, finding_of, report
+from simgpu.checks.finding import Finding, lanes_of, place_of
+from simgpu.frame import Frame
+from simgpu.lane_llvm import I32, I64
+from simgpu.lanes import WIDE64, constant, lanes_of as mask_of
+from simgpu.layout import LANES, Fault
+from simgpu.observer import Access
+from simgpu.operands import PRIVATE_APERTURE, Place, Plan
+from simgpu.worker import WaveState, current_wave, wave_bytes_of
+
+if TYPE_CHECKING:
+    from simgpu.launch import Launch
+    from simgpu.memory import Allocation
+    from simgpu.worker import Worker
+
+# Past the arguments a compiler's wide load may still begin; it never begins beyond this.
+KERNARG_GRANULE = 16
+BASE_BITS = (1 << 48) - 1
+WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIGNED)
+
+
+@dataclass(frozen=True)
+class Based:
+    """Where an instruction keeps the pointer that its lanes' addresses are made from.
+
+    kind: pointer (64 bits), scalar (SBASE with its offsets), resource (128 bits).
+    """
+
+    kind: str
+    base: Place
+    offset: Place | None = None
+    register: Place | None = None
+
+
+class Bounds(Check):
+    """Watches pointers, alignment and resources at accesses; findings of faults at the end."""
+
+    def plan(self, inst: Instruction, plan: Plan) -> Based | None:
+        found = base_of(inst)
+        if found is None:
+            return None
+        kind, reg = found
+        base = plan.register(reg, 32 * reg.count)
+        if kind != "scalar":
+            return Based(kind, base)
+        extra = inst.args.get("soffset")
+        register = plan.register(extra, 32) if isinstance(extra, Reg) else None
+        return Based(kind, base, plan.immediate(int(inst.mods.get("offset", 0))), register)
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if not isinstance(planned, Based):
+            return
+        # Now: a scalar load may overwrite its own pointer.
+        frame.planned[Bounds] = _base(frame, planned)
+        if planned.kind == "resource":
+            _records(frame, planned)
+        elif planned.kind == "scalar":
+            _scalar_alignment(frame, planned)
+
+    def access(self, frame: Frame, access: Access) -> None:
+        inst = frame.inst
+        assert inst is not None
+        if access.space == "lds":
+            if access.atomic and access.size > 1:
+                _crooked(frame, access, Event.LDS_ALIGNMENT, access.size)
+            return
+        if inst.spec.memory is not None and inst.spec.memory.space == "scratch" and access.size >= 4:
+            _crooked(frame, access, Event.PRIVATE_ALIGNMENT, 4)
+        _arguments(frame, access)
+        base = frame.planned[Bounds]
+        if base is not None:
+            _foreign(frame, access, base)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        declared = -(-launch.info.kernarg_size // KERNARG_GRANULE) * KERNARG_GRANULE
+        worker.context[layout.CTX_KERNARG // 8] = launch.kernarg_address
+        worker.context[layout.CTX_KERNARG_BYTES // 8] = declared
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        failed = (worker for worker in workers if isinstance(worker.error, MemoryFault))
+        found = (_fault(launch, worker, current_wave(worker)) for worker in failed)
+        return [finding for finding in found if finding is not None]
+
+
+def base_of(inst: Instruction) -> tuple[str, Reg] | None:
+    """The scalar registers that an access starts from, where it has some that mean memory."""
+    memory = inst.spec.memory
+    if memory is None or memory.space == "scratch":
+        return None
+    for name, kind in (("saddr", "pointer"), ("srsrc", "resource"), ("sbase", "scalar")):
+        reg = inst.args.get(name)
+        if isinstance(reg, Reg) and reg.count >= 2:
+            return ("resource" if reg.count == 4 else kind), reg
+    return None
+
+
+# -- what handlers look at ------------------------------------------------------------------------
+
+
+def _base(frame: Frame, based: Based) -> Any:
+    base = frame.load(frame.operand(based.base.slot), I64)
+    return frame.build.and_(base, constant(BASE_BITS)) if based.kind == "resource" else base
+
+
+def _foreign(frame: Frame, access: Access, base: Any) -> None:
+    """The pointer lies outside the allocation that the access found, red zone included."""
+    build = frame.build
+    first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
+    size = frame.load(frame.at(access.entry, layout.ALLOC_SIZE), I64, 8)
+    outside = build.icmp_unsigned(">", build.sub(base, first), size)
+    with build.if_then(outside, likely=False):
+        lanes = access.lanes if access.lanes is not None else constant(0)
+        report(frame, Event.FOREIGN, lanes, base, build.lshr(first, constant(8)))
+
+
+def _records(frame: Frame, based: Based) -> None:
+    build = frame.build
+    resource = frame.operand(based.base.slot)
+    records = frame.load(frame.at(resource, 8), I32)
+    lanes = frame.exec_bits()
+    empty = build.icmp_unsigned("==", records, ir.Constant(I32, 0))
+    with build.if_then(build.and_(empty, build.icmp_unsigned("!=", lanes, constant(0))), likely=False):
+        report(frame, Event.NO_RECORDS, lanes, _base(frame, based), 0)
+
+
+def _scalar_alignment(frame: Frame, based: Based) -> None:
+    build = frame.build
+    address = frame.load(frame.operand(based.base.slot), I64)
+    if based.offset is not None:
+        address = build.add(address, build.sext(frame.slot(based.offset.slot), I64))
+    if based.register is not None:
+        address = build.add(address, build.zext(frame.load(frame.operand(based.register.slot), I32), I64))
+    crooked = build.icmp_unsigned("!=", build.and_(address, constant(3)), constant(0))
+    with build.if_then(crooked, likely=False):
+        report(frame, Event.SCALAR_ALIGNMENT, 0, address, 0)
+
+
+def _crooked(frame: Frame, access: Access, event: Event, size: int) -> None:
+    """Report the lanes whose offset is no multiple of `size`, a power of two."""
+    build = frame.build
+    low = build.and_(access.offsets, ir.Constant(WIDE64, [size - 1] * LANES))
+    wrong = build.and_(access.lanes, mask_of(frame, build.icmp_unsigned("!=", low, ir.Constant(WIDE64, None))))
+    with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
+        report(frame, event, wrong, 0, size)
+
+
+def _arguments(frame: Frame, access: Access) -> None:
+    """An access that begins past the kernel's arguments, in their allocation."""
+    build = frame.build
+    first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
+    here = build.icmp_unsigned("==", first, frame.context(layout.CTX_KERNARG))
+    with build.if_then(here, likely=False):
+        limit = frame.context(layout.CTX_KERNARG_BYTES)
+        if access.lanes is None:
+            past = build.icmp_unsigned(">=", access.offsets, limit)
+            with build.if_then(past, likely=False):
+                report(frame, Event.KERNARG, 0, access.offsets, 0)
+            return
+        beyond = mask_of(frame, build.icmp_unsigned(">=", access.offsets, frame.splat(limit)))
+        wrong = build.and_(access.lanes, beyond)
+        with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
+            report(frame, Event.KERNARG, wrong, limit, 0)
+
+
+# -- findings ---------------------------------------------------------------------------------------
+
+
+def _named(allocation: Allocation) -> str:
+    return f"{allocation.label or 'a buffer'} of {allocation.nbytes} bytes at {allocation.address:#x}"
+
+
+def _found(launch: Launch, event: Report, kind: str, message: str, place: str = "") -> Finding:
+    here = place_of(launch, event.record)
+    return Finding(
+        kind, message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, place=place,
+    )  # fmt: skip
+
+
+@finding_of(Event.FOREIGN)
+def _of_foreign(launch: Launch, event: Report) -> Finding | None:
+    memory = launch.device.memory
+    origin, landed = memory.find(event.address), memory.find(event.extra << 8)
+    if origin is None or landed is None or origin is landed:
+        return None
+    message = (
+        f"the pointer {event.address:#x} is one to {_named(origin)}, the access lands in {_named(landed)}: "
+        "what is added to the pointer leaves its allocation"
+    )
+    return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
+
+
+@finding_of(Event.NO_RECORDS)
+def _of_no_records(launch: Launch, event: Report) -> Finding:
+    message = (
+        f"the buffer resource with base {event.address:#x} has num_records 0: every load gives 0 and every store is "
+        "dropped; give its size in bytes (in records with a stride and swizzle)"
+    )
+    return _found(launch, event, "buffer", message, f"{event.address:#x}")
+
+
+@finding_of(Event.SCALAR_ALIGNMENT)
+def _of_scalar(launch: Launch, event: Report) -> Finding:
+    message = (
+        f"scalar memory takes dwords at multiples of 4: the hardware drops the low bits of {event.address:#x} "
+        f"and reads at {event.address & ~3:#x}"
+    )
+    return _found(launch, event, "misaligned", message, f"{event.address:#x}")
+
+
+@finding_of(Event.PRIVATE_ALIGNMENT)
+def _of_private(launch: Launch, event: Report) -> Finding:
+    message = (
+        "a private address that is no multiple of 4: private memory is interleaved by dword over the lanes, "
+        "so the access tears and reaches another lane's bytes"
+    )
+    return _found(launch, event, "misaligned", message)
+
+
+@finding_of(Event.LDS_ALIGNMENT)
+def _of_lds(launch: Launch, event: Report) -> Finding:
+    message = f"an LDS atomic of {event.extra} bytes at an address that is no multiple of {event.extra}: the hardware faults"
+    return _found(launch, event, "misaligned", message)
+
+
+@finding_of(Event.KERNARG)
+def _of_kernarg(launch: Launch, event: Report) -> Finding:
+    message = (
+        f"a load at byte {event.address} of the kernel argument segment, which has {launch.info.kernarg_size} bytes "
+        "by the metadata: it reads what no argument is"
+    )
+    return _found(launch, event, "out-of-bounds", message, f"kernarg+{event.address:#x}")
+
+
+def _fault(launch: Launch, worker: Worker, state: WaveState) -> Finding | None:
+    """The finding of the fault that ended a worker's part of the launch."""
+    if state.fault_kind not in WORKING:
+        return None
+    here = place_of(launch, state.resume)
+    address = state.fault_address
+    kind, message = "out-of-bounds", ""
+    if state.fault_kind == Fault.MEMORY:
+        near = launch.device.memory.describe(address)
+        kind = "use-after-free" if "freed" in near else "out-of-bounds"
+        message = f"access to {address:#x}, {near}{_origin(launch, worker, state, address)}"
+        if _resource_reaches(launch, worker, state):
+            kind = "buffer"
+    elif state.fault_kind == Fault.READONLY:
+        message = f"write to read-only memory at {address:#x}{_origin(launch, worker, state, address)}"
+    elif state.fault_kind == Fault.LDS:
+        message = f"LDS offset {address:#x} is outside the {launch.lds_bytes} bytes of the workgroup: the hardware drops it"
+    elif state.fault_kind == Fault.SCRATCH:
+        message = f"private offset {address:#x} is outside the {launch.private} bytes of a lane: raise private_segment_fixed_size"
+    else:
+        kind, message = "misaligned", f"atomic at {address:#x}, which is no multiple of its size"
+    lanes = (state.fault_lane,) if state.fault_lane >= 0 else ()
+    return Finding(
+        kind, message, here.pc, here.text, state.wave, lanes, workgroup=state.group,
+        source=here.source, kernel=launch.info.name, place=f"{address:#x}",
+    )  # fmt: skip
+
+
+def _scalars(worker: Worker, state: WaveState) -> np.ndarray:
+    """The SGPRs of the wave that stopped."""
+    slot = int(worker.job[scheduler.JOB_CURRENT])
+    return wave_bytes_of(worker, slot, state.wave)[:512].view(np.uint32)
+
+
+def _pointer(launch: Launch, worker: Worker, state: WaveState) -> int | None:
+    """The pointer that the faulting instruction starts from, where scalar registers hold it."""
+    inst = launch.instruction(state.resume)
+    found = base_of(inst) if inst is not None else None
+    if found is None:
+        return None
+    kind, reg = found
+    words = _scalars(worker, state)[reg.index : reg.index + 2]
+    base = int(words[0]) | int(words[1]) << 32
+    return base & BASE_BITS if kind == "resource" else base
+
+
+def _origin(launch: Launch, worker: Worker, state: WaveState, address: int) -> str:
+    pointer = _pointer(launch, worker, state)
+    if pointer is None or pointer >> 32 == PRIVATE_APERTURE:
+        return ""
+    owner = launch.device.memory.find(pointer)
+    return f"; its pointer {pointer:#x} is one to {_named(owner)}" if owner is not None else ""
+
+
+def _resource_reaches(launch: Launch, worker: Worker, state: WaveState) -> bool:
+    """Whether the faulting access is in range of a resource that covers more than its allocation."""
+    inst = launch.instruction(state.resume)
+    found = base_of(inst) if inst is not None else None
+    pointer = _pointer(launch, worker, state)
+    if found is None or pointer is None or found[0] != "resource":
+        return False
+    owner = launch.device.memory.find(pointer)
+    words = _scalars(worker, state)[found[1].index : found[1].index + 4]
+    stride = int(words[1]) >> 16 & 0x3FFF if int(words[1]) >> 31 else 0
+    return owner is not None and pointer + int(words[2]) * max(stride, 1) > owner.end

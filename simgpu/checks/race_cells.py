@@ -1,0 +1,145 @@
+"""Shadow cells of memory that waves share, and the rule by which two accesses race.
+
+Each dword of LDS and of writable device memory has three cells: its last writer and two of its
+readers, of different waves. A cell is one number: workgroup, barrier epoch, wave, two flags, and the
+record of the access. With the first reader, and one of another wave than the first, any later
+write finds a reader that it clashes with if there is one, so what is found does not depend on the order in which
+waves happened to run. Accesses that do not cover whole dwords have cells of their own, one per byte,
+which those that do look at where a dword was ever touched that way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+# Fields of a cell; 0 is an untouched one, as epochs begin with 1.
+SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
+SITES = (1 << SITE_BITS) - 1
+COHERENT, ATOMIC = 1 << 22, 1 << 23  # a load past the caches; a step that others see whole
+WAVE_UNIT, EPOCH_UNIT, GROUP_UNIT = 1 << WAVE_SHIFT, 1 << EPOCH_SHIFT, 1 << GROUP_SHIFT
+EPOCHS, GROUPS = (1 << 16) - 1, (1 << 19) - 1
+
+# An area: the shadow of an allocation or of a workgroup's LDS, i64 fields: addresses of the cells by
+# dword and by byte, and of a byte of marks for each dword; its dwords; the memory's address; and which
+# cells were ever used, so that what is only read, or only written, costs one pass.
+(
+    WRITER, READER, READER2, BYTE_WRITER, BYTE_READER, BYTE_READER2, MARKS, DWORDS, ADDRESS,
+    WRITTEN, READ, READ2, NARROWED, ATOMICS, _, AREA_FIELDS,
+) = range(16)  # fmt: skip
+CELL_BYTES = 3 * 8 * 5 + 1  # of an area, for each dword: three cells for it and for each byte, marks
+# Marks of a dword: it has byte cells; its readers are of different workgroups, so that more readers
+# tell nothing; it was written.
+NARROW_MARK, SHARED_MARK, WRITTEN_MARK = 1, 2, 4
+# How the functions that entry points call are compiled: anew with each of those, as numba's cache of a
+# function does not see that what it calls has changed.
+PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any) -> Any:
+    """An address as a pointer that carray takes."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate
+
+
+@numba.njit(**PART)
+def words(address: int, count: int) -> np.ndarray:
+    """`count` i64 at a host address."""
+    return numba.carray(_pointer(address), count, np.int64)
+
+
+@numba.njit(**PART)
+def octets(address: int, count: int) -> np.ndarray:
+    """`count` bytes at a host address."""
+    return numba.carray(_pointer(address), count, np.uint8)
+
+
+@numba.njit(**PART)
+def clashes(cell: int, tag: int, skip: int, need: int) -> bool:
+    """Whether `cell` is another wave's, not ordered before `tag` by a barrier.
+
+    skip: flags that exempt a cell; need: flags that it must have.
+    """
+    apart = cell ^ tag
+    unordered = (apart >= GROUP_UNIT) | ((apart >= WAVE_UNIT) & (apart < EPOCH_UNIT))
+    return (cell != 0) & unordered & ((cell & skip) == 0) & ((cell & need) == need)
+
+
+@numba.njit(**PART)
+def any_clash(cells: np.ndarray, tag: int, skip: int, need: int) -> bool:
+    """Whether one of the cells clashes; one pass of vector instructions."""
+    found = 0
+    for i in range(cells.size):
+        found |= np.int64(clashes(cells[i], tag, skip, need))
+    return found != 0
+
+
+@numba.njit(**PART)
+def stale(cell: int, tag: int) -> bool:
+    """Whether a reader's cell may be taken over: empty, own, or the workgroup's of an earlier epoch."""
+    apart = cell ^ tag
+    own = (apart < WAVE_UNIT) & ((cell & (ATOMIC | COHERENT)) != 0)
+    return (cell == 0) | ((apart >= EPOCH_UNIT) & (apart < GROUP_UNIT)) | own
+
+
+@numba.njit(**PART)
+def note_readers(first: np.ndarray, second: np.ndarray, tag: int) -> bool:
+    """Enter a reader: as the first, or as the second where the first is another wave's (then True)."""
+    others = 0
+    for i in range(first.size):
+        cell = first[i]
+        take = stale(cell, tag)
+        others |= np.int64((not take) & ((cell ^ tag) >= WAVE_UNIT))
+        first[i] = tag if take else cell
+    if others:
+        for i in range(first.size):
+            cell, held = first[i], second[i]
+            # A second reader of another workgroup than the first's tells more than one of the same.
+            put = ((cell ^ tag) >= WAVE_UNIT) & ((held == 0) | ((held ^ cell) < GROUP_UNIT))
+            second[i] = tag if put else held
+    return others != 0
+
+
+@numba.njit(**PART)
+def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> None:
+    """Mark the dwords that plain loads of different workgroups read."""
+    for i in range(first.size):
+        a, b = first[i], second[i]
+        if (a != 0) & (b != 0) & ((a ^ b) >= GROUP_UNIT) & (((a | b) & (ATOMIC | COHERENT)) == 0):
+            marks[i] |= SHARED_MARK
+
+
+@numba.njit(**PART)
+def add_mark(marks: np.ndarray, mark: int) -> None:
+    for i in range(marks.size):
+        marks[i] |= mark
+
+
+@numba.njit(**PART)
+def has_mark(marks: np.ndarray, mark: int) -> bool:
+    found = 0
+    for i in range(marks.size):
+        found |= np.int64(marks[i])
+    return found & mark != 0
+
+
+@numba.njit(**PART)
+def note_writer(cells: np.ndarray, tag: int) -> None:
+    """Enter a writer; an atomic does not hide the same wave's plain write of this epoch."""
+    if tag & ATOMIC:
+        for i in range(cells.size):
+            cell = cells[i]
+            keep = (cell != 0) & ((cell ^ tag) < WAVE_UNIT) & ((cell & ATOMIC) == 0)
+            cells[i] = cell if keep else tag
+    else:
+        for i in range(cells.size):
+            cells[i] = tag

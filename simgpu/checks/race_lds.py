@@ -1,0 +1,256 @@
+"""Which bytes of a workgroup's LDS its waves read and wrote since the last barrier, as bitmaps.
+
+For each byte: did any wave write it, read it, update it atomically, did two read or update it, and for
+each wave, did it. With that an access sees whether another wave's clashes with it, and the next barrier
+clears all of it. A log of each wave's accesses since then tells what the other side was.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from simgpu import layout
+from simgpu.checks import race_order as o
+from simgpu.checks.events import Event, enter
+from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
+from simgpu.checks.race_order import LDS, acquire, ordered, release
+from simgpu.layout import LANES
+from simgpu.scheduler import clear, load32, load64, store32, store64
+
+# What an access is: bits of the flags that its handler passes.
+WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT = (1 << bit for bit in range(6))
+# A race is one event for a pair of places, whichever ran first: that of the later record, with the
+# earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, and whether the
+# wave that saw it stood at the earlier record; its address has the other side's workgroup and wave above.
+LANE, BOTH_WRITE, SWAPPED = 63, 64, 128
+ADDRESS_BITS = 40
+
+# A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave did, what two
+# did, what each wave did; then each wave's log.
+ANY_WRITE, ANY_READ, TWO_READ, ANY_ATOMIC, TWO_ATOMIC, OWN = range(6)
+OWN_WRITE, OWN_READ, OWN_ATOMIC, OWN_MAPS = range(4)
+WRITTEN, ATOMICS, LOW, HIGH, HEADER = 0, 1, 2, 3, 8  # fields of the header; LOW and HIGH: words touched
+# An entry of a log: record, flags and size; lanes; offsets (one where the lanes follow each other).
+LOG_ENTRIES, LOG_BYTES = 256, 16 + 4 * LANES
+
+
+def shadow_bytes(lds_bytes: int, waves: int) -> int:
+    """Bytes of the shadow of a workgroup's LDS."""
+    return 8 * HEADER + 8 * map_words(lds_bytes) * (OWN + OWN_MAPS * waves) + waves * (8 + LOG_ENTRIES * LOG_BYTES)
+
+
+def map_words(lds_bytes: int) -> int:
+    """u64 words of one bitmap; one more than the bytes take, so that a mask may spill over."""
+    return -(-lds_bytes // 64) + 1
+
+
+@numba.njit(**PART)
+def bitmap(shadow: int, which: int, count: int) -> np.ndarray:
+    return words(shadow + 8 * (HEADER + which * count), count)
+
+
+@numba.njit(**PART)
+def log_of(shadow: int, wave: int, waves: int, count: int) -> int:
+    return shadow + 8 * (HEADER + count * (OWN + OWN_MAPS * waves)) + wave * (8 + LOG_ENTRIES * LOG_BYTES)
+
+
+@numba.njit(**PART)
+def log(at: int, record: int, flags: int, size: int, lanes: int, offsets: np.ndarray) -> None:
+    """Add an access to a wave's log, which keeps the latest."""
+    count = load64(at)
+    store64(at, count + 1)
+    entry = at + 8 + count % LOG_ENTRIES * LOG_BYTES
+    store64(entry, record | flags << 32 | size << 40)
+    store64(entry + 8, lanes)
+    if flags & STRAIGHT:
+        store32(entry + 16, offsets[0])
+    else:
+        for lane in range(LANES):
+            store32(entry + 16 + 4 * lane, offsets[lane])
+
+
+@numba.njit(**PART)
+def logged(at: int, byte: int, writes: bool, atomic: bool) -> int:
+    """Record of the latest access in a log to a byte that is a write, or an atomic, or neither; or -1."""
+    count = load64(at)
+    for back in range(1, min(count, LOG_ENTRIES) + 1):
+        entry = at + 8 + (count - back) % LOG_ENTRIES * LOG_BYTES
+        head = load64(entry)
+        flags, size, lanes = head >> 32 & 255, head >> 40, load64(entry + 8)
+        if (flags & ATOMIC != 0) != atomic or (not atomic and (flags & WRITES != 0) != writes):
+            continue
+        if flags & STRAIGHT:
+            if 0 <= byte - load32(entry + 16) < size * LANES:
+                return head & 0xFFFFFFFF
+            continue
+        for lane in range(LANES):
+            if lanes >> lane & 1 and 0 <= byte - load32(entry + 16 + 4 * lane) < size:
+                return head & 0xFFFFFFFF
+    return -1
+
+
+@numba.njit(**PART)
+def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
+    """Whether LDS holds already what a store that is staged will write there."""
+    memory = octets(load64(wave + layout.LDS_BASE) + offset, count)
+    return bool(np.all(memory == octets(wave + layout.STAGING + staged, count)))
+
+
+@numba.njit(**PART)
+def clash(shadow: int, count: int, own: int, flags: int, at: int, mask: int) -> int:
+    """Bits of `mask` in word `at` where another wave did what clashes: a bit of `mask` or 0."""
+    maps = shadow + 8 * (HEADER + at)
+    step = 8 * count
+    mine = maps + step * own
+    found = load64(maps + step * ANY_WRITE) & ~load64(mine + step * OWN_WRITE)
+    if flags & WRITES:
+        found |= load64(maps + step * ANY_READ) & ~load64(mine + step * OWN_READ) | load64(maps + step * TWO_READ)
+    if not flags & ATOMIC and load64(shadow + 8 * ATOMICS):
+        found |= load64(maps + step * ANY_ATOMIC) & ~load64(mine + step * OWN_ATOMIC)
+        found |= load64(maps + step * TWO_ATOMIC)
+    return found & mask
+
+
+@numba.njit(**PART)
+def mark(shadow: int, count: int, own: int, flags: int, at: int, mask: int) -> None:
+    """Enter an access to the bytes of `mask` in word `at`."""
+    maps = shadow + 8 * (HEADER + at)
+    step = 8 * count
+    mine = maps + step * own
+    if flags & ATOMIC:
+        any_, two, own_ = ANY_ATOMIC, TWO_ATOMIC, OWN_ATOMIC
+    elif flags & WRITES:
+        store64(maps + step * ANY_WRITE, load64(maps + step * ANY_WRITE) | mask)
+        store64(mine + step * OWN_WRITE, load64(mine + step * OWN_WRITE) | mask)
+        return
+    else:
+        any_, two, own_ = ANY_READ, TWO_READ, OWN_READ
+    before, held = load64(maps + step * any_), load64(mine + step * own_)
+    store64(maps + step * two, load64(maps + step * two) | before & ~held & mask)
+    store64(maps + step * any_, before | mask)
+    store64(mine + step * own_, held | mask)
+
+
+@numba.njit(**PART)
+def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte: int) -> tuple[int, bool, bool]:
+    """A wave that did what clashes at a byte, and whether that was a write, or an atomic."""
+    at, bit = byte >> 6, byte & 63
+    for kind in range(OWN_MAPS):
+        if kind == OWN_READ and not flags & WRITES or kind == OWN_ATOMIC and flags & ATOMIC:
+            continue
+        for other in range(waves):
+            if other != wave and bitmap(shadow, OWN + OWN_MAPS * other + kind, count)[at] >> bit & 1:
+                return other, kind == OWN_WRITE, kind == OWN_ATOMIC
+    return -1, False, False
+
+
+@numba.njit(**PART)
+def explain(
+    wave: int, record: int, flags: int, size: int, lane: int, offset: int,
+    shadow: int, count: int, waves: int, block: int, state: int, tag: int,
+) -> int:  # fmt: skip
+    """Report a clash of one lane; returns 1 where it was told, 2 where it writes what is there, else 0."""
+    me = tag >> WAVE_SHIFT & 15
+    for byte in range(offset, offset + size):
+        mask = 1 << (byte & 63)
+        if not clash(shadow, count, OWN + OWN_MAPS * me, flags, byte >> 6, mask):
+            continue
+        other, writes, atomic = other_side(shadow, count, me, waves, flags, byte)
+        if other < 0:
+            continue
+        there = logged(log_of(shadow, other, waves, count), byte, writes, atomic)
+        cell = tag >> EPOCH_SHIFT << EPOCH_SHIFT | other << WAVE_SHIFT
+        if ordered(block, state, LDS, tag, cell, byte >> 2):
+            continue
+        if flags & WRITES and writes and there == record and not flags & ATOMIC:
+            if unchanged(wave, offset, lane * size, size):
+                return 2
+        seen = lane | (BOTH_WRITE if flags & WRITES and (writes or atomic) else 0)
+        here, there = record, there if there >= 0 else record
+        if there > here:
+            here, there = there, here
+            seen |= SWAPPED
+        enter(wave, here, Event.RACE_LDS, seen, other << ADDRESS_BITS | byte, there & SITES)
+        return 1
+    return 0
+
+
+@numba.njit(**PART)
+def lds_tag(state: int, passed: int, wave: int) -> int:
+    """Epoch and number of a wave, in the form that `race_order` takes."""
+    return (passed % EPOCHS + 1) << EPOCH_SHIFT | wave << WAVE_SHIFT
+
+
+@numba.njit(**PART)
+def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: int, slot: int, state: int) -> None:
+    """An access of the lanes to LDS at the offsets in the wave's ADDRESSES."""
+    waves = load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+    count = load64(block + 8 * o.LDS_WORDS)
+    shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
+    me = load32(wave + layout.WAVE_ID)
+    own = OWN + OWN_MAPS * me
+    tag = lds_tag(state, load32(wave + layout.BARRIERS), me)
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    found = 0
+    ones = (1 << size) - 1
+    whole = flags & STRAIGHT and offsets[0] & 63 == 0  # whole words of the bitmaps
+    if whole:
+        low = offsets[0] >> 6
+        high = low + size
+        for at in range(low, high):
+            found |= clash(shadow, count, own, flags, at, -1)
+    else:
+        low, high = count, 0
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                at, shift = offsets[lane] >> 6, offsets[lane] & 63
+                low, high = min(low, at), max(high, at + 2)
+                found |= clash(shadow, count, own, flags, at, ones << shift)
+                if shift + size > 64:
+                    found |= clash(shadow, count, own, flags, at + 1, ones >> (64 - shift))
+    if found:
+        told = 0
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                told |= explain(wave, record, flags, size, lane, offsets[lane], shadow, count, waves, block, state, tag)
+                if told & 1:
+                    break
+        if told == 2:
+            enter(wave, record, Event.DUPLICATE, 0, offsets[0], 0)
+    if whole:
+        for at in range(low, high):
+            mark(shadow, count, own, flags, at, -1)
+    else:
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                at, shift = offsets[lane] >> 6, offsets[lane] & 63
+                mark(shadow, count, own, flags, at, ones << shift)
+                if shift + size > 64:
+                    mark(shadow, count, own, flags, at + 1, ones >> (64 - shift))
+    log(log_of(shadow, me, waves, count), record, flags, size, lanes, offsets)
+    store64(shadow + 8 * LOW, min(load64(shadow + 8 * LOW), low))
+    store64(shadow + 8 * HIGH, max(load64(shadow + 8 * HIGH), min(high, count)))
+    if flags & ATOMIC:
+        store64(shadow + 8 * ATOMICS, 1)
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                release(block, state, LDS, tag, offsets[lane] >> 2)
+                if flags & RETURNS:
+                    acquire(block, state, LDS, tag, offsets[lane] >> 2)
+
+
+@numba.njit(**PART)
+def forget_lds(block: int, slot: int, waves: int) -> None:
+    """All waves are at the barrier, or ended: what they did before is ordered."""
+    count = load64(block + 8 * o.LDS_WORDS)
+    shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
+    low, high = load64(shadow + 8 * LOW), load64(shadow + 8 * HIGH)
+    if high > low:
+        for which in range(OWN + OWN_MAPS * waves):
+            clear(shadow + 8 * (HEADER + which * count + low), 8 * (high - low))
+    store64(shadow + 8 * LOW, count)
+    store64(shadow + 8 * HIGH, 0)
+    store64(shadow + 8 * ATOMICS, 0)
+    for wave in range(waves):
+        store64(log_of(shadow, wave, waves, count), 0)

@@ -1,0 +1,349 @@
+"""What an access, a barrier and a wave's end do to the shadow cells; called by checked handlers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from simgpu import layout
+from simgpu.checks import race_cells as c
+from simgpu.checks import race_order as o
+from simgpu.checks.events import Event, enter
+from simgpu.checks.race_cells import (
+    PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, words,
+)  # fmt: skip
+from simgpu.checks.race_lds import (
+    ADDRESS_BITS, ATOMIC, BOTH_WRITE, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPPED, WRITES, forget_lds, look_lds,
+)  # fmt: skip
+from simgpu.checks.race_order import GLOBAL, acquire, holds, learn, ordered, release
+from simgpu.jit import source_digest
+from simgpu.layout import LANES
+from simgpu.scheduler import (
+    SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X, clear, load32, load64, store32, store64,
+)  # fmt: skip
+
+# What a barrier event says: `extra` above the record.
+ELSEWHERE, ENDED = range(2)
+
+
+@numba.njit(**PART)
+def block_of(wave: int) -> int:
+    return load64(load64(wave + layout.CONTEXT) + layout.CTX_RACES)
+
+
+@numba.njit(**PART)
+def slot_of(wave: int) -> int:
+    return load32(wave + layout.HW_ID) // load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+
+
+@numba.njit(**PART)
+def group_of(wave: int, slot: int, block: int) -> int:
+    """Number of the wave's workgroup in the launch."""
+    place = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    across = load64(place + 8) + load64(block + 8 * o.GRID_Y) * load64(place + 16)
+    return load64(place) + load64(block + 8 * o.GRID_X) * across
+
+
+@numba.njit(**PART)
+def judge(
+    wave: int, record: int, area: int, block: int, state: int,
+    cells: np.ndarray, tag: int, skip: int, need: int, both: int, start: int, unit: int, size: int, lane: int,
+) -> None:  # fmt: skip
+    """Report the first of the cells that clashes and is not ordered by atomics.
+
+    start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of which `lane` is the first.
+    """
+    if not any_clash(cells, tag, skip, need):
+        return
+    for at in range(cells.size):
+        cell = cells[at]
+        if not clashes(cell, tag, skip, need):
+            continue
+        address = load64(area + 8 * c.ADDRESS) + start + at * unit
+        if ordered(block, state, GLOBAL, tag, cell, address >> 2):
+            continue
+        seen = lane + at * unit // size | both
+        here, there = record & c.SITES, cell & c.SITES
+        if there > here:
+            here, there = there, here
+            seen |= SWAPPED
+        other = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15)
+        enter(wave, here, Event.RACE_GLOBAL, seen, other << ADDRESS_BITS | address, there)
+        return
+
+
+@numba.njit(**PART)
+def look(
+    wave: int, record: int, area: int, block: int, state: int, flags: int, tag: int,
+    cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
+) -> None:  # fmt: skip
+    """Compare an access with the cells (`cells`: c.WRITER or c.BYTE_WRITER) that it covers."""
+    args = wave, record, area, block, state
+    place = start, unit, size, lane
+    if load64(area + 8 * c.WRITTEN):
+        writers = words(load64(area + 8 * cells) + 8 * first, count)
+        if flags & WRITES:
+            skip = c.ATOMIC if tag & c.ATOMIC else 0
+            judge(*args, writers, tag, skip, 0, BOTH_WRITE, *place)
+        elif not flags & COHERENT:
+            judge(*args, writers, tag, 0, 0, 0, *place)
+        if flags & (COHERENT | RETURNS):
+            for at in range(count):
+                if clashes(writers[at], tag, 0, 0):
+                    learn(state, writers[at])
+    atomic = tag & c.ATOMIC
+    if not load64(area + 8 * c.READ) or (not flags & WRITES and (flags & COHERENT or not load64(area + 8 * c.ATOMICS))):
+        return
+    skip = (c.COHERENT | (c.ATOMIC if atomic else 0)) if flags & WRITES else 0
+    need = 0 if flags & WRITES else c.ATOMIC
+    readers = words(load64(area + 8 * (cells + 1)) + 8 * first, count)
+    judge(*args, readers, tag, skip, need, 0, *place)
+    if load64(area + 8 * c.READ2):
+        readers = words(load64(area + 8 * (cells + 2)) + 8 * first, count)
+        judge(*args, readers, tag, skip, need, 0, *place)
+
+
+@numba.njit(**PART)
+def keep(area: int, flags: int, tag: int, cells: int, first: int, count: int) -> None:
+    """Enter an access into the cells that it covers."""
+    marks = octets(load64(area + 8 * c.MARKS), load64(area + 8 * c.DWORDS))
+    per = 1 if cells == c.WRITER else 4
+    dwords = marks[first // per : (first + count - 1) // per + 1]
+    if flags & WRITES:
+        note_writer(words(load64(area + 8 * cells) + 8 * first, count), tag)
+        store64(area + 8 * c.WRITTEN, 1)
+        add_mark(dwords, c.WRITTEN_MARK)
+    if not flags & WRITES or tag & c.ATOMIC:
+        readers = words(load64(area + 8 * (cells + 1)) + 8 * first, count)
+        seconds = words(load64(area + 8 * (cells + 2)) + 8 * first, count)
+        if note_readers(readers, seconds, tag):
+            store64(area + 8 * c.READ2, 1)
+            if per == 1:
+                mark_shared(readers, seconds, dwords)
+        store64(area + 8 * c.READ, 1)
+    if tag & c.ATOMIC:
+        store64(area + 8 * c.ATOMICS, 1)
+    if per == 4:
+        add_mark(dwords, c.NARROW_MARK)
+        store64(area + 8 * c.NARROWED, 1)
+
+
+@numba.njit(**PART)
+def visit(
+    wave: int, record: int, area: int, block: int, state: int, flags: int, tag: int,
+    start: int, nbytes: int, size: int, lane: int,
+) -> None:  # fmt: skip
+    """One run of `nbytes` from byte `start` on, of lanes of `size` bytes from `lane` on."""
+    args = wave, record, area, block, state, flags, tag
+    first, last = start >> 2, (start + nbytes - 1) >> 2
+    count = last - first + 1
+    if (start | nbytes) & 3 == 0:
+        look(*args, c.WRITER, first, count, start, 4, size, lane)
+        if load64(area + 8 * c.NARROWED):
+            marks = octets(load64(area + 8 * c.MARKS) + first, count)
+            if has_mark(marks, c.NARROW_MARK):
+                look(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+        keep(area, flags, tag, c.WRITER, first, count)
+    else:
+        look(*args, c.WRITER, first, count, start & ~3, 4, size, lane)
+        look(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+        keep(area, flags, tag, c.BYTE_WRITER, start, nbytes)
+
+
+@numba.njit(**PART)
+def synchronise(area: int, block: int, state: int, flags: int, tag: int, start: int) -> None:
+    """What an atomic or coherent access at byte `start` releases and acquires."""
+    location = (load64(area + 8 * c.ADDRESS) + start) >> 2
+    if tag & c.ATOMIC:
+        release(block, state, GLOBAL, tag, location)
+    if flags & RETURNS or (flags & COHERENT and not flags & WRITES):
+        acquire(block, state, GLOBAL, tag, location)
+
+
+@numba.njit(**PART)
+def widely_read(area: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+    """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
+    marks = octets(load64(area + 8 * c.MARKS), load64(area + 8 * c.DWORDS))
+    all_, any_ = c.SHARED_MARK, 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            first = offsets[lane] >> 2
+            for at in range(first, first + count):
+                all_ &= np.int64(marks[at])
+                any_ |= np.int64(marks[at])
+    return all_ & c.SHARED_MARK != 0 and any_ & (c.NARROW_MARK | c.WRITTEN_MARK) == 0
+
+
+@numba.njit(**PART)
+def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+    """Plain accesses of whole dwords, `count` a lane: all of it where nothing clashes, else False and nothing."""
+    if tag & (c.ATOMIC | c.COHERENT) or load64(area + 8 * c.NARROWED) or load64(area + 8 * c.ATOMICS):
+        return False
+    dwords = load64(area + 8 * c.DWORDS)
+    writers = words(load64(area + 8 * c.WRITER), dwords)
+    readers = words(load64(area + 8 * c.READER), dwords)
+    seconds = words(load64(area + 8 * c.READER2), dwords)
+    crooked, clash = 0, 0
+    for lane in range(LANES):
+        crooked |= offsets[lane]
+    if crooked & 3:
+        return False
+    writes = flags & WRITES
+    if not writes and load64(area + 8 * c.READ2) and widely_read(area, lanes, offsets, count):
+        return True
+    marks = octets(load64(area + 8 * c.MARKS), dwords)
+    if load64(area + 8 * c.WRITTEN):
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
+                    clash |= np.int64(clashes(writers[at], tag, 0, 0))
+    if writes and load64(area + 8 * c.READ):
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
+                    clash |= np.int64(clashes(readers[at], tag, 0, 0))
+                    clash |= np.int64(clashes(seconds[at], tag, 0, 0))
+    if clash:
+        return False
+    others = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            first = offsets[lane] >> 2
+            if writes:
+                for at in range(first, first + count):
+                    writers[at] = tag
+                    marks[at] |= c.WRITTEN_MARK
+                continue
+            for at in range(first, first + count):
+                cell = readers[at]
+                if cell != tag:
+                    if c.stale(cell, tag):
+                        readers[at] = tag
+                    elif (cell ^ tag) >= c.WAVE_UNIT:
+                        others = 1
+                        held = seconds[at]
+                        if held != tag and ((held == 0) | ((held ^ cell) < c.GROUP_UNIT)):
+                            seconds[at] = tag
+                            if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
+                                marks[at] |= c.SHARED_MARK
+    if others:
+        store64(area + 8 * c.READ2, 1)
+    store64(area + 8 * (c.WRITTEN if writes else c.READ), 1)
+    return True
+
+
+@numba.njit(**PART)
+def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
+    """An access of the lanes at the offsets in the wave's ADDRESSES; area 0 is the workgroup's LDS."""
+    block = block_of(wave)
+    slot = slot_of(wave)
+    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    if area == 0:
+        look_lds(wave, record, lanes, size, flags, block, slot, state)
+        return
+    passed = load32(wave + layout.BARRIERS)
+    # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
+    if passed >= c.EPOCHS:
+        return
+    epoch, group = passed + 1, group_of(wave, slot, block) & c.GROUPS
+    tag = group << c.GROUP_SHIFT | epoch << c.EPOCH_SHIFT | load32(wave + layout.WAVE_ID) << c.WAVE_SHIFT
+    tag |= record & c.SITES
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    if flags & ATOMIC or (flags & COHERENT and flags & WRITES):
+        tag |= c.ATOMIC
+    elif flags & COHERENT:
+        tag |= c.COHERENT
+    elif flags & WRITES and lanes & (lanes - 1) == 0 and load64(state + 8 * o.LOCKED):
+        at = 0
+        while not flags & SCALAR and lanes >> at & 1 == 0:
+            at += 1
+        if holds(state, (load64(area + 8 * c.ADDRESS) + offsets[at]) >> 2):
+            tag |= c.ATOMIC
+    args = wave, record, area, block, state, flags, tag
+    if flags & SCALAR:
+        visit(*args, offsets[0], size, size, 0)
+    elif flags & STRAIGHT:
+        visit(*args, offsets[0], size * LANES, size, 0)
+    elif size & 3 or not brief(area, flags, tag, lanes, offsets, size >> 2):
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                visit(*args, offsets[lane], size, size, lane)
+    if tag & (c.ATOMIC | c.COHERENT):
+        if flags & SCALAR:
+            synchronise(area, block, state, flags, tag, offsets[0])
+        else:
+            for lane in range(LANES):
+                if lanes >> lane & 1:
+                    synchronise(area, block, state, flags, tag, offsets[lane])
+
+
+@numba.njit(**PART)
+def barrier(wave: int, record: int) -> None:
+    """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
+    block = block_of(wave)
+    slot = slot_of(wave)
+    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    passed = load32(wave + layout.BARRIERS)
+    store32(wave + layout.BARRIERS, passed + 1)
+    group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
+    if load64(group + 8 * SLOT_LEFT) < load64(group + 8 * SLOT_WAVES):
+        enter(wave, record, Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+    if load64(state + 8 * o.MEET_EPOCH) == passed + 1 and load64(group + 8 * SLOT_WAITING):
+        there = load64(state + 8 * o.MEET_RECORD)
+        if there != record:
+            other = load64(state + 8 * o.MEET_WAVE)
+            enter(wave, record, Event.BARRIER, 0, other, ELSEWHERE << c.SITE_BITS | there)
+    else:
+        store64(state + 8 * o.MEET_EPOCH, passed + 1)
+        store64(state + 8 * o.MEET_RECORD, record)
+        store64(state + 8 * o.MEET_WAVE, load32(wave + layout.WAVE_ID))
+    if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
+        forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
+
+
+@numba.njit(**PART)
+def end(wave: int, record: int) -> None:
+    """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
+    block = block_of(wave)
+    slot = slot_of(wave)
+    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
+    if load64(group + 8 * SLOT_WAITING):
+        enter(wave, load64(state + 8 * o.MEET_RECORD), Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+    if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
+        forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
+    if load64(group + 8 * SLOT_LEFT) == 1:
+        clear(state, o.STATE_BYTES)
+
+
+SIX, TWO = (types.void(*[types.int64] * count) for count in (6, 2))
+ENTRY = {"cache": True, "nopython": True, "error_model": "numpy"}
+
+
+@functools.cache
+def entries() -> tuple[Any, Any, Any]:
+    """What handlers call: `watch`, `barrier`, `end`."""
+    # The sources' digest: a closure's variables decide what numba may take from its cache.
+    stamp = int(source_digest()[:15], 16) | 1
+
+    @numba.cfunc(SIX, **ENTRY)
+    def at_access(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
+        if stamp:
+            watch(wave, record, lanes, size, flags, area)
+
+    @numba.cfunc(TWO, **ENTRY)
+    def at_barrier(wave: int, record: int) -> None:
+        if stamp:
+            barrier(wave, record)
+
+    @numba.cfunc(TWO, **ENTRY)
+    def at_end(wave: int, record: int) -> None:
+        if stamp:
+            end(wave, record)
+
+    return at_access, at_barrier, at_end
+

@@ -1,0 +1,262 @@
+"""Races between waves on LDS and on device memory, and barriers that some waves miss.
+
+Handlers call `race_watch` with each access; what it finds comes back as events.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+
+from hardware.errors import LaunchError
+from hardware.isa.instruction import Instruction
+from simgpu import layout, scheduler
+from simgpu.checks import race_cells as cells
+from simgpu.checks import race_lds
+from simgpu.checks import race_order as order
+from simgpu.checks import race_watch as watch
+from simgpu.checks.check import Check
+from simgpu.checks.events import Event, Report, finding_of
+from simgpu.checks.finding import Finding, place_of
+from simgpu.frame import ALL_LANES, PTR, Frame
+from simgpu.lane_llvm import I32, I64
+from simgpu.lanes import constant
+from simgpu.memory import ALIGNMENT
+from simgpu.observer import Access
+
+if TYPE_CHECKING:
+    from simgpu.launch import Launch
+    from simgpu.worker import Worker
+
+COHERENT_BITS = ("glc", "sc0", "sc1")
+LARGE = 1 << 26  # bytes of shadow that take huge pages: the host spends less on their first touch
+WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
+STEP = ir.FunctionType(ir.VoidType(), [PTR, I64])
+
+
+class Races(Check):
+    """Calls `race_watch` at accesses, barriers and ends."""
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.space != "lds" or access.reads:
+            self._watch(frame, access)
+
+    def overwrite(self, frame: Frame, access: Access) -> None:
+        # Before the store, as waves that write the same bytes do no harm.
+        self._watch(frame, access)
+
+    def _watch(self, frame: Frame, access: Access) -> None:
+        build = frame.build
+        if access.space == "lds":
+            area = constant(0)
+            wanted = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))
+        else:
+            area = frame.load(frame.at(access.entry, layout.ALLOC_RACES), I64, 8)
+            wanted = build.icmp_unsigned("!=", area, constant(0))
+        scalar = access.lanes is None
+        lanes = constant(1) if scalar else access.lanes
+        some = build.icmp_unsigned("!=", lanes, constant(0))
+        with build.if_then(build.and_(wanted, some)):
+            frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+            assert frame.inst is not None
+            flags: Any = constant(flags_of(frame.inst, access))
+            if access.contiguous is not None:
+                everyone = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+                straight = build.zext(build.and_(everyone, access.contiguous), I64)
+                flags = build.or_(flags, build.mul(straight, constant(race_lds.STRAIGHT)))
+            function = build.inttoptr(frame.context(layout.CTX_WATCH), WATCH.as_pointer())
+            build.call(function, [frame.wave, index_of(frame), lanes, constant(access.size), flags, area])
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if inst.spec.control != "barrier":
+            return
+        build = frame.build
+        several = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))
+        with build.if_then(several):
+            function = build.inttoptr(frame.context(layout.CTX_BARRIER), STEP.as_pointer())
+            build.call(function, [frame.wave, index_of(frame)])
+
+    def end(self, frame: Frame, index: Any) -> None:
+        build = frame.build
+        function = build.inttoptr(frame.context(layout.CTX_END), STEP.as_pointer())
+        build.call(function, [frame.wave, index_of(frame)])
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        if "races" not in launch.checks:
+            launch.checks["races"] = _shared(launch)
+        table, clock = launch.checks["races"][:2]
+        slots = int(worker.job[scheduler.JOB_SLOTS])
+        stride = race_lds.shadow_bytes(launch.lds_bytes, launch.waves)
+        shadow = lazy_zeros(slots * stride)
+        states = np.zeros(slots * order.STATE_FIELDS, np.int64)
+        block = np.zeros(order.BLOCK_FIELDS, np.int64)
+        for field, value in (
+            (order.LDS_SHADOW, shadow.ctypes.data), (order.STATES, states.ctypes.data),
+            (order.TABLE, table.ctypes.data), (order.CLOCK, clock.ctypes.data),
+            (order.GRID_X, launch.geometry.groups[0]), (order.GRID_Y, launch.geometry.groups[1]),
+            (order.LDS_STRIDE, stride), (order.LDS_WORDS, race_lds.map_words(launch.lds_bytes)),
+        ):  # fmt: skip
+            block[field] = value
+        worker.checks["races"] = shadow, states, block
+        worker.context[layout.CTX_RACES // 8] = block.ctypes.data
+        for offset, entry in zip((layout.CTX_WATCH, layout.CTX_BARRIER, layout.CTX_END), watch.entries(), strict=True):
+            worker.context[offset // 8] = entry.address
+
+
+def index_of(frame: Frame) -> Any:
+    return frame.build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
+
+
+def flags_of(inst: Instruction, access: Access) -> int:
+    """What kind of access it is, as bits of `race_watch`."""
+    marked = any(inst.mods.get(bit) for bit in COHERENT_BITS)
+    flags = race_lds.WRITES if access.writes else 0
+    if access.lanes is None:
+        flags |= race_lds.SCALAR
+    if access.atomic:
+        flags |= race_lds.ATOMIC
+        returns = "vdst" in inst.args if access.space == "lds" else bool(inst.mods.get("glc") or inst.mods.get("sc0"))
+        flags |= race_lds.RETURNS if returns else 0
+    elif marked and access.space != "lds":
+        flags |= race_lds.COHERENT
+    return flags
+
+
+# -- shadows ----------------------------------------------------------------------------------------
+
+
+def lazy_zeros(nbytes: int) -> np.ndarray:
+    """Zeroed bytes that take memory where they are touched only; raises LaunchError without room."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    try:
+        memory = mmap.mmap(-1, max(nbytes, 1), flags=flags)
+        if nbytes > LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(memory, np.uint8)
+    except OSError as error:
+        raise LaunchError(f"no room for {nbytes} bytes of shadow memory: check smaller buffers, or without check=True") from error
+
+
+def area_of(base: int, dwords: int, address: int) -> np.ndarray:
+    """The fields of an area whose cells lie at host address `base`."""
+    area = np.zeros(cells.AREA_FIELDS, np.int64)
+    at = base
+    for field in (cells.WRITER, cells.READER, cells.READER2):
+        area[field] = at
+        at += 8 * dwords
+    for field in (cells.BYTE_WRITER, cells.BYTE_READER, cells.BYTE_READER2):
+        area[field] = at
+        at += 32 * dwords
+    area[cells.MARKS] = at
+    area[cells.DWORDS] = dwords
+    area[cells.ADDRESS] = address
+    return area
+
+
+def _shared(launch: Launch) -> list[np.ndarray]:
+    """What all workers share: the workgroups' table, the clock, and the areas of writable allocations."""
+    groups = min(launch.groups, cells.GROUPS + 1)
+    table = lazy_zeros(8 * order.GROUP_FIELDS * groups)
+    kept = [table, np.zeros(1, np.int64)]
+    if launch.groups * launch.waves == 1:
+        return kept
+    temporary = {allocation.address for allocation in launch.temporary}
+    for entry in launch.table.entries[1:]:
+        address, size = int(entry[layout.ALLOC_BASE // 8]), int(entry[layout.ALLOC_SIZE // 8])
+        if not entry[layout.ALLOC_WRITABLE // 8] or not size or address in temporary:
+            continue
+        dwords = -(-size // 4)
+        shadow = lazy_zeros(cells.CELL_BYTES * dwords + ALIGNMENT)
+        area = area_of(shadow.ctypes.data, dwords, address)
+        entry[layout.ALLOC_RACES // 8] = area.ctypes.data
+        kept += [shadow, area]
+    return kept
+
+
+# -- findings ---------------------------------------------------------------------------------------
+
+BARRIER_MISSING = "nothing orders them; put an s_barrier between"
+
+
+def _site(launch: Launch, low: int) -> int:
+    """The record of which a cell holds the low bits."""
+    return low if launch.program.count <= cells.SITES else next(
+        (index for index in range(low, launch.program.count, cells.SITES + 1) if launch.instruction(index)), low
+    )
+
+
+def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
+    here = place_of(launch, _site(launch, event.record))
+    there = place_of(launch, _site(launch, event.extra))
+    other = event.address >> race_lds.ADDRESS_BITS
+    address = event.address & (1 << race_lds.ADDRESS_BITS) - 1
+    both = event.lanes & race_lds.BOTH_WRITE
+    clash = "two writes (a race even where both write the same value)" if both else "a read and a write"
+    message = f"{clash} of {where} {address:#x}, by wave {event.wave} and {who(launch, event.workgroup, other)}: {remedy}"
+    return Finding(
+        "race", message, here.pc, here.text, event.wave,
+        () if event.lanes & race_lds.SWAPPED else (event.lanes & race_lds.LANE,), event.count,
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        other_text=there.text, other_source=there.source, place=f"{where} {address:#x}",
+    )  # fmt: skip
+
+
+def who(launch: Launch, workgroup: tuple[int, int, int], other: int) -> str:
+    """Words for the other side of a race: `other` is workgroup number (modulo) and wave."""
+    group, wave = other >> 4, other & 15
+    gx, gy, _ = launch.geometry.groups
+    mine = workgroup[0] + gx * (workgroup[1] + gy * workgroup[2])
+    if group == mine & cells.GROUPS:
+        return f"wave {wave}"
+    return f"wave {wave} of workgroup {(group % gx, group // gx % gy, group // (gx * gy))}"
+
+
+@finding_of(Event.RACE_LDS)
+def _race_lds(launch: Launch, event: Report) -> Finding:
+    # LDS cells hold no workgroup: the other wave is of the same one.
+    wave = event.address >> race_lds.ADDRESS_BITS & 15
+    gx, gy, _ = launch.geometry.groups
+    mine = event.workgroup[0] + gx * (event.workgroup[1] + gy * event.workgroup[2])
+    address = event.address & (1 << race_lds.ADDRESS_BITS) - 1
+    whole = ((mine & cells.GROUPS) << 4 | wave) << race_lds.ADDRESS_BITS | address
+    return _race(launch, replace(event, address=whole), "LDS", BARRIER_MISSING)
+
+
+@finding_of(Event.RACE_GLOBAL)
+def _race_global(launch: Launch, event: Report) -> Finding:
+    gx, gy, _ = launch.geometry.groups
+    mine = event.workgroup[0] + gx * (event.workgroup[1] + gy * event.workgroup[2])
+    same = event.address >> race_lds.ADDRESS_BITS + 4 == mine & cells.GROUPS
+    apart = "no barrier orders workgroups; use atomics or another launch"
+    return _race(launch, event, "memory", BARRIER_MISSING if same else apart)
+
+
+@finding_of(Event.BARRIER)
+def _barrier(launch: Launch, event: Report) -> Finding:
+    here = place_of(launch, event.record)
+    common = {"count": event.count, "workgroup": event.workgroup, "source": here.source, "kernel": launch.info.name}
+    if event.extra >> cells.SITE_BITS == watch.ENDED:
+        message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
+        return Finding("barrier", message, here.pc, here.text, event.wave, severity="note", **common)
+    there = place_of(launch, _site(launch, event.extra & cells.SITES))
+    message = f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on"
+    return Finding(
+        "barrier", message, here.pc, here.text, event.wave, other_pc=there.pc, other_text=there.text,
+        other_source=there.source, **common,
+    )  # fmt: skip
+
+
+@finding_of(Event.DUPLICATE)
+def _duplicate(launch: Launch, event: Report) -> Finding | None:
+    if launch.device.check != "performance":
+        return None
+    here = place_of(launch, event.record)
+    message = f"several waves write the same bytes to LDS {event.address:#x} by this instruction, without a barrier between"
+    return Finding(
+        "performance", message, here.pc, here.text, event.wave, (), event.count, severity="note",
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, place=f"LDS {event.address:#x}",
+    )  # fmt: skip

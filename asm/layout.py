@@ -76,7 +76,7 @@ class TileLayout:
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
         if whole and self.transposes:
-            blocks = self.rows % (self.vec * ROW_LANES) == 0 == self.k % self.span
+            blocks = self.block_rows % (self.vec * ROW_LANES) == 0 == self.k % self.span
             whole = blocks and (self.units % self.threads == 0 or self.threads % self.units == 0)
         if not whole:
             raise ResourceError(
@@ -170,14 +170,19 @@ class TileLayout:
         return max(self.pack, min(self.chunk, widest(max(1, self.share // self.vec), self.chunk)))
 
     @property
+    def block_rows(self) -> int:
+        """Rows that the work-items go through together: a power of two where staging transposes, so that loads are a fixed step apart."""
+        return self.rows & -self.rows if self.transposes else self.rows
+
+    @property
     def units(self) -> int:
-        """Staging units of the whole tile."""
-        return self.rows * self.k // (self.vec * self.depth)
+        """Staging units of `block_rows` rows."""
+        return self.block_rows * self.k // (self.vec * self.depth)
 
     @property
     def loads(self) -> int:
         """Staging units of a work-item per tile; several work-items move the same one if there are too few."""
-        return max(1, self.units // self.threads)
+        return self.rows // self.block_rows * max(1, self.units // self.threads)
 
     @property
     def unit_words(self) -> int:
@@ -249,12 +254,13 @@ class TileLayout:
         """(row, k) of the first element that a work-item moves in its staging unit number `load`."""
         if not self.transposes:
             return self.at((thread + load * self.threads) * self.vec * self.element)
+        block, load = divmod(load, max(1, self.units // self.threads))
         unit = (thread + load * self.threads) % self.units
-        rows, pieces = self.rows // self.vec, self.chunk // self.depth
+        rows, pieces = self.block_rows // self.vec, self.chunk // self.depth
         low, rest = unit % ROW_LANES, unit // ROW_LANES
         piece, rest = rest % pieces, rest // pieces
         high, chunk = rest % (rows // ROW_LANES), rest // (rows // ROW_LANES)
-        return self.vec * (high * ROW_LANES + low), chunk * self.chunk + piece * self.depth
+        return block * self.block_rows + self.vec * (high * ROW_LANES + low), chunk * self.chunk + piece * self.depth
 
     def offset_from_first(self, load: int) -> tuple[int, int] | None:
         """(rows, k) from unit 0 to unit `load`, if it is the same for every work-item."""
@@ -264,19 +270,20 @@ class TileLayout:
         return (int(rows[0]), int(k[0])) if len(rows) == len(k) == 1 else None
 
     def write_step(self, load: int, piece: int) -> tuple[int, int]:
-        """(xor, plus) from a work-item's first LDS write of a tile to write `piece` of unit `load`.
+        """(xor, plus) from a work-item's first LDS write of a tile to write `piece` of unit `load`: (first ^ xor) + plus.
 
-        One of them is 0 in every layout of the plans' tiles; ResourceError if neither form fits.
+        One of them is 0 where the tile's rows are a power of two; ResourceError if the form does not fit.
         """
         threads = np.arange(self.threads)
-        first = self.byte(*self.staged(threads, 0))
+        begin = self.staged(threads, 0)
+        first = self.byte(*begin)
         row, k = self.staged(threads, load)
         other = self.byte(row + piece, k)
-        plus, xor = np.unique(other - first), np.unique(other ^ first)
-        if len(plus) == 1:
-            return 0, int(plus[0])
-        if len(xor) == 1:
-            return int(xor[0]), 0
+        turns = (np.zeros_like(first), self.byte(begin[0] + piece, begin[1]) ^ first, other ^ first)
+        for xor in (int(turn[0]) for turn in turns if (turn == turn[0]).all()):
+            plus = other - (first ^ xor)
+            if (plus == plus[0]).all():
+                return xor, int(plus[0])
         raise ResourceError(f"write {piece} of unit {load} of {self.name} is at no fixed distance from the first")
 
     def source(self, t: int, step: int) -> int:

@@ -114,7 +114,7 @@ class Staging:
         k, layout = self.k, self.layout
         if units < layout.threads:
             k.v_and_b32(unit, units - 1, unit, note="several work-items move the same unit")
-        blocks, pieces = layout.rows // layout.vec // ROW_LANES, layout.chunk // layout.depth
+        blocks, pieces = layout.block_rows // layout.vec // ROW_LANES, layout.chunk // layout.depth
         rest, row = vector_divmod(k, unit, ROW_LANES, units, "unit")
         rest_2, kk = vector_divmod(k, rest, pieces, units, "piece")
         chunk, high = vector_divmod(k, rest_2, blocks, units, "row block")

@@ -177,7 +177,7 @@ def test_the_order_shares_tiles_in_each_l2(target):
 @pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_assemble_and_state_their_resources(target, trans, policy):
-    kernel = asm.emit(TiledComputation(4096, 4096, 4096, target, policy, trans_a=trans[0], trans_b=trans[1]))
+    kernel = asm.emit(TiledComputation(4096, 4096, 64, target, policy, trans_a=trans[0], trans_b=trans[1]))
     code = CodeObject.parse(kernel.assemble())
     read, used = code.kernels[kernel.name], kernel.resources
     assert code.target == kernel.target == target

@@ -24,9 +24,11 @@ def show_limits(tree: Root, op: str, as_json: bool, bars: bool) -> None:
 
     plan = tree.derivation
     report = FeasibilityVisitor().visit(tree)
+    counted = counter_rows(tree) if bars and report.feasible else ()
     if as_json:
         print_json({
             **operator_document(tree, op), "feasible": report.feasible, "tiles": report.tiles, "binding": report.binding.name,
+            "counters": [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in counted],
             "nodes": [{"level": str(n.level), "title": n.title, "tiles": {k: list(v) for k, v in n.tiles.items()},
                        "constraints": [constraint_document(row) for row in n.constraints]} for n in report.nodes],
             "constraints": [constraint_document(row) for row in report.constraints],
@@ -36,10 +38,25 @@ def show_limits(tree: Root, op: str, as_json: bool, bars: bool) -> None:
             f"{plan.title}, {report.policy} tiles",
             ", ".join(f"{name} {value}" for name, value in report.tiles.items()),
             table("Constraints", COLUMNS, (constraint_row(row) for row in report.constraints), left=2),
+            *((table("Counters", ("node", "counter", "value", "unit"), counted, left=2),) if counted else ()),
             *((bar_chart(report.constraints),) if bars else ()),
             f"\nBound by {report.binding.name}.",
         )
     plan.check()
+
+
+def counter_rows(tree: Root) -> tuple[tuple[str, str, float, str], ...]:
+    """What the tree computes and moves: node, counter, value, unit."""
+    from operators.block_traffic import block_counters
+
+    counters = block_counters(tree)
+    return (
+        ("device", "useful work", counters.flops, "FLOP"),
+        ("device", "HBM, every byte once", counters.hbm_bytes, "bytes"),
+        ("device", "arithmetic intensity", counters.flops / counters.hbm_bytes, "FLOP/byte"),
+        ("block", "loads and stores, re-reads included", counters.global_bytes, "bytes"),
+        ("block", "arithmetic intensity", counters.flops / counters.global_bytes, "FLOP/byte"),
+    )
 
 
 def bar_chart(rows: tuple[Constraint, ...]) -> Table:
@@ -61,6 +78,7 @@ def bar(ratio: float) -> str:
 def show_targets(tree: Root, op: str, names: list[str], as_json: bool) -> None:
     """The same problem and policy derived for each target, side by side."""
     from hardware import target
+    from operators.block_traffic import block_counters
     from operators.feasibility import FeasibilityVisitor
 
     answers: dict[str, dict[str, Any]] = {}
@@ -70,11 +88,13 @@ def show_targets(tree: Root, op: str, names: list[str], as_json: bool) -> None:
         except TargetError as error:
             answers[name] = {"fits": str(error)}
             continue
+        moved = {"bytes, re-reads included": block_counters(tree.on(target(name))).global_bytes} if report.feasible else {}
         rates = {row.name: f"{100 * row.ratio:.0f} %" for row in report.constraints}
         answers[name] = {
             **report.tiles,
             "binding": report.binding.name,
             "fits": "yes" if report.feasible else report.remedy,
+            **moved,
             **rates,
         }
     if as_json:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from hardware.targets import target
 from hardware.errors import TargetError
 from hardware.mfma import layout
 from hardware.mfma.rows import FORMATS, GFX, Entry, entries
+from hardware.targets import target as board
 
 BITS = {
     "f64": 64, "f32": 32, "xf32": 32, "i32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8,
@@ -266,7 +266,7 @@ class MatrixInstruction(Entry):
 
 def _gfx(name: str) -> str:
     """The gfx name of a target or board. Raises TargetError."""
-    return target(name).arch
+    return board(name).arch
 
 
 @functools.cache

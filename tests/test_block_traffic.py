@@ -1,0 +1,62 @@
+"""Traffic counted without executing: the same as a ComputeVisitor's at the block level."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from operators import (
+    AttentionProblem,
+    ComputeVisitor,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+    UnfusedAttention,
+)
+from operators.block_traffic import block_counters
+from operators.tree import Root
+from tools.cli import main
+
+TREES: list[tuple[Root, tuple[tuple[int, ...], ...]]] = [
+    (TiledComputation(70, 50, 300), ((70, 300), (300, 50))),
+    (Conv2d(Conv2dProblem(2, 8, 19, 21, 6, 3, 3, (2, 1), (1, 2), (1, 2), 2)), ((2, 8, 19, 21), (6, 4, 3, 3))),
+    (Softmax(SoftmaxProblem(10, 700)), ((10, 700),)),
+    (Softmax(SoftmaxProblem(3, 40000)), ((3, 40000),)),
+    (
+        FusedAttention(AttentionProblem(70, 90, 32, heads=4, kv_heads=2, causal=True, window=20)),
+        ((1, 4, 70, 32), (1, 2, 90, 32), (1, 2, 90, 32)),
+    ),
+    (UnfusedAttention(AttentionProblem(40, 50, 16, heads=2)), ((1, 2, 40, 16), (1, 2, 50, 16), (1, 2, 50, 16))),
+]
+
+
+@pytest.mark.parametrize(("tree", "shapes"), TREES, ids=lambda x: type(x).__name__ if isinstance(x, Root) else "")
+def test_counted_as_executed(tree: Root, shapes: tuple[tuple[int, ...], ...]) -> None:
+    visitor = ComputeVisitor("block")
+    visitor.visit(tree, *(np.zeros(shape) for shape in shapes))
+    counted = block_counters(tree)
+    for name in ("flops", "hbm_bytes", "global_bytes"):
+        assert getattr(counted, name) == getattr(visitor.counters, name), name
+
+
+COMMANDS = [
+    "conv2d --ic 3 --oc 64 --ih 32 --iw 32 --kh 7 --kw 7", "softmax --rows 7 -n 9000", "attention -L 4096 -d 64",
+    "unfused -L 500 -d 64",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_report_prints_the_counters(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", *command.split()]) == 0
+    assert "re-reads included" in capsys.readouterr().out
+    assert main(["report", *command.split(), "--json"]) == 0
+    _, once, _, moved, _ = (row["value"] for row in json.loads(capsys.readouterr().out)["counters"])
+    assert moved >= once > 0
+    assert main(["report", *command.split(), "--compare-targets", "mi100,mi300x", "--json"]) == 0
+    targets = json.loads(capsys.readouterr().out)["targets"]
+    assert targets["mi100"]["bytes, re-reads included"] == moved and targets["mi300x"]["fits"] == "yes"

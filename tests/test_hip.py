@@ -181,6 +181,18 @@ def test_several_kernels_run_one_behind_the_other(machine: GPU, capfd: Capture) 
     assert len(machine.launches) == 2 + 2 * (1 + 3 + 20)
 
 
+def test_other_operators_take_the_same_path(machine: GPU, capfd: Capture) -> None:
+    softmax = ("softmax", "--rows", "5", "-n", "40", "--ldy", "43")
+    made = json.loads(printed(capfd, "run", *softmax, "--device", "hip", "--against-sim", "--json"))
+    assert made["pass"] and made["against_sim"]["different"] == 0 and made["error"]["total"] == 200
+    made = json.loads(printed(capfd, "bench", *softmax, "--device", "hip", "--against-sim", "--json"))
+    assert made["pass"] and made["same_bits"] and made["gb_per_s"] == pytest.approx(
+        2 * 4 * 200 / made["seconds"]["median"] / 1e9
+    )
+    machine.corrupt = True
+    assert "FAIL" in printed(capfd, "run", *softmax, "--device", "hip", "--against-sim", status=1)
+
+
 def test_a_wrong_element_fails(machine: GPU, capfd: Capture) -> None:
     machine.corrupt = True
     made = json.loads(printed(capfd, "run", *GEMM, "--device", "hip", "--against-sim", "--json", status=1))

@@ -193,6 +193,15 @@ def test_other_operators_take_the_same_path(machine: GPU, capfd: Capture) -> Non
     assert "FAIL" in printed(capfd, "run", *softmax, "--device", "hip", "--against-sim", status=1)
 
 
+def test_fused_against_unfused(machine: GPU, capfd: Capture) -> None:
+    """The paper's Table 3."""
+    attention = ("attention", "-L", "40", "-d", "16", "--against-unfused")
+    made = json.loads(printed(capfd, "bench", *attention, "--device", "hip", "--json"))
+    assert made["pass"] and len(made["unfused"]["kernels"]) >= 3
+    medians = made["unfused"]["seconds"]["median"], made["seconds"]["median"]
+    assert made["unfused_over_fused"] == pytest.approx(medians[0] / medians[1])
+
+
 def test_a_wrong_element_fails(machine: GPU, capfd: Capture) -> None:
     machine.corrupt = True
     made = json.loads(printed(capfd, "run", *GEMM, "--device", "hip", "--against-sim", "--json", status=1))

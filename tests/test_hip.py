@@ -374,6 +374,7 @@ def test_options_that_cannot_be(capfd: Capture) -> None:
         (("run", *GEMM, "--device", "hip", "--timeout", "0"), "above 0"),
         (("bench", *GEMM, "--launches", "5"), "20 or more"),
         (("bench", *GEMM, "--against-unfused"), "attention"),
+        (("check", *GEMM, "--device", "hip"), "checked mode"),
     ):
         assert main(command) == 2
         err = capfd.readouterr().err

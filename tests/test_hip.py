@@ -33,7 +33,8 @@ from tools.launching import together
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = Path("/usr/include/hip/hip_runtime_api.h")
 BINDINGS = importlib.util.find_spec("rocm")
-GEMM = ("gemm", "-m", "70", "-n", "33", "-k", "21")
+GEMM = ("gemm", "-m", "70", "-n", "33", "-k", "7")  # one kernel: k is too short to split
+SPLIT = ("gemm", "-m", "40", "-n", "33", "-k", "900")  # two: partial products, and their sum
 Capture = pytest.CaptureFixture[str]
 
 # -- the calls' types ------------------------------------------------------------------------------
@@ -172,6 +173,35 @@ def test_run_from_the_command_line_to_validated_results(machine: GPU, capfd: Cap
     assert "PASS" in text and "by HIP events" in text and "Counters" not in text and "does not vouch" not in text
 
 
+def test_several_kernels_run_one_behind_the_other(machine: GPU, capfd: Capture) -> None:
+    made = json.loads(printed(capfd, "run", *SPLIT, "--device", "hip", "--against-sim", "--json"))
+    assert made["pass"] and made["against_sim"]["different"] == 0 and len(machine.launches) == 2
+    made = json.loads(printed(capfd, "bench", *SPLIT, "--device", "hip", "--json"))
+    assert made["pass"] and len(made["kernels"]) == 2 and len(made["seconds"]["all"]) == 20
+    assert len(machine.launches) == 2 + 2 * (1 + 3 + 20)
+
+
+def test_other_operators_take_the_same_path(machine: GPU, capfd: Capture) -> None:
+    softmax = ("softmax", "--rows", "5", "-n", "40", "--ldy", "43")
+    made = json.loads(printed(capfd, "run", *softmax, "--device", "hip", "--against-sim", "--json"))
+    assert made["pass"] and made["against_sim"]["different"] == 0 and made["error"]["total"] == 200
+    made = json.loads(printed(capfd, "bench", *softmax, "--device", "hip", "--against-sim", "--json"))
+    assert made["pass"] and made["same_bits"] and made["gb_per_s"] == pytest.approx(
+        2 * 4 * 200 / made["seconds"]["median"] / 1e9
+    )
+    machine.corrupt = True
+    assert "FAIL" in printed(capfd, "run", *softmax, "--device", "hip", "--against-sim", status=1)
+
+
+def test_fused_against_unfused(machine: GPU, capfd: Capture) -> None:
+    """The paper's Table 3."""
+    attention = ("attention", "-L", "40", "-d", "16", "--against-unfused")
+    made = json.loads(printed(capfd, "bench", *attention, "--device", "hip", "--json"))
+    assert made["pass"] and len(made["unfused"]["kernels"]) >= 3
+    medians = made["unfused"]["seconds"]["median"], made["seconds"]["median"]
+    assert made["unfused_over_fused"] == pytest.approx(medians[0] / medians[1])
+
+
 def test_a_wrong_element_fails(machine: GPU, capfd: Capture) -> None:
     machine.corrupt = True
     made = json.loads(printed(capfd, "run", *GEMM, "--device", "hip", "--against-sim", "--json", status=1))
@@ -197,8 +227,8 @@ def test_bench_times_launches_on_rotating_buffers(machine: GPU, capfd: Capture) 
     times = made["seconds"]
     assert made["pass"] and made["same_bits"] and made["against_sim"]["different"] == 0
     assert len(times["all"]) == 20 and times["min"] <= times["median"] == np.median(times["all"]) <= times["max"]
-    assert made["tflops"] == pytest.approx(2 * 70 * 33 * 21 / times["median"] / 1e12)
-    assert made["gb_per_s"] == pytest.approx(4 * (70 * 21 + 21 * 33 + 70 * 33) / times["median"] / 1e9)
+    assert made["tflops"] == pytest.approx(2 * 70 * 33 * 7 / times["median"] / 1e12)
+    assert made["gb_per_s"] == pytest.approx(4 * (70 * 7 + 7 * 33 + 70 * 33) / times["median"] / 1e9)
     assert made["percent_of_peak"] == pytest.approx(100 * made["tflops"] / made["peak_tflops"])
     assert len(machine.launches) == 1 + 3 + 20
     timed = [raw for _, _, raw in machine.launches[-20:]]
@@ -310,7 +340,7 @@ def test_a_code_object_the_runtime_refuses(machine: GPU, capfd: Capture) -> None
 def test_out_of_memory(machine: GPU, capfd: Capture) -> None:
     machine.largest = 1000
     lines = failing(capfd, "run", *GEMM, "--device", "hip", status=2)
-    assert "is out of memory: 5,880 bytes asked for, 1,000 of" in lines[0] and "hipErrorOutOfMemory" in lines[0]
+    assert "is out of memory: 1,960 bytes asked for, 1,000 of" in lines[0] and "hipErrorOutOfMemory" in lines[0]
     assert "smaller sizes" in lines[1]
 
 
@@ -344,6 +374,7 @@ def test_options_that_cannot_be(capfd: Capture) -> None:
         (("run", *GEMM, "--device", "hip", "--timeout", "0"), "above 0"),
         (("bench", *GEMM, "--launches", "5"), "20 or more"),
         (("bench", *GEMM, "--against-unfused"), "attention"),
+        (("check", *GEMM, "--device", "hip"), "checked mode"),
     ):
         assert main(command) == 2
         err = capfd.readouterr().err

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.hip_server import GPU, build
+from tests.test_cli_exec import SCALE, code_object
 from tools.cli import main as main_of_simgpu
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,7 +91,8 @@ def _outside(words: list[str], folder: Path, environment: dict[str, str]) -> tup
 
 
 def rerun(page: str, folder: Path, environment: dict[str, str]) -> str:
-    """The page with the outputs that its commands print now, one after the other in `folder`."""
+    """The page with the outputs that its commands print now, one after the other in `folder`, where scale.co lies."""
+    (folder / "scale.co").write_bytes(code_object(SCALE))
 
     def block(match: re.Match[str]) -> str:
         made = [

@@ -15,9 +15,10 @@ from tools.clock import clock_mhz
 from tools.console import print_json, progress, show, table
 from tools.errors import UsageError
 from tools.launching import add_device_options, device_of, launched, simulated_device
-from tools.operator_options import add_operator_options, operator_document, operator_tree
+from tools.operator_options import EMITTED, add_operator_options, operator_document, operator_tree
 from tools.timing import WARM_UP, Bench, Figures
-from tools.workload import Judgement, Workload, workload
+from tools.verdict import Verdict
+from tools.workload import Workload, workload
 
 if TYPE_CHECKING:
     from asm import EmittedKernel
@@ -28,7 +29,7 @@ FEWEST = 20  # launches; a median of fewer says little
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_operator_options(parser, more=_options)
+    add_operator_options(parser, only=EMITTED, more=_options)
 
 
 def _options(parser: ArgumentParser) -> None:
@@ -81,7 +82,7 @@ class Measured:
     kernels: tuple[str, ...]
     sets: int
     figures: Figures
-    verdict: Judgement
+    verdict: Verdict
     steady: bool
     agreement: Agreement | None
     clock: int | None

@@ -73,6 +73,8 @@ def device_of(options: Namespace, target: str) -> Device | hip.Device:
         raise LaunchError(f"--seed {options.seed}: give 0 or more")
     if getattr(options, "against_sim", False) and options.device == "sim":
         raise LaunchError("--against-sim compares a real GPU with the simulator: add --device hip, or leave it out")
+    if options.device == "hip" and WATCH.get() is not None:
+        raise LaunchError("checked mode is the simulator's: leave --device hip out")
     return real_device(options, target) if options.device == "hip" else simulated_device(options, target)
 
 

@@ -15,15 +15,17 @@ from operators.attention_tree import FusedAttention
 from operators.softmax_tree import Softmax
 from operators.tree import Extent
 from operators.unfused import UnfusedAttention
+from tools.against import Agreement, all_exact
 from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
-from tools.launching import device_of, launched, run_document, show_run
+from tools.launching import device_of, is_simulated, launched, run_document, show_run, simulated_device
 from tools.operator_options import operator_document, operator_tree
 from tools.verdict import judge
 
 if TYPE_CHECKING:
+    from hardware import hip
     from operators.tree import Root
-    from simgpu import Buffer, Device, Run
+    from simgpu import Device
 
 WAITS = "Plain mode completes every load at once, so a PASS does not vouch for the kernels' waits."
 _BLOCK_SCORES = 1 << 24  # scores that float64 attention holds at once: some arrays of 128 MiB
@@ -141,7 +143,9 @@ def run(options: Namespace) -> int:
         result = case.operands[case.result]
         got = replace(result, flat=after).view.astype(np.float64)
         verdict = judge(got, case.want(), case.bound(), result.touched(after), kernel.operands[case.result])
-    passed = verdict.passed and not any(outcome.findings for outcome in runs)
+    simulated = all(is_simulated(outcome) for outcome in runs)
+    agreement = against_sim(options, kernel, case, after) if options.against_sim else None
+    passed = verdict.passed and not any(outcome.findings for outcome in runs) and (agreement is None or agreement.agrees)
     if options.json:
         print_json({
             **operator_document(tree, options.op),
@@ -151,7 +155,8 @@ def run(options: Namespace) -> int:
                 for (step, r), outcome in zip(rows, runs, strict=True)
             ],
             "error": verdict.document(),
-            "vouches_for_waits": False,
+            "against_sim": agreement and agreement.document(),
+            "vouches_for_waits": not simulated,
             "pass": passed,
         })  # fmt: skip
         return 0 if passed else 1
@@ -160,15 +165,22 @@ def run(options: Namespace) -> int:
         grid, block = (" x ".join(map(str, extents)) for extents in (step.grid, step.block))
         show(f"\n{step.name}: {step.resources.instructions} instructions, grid {grid}, block {block}", resource_table(r))
         show_run(outcome)
-    show("", WAITS, "", *verdict.lines(), "PASS" if passed else "FAIL")
+    show("", *((WAITS, "") if simulated else ()), *verdict.lines(), *([agreement.line()] if agreement else []))
+    show("PASS" if passed else "FAIL")
     return 0 if passed else 1
 
 
-def _execute(device: Device, kernel: Any, case: Case) -> tuple[np.ndarray, list[Run]]:
+def against_sim(options: Namespace, kernel: Any, case: Case, real: np.ndarray) -> Agreement:
+    """The real GPU's result beside the simulated one."""
+    result, runs = _execute(simulated_device(options, kernel.target), kernel, case)
+    return Agreement.of("result", real, result, all(all_exact(run.fidelity) for run in runs))
+
+
+def _execute(device: Device | hip.Device, kernel: Any, case: Case) -> tuple[np.ndarray, list[Any]]:
     """The result's memory afterwards, and the runs; KernelFailed if a kernel errs."""
     import asm
 
-    buffers: list[Buffer] = [device.upload(operand.flat) for operand in case.operands]
+    buffers = [device.upload(operand.flat) for operand in case.operands]
     runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
     flat = case.operands[case.result].flat
     return buffers[case.result].download(flat.dtype, flat.shape), runs

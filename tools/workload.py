@@ -1,27 +1,19 @@
-"""An operator's inputs and how its result is judged, for whoever launches its kernel: one function an operator."""
+"""A computation's inputs and how its result is judged, for whoever launches its kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from operators.gemm import TiledComputation
 from tools.errors import UsageError
+from tools.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from operators.tree import Root
-
-
-class Judgement(Protocol):
-    """What a comparison with float64 says."""
-
-    @property
-    def passed(self) -> bool: ...
-    def document(self) -> dict[str, Any]: ...
-    def lines(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -34,19 +26,27 @@ class Workload:
     output: int
     moved_bytes: int
     repeatable: bool
-    compare: Callable[[np.ndarray], Judgement]
-
-
-WORKLOADS: dict[type, Callable[[Any, str, int], Workload]] = {}
+    compare: Callable[[np.ndarray], Verdict]
 
 
 def workload(tree: Root, arch: str, seed: int) -> Workload:
     """Random inputs of a tree's problem. UsageError for a root that none of the functions here describes."""
-    make = WORKLOADS.get(type(tree))
-    if make is None:
-        known = ", ".join(kind.__name__ for kind in WORKLOADS)
-        raise UsageError(f"no workload for a {type(tree).__name__}: there are some for {known}")
-    return make(tree, arch, seed)
+    if isinstance(tree, TiledComputation):
+        return _gemm(tree, arch, seed)
+    from tools.run_operator import CASES
+
+    if type(tree) not in CASES:
+        known = ", ".join(kind.__name__ for kind in CASES)
+        raise UsageError(f"no inputs for a {type(tree).__name__}: there are some for {known}")
+    case = CASES[type(tree)](tree, arch, np.random.default_rng(seed))
+    result = case.operands[case.result]
+
+    def compare(after: np.ndarray) -> Verdict:
+        got = replace(result, flat=after).view.astype(np.float64)
+        return judge(got, case.want(), case.bound(), result.touched(after), "result")
+
+    moved = sum(operand.view.nbytes for operand in case.operands)
+    return Workload(tuple(operand.flat for operand in case.operands), case.result, moved, True, compare)
 
 
 def _gemm(tree: TiledComputation, arch: str, seed: int) -> Workload:
@@ -61,5 +61,3 @@ def _gemm(tree: TiledComputation, arch: str, seed: int) -> Workload:
         lambda result: compare(problem, operands, result, arch),
     )  # fmt: skip
 
-
-WORKLOADS[TiledComputation] = _gemm

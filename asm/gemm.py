@@ -65,7 +65,7 @@ class GemmEmitter(Visitor):
         self.modifiers = matrix_modifiers(plan)
         self.size_c = dtype(problem.dtype_c).bytes
         self.has_bias = problem.bias and not self.split
-        self.k = KernelBuilder(name, self.target, plan.threads)
+        self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
         self.operands = Operands.of(plan)
 
     def visit_device(self, root: TiledComputation) -> EmittedKernel:
@@ -253,7 +253,7 @@ class GemmEmitter(Visitor):
         a, b = self.operands.a, self.operands.b
         per_atom = atom.acc_registers
         count = a.atoms * b.atoms * per_atom
-        registers = k.a.alloc("accumulators", count)
+        registers = k.array("accumulators", count)
         self.acc = Accumulators(registers, a, b, per_atom, self.size_c // WORD)
         k.comment(f"C:({plan.warp_m},{plan.warp_n}) of a wave in {count} AccVGPRs")
         for number in range(count):
@@ -459,11 +459,10 @@ class GemmEmitter(Visitor):
     def _epilogue(self) -> None:
         """C in one of four ways: inside the view or clipped, with or without beta; partial products in two."""
         k, plan = self.k, self.plan
-        budget = max(k.v.in_use, plan.resources.arch_vgprs)
         for staging in self.staging:
             staging.release()
         k.v.free(*self.write_address.values(), listed=True)
-        store = TileStore(k, self.acc, self._store_inputs(), budget)
+        store = TileStore(k, self.acc, self._store_inputs())
         k.v.free(k.work_item, self.lane_row, self.group, listed=True)
         clipped = k.new_label("edge")
         k.s_cmp_lt_i32(self.m_left, plan.tile_m)

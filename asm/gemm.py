@@ -4,9 +4,10 @@ One code object serves every m, n, k, stride, batch, alpha and beta; tiles, tran
 activation are its own. Where the plan splits K, this kernel writes partial products that a second one
 adds (`gemm_reduce`).
 
-Per k tile: one barrier (two with one stage); the next tile's loads are in flight under this tile's
-matrix instructions, and its LDS writes lie between the last of them; 128-bit LDS reads feed several
-matrix instructions each (see `layout`), the next ones issued as soon as their registers are free.
+The main loop is a software pipeline over two LDS stages, one barrier a k tile. Under the matrix instructions
+of tile t, tile t+1 goes from registers to LDS, the loads of t+2 take its registers, and behind the barrier the
+fragments of t+1 are read as the registers of t's become free; 128-bit LDS reads feed several matrix
+instructions each (see `layout`). The last tile is a copy without all that. (One stage: two barriers.)
 
 Edges: a raw buffer whose out-of-range lanes read 0 and store nothing stands for the clipped view.
 Tiles inside the view (in k, and in rows where those are contiguous) take wide loads; the others, and
@@ -16,6 +17,7 @@ operands that are not aligned to 4 bytes, load element by element, each with its
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property, partial
 from itertools import product
 
 from asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
@@ -28,6 +30,7 @@ from asm.layout import WORD, TileLayout
 from asm.staging import Fragment, Staging
 from asm.tile_order import NAMES, TileOrder, order_words
 from hardware import mfma
+from hardware.descriptor import CLOCKS_PER_PASS
 from hardware.dtypes import dtype
 from hardware.isa.instruction import Reg
 from operators.gemm import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
@@ -37,8 +40,7 @@ from operators.tree import Visitor
 NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed
 BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes from one product's matrix to the next one's
 SIZES = ("m", "n", "k", "k_part", "lda", "ldb", "ldc")
-# Of a k tile's matrix instructions, how many go before the LDS writes of the next tile begin.
-WRITES_AFTER = (3, 4)
+LDS_CLOCKS = 128  # of an LDS write until it is done, assumed (facts: 60 to 130); sets distances, not correctness
 
 
 @emits(TiledComputation)
@@ -63,7 +65,7 @@ class GemmEmitter(Visitor):
         self.modifiers = matrix_modifiers(plan)
         self.size_c = dtype(problem.dtype_c).bytes
         self.has_bias = problem.bias and not self.split
-        self.k = KernelBuilder(name, self.target, plan.threads)
+        self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
         self.operands = Operands.of(plan)
 
     def visit_device(self, root: TiledComputation) -> EmittedKernel:
@@ -251,7 +253,7 @@ class GemmEmitter(Visitor):
         a, b = self.operands.a, self.operands.b
         per_atom = atom.acc_registers
         count = a.atoms * b.atoms * per_atom
-        registers = k.a.alloc("accumulators", count)
+        registers = k.array("accumulators", count)
         self.acc = Accumulators(registers, a, b, per_atom, self.size_c // WORD)
         k.comment(f"C:({plan.warp_m},{plan.warp_n}) of a wave in {count} AccVGPRs")
         for number in range(count):
@@ -271,23 +273,38 @@ class GemmEmitter(Visitor):
         self._load_next()
         for write in self._writes():
             write()
-        self._toggle_writes()
         k.comment(f"BlockGemmNode: for K in {plan.tile_k}s, {plan.stages} stage(s) in LDS")
-        with k.loop("k_tile", self.k_left, plan.tile_k) as loop:
-            k.s_barrier(note="the tile is in LDS")
-            self.visit(warp)
-            loop.countdown()
-            if plan.stages == 1:
+        if plan.stages == 2:
+            self._pipelined_loop(warp)
+        else:
+            with k.loop("k_tile", self.k_left, plan.tile_k) as loop:
+                k.s_barrier(note="the tile is in LDS")
+                self._read_first_turn()
+                self._load_next()
+                self.visit(warp, False)
+                loop.countdown()
                 k.s_barrier(note="all waves have read the tile")
                 for write in self._writes():
                     write()
-            else:
-                for staging in self.staging:
-                    address = staging.read_address
-                    k.v_add_u32(address, self.stage_step, address, note="the other stage")
-                k.s_sub_u32(self.stage_step, 0, self.stage_step)
-                self._toggle_writes()
         k.label(done)
+
+    def _pipelined_loop(self, warp: WarpGemmNode) -> None:
+        """All tiles but the last prefetch: the loop's end is the middle of the pipeline."""
+        k, plan = self.k, self.plan
+        last = k.new_label("last_tile")
+        for address in self.write_address.values():
+            k.v_add_u32(address, self.stage_step, address, note="the other stage next")
+        self._load_next()
+        k.s_barrier(note="the first tile is in LDS")
+        self._read_first_turn()
+        k.s_sub_u32(self.k_left, self.k_left, plan.tile_k, note="k behind this tile")
+        k.s_cmp_le_i32(self.k_left, 0)
+        k.s_cbranch_scc1(last)
+        with k.loop("k_tile", self.k_left, plan.tile_k):
+            self.visit(warp, True)
+            k.s_sub_u32(self.stage_step, 0, self.stage_step)
+        k.label(last)
+        self.visit(warp, False)
 
     def _skip_if_alpha_is_0(self, done: str) -> None:
         k, alpha = self.k, self.arguments["alpha"]
@@ -328,79 +345,124 @@ class GemmEmitter(Visitor):
             write for staging in self.staging for write in staging.writes(self.write_address[staging.write_key])
         ]
 
-    def _toggle_writes(self) -> None:
-        """The write addresses alternate between the stages."""
-        if self.plan.stages == 2:
-            for address in self.write_address.values():
-                self.k.v_add_u32(address, self.stage_step, address, note="the other stage next")
+    def _read_first_turn(self) -> None:
+        """The fragments that a tile begins with, in the order of their use."""
+        for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)[0]):
+            staging.read(fragment, 0)
 
-    def visit_warp(self, warp: WarpGemmNode) -> None:
-        """Fragments and matrix instructions of one k tile, all turns unrolled."""
+    def visit_warp(self, warp: WarpGemmNode, prefetch: bool) -> None:
+        """One k tile from registers that its first fragments are on their way to; `prefetch`: with the next one's moves."""
         layout = self.operands.a
         atom = warp.first()
         assert isinstance(atom, AtomHint)
-        self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.span * layout.reads} k")
-        for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)[0]):
-            staging.read(fragment, 0)
-        self._load_next()
-        between = self._writes_between() if self.plan.stages == 2 else {}
-        for turn in range(layout.turns):
-            self.visit(atom, turn, between)
+        self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.span * layout.reads} k" + ", the last tile" * (not prefetch))
+        moves = self._moves(prefetch)
+        for number, place in enumerate(self.order * layout.turns):
+            self.visit(atom, number // len(self.order), *place)
+            for move in moves.get(number, ()):
+                move()
 
-    @property
-    def _instructions(self) -> int:
-        """Matrix instructions of a turn."""
-        return self.operands.a.steps * self.operands.a.atoms * self.operands.b.atoms
+    def visit_atom(self, atom: AtomHint, turn: int, step: int, mt: int, nt: int) -> None:
+        """One matrix instruction."""
+        staged_a, staged_b = self.staging
+        c = self.acc.atom(mt, nt)
+        note = f"C[{mt}][{nt}] += A[{mt}] B[{nt}], turn {turn}, step {step}"
+        self.k.emit(
+            self.mnemonic, c, staged_a.source(mt, step), staged_b.source(nt, step), c, note=note, **self.modifiers
+        )
 
-    def _writes_between(self) -> dict[int, list[Callable[[], None]]]:
-        """The next tile's LDS writes by the number of the matrix instruction that they follow."""
-        writes, total = self._writes(), self._instructions * self.operands.a.turns
-        first = total * WRITES_AFTER[0] // WRITES_AFTER[1]
-        between: dict[int, list[Callable[[], None]]] = {}
+    def _moves(self, prefetch: bool) -> dict[int, list[Callable[[], None]]]:
+        """What follows each matrix instruction of a tile, by its number.
+
+        The next turn's fragments are read as soon as their registers are free. With `prefetch`, the next tile goes from
+        registers to LDS, the loads of the one behind it follow, and a barrier in time for the reads of its first turn.
+        """
+        a, turn = self.operands.a, len(self.order)
+        moves: dict[int, list[Callable[[], None]]] = {}
+
+        def add(number: int, move: Callable[[], None]) -> None:
+            moves.setdefault(number, []).append(move)
+
+        barrier = 0
+        if prefetch:
+            barrier = self._add_prefetch(add)
+        for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)):
+            free = self._uses(staging, fragment)[1]
+            for later in range(1, a.turns):
+                following = self._fragment_of(staging, fragment, later)
+                add(free + (later - 1) * turn, partial(staging.read, following, later))
+            if prefetch:
+                add(max(barrier, free + (a.turns - 1) * turn), partial(staging.read, fragment, 0))
+        return moves
+
+    def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None]) -> int:
+        """Adds LDS writes, loads, the barrier and the change of stage; the number that the barrier follows.
+
+        The barrier comes with the first free register of the last turn, the writes early enough before it that it does not
+        wait for them: LDS_CLOCKS of matrix instructions.
+        """
+        a, b, writes = self.operands.a, self.operands.b, self._writes()
+        barrier = len(self.order) * (a.turns - 1) + (a.steps - 1) * a.atoms * b.atoms + a.atoms + b.atoms - 2
+        ahead = -(-LDS_CLOCKS // (self.plan.atom.passes * CLOCKS_PER_PASS))
+        room = max(min(1, barrier), barrier - ahead)
+        first = max(0, room - len(writes))
         for index, write in enumerate(writes):
-            between.setdefault(first + index * (total - first) // len(writes), []).append(write)
-        return between
+            add(first + index * (room - first) // len(writes), write)
+
+        def loads() -> None:
+            for address in self.write_address.values():
+                self.k.v_subrev_u32(address, self.stage_step, address, note="the other stage next")
+            self._load_next()
+
+        def turn_stage() -> None:
+            self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
+            for staging in self.staging:
+                self.k.v_add_u32(staging.read_address, self.stage_step, staging.read_address, note="the other stage")
+
+        add(room, loads)
+        add(barrier, turn_stage)
+        return barrier
 
     def _turn_fragments(self, turn: int) -> list[tuple[Staging, Fragment]]:
         return [(staging, fragment) for staging in self.staging for fragment in staging.fragments(turn)]
 
+    @staticmethod
+    def _fragment_of(staging: Staging, fragment: Fragment, turn: int) -> Fragment:
+        """The read of a later turn that takes the same registers."""
+        return next(other for other in staging.fragments(turn) if other.registers == fragment.registers)
+
     def _uses(self, staging: Staging, fragment: Fragment) -> tuple[int, int]:
         """Numbers of the turn's first and last matrix instruction that read the fragment."""
-        a, b = self.operands.a, self.operands.b
-        stride, others = (b.atoms, b.atoms - 1) if staging.layout is a else (1, (a.atoms - 1) * b.atoms)
-        numbers = [step * a.atoms * b.atoms + t * stride for t, step in fragment.feeds]
-        return min(numbers), max(numbers) + others
+        which = 1 if staging.layout is self.operands.a else 2
+        numbers = [number for number, place in enumerate(self.order) if (place[which], place[0]) in fragment.feeds]
+        return min(numbers), max(numbers)
 
-    def visit_atom(self, atom: AtomHint, turn: int, between: dict[int, list[Callable[[], None]]]) -> None:
-        """Matrix instructions of a turn: steps outermost, so that accumulators are independent.
+    @cached_property
+    def order(self) -> list[tuple[int, int, int]]:
+        """(step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
 
-        The next turn's fragments are read as soon as the registers that they take are done with.
+        In the first step the square of atoms grows from the corner, so that few fragments are enough to begin; in the last
+        one rows and columns end one after the other, so that registers become free long before the next turn needs them.
         """
-        k, (staged_a, staged_b), a, b = self.k, self.staging, self.operands.a, self.operands.b
-        following = self._turn_fragments(turn + 1) if turn + 1 < a.turns else []
-        reads: dict[int, list[tuple[Staging, Fragment]]] = {}
-        for staging, fragment in following:
-            reads.setdefault(self._uses(staging, fragment)[1], []).append((staging, fragment))
-        order = product(range(a.steps), range(a.atoms), range(b.atoms))
-        for number, (step, mt, nt) in enumerate(order):
-            c = self.acc.atom(mt, nt)
-            note = f"C[{mt}][{nt}] += A[{mt}] B[{nt}], turn {turn}, step {step}"
-            k.emit(self.mnemonic, c, staged_a.source(mt, step), staged_b.source(nt, step), c, note=note, **self.modifiers)
-            for staging, fragment in reads.get(number, ()):
-                staging.read(fragment, turn + 1)
-            for write in between.get(turn * self._instructions + number, ()):
-                write()
+        a, b = self.operands.a, self.operands.b
+        atoms = list(product(range(a.atoms), range(b.atoms)))
+
+        def in_step(step: int) -> list[tuple[int, int]]:
+            if step == a.steps - 1:
+                return sorted(atoms, key=lambda place: (min(place), place[0] > place[1], place))
+            return sorted(atoms, key=lambda place: (max(place), place))
+
+        return [(step, *place) for step in range(a.steps) for place in in_step(step)]
 
     # -- epilogue ----------------------------------------------------------------------------
 
     def _epilogue(self) -> None:
         """C in one of four ways: inside the view or clipped, with or without beta; partial products in two."""
         k, plan = self.k, self.plan
-        budget = max(k.v.in_use, plan.resources.arch_vgprs)
         for staging in self.staging:
             staging.release()
         k.v.free(*self.write_address.values(), listed=True)
-        store = TileStore(k, self.acc, self._store_inputs(), budget)
+        store = TileStore(k, self.acc, self._store_inputs())
         k.v.free(k.work_item, self.lane_row, self.group, listed=True)
         clipped = k.new_label("edge")
         k.s_cmp_lt_i32(self.m_left, plan.tile_m)

@@ -87,11 +87,11 @@ class TileStore:
     """Emits the store of one wave's tile: `emit(clipped, scaled)` for each of the four cases.
 
     clipped: elements outside the view are neither read nor written, each on its own; else wide.
-    scaled: beta is not 0; C is read only then. budget: ArchVGPRs to stay within where possible.
+    scaled: beta is not 0; C is read only then.
     """
 
-    def __init__(self, k: KernelBuilder, acc: Accumulators, inputs: StoreInputs, budget: int) -> None:
-        self.k, self.acc, self.inputs, self.budget = k, acc, inputs, budget
+    def __init__(self, k: KernelBuilder, acc: Accumulators, inputs: StoreInputs) -> None:
+        self.k, self.acc, self.inputs = k, acc, inputs
         self.wide, self.words = acc.columns.wide, acc.words
         self.data_words, self.size = self.wide * acc.words, acc.words * WORD
         self.blocks = acc.columns.atoms // self.wide
@@ -106,16 +106,10 @@ class TileStore:
         k, wide = self.k, self.data_words
         masks = self._column_masks() if clipped else []
         addresses = self.wide if clipped else 1
-        each = wide + addresses + (wide if scaled else 0)
         row_address = k.v.alloc("C row offset")
         bias = self._load_bias(masks)
         self.free = [k.v.alloc("activation") for _ in range(ACTIVATION_VGPRS[self.inputs.epilogue.activation])]
-        slots: list[tuple[Reg, Reg, Reg]] = []
-        while not slots or (len(slots) < BATCH and k.v.in_use + each <= self.budget):
-            slots.append(
-                (k.v.alloc("C data", wide), k.v.alloc("C old", wide) if scaled else Reg("v", 0, 0),
-                 k.v.alloc("C offset", addresses))
-            )  # fmt: skip
+        slots = self._slots(wide, addresses, scaled)
         groups = self._groups(slots)
         while batch := list(islice(groups, len(slots))):
             for group in batch:
@@ -129,6 +123,23 @@ class TileStore:
             k.v.free(data, address, *([old] if scaled else []))
         k.v.free(row_address, *self.free, *([bias] if bias is not None else []))
         k.s.free(*masks)
+
+    def _slots(self, wide: int, addresses: int, scaled: bool) -> list[tuple[Reg, Reg, Reg]]:
+        """Registers of as many groups in flight as the plan's registers allow, at least one and at most BATCH."""
+        slots: list[tuple[Reg, Reg, Reg]] = []
+        sizes = (("C data", wide), ("C old", wide if scaled else 0), ("C offset", addresses))
+        while len(slots) < BATCH:
+            taken: list[Reg] = []
+            try:
+                for name, count in sizes:
+                    taken.append(self.k.v.alloc(name, count) if count else Reg("v", 0, 0))
+            except ResourceError:
+                self.k.v.free(*(reg for reg in taken if reg.count))
+                if not slots:
+                    raise
+                break
+            slots.append((taken[0], taken[1], taken[2]))
+        return slots
 
     def _load_bias(self, masks: list[Reg]) -> Reg | None:
         """The lane's columns' elements of the bias, column block after column block."""

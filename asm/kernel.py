@@ -14,7 +14,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asm import metadata
@@ -24,6 +24,7 @@ from asm.registers import Operand, RegisterFile, register_text
 from asm.schedule import Item, Label, Remark, schedule
 from hardware.errors import ResourceError
 from hardware.isa.instruction import Reg
+from operators.resources import ResourcePlan
 
 SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
 VGPR_LIMIT = 256  # what an encoding can name in each of the two files
@@ -70,6 +71,9 @@ class KernelBuilder:
     workgroup_size: work-items, along x alone. `k.v_add_u32(d, a, b, note="...")` emits the
     instruction of that name: operands in LLVM's order, modifiers as keywords (True for a bare
     word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
+
+    plan: what the operator grants. Registers and LDS come from it alone, `array` takes its named ranges, and the code
+    object asks for all of it; ResourceError where it runs out. Without one the target's limits hold.
     """
 
     name: str
@@ -79,12 +83,13 @@ class KernelBuilder:
     outlined: list[Item] = field(default_factory=list)
     arguments: list[KernelArgument] = field(default_factory=list)
     lds: list[LdsRegion] = field(default_factory=list)
+    plan: ResourcePlan | None = None
 
     def __post_init__(self) -> None:
-        even = self.target != "gfx908"
-        self.s = RegisterFile("s", SGPR_LIMIT)
-        self.v = RegisterFile("v", VGPR_LIMIT, even)
-        self.a = RegisterFile("a", VGPR_LIMIT, even)
+        even, plan = self.target != "gfx908", self.plan
+        self.s = RegisterFile("s", SGPR_LIMIT if plan is None else plan.sgprs - metadata.RESERVED_SGPRS)
+        self.v = RegisterFile("v", VGPR_LIMIT if plan is None else plan.arch_vgprs, even)
+        self.a = RegisterFile("a", VGPR_LIMIT if plan is None else plan.acc_vgprs, even)
         self.kernarg_pointer = self.s.reserve(0, KERNARG_POINTER_SGPRS, "kernel arguments' address")
         self.group_x = self.s.reserve(2, 1, "workgroup id x")[0]
         self.group_y = self.s.reserve(3, 1, "workgroup id y")[0]
@@ -166,15 +171,26 @@ class KernelBuilder:
         self.outlined += self.items
         self.items = here
 
+    def array(self, name: str, count: int) -> Reg:
+        """The plan's range of that name, which must hold `count` registers, or a new one without a plan."""
+        ranges = {} if self.plan is None else {r.name: r for r in self.plan.registers}
+        planned = ranges.get(name)
+        if self.plan is not None and (planned is None or planned.count < count):
+            held = "has no such range" if planned is None else f"gives it {planned.count}"
+            raise ResourceError(f"{self.name}: {name} takes {count} registers, the plan {held}")
+        file = self.a if planned is not None and planned.file == "acc" else self.v
+        return file.alloc(name, count if planned is None else planned.count)
+
     # -- memory ------------------------------------------------------------------------------
 
     def region(self, name: str, size: int, align: int = 16) -> LdsRegion:
         """`size` bytes of LDS behind the regions made before; ResourceError past the limit."""
         offset = -(-self.lds_bytes // align) * align
-        if offset + size > LDS_LIMIT[self.target]:
+        limit = LDS_LIMIT[self.target] if self.plan is None else self.plan.lds_bytes
+        if offset + size > limit:
+            whose = f"{self.target} has" if self.plan is None else "the plan grants"
             raise ResourceError(
-                f"{self.name}: {name} ends at byte {offset + size} of LDS; {self.target} has "
-                f"{LDS_LIMIT[self.target]} for a workgroup: shrink the tile"
+                f"{self.name}: {name} ends at byte {offset + size} of LDS; {whose} {limit} for a workgroup: shrink the tile"
             )
         self.lds.append(LdsRegion(name, offset, size))
         return self.lds[-1]
@@ -235,10 +251,19 @@ class KernelBuilder:
             len(instructions),
         )
 
+    def granted(self, used: Resources) -> Resources:
+        """What the code object asks for: the plan, if there is one."""
+        if self.plan is None:
+            return used
+        plan = self.plan
+        return replace(
+            used, vgprs=plan.arch_vgprs, agprs=plan.acc_vgprs, sgprs=plan.sgprs - metadata.RESERVED_SGPRS, lds=plan.lds_bytes
+        )
+
     def finish(self) -> tuple[str, Resources]:
         """The assembly with waits inserted, and what it uses."""
         items = self.scheduled = schedule([*self.items, *self.outlined], self.target)
-        used = self.resources(items)
+        used = self.granted(self.resources(items))
         header = self._header()
         legend = [f"; {line}" for line in self._legend()]
         body = [_line(item) for item in items]

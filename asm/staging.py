@@ -56,8 +56,8 @@ class Staging:
         self.k, self.layout, self.region = k, layout, region
         self.resource, self.stride, self.rows_left = resource, stride, rows_left
         self.units: list[Unit] = []
-        self.staged = k.v.alloc(f"{layout.name} staging", layout.staged_words)
-        self.fragment_registers = k.v.alloc(f"{layout.name} fragments", layout.fragment_words)
+        self.staged = k.array(f"{layout.name} staging", layout.staged_words)
+        self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
         self.read_address = k.v.alloc(f"{layout.name} fragments' LDS address")
         self.step: Reg | int = layout.k * layout.element
         self.transposition = Transposition(k, layout, self.staged) if layout.transposes else None

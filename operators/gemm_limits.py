@@ -21,9 +21,9 @@ from operators.tree import Level
 # moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
-# Three buffer resources (12), kernel arguments (20), loop counters and uniform addresses (24), lane masks and byte selectors (10), VCC,
-# FLAT_SCRATCH, XNACK_MASK (6).
-GEMM_SGPRS = 12 + 20 + 24 + 10 + 6
+# Buffer resources of A, B, C and the bias (16), kernel arguments (44), loop counters, uniform addresses, lane masks and byte
+# selectors (36), VCC, FLAT_SCRATCH, XNACK_MASK (6).
+GEMM_SGPRS = 16 + 44 + 36 + 6
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         RegisterRange("accumulators", "acc", t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
         RegisterRange("A fragments", "arch", _up(t.warp_m * t.warp_k * e, lane_bytes)),
         RegisterRange("B fragments", "arch", _up(t.warp_n * t.warp_k * e, lane_bytes)),
-        RegisterRange("A staging", "arch", _up(t.tile_m * t.tile_k * e, 4 * threads)),
-        RegisterRange("B staging", "arch", _up(t.tile_n * t.tile_k * e, 4 * threads)),
+        RegisterRange("A staging", "arch", _staging(t.tile_m * t.tile_k, e, threads, problem.trans_a)),
+        RegisterRange("B staging", "arch", _staging(t.tile_n * t.tile_k, e, threads, not problem.trans_b)),
         RegisterRange("addresses", "arch", ADDRESS_VGPRS + t.tile_m // atom.m + t.tile_n // atom.n),
         RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
     )
@@ -140,6 +140,11 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
     factor = demand / d.reread_bandwidth_tb
     bound = f"bandwidth-bound by {factor:.2f}" if factor > 1 else "compute-bound"
     return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10)"
+
+
+def _staging(elements: int, e: int, threads: int, rows_contiguous: bool) -> int:
+    """Registers of a lane's share; where 16- and 8-bit elements are transposed on the way, at least a square of 4/e by 4/e."""
+    return max(_up(elements * e, 4 * threads), 4 // e if rows_contiguous else 1)
 
 
 def _up(a: int, b: int) -> int:

@@ -215,7 +215,7 @@ def test_a_damaged_merge_is_noticed():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("d", [64, 80, 128, 256])
+@pytest.mark.parametrize("d", [16, 32, 64, 80, 128, 256])
 def test_the_code_object_takes_what_the_plan_says(target, dtype, d):
     for heads in (1, 64):
         tree = FusedAttention(AttentionProblem(16384, 16384, d, heads=heads, dtype=dtype), target)

@@ -9,7 +9,7 @@ from asm.attention_softmax import Softmax
 from asm.emit import log2
 from asm.kernel import LdsRegion
 from hardware.isa.instruction import Reg
-from operators.attention_registers import ATOM, WAVES, merge_row_words
+from operators.attention_registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
 
 LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatever another wave has, counts
 WORD = 4
@@ -39,8 +39,10 @@ class Merge:
         """From partial sums and O to memory."""
         k = self.k
         k.comment("the waves' references and row sums meet in LDS")
-        k.v.free(self.wave.ranges["K fragments"], self.wave.ranges["V rows"], listed=True)
+        spent = (self.wave.ranges[name] for name in LOOP_RANGES if name in self.wave.ranges)
+        k.v.free(*(held for held in spent if held.file == "v"), listed=True)
         self._exchange_statistics()
+        self.parts = k.v.alloc("partial O", WAVES * QUAD)
         factors = k.v.alloc("O's factor", self.wave.shape.nq)
         for q in range(self.wave.shape.nq):
             self._factor(q, factors[q], output)
@@ -70,8 +72,7 @@ class Merge:
     def _factor(self, q: int, factor: Reg, output: Output) -> None:
         """2^(M's -m minus the wave's own), over the total row sum unless a later kernel divides."""
         k, softmax = self.k, self.softmax
-        address, references, sums = k.v.alloc("address"), k.v.alloc("references", WAVES), k.v.alloc("sums", WAVES)
-        pair = k.v.alloc("-m, row sum", 2)
+        references, sums, pair, address = self.parts[0:4], self.parts[4:8], self.parts[8:10], self.parts[10]
         largest, total = pair[0], pair[1]
         k.v_lshlrev_b32(address, log2(WORD), softmax.lane_row)
         for number, target in enumerate((references, sums)):
@@ -94,18 +95,16 @@ class Merge:
             k.v_mul_f32(factor, factor, total)
         else:
             self._store_statistics(q, pair, output.statistics)
-        k.v.free(address, references, sums, pair)
 
     def _store_statistics(self, q: int, pair: Reg, buffer: Reg) -> None:
         """(-m, row sum) of the queries of an atom, by the first wave."""
-        k, address = self.k, self.k.v.alloc("address")
+        k, address = self.k, self.parts[10]
         stored = k.new_label("statistics_stored")
         k.s_cmp_lg_u32(self.wave_number, 0)
         k.s_cbranch_scc1(stored)
         k.v_lshlrev_b32(address, log2(2 * WORD), self.softmax.lane_row)
         k.buffer_store_dwordx2(pair, address, buffer, 0, offen=True, offset=2 * WORD * ATOM * q, note="-m, row sum")
         k.label(stored)
-        k.v.free(address)
 
     def _add_partials(self, factors: Reg, output: Output) -> None:
         k, shape = self.k, self.wave.shape
@@ -166,8 +165,7 @@ class Merge:
         if wide < WAVES:
             k.s_cmp_ge_u32(self.wave_number, wide)
             k.s_cbranch_scc1(done)
-        parts = k.v.alloc("partial O", WAVES * QUAD)
-        row = k.s.alloc("row")
+        parts, row = self.parts, k.s.alloc("row")
         rows = ATOM * WAVES // max(WAVES, wide)  # that a round of the work-items covers
         for first in range(0, ATOM, rows):
             k.s_mul_i32(row, output.row_bytes, ATOM * q + first)
@@ -179,5 +177,4 @@ class Merge:
                     k.v_add_f32(parts[n], parts[n], parts[QUAD * wave + n])
             k.buffer_store_dwordx4(parts[0:QUAD], offset, output.buffer, row, offen=True, offset=column * WORD)
         k.s.free(row)
-        k.v.free(parts)
         k.label(done)

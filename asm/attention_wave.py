@@ -24,7 +24,7 @@ class Wave:
         self.ranges = {
             r.name: (k.v if FILES[r.file] == "v" else k.a).alloc(r.name, r.count)
             for r in resources.registers
-            if r.count and r.name not in ("addresses",)
+            if r.count and r.name not in ("addresses", "end")
         }
         self.zero_c: Reg | int = self.ranges.get("zero", 0)
         self.key_buffer = k.s.alloc("K buffer", 4)

@@ -20,8 +20,11 @@ WAVES = 4  # one a SIMD, each with its own keys
 TEMPORARIES = 8
 # Work-item id, lane's row and group, key offset, address of the exchange between lane halves.
 ADDRESSES = 5
+# Behind the loop: four waves' partial O of a work-item, the sum on its way, addresses; beside factors and addresses by width.
+END = 22
 PAD = 4  # words behind each row of a partial O in LDS: rows of 16 lanes start in different banks
 SGPRS = 84
+LOOP_RANGES = ("Q fragments", "K fragments", "V rows", "V fragments", "S", "exponents", "P")  # free behind the loop
 STATISTICS = ("references", "row sums", "thresholds")
 
 
@@ -64,6 +67,8 @@ def registers(d: int, dtype: str, descriptor: HardwareDescriptor, queries: int) 
         ("addresses", "arch", ADDRESSES + len({wide for _, wide in blocks})),
         ("temporaries", "arch", TEMPORARIES),
     ]
+    freed = sum(count for name, file, count in ranges if file == "arch" and name in LOOP_RANGES)
+    ranges.append(("end", "arch", max(0, nq + END + 2 * len({wide for _, wide in blocks}) - freed)))
     return tuple(RegisterRange(*row) for row in ranges)
 
 

@@ -215,7 +215,7 @@ def test_a_damaged_merge_is_noticed():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("d", [64, 80, 128, 256])
+@pytest.mark.parametrize("d", [16, 32, 64, 80, 128, 256])
 def test_the_code_object_takes_what_the_plan_says(target, dtype, d):
     for heads in (1, 64):
         tree = FusedAttention(AttentionProblem(16384, 16384, d, heads=heads, dtype=dtype), target)
@@ -258,3 +258,14 @@ def test_interleaving_keeps_both_orders_and_returns(main, labels, lead):
     for before, item in itertools.pairwise(merged):
         if isinstance(item, Label) and item is not second[0]:
             assert any(before is x for x in second)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_checked_mode_finds_nothing(target, dtype):
+    p = AttentionProblem(70, 300, 32, 2, 1, causal=True, dtype=dtype)
+    gpu = simgpu.Device(target, check=True)
+    arrays = operands(p, target)
+    buffers = [gpu.upload(x) for x in arrays]
+    runs = asm.launch(asm.emit(FusedAttention(p, target)), gpu, *buffers, gpu.alloc(4 * int(np.prod(p.q_shape))))
+    assert len(runs) == 2 and not [finding for run in runs for finding in run.findings]

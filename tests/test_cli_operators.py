@@ -38,8 +38,9 @@ def test_run_passes_and_says_what_ran(capsys: Capture, line: str) -> None:
     assert made["pass"] and made["error"]["wrong"] == made["error"]["touched"] == 0 < made["error"]["total"]
     for kernel in made["kernels"]:
         planned = {row["name"]: row for row in kernel["resources"]}
-        exact = not any(word in kernel["kernel"] for word in ("merge", "gemm", "_fma_"))
-        assert planned["ArchVGPR"]["derived"] == planned["ArchVGPR"]["actual"] or not exact
+        registers = planned.get("ArchVGPR")  # not split in two files by the paper's formulas
+        if registers and not any(word in kernel["kernel"] for word in ("merge", "gemm")):
+            assert registers["derived"] == registers["actual"]
         assert kernel["instructions"] > 0
 
 

@@ -12,7 +12,9 @@ With split input channels, blocks leave partial sums that a second kernel adds.
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise, product
 
 from asm.conv2d_staging import HaloStaging, TapStaging
 from asm.conv2d_store import store
@@ -25,6 +27,7 @@ from hardware.dtypes import dtype
 from hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from hardware.isa.instruction import Reg
 from operators.conv2d import Conv2dPlan
+from operators.conv2d_problem import Pair
 from operators.conv2d_tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from operators.tree import Visitor
 
@@ -33,6 +36,7 @@ WIDEST = 16  # bytes of one LDS read of a lane
 ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
 # A raw buffer's offsets, with what is added to one that is outside, stay below this (see `emit.OUTSIDE`).
 MOST_BYTES = 1 << 30
+UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap rows: 8 KiB of 32 (instruction cache)
 MOST_WORKGROUPS = (1 << 32) - 1  # work-items of a launch along one dimension have 32 bits (HSA, dispatch packet)
 
 
@@ -107,7 +111,7 @@ class ConvEmitter(Visitor):
         scratch: tuple[tuple[str, int], ...] = ()
         if plan.split_ic > 1:
             elements = p.n * p.oc * p.oh * p.ow
-            following = (emit_sum(self.target, plan, p.dtype_c, elements, plan.split_ic, self.output, "Y"),)
+            following = (emit_sum(self.target, p.dtype_c, elements, plan.split_ic, self.output, "Y"),)
             scratch = ((self.output, elements * plan.split_ic * dtype(p.dtype_c).bytes),)
         return EmittedKernel(
             text, k.name, self.target, plan, (plan.threads, 1, 1), (plan.blocks, 1, 1), used, (),
@@ -218,10 +222,12 @@ class ConvEmitter(Visitor):
         w.load()
         x.load(0)
         w.write()
-        w.other_stage(reads=False)
+        k.s_barrier(note="the first tap's filters are in LDS")
+        for oc in range(self.atoms[0]):
+            w.read(oc)
+        w.other_stage()
         w.load()
         k.comment(f"BlockConv2dNode: for IC in steps of {plan.tile_ic} channels")
-        rows = k.s.alloc("tap rows left")
         with k.loop("channel_step", self.steps):
             k.s_barrier(note="all waves have read the last halo")
             for batch in range(x.batches):
@@ -230,41 +236,76 @@ class ConvEmitter(Visitor):
                 x.write(batch)
             k.s_sub_u32(self.left, self.left, x.channels)
             x.advance(self.left)
-            x.load(0)
-            k.s_mov_b32(rows, p.kh)
-            with k.loop("tap_row", rows):
-                for kw in range(p.kw):
-                    self.visit(warp, kw)
-                x.next_row()
-            x.first_row()
+            k.s_barrier(note="the halo is in LDS")
+            if p.kh * p.kw * self.products <= UNROLLED:
+                taps = [*product(range(p.kh), range(p.kw)), None]
+                for tap, following in pairwise(taps):
+                    self.visit(warp, tap, following)
+            else:
+                self._rows(warp)
+
+    def _rows(self, warp: WarpConv2dNode) -> None:
+        """The taps of a large filter: a loop over its rows behind the first one, which starts the next halo's loads."""
+        k, x, p = self.k, self.x, self.plan.cut
+        taps = [*((0, kw) for kw in range(p.kw)), None]
+        for tap, following in pairwise(taps):
+            self.visit(warp, tap, following)
+        rows = k.s.alloc("tap rows left")
+        k.s_mov_b32(rows, p.kh - 1)
+        with k.loop("tap_row", rows):
+            x.next_row()
+            for tap, following in pairwise(taps):
+                self.visit(warp, tap, following, False)
+        x.first_row(p.kh - 1)
         k.s.free(rows)
 
-    def visit_warp(self, warp: WarpConv2dNode, kw: int) -> None:
-        """One tap."""
+    @property
+    def products(self) -> int:
+        """Matrix instructions of a tap."""
+        words, each = self.x.chunk_words, self.plan.atom.elements_per_lane * self.x.bytes // 4
+        return words // each * self.atoms[0] * self.atoms[1]
+
+    def visit_warp(self, warp: WarpConv2dNode, tap: Pair, following: Pair | None, first: bool = True) -> None:
+        """One tap: the next one's filters from registers to LDS, those after it from memory, the matrix instructions.
+
+        following: the tap whose pixels can be read ahead, None if it is not known; first: whether tap (0, 0) is the step's first.
+        """
         k, x, w = self.k, self.x, self.w
         atom = warp.first()
         assert isinstance(atom, AtomConv2dNode)
-        k.comment(f"WarpConv2dNode: tap column {kw} of {self.plan.cut.kw}")
-        k.s_barrier(note="the tap's filters are in LDS, all waves have read the last ones")
+        where = f"tap {tap[0]},{tap[1]} of {self.plan.cut.kh}x{self.plan.cut.kw}"
+        k.comment(f"WarpConv2dNode: {where}{'' if first else ', counted from the row'}")
         w.write()
         w.load()
-        for number in range(self.atoms[1] if kw == 0 else 0):
-            x.read(number, kw)
-        for number in range(self.atoms[0]):
-            w.read(number)
-        self.visit(atom, kw)
-        w.other_stage(reads=True)
+        if first and tap == (0, 0):
+            x.load(0)
+        for pixel in range(self.atoms[1] if tap[1] == 0 and (tap[0] == 0 or not first) else 0):
+            x.read(pixel, tap)
+        self.visit(atom, following)
+        w.other_stage()
 
-    def visit_atom(self, atom: AtomConv2dNode, kw: int) -> None:
-        """A tap's matrix instructions, steps outermost; the next tap's pixels are read as soon as their registers are done with."""
+    def visit_atom(self, atom: AtomConv2dNode, following: Pair | None) -> None:
+        """A tap's matrix instructions, steps outermost, so that accumulators are independent.
+
+        Towards the end comes the barrier behind which the next tap's filters are in LDS, and all waves are done with those of the
+        tap before; from there on its fragments are read as soon as their registers are free.
+        """
         k, plan, x, w = self.k, self.plan, self.x, self.w
         words, each = x.chunk_words, plan.atom.elements_per_lane * x.bytes // 4
         steps, (channels, pixels) = words // each, self.atoms
-        for step, oc, pixel in product(range(steps), range(channels), range(pixels)):
+        barrier = max((steps - 1) * channels * pixels, self.products // 2)
+        reads: list[Callable[[], None]] = []
+        for number, (step, oc, pixel) in enumerate(product(range(steps), range(channels), range(pixels))):
+            if number == barrier:
+                k.s_barrier(note="the next tap's filters are in LDS")
             start = (oc * pixels + pixel) * plan.atom.acc_registers
             c = self.acc[start : start + plan.atom.acc_registers]
             firsts = oc * words + step * each, pixel * words + step * each
             a, b = (r[first : first + each] for r, first in zip((w.fragments, x.fragments), firsts, strict=True))
             k.emit(self.mnemonic, c, a, b, c, note=f"Y[{oc}][{pixel}] += W[{oc}] X[{pixel}], step {step}")
-            if (step, oc) == (steps - 1, channels - 1) and kw + 1 < plan.cut.kw:
-                x.read(pixel, kw + 1)
+            if step == steps - 1 and oc == channels - 1 and following is not None:
+                reads.append(partial(x.read, pixel, following))
+            if step == steps - 1 and pixel == pixels - 1:
+                reads.append(partial(w.read, oc))
+            while reads and number >= barrier:
+                reads.pop(0)()

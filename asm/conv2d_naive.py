@@ -21,12 +21,12 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
 
     A workgroup has 256 pixels of one channel of one image; X and W are loaded element by element for every product.
     """
-    plan, p = root.derivation, root.problem
+    p = root.problem
     e, size = p.element.bytes, dtype(p.dtype_c).bytes
     if p.dtype not in TYPES:
         raise UnsupportedInstruction(f"the naive convolution is emitted for {', '.join(TYPES)}, not for {p.dtype}")
     if max(p.icg * p.ih * p.iw * e, p.icg * p.kh * p.kw * e, p.oh * p.ow * size) >= MOST_BYTES:
-        raise LaunchError(f"{plan.title}: an image's group or a filter takes 2^30 bytes or more: use smaller ones")
+        raise LaunchError(f"{root.derivation.title}: an image's group or a filter takes 2^30 bytes or more: use smaller ones")
     k = KernelBuilder(f"conv2d_naive_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}", root.descriptor.arch, THREADS)
     for name in "XWY":
         k.argument(name, 8, "global_buffer")
@@ -110,4 +110,4 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     k.buffer_store_dword(total, pixel, y, 0, offen=True, note="Y")
     k.s_endpgm()
     text, used = k.finish()
-    return EmittedKernel(text, k.name, k.target, plan, (THREADS, 1, 1), (blocks, 1, 1), used, (), tuple("XWY"), tuple("XWY"))
+    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (blocks, 1, 1), used, (), tuple("XWY"), tuple("XWY"))

@@ -9,6 +9,7 @@ from asm.kernel import KernelBuilder, LdsRegion
 from asm.softmax_row import LOADS, REACH
 from hardware.isa.instruction import Reg
 from operators.conv2d import Conv2dPlan
+from operators.conv2d_problem import Pair
 
 DS_REACH = 1 << 16  # of an LDS instruction's own offset (16 bits, LLVM, all four targets)
 ELEMENT_LOADS = {1: "ubyte", 2: "ushort", 4: "dword"}
@@ -177,23 +178,23 @@ class HaloStaging:
         k.s_max_i32(resource[2], resource[2], 0)
         k.s_mul_i32(resource[2], resource[2], self.plane_bytes, note="bytes of the channels that are left")
 
-    def read(self, atom: int, kw: int) -> None:
-        """The fragment of an atom's pixels under tap column kw of the current tap row."""
+    def read(self, atom: int, tap: Pair) -> None:
+        """The fragment of an atom's pixels under a tap; its row counts from the read address's."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
         rows = atom * plan.atom.m // plan.tile_ow
-        slots = layout.tap(0, kw) + layout.pixel(rows, 0)
+        slots = layout.tap(*tap) + layout.pixel(rows, 0)
         address, immediate = near(k, self.read_address, slots * layout.chunk, DS_REACH, self.scratch)
         k.emit(f"ds_read_b{8 * layout.chunk}", self.fragments[atom * words : (atom + 1) * words], address, offset=immediate,
-               note=f"X fragment: pixels {atom * plan.atom.m}.., tap column {kw}")  # fmt: skip
+               note=f"X fragment: pixels {atom * plan.atom.m}.., tap {tap[0]},{tap[1]}")  # fmt: skip
 
     def next_row(self) -> None:
         """The read address to the next tap row."""
         step = self.layout.tap(1, 0) * self.layout.chunk
         self.k.v_add_u32(self.read_address, step, self.read_address, note="next tap row")
 
-    def first_row(self) -> None:
-        """Back from behind the last tap row."""
-        step = self.layout.tap(1, 0) * self.layout.chunk * self.plan.cut.kh
+    def first_row(self, rows: int) -> None:
+        """Back by as many tap rows."""
+        step = self.layout.tap(1, 0) * self.layout.chunk * rows
         self.k.v_subrev_u32(self.read_address, step, self.read_address, note="first tap row")
 
     def release(self) -> None:
@@ -290,13 +291,12 @@ class TapStaging:
                offset=atom * self.plan.atom.n * self.layout.row,
                note=f"W fragment: channels {atom * self.plan.atom.n}..")  # fmt: skip
 
-    def other_stage(self, *, reads: bool) -> None:
-        """Writes, and reads if asked for, go to the other stage from here on."""
+    def other_stage(self) -> None:
+        """Writes and reads go to the other stage from here on."""
         k = self.k
-        k.v_add_u32(self.write_address, self.stage_step, self.write_address, note="the other stage")
+        for address in (self.write_address, self.read_address):
+            k.v_add_u32(address, self.stage_step, address, note="the other stage")
         k.s_sub_u32(self.stage_step, 0, self.stage_step)
-        if reads:
-            k.v_add_u32(self.read_address, self.stage_step, self.read_address, note="the other stage")
 
     def release(self) -> None:
         """Gives all VGPRs back."""

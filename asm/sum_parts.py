@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asm.emit import EmittedKernel, raw_buffer
 from asm.kernel import KernelBuilder
 from asm.scalars import add_product
@@ -15,7 +13,7 @@ ADDITIONS = {"f32": "v_add_f32", "i32": "v_add_u32"}
 WORD = 4
 
 
-def emit_sum(target: str, plan: Any, dtype: str, elements: int, parts: int, source: str, result: str) -> EmittedKernel:
+def emit_sum(target: str, dtype: str, elements: int, parts: int, source: str, result: str) -> EmittedKernel:
     """The kernel for `parts` arrays of `elements` elements of 4 bytes, one behind the other in the buffer called `source`."""
     if dtype not in ADDITIONS:
         raise UnsupportedInstruction(f"parts of a sum in {dtype} have no kernel: use one of {', '.join(ADDITIONS)}")
@@ -51,4 +49,4 @@ def emit_sum(target: str, plan: Any, dtype: str, elements: int, parts: int, sour
     k.s_endpgm()
     text, used = k.finish()
     grid = (-(-elements // (THREADS * WIDE)), 1, 1)
-    return EmittedKernel(text, k.name, target, plan, (THREADS, 1, 1), grid, used, (), (source, result), (source, result))
+    return EmittedKernel(text, k.name, target, None, (THREADS, 1, 1), grid, used, (), (source, result), (source, result))

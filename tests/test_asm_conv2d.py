@@ -127,6 +127,13 @@ def test_tiles_of_several_atoms_and_batches():
     assert_right(spread)
 
 
+def test_large_filters_loop_over_their_rows():
+    p = Conv2dProblem(1, 33, 41, 12, 5, 37, 9, padding=(2, 0))
+    result = convolve(p, "gfx942")
+    assert "tap_row_0:" in result.kernel.text and "tap_row_0:" not in asm.emit(Conv2d(SHAPES[0])).text
+    assert_right(result)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_published_tiles(target):
     p = Conv2dProblem(2, 24, 19, 33, 70, 3, 3, stride=(2, 1), padding=(1, 2), groups=2)
@@ -240,7 +247,7 @@ def test_llvm_has_no_warning(tmp_path):
 
 def test_text_says_tree_node_coordinates_and_arrays():
     text = asm.emit(Conv2d(Conv2dProblem(2, 64, 30, 30, 64, 3, 3))).text
-    for word in ("Conv2d:", "BlockConv2dNode", "WarpConv2dNode: tap column 2 of 3", "Y[0][0] += W[0] X[0], step 0", "X halo",
+    for word in ("Conv2d:", "BlockConv2dNode", "WarpConv2dNode: tap 2,1 of 3x3", "Y[0][0] += W[0] X[0], step 0", "X halo",
                  "W, two taps", "accumulators", "workgroup = (((image", "conv2d.py:"):  # fmt: skip
         assert word in text, word
 

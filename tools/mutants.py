@@ -1,4 +1,5 @@
-"""Mutants of a kernel: code bytes in which one wait, nop or barrier is weaker or missing."""
+"""Mutants of a kernel: code in which one wait, nop or barrier is weaker or missing, or one address is past
+its buffer, and declarations of fewer registers or less LDS."""
 
 from __future__ import annotations
 
@@ -6,22 +7,27 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hardware.codeobject import Kernel
 from hardware.isa import text
 from hardware.isa.immediates import WAIT_COUNTERS
 from hardware.isa.instruction import Imm, Instruction
+from hardware.kernel_descriptor import VGPR_ENCODING_GRANULE
 from hardware.waits import waited
 
 S_NOP = 0xBF800000  # s_nop 0
 S_WAITCNT = 0xBF8C0000
 MOVES = ("branch", "call", "setpc", "swappc", "getpc", "endpgm", "trap")  # cannot change places with a nop
 NOP_STATES = 16
+# Encoding and space: the largest offset of whole dwords, and the bits of its field.
+FAR = {("flat", "global"): (4092, 13), ("mubuf", "buffer"): (4092, 12), ("ds", "ds"): (65532, 16)}
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: `data` in the place of the code from byte `offset` on.
+    """One change: `data` in the place of the code from byte `offset` on, or fewer of what is declared.
 
-    kind: wait, nop or barrier; what: in words; before: the instruction that was there.
+    kind: wait, nop, barrier, address, registers or LDS; what: in words; before: the instruction or the
+    declaration that was there; declared: fields of the kernel or its descriptor.
     """
 
     kind: str
@@ -29,10 +35,7 @@ class Mutant:
     offset: int
     data: bytes
     before: str
-
-    @property
-    def index(self) -> int:
-        return self.offset // 4
+    declared: tuple[tuple[str, int], ...] = ()
 
 
 def mutants(code: bytes, instructions: Mapping[int, Instruction], executed: set[int]) -> Iterator[Mutant]:
@@ -48,6 +51,8 @@ def mutants(code: bytes, instructions: Mapping[int, Instruction], executed: set[
             yield Mutant("barrier", "dropped", 4 * index, _word(S_NOP), text(inst))
         elif inst.spec.control == "nop":
             yield from _nops(code, instructions, targets, index, value)
+        elif inst.spec.memory is not None:
+            yield from _addresses(code, index, inst)
 
 
 def _word(value: int) -> bytes:
@@ -86,6 +91,35 @@ def _nops(
     # The bytes stay as many: the nop changes places with the instruction that it holds back.
     later = code[4 * index + 4 : 4 * index + 4 + following.size]
     yield Mutant("nop", "removed", 4 * index, later + _word(S_NOP), text(inst))
+
+
+def _addresses(code: bytes, index: int, inst: Instruction) -> Iterator[Mutant]:
+    """The largest offset that the encoding holds, in whole dwords."""
+    largest = FAR.get((inst.spec.encoding, inst.spec.memory.space if inst.spec.memory else ""))
+    if largest is None or "offset0" in inst.mods or "offset1" in inst.mods or "st64" in inst.mnemonic:
+        return
+    if inst.spec.memory is not None and inst.spec.memory.stride:
+        return
+    far, width = largest
+    word = int.from_bytes(code[4 * index : 4 * index + 4], "little") & ~((1 << width) - 1)
+    yield Mutant("address", f"offset:{far}", 4 * index, _word(word | far), text(inst))
+
+
+def declarations(kernel: Kernel) -> Iterator[Mutant]:
+    """One granule of registers less, AccVGPRs that begin four earlier, half of the LDS."""
+    descriptor = kernel.descriptor
+    granule = VGPR_ENCODING_GRANULE[kernel.target]
+    if descriptor.vgprs > granule:
+        fewer = descriptor.vgprs - granule
+        yield Mutant("registers", f"{fewer}", 0, b"", f"{descriptor.vgprs} VGPRs", (("vgprs", fewer),))
+    if descriptor.accum_offset > 4 and descriptor.vgprs > descriptor.accum_offset:
+        start = descriptor.accum_offset - 4
+        before = f"accum_offset {descriptor.accum_offset}"
+        yield Mutant("registers", f"{start}", 0, b"", before, (("accum_offset", start),))
+    if kernel.group_segment_size:
+        half = kernel.group_segment_size // 2
+        before = f"{kernel.group_segment_size} bytes of LDS"
+        yield Mutant("LDS", f"{half}", 0, b"", before, (("group_segment_size", half),))
 
 
 def branch_targets(instructions: Mapping[int, Instruction]) -> set[int]:

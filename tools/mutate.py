@@ -3,11 +3,13 @@
     python -m tools.mutate FOLDER [--only NAME ...] [--limit N] [--seed S] [--threads N] [--json]
 
 FOLDER has a manifest.json (tools.corpus). Of each kernel's waits, nops and barriers that ran, one at a time
-is removed or weakened in the code's bytes. A mutant is
+is removed or weakened in the code's bytes, one address that was used is moved as far as its field allows, one
+granule of registers or half of the LDS is not declared. A mutant is
 
 * found: checked mode reports what it does not report of the kernel itself, or the kernel fails;
 * harmless: by an analysis of all paths (tools.harmless) nothing lacks that did not lack before, or it is a
-  barrier of a one-wave workgroup; and the adversarial completion order gives the same bytes;
+  barrier of a one-wave workgroup, or what is accessed is still allocated; and the adversarial completion order
+  gives the bytes that the mutant gives in the plain one;
 * missed: else.
 
 Status 0 if at least 95 % of those that are not harmless are found.
@@ -21,25 +23,28 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hardware.effects import effect_of
 from hardware.errors import SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
-from simgpu import Device, Finding
+from simgpu import Device, Finding, Kernel
 from simgpu.checks.late import Late
 from tools.console import print_json, show, table
 from tools.corpus import Case, cases
 from tools.harmless import Lack, lacks
-from tools.mutants import Mutant, mutants
+from tools.mutants import Mutant, declarations, mutants
 
 FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
 WANTED = 0.95
 FOLLOWS = "an equal or stricter wait follows on every path before the first use"
 DISTANCE = "the distance still meets the table"
 ALONE = "a barrier in a one-wave workgroup"
+INSIDE = "the access stays inside its allocation"
+DECLARED = "every register that the code names is still declared"
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,6 @@ class Subject:
         self.code, self.first = self._segment()
         self.instructions = self._reached()
         self.baselines: dict[str, frozenset[Lack]] = {}
-        self._results: list[np.ndarray] | None = None
 
     def _segment(self) -> tuple[bytes, int]:
         """The code, and the byte in it at which the kernel starts."""
@@ -88,21 +92,29 @@ class Subject:
     def mutants(self) -> list[Mutant]:
         """Offsets are bytes of the segment."""
         executed = {record + self.first // 4 for record in self.executed}
-        return list(mutants(self.code, self.instructions, executed))
+        changed = mutants(self.code, self.instructions, executed)
+        return [*changed, *declarations(self.kernels[self.checked].info)]
 
     def patch(self, mutant: Mutant, data: bytes) -> None:
         address = self.start - self.first + mutant.offset
         for kernel in self.kernels.values():
-            kernel.module.patch(address, data)
+            if data:
+                kernel.module.patch(address, data)
+
+    def kernel(self, gpu: Device, mutant: Mutant) -> Kernel:
+        """The kernel with what the mutant declares."""
+        kernel = self.kernels[gpu]
+        fields = dict(mutant.declared)
+        size = fields.pop("group_segment_size", kernel.info.group_segment_size)
+        descriptor = replace(kernel.info.descriptor, **fields)
+        return Kernel(kernel.module, replace(kernel.info, descriptor=descriptor, group_segment_size=size))
 
     def judge(self, mutant: Mutant) -> Outcome:
         """Run it, and say what became of it."""
         original = self.code[mutant.offset : mutant.offset + len(mutant.data)]
-        if self._results is None:
-            self._results = self.case.launch(self.late, self.kernels[self.late])[1]
         self.patch(mutant, mutant.data)
         try:
-            new, failure = self._new_findings()
+            new, failure, results = self.run(mutant)
             if new:
                 return Outcome(self.case.name, mutant, FOUND, new[0].kind, new[0])
             if failure:
@@ -110,34 +122,40 @@ class Subject:
             reason, missing = self._harmless(mutant)
             if not reason:
                 return Outcome(self.case.name, mutant, MISSED, missing)
-            if self._unchanged():
+            if self._unchanged(mutant, results):
                 return Outcome(self.case.name, mutant, HARMLESS, reason)
             return Outcome(self.case.name, mutant, MISSED, f"not so: {reason}; late loads change the results")
         finally:
             self.patch(mutant, original)
 
-    def _new_findings(self) -> tuple[list[Finding], str]:
+    def run(self, mutant: Mutant) -> tuple[list[Finding], str, list[np.ndarray]]:
+        """New findings, the error that the launch raised, and the results' bytes."""
+        results: list[np.ndarray] = []
         try:
-            run, _ = self.case.launch(self.checked, self.kernels[self.checked])
+            run, results = self.case.launch(self.checked, self.kernel(self.checked, mutant))
             findings, failure = run.findings, ""
         except SimError as error:
             findings, failure = list(error.findings), f"{type(error).__name__}"
-        return [f for f in findings if f.severity == "error" and _place(f) not in self.known], failure
+        new = [f for f in findings if f.severity == "error" and _place(f) not in self.known]
+        return new, failure, results
 
-    def _unchanged(self) -> bool:
-        """Whether the adversarial completion order gives the bytes of the kernel itself."""
-        assert self._results is not None
+    def _unchanged(self, mutant: Mutant, wanted: list[np.ndarray]) -> bool:
+        """Whether the adversarial completion order gives these bytes."""
         try:
-            _, results = self.case.launch(self.late, self.kernels[self.late])
+            _, results = self.case.launch(self.late, self.kernel(self.late, mutant))
         except SimError:
             return False
-        return all(np.array_equal(a, b) for a, b in zip(results, self._results, strict=True))
+        return all(np.array_equal(a, b) for a, b in zip(results, wanted, strict=True))
 
     def _harmless(self, mutant: Mutant) -> tuple[str, str]:
         """(why it is harmless, or "") and (what lacks where, if it is not)."""
         if mutant.kind == "barrier":
             alone = int(np.prod(self.case.block)) <= 64
             return (ALONE, "") if alone else ("", "waves are not held together, no access was seen to clash")
+        if mutant.kind in ("address", "LDS"):
+            return INSIDE, ""  # one that does not ends the run
+        if mutant.kind == "registers":
+            return self._undeclared(mutant)
         if mutant.kind not in self.baselines:
             self.baselines[mutant.kind] = self._lacks(self.instructions, mutant.kind)
         new = self._lacks(self._mutated(mutant), mutant.kind) - self.baselines[mutant.kind]
@@ -145,8 +163,16 @@ class Subject:
             return (FOLLOWS if mutant.kind == "wait" else DISTANCE), ""
         ran = {record + self.first // 4 for record in self.executed}
         where = ", ".join(f"{4 * record - self.first:#x} ({what})" for record, what in sorted(new)[:3])
-        unseen = "" if any(record in ran for record, _ in new) else ", on paths that did not run"
-        return "", f"lacks at {where}{unseen}"
+        unseen = "a path" if any(record in ran for record, _ in new) else "code"
+        return "", f"lacks at {where}, on {unseen} that did not run"
+
+    def _undeclared(self, mutant: Mutant) -> tuple[str, str]:
+        descriptor = self.kernel(self.checked, mutant).info.descriptor
+        unified = descriptor.accum_offset
+        limits = {"v": unified or descriptor.vgprs, "a": descriptor.vgprs - unified}
+        touched = frozenset().union(*(effect_of(inst).touched for inst in self.instructions.values()))
+        past = sorted(f"{r[0]}{r[1]}" for r in touched if r[0] in limits and int(r[1]) >= limits[r[0]])
+        return (DECLARED, "") if not past else ("", f"{', '.join(past[:3])} are not declared")
 
     def _lacks(self, instructions: Mapping[int, Instruction], kind: str) -> frozenset[Lack]:
         return lacks(instructions, {self.first // 4}, self.case.target, kind)

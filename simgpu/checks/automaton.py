@@ -21,7 +21,7 @@ from hardware.waits import DS, FLAT, LIMITS, SMEM, VM
 END = -1  # the record that a wave goes to when it ends
 # Instructions of a memory clause that are looked back at, by the code object's XNACK setting. Where that
 # is left open, compilers break clauses as LLVM's hazard recognizer does: looking back at five, and where
-# the earlier one loads.
+# one of them loads.
 CLAUSE = {"on": 64, "any": 5}
 
 Ages = tuple[tuple[int, int], ...]
@@ -292,10 +292,9 @@ class Walk:
         if not kinds:
             return
         later = effect.access
-        for position, other in enumerate(self.clause):
+        loads = any(self.effect(other).access.writes for other in self.clause)
+        for position, other in enumerate(self.clause if loads or self.automaton.xnack == "on" else ()):
             earlier = self.effect(other).access
-            if self.automaton.xnack == "any" and not earlier.writes:
-                continue
             between = [self.effect(r).access for r in self.clause[position + 1 :]]
             rule, needed = clash(earlier, later, self.automaton.target, between, xnack=True)
             if rule is not None and rule.relation == "clause":

@@ -209,8 +209,8 @@ SILENT = {
     "v_mfma_f32_4x4x1f32 a[0:3], v2, v3, 0 cbsz:4 abid:0",
     "what a branch does not look at": "s_mov_b64 s[20:21], exec\nv_cmp_eq_u32 vcc, v60, v60\ns_mov_b32 vcc_hi, s30\n"
          "s_cbranch_vccnz on\non:",
-    "lanes out of a buffer's range": "s_mov_b64 s[20:21], s[6:7]\ns_mov_b32 s22, 64\ns_mov_b32 s23, 0x20000\ns_mov_b64 exec, 0xffff\n"
-    "v_mov_b32 v3, 1\ns_mov_b64 exec, -1\nbuffer_store_dword v3, v60, s[20:23], 0 offen",
+    "lanes out of a buffer's range": "s_mov_b64 s[20:21], s[6:7]\ns_mov_b32 s22, 64\ns_mov_b32 s23, 0x20000\n"
+    "s_mov_b64 exec, 0xffff\nv_mov_b32 v3, 1\ns_mov_b64 exec, -1\nbuffer_store_dword v3, v60, s[20:23], 0 offen",
     "loaded to lds": "s_mov_b64 s[20:21], s[4:5]\ns_mov_b32 s22, 0x1000\ns_mov_b32 s23, 0x20000\ns_mov_b32 m0, 0\n"
     "buffer_load_dword v60, s[20:23], 0 offen lds\ns_waitcnt vmcnt(0)\nds_read_b32 v3, v60\ns_waitcnt lgkmcnt(0)" + STORE,
     "where the workgroup is": "v_mov_b32 v3, s2" + STORE,

@@ -269,3 +269,33 @@ def test_a_kernel_defines_memory_for_the_next() -> None:
     assert gpu.load(write)["k"].launch(grid=1, block=64, args=[out, between]).findings == []
     kernel = gpu.load(toolchain.assemble(source("gfx90a", read, (), {}), "gfx90a"))["k"]
     assert kernel.launch(grid=1, block=64, args=[between, out]).findings == []
+
+
+ZEROED = "".join(f"v_mov_b32 v{number}, 0\n" for number in (*range(2, 10), *range(24, 40)))
+
+
+def byte(register: str, number: int) -> str:
+    """Defines one byte of a register."""
+    return f"v_mov_b32_sdwa {register}, v2 dst_sel:BYTE_{number} dst_unused:UNUSED_PRESERVE src0_sel:DWORD\n"
+
+
+@pytest.mark.parametrize(
+    "defined, abid, place",
+    [(0, 0, ""), (1, 1, ""), (1, 0, "v20"), (0, 1, "v20")],
+)
+def test_sparse_indices_count_by_set(defined: int, abid: int, place: str) -> None:
+    """v_smfmac_f32_16x16x32_f16 takes byte abid of its index register."""
+    lines = ZEROED + byte("v20", defined) + f"s_nop 1\nv_smfmac_f32_16x16x32_f16 v[24:27], v[4:5], v[6:9], v20 abid:{abid}"
+    found = findings(lines, "gfx942")
+    assert [finding.place for finding in found] == ([place] if place else [])
+    assert all("IDX" in finding.message for finding in found)
+
+
+@pytest.mark.parametrize("defined, place", [(2, ""), (0, "v20")])
+def test_scales_count_by_byte(defined: int, place: str) -> None:
+    """op_sel and op_sel_hi name the byte of a scale."""
+    lines = ZEROED + byte("v20", defined) + (
+        "s_nop 1\nv_mfma_scale_f32_16x16x128_f8f6f4 v[24:27], v[24:31], v[32:39], 0, v20, v2 op_sel:[0,0,0] op_sel_hi:[1,0,0]"
+    )
+    found = findings(lines, "gfx950")
+    assert [finding.place for finding in found] == ([place] if place else [])

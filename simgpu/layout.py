@@ -79,6 +79,8 @@ CTX_LATE_CALLS = 192  # 3 x u64, addresses of late.issue, late.issue_lds, late.s
 CTX_LDS_SHADOW = 256  # i64, from a byte of LDS to its undefined bits
 CTX_DEMAND = 264  # u64, address of shadow_runtime's `demand`
 CTX_DEFINE = 272  # u64, address of its `define`
+CTX_FILL_ROW = 280  # u64, addresses of shadow_rows' functions
+CTX_SETTLE_ROW = 288
 CTX_BYTES = 512
 
 # One allocation, byte offsets.

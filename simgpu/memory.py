@@ -46,7 +46,8 @@ class Allocation:
     def settle(self) -> bool:
         """Whether some bits are undefined; defined memory stays so."""
         if not self.whole and self.undefined is not None:
-            self.whole = not self.undefined.any()
+            # Its beginning first: what nobody wrote need not be read through.
+            self.whole = not (self.undefined[:4096].any() or self.undefined.any())
         return not self.whole
 
     @property

@@ -209,8 +209,8 @@ SILENT = {
     "v_mfma_f32_4x4x1f32 a[0:3], v2, v3, 0 cbsz:4 abid:0",
     "what a branch does not look at": "s_mov_b64 s[20:21], exec\nv_cmp_eq_u32 vcc, v60, v60\ns_mov_b32 vcc_hi, s30\n"
          "s_cbranch_vccnz on\non:",
-    "lanes out of a buffer's range": "s_mov_b64 s[20:21], s[6:7]\ns_mov_b32 s22, 64\ns_mov_b32 s23, 0x20000\ns_mov_b64 exec, 0xffff\n"
-    "v_mov_b32 v3, 1\ns_mov_b64 exec, -1\nbuffer_store_dword v3, v60, s[20:23], 0 offen",
+    "lanes out of a buffer's range": "s_mov_b64 s[20:21], s[6:7]\ns_mov_b32 s22, 64\ns_mov_b32 s23, 0x20000\n"
+    "s_mov_b64 exec, 0xffff\nv_mov_b32 v3, 1\ns_mov_b64 exec, -1\nbuffer_store_dword v3, v60, s[20:23], 0 offen",
     "loaded to lds": "s_mov_b64 s[20:21], s[4:5]\ns_mov_b32 s22, 0x1000\ns_mov_b32 s23, 0x20000\ns_mov_b32 m0, 0\n"
     "buffer_load_dword v60, s[20:23], 0 offen lds\ns_waitcnt vmcnt(0)\nds_read_b32 v3, v60\ns_waitcnt lgkmcnt(0)" + STORE,
     "where the workgroup is": "v_mov_b32 v3, s2" + STORE,
@@ -269,3 +269,33 @@ def test_a_kernel_defines_memory_for_the_next() -> None:
     assert gpu.load(write)["k"].launch(grid=1, block=64, args=[out, between]).findings == []
     kernel = gpu.load(toolchain.assemble(source("gfx90a", read, (), {}), "gfx90a"))["k"]
     assert kernel.launch(grid=1, block=64, args=[between, out]).findings == []
+
+
+ZEROED = "".join(f"v_mov_b32 v{number}, 0\n" for number in (*range(2, 10), *range(24, 40)))
+
+
+def byte(register: str, number: int) -> str:
+    """Defines one byte of a register."""
+    return f"v_mov_b32_sdwa {register}, v2 dst_sel:BYTE_{number} dst_unused:UNUSED_PRESERVE src0_sel:DWORD\n"
+
+
+@pytest.mark.parametrize(
+    "defined, abid, place",
+    [(0, 0, ""), (1, 1, ""), (1, 0, "v20"), (0, 1, "v20")],
+)
+def test_sparse_indices_count_by_set(defined: int, abid: int, place: str) -> None:
+    """v_smfmac_f32_16x16x32_f16 takes byte abid of its index register."""
+    lines = ZEROED + byte("v20", defined) + f"s_nop 1\nv_smfmac_f32_16x16x32_f16 v[24:27], v[4:5], v[6:9], v20 abid:{abid}"
+    found = findings(lines, "gfx942")
+    assert [finding.place for finding in found] == ([place] if place else [])
+    assert all("IDX" in finding.message for finding in found)
+
+
+@pytest.mark.parametrize("defined, place", [(2, ""), (0, "v20")])
+def test_scales_count_by_byte(defined: int, place: str) -> None:
+    """op_sel and op_sel_hi name the byte of a scale."""
+    lines = ZEROED + byte("v20", defined) + (
+        "s_nop 1\nv_mfma_scale_f32_16x16x128_f8f6f4 v[24:27], v[24:31], v[32:39], 0, v20, v2 op_sel:[0,0,0] op_sel_hi:[1,0,0]"
+    )
+    found = findings(lines, "gfx950")
+    assert [finding.place for finding in found] == ([place] if place else [])

@@ -22,7 +22,7 @@ from hardware.errors import ToolchainError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
 from simgpu import layout
-from simgpu.checks import shadow_layout
+from simgpu.checks import shadow_layout, shadow_rows
 from simgpu.checks.shadow import Shadow
 from simgpu.checks.shadow_ir import DryFrame, instrument
 from simgpu.jit import compiler
@@ -173,6 +173,10 @@ class ShadowedWave(Wave):
         self.undefined_s = self.raw[delta : delta + 512].view(np.uint32)
         self.undefined_v = self._rows(delta + layout.VGPR)
         self.undefined_a = self._rows(delta + layout.AGPR)
+        self.context = np.zeros(layout.CTX_BYTES // 8, np.int64)
+        for field, value in shadow_rows.addresses(compiler()).items():
+            self.context[field // 8] = value
+        self.raw[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = self.context.ctypes.data
         self.flags = self.raw[shadow_layout.FLAGS : shadow_layout.FLAGS + shadow_layout.REGISTERS]
 
     def state(self) -> np.ndarray:

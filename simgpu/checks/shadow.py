@@ -50,6 +50,13 @@ ADDRESS_FIELDS = ("vaddr", "saddr", "srsrc", "soffset", "sbase", "addr")
 LOADED_FIELDS = ("vdst", "sdst", "vdata")
 
 
+# What control instructions read or write registers, by the beginning of their names.
+CONTROL = (
+    "cbranch_scc", "cbranch_vcc", "setpc", "swappc", "getpc", "call", "getreg", "setreg", "movrel",
+    "set_gpr_idx", "append", "consume",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Planned:
     """What the hooks know of an instruction; see `Plan`."""
@@ -62,6 +69,9 @@ class Planned:
 
 class Shadow(Check):
     """Definedness of registers, LDS, private and device memory."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.kind != "control" or inst.spec.control.startswith(CONTROL)
 
     def plan(self, inst: Instruction, plan: Plan) -> Planned:
         return Planned(tuple(plan.places), plan.operands, plan.emitter, plan.indexed)

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu import layout
-from simgpu.checks import shadow_layout
+from simgpu.checks import shadow_layout, shadow_rows
 from simgpu.checks.shadow_pointers import Pointer, Pointers
 from simgpu.checks.shadow_rules import (
     RULES,
@@ -26,9 +26,8 @@ from simgpu.checks.shadow_rules import (
     spread,
     strict,
 )
-from simgpu.frame import PTR, ROW32, Frame
+from simgpu.frame import ROW32, Frame
 from simgpu.lane_llvm import I1, I8, I32, I64
-from simgpu.layout import LANES, ROW
 
 _DROPPED = ("atomicrmw", "fence")
 
@@ -199,58 +198,11 @@ class Instrument:
         """Make a register's shadow row valid before it is read or written in part."""
         whole = type_ == ROW32
         if pointer.region == "register" and (whole or not pointer.derived):
-            self.build.call(fill_row(self.frame), [self.frame.wave, pointer.shadow])
+            shadow_rows.call(self.build, self.frame.wave, layout.CTX_FILL_ROW, pointer.shadow)
 
     def _settle_flag(self, pointer: Pointer, type_: ir.Type) -> None:
         if pointer.region == "register" and type_ == ROW32:
-            self.build.call(settle_row(self.frame), [self.frame.wave, pointer.shadow])
-
-
-ROW_FUNCTION = ir.FunctionType(ir.VoidType(), [PTR, PTR])
-
-
-def _row_function(frame: Frame, name: str) -> tuple[Any, ir.IRBuilder, Any]:
-    """A function (wave, shadow row): itself, its builder, and the row's flag's address."""
-    function = ir.Function(frame.module, ROW_FUNCTION, name)
-    function.linkage = "internal"
-    function.attributes.add("nounwind")
-    function.attributes.add("noinline")
-    build = ir.IRBuilder(function.append_basic_block("entry"))
-    wave, row = function.args
-    distance = build.sub(build.ptrtoint(row, I64), build.ptrtoint(wave, I64))
-    number = build.sub(distance, ir.Constant(I64, shadow_layout.DELTA + layout.VGPR))
-    with build.if_then(build.icmp_signed("<", number, ir.Constant(I64, 0)), likely=False):
-        build.ret_void()  # a scalar register
-    index = build.add(build.lshr(number, ir.Constant(I64, ROW.bit_length() - 1)), ir.Constant(I64, shadow_layout.FLAGS))
-    return function, build, build.gep(wave, [index], source_etype=I8)
-
-
-def fill_row(frame: Frame) -> Any:
-    """Writes the row of a wholly undefined register out; its flag becomes MIXED."""
-    known = frame.module.globals.get("fill_row")
-    if known is not None:
-        return known
-    function, build, flag = _row_function(frame, "fill_row")
-    row = function.args[1]
-    state = build.load(flag, align=1, typ=I8)
-    with build.if_then(build.icmp_unsigned("==", state, ir.Constant(I8, shadow_layout.UNDEFINED)), likely=False):
-        build.store(ir.Constant(ROW32, [0xFFFFFFFF] * LANES), row, align=64)
-        build.store(ir.Constant(I8, shadow_layout.MIXED), flag, align=1)
-    build.ret_void()
-    return function
-
-
-def settle_row(frame: Frame) -> Any:
-    """Sets a row's flag by what the row holds."""
-    known = frame.module.globals.get("settle_row")
-    if known is not None:
-        return known
-    function, build, flag = _row_function(frame, "settle_row")
-    row = build.load(function.args[1], align=64, typ=ROW32)
-    mixed = anywhere(build, row)
-    build.store(build.zext(mixed, I8), flag, align=1)
-    build.ret_void()
-    return function
+            shadow_rows.call(self.build, self.frame.wave, layout.CTX_SETTLE_ROW, pointer.shadow)
 
 
 def reverse_postorder(function: ir.Function) -> list[Any]:

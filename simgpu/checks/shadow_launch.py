@@ -8,7 +8,7 @@ import numpy as np
 
 from hardware.isa import instruction as isa
 from simgpu import layout, scheduler
-from simgpu.checks import shadow_layout, shadow_runtime
+from simgpu.checks import shadow_layout, shadow_rows, shadow_runtime
 from simgpu.memory import aligned_bytes
 
 if TYPE_CHECKING:
@@ -31,11 +31,13 @@ def prepare(launch: Launch, worker: Worker) -> None:
     scratch = launch.device.memory.find(int(worker.job[scheduler.JOB_SCRATCH]))
     if scratch is not None and scratch.undefined is not None:
         worker.job[scheduler.JOB_SCRATCH_SHADOW] = scratch.undefined.ctypes.data
-    for field, value in (
-        (layout.CTX_LDS_SHADOW, lds.ctypes.data - int(worker.job[scheduler.JOB_LDS])),
-        (layout.CTX_DEMAND, shadow_runtime.DEMAND),
-        (layout.CTX_DEFINE, shadow_runtime.DEFINE),
-    ):
+    fields = {
+        layout.CTX_LDS_SHADOW: lds.ctypes.data - int(worker.job[scheduler.JOB_LDS]),
+        layout.CTX_DEMAND: shadow_runtime.DEMAND,
+        layout.CTX_DEFINE: shadow_runtime.DEFINE,
+        **shadow_rows.addresses(launch.device.compiler),
+    }
+    for field, value in fields.items():
         worker.context[field // 8] = value
 
 

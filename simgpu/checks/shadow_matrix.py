@@ -23,7 +23,7 @@ from simgpu.layout import LANES
 from simgpu.matrix import MatrixPlaces
 from simgpu.operands import Place
 
-ALL_LANES = (1 << 64) - 1
+ALL_BITS, ALL_LANES = (1 << 32) - 1, (1 << 64) - 1
 ROLES = ("A", "B", "C", "IDX", "SCALE_A", "SCALE_B")
 
 
@@ -41,10 +41,18 @@ def read_masks(inst: Instruction, operand: str, registers: int) -> np.ndarray:
         select = {"blgp": mods["blgp"]}
     width = row.width(operand)
     owners = row.map(operand, **select).reshape(-1, 3).astype(np.int64)
-    for bit in range(width):
+    start = scale_shift(inst, operand) if operand.startswith("SCALE") else 0
+    for bit in range(start, start + width):
         at = owners[:, 2] + bit
         np.bitwise_or.at(masks, (owners[:, 0] + at // 32, owners[:, 1]), np.uint64(1) << (at % 32).astype(np.uint64))
     return masks.astype(np.uint32)
+
+
+def scale_shift(inst: Instruction, operand: str) -> int:
+    """The first bit of the scale's byte: op_sel holds the low, op_sel_hi the high bit of its number."""
+    number = ("SCALE_A", "SCALE_B").index(operand)
+    low, high = (int(inst.mods.get(name, default)) >> number & 1 for name, default in (("op_sel", 0), ("op_sel_hi", 3)))
+    return 8 * (low | high << 1)
 
 
 def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
@@ -58,13 +66,12 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             continue
         registers = registers_of(place)
         with frame.build.if_then(test, likely=False):
-            masks: Any = 0
-            if place.kind == "row" and not name.startswith("SCALE"):
-                wanted = read_masks(inst, name, registers)
-                masks = 0 if (wanted == 0xFFFFFFFF).all() else _table(frame, name, wanted)
+            wanted = read_masks(inst, name, registers)
+            masks: Any = 0 if (wanted == ALL_BITS).all() or place.kind != "row" else _table(frame, name, wanted)
+            bits = 0xFF << scale_shift(inst, name) if name.startswith("SCALE") else ALL_BITS
             role = ROLES.index(name) << shadow_runtime.ROLE_SHIFT
             offset = frame.build.or_(frame.build.zext(frame.slot(place.slot), I64), ir.Constant(I64, role))
-            shadow_runtime.demand(frame, index, Event.UNDEFINED_MATRIX, offset, registers, ALL_LANES, masks=masks)
+            shadow_runtime.demand(frame, index, Event.UNDEFINED_MATRIX, offset, registers, ALL_LANES, bits, masks)
     with frame.build.if_then(undefined(frame, places.d), likely=False):
         shadow_runtime.define(frame, frame.build.zext(frame.slot(places.d.slot), I64), places.d.bits // 32)
 

@@ -22,6 +22,7 @@ from simgpu.checks import race_watch as watch
 from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, finding_of
 from simgpu.checks.finding import Finding, place_of
+from simgpu.control import ENDS
 from simgpu.frame import ALL_LANES, PTR, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
+CONCERNED = ("barrier", "append", "consume", *ENDS)
 COHERENT_BITS = ("glc", "sc0", "sc1")
 LARGE = 1 << 26  # bytes of shadow that take huge pages: the host spends less on their first touch
 WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
@@ -40,6 +42,9 @@ STEP = ir.FunctionType(ir.VoidType(), [PTR, I64])
 
 class Races(Check):
     """Calls `race_watch` at accesses, barriers and ends."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.memory is not None or inst.spec.control in CONCERNED
 
     def access(self, frame: Frame, access: Access) -> None:
         if access.space != "lds" or access.reads:

@@ -99,6 +99,7 @@ class Device:
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory(check)
+        self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.compiler: Compiler = compiler()
 
     def alloc(self, nbytes: int) -> Buffer:

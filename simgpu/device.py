@@ -16,7 +16,7 @@ from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.errors import LaunchError
 from hardware.kernarg import Geometry, check_geometry
-from simgpu.checks import CHECKS
+from simgpu.checks import CHECKS, NOTES
 from simgpu.checks.check import Check
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
@@ -95,10 +95,11 @@ class Device:
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
-        self.checks: tuple[Check, ...] = CHECKS if check else ()
+        self.checks: tuple[Check, ...] = NOTES if check == "performance" else CHECKS if check else ()
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory(check)
+        self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.compiler: Compiler = compiler()
 
     def alloc(self, nbytes: int) -> Buffer:

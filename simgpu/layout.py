@@ -88,6 +88,8 @@ CTX_BARRIER = 400  # u64, address of race_watch.barrier
 CTX_END = 408  # u64, address of race_watch.end
 CTX_KERNARG = 416  # u64, device address of the kernel argument segment
 CTX_KERNARG_BYTES = 424  # u64, bytes of it that belong to the kernel
+CTX_PERFORMANCE = 432  # u64, address of the worker's block of performance
+CTX_PERFORMANCE_CALL = 440  # u64, address of its entry
 CTX_BYTES = 512
 
 # One allocation, byte offsets.

@@ -12,6 +12,7 @@ import numpy as np
 from hardware import mfma
 from hardware.isa.instruction import Instruction
 from simgpu import scheduler
+from simgpu.checks.performance import Performance
 from simgpu.checks.finding import Finding
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     counters["unique_read_bytes"] = read
     counters["unique_write_bytes"] = written
     counters["instructions"] = total
+    if launch.device.check == "performance":
+        counters["lds_bank_conflicts"] = Performance.conflicts(workers)
     return Run(total, seconds, dict(counters), [], dict(fidelity), profile)
 
 

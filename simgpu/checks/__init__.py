@@ -17,6 +17,7 @@ from simgpu.checks.check import Check
 from simgpu.checks.dma import Dma
 from simgpu.checks.finding import Finding
 from simgpu.checks.paths import Paths
+from simgpu.checks.performance import Performance
 from simgpu.checks.races import Races
 from simgpu.checks.resources import Resources
 from simgpu.checks.shadow import Shadow
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from simgpu.worker import Worker
 
 CHECKS: tuple[Check, ...] = (Paths(), Dma(), Shadow(), Races(), Bounds(), Resources())
+NOTES: tuple[Check, ...] = (*CHECKS, Performance())  # with check="performance"
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

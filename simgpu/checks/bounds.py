@@ -55,6 +55,9 @@ class Based:
 class Bounds(Check):
     """Watches pointers, alignment and resources at accesses; findings of faults at the end."""
 
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.memory is not None or inst.spec.control in ("append", "consume")
+
     def plan(self, inst: Instruction, plan: Plan) -> Based | None:
         found = base_of(inst)
         if found is None:

@@ -5,14 +5,12 @@ Handlers call `race_watch` with each access; what it finds comes back as events.
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
 
-from hardware.errors import LaunchError
 from hardware.isa.instruction import Instruction
 from simgpu import layout, scheduler
 from simgpu.checks import race_cells as cells
@@ -22,24 +20,28 @@ from simgpu.checks import race_watch as watch
 from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, finding_of
 from simgpu.checks.finding import Finding, place_of
+from simgpu.checks.race_shadows import allocation_shadows, give_back, groups_table, lds_shadow
+from simgpu.control import ENDS
 from simgpu.frame import ALL_LANES, PTR, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
-from simgpu.memory import ALIGNMENT
 from simgpu.observer import Access
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
+CONCERNED = ("barrier", "append", "consume", *ENDS)
 COHERENT_BITS = ("glc", "sc0", "sc1")
-LARGE = 1 << 26  # bytes of shadow that take huge pages: the host spends less on their first touch
 WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
 STEP = ir.FunctionType(ir.VoidType(), [PTR, I64])
 
 
 class Races(Check):
     """Calls `race_watch` at accesses, barriers and ends."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.memory is not None or inst.spec.control in CONCERNED
 
     def access(self, frame: Frame, access: Access) -> None:
         if access.space != "lds" or access.reads:
@@ -87,15 +89,15 @@ class Races(Check):
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         if "races" not in launch.checks:
-            launch.checks["races"] = _shared(launch)
-        table, clock = launch.checks["races"][:2]
+            launch.checks["races"] = groups_table(launch), np.zeros(1, np.int64), allocation_shadows(launch)
+        table, clock, _ = launch.checks["races"]
         slots = int(worker.job[scheduler.JOB_SLOTS])
         stride = race_lds.shadow_bytes(launch.lds_bytes, launch.waves)
-        shadow = lazy_zeros(slots * stride)
+        shadow = lds_shadow(launch, slots)
         states = np.zeros(slots * order.STATE_FIELDS, np.int64)
         block = np.zeros(order.BLOCK_FIELDS, np.int64)
         for field, value in (
-            (order.LDS_SHADOW, shadow.ctypes.data), (order.STATES, states.ctypes.data),
+            (order.LDS_SHADOW, shadow.memory.ctypes.data), (order.STATES, states.ctypes.data),
             (order.TABLE, table.ctypes.data), (order.CLOCK, clock.ctypes.data),
             (order.GRID_X, launch.geometry.groups[0]), (order.GRID_Y, launch.geometry.groups[1]),
             (order.LDS_STRIDE, stride), (order.LDS_WORDS, race_lds.map_words(launch.lds_bytes)),
@@ -105,6 +107,12 @@ class Races(Check):
         worker.context[layout.CTX_RACES // 8] = block.ctypes.data
         for offset, entry in zip((layout.CTX_WATCH, layout.CTX_BARRIER, layout.CTX_END), watch.entries(), strict=True):
             worker.context[offset // 8] = entry.address
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        if all(worker.error is None for worker in workers):
+            lds = [worker.checks["races"][0] for worker in workers]
+            give_back(launch.device, [*lds, *launch.checks["races"][2]])
+        return []
 
 
 def index_of(frame: Frame) -> Any:
@@ -124,57 +132,6 @@ def flags_of(inst: Instruction, access: Access) -> int:
     elif marked and access.space != "lds":
         flags |= race_lds.COHERENT
     return flags
-
-
-# -- shadows ----------------------------------------------------------------------------------------
-
-
-def lazy_zeros(nbytes: int) -> np.ndarray:
-    """Zeroed bytes that take memory where they are touched only; raises LaunchError without room."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    try:
-        memory = mmap.mmap(-1, max(nbytes, 1), flags=flags)
-        if nbytes > LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(memory, np.uint8)
-    except OSError as error:
-        raise LaunchError(f"no room for {nbytes} bytes of shadow memory: check smaller buffers, or without check=True") from error
-
-
-def area_of(base: int, dwords: int, address: int) -> np.ndarray:
-    """The fields of an area whose cells lie at host address `base`."""
-    area = np.zeros(cells.AREA_FIELDS, np.int64)
-    at = base
-    for field in (cells.WRITER, cells.READER, cells.READER2):
-        area[field] = at
-        at += 8 * dwords
-    for field in (cells.BYTE_WRITER, cells.BYTE_READER, cells.BYTE_READER2):
-        area[field] = at
-        at += 32 * dwords
-    area[cells.MARKS] = at
-    area[cells.DWORDS] = dwords
-    area[cells.ADDRESS] = address
-    return area
-
-
-def _shared(launch: Launch) -> list[np.ndarray]:
-    """What all workers share: the workgroups' table, the clock, and the areas of writable allocations."""
-    groups = min(launch.groups, cells.GROUPS + 1)
-    table = lazy_zeros(8 * order.GROUP_FIELDS * groups)
-    kept = [table, np.zeros(1, np.int64)]
-    if launch.groups * launch.waves == 1:
-        return kept
-    temporary = {allocation.address for allocation in launch.temporary}
-    for entry in launch.table.entries[1:]:
-        address, size = int(entry[layout.ALLOC_BASE // 8]), int(entry[layout.ALLOC_SIZE // 8])
-        if not entry[layout.ALLOC_WRITABLE // 8] or not size or address in temporary:
-            continue
-        dwords = -(-size // 4)
-        shadow = lazy_zeros(cells.CELL_BYTES * dwords + ALIGNMENT)
-        area = area_of(shadow.ctypes.data, dwords, address)
-        entry[layout.ALLOC_RACES // 8] = area.ctypes.data
-        kept += [shadow, area]
-    return kept
 
 
 # -- findings ---------------------------------------------------------------------------------------

@@ -57,6 +57,9 @@ def used(instructions: Iterable[tuple[int, Instruction]]) -> dict[str, Use]:
 class Resources(Check):
     """Looks at the code of a launch when it is over."""
 
+    def concerns(self, inst: Instruction) -> bool:
+        return False
+
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         times = sum(scheduler.executions(worker.entered, worker.exited) for worker in workers)
         instructions: dict[int, Instruction] = {}

@@ -1,0 +1,222 @@
+"""Notes on what costs time, for Device(check="performance"): bank conflicts, lines, lanes, spills.
+
+LDS: clocks lost to bank conflicts by the rules of `hardware.lds_banks`. Memory: cache lines that a
+wave's access touches against the fewest that hold as many bytes. Counted at every access, told once
+for each instruction.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from hardware import lds_banks
+from hardware.isa.instruction import Instruction
+from simgpu import layout
+from simgpu.checks.check import Check
+from simgpu.checks.finding import Finding, place_of
+from simgpu.checks.race_cells import PART, words
+from simgpu.frame import PTR, Frame
+from simgpu.jit import source_digest
+from simgpu.lane_llvm import I32, I64
+from simgpu.lanes import constant
+from simgpu.layout import LANES
+from simgpu.observer import Access
+from simgpu.scheduler import load64, store64
+
+if TYPE_CHECKING:
+    from simgpu.launch import Launch
+    from simgpu.worker import Worker
+
+# Counts of a record: accesses, their active lanes, clocks lost in LDS, lines touched, fewest lines.
+ACCESSES, ACTIVE, LOST, LINES, LEAST, FIELDS = range(6)
+# Vector L1 lines in bytes (ROCm Compute Profiler documentation; CDNA3 white paper).
+LINE_LOG2 = {"gfx908": 6, "gfx90a": 6, "gfx942": 7, "gfx950": 7}
+# The rules of LDS by (write, bytes of a lane): banks, then the phase of each lane.
+RULE_FIELDS = 1 + LANES
+SIZES = (4, 8, 12, 16)
+# A wave's block: addresses of the counts and of the rules; log2 of a line.
+COUNTS, RULES, LINE, BLOCK_FIELDS = range(4)
+WASTE = 2  # lines touched for each needed one, from which on it is told
+FEW_LANES = 32  # active ones on average, below which it is told
+
+WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
+
+
+class Performance(Check):
+    """Counts at each access to LDS and memory."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        memory = inst.spec.memory
+        return memory is not None and inst.spec.encoding != "smem" and memory.space != "scratch"
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.lanes is None:
+            return
+        build = frame.build
+        frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+        kind = 0 if access.space == "global" else 2 if access.writes else 1
+        function = build.inttoptr(frame.context(layout.CTX_PERFORMANCE_CALL), WATCH.as_pointer())
+        record = build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
+        build.call(function, [frame.wave, record, access.lanes, constant(access.size), constant(kind)])
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        counts = np.zeros((launch.program.count + 1, FIELDS), np.int64)
+        rules = rules_of(launch.device.arch)
+        block = np.array([counts.ctypes.data, rules.ctypes.data, LINE_LOG2[launch.device.arch]], np.int64)
+        worker.checks["performance"] = counts, rules, block
+        worker.context[layout.CTX_PERFORMANCE // 8] = block.ctypes.data
+        worker.context[layout.CTX_PERFORMANCE_CALL // 8] = entry().address
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        counts = sum(worker.checks["performance"][0] for worker in workers)
+        records = (int(record) for record in np.flatnonzero(counts[:, ACCESSES]))
+        return [note for record in records for note in _notes(launch, record, counts[record])] + _spills(launch)
+
+    @staticmethod
+    def conflicts(workers: list[Worker]) -> int:
+        """Clocks lost to LDS bank conflicts: the counter `lds_bank_conflicts`."""
+        return sum(int(worker.checks["performance"][0][:, LOST].sum()) for worker in workers)
+
+
+def rules_of(arch: str) -> np.ndarray:
+    """Rules of reads, then of writes, by `SIZES`: banks and each lane's phase."""
+    table = np.zeros((2, len(SIZES), RULE_FIELDS), np.int64)
+    for write, kind in enumerate(("read", "write")):
+        for at, size in enumerate(SIZES):
+            rule = lds_banks.phases(arch, kind, size)
+            table[write, at, 0] = rule.banks
+            for number, phase in enumerate(rule.phases):
+                for lane in phase:
+                    table[write, at, 1 + lane] = number
+    return table
+
+
+@numba.njit(**PART)
+def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int) -> int:
+    """Clocks that an LDS access of `count` dwords a lane loses to bank conflicts."""
+    banks, lost = rule[0], 0
+    wanted = np.empty(4 * LANES, np.int64)
+    depth = np.empty(64, np.int64)
+    for phase in range(LANES):
+        found = 0
+        depth[:] = 0
+        for lane in range(LANES):
+            if rule[1 + lane] != phase or not lanes >> lane & 1:
+                continue
+            for part in range(count):
+                word = (offsets[lane] >> 2) + part
+                known = False
+                for at in range(found):
+                    known |= wanted[at] == word
+                if not known:
+                    wanted[found] = word
+                    found += 1
+                    depth[word % banks] += 1
+        if found:
+            lost += depth.max() - 1
+    return lost
+
+
+@numba.njit(**PART)
+def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int) -> int:
+    """Cache lines (2^line bytes) that an access touches."""
+    seen = np.empty(2 * LANES, np.int64)
+    found = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            for where in range(offsets[lane] >> line, ((offsets[lane] + size - 1) >> line) + 1):
+                known = False
+                for at in range(found - 1, -1, -1):
+                    if seen[at] == where:
+                        known = True
+                        break
+                if not known:
+                    seen[found] = where
+                    found += 1
+    return found
+
+
+@numba.njit(**PART)
+def distinct_bytes(offsets: np.ndarray, lanes: int, size: int) -> int:
+    """Bytes that an access touches, those that several lanes touch counted once where lanes agree."""
+    total = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            again = False
+            for other in range(lane):
+                again |= lanes >> other & 1 != 0 and offsets[other] == offsets[lane]
+            total += 0 if again else size
+    return total
+
+
+@numba.njit(**PART)
+def count_access(wave: int, record: int, lanes: int, size: int, kind: int) -> None:
+    """kind: 0 memory, 1 a read of LDS, 2 a write of it."""
+    if lanes == 0:
+        return
+    block = words(load64(load64(wave + layout.CONTEXT) + layout.CTX_PERFORMANCE), BLOCK_FIELDS)
+    counts = words(block[COUNTS] + 8 * FIELDS * record, FIELDS)
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    counts[ACCESSES] += 1
+    for lane in range(LANES):
+        counts[ACTIVE] += lanes >> lane & 1
+    if kind:
+        dwords = max(1, size >> 2)
+        rule = words(block[RULES] + 8 * RULE_FIELDS * ((kind - 1) * 4 + dwords - 1), RULE_FIELDS)
+        counts[LOST] += lost_clocks(rule, offsets, lanes, dwords)
+        return
+    line = block[LINE]
+    counts[LINES] += lines_touched(offsets, lanes, size, line)
+    counts[LEAST] += (distinct_bytes(offsets, lanes, size) + (1 << line) - 1) >> line
+
+
+@functools.cache
+def entry() -> Any:
+    """What handlers call."""
+    stamp = int(source_digest()[:15], 16) | 1  # decides what numba may take from its cache
+
+    @numba.cfunc(types.void(*[types.int64] * 5), cache=True, nopython=True, error_model="numpy")
+    def at_access(wave: int, record: int, lanes: int, size: int, kind: int) -> None:
+        if stamp:
+            count_access(wave, record, lanes, size, kind)
+
+    return at_access
+
+
+def _notes(launch: Launch, record: int, counts: np.ndarray) -> list[Finding]:
+    here = place_of(launch, record)
+    accesses, active, lost, lines, least = (int(value) for value in counts)
+    said = []
+    if lost:
+        said.append(f"LDS bank conflicts: {lost / accesses:.3g} clocks lost each time, {lost} in all")
+    if lines and lines >= WASTE * least:
+        size = 1 << LINE_LOG2[launch.device.arch]
+        touched, needed = f"{lines / accesses:.3g}", f"{least / accesses:.3g}"
+        said.append(f"touches {touched} cache lines of {size} bytes each time where {needed} would hold its bytes")
+    if active < FEW_LANES * accesses:
+        said.append(f"{active / accesses:.3g} of 64 lanes active on average")
+    return [
+        Finding(
+            "performance", message, here.pc, here.text, count=accesses, severity="note", source=here.source,
+            kernel=launch.info.name,
+        )
+        for message in said
+    ]  # fmt: skip
+
+
+def _spills(launch: Launch) -> list[Finding]:
+    """Registers that the compiler keeps in private memory, by the metadata."""
+    info = launch.info
+    spilled = ("SGPRs", info.sgpr_spill_count), ("VGPRs", info.vgpr_spill_count)
+    said = [f"{count} {name}" for name, count in spilled if count]
+    if not said:
+        return []
+    here = place_of(launch, launch.entry)
+    message = f"the compiler spilled {' and '.join(said)}: fewer live values, or fewer waves a SIMD, would keep them"
+    return [Finding("performance", message, here.pc, here.text, severity="note", source=here.source, kernel=info.name)]

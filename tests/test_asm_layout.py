@@ -55,7 +55,7 @@ def planned_layouts():
 
 
 PLANNED = planned_layouts()
-LAYOUTS = list({*plain_layouts(), *(layout for _, layout, _ in PLANNED)})
+LAYOUTS = list(dict.fromkeys([*plain_layouts(), *(layout for _, layout, _ in PLANNED)]))
 
 
 def describe(layout):

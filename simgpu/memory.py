@@ -162,7 +162,7 @@ class Table:
     def __init__(self, allocations: list[Allocation]) -> None:
         storage = np.zeros((len(allocations) + 1, _FIELDS), dtype=np.uint64)
         self.entries = storage
-        self._bitmaps: list[tuple[np.ndarray, np.ndarray]] = []
+        self._bitmaps: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by address
         self._allocations = allocations
         # Entry 0 is empty, so that a search for a low address has somewhere to end.
         for number, allocation in enumerate(allocations, start=1):
@@ -179,7 +179,7 @@ class Table:
                 entry[layout.ALLOC_UNDEFINED // 8] = allocation.settle()
             if allocation.tracked:
                 maps = tuple(np.zeros(allocation.nbytes // 8 + 64, np.uint8) for _ in range(2))
-                self._bitmaps.append((maps[0], maps[1]))
+                self._bitmaps[allocation.address] = maps[0], maps[1]
                 entry[layout.ALLOC_READ // 8] = maps[0].ctypes.data
                 entry[layout.ALLOC_WRITTEN // 8] = maps[1].ctypes.data
 
@@ -193,10 +193,15 @@ class Table:
     def unique_bytes(self) -> tuple[int, int]:
         """Bytes of tracked memory read and written at least once."""
         totals = [0, 0]
-        for maps in self._bitmaps:
+        for maps in self._bitmaps.values():
             for kind, bitmap in enumerate(maps):
                 totals[kind] += _ones(bitmap)
         return totals[0], totals[1]
+
+    def touched(self, address: int) -> bool:
+        """Whether anything was read or written in the tracked allocation that a pointer belongs to, be it past its end."""
+        base = max((base for base in self._bitmaps if base <= address), default=None)
+        return base is not None and any(bitmap.any() for bitmap in self._bitmaps[base])
 
 
 def _ones(bitmap: np.ndarray) -> int:

@@ -71,35 +71,48 @@ C_OVERWRITTEN = ["0/5/13", "1/7/15", "0/0/0", "1/3/7", "1/3/7/15", "0/0/0"]
 
 
 def matrix_pairs(target: str) -> list[Pair]:
-    file = "a" if target == "gfx908" else "v"
     pairs = []
     columns = [(number, kind) for number, (name, kind) in enumerate(COLUMNS) if name == target]
     for number, kind in columns:
-        ops = KINDS[target, kind]
-        for index, (passes, op) in enumerate(ops.items()):
-            def add(row: str, cells: list[str], later: str, earlier: str = mfma(op, file)) -> None:
+        for index, (passes, op) in enumerate(KINDS[target, kind].items()):
+            for row, cells, later, earlier in matrix_rows(target, op):
                 needed = int(cells[number].split("/")[index])
                 pairs.append(Pair(f"{kind} P={passes}: {row}", earlier, later, needed))
-
-            if target == "gfx908":
-                add("read", READS, "v_accvgpr_read_b32 v20, a0")
-                add("overwritten", ["1/7/15"], "v_accvgpr_write_b32 a0, v20")
-                add("C overwritten", C_OVERWRITTEN, "v_accvgpr_write_b32 a0, v20", mfma(op, file, 32, c=0))
-            else:
-                add("read", READS, "v_mov_b32 v50, v0")
-                add("overwritten", READS, "v_mov_b32 v0, v50")
-                add("C overwritten", C_OVERWRITTEN, "v_mov_b32 v0, v50", mfma(op, file, 32, c=0))
-                add("stored", READS, "global_store_dword v60, v0, s[6:7]")
-                add("ds_write", READS, "ds_write_b32 v60, v0")
-                add("loaded", READS, "global_load_dword v0, v60, s[4:5]")
-                add("ds_read", READS, "ds_read_b32 v0, v60")
-                overwrite = mfma(op, file, 32, a=tuple_of("v", 0, op[2]), c=48)
-                add("A overwritten", ["0/0/0/0"] * 6, "v_mov_b32 v0, v50", overwrite)
-            add("same C", SAME, mfma(op, file, c=0))
-            add("overlapping C", OVERLAP, mfma(op, file, 32, c=2))
-            add("A", READS if file == "v" else ["4/4/4"], mfma(op, file, 32, a=tuple_of(file, 0, op[2]), c=48))
-            add("B", READS if file == "v" else ["4/4/4"], mfma(op, file, 32, b=tuple_of(file, 0, op[2]), c=48))
     return pairs
+
+
+def matrix_rows(target: str, op: tuple[str, int, int]) -> list[tuple[str, list[str], str, str]]:
+    """Row, its cells by column, the later instruction and the earlier one."""
+    file = "a" if target == "gfx908" else "v"
+    d, c = mfma(op, file), mfma(op, file, 32, c=0)
+    whole = tuple_of(file, 0, op[2])
+    into_a = mfma(op, file, 32, a=whole, c=48)
+    into_b = mfma(op, file, 32, b=whole, c=48)
+    operand = READS if file == "v" else ["4/4/4"]
+    rows = [
+        ("same C", SAME, mfma(op, file, c=0), d),
+        ("overlapping C", OVERLAP, mfma(op, file, 32, c=2), d),
+        ("A", operand, into_a, d),
+        ("B", operand, into_b, d),
+    ]
+    if target == "gfx908":
+        return [
+            *rows,
+            ("read", READS, "v_accvgpr_read_b32 v20, a0", d),
+            ("overwritten", ["1/7/15"], "v_accvgpr_write_b32 a0, v20", d),
+            ("C overwritten", C_OVERWRITTEN, "v_accvgpr_write_b32 a0, v20", c),
+        ]
+    return [
+        *rows,
+        ("read", READS, "v_mov_b32 v50, v0", d),
+        ("overwritten", READS, "v_mov_b32 v0, v50", d),
+        ("C overwritten", C_OVERWRITTEN, "v_mov_b32 v0, v50", c),
+        ("stored", READS, "global_store_dword v60, v0, s[6:7]", d),
+        ("ds_write", READS, "ds_write_b32 v60, v0", d),
+        ("loaded", READS, "global_load_dword v0, v60, s[4:5]", d),
+        ("ds_read", READS, "ds_read_b32 v0, v60", d),
+        ("A overwritten", ["0/0/0/0"] * 6, "v_mov_b32 v0, v50", into_a),
+    ]
 
 
 F64_ROWS = {  # cells: 4x4x4, 16x16x4, 16x16x4 on gfx950
@@ -112,25 +125,28 @@ F64_ROWS = {  # cells: 4x4x4, 16x16x4, 16x16x4 on gfx950
 }
 
 
+def double_rows(target: str, op: tuple[str, int, int]) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Row, the later instruction, its cells."""
+    part = op[1] - 2
+    slow = (0, 0, 0) if target == "gfx90a" else (4, 9, 17)
+    return [
+        *((row, later, cells) for row, (later, cells) in F64_ROWS.items()),
+        ("same C", mfma(op, "v", c=0), (4, 0, 0)),
+        ("overlapping C", mfma(F64[8], "v", 32, c=part), (4, 9, 17)),
+        ("A", mfma(op, "v", 32, a="v[0:1]", c=48), (6, 11, 19)),
+        ("overlapping C of XDL", mfma(KINDS[target, "xdl"][8], "v", 32, c=part), (0, 0, 0)),
+        ("overlapping C of f32", mfma(F32[8], "v", 32, c=part), slow),
+    ]
+
+
 def double_pairs(target: str) -> list[Pair]:
     if target == "gfx908":
         return []
     pairs = []
-    f16 = KINDS[target, "xdl"][8]
     for index, (passes, op) in enumerate(KINDS[target, "f64"].items()):
         column = index + (passes == 16)
-
-        def add(row: str, later: str, cells: tuple[int, ...]) -> None:
+        for row, later, cells in double_rows(target, op):
             pairs.append(Pair(f"f64 P={passes}: {row}", mfma(op, "v"), later, cells[column]))
-
-        for row, (later, cells) in F64_ROWS.items():
-            add(row, later, cells)
-        add("same C", mfma(op, "v", c=0), (4, 0, 0))
-        add("overlapping C", mfma(F64[8], "v", 32, c=op[1] - 2), (4, 9, 17))
-        add("A", mfma(op, "v", 32, a="v[0:1]", c=48), (6, 11, 19))
-        add("overlapping C of XDL", mfma(f16, "v", 32, c=op[1] - 2), (0, 0, 0))
-        slow = (0, 0, 0) if target == "gfx90a" else (4, 9, 17)
-        add("overlapping C of f32", mfma(F32[8], "v", 32, c=op[1] - 2), slow)
     into_f64 = {"gfx90a": F32[8], "gfx942": F16[8], "gfx950": WIDE[8]}[target]
     needed = {"gfx90a": 9, "gfx942": 9, "gfx950": 10}[target]
     pairs.append(Pair("XDL, overlapping C of f64", mfma(into_f64, "v"), mfma(F64[4], "v", 32, c=2), needed))

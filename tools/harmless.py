@@ -32,9 +32,11 @@ class Block:
     successors: list[int] = field(default_factory=list)
 
 
-def blocks_of(instructions: Mapping[int, Instruction], entries: set[int]) -> dict[int, Block]:
-    """Basic blocks by their first record; what is behind an indirect jump begins anew."""
-    starts = set(entries)
+def blocks_of(
+    instructions: Mapping[int, Instruction], entries: set[int], indirect: Mapping[int, set[int]]
+) -> dict[int, Block]:
+    """Basic blocks by their first record. indirect: where indirect jumps and calls were seen to go."""
+    starts = set(entries).union(*indirect.values())
     for index, inst in instructions.items():
         target = target_of(index, inst)
         if target is not None:
@@ -49,8 +51,9 @@ def blocks_of(instructions: Mapping[int, Instruction], entries: set[int]) -> dic
             inst = instructions[at]
             block.records.append(at)
             following, target = at + inst.size // 4, target_of(at, inst)
-            if target is not None and inst.spec.control != "call":
+            if target is not None:
                 block.successors.append(target)
+            block.successors += indirect.get(at, ())
             if inst.spec.control in ENDS or inst.spec.control == "call":
                 break
             if following in starts:
@@ -63,10 +66,11 @@ def blocks_of(instructions: Mapping[int, Instruction], entries: set[int]) -> dic
 
 
 def lacks(
-    instructions: Mapping[int, Instruction], entries: set[int], target: str, kind: str
-) -> frozenset[Lack]:
+    instructions: Mapping[int, Instruction], entries: set[int], indirect: Mapping[int, set[int]],
+    target: str, kind: str,
+) -> frozenset[Lack]:  # fmt: skip
     """(record, what lacks there) over all paths: waits for kind "wait", wait states for "nop"."""
-    blocks = blocks_of(instructions, entries)
+    blocks = blocks_of(instructions, entries, indirect)
     effects = {index: effect_of(inst) for index, inst in instructions.items()}
     return _waits(blocks, effects) if kind == "wait" else _states(blocks, effects, target)
 

@@ -40,6 +40,7 @@ from tools.mutants import Mutant, declarations, mutants
 
 FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
 WANTED = 0.95
+INDIRECT = ("setpc", "swappc")
 FOLLOWS = "an equal or stricter wait follows on every path before the first use"
 DISTANCE = "the distance still meets the table"
 ALONE = "a barrier in a one-wave workgroup"
@@ -73,6 +74,7 @@ class Subject:
         self.executed = {offset // 4 for offset in run.profile}
         self.code, self.first = self._segment()
         self.instructions = self._reached()
+        self.indirect = self._jumps()
         self.baselines: dict[str, frozenset[Lack]] = {}
 
     def _segment(self) -> tuple[bytes, int]:
@@ -87,6 +89,16 @@ class Subject:
         found: dict[int, Instruction] = {}
         for program in module._programs.values():
             found |= program.instructions
+        return found
+
+    def _jumps(self) -> dict[int, set[int]]:
+        """Where indirect jumps, calls and returns went, by the record that they are at."""
+        found: dict[int, set[int]] = {}
+        for program in self.kernels[self.checked].module._programs.values():
+            for automaton in program.automata.values():
+                for _, last, target in automaton.transitions:
+                    if self.instructions[last].spec.control in INDIRECT:
+                        found.setdefault(last, set()).add(target)
         return found
 
     def mutants(self) -> list[Mutant]:
@@ -175,7 +187,7 @@ class Subject:
         return (DECLARED, "") if not past else ("", f"{', '.join(past[:3])} are not declared")
 
     def _lacks(self, instructions: Mapping[int, Instruction], kind: str) -> frozenset[Lack]:
-        return lacks(instructions, {self.first // 4}, self.case.target, kind)
+        return lacks(instructions, {self.first // 4}, self.indirect, self.case.target, kind)
 
     def _mutated(self, mutant: Mutant) -> dict[int, Instruction]:
         """The instructions with the mutant's in their places."""

@@ -183,7 +183,8 @@ class Subject:
         unified = descriptor.accum_offset
         limits = {"v": unified or descriptor.vgprs, "a": descriptor.vgprs - unified}
         touched = frozenset().union(*(effect_of(inst).touched for inst in self.instructions.values()))
-        past = sorted(f"{r[0]}{r[1]}" for r in touched if r[0] in limits and int(r[1]) >= limits[r[0]])
+        numbered = (r for r in touched if isinstance(r, tuple))
+        past = sorted(f"{file}{number}" for file, number in numbered if file in limits and number >= limits[file])
         return (DECLARED, "") if not past else ("", f"{', '.join(past[:3])} are not declared")
 
     def _lacks(self, instructions: Mapping[int, Instruction], kind: str) -> frozenset[Lack]:

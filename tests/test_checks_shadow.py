@@ -322,3 +322,67 @@ global_store_dwordx2 v6, v[4:5], s[6:7]
     (finding,) = findings(lines, "gfx942", SCRATCH)
     assert (finding.severity, finding.place) == ("note", "v4")
     assert "0xffffff00" in finding.message
+
+
+LANES_OF_TWO_BUFFERS = """
+v_mov_b32 v2, s4
+v_mov_b32 v3, s5
+s_mov_b32 s20, 2
+again:
+global_load_dword v5, v[2:3], off
+s_waitcnt vmcnt(0)
+s_mov_b64 exec, 0xff
+v_mov_b32 v2, s6
+v_mov_b32 v3, s7
+s_mov_b64 exec, -1
+s_sub_u32 s20, s20, 1
+s_cmp_lg_u32 s20, 0
+s_cbranch_scc1 again
+v_add_u32 v5, v5, v5
+global_store_dword v60, v5, s[4:5]
+"""
+
+
+def test_lanes_in_defined_and_undefined_memory() -> None:
+    """The load hits a defined buffer first, then partly one that nothing wrote."""
+    (finding,) = findings(LANES_OF_TWO_BUFFERS)
+    assert finding.text.startswith("global_store_dword")
+    assert finding.lanes == tuple(range(8))
+    assert finding.other_text.startswith("global_load_dword v5")
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+def test_stores_to_defined_memory_count(target: str) -> None:
+    lines = """
+s_mov_b32 s20, 2
+v_mov_b32 v3, 1
+again:
+global_store_dword v60, v3, s[4:5]
+v_mov_b32 v3, v4
+s_sub_u32 s20, s20, 1
+s_cmp_lg_u32 s20, 0
+s_cbranch_scc1 again
+"""
+    (finding,) = findings(lines, target)
+    assert (finding.place, finding.lanes, finding.count) == ("v3", ALL, 1)
+
+
+def test_buffers_over_defined_and_undefined_memory() -> None:
+    """The same buffer load, first over the defined buffer, then over the other."""
+    lines = """
+s_mov_b64 s[20:21], s[4:5]
+s_mov_b32 s22, 256
+s_mov_b32 s23, 0x20000
+s_mov_b32 s24, 2
+again:
+buffer_load_dword v3, v60, s[20:23], 0 offen
+s_waitcnt vmcnt(0)
+global_store_dword v60, v3, s[4:5] offset:512
+s_mov_b64 s[20:21], s[6:7]
+s_sub_u32 s24, s24, 1
+s_cmp_lg_u32 s24, 0
+s_cbranch_scc1 again
+"""
+    (finding,) = findings(lines)
+    assert (finding.place, finding.lanes, finding.count) == ("v3", ALL, 1)
+    assert finding.other_text.startswith("buffer_load_dword")

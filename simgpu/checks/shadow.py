@@ -25,6 +25,7 @@ from simgpu.checks import (  # noqa: F401  (shadow_findings registers)
     shadow_layout,
     shadow_matrix,
     shadow_origin,
+    shadow_quick,
     shadow_runtime,
 )
 from simgpu.checks.check import Check
@@ -253,6 +254,19 @@ def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
         offset = 4 * isa.FLAT_SCRATCH
         with frame.build.if_then(undefined_state(frame, offset, I64), likely=False):
             _demand(frame, Event.UNDEFINED_ADDRESS, ir.Constant(I64, offset), 2)
+    idle = shadow_quick.needless(frame, inst, places)
+    if idle is None:
+        _move(frame, inst, planned)
+        return
+    with frame.build.if_then(frame.build.not_(idle), likely=False):
+        _move(frame, inst, planned)
+
+
+def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
+    """What is undefined goes along with a load, store or atomic."""
+    memory = inst.spec.memory
+    assert memory is not None
+    places: dict[str, Place] = planned.operands
     stores = memory.op != "load" and memory.space != "ds"
     noted = frame.at(frame.wave, shadow_layout.STORED)
     if stores:

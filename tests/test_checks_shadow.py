@@ -94,6 +94,10 @@ CASES = [
          "scratch_store_dword", "flat_scratch_lo", (), "address",
          options={"private_segment_fixed_size": 64, "system_sgpr_private_segment_wavefront_offset": 1,
          "user_sgpr_flat_scratch_init": 1, "before": "s_mov_b64 s[40:41], s[2:3]"}, faults=True),
+    Case("an indexed register", "v_mov_b32 v2, 1\n+v_mov_b32 v4, 3\ns_mov_b32 s20, 2\ns_set_gpr_idx_on s20, gpr_idx(SRC0)\n"
+         "v_mov_b32 v3, v2\ns_set_gpr_idx_off" + "\nglobal_store_dword v60, v3, s[6:7]", "global_store_dword", "v3", ALL),
+    Case("m0 of vgpr indexing", "v_mov_b32 v2, 1\n+s_mov_b32 s20, 0\ns_set_gpr_idx_on s20, gpr_idx(SRC0)\nv_mov_b32 v3, v2\n"
+         "s_set_gpr_idx_off", "v_mov_b32", "m0", (), "address"),
     # -- branches
     Case("scc", "+s_cmp_eq_u32 s4, s4\ns_cbranch_scc1 on\ns_nop 0\non:", "s_cbranch_scc1", "scc", (), "branch"),
     Case("vcc", "+v_cmp_gt_u32 vcc, 0, v60\ns_cbranch_vccnz on\ns_nop 0\non:", "s_cbranch_vccnz", "vcc_lo", (), "branch"),
@@ -213,6 +217,8 @@ SILENT = {
     "s_mov_b64 exec, 0xffff\nv_mov_b32 v3, 1\ns_mov_b64 exec, -1\nbuffer_store_dword v3, v60, s[20:23], 0 offen",
     "loaded to lds": "s_mov_b64 s[20:21], s[4:5]\ns_mov_b32 s22, 0x1000\ns_mov_b32 s23, 0x20000\ns_mov_b32 m0, 0\n"
     "buffer_load_dword v60, s[20:23], 0 offen lds\ns_waitcnt vmcnt(0)\nds_read_b32 v3, v60\ns_waitcnt lgkmcnt(0)" + STORE,
+    "what indexing leaves of m0": "v_mov_b32 v2, 1\nv_mov_b32 v4, 3\ns_mov_b32 s20, 2\ns_set_gpr_idx_on s20, gpr_idx(SRC0)\n"
+    "v_mov_b32 v3, v2\ns_set_gpr_idx_off" + STORE,
     "where the workgroup is": "v_mov_b32 v3, s2" + STORE,
 }
 
@@ -299,3 +305,84 @@ def test_scales_count_by_byte(defined: int, place: str) -> None:
     )
     found = findings(lines, "gfx950")
     assert [finding.place for finding in found] == ([place] if place else [])
+
+
+def test_padding_of_a_copied_struct_is_a_note() -> None:
+    """A compiler copies a struct from the stack whole; a lane's dword that nothing wrote is an error."""
+    lines = """
+v_mov_b32 v2, 1
+scratch_store_byte off, v2, off
+scratch_store_dword off, v2, off offset:4
+s_waitcnt vmcnt(0)
+scratch_load_dwordx2 v[4:5], off, off
+s_waitcnt vmcnt(0)
+v_lshlrev_b32 v6, 3, v0
+global_store_dwordx2 v6, v[4:5], s[6:7]
+"""
+    (finding,) = findings(lines, "gfx942", SCRATCH)
+    assert (finding.severity, finding.place) == ("note", "v4")
+    assert "0xffffff00" in finding.message
+
+
+LANES_OF_TWO_BUFFERS = """
+v_mov_b32 v2, s4
+v_mov_b32 v3, s5
+s_mov_b32 s20, 2
+again:
+global_load_dword v5, v[2:3], off
+s_waitcnt vmcnt(0)
+s_mov_b64 exec, 0xff
+v_mov_b32 v2, s6
+v_mov_b32 v3, s7
+s_mov_b64 exec, -1
+s_sub_u32 s20, s20, 1
+s_cmp_lg_u32 s20, 0
+s_cbranch_scc1 again
+v_add_u32 v5, v5, v5
+global_store_dword v60, v5, s[4:5]
+"""
+
+
+def test_lanes_in_defined_and_undefined_memory() -> None:
+    """The load hits a defined buffer first, then partly one that nothing wrote."""
+    (finding,) = findings(LANES_OF_TWO_BUFFERS)
+    assert finding.text.startswith("global_store_dword")
+    assert finding.lanes == tuple(range(8))
+    assert finding.other_text.startswith("global_load_dword v5")
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+def test_stores_to_defined_memory_count(target: str) -> None:
+    lines = """
+s_mov_b32 s20, 2
+v_mov_b32 v3, 1
+again:
+global_store_dword v60, v3, s[4:5]
+v_mov_b32 v3, v4
+s_sub_u32 s20, s20, 1
+s_cmp_lg_u32 s20, 0
+s_cbranch_scc1 again
+"""
+    (finding,) = findings(lines, target)
+    assert (finding.place, finding.lanes, finding.count) == ("v3", ALL, 1)
+
+
+def test_buffers_over_defined_and_undefined_memory() -> None:
+    """The same buffer load, first over the defined buffer, then over the other."""
+    lines = """
+s_mov_b64 s[20:21], s[4:5]
+s_mov_b32 s22, 256
+s_mov_b32 s23, 0x20000
+s_mov_b32 s24, 2
+again:
+buffer_load_dword v3, v60, s[20:23], 0 offen
+s_waitcnt vmcnt(0)
+global_store_dword v60, v3, s[4:5] offset:512
+s_mov_b64 s[20:21], s[6:7]
+s_sub_u32 s24, s24, 1
+s_cmp_lg_u32 s24, 0
+s_cbranch_scc1 again
+"""
+    (finding,) = findings(lines)
+    assert (finding.place, finding.lanes, finding.count) == ("v3", ALL, 1)
+    assert finding.other_text.startswith("buffer_load_dword")

@@ -25,6 +25,7 @@ from simgpu.checks import (  # noqa: F401  (shadow_findings registers)
     shadow_layout,
     shadow_matrix,
     shadow_origin,
+    shadow_quick,
     shadow_runtime,
 )
 from simgpu.checks.check import Check
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from simgpu.worker import Worker
 
 ALL_BITS = 0xFFFFFFFF
+# Of M0: the distance and the operands of VGPR indexing; what control instructions take an address from.
+INDEX_BITS = 0xF0FF
+M0_BITS = {"movrels": ALL_BITS, "movreld": ALL_BITS, "append": 0xFFFF, "consume": 0xFFFF}
 # Any wholly undefined source of these makes the whole result undefined.
 ABSORBING = re.compile("v_(add|sub|subrev|mul|mac|mad|fma|fmac|fmamk|fmaak|madmk|madak)_(f32|f64)|v_mov_b32")
 # Operands of memory instructions that make up an address, and those that a load writes.
@@ -138,7 +142,7 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
     if test is None:
         return
     if planned.indexed:  # M0 chooses the registers: their flags are not those of the operands named
-        _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0")
+        _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0", INDEX_BITS)
         propagate(frame, planned)
         _settle_exec(frame, ir.Constant(I32, 0))
         return
@@ -231,10 +235,10 @@ def _demand_place(frame: Frame, event: Event, place: Place) -> None:
         _demand(frame, event, offset, registers_of(place), frame.exec_bits())
 
 
-def _demand_state(frame: Frame, event: Event, name: str) -> None:
+def _demand_state(frame: Frame, event: Event, name: str, bits: int = ALL_BITS) -> None:
     offset, type_ = STATES[name]
     with frame.build.if_then(undefined_state(frame, offset, type_), likely=False):
-        _demand(frame, event, ir.Constant(I64, offset), type_.width // 32)
+        _demand(frame, event, ir.Constant(I64, offset), type_.width // 32, bits=bits)
 
 
 def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
@@ -245,11 +249,24 @@ def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
         if name in places:
             _demand_place(frame, Event.UNDEFINED_ADDRESS, places[name])
     for name in sorted(shadow_flags.states_read(inst)):
-        _demand_state(frame, Event.UNDEFINED_ADDRESS, name)
+        _demand_state(frame, Event.UNDEFINED_ADDRESS, name, 0xFFFF if memory.space == "ds" else ALL_BITS)
     if memory.space == "scratch":
         offset = 4 * isa.FLAT_SCRATCH
         with frame.build.if_then(undefined_state(frame, offset, I64), likely=False):
             _demand(frame, Event.UNDEFINED_ADDRESS, ir.Constant(I64, offset), 2)
+    idle = shadow_quick.needless(frame, inst, places)
+    if idle is None:
+        _move(frame, inst, planned)
+        return
+    with frame.build.if_then(frame.build.not_(idle), likely=False):
+        _move(frame, inst, planned)
+
+
+def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
+    """What is undefined goes along with a load, store or atomic."""
+    memory = inst.spec.memory
+    assert memory is not None
+    places: dict[str, Place] = planned.operands
     stores = memory.op != "load" and memory.space != "ds"
     noted = frame.at(frame.wave, shadow_layout.STORED)
     if stores:
@@ -307,8 +324,8 @@ def _control(frame: Frame, inst: Instruction, planned: Planned) -> None:
     elif branch in ("vccz", "vccnz"):
         _vcc_branch(frame)
     elif planned.places or control in ("append", "consume"):
-        for name in sorted(shadow_flags.states_read(inst)):
-            _demand_state(frame, Event.UNDEFINED_ADDRESS, name)
+        if control in M0_BITS:
+            _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0", M0_BITS[control])
         if control in ("setpc", "swappc"):
             source = planned.places[0]
             with frame.build.if_then(undefined(frame, source), likely=False):

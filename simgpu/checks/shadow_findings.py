@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from hardware.isa import instruction as isa
 from simgpu import layout
 from simgpu.checks.events import Event, Report, finding_of
-from simgpu.checks.finding import Finding, lanes_of, place_of
+from simgpu.checks.finding import Finding, Severity, lanes_of, place_of
 from simgpu.checks.shadow_matrix import ROLES
-from simgpu.checks.shadow_runtime import NEVER, ORIGIN_SHIFT, ROLE_SHIFT
+from simgpu.checks.shadow_runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -31,7 +31,7 @@ def register_name(offset: int) -> str:
     return _SCALARS.get(number, f"s{number}")
 
 
-def _finding(launch: Launch, event: Report, what: str, place: str = "") -> Finding:
+def _finding(launch: Launch, event: Report, what: str, place: str = "", severity: Severity = "error") -> Finding:
     spot = place_of(launch, event.record)
     record = (event.extra >> ORIGIN_SHIFT) - 1
     origin = place_of(launch, record) if record >= 0 else None
@@ -39,7 +39,7 @@ def _finding(launch: Launch, event: Report, what: str, place: str = "") -> Findi
         "uninitialized", what, spot.pc, spot.text, event.wave, lanes_of(event.lanes), event.count,
         workgroup=event.workgroup, source=spot.source, kernel=launch.info.name, place=place,
         other_pc=origin.pc if origin else None, other_text=origin.text if origin else "",
-        other_source=origin.source if origin else "",
+        other_source=origin.source if origin else "", severity=severity,
     )  # fmt: skip
 
 
@@ -73,7 +73,15 @@ def _exec(launch: Launch, event: Report) -> Finding:
 
 @finding_of(Event.UNDEFINED_STORE)
 def _store(launch: Launch, event: Report) -> Finding:
-    return _finding(launch, event, *_described(event, "device memory gets {name}"))
+    what, place = _described(event, "device memory gets {name}")
+    return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
+
+
+def _padding(launch: Launch, event: Report) -> bool:
+    """Whether it looks like a struct copied whole from a lane's stack, with the bytes between its fields."""
+    inst = launch.instruction((event.extra >> ORIGIN_SHIFT) - 1)
+    memory = inst.spec.memory if inst is not None else None
+    return bool(event.extra & PARTIAL and memory is not None and memory.space in ("scratch", "flat", "buffer"))
 
 
 @finding_of(Event.UNDEFINED_MEMORY)

@@ -23,6 +23,7 @@ from simgpu.scheduler import INNER, fill, load32, load64, store32
 # Bits of a report's `extra` beside the register's byte offset in the wave.
 ROLE_SHIFT = 20  # of `shadow_matrix.ROLES`
 NEVER = 1 << 24  # nothing wrote the register
+PARTIAL = 1 << 25  # others of the operand's bits are defined
 ORIGIN_SHIFT = 32  # see shadow_origin
 _OFFSET = (1 << ROLE_SHIFT) - 1
 
@@ -120,10 +121,10 @@ def _demand(wave: int, record: int, code: int, offset: int, registers: int, lane
     lanes: those that count (vector registers); bits: which bits of each; masks: instead, if not 0,
     address of u32[registers][64]. Returns whether there were any.
     """
-    role = offset >> ROLE_SHIFT
+    role, partial = offset >> ROLE_SHIFT, 0
     offset &= _OFFSET
     size = 4 if offset < layout.VGPR else layout.ROW
-    worst, where, never, first = 0, 0, 0, 0
+    worst, where, extra, first = 0, 0, 0, 0
     for number in range(registers):
         at = offset + number * size
         if size == 4:
@@ -132,11 +133,14 @@ def _demand(wave: int, record: int, code: int, offset: int, registers: int, lane
             found, lost, state = _row(wave, at, lanes, bits, masks + 256 * number if masks else 0)
         if lost and not first:
             worst, where, first = found, at, lost
-            never = NEVER if state == UNDEFINED else 0
+            extra = NEVER if state == UNDEFINED else 0
+        if not lost or lost != bits:
+            partial = PARTIAL
     if first:
         report = load64(load64(wave + layout.CONTEXT) + layout.CTX_REPORT)
-        origin = 0 if never else _origin(wave, where)
-        _report(report, wave, record, code, worst, first, where | never | role << ROLE_SHIFT | origin << ORIGIN_SHIFT)
+        origin = 0 if extra else _origin(wave, where)
+        extra |= where | partial | role << ROLE_SHIFT | origin << ORIGIN_SHIFT
+        _report(report, wave, record, code, worst, first, extra)
     return first
 
 

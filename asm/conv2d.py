@@ -115,7 +115,7 @@ class ConvEmitter(Visitor):
             scratch = ((self.output, elements * plan.split_ic * dtype(p.dtype_c).bytes),)
         return EmittedKernel(
             text, k.name, self.target, plan, (plan.threads, 1, 1), (plan.blocks, 1, 1), used, (),
-            ("X", "W", self.output), ("X", "W", "Y"), scratch, following,
+            ("X", "W", self.output), ("X", "W", "Y"), scratch, following, tuple(k.scheduled),
         )  # fmt: skip
 
     # -- prologue ----------------------------------------------------------------------------

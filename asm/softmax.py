@@ -86,7 +86,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
         scratch = ((STATES, p.rows * plan.split_n * STATE_BYTES),) if following else ()
         return EmittedKernel(
             text, k.name, self.target, plan, (plan.waves * WAVEFRONT, 1, 1), grid, used, self._scalars(),
-            self.buffers, operands, scratch, following,
+            self.buffers, operands, scratch, following, tuple(k.scheduled),
         )  # fmt: skip
 
     def _scalars(self) -> tuple[int | float, ...]:

@@ -128,6 +128,20 @@ def test_tiles_of_several_atoms_and_batches():
     assert_right(spread)
 
 
+@pytest.mark.parametrize(("dt", "size"), [("f32", 16), ("f16", 14)])
+def test_tiles_that_are_no_powers_of_two(dt, size):
+    result = convolve(Conv2dProblem(8, 16, size, size, 96, 1, 1, dtype=dt))
+    assert result.kernel.plan.tile_oc == 96
+    assert_right(result)
+    assert_right(convolve(Conv2dProblem(2, 16, 32, 32, 192, 3, 3, padding=(1, 1), dtype=dt), "gfx942"))
+
+
+def test_a_plan_whose_registers_fit_once_takes_one_block():
+    p = Conv2dProblem(64, 110, 28, 58, 256, 7, 7, dtype="i8")
+    plan = Conv2d(p, "mi355x").plan
+    assert plan.blocks_wanted == 1 and plan.resources.arch_vgprs + plan.resources.acc_vgprs > 256
+
+
 def test_large_filters_loop_over_their_rows():
     p = Conv2dProblem(1, 33, 41, 12, 5, 37, 9, padding=(2, 0))
     result = convolve(p, "gfx942")

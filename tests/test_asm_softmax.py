@@ -174,6 +174,7 @@ def test_bytes_of_a_run():
 def test_the_code_objects_take_what_the_plan_says(dt, target):
     problems = [SoftmaxProblem(500, n, dt) for n in (1, 500, 20000, 200000)] + [
         SoftmaxProblem(1, 300000, dt), SoftmaxProblem(500, 777, dt, mask=True, band=Band(500, -500, 1)),
+        SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)),
     ]  # fmt: skip
     for problem in problems:
         kernel = asm.emit(Softmax(problem, target))

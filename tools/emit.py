@@ -12,7 +12,7 @@ from tools.outputs import add_force_option, claim, write
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_operator_options(parser, only=EMITTED, more=_outputs)
+    add_operator_options(parser, only=EMITTED, more=_outputs, kernels=True)
 
 
 def _outputs(parser: ArgumentParser) -> None:

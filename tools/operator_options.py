@@ -24,9 +24,10 @@ def add_operator_options(
     compare: bool = False,
     only: tuple[str, ...] | None = None,
     more: Callable[[ArgumentParser], None] | None = None,
+    kernels: bool = False,
 ) -> None:
     """OP (one of `only`), then the operator's own options, --target, --policy and --json; `compare` adds --compare-targets, `more`
-    what a verb has besides. With `only`, the verb is one that takes kernels: `emitted` makes the one that is asked for."""
+    what a verb has besides. With `kernels`, the verb takes others than the tree's: `emitted` makes them."""
     add_json_option(parser)
     operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
     for name, (text, configure, _) in OPERATORS.items():
@@ -39,7 +40,7 @@ def add_operator_options(
         if compare:
             sub.add_argument("--compare-targets", metavar="A,B,…", help="derive for these targets instead, side by side")
         configure(sub)
-        if only is not None and name == "conv2d":
+        if kernels and name == "conv2d":
             text = "the tree's, the untiled one of the paper's comparison, or the filter's packing (default: tree)"
             sub.add_argument("--kernel", choices=("tree", *OTHER_KERNELS), default="tree", help=text)
         if more is not None:

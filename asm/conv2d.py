@@ -20,6 +20,7 @@ from asm.conv2d_staging import HaloStaging, TapStaging
 from asm.conv2d_store import store
 from asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
 from asm.kernel import KernelBuilder
+from asm.layout import WORD
 from asm.scalars import add_product, scalar_divmod
 from asm.sum_parts import emit_sum
 from hardware import mfma
@@ -65,7 +66,7 @@ def check(plan: Conv2dPlan) -> None:
         raise ResourceError(
             f"{plan.title}: {plan.tile_ic} channels a step do not hold {plan.factor}x{plan.factor} taps: use less dilation"
         )
-    if plan.taps.nbytes & (plan.taps.nbytes - 1):
+    if plan.taps.nbytes & (plan.taps.nbytes - 1) and plan.taps.nbytes % (WORD * plan.threads):
         raise ResourceError(
             f"{plan.title}: taps of {plan.tile_oc} x {plan.tile_ic} do not divide among work-items: use policy corrected"
         )
@@ -115,7 +116,7 @@ class ConvEmitter(Visitor):
             scratch = ((self.output, elements * plan.split_ic * dtype(p.dtype_c).bytes),)
         return EmittedKernel(
             text, k.name, self.target, plan, (plan.threads, 1, 1), (plan.blocks, 1, 1), used, (),
-            ("X", "W", self.output), ("X", "W", "Y"), scratch, following,
+            ("X", "W", self.output), ("X", "W", "Y"), scratch, following, tuple(k.scheduled),
         )  # fmt: skip
 
     # -- prologue ----------------------------------------------------------------------------

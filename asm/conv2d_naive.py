@@ -110,4 +110,5 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     k.buffer_store_dword(total, pixel, y, 0, offen=True, note="Y")
     k.s_endpgm()
     text, used = k.finish()
-    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (blocks, 1, 1), used, (), tuple("XWY"), tuple("XWY"))
+    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (blocks, 1, 1), used, (), tuple("XWY"), tuple("XWY"),
+                         items=tuple(k.scheduled))  # fmt: skip

@@ -93,4 +93,4 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     k.s_endpgm()
     text, used = k.finish()
     grid, names = (blocks, 1, 1), ("W", "packed")
-    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), grid, used, (), names, names)
+    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), grid, used, (), names, names, items=tuple(k.scheduled))

@@ -37,6 +37,7 @@ class HaloStaging:
         self.channels = plan.tile_ic // plan.factor**2
         self.plane_bytes = p.ih * p.iw * self.bytes
         self.write_address, self.last_address = k.v.alloc("X write address"), k.v.alloc("X last write address")
+        self.last_lanes = k.s.alloc("lanes with a last pixel", 2)
         self.read_address = k.v.alloc("X read address")
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
@@ -60,7 +61,8 @@ class HaloStaging:
         for position in range(plan.positions):
             k.v_add_u32(slot, position * threads, k.work_item)
             if position == plan.positions - 1:
-                k.v_min_u32(slot, layout.slots - 1, slot, note="the last slot for those that have none")
+                self._below(self.last_lanes, layout.slots, slot)
+                k.v_min_u32(slot, layout.slots - 1, slot, note="the last slot for those that have none: loaded, not written")
                 k.v_lshlrev_b32(self.last_address, log2(layout.chunk), slot)
             row, column = vector_divmod(k, slot, layout.pitch, layout.slots + threads, "halo row")
             if layout.problem.stride[1] > 1:
@@ -157,26 +159,33 @@ class HaloStaging:
                 for i in range(1, each):
                     low = self.staged[first + word * each] if i == 1 else target
                     k.v_lshl_or_b32(target, self.staged[first + word * each + i], 8 * self.bytes * i, low)
-            base = self.last_address if position == plan.positions - 1 else self.write_address
-            start = 0 if position == plan.positions - 1 else position * plan.threads * layout.chunk
+            last = position == plan.positions - 1
+            base, start = (self.last_address, 0) if last else (self.write_address, position * plan.threads * layout.chunk)
+            if last and layout.slots % plan.threads:
+                k.s_mov_b64("exec", self.last_lanes)
             for group in range(layout.groups):
                 address, immediate = near(k, base, start + group * layout.plane, DS_REACH, self.scratch)
                 source = self.staged[first + group * words : first + (group + 1) * words]
                 k.emit(f"ds_write_b{8 * layout.chunk}", address, source, offset=immediate,
                        note=f"X pixel {position}, chunk {group} to LDS")  # fmt: skip
+            if last and layout.slots % plan.threads:
+                k.s_mov_b64("exec", -1)
 
     def advance(self, left: Reg) -> None:
         """The buffer to the next step's channels; left: SGPR with the channels from there on, 0 or less if there are none."""
-        k = self.k
-        advance_buffer(k, self.resource, self.channels * self.plane_bytes, "X")
+        k, step = self.k, self.k.s.alloc("bytes to the next step")
+        k.s_cmp_gt_i32(left, 0)
+        k.s_cselect_b32(step, self.channels * self.plane_bytes, 0, note="stay where the last step's channels are")
+        advance_buffer(k, self.resource, step, "X")
+        k.s.free(step)
         self.limit(left)
 
     def limit(self, left: Reg) -> None:
         """The buffer ends with the group's channels."""
         k, resource = self.k, self.resource
         k.s_min_i32(resource[2], left, self.channels)
-        k.s_max_i32(resource[2], resource[2], 0)
         k.s_mul_i32(resource[2], resource[2], self.plane_bytes, note="bytes of the channels that are left")
+        k.s_max_i32(resource[2], resource[2], 1, note="none: no element fits, or the first, which nothing uses")
 
     def read(self, atom: int, tap: Pair) -> None:
         """The fragment of an atom's pixels under a tap; its row counts from the read address's."""
@@ -215,10 +224,13 @@ class TapStaging:
         share = layout.nbytes // plan.threads
         self.vec = max(4, min(layout.chunk, share & -share if share else 4))
         self.loads = max(1, share // self.vec)
+        self.pieces = layout.nbytes // self.vec
+        self.spare = self.pieces < plan.threads
         self.chunk_words = layout.chunk // 4
         self.load_offset = k.v.alloc("W load offset")
         self.write_address, self.read_address = k.v.alloc("W write address"), k.v.alloc("W read address")
         self.stage_step = k.s.alloc("bytes to the other stage of W")
+        self.busy_lanes = k.s.alloc("lanes with a piece of W", 2)
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
         """The arrays' registers, with their names."""
@@ -247,9 +259,12 @@ class TapStaging:
         k, layout = self.k, self.layout
         k.comment(f"W: taps of {layout.channels} x {layout.row} bytes, two in LDS, {self.loads} load(s) of {self.vec} bytes")
         place, other = k.v.alloc("channel"), k.v.alloc("chunk")
-        busy = layout.nbytes // self.vec
-        if busy < self.plan.threads:
-            k.v_and_b32(self.load_offset, busy - 1, k.work_item, note="several work-items move the same piece")
+        if self.spare:
+            bound = k.s.alloc("pieces")
+            k.s_mov_b32(bound, self.pieces)
+            k.v_cmp_gt_u32(self.busy_lanes, bound, k.work_item)
+            k.s.free(bound)
+            k.v_and_b32(self.load_offset, self.pieces - 1, k.work_item, note="work-items to spare load, but do not write")
             k.v_lshlrev_b32(self.load_offset, log2(self.vec), self.load_offset)
         else:
             k.v_lshlrev_b32(self.load_offset, log2(self.vec), k.work_item)
@@ -280,9 +295,13 @@ class TapStaging:
     def write(self) -> None:
         """The staged tap to LDS."""
         k, words = self.k, self.vec // 4
+        if self.spare:
+            k.s_mov_b64("exec", self.busy_lanes)
         for load in range(self.loads):
             k.emit(f"ds_write_b{8 * self.vec}", self.write_address, self.staged[load * words : (load + 1) * words],
                    offset=load * self.plan.threads * self.vec, note=f"W tap to LDS, load {load}")  # fmt: skip
+        if self.spare:
+            k.s_mov_b64("exec", -1)
 
     def read(self, atom: int) -> None:
         """The fragment of an atom's output channels."""

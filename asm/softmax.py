@@ -86,7 +86,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
         scratch = ((STATES, p.rows * plan.split_n * STATE_BYTES),) if following else ()
         return EmittedKernel(
             text, k.name, self.target, plan, (plan.waves * WAVEFRONT, 1, 1), grid, used, self._scalars(),
-            self.buffers, operands, scratch, following,
+            self.buffers, operands, scratch, following, tuple(k.scheduled),
         )  # fmt: skip
 
     def _scalars(self) -> tuple[int | float, ...]:
@@ -124,7 +124,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
         k.v_readfirstlane_b32(self.wave, offset)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
         k.v_lshlrev_b32(k.work_item, 4, k.work_item, note="lane·16")
-        self.left, self.window_end = k.s.alloc("columns left"), k.s.alloc("end of what counts")
+        self.left = k.s.alloc("columns left")
         if plan.waves_row > 1:
             k.s_mov_b32(self.row, k.group_x)
             k.s_mul_i32(self.column, self.wave, WAVEFRONT * plan.lane_elements, note="the wave's part")
@@ -169,7 +169,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
         k.s_add_i32(self.band_first, diagonal, arguments["first"])
         k.s_add_i32(self.band_end, diagonal, arguments["end"])
         k.s_min_i32(self.band_end, self.band_end, arguments["n"])
-        k.s.free(diagonal)
+        k.s.free(diagonal, *(arguments[name] for name in ("period", "first", "end")))
 
     def _modulo(self, value: Reg, divisor: Reg) -> Reg:
         """value % divisor, SGPRs below 2^31: a reciprocal in f32, one Newton step in integers, two corrections (LLVM's udiv)."""
@@ -314,11 +314,11 @@ class SoftmaxEmitter(StateMerges, Visitor):
         part.load(self.x, "X")
         part.scale(self.arguments["factor"])
         if self.band_first is not None and self.band_end is not None:
-            first = k.s.alloc("first that counts")
+            first, end = k.s.alloc("first that counts"), k.s.alloc("end of what counts")
             k.s_sub_u32(first, self.band_first, self.column)
-            k.s_sub_u32(self.window_end, self.band_end, self.column)
-            part.clip(Window(self.window_end, first, everywhere=True))
-            k.s.free(first)
+            k.s_sub_u32(end, self.band_end, self.column)
+            part.clip(Window(end, first, everywhere=True))
+            k.s.free(first, end)
         elif not p.mask:
             inside = k.new_label("inside")
             k.s_cmp_ge_i32(self.left, part.columns)

@@ -15,7 +15,7 @@ STATES = "states"  # the scratch memory that parts of a split row leave theirs i
 
 class StateMerges:
     """What a softmax kernel does with its states. state: VGPRs m and delta of each lane; scratch: four more; m: SGPR of the joint
-    m; wave: the wave's number in the block; registers: those of the row."""
+    m; wave: the wave's number in the block; registers: those of the row; x: a buffer's SGPRs."""
 
     k: KernelBuilder
     plan: SoftmaxPlan
@@ -25,6 +25,7 @@ class StateMerges:
     wave: Reg
     row: Reg
     m: Reg
+    x: Reg
     arguments: dict[str, Reg]
 
     def empty(self) -> None:
@@ -96,7 +97,7 @@ class StateMerges:
     def leave_state(self) -> None:
         k = self.k
         k.comment("the part's state to memory")
-        states = k.s.alloc("states of the row", 4)
+        states = self.x  # X is done with, or not yet begun
         self._states(states)
         place = k.s.alloc("scratch")
         k.s_lshl_b32(place, k.group_y, log2(STATE_BYTES))
@@ -109,7 +110,7 @@ class StateMerges:
         """The states of all parts of the row, 64 at a time, a lane each; what is no part counts nothing."""
         k, split, m, delta = self.k, self.plan.split_n, self.state[0], self.state[1]
         k.comment(f"the states of the row's {split} parts merge")
-        states = k.s.alloc("states of the row", 4)
+        states = self.x  # X is done with, or not yet begun
         self._states(states)
         rounds = -(-split // WAVEFRONT)
         pairs = [self.registers[2 * i : 2 * i + 2] for i in range(rounds)]

@@ -49,4 +49,5 @@ def emit_sum(target: str, dtype: str, elements: int, parts: int, source: str, re
     k.s_endpgm()
     text, used = k.finish()
     grid = (-(-elements // (THREADS * WIDE)), 1, 1)
-    return EmittedKernel(text, k.name, target, None, (THREADS, 1, 1), grid, used, (), (source, result), (source, result))
+    return EmittedKernel(text, k.name, target, None, (THREADS, 1, 1), grid, used, (), (source, result), (source, result),
+                         items=tuple(k.scheduled))  # fmt: skip

@@ -7,9 +7,9 @@ K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the
   tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b banks
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
-powers of two. B = 2 if the smallest tile fits twice, else 1; tIC is the K span, less (a power of two) if even the smallest tile
-is too large. b slots bound what keeps the planes of `operators.conv2d_lds` on different banks. Few input channels become more, see
-`channel_factor`.
+powers of two or the GEMM's. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is the K span, less (a power
+of two) if even the smallest tile is too large. b slots bound what keeps the planes of `operators.conv2d_lds` on different banks.
+Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
 
@@ -199,7 +199,11 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, split)
     plan = Conv2dPlan(problem, d, policy, atom, factor, *tiles_of, none, ())
     plan = replace(plan, resources=_resources(plan))
-    return replace(plan, constraints=mark_binding(_constraints(plan), limited_by))
+    plan = replace(plan, constraints=mark_binding(_constraints(plan), limited_by))
+    if blocks > 1 and not plan.feasible:  # X's staging may pass what two blocks' waves leave each other
+        alone = replace(plan, blocks_wanted=1)
+        plan = replace(alone, constraints=mark_binding(_constraints(alone), limited_by))
+    return plan
 
 
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:

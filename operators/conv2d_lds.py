@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from operators.conv2d_problem import Conv2dProblem
 
 BANK_BYTES = 4
+_LINE = 128  # bytes of 32 banks: what a read of 4 bytes a lane has on every target (`hardware.lds_banks`)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class HaloLayout:
     @property
     def slots(self) -> int:
         """Slots of a plane, with those that only keep the planes apart."""
-        line = self.banks * BANK_BYTES
+        line = self.banks * BANK_BYTES if self.chunk > 4 else _LINE
         beyond = 0 if self.chunk >= 16 else line // 2
         used = self.problem.halo(self.rows, self.cols)[0] * self.pitch
         if (self.chunk, self.banks) == (8, 32):  # a phase is one group's pixels
@@ -74,9 +75,8 @@ class HaloLayout:
         return row * self.problem.stride[0] * self.pitch + column
 
 
-# Bytes of a chunk -> (step, count) of swizzle(channel) = step * (channel // channels a line % count); a line is 128 bytes.
+# Bytes of a chunk -> (step, count) of swizzle(channel) = step * (channel // channels a line % count).
 _SWIZZLES = {16: (1, 4), 8: (1, 4), 4: (2, 2)}
-_LINE = 128
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 
 from tools.console import print_json, show
-from tools.operator_options import EMITTED, add_operator_options, operator_document, operator_tree
+from tools.operator_options import EMITTED, add_operator_options, emitted, operator_document, operator_tree
 from tools.outputs import add_force_option, claim, write
 
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_operator_options(parser, only=EMITTED, more=_outputs)
+    add_operator_options(parser, only=EMITTED, more=_outputs, kernels=True)
 
 
 def _outputs(parser: ArgumentParser) -> None:
@@ -23,11 +23,9 @@ def _outputs(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Emits and writes; nothing is written unless everything asked for could be made."""
-    import asm
-
     claim((options.output, options.object), options.force)
     tree = operator_tree(options)
-    kernel = asm.emit(tree)
+    kernel = emitted(tree, options)
     code = kernel.assemble() if options.object else b""
     if options.output:
         write(options.output, kernel.source.encode(), options.force)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from rich.table import Table
 
 from hardware.errors import TargetError
@@ -18,8 +21,18 @@ if TYPE_CHECKING:
 _BAR = 40  # columns of a full bar
 
 
-def show_limits(tree: Root, op: str, as_json: bool, bars: bool) -> None:
-    """Sizes and limits, node by node; ResourceError behind them if the tiles cannot fit."""
+def show_limits(
+    tree: Root,
+    op: str,
+    as_json: bool,
+    bars: bool,
+    more: Mapping[str, Any] = MappingProxyType({}),
+    parts: Sequence[RenderableType] = (),
+) -> None:
+    """Sizes and limits, node by node; ResourceError behind them if the tiles cannot fit.
+
+    more: what JSON says besides; parts: the same for people.
+    """
     from operators.feasibility import FeasibilityVisitor
 
     plan = tree.derivation
@@ -32,6 +45,7 @@ def show_limits(tree: Root, op: str, as_json: bool, bars: bool) -> None:
             "nodes": [{"level": str(n.level), "title": n.title, "tiles": {k: list(v) for k, v in n.tiles.items()},
                        "constraints": [constraint_document(row) for row in n.constraints]} for n in report.nodes],
             "constraints": [constraint_document(row) for row in report.constraints],
+            **more,
         })  # fmt: skip
     else:
         show(
@@ -41,6 +55,7 @@ def show_limits(tree: Root, op: str, as_json: bool, bars: bool) -> None:
             *((table("Counters", ("node", "counter", "value", "unit"), counted, left=2),) if counted else ()),
             *((bar_chart(report.constraints),) if bars else ()),
             f"\nBound by {report.binding.name}.",
+            *parts,
         )
     plan.check()
 

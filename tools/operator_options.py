@@ -10,12 +10,13 @@ from tools.console import add_json_option
 from tools.problem import add_gemm_options, finite_number, tree_of
 
 if TYPE_CHECKING:
+    from asm import EmittedKernel
     from operators.tree import Root
 
 Pair = tuple[int, int]
 
 
-EMITTED = ("gemm", "softmax", "attention", "unfused")  # operators that have kernels
+EMITTED = ("gemm", "conv2d", "softmax", "attention", "unfused")  # operators that have kernels
 
 
 def add_operator_options(
@@ -23,9 +24,10 @@ def add_operator_options(
     compare: bool = False,
     only: tuple[str, ...] | None = None,
     more: Callable[[ArgumentParser], None] | None = None,
+    kernels: bool = False,
 ) -> None:
     """OP (one of `only`), then the operator's own options, --target, --policy and --json; `compare` adds --compare-targets, `more`
-    what a verb has besides."""
+    what a verb has besides. With `kernels`, the verb takes others than the tree's: `emitted` makes them."""
     add_json_option(parser)
     operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
     for name, (text, configure, _) in OPERATORS.items():
@@ -38,9 +40,25 @@ def add_operator_options(
         if compare:
             sub.add_argument("--compare-targets", metavar="A,B,…", help="derive for these targets instead, side by side")
         configure(sub)
+        if kernels and name == "conv2d":
+            text = "the tree's, the untiled one of the paper's comparison, or the filter's packing (default: tree)"
+            sub.add_argument("--kernel", choices=("tree", *OTHER_KERNELS), default="tree", help=text)
         if more is not None:
             more(sub)
         sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
+
+
+OTHER_KERNELS = ("naive", "pack")
+
+
+def emitted(tree: Root, options: Namespace) -> EmittedKernel:
+    """The kernel that the options ask for; raises as `asm.emit`."""
+    import asm
+    from asm.conv2d_naive import emit_naive
+    from asm.conv2d_pack import emit_pack
+
+    other: dict[str, Callable[[Any], EmittedKernel]] = dict(zip(OTHER_KERNELS, (emit_naive, emit_pack), strict=True))
+    return other.get(getattr(options, "kernel", ""), asm.emit)(tree)
 
 
 def operator_tree(options: Namespace) -> Root:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
 from tools.console import print_json, show
 from tools.limits import bar_chart, show_limits, show_targets
-from tools.operator_options import add_operator_options, operator_tree
+from tools.operator_options import EMITTED, add_operator_options, operator_tree
 from tools.problem import headline, problem_document, tree_of
 
 if TYPE_CHECKING:
     from operators.gemm import TiledComputation
+    from operators.tree import Root
     from tools.use import KernelUse
 
 
@@ -29,7 +30,7 @@ def run(options: Namespace) -> int:
         show_targets(operator_tree(options), options.op, options.compare_targets.split(","), options.json)
         return 0
     if options.op != "gemm":
-        show_limits(operator_tree(options), options.op, options.json, bars=True)
+        _operator(operator_tree(options), options.op, options.json)
         return 0
     tree = tree_of(options)
     plan = tree.derivation
@@ -59,6 +60,18 @@ def run(options: Namespace) -> int:
             show(f"Derived figures only: {why_not}.")
     plan.check()
     return 0
+
+
+def _operator(tree: Root, op: str, as_json: bool) -> None:
+    """Limits, and where the operator has kernels, what these take."""
+    from tools.read_back import read_back_documents, read_back_of, read_back_table
+
+    if op not in EMITTED:
+        show_limits(tree, op, as_json, bars=True)
+        return
+    rows, why_not = read_back_of(tree)
+    more = {"read_back": read_back_documents(rows), "assembled": bool(rows), "why_not": why_not}
+    show_limits(tree, op, as_json, True, more, [read_back_table(rows) if rows else f"Derived figures only: {why_not}."])
 
 
 def assembled_use(tree: TiledComputation) -> tuple[KernelUse | None, str]:

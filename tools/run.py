@@ -41,7 +41,7 @@ WAITS = (
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_operator_options(parser, only=EMITTED, more=add_device_options)
+    add_operator_options(parser, only=EMITTED, more=add_device_options, kernels=True)
 
 
 def run(options: Namespace) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hardware.dtypes import dtype
-from operators import reference
+from operators import packed_filter, reference
 from operators.attention_tree import FusedAttention
+from operators.conv2d_tree import Conv2d
 from operators.softmax_tree import Softmax
 from operators.tree import Extent
 from operators.unfused import UnfusedAttention
@@ -19,7 +21,7 @@ from tools.against import Agreement, all_exact
 from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
 from tools.launching import device_of, is_simulated, launched, run_document, show_run, simulated_device
-from tools.operator_options import operator_document, operator_tree
+from tools.operator_options import emitted, operator_document, operator_tree
 from tools.verdict import judge
 
 if TYPE_CHECKING:
@@ -48,8 +50,10 @@ class Strided:
 
     @property
     def view(self) -> np.ndarray:
-        """The elements."""
-        return np.lib.stride_tricks.as_strided(self.flat, self.shape, tuple(self.flat.itemsize * s for s in self.strides))
+        """The elements; numpy cannot stride what ml_dtypes adds, so as bytes."""
+        size = self.flat.itemsize
+        raw = np.lib.stride_tricks.as_strided(self.flat.view(f"V{size}"), self.shape, tuple(size * s for s in self.strides))
+        return raw.view(self.flat.dtype)
 
     def filled(self, values: np.ndarray) -> Strided:
         """With these elements."""
@@ -87,14 +91,8 @@ def _softmax(tree: Softmax, arch: str, rng: np.random.Generator) -> Case:
     keep = rng.random(shape) < 0.5 if p.mask else None
     mask = () if keep is None else (Strided.empty(np.dtype(np.uint8), shape, (p.n, 1)).filled(keep),)
     y = Strided.empty(kind, shape, (p.ldy, 1))
-    rounded = 0.0 if p.dtype in ("f32", "f64") else 2.0**-p.element.significand
-
-    def bound() -> np.ndarray:
-        # The smallest subnormals: 2^-24 of f16, 2^-133 of bf16; half of it is lost (IEEE 754; bfloat16).
-        tiny = {"f16": 2.0**-25, "bf16": 2.0**-134}.get(p.dtype, 0.0)
-        return reference.softmax_error_bound(p, x.view, keep) + rounded * reference.softmax(p, x.view, keep) + tiny
-
-    return Case((x, y, *mask), 1, lambda: reference.softmax(p, x.view, keep), bound)
+    want, bound = (partial(judged, p, x.view, keep) for judged in (reference.softmax, reference.softmax_error_bound))
+    return Case((x, y, *mask), 1, want, bound)
 
 
 def _attention(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.random.Generator) -> Case:
@@ -115,29 +113,61 @@ def _attention(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.rando
     )  # fmt: skip
 
 
+def _conv2d(tree: Conv2d, arch: str, rng: np.random.Generator) -> Case:
+    """The filter goes in packed, as `operators.packed_filter` has it."""
+    return _convolution(tree, arch, rng, packed=True)
+
+
+def _naive(tree: Conv2d, arch: str, rng: np.random.Generator) -> Case:
+    return _convolution(tree, arch, rng, packed=False)
+
+
+def _convolution(tree: Conv2d, arch: str, rng: np.random.Generator, packed: bool) -> Case:
+    p = tree.problem
+    x, w = (random_array(rng, array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
+    y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
+    operands = _row_major(x), _row_major(packed_filter(tree.plan, w) if packed else w), y
+    return Case(operands, 2, lambda: reference.conv2d(p, x, w), lambda: reference.conv2d_error_bound(p, x, w, arch))
+
+
+def _pack(tree: Conv2d, arch: str, rng: np.random.Generator) -> Case:
+    """What the packing kernel writes is what the function computes, to the bit."""
+    w = random_array(rng, array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
+    want = packed_filter(tree.plan, w)
+    packed = Strided.empty(want.dtype, want.shape, contiguous(want.shape))
+    return Case((_row_major(w), packed), 1, lambda: want.astype(np.float64), lambda: np.zeros(want.shape))
+
+
+def _row_major(array: np.ndarray) -> Strided:
+    return Strided.empty(array.dtype, array.shape, contiguous(array.shape)).filled(array)
+
+
 CASES: dict[type[Root], Callable[[Any, str, np.random.Generator], Case]] = {
-    Softmax: _softmax, FusedAttention: _attention, UnfusedAttention: _attention,
+    Softmax: _softmax, Conv2d: _conv2d, FusedAttention: _attention, UnfusedAttention: _attention,
 }  # fmt: skip
+# Of kernels that are not the tree's (`tools.operator_options.emitted`).
+OTHER_CASES: dict[str, Callable[[Any, str, np.random.Generator], Case]] = {"naive": _naive, "pack": _pack}
 
 
 def run(options: Namespace) -> int:
     """Runs the operator's kernels on random inputs; status 1 if an element is outside the error bound."""
-    import asm
     from hardware.codeobject import CodeObject
     from tools.resources import constraint_rows, resource_documents, resource_table
     from tools.use import kernel_use
 
     tree = operator_tree(options)
-    kernel = asm.emit(tree)
+    kernel = emitted(tree, options)
+    make = OTHER_CASES.get(getattr(options, "kernel", ""), CASES[type(tree)])
     problem = tree.problem
     require_memory(10 * problem.bytes_once * 8 // dtype(problem.dtype).bytes, tree.derivation.title)
     device = device_of(options, options.target)
     with progress("inputs"):
-        case = CASES[type(tree)](tree, device.arch, np.random.default_rng(options.seed))
+        case = make(tree, device.arch, np.random.default_rng(options.seed))
     rows = []
+    parsed = CodeObject.parse(kernel.assemble())
     for step in kernel.steps:
-        parsed = CodeObject.parse(step.assemble())
-        rows.append((step, constraint_rows(step.plan, kernel_use(parsed, parsed.kernels[step.name]))))
+        use = kernel_use(parsed, parsed.kernels[step.name])
+        rows.append((step, constraint_rows(step.plan, use) if step.plan else []))
     after, runs = _execute(device, kernel, case)
     with progress("comparing with float64"):
         result = case.operands[case.result]
@@ -163,7 +193,8 @@ def run(options: Namespace) -> int:
     show(f"{tree.derivation.title}, {tree.derivation.policy} tiles")
     for (step, r), outcome in zip(rows, runs, strict=True):
         grid, block = (" x ".join(map(str, extents)) for extents in (step.grid, step.block))
-        show(f"\n{step.name}: {step.resources.instructions} instructions, grid {grid}, block {block}", resource_table(r))
+        show(f"\n{step.name}: {step.resources.instructions} instructions, grid {grid}, block {block}")
+        show(*([resource_table(r)] if r else []))
         show_run(outcome)
     show("", *((WAITS, "") if simulated else ()), *verdict.lines(), *([agreement.line()] if agreement else []))
     show("PASS" if passed else "FAIL")

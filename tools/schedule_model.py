@@ -28,6 +28,7 @@ from asm.schedule import Item, Label
 from hardware import mfma
 from hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
 from hardware.errors import LaunchError
+from hardware.waits import DS, VM
 
 SLOT = 4  # clocks
 LDS_LATENCY = 128
@@ -110,9 +111,9 @@ def _step(instr: Instr, target: str, conflicts: Conflicts, last: bool) -> Step:
         return Step("")
     if effect.target:
         return Step("branch", taken=last)
-    if effect.counter == "vm":
+    if effect.queue is VM:
         return Step("vmem", nbytes=WAVEFRONT * _bytes(instr, effect))
-    if effect.counter == "ds":
+    if effect.queue is DS:
         return Step("lds", nbytes=WAVEFRONT * _bytes(instr, effect), lost=conflicts(instr))
     if instr.mnemonic.startswith("s_"):
         return Step("salu")
@@ -191,7 +192,8 @@ def model(
     busy, window, stalls = cu.run()
     bound, limit, _ = issue_bound(steps, waves, simds, descriptor.lds_bytes_per_clock)
     utilisation = busy / window if window else 0.0
-    clocks = window * SLOT / PASSES_THROUGH
+    matrix = waves * sum(step.slots for step in steps if step.matrix) * SLOT
+    clocks = matrix / utilisation if utilisation else window * SLOT / PASSES_THROUGH
     shares = {cause: count / window for cause, count in sorted(stalls.items(), key=lambda item: -item[1])}
     return Schedule(waves, utilisation, bound, limit, clocks, shares)
 

@@ -273,7 +273,7 @@ def test_the_code_object_asks_for_what_the_plan_grants(target, name):
         assert read.group_segment_size == plan.lds_bytes
         assert read.agpr_count == plan.acc_vgprs and read.sgpr_count == plan.sgprs
         granule = d.vgpr_granule
-        assert -(-read.vgpr_count // granule) == -(-whole // granule) == read.descriptor.vgpr_granules
+        assert -(-read.vgpr_count // granule) * granule == -(-whole // granule) * granule == read.descriptor.vgprs
         highest = {"v": 0, "a": 0, "s": 0}
         for item in kernel.items:
             for reg in item.registers() if hasattr(item, "registers") else ():
@@ -308,7 +308,7 @@ def test_a_listing_has_bytes_lines_and_live_registers():
         raw = code.read(info.entry, info.code_size)
         assert bytes.fromhex("".join(line.raw for line in lines)) == raw
         assert all(line.where for line in lines if not line.text.startswith(("s_waitcnt", "s_nop")))
-        assert not lines[-1].live, "behind the end nothing lives"
+        assert not next(line for line in lines if line.text == "s_endpgm").live
     matrix = next(line for line in listed(kernel, code) if "v_mfma" in line.text)
     assert "a0-3" in matrix.live and matrix.where.startswith("gemm.py:") and "C[0][0] += A[0] B[0]" in matrix.note
     assert matrix.raw in matrix.render() and matrix.live in matrix.render()

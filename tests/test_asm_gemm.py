@@ -37,7 +37,7 @@ SHAPES = (((5, 3, 7), (0, 0, 0), GUARD), ((64, 64, 128), (0, 0, 0), 0), ((70, 37
 @pytest.mark.parametrize(("target", "name"), CASES)
 def test_every_type_validates_on_every_target(target, name):
     for number, trans in enumerate(TRANSPOSES):
-        for sizes, pads, guard in SHAPES[number % 2 :]:
+        for sizes, pads, guard in (SHAPES[number % 2], SHAPES[2]):
             gemm(*sizes, target, name, trans, pads=pads, guard=guard).check()
 
 
@@ -240,10 +240,10 @@ def objdump():
 
 @pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["f32", "f16", "i8"])
-def test_our_disassembly_is_llvms(target, name, trans, tmp_path):
+def test_our_disassembly_is_llvms(target, trans, tmp_path):
     if objdump() is None:
         pytest.skip("no llvm-objdump-N on PATH")
+    name = {(False, True): "i8", (True, False): "f16"}.get(trans, "f32")
     kernel = asm.emit(TiledComputation(300, 200, 100, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
     code = kernel.assemble()
     (tmp_path / "k.co").write_bytes(code)

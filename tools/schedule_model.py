@@ -63,7 +63,7 @@ class Step:
 
 
 def loop_body(items: Sequence[Item]) -> list[Instr]:
-    """The instructions of the loop with the most matrix instructions (or else the longest), once through, branches not taken but the last."""
+    """The instructions of the loop with the most matrix instructions, or else the longest; only its last branch is taken."""
     instructions: list[Instr] = []
     starts: dict[str, int] = {}
     bodies: list[list[Instr]] = []
@@ -150,8 +150,8 @@ class _Wave:
 class Schedule:
     """What the model says of a loop in steady state.
 
-    utilisation: matrix clocks over clocks; issue_bound: the same if nothing but units and issue slots limited it; limit: which of them
-    does; clocks: per pass of one wave of each SIMD's w; stalls: share of the clocks in which the matrix units idle, by cause.
+    utilisation: matrix clocks over clocks; issue_bound: the same if nothing but units and issue slots limited it; limit: which
+    of them does; clocks: of one pass by all waves of a SIMD; stalls: share of the clocks in which the matrix units idle, by cause.
     """
 
     waves: int

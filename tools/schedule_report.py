@@ -51,6 +51,5 @@ def show_schedule(tree: Root, json: bool) -> None:
 
 def _cells(name: str, answer: Schedule) -> tuple[Any, ...]:
     stalls = ", ".join(f"{cause} {share:.1%}" for cause, share in answer.stalls.items() if share >= 0.0005)
-    return (
-        name, answer.waves, round(answer.clocks), f"{answer.issue_bound:.1%}", answer.limit, f"{answer.utilisation:.1%}", stalls or "none"
-    )
+    bound, modelled = f"{answer.issue_bound:.1%}", f"{answer.utilisation:.1%}"
+    return name, answer.waves, round(answer.clocks), bound, answer.limit, modelled, stalls or "none"

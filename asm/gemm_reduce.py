@@ -46,8 +46,8 @@ class _Reduction:
         elements = problem.m * problem.n
         scales = (problem.alpha, problem.beta)
         typed = [int(x) if problem.dtype_c == "i32" else float(x) for x in scales]
-        words = division_words(problem.n)
-        scalars = (elements * self.size, problem.m * problem.ldc * self.size, *typed, self.plan.split_k, elements, *words, problem.ldc)
+        strides = (elements * self.size, problem.m * problem.ldc * self.size)
+        scalars = (*strides, *typed, self.plan.split_k, elements, *division_words(problem.n), problem.ldc)
         grid = (-(-elements // (THREADS * ELEMENTS)), problem.batch, 1)
         return EmittedKernel(
             text, k.name, k.target, self.plan, (THREADS, 1, 1), grid, used, scalars, buffers, buffers, items=tuple(k.scheduled)

@@ -171,7 +171,7 @@ class TileLayout:
 
     @property
     def block_rows(self) -> int:
-        """Rows that the work-items go through together: a power of two where staging transposes, so that loads are a fixed step apart."""
+        """Rows that work-items go through together: a power of two where staging transposes, so that loads are fixed steps apart."""
         return self.rows & -self.rows if self.transposes else self.rows
 
     @property

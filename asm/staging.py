@@ -9,7 +9,7 @@ from asm.emit import advance_buffer, clip, log2, vector_divmod
 from asm.kernel import KernelBuilder, LdsRegion
 from asm.layout import ROW_LANES, SWIZZLES, WORD, TileLayout
 from asm.registers import Operand
-from asm.transpose import TRANSPOSE_WORDS, Transposition
+from asm.transpose import Transposition
 from hardware.isa.instruction import Reg
 
 DS_OFFSET_LIMIT = 1 << 16  # ds offset has 16 bits (LLVM, all four targets)
@@ -389,6 +389,3 @@ class Staging:
             f"ds_read_b{32 * fragment.registers.count}", fragment.registers, self.read_address,
             offset=fragment.immediate, note=f"{self.layout.name} fragment: turn {turn}, atom {t}, step {s}",
         )  # fmt: skip
-
-
-__all__ = ["TRANSPOSE_WORDS", "Fragment", "Staging", "Unit"]

@@ -11,7 +11,6 @@ from hardware.isa.instruction import Reg
 # v_perm_b32 D, S0, S1, selector: byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides, V_PERM_B32).
 LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302
 LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
-TRANSPOSE_WORDS = 9  # temporaries: two pieces of 16 bytes, and one register that rotates
 
 
 class Transposition:

@@ -67,8 +67,8 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         RegisterRange("accumulators", "acc", t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
         RegisterRange("A fragments", "arch", _up(t.warp_m * t.warp_k * e, lane_bytes)),
         RegisterRange("B fragments", "arch", _up(t.warp_n * t.warp_k * e, lane_bytes)),
-        RegisterRange("A staging", "arch", _staging(t.tile_m * t.tile_k, e, threads, problem.trans_a)),
-        RegisterRange("B staging", "arch", _staging(t.tile_n * t.tile_k, e, threads, not problem.trans_b)),
+        RegisterRange("A staging", "arch", _staging(t.tile_m, t.tile_k, e, threads, problem.trans_a)),
+        RegisterRange("B staging", "arch", _staging(t.tile_n, t.tile_k, e, threads, not problem.trans_b)),
         RegisterRange("addresses", "arch", ADDRESS_VGPRS + t.tile_m // atom.m + t.tile_n // atom.n),
         RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
     )
@@ -142,9 +142,13 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
     return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10)"
 
 
-def _staging(elements: int, e: int, threads: int, rows_contiguous: bool) -> int:
-    """Registers of a lane's share; where 16- and 8-bit elements are transposed on the way, at least a square of 4/e by 4/e."""
-    return max(_up(elements * e, 4 * threads), 4 // e if rows_contiguous else 1)
+def _staging(rows: int, k: int, e: int, threads: int, rows_contiguous: bool) -> int:
+    """Registers of a lane's share. 16- and 8-bit elements that are transposed on the way come in squares of 4/e by 4/e at
+    least, as many rows together as the largest power of two that divides them."""
+    if not rows_contiguous or e >= 4:
+        return _up(rows * k * e, 4 * threads)
+    together = rows & -rows or 1
+    return rows // together * max(_up(together * k * e, 4 * threads), 4 // e)
 
 
 def _up(a: int, b: int) -> int:

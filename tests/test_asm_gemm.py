@@ -6,6 +6,7 @@ import functools
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,13 +17,17 @@ pytest.importorskip("simgpu")
 
 import asm
 import simgpu
+from asm.gemm import GemmEmitter
 from asm.gemm_operands import check
+from asm.kernel import KernelBuilder
+from asm.liveness import live_registers, ranges
 from gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 from hardware import target as board
 from hardware.codeobject import CodeObject
-from hardware.errors import LaunchError, TargetError
+from hardware.errors import LaunchError, ResourceError, TargetError
 from operators.gemm import TiledComputation
 from operators.gemm_order import group_rows, tile_at
+from tools.listing import listed
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
 # A corner of every kind: below a tile, whole tiles, odd strides that are not aligned, more than one tile.
@@ -32,7 +37,7 @@ SHAPES = (((5, 3, 7), (0, 0, 0), GUARD), ((64, 64, 128), (0, 0, 0), 0), ((70, 37
 @pytest.mark.parametrize(("target", "name"), CASES)
 def test_every_type_validates_on_every_target(target, name):
     for number, trans in enumerate(TRANSPOSES):
-        for sizes, pads, guard in SHAPES[number % 2 :]:
+        for sizes, pads, guard in (SHAPES[number % 2], SHAPES[2]):
             gemm(*sizes, target, name, trans, pads=pads, guard=guard).check()
 
 
@@ -235,10 +240,10 @@ def objdump():
 
 @pytest.mark.parametrize("trans", TRANSPOSES)
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["f32", "f16", "i8"])
-def test_our_disassembly_is_llvms(target, name, trans, tmp_path):
+def test_our_disassembly_is_llvms(target, trans, tmp_path):
     if objdump() is None:
         pytest.skip("no llvm-objdump-N on PATH")
+    name = {(False, True): "i8", (True, False): "f16"}.get(trans, "f32")
     kernel = asm.emit(TiledComputation(300, 200, 100, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
     code = kernel.assemble()
     (tmp_path / "k.co").write_bytes(code)
@@ -251,6 +256,80 @@ def test_our_disassembly_is_llvms(target, name, trans, tmp_path):
     read = parsed.kernels[kernel.name]
     ours = [text for _, text in simgpu.disassemble(parsed.read(read.entry, read.code_size), target)]
     assert ours == [" ".join(text.split()) for text in theirs[: len(ours)]] and ours
+
+
+# -- the resource plan ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("target", "name"), CASES)
+def test_the_code_object_asks_for_what_the_plan_grants(target, name):
+    """LDS equal; registers equal after rounding to the granule; and what the instructions use lies within."""
+    d = board(target)
+    for sizes, trans in (((1000, 777, 333), (False, False)), ((40, 40, 40), (True, True))):
+        kernel = asm.emit(TiledComputation(*sizes, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
+        plan, code = kernel.plan.resources, CodeObject.parse(kernel.assemble())
+        read = code.kernels[kernel.name]
+        whole = -(-plan.arch_vgprs // 4) * 4 + plan.acc_vgprs if d.unified_vgprs else max(plan.arch_vgprs, plan.acc_vgprs)
+        assert read.group_segment_size == plan.lds_bytes
+        assert read.agpr_count == plan.acc_vgprs and read.sgpr_count == plan.sgprs
+        granule = d.vgpr_granule
+        assert -(-read.vgpr_count // granule) * granule == -(-whole // granule) * granule == read.descriptor.vgprs
+        highest = {"v": 0, "a": 0, "s": 0}
+        for item in kernel.items:
+            for reg in item.registers() if hasattr(item, "registers") else ():
+                if reg.index < 102:
+                    highest[reg.file] = max(highest[reg.file], reg.index + reg.count)
+        assert highest["v"] <= plan.arch_vgprs and highest["a"] == plan.acc_vgprs and highest["s"] <= plan.sgprs - 6
+
+
+def test_a_kernel_that_wants_more_than_the_plan_grants_fails():
+    plan = TiledComputation(4096, 4096, 4096).plan
+    less = tuple(replace(r, count=r.count - 4) if r.name == "A staging" else r for r in plan.resources.registers)
+    tree = TiledComputation(4096, 4096, 4096)
+    with pytest.raises(ResourceError, match="A staging takes 8 registers, the plan gives it 4"):
+        GemmEmitter(replace(plan, resources=replace(plan.resources, registers=less))).visit(tree)
+    few = tuple(replace(r, count=1) if r.name in ("addresses", "temporaries") else r for r in plan.resources.registers)
+    with pytest.raises(ResourceError, match="consecutive registers left"):
+        GemmEmitter(replace(plan, resources=replace(plan.resources, registers=few))).visit(tree)
+    short = tuple(replace(a, nbytes=a.nbytes - 512) for a in plan.resources.lds)
+    with pytest.raises(ResourceError, match="of LDS; the plan grants 31744"):
+        GemmEmitter(replace(plan, resources=replace(plan.resources, lds=short))).visit(tree)
+
+
+# -- the listing ---------------------------------------------------------------------------------
+
+
+def test_a_listing_has_bytes_lines_and_live_registers():
+    kernel = asm.emit(TiledComputation(40, 40, 3000, "gfx90a"))
+    code = CodeObject.parse(kernel.assemble())
+    for step in kernel.steps:
+        lines = [line for line in listed(step, code) if line.offset >= 0]
+        info = code.kernels[step.name]
+        raw = code.read(info.entry, info.code_size)
+        assert bytes.fromhex("".join(line.raw for line in lines)) == raw
+        assert all(line.where for line in lines if not line.text.startswith(("s_waitcnt", "s_nop")))
+        assert not next(line for line in lines if line.text == "s_endpgm").live
+    matrix = next(line for line in listed(kernel, code) if "v_mfma" in line.text)
+    assert "a0-3" in matrix.live and matrix.where.startswith("gemm.py:") and "C[0][0] += A[0] B[0]" in matrix.note
+    assert matrix.raw in matrix.render() and matrix.live in matrix.render()
+
+
+def test_liveness_follows_reads_writes_and_branches():
+    k = KernelBuilder("live", "gfx908", 64)
+    skip = k.new_label("skip")
+    k.v_mov_b32(k.v[1], 0)
+    k.v_mov_b32(k.v[2], 0)
+    k.s_cbranch_scc1(skip)
+    k.v_add_u32(k.v[1], k.v[1], k.v[3])
+    k.label(skip)
+    k.v_add_u32(k.v[4], k.v[1], k.v[2])
+    k.buffer_store_dword(k.v[4], k.v[5], k.s[8:11], 0, offen=True)
+    k.s_endpgm()
+    k.finish()
+    live = [ranges(registers) for registers in live_registers(k.scheduled)]
+    assert live[0].startswith("v1,3,5 ") and live[1].startswith("v1-3,5 ")
+    assert live[2].startswith("v1-3,5 ") and live[3].startswith("v1-2,5 ") and live[4].startswith("v4-5 ")
+    assert live[5] == live[6] == ""
 
 
 # -- what cannot be ------------------------------------------------------------------------------

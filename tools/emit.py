@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from tools.console import print_json, show
 from tools.operator_options import EMITTED, add_operator_options, emitted, operator_document, operator_tree
 from tools.outputs import add_force_option, claim, write
+
+if TYPE_CHECKING:
+    from asm import EmittedKernel
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -18,6 +22,9 @@ def configure(parser: ArgumentParser) -> None:
 def _outputs(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="K.S", help="write the assembly here (default: stdout)")
     parser.add_argument("--object", metavar="K.CO", help="assemble, link, and write the code object here")
+    parser.add_argument(
+        "--listing", action="store_true", help="beside each instruction its bytes, the registers live behind it, and its Python line"
+    )
     add_force_option(parser)
 
 
@@ -26,9 +33,10 @@ def run(options: Namespace) -> int:
     claim((options.output, options.object), options.force)
     tree = operator_tree(options)
     kernel = emitted(tree, options)
-    code = kernel.assemble() if options.object else b""
+    code = kernel.assemble() if options.object or options.listing else b""
+    text = _listing(kernel, code) if options.listing else kernel.source
     if options.output:
-        write(options.output, kernel.source.encode(), options.force)
+        write(options.output, text.encode(), options.force)
     if options.object:
         write(options.object, code, options.force)
     used = kernel.resources
@@ -42,10 +50,10 @@ def run(options: Namespace) -> int:
             "resources": asdict(used),
             "output": options.output,
             "object": options.object,
-            "text": None if options.output or options.object else kernel.source,
+            "text": None if options.output or options.object else text,
         })  # fmt: skip
     elif not options.output and not options.object:
-        print(kernel.source)
+        print(text)
     else:
         written = " and ".join(path for path in (options.output, options.object) if path)
         show(
@@ -56,3 +64,12 @@ def run(options: Namespace) -> int:
             f"of {' x '.join(map(str, kernel.block))} work-items",
         )
     return 0
+
+
+def _listing(kernel: EmittedKernel, code: bytes) -> str:
+    from hardware.codeobject import CodeObject
+    from tools.listing import listed
+
+    parsed = CodeObject.parse(code)
+    lines = [f"{step.name}:\n" + "\n".join(line.render() for line in listed(step, parsed)) for step in kernel.steps]
+    return "\n\n".join(lines) + "\n"

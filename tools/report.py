@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_operator_options(parser, compare=True)
+    add_operator_options(parser, compare=True, more=_schedule)
+
+
+def _schedule(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--schedule", action="store_true", help="the main loop in an in-order model: matrix utilisation, bounds, stalls by cause"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -28,6 +34,11 @@ def run(options: Namespace) -> int:
 
     if options.compare_targets is not None:
         show_targets(operator_tree(options), options.op, options.compare_targets.split(","), options.json)
+        return 0
+    if options.schedule:
+        from tools.schedule_report import show_schedule
+
+        show_schedule(operator_tree(options), options.json)
         return 0
     if options.op != "gemm":
         _operator(operator_tree(options), options.op, options.json)

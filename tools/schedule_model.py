@@ -28,6 +28,7 @@ from asm.schedule import Item, Label
 from hardware import mfma
 from hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
 from hardware.errors import LaunchError
+from hardware.waits import DS, VM
 
 SLOT = 4  # clocks
 LDS_LATENCY = 128
@@ -62,7 +63,7 @@ class Step:
 
 
 def loop_body(items: Sequence[Item]) -> list[Instr]:
-    """The instructions of the loop with the most matrix instructions (or else the longest), once through, branches not taken but the last."""
+    """The instructions of the loop with the most matrix instructions, or else the longest; only its last branch is taken."""
     instructions: list[Instr] = []
     starts: dict[str, int] = {}
     bodies: list[list[Instr]] = []
@@ -110,9 +111,9 @@ def _step(instr: Instr, target: str, conflicts: Conflicts, last: bool) -> Step:
         return Step("")
     if effect.target:
         return Step("branch", taken=last)
-    if effect.counter == "vm":
+    if effect.queue is VM:
         return Step("vmem", nbytes=WAVEFRONT * _bytes(instr, effect))
-    if effect.counter == "ds":
+    if effect.queue is DS:
         return Step("lds", nbytes=WAVEFRONT * _bytes(instr, effect), lost=conflicts(instr))
     if instr.mnemonic.startswith("s_"):
         return Step("salu")
@@ -149,8 +150,8 @@ class _Wave:
 class Schedule:
     """What the model says of a loop in steady state.
 
-    utilisation: matrix clocks over clocks; issue_bound: the same if nothing but units and issue slots limited it; limit: which of them
-    does; clocks: per pass of one wave of each SIMD's w; stalls: share of the clocks in which the matrix units idle, by cause.
+    utilisation: matrix clocks over clocks; issue_bound: the same if nothing but units and issue slots limited it; limit: which
+    of them does; clocks: of one pass by all waves of a SIMD; stalls: share of the clocks in which the matrix units idle, by cause.
     """
 
     waves: int
@@ -191,7 +192,8 @@ def model(
     busy, window, stalls = cu.run()
     bound, limit, _ = issue_bound(steps, waves, simds, descriptor.lds_bytes_per_clock)
     utilisation = busy / window if window else 0.0
-    clocks = window * SLOT / PASSES_THROUGH
+    matrix = waves * sum(step.slots for step in steps if step.matrix) * SLOT
+    clocks = matrix / utilisation if utilisation else window * SLOT / PASSES_THROUGH
     shares = {cause: count / window for cause, count in sorted(stalls.items(), key=lambda item: -item[1])}
     return Schedule(waves, utilisation, bound, limit, clocks, shares)
 

@@ -13,8 +13,8 @@ from hardware.isa import Instruction, Reg, decode, text
 class KernelUse:
     """LDS in bytes a workgroup; ArchVGPRs and AccVGPRs a lane; SGPRs a wave, the reserved ones included.
 
-    `arch_vgprs` is counted in the instructions, because gfx908's metadata has only the larger of the two
-    files; the rest is the metadata's.
+    All as the code object asks for them: ArchVGPRs are what its metadata leaves beside the AccVGPRs of a unified file.
+    gfx908's metadata has only the larger of two files: where that may be the AccVGPRs, ArchVGPRs are counted in the instructions.
     """
 
     lds_bytes: int
@@ -34,13 +34,19 @@ def kernel_use(code: CodeObject, kernel: Kernel) -> KernelUse:
     )
     return KernelUse(
         lds_bytes=kernel.group_segment_size,
-        arch_vgprs=max((reg.index + reg.count for reg in registers), default=0),
+        arch_vgprs=_arch_vgprs(kernel, max((reg.index + reg.count for reg in registers), default=0)),
         acc_vgprs=kernel.agpr_count,
         sgprs=kernel.sgpr_count,
         workgroup_size=kernel.max_flat_workgroup_size,
         instructions=len(listed),
         code_bytes=kernel.code_size,
     )
+
+
+def _arch_vgprs(kernel: Kernel, counted: int) -> int:
+    if kernel.target != "gfx908":
+        return kernel.vgpr_count - kernel.agpr_count
+    return kernel.vgpr_count if kernel.vgpr_count > kernel.agpr_count else counted
 
 
 def listing(code: CodeObject, kernel: Kernel) -> list[tuple[int, Instruction | None, str]]:

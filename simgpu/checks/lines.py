@@ -22,7 +22,7 @@ from simgpu.checks.finding import Finding
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I64
 from simgpu.lanes import constant
-from simgpu.memory import FIRST_ADDRESS, Memory
+from simgpu.memory import FIRST_ADDRESS
 from simgpu.observer import Access
 from simgpu.scheduler import SLOT_FIELDS, SLOT_X, load32, load64, store32, store64
 
@@ -132,5 +132,4 @@ def traced_device(target: str, threads: int | None = None) -> tuple[Device, Line
 
     device, trace = Device(target, check=True, threads=threads), LineTrace()
     device.checks = (trace,)
-    device.memory = Memory(False)  # nobody asks what is undefined
     return device, trace

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from asm.attention_frame import ARRAYS, AttentionFrame, check, scalars
 from asm.attention_merge import Merge, Output
-from asm.attention_paper import MatrixValues, VectorValues
+from asm.attention_paper_values import MatrixValues, VectorValues
 from asm.attention_shape import QUAD, Shape
 from asm.attention_softmax import Masks, Softmax
 from asm.attention_split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch

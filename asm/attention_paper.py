@@ -5,24 +5,27 @@
 
 S has queries on registers: D register r of lane group g is query 4g + r, column i its key, so a row's maximum and sum go over 16 lanes
 (DPP), and m and delta take tQ/2 registers (E14). K, then V pass through the same LDS tile (E16). Algorithm 1 as printed, but for the finite
-floor (E30) and base 2. One wave's LDS operations keep their order: there is no barrier. f32.
+floor (E30) and base 2. One wave's LDS operations keep their order: there is no barrier. In f16 and bf16, tiles lie in LDS in that type; the
+matrix kernel rounds E to it as well, and takes a lane's four keys of E and V element by element, which [key·tQ + query] asks for.
 """
 
 from __future__ import annotations
 
 from asm.attention_frame import ARRAYS, AttentionFrame, scalars
 from asm.attention_softmax import MINUS_INFINITY
-from asm.emit import EmittedKernel, clip
+from asm.attention_shape import DTYPES
+from asm.emit import EmittedKernel, log2
 from hardware import mfma
-from hardware.errors import ResourceError, UnsupportedInstruction
+from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Reg
+from hardware.mfma import MatrixInstruction
 from operators.attention import AttentionTiles
 from operators.attention_registers import ATOM, column_blocks
 from operators.attention_tree import BlockAttentionNode, FusedAttention
 from operators.tree import FINITE_FLOOR
 
 QUAD, WORD = 4, 4
-SPAN = 16  # columns of Q and K that one 16-byte fragment a lane feeds: four matrix instructions
+GROUPS = 4  # lane groups of a 16-wide instruction
 QUADS = 4  # of the pool: fragments on their way from LDS
 LANES = 64
 DS_REACH = 1 << 16  # bytes; ds offset has 16 bits (LLVM, all four targets)
@@ -33,15 +36,30 @@ class PaperEmitter(AttentionFrame):
 
     kind = ""
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of an element of E in LDS."""
+        raise NotImplementedError
+
     def __init__(self, plan: AttentionTiles) -> None:
         super().__init__(plan, f"attention_mfma_{self.kind}")
         p = plan.problem
-        if p.dtype != "f32":
-            raise UnsupportedInstruction(f"the paper's attention kernels are emitted for f32, not for {p.dtype}: use policy corrected")
-        rows = [row for row in plan.descriptor.atoms if row.dtype_in == "f32" and row.m == ATOM]
-        self.mnemonic = mfma.find(rows[0].mnemonic, plan.descriptor.arch).mnemonic
+        if p.dtype not in DTYPES:
+            raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
+        self.e_bytes = p.element.bytes
+        self.vec = 4 if self.e_bytes == WORD or plan.d % 32 else 8
+        self.span = GROUPS * self.vec  # columns of Q and K that one fragment a lane feeds
+        self.piece = self.vec * self.e_bytes // WORD  # registers of that fragment
+        self.row = self._atom(self.span)
         self.nq, self.nk = plan.tile_Q // ATOM, plan.tile_KV // ATOM
-        self.blocks = column_blocks(plan.d, WORD)
+        self.blocks = column_blocks(plan.d, self.e_bytes)
+
+    def _atom(self, columns: int) -> MatrixInstruction:
+        """The widest 16x16 instruction that uses up at most so many k."""
+        atoms = self.plan.descriptor.atoms
+        names = (atom.mnemonic for atom in atoms if atom.dtype_in == self.plan.problem.dtype and atom.m == ATOM)
+        rows = (mfma.find(name, self.plan.descriptor.arch) for name in names)
+        return max((row for row in rows if row.k <= columns), key=lambda row: row.k)
 
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
         plan, k = self.plan, self.k
@@ -63,11 +81,10 @@ class PaperEmitter(AttentionFrame):
 
     def _registers(self) -> None:
         k, plan = self.k, self.plan
-        self.tile = k.region("K or V tile", plan.tile_KV * plan.d * WORD)
-        self.weights = k.region("E", plan.tile_KV * plan.tile_Q * WORD)
-        if k.lds_bytes > DS_REACH:
-            raise ResourceError(f"{k.name}: the tile and E take {k.lds_bytes} bytes of LDS, a DS offset reaches {DS_REACH}: use policy corrected")
-        self.queries = k.v.alloc("Q fragments", plan.tile_Q * plan.d // LANES)
+        self.tile = k.region("K or V tile", plan.tile_KV * plan.d * self.e_bytes)
+        self.weights = k.region("E", plan.tile_KV * plan.tile_Q * self.weight_bytes)
+        self.far: dict[Reg, Reg] = {}
+        self.queries = k.v.alloc("Q fragments", plan.tile_Q * plan.d * self.e_bytes // (LANES * WORD))
         scores = self.nq * self.nk * QUAD
         self.in_place = k.target != "gfx908"
         self.e = k.v.alloc("S and E" if self.in_place else "E", scores)
@@ -88,25 +105,40 @@ class PaperEmitter(AttentionFrame):
         k, plan, a = self.k, self.plan, self.arguments
         buffer, self.memory = k.s.alloc("Q buffer", 4), k.s.alloc("K or V buffer", 4)
         offset, self.staging = k.v.alloc("offset"), k.v.alloc("tile address")
-        k.v_lshlrev_b32(self.staging, 2, self.group)
+        k.v_mul_u32_u24(self.staging, self.vec, self.group)
         k.v_mul_u32_u24(offset, plan.d, self.lane_row)
-        k.v_add_lshl_u32(self.staging, self.staging, offset, 2, note="row i, columns 4g.. of the tile")
-        k.s.free(self._buffer(buffer, "Q", self.head, self.first_query, self.rows, WORD))
+        k.v_add_lshl_u32(self.staging, self.staging, offset, log2(self.e_bytes), note="row i, columns vec·g.. of the tile")
+        self._reach(self.staging)
+        k.s.free(self._buffer(buffer, "Q", self.head, self.first_query, self.rows, self.e_bytes))
         row = k.s.alloc("row")
         k.v_mul_lo_u32(offset, self.lane_row, a["Q_row"])
-        k.v_lshlrev_b32(self.temporaries[0], 4, self.group)
+        k.v_mul_u32_u24(self.temporaries[0], self.vec * self.e_bytes, self.group)
         k.v_add_u32(offset, offset, self.temporaries[0])
         for q in range(self.nq):
             k.s_mul_i32(row, a["Q_row"], ATOM * q)
-            for span in range(plan.d // SPAN):
-                k.buffer_load_dwordx4(self._query(q, span), offset, buffer, row, offen=True, offset=span * SPAN * WORD, note=f"Q[{q}][{span}]")
+            for span in range(plan.d // self.span):
+                self._load(self._query(q, span), offset, buffer, row, span, f"Q[{q}][{span}]")
         k.s.free(row, buffer)
         k.v.free(offset)
         self.atom_row = k.s.alloc("atom's first row")
 
+    def _reach(self, address: Reg) -> None:
+        """A second register for a tile address whose offsets pass what a DS instruction reaches."""
+        if self.tile.size > DS_REACH:
+            self.far[address] = self.k.v.alloc("the same, 64 KB on")
+            self.k.v_add_u32(self.far[address], DS_REACH, address)
+
+    def _at(self, address: Reg, place: int) -> tuple[Reg, int]:
+        """Register and offset of a byte of the tile, from a lane's address."""
+        return (address, place) if place < DS_REACH else (self.far[address], place - DS_REACH)
+
+    def _load(self, target: Reg, offset: Reg, buffer: Reg, row: Reg, span: int, note: str) -> None:
+        self.k.emit(f"buffer_load_dwordx{target.count}", target, offset, buffer, row, offen=True,
+                    offset=span * self.span * self.e_bytes, note=note)  # fmt: skip
+
     def _query(self, q: int, span: int) -> Reg:
-        first = (q * (self.plan.d // SPAN) + span) * QUAD
-        return self.queries[first : first + QUAD]
+        first = (q * (self.plan.d // self.span) + span) * self.piece
+        return self.queries[first : first + self.piece]
 
     def _score(self, registers: Reg, q: int, key: int) -> Reg:
         first = (q * self.nk + key) * QUAD
@@ -142,44 +174,48 @@ class PaperEmitter(AttentionFrame):
         """The step's K or V to the LDS tile, 16 rows by 16 columns a load; rows past the view are 0."""
         k, plan = self.k, self.plan
         k.comment(f"{name}:({plan.tile_KV},{plan.d}) to LDS")
-        k.s.free(self._buffer(self.memory, name, self.shared_head, None, self.arguments["lk"], WORD))
+        k.s.free(self._buffer(self.memory, name, self.shared_head, None, self.arguments["lk"], self.e_bytes))
         offset, part = self.temporaries[0], self.temporaries[1]
         k.v_add_u32(offset, self.first_key, self.lane_row)
         k.v_mul_lo_u32(offset, offset, self.arguments[f"{name}_row"])
-        k.v_lshlrev_b32(part, 4, self.group)
+        k.v_mul_u32_u24(part, self.vec * self.e_bytes, self.group)
         k.v_add_u32(offset, offset, part)
-        pieces = [(n, span) for n in range(self.nk) for span in range(plan.d // SPAN)]
+        pieces = [(n, span) for n in range(self.nk) for span in range(plan.d // self.span)]
         for first in range(0, len(pieces), QUADS):
             batch = list(enumerate(pieces[first : first + QUADS]))
             for number, (n, span) in batch:
                 if span == 0:
                     k.s_mul_i32(self.atom_row, self.arguments[f"{name}_row"], ATOM * n)
-                k.buffer_load_dwordx4(self._quad(number), offset, self.memory, self.atom_row, offen=True,
-                                      offset=span * SPAN * WORD, note=f"{name}[{n}][{span}]")  # fmt: skip
+                self._load(self._quad(number, self.piece), offset, self.memory, self.atom_row, span, f"{name}[{n}][{span}]")
             for number, (n, span) in batch:
-                k.ds_write_b128(self.staging, self._quad(number), offset=self._piece(n, span))
+                address, place = self._at(self.staging, self._place(n, span))
+                k.emit(f"ds_write_b{32 * self.piece}", address, self._quad(number, self.piece), offset=place)
 
-    def _piece(self, n: int, span: int) -> int:
-        return self.tile.offset + (ATOM * n * self.plan.d + span * SPAN) * WORD
+    def _place(self, n: int, span: int) -> int:
+        return self.tile.offset + (ATOM * n * self.plan.d + span * self.span) * self.e_bytes
 
     def _products(self) -> None:
         """S = Q K^T; fragments of K come from LDS some ahead of their use."""
         k = self.k
-        pieces = [(n, span) for span in range(self.plan.d // SPAN) for n in range(self.nk)]
+        pieces = [(n, span) for span in range(self.plan.d // self.span) for n in range(self.nk)]
+        size = self.row.registers("A")
 
         def read(number: int) -> None:
             if number < len(pieces):
-                k.ds_read_b128(self._quad(number), self.staging, offset=self._piece(*pieces[number]), note=f"K{list(pieces[number])}")
+                address, place = self._at(self.staging, self._place(*pieces[number]))
+                k.emit(f"ds_read_b{32 * self.piece}", self._quad(number, self.piece), address, offset=place, note=f"K{list(pieces[number])}")
 
         k.comment("S = Q K^T")
         for number in range(QUADS - 1):
             read(number)
         for number, (n, span) in enumerate(pieces):
             read(number + QUADS - 1)
-            for step in range(QUAD):
+            for step in range(self.span // self.row.k):
+                part = slice(step * size, (step + 1) * size)
                 for q in range(self.nq):
                     d = self._score(self.scores, q, n)
-                    k.emit(self.mnemonic, d, self._query(q, span)[step], self._quad(number)[step], d if span or step else self.zero_c,
+                    c = d if span or step else self.zero_c
+                    k.emit(self.row.mnemonic, d, self._query(q, span)[part], self._quad(number)[part], c,
                            note=f"S[{q}][{n}] += Q[{q}] K[{n}], span {span}")  # fmt: skip
 
     def _mask(self) -> None:
@@ -291,187 +327,3 @@ class PaperEmitter(AttentionFrame):
         buffer = self.k.s.alloc("R buffer", 4)
         self.k.s.free(self._buffer(buffer, "R", self.head, self.first_query, self.rows, WORD))
         return buffer
-
-
-class MatrixValues(PaperEmitter):
-    """MFMA+MFMA."""
-
-    kind = "mfma"
-
-    def _start(self) -> None:
-        k, plan = self.k, self.plan
-        self.o = k.a.alloc("O", plan.tile_Q * plan.d // LANES)
-        for n in range(self.o.count):
-            k.v_accvgpr_write_b32(self.o[n], 0)
-        self.rows_of_e = k.v.alloc("E fragments", 2 * self.nq)
-        self.e_write, self.e_read = k.v.alloc("E write address"), k.v.alloc("E read address")
-        k.v_mul_u32_u24(self.e_write, plan.tile_Q, self.lane_row)
-        k.v_lshlrev_b32(self.e_read, 2, self.group)
-        k.v_add_lshl_u32(self.e_write, self.e_write, self.e_read, 2, note="[key i][query 4g]")
-        k.v_mul_u32_u24(self.e_read, plan.tile_Q, self.group)
-        k.v_add_lshl_u32(self.e_read, self.e_read, self.lane_row, 2, note="[key g][query i]")
-        self.v_read = {wide: k.v.alloc(f"V address, {wide} atoms") for _, wide in self.blocks}
-        for wide, address in self.v_read.items():
-            k.v_mul_u32_u24(address, plan.d, self.group)
-            k.v_mul_u32_u24(self.temporaries[0], wide, self.lane_row)
-            k.v_add_lshl_u32(address, address, self.temporaries[0], 2, note="[key g][column wide·i]")
-
-    def _output(self, t: int, q: int) -> Reg:
-        first = (t * self.nq + q) * QUAD
-        return self.o[first : first + QUAD]
-
-    def _store_weights(self) -> None:
-        k, plan = self.k, self.plan
-        k.comment("E^T to LDS at [key·tQ + query]")
-        for q in range(self.nq):
-            for n in range(self.nk):
-                place = self.weights.offset + (ATOM * n * plan.tile_Q + ATOM * q) * WORD
-                k.ds_write_b128(self.e_write, self._score(self.e, q, n), offset=place, note=f"E[{q}][{n}]")
-
-    def _accumulate(self) -> None:
-        k, plan = self.k, self.plan
-        k.comment("O = O·s")
-        moving = self.pool
-        for t in range(plan.d // ATOM):
-            for q in range(self.nq):
-                o = self._output(t, q)
-                for r in range(QUAD):
-                    k.v_accvgpr_read_b32(moving[r], o[r])
-                for r in range(QUAD):
-                    k.v_mul_f32(moving[r], self.factors[q * QUAD + r], moving[r])
-                for r in range(QUAD):
-                    k.v_accvgpr_write_b32(o[r], moving[r])
-        k.comment("O += E V")
-        steps = plan.tile_KV // QUAD
-        items = [(step, block) for step in range(steps) for block in range(len(self.blocks))]
-        self._read_weights(0)
-        for item in range(QUADS - 1):
-            self._read_values(items, item)
-        for number, (step, block) in enumerate(items):
-            if block == 0 and step + 1 < steps:
-                self._read_weights(step + 1)
-            self._read_values(items, number + QUADS - 1)
-            column, wide = self.blocks[block]
-            for w in range(wide):
-                for q in range(self.nq):
-                    o, e = self._output(column // ATOM + w, q), self.rows_of_e[step % 2 * self.nq + q]
-                    k.emit(self.mnemonic, o, e, self._quad(number)[w], o, note=f"O[{q}] += E[{q}] V, keys {QUAD * step} + g")
-
-    def _read_values(self, items: list[tuple[int, int]], number: int) -> None:
-        if number < len(items):
-            step, block = items[number]
-            column, wide = self.blocks[block]
-            place = self.tile.offset + (QUAD * step * self.plan.d + column) * WORD
-            self.k.emit(f"ds_read_b{32 * wide}", self._quad(number, wide), self.v_read[wide], offset=place)
-
-    def _read_weights(self, step: int) -> None:
-        for q in range(self.nq):
-            place = self.weights.offset + (QUAD * step * self.plan.tile_Q + ATOM * q) * WORD
-            target = self.rows_of_e[step % 2 * self.nq + q]
-            self.k.ds_read_b32(target, self.e_read, offset=place, note=f"E[{q}], keys {QUAD * step} + g")
-
-    def _end(self) -> None:
-        k, a = self.k, self.arguments
-        self._inverses()
-        buffer, row = self._result(), k.s.alloc("row")
-        first, address = self.temporaries[0], self.temporaries[1]
-        k.v_lshlrev_b32(first, 2, self.group)
-        k.v_mul_lo_u32(first, first, a["R_row"])
-        for q in range(self.nq):
-            for r in range(QUAD):
-                k.s_mul_i32(row, a["R_row"], ATOM * q + r)
-                for number, (column, wide) in enumerate(self.blocks):
-                    values = self._quad(number, wide)
-                    for w in range(wide):
-                        k.v_accvgpr_read_b32(values[w], self._output(column // ATOM + w, q)[r])
-                        k.v_mul_f32(values[w], self.factors[q * QUAD + r], values[w])
-                    k.v_mul_u32_u24(address, wide * WORD, self.lane_row)
-                    k.v_add_u32(address, first, address)
-                    suffix = f"x{wide}" if wide > 1 else ""
-                    k.emit(f"buffer_store_dword{suffix}", values, address, buffer, row, offen=True, offset=column * WORD)
-        k.s_endpgm()
-
-
-class VectorValues(PaperEmitter):
-    """MFMA+FMA: a lane has columns lane, lane + 64, .. of every query's O."""
-
-    kind = "fma"
-
-    def _start(self) -> None:
-        k, plan = self.k, self.plan
-        self.chunks = -(-plan.d // LANES)
-        self.corrections = k.region("corrections", plan.tile_Q * WORD)
-        self.o = k.v.alloc("O", plan.tile_Q * self.chunks)
-        for n in range(self.o.count):
-            k.v_mov_b32(self.o[n], 0)
-        free = [self._quad(n) for n in range(self.chunks, QUADS)]
-        self.rows_of_e = free or [k.v.alloc("E, 4 keys", QUAD)]
-        self.e_write, self.column = k.v.alloc("E write address"), k.v.alloc("4·lane")
-        k.v_mul_u32_u24(self.e_write, QUAD * plan.tile_KV, self.group)
-        k.v_add_lshl_u32(self.e_write, self.e_write, self.lane_row, 2, note="[query 4g][key i]")
-        k.v_lshlrev_b32(self.column, 2, k.work_item)
-
-    def _output(self, row: int, chunk: int) -> Reg:
-        return self.o[row * self.chunks + chunk]
-
-    def _store_weights(self) -> None:
-        k, plan = self.k, self.plan
-        k.comment("E to LDS by rows")
-        for q in range(self.nq):
-            for n in range(self.nk):
-                for r in range(QUAD):
-                    place = self.weights.offset + ((ATOM * q + r) * plan.tile_KV + ATOM * n) * WORD
-                    k.ds_write_b32(self.e_write, self._score(self.e, q, n)[r], offset=place)
-
-    def _scale_output(self) -> None:
-        """O times the factors, which the lanes of a row have and all lanes need."""
-        k, address = self.k, self.temporaries[0]
-        k.v_lshlrev_b32(address, 4, self.group)
-        for q in range(self.nq):
-            factors = self.factors[q * QUAD : (q + 1) * QUAD]
-            k.ds_write_b128(address, factors, offset=self.corrections.offset + ATOM * q * WORD)
-        k.v_mov_b32(address, 0)
-        for n in range(self.plan.tile_Q // QUAD):
-            k.ds_read_b128(self._quad(n), address, offset=self.corrections.offset + n * QUAD * WORD)
-            for r in range(QUAD):
-                for chunk in range(self.chunks):
-                    o = self._output(QUAD * n + r, chunk)
-                    k.v_mul_f32(o, self._quad(n)[r], o)
-
-    def _accumulate(self) -> None:
-        k, plan = self.k, self.plan
-        k.comment("O = O·s")
-        self._scale_output()
-        k.comment("O += E V, four keys at a time")
-        keys, of_e, of_v = k.s.alloc("keys left"), self.temporaries[0], self.temporaries[1]
-        k.s_mov_b32(keys, plan.tile_KV)
-        k.v_mov_b32(of_e, 0)
-        k.v_mov_b32(of_v, self.column)
-        with k.loop("values", keys, QUAD):
-            for chunk in range(self.chunks):
-                for key in range(QUAD):
-                    place = self.tile.offset + (key * plan.d + LANES * chunk) * WORD
-                    k.ds_read_b32(self._quad(chunk)[key], of_v, offset=place, note=f"V, key {key}, column lane + {LANES * chunk}")
-            for row in range(plan.tile_Q):
-                e = self.rows_of_e[row % len(self.rows_of_e)]
-                k.ds_read_b128(e, of_e, offset=self.weights.offset + row * plan.tile_KV * WORD, note=f"E of query {row}, to all lanes")
-                for key in range(QUAD):
-                    for chunk in range(self.chunks):
-                        k.v_fmac_f32(self._output(row, chunk), e[key], self._quad(chunk)[key])
-            k.v_add_u32(of_e, QUAD * WORD, of_e)
-            k.v_add_u32(of_v, QUAD * plan.d * WORD, of_v)
-        k.s.free(keys)
-
-    def _end(self) -> None:
-        k, plan, a = self.k, self.plan, self.arguments
-        self._inverses()
-        self._scale_output()
-        buffer, row, limit = self._result(), k.s.alloc("row"), k.s.alloc("columns left")
-        address = self.temporaries[1]
-        for chunk in range(self.chunks):
-            k.s_mov_b32(limit, plan.d - LANES * chunk)
-            clip(k, address, self.column, limit, k.work_item, note="columns past the last: outside")
-            for query in range(plan.tile_Q):
-                k.s_mul_i32(row, a["R_row"], query)
-                k.buffer_store_dword(self._output(query, chunk), address, buffer, row, offen=True, offset=LANES * chunk * WORD)
-        k.s_endpgm()

@@ -90,6 +90,8 @@ CTX_KERNARG = 416  # u64, device address of the kernel argument segment
 CTX_KERNARG_BYTES = 424  # u64, bytes of it that belong to the kernel
 CTX_PERFORMANCE = 432  # u64, address of the worker's block of performance
 CTX_PERFORMANCE_CALL = 440  # u64, address of its entry
+CTX_LINES = 448  # u64, address of the block of checks.lines
+CTX_LINES_NOTE = 456  # u64, address of its `note`
 CTX_BYTES = 512
 
 # One allocation, byte offsets.

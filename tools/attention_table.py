@@ -43,12 +43,14 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One computation: bytes are decimal; issue slots are wave-instructions of a class; wrong: elements outside their bound."""
+    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind the model of L2 (tools.l2_model); issue
+    slots are wave-instructions of a class; wrong: elements outside their bound."""
 
     length: int
     kernel: str
     launches: int
     hbm_bytes: int
+    l2_hbm_bytes: int
     lds_read_bytes: int
     lds_write_bytes: int
     mfma: int
@@ -58,7 +60,6 @@ class Row:
     lds: int
     branch: int
     wait: int
-    seconds: float
     compared_rows: int
     wrong: int
     max_error: float
@@ -123,30 +124,34 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     """Runs one computation whole; LaunchError, TargetError as its tree."""
     import asm
     from operators import AttentionProblem
-    from simgpu import Device
+    from simgpu.checks.lines import traced_device
     from tools.attention_rows import compare_rows
     from tools.arrays import require_memory
+    from tools.l2_model import launch_bytes
 
     problem = AttentionProblem(length, length, d)
     tree = TREES[kernel](problem, target)
     emitted = asm.emit(tree)
     scratch = sum(size for _, size in emitted.scratch)
-    require_memory(2 * problem.bytes_once + scratch + (1 << 29), f"{kernel} attention of {length} x {length}")
+    require_memory(2 * (2 * problem.bytes_once + scratch) + (1 << 29), f"{kernel} attention of {length} x {length}")
     source = np.random.default_rng(0)
     q, k, v = (source.standard_normal((length, d), dtype=np.float32) for _ in range(3))
-    device: Device = Device(target, threads=threads)
+    device, trace = traced_device(target, threads)
     buffers = [device.upload(array) for array in (q, k, v, np.full_like(q, np.nan))]
     runs: list[Run] = launched(f"{kernel}, L = {length:,}", lambda: asm.launch(emitted, device, *buffers))
     with progress("comparing with float64"):
         verdict = compare_rows(problem, q, k, v, buffers[3].download(np.float32, q.shape))
 
+    with progress("replaying the traces through L2"):
+        behind_l2 = sum(launch_bytes(step, lines, tree.descriptor) for step, lines in zip(emitted.steps, trace.launches, strict=True))
+
     def total(*names: str) -> int:
         return sum(run.counters[name] for run in runs for name in names)
 
     return Row(
-        length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"), total("lds_read_bytes"), total("lds_write_bytes"),
+        length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"), behind_l2, total("lds_read_bytes"), total("lds_write_bytes"),
         *(total(f"instructions_{name}") for name in SLOTS),
-        sum(run.seconds for run in runs), verdict.rows, verdict.wrong, verdict.max_error,
+        verdict.rows, verdict.wrong, verdict.max_error,
     )  # fmt: skip
 
 
@@ -168,21 +173,21 @@ def _traffic(rows: list[Row]) -> Any:
         mb = PAPER_MB.get(row.length, (None, None))[mine]
         lines.append((
             f"{row.length:,}", row.kernel, row.launches, f"{row.hbm_bytes / 1e6:,.1f}", f"{mb:,}" if mb else "",
-            f"{row.hbm_bytes / fused[row.length]:.1f}", f"{row.lds_read_bytes / 1e6:,.1f}", f"{row.lds_write_bytes / 1e6:,.1f}",
+            f"{row.hbm_bytes / fused[row.length]:.1f}", f"{row.l2_hbm_bytes / 1e6:,.1f}", f"{row.lds_read_bytes / 1e6:,.1f}", f"{row.lds_write_bytes / 1e6:,.1f}",
             f"{ms[mine]:,.1f}" if ms else "", f"{ms[1] / ms[0]:.2f}" if ms and not mine else "",
         ))  # fmt: skip
-    columns = ("L", "kernel", "launches", "HBM MB", "paper", "x fused", "LDS read MB", "LDS write MB", "paper ms", "speed-up")
-    return table("Traffic: HBM bytes each once per launch and direction", columns, lines, left=2)
+    columns = ("L", "kernel", "launches", "HBM MB", "paper", "x fused", "behind L2", "LDS read MB", "LDS write MB", "paper ms", "speed-up")
+    return table("Traffic: HBM bytes each once per launch and direction, and behind an LRU model of L2", columns, lines, left=2)
 
 
 def _slots(rows: list[Row]) -> Any:
     """Issue slots: millions of wave-instructions by class."""
     lines = [
         (f"{row.length:,}", row.kernel, *(f"{getattr(row, name) / 1e6:,.2f}" for name in SLOTS), f"{row.mfma / _all(row):.0%}",
-         f"{row.seconds:.1f}", f"{row.max_error:.1e}")
+         f"{row.max_error:.1e}")
         for row in rows
     ]  # fmt: skip
-    columns = ("L", "kernel", *(name.upper() for name in SLOTS), "MFMA share", "simulated in s", "max error")
+    columns = ("L", "kernel", *(name.upper() for name in SLOTS), "MFMA share", "max error")
     return table("Issue slots, millions of wave-instructions", columns, lines, left=2)
 
 

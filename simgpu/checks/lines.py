@@ -1,0 +1,135 @@
+"""Which cache lines of device memory each wave touches, in its own order: what a cache model replays.
+
+Not one of `CHECKS`: `traced_device` makes a device whose checks are this alone. A small direct-mapped filter a wave stands for the vector
+L1 cache, so that the neighbouring accesses to a line that coalescing and L1 serve are one entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from hardware.errors import LaunchError
+from hardware.isa.instruction import Instruction
+from simgpu import layout
+from simgpu.checks.check import Check
+from simgpu.checks.finding import Finding
+from simgpu.frame import PTR, Frame
+from simgpu.lane_llvm import I64
+from simgpu.lanes import constant
+from simgpu.memory import FIRST_ADDRESS
+from simgpu.observer import Access
+from simgpu.scheduler import SLOT_FIELDS, SLOT_X, load32, load64, store32, store64
+
+if TYPE_CHECKING:
+    from simgpu.device import Device
+    from simgpu.launch import Launch
+    from simgpu.worker import Worker
+
+LINE_SHIFT = 7  # lines of 128 bytes: L2's on gfx90a to gfx950 (ROCm Compute Profiler); sources disagree on gfx908's
+FILTER = 128  # lines that a wave's filter holds: 16 KiB, the vector L1 of gfx908 and gfx90a (AMD ROCm gpu-arch-specs)
+CAPACITY = 1 << 18  # lines of a wave; memory is taken as it fills
+# Words of the block that a worker's context points to.
+LINES, COUNTS, FILTERS, ROOM, GRID_X, GRID_Y, WAVES, WORDS = range(8)
+CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
+
+
+@dataclass(frozen=True)
+class LaunchTrace:
+    """Lines of one launch. lines: (waves of the grid, room) of line · 2 + 1 where written, lines counted from the device's first
+    address; counts: of each wave; waves: of a workgroup. Wave w of workgroup g, in dispatch order, is row g · waves + w."""
+
+    lines: np.ndarray
+    counts: np.ndarray
+    waves: int
+    filters: np.ndarray
+    block: np.ndarray
+
+
+@numba.cfunc(types.void(*[types.int64] * 5), cache=True, error_model="numpy")
+def note(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
+    """Appends the lines of an access; how: bytes a lane · 2, + 1 for a write; base: line bytes of the allocation."""
+    context = load64(wave + layout.CONTEXT)
+    block = load64(context + layout.CTX_LINES)
+    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
+    place = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    grid_x, grid_y = load64(block + 8 * GRID_X), load64(block + 8 * GRID_Y)
+    group = load64(place) + grid_x * (load64(place + 8) + grid_y * load64(place + 16))
+    row = group * load64(block + 8 * WAVES) + load32(wave + layout.WAVE_ID)
+    room, counts = load64(block + 8 * ROOM), load64(block + 8 * COUNTS) + 8 * row
+    lines, seen = load64(block + 8 * LINES) + 4 * row * room, load64(block + 8 * FILTERS) + 8 * row * FILTER
+    count = load64(counts)
+    size, written = how >> 1, how & 1
+    for lane in range(layout.LANES):
+        if lanes >> lane & 1:
+            start = base + load64(offsets + 8 * lane)
+            for line in range(start >> LINE_SHIFT, ((start + size - 1) >> LINE_SHIFT) + 1):
+                key = line << 1 | written
+                at = seen + 8 * (line & (FILTER - 1))
+                if load64(at) != key + 1:
+                    store64(at, key + 1)
+                    if count < room:
+                        store32(lines + 4 * count, key)
+                    count += 1
+    store64(counts, count)
+
+
+class LineTrace(Check):
+    """Traces every launch of a device; `launches` has them in order."""
+
+    def __init__(self, room: int = CAPACITY) -> None:
+        self.room = room
+        self.launches: list[LaunchTrace] = []
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.memory is not None
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.space != "global":
+            return
+        build = frame.build
+        where = frame.at(frame.wave, layout.ADDRESSES)
+        frame.store(access.offsets, where, align=8)
+        base = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
+        base = build.sub(base, constant(FIRST_ADDRESS))
+        how = constant(access.size << 1 | access.writes)
+        function = build.inttoptr(frame.context(layout.CTX_LINES_NOTE), CALL.as_pointer())
+        build.call(function, [frame.wave, base, access.lanes, how, build.ptrtoint(where, I64)])
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        """One block for all workers of a launch: no two run the same wave."""
+        held = getattr(launch, "line_trace", None)
+        if held is None:
+            held = self._trace(launch)
+            launch.line_trace = held  # type: ignore[attr-defined]
+            self.launches.append(held)
+        worker.context[layout.CTX_LINES // 8] = held.block.ctypes.data
+        worker.context[layout.CTX_LINES_NOTE // 8] = note.address
+
+    def _trace(self, launch: Launch) -> LaunchTrace:
+        rows = launch.groups * launch.waves
+        lines, counts = np.empty((rows, self.room), np.uint32), np.zeros(rows, np.int64)
+        filters, block = np.zeros((rows, FILTER), np.int64), np.zeros(WORDS, np.int64)
+        gx, gy, _ = launch.geometry.groups
+        block[:WORDS] = [lines.ctypes.data, counts.ctypes.data, filters.ctypes.data, self.room, gx, gy, launch.waves]
+        return LaunchTrace(lines, counts, launch.waves, filters, block)
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        longest = int(self.launches[-1].counts.max(initial=0))
+        if longest > self.room:
+            raise LaunchError(f"a wave touched {longest:,} lines, the trace has room for {self.room:,}: trace a smaller problem")
+        return []
+
+
+def traced_device(target: str, threads: int | None = None) -> tuple[Device, LineTrace]:
+    """A simulated GPU whose launches leave their lines in the trace."""
+    from simgpu.device import Device
+
+    device, trace = Device(target, check=True, threads=threads), LineTrace()
+    device.checks = (trace,)
+    return device, trace

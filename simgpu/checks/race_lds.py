@@ -142,6 +142,36 @@ def quick_read(shadow: int, count: int, me: int, size: int, lanes: int, offsets:
 
 
 @numba.njit(**PART)
+def words_clash(shadow: int, count: int, me: int, waves: int, flags: int, first: int, size: int) -> bool:
+    """Whether an access to all bytes of `size` words clashes; vector instructions, as all is in order."""
+    found = 0
+    written = bitmap(shadow, ANY_WRITE, count)[first : first + size]
+    own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)[first : first + size]
+    for i in range(size):
+        found |= written[i] & ~own[i]
+    for other in range(waves):
+        if other != me:
+            if flags & WRITES:
+                read = bitmap(shadow, OWN + OWN_MAPS * other + OWN_READ, count)[first : first + size]
+                for i in range(size):
+                    found |= read[i]
+            if load64(shadow + 8 * ATOMICS):
+                atomic = bitmap(shadow, OWN + OWN_MAPS * other + OWN_ATOMIC, count)[first : first + size]
+                for i in range(size):
+                    found |= atomic[i]
+    return found != 0
+
+
+@numba.njit(**PART)
+def mark_words(shadow: int, count: int, me: int, flags: int, first: int, size: int) -> None:
+    """Enter an access to all bytes of `size` words."""
+    kind = OWN_WRITE if flags & WRITES else OWN_READ
+    bitmap(shadow, OWN + OWN_MAPS * me + kind, count)[first : first + size] = -1
+    if flags & WRITES:
+        bitmap(shadow, ANY_WRITE, count)[first : first + size] = -1
+
+
+@numba.njit(**PART)
 def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte: int) -> tuple[int, bool, bool]:
     """A wave that did what clashes at a byte, and whether that was a write, or an atomic."""
     at, bit = byte >> 6, byte & 63
@@ -203,13 +233,13 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
     ones, found, spread = (1 << size) - 1, 0, 0
     for lane in range(LANES):
         spread |= offsets[lane]
+    # Atomics are never STRAIGHT: the handler does not say that they are.
     quick = not flags & (WRITES | STRAIGHT) and spread & (size - 1) == 0 and not load64(shadow + 8 * ATOMICS)
     whole = flags & STRAIGHT and offsets[0] & 63 == 0  # whole words of the bitmaps
     if quick:
         found = np.int64(quick_read(shadow, count, me, size, lanes, offsets))
     elif whole:
-        for at in range(offsets[0] >> 6, (offsets[0] >> 6) + size):
-            found |= clash(shadow, count, me, waves, flags, at, -1)
+        found = np.int64(words_clash(shadow, count, me, waves, flags, offsets[0] >> 6, size))
     else:
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -227,8 +257,7 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
         if told == 2:
             enter(wave, record, Event.DUPLICATE, 0, offsets[0], 0)
     if whole:
-        for at in range(offsets[0] >> 6, (offsets[0] >> 6) + size):
-            mark(shadow, count, me, flags, at, -1)
+        mark_words(shadow, count, me, flags, offsets[0] >> 6, size)
     elif not quick:
         for lane in range(LANES):
             if lanes >> lane & 1:

@@ -25,7 +25,8 @@ class Run:
     """One finished launch.
 
     instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
-    findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how far their results are those of hardware;
+    findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how
+    far their results are those of hardware;
     profile: executions by code offset from the kernel's first instruction.
     """
 

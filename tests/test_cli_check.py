@@ -98,3 +98,12 @@ def test_usage_errors(capsys: Capture, kernel: str) -> None:
     assert "--grid" in capsys.readouterr().err
     assert main(["check", "gemm", "-m", "3"]) == 2
     assert main(["check", "nothing.co", *LAUNCH]) == 2
+
+
+def test_notes_do_not_fail(capsys: Capture, tmp_path: Path) -> None:
+    """--performance adds notes to a clean kernel: status 0."""
+    path = tmp_path / "k.co"
+    path.write_bytes(assembled("gfx90a", ["v_lshlrev_b32 v3, 8, v0", "v_min_u32 v3, 0xf00, v3", "ds_read_b32 v1, v3"]))
+    assert checked(capsys, str(path), *LAUNCH, status=0) == ""
+    said = checked(capsys, str(path), *LAUNCH, "--performance", status=0)
+    assert "note: performance: LDS bank conflicts" in said and "note: resource" in said

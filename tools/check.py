@@ -20,7 +20,7 @@ from tools.sarif import sarif
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu check k.co --kernel k --grid 4 --arg zeros:f32:256
   simgpu check gemm -m 100 -n 70 -k 33 --target mi300x
-Status: 0 nothing found, 1 findings or a kernel that fails, 2 what can be put right before running.
+Status: 0 nothing found but notes, 1 findings or a kernel that fails, 2 what can be put right before running.
 What is looked for: docs/check.md
 """
 
@@ -36,6 +36,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="say what was checked and how much was executed")
+    parser.add_argument("--performance", action="store_true", help="notes on what costs time, too")
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     add_force_option(parser)
     add_json_option(parser)
@@ -54,7 +55,8 @@ def run(options: Namespace) -> int:
     inner = Parser(prog=f"simgpu check {verb}")
     module.configure(inner)
     forced = ["--force"] if wanted.force and verb == "exec" else []
-    watch, said, failure, status = Watch(), io.StringIO(), "", 0
+    watch = Watch(check="performance" if wanted.performance else True)
+    said, failure, status = io.StringIO(), "", 0
     given = inner.parse_args([options.what, *rest, *forced])
     token = WATCH.set(watch)
     try:
@@ -64,6 +66,8 @@ def run(options: Namespace) -> int:
         failure, status = str(error), 1
     finally:
         WATCH.reset(token)
+    if any(finding.severity == "error" for finding in watch.findings):
+        status = 1
     if wanted.sarif:
         text = json.dumps(sarif(watch.findings, options.what), indent=1) + "\n"
         write(wanted.sarif, text.encode(), wanted.force)

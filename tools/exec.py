@@ -123,7 +123,8 @@ def run(options: Namespace) -> int:
         show_run(outcome)
         for agreement in agreements:
             show(agreement.line())
-    return 0 if not outcome.findings and all(agreement.agrees for agreement in agreements) else 1
+    wrong = any(finding.severity == "error" for finding in outcome.findings)
+    return 0 if not wrong and all(agreement.agrees for agreement in agreements) else 1
 
 
 def execute(

@@ -30,6 +30,7 @@ class Watch:
 
     runs: list[tuple[str, Run]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    check: bool | str = True  # what `Device` takes
 
 
 # While it is set, devices are checked and launches are kept (`simgpu check`).
@@ -82,8 +83,8 @@ def simulated_device(options: Namespace, target: str) -> Device:
     """The simulated GPU."""
     from simgpu import Device
 
-    check = WATCH.get() is not None
-    return Device(target, check=check, threads=options.threads, max_instructions=options.max_instructions)
+    watch = WATCH.get()
+    return Device(target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions)
 
 
 def real_device(options: Namespace, target: str) -> hip.Device:

@@ -76,11 +76,14 @@ def clashes(cell: int, tag: int, skip: int, need: int) -> bool:
 
 @numba.njit(**PART)
 def any_clash(cells: np.ndarray, tag: int, skip: int, need: int) -> bool:
-    """Whether one of the cells clashes; one pass of vector instructions."""
+    """Whether one of the cells `clashes`, by signs: LLVM makes vector instructions of these, not of truths."""
     found = 0
     for i in range(cells.size):
-        found |= np.int64(clashes(cells[i], tag, skip, need))
-    return found != 0
+        cell = cells[i]
+        apart = cell ^ tag
+        unordered = (GROUP_UNIT - 1 - apart) | ((WAVE_UNIT - 1 - apart) & (apart - EPOCH_UNIT))
+        found |= unordered & -cell & ((cell & skip) - 1) & ((~cell & need) - 1)
+    return found < 0
 
 
 @numba.njit(**PART)
@@ -97,16 +100,20 @@ def note_readers(first: np.ndarray, second: np.ndarray, tag: int) -> bool:
     others = 0
     for i in range(first.size):
         cell = first[i]
-        take = stale(cell, tag)
-        others |= np.int64((not take) & ((cell ^ tag) >= WAVE_UNIT))
-        first[i] = tag if take else cell
-    if others:
+        apart = cell ^ tag
+        # `stale`, by signs.
+        own = (apart - WAVE_UNIT) & -(cell & (ATOMIC | COHERENT))
+        take = (cell - 1) | ((EPOCH_UNIT - 1 - apart) & (apart - GROUP_UNIT)) | own
+        others |= ~take & (WAVE_UNIT - 1 - apart)
+        first[i] = tag if take < 0 else cell
+    if others < 0:
         for i in range(first.size):
             cell, held = first[i], second[i]
             # A second reader of another workgroup than the first's tells more than one of the same.
-            put = ((cell ^ tag) >= WAVE_UNIT) & ((held == 0) | ((held ^ cell) < GROUP_UNIT))
-            second[i] = tag if put else held
-    return others != 0
+            # By signs: the cell is another's, and the held one is empty or of its workgroup.
+            put = (WAVE_UNIT - 1 - (cell ^ tag)) & ((held - 1) | ((held ^ cell) - GROUP_UNIT))
+            second[i] = tag if put < 0 else held
+    return others < 0
 
 
 @numba.njit(**PART)
@@ -114,8 +121,8 @@ def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> Non
     """Mark the dwords that plain loads of different workgroups read."""
     for i in range(first.size):
         a, b = first[i], second[i]
-        if (a != 0) & (b != 0) & ((a ^ b) >= GROUP_UNIT) & (((a | b) & (ATOMIC | COHERENT)) == 0):
-            marks[i] |= SHARED_MARK
+        shared = -a & -b & (GROUP_UNIT - 1 - (a ^ b)) & (((a | b) & (ATOMIC | COHERENT)) - 1)
+        marks[i] |= SHARED_MARK if shared < 0 else 0
 
 
 @numba.njit(**PART)

@@ -1,8 +1,8 @@
 """Which bytes of a workgroup's LDS its waves read and wrote since the last barrier, as bitmaps.
 
-For each byte: did any wave write it, read it, update it atomically, did two read or update it, and for
-each wave, did it. With that an access sees whether another wave's clashes with it, and the next barrier
-clears all of it. A log of each wave's accesses since then tells what the other side was.
+For each byte: did any wave write it, and for each wave, did it write it, read it, update it atomically.
+With that an access sees whether another wave's clashes with it, and the next barrier clears all of it.
+A log of each wave's accesses since then tells what the other side was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simgpu.checks.events import Event, enter
 from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
 from simgpu.checks.race_order import LDS, acquire, ordered, release
 from simgpu.layout import LANES
-from simgpu.scheduler import clear, load32, load64, store32, store64
+from simgpu.scheduler import clear, load32, load64, store64
 
 # What an access is: bits of the flags that its handler passes.
 WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT = (1 << bit for bit in range(6))
@@ -26,11 +26,11 @@ WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT = (1 << bit for bit in range
 LANE, BOTH_WRITE, SWAPPED = 63, 64, 128
 ADDRESS_BITS = 40
 
-# A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave did, what two
-# did, what each wave did; then each wave's log.
-ANY_WRITE, ANY_READ, TWO_READ, ANY_ATOMIC, TWO_ATOMIC, OWN = range(6)
+# A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave wrote, what each
+# wave did; then each wave's log.
+ANY_WRITE, OWN = range(2)
 OWN_WRITE, OWN_READ, OWN_ATOMIC, OWN_MAPS = range(4)
-WRITTEN, ATOMICS, LOW, HIGH, HEADER = 0, 1, 2, 3, 8  # fields of the header; LOW and HIGH: words touched
+ATOMICS, HEADER = 0, 8  # the header's one field: whether there were atomics
 # An entry of a log: record, flags and size; lanes; offsets (one where the lanes follow each other).
 LOG_ENTRIES, LOG_BYTES = 256, 16 + 4 * LANES
 
@@ -63,11 +63,12 @@ def log(at: int, record: int, flags: int, size: int, lanes: int, offsets: np.nda
     entry = at + 8 + count % LOG_ENTRIES * LOG_BYTES
     store64(entry, record | flags << 32 | size << 40)
     store64(entry + 8, lanes)
+    places = words(entry + 16, LANES // 2).view(np.int32)
     if flags & STRAIGHT:
-        store32(entry + 16, offsets[0])
+        places[0] = offsets[0]
     else:
         for lane in range(LANES):
-            store32(entry + 16 + 4 * lane, offsets[lane])
+            places[lane] = offsets[lane]
 
 
 @numba.njit(**PART)
@@ -98,38 +99,76 @@ def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
 
 
 @numba.njit(**PART)
-def clash(shadow: int, count: int, own: int, flags: int, at: int, mask: int) -> int:
-    """Bits of `mask` in word `at` where another wave did what clashes: a bit of `mask` or 0."""
+def clash(shadow: int, count: int, me: int, waves: int, flags: int, at: int, mask: int) -> int:
+    """Bits of `mask` in word `at` where another wave than `me` did what clashes with an access."""
     maps = shadow + 8 * (HEADER + at)
     step = 8 * count
-    mine = maps + step * own
-    found = load64(maps + step * ANY_WRITE) & ~load64(mine + step * OWN_WRITE)
+    found = load64(maps) & ~load64(maps + step * (OWN + OWN_MAPS * me + OWN_WRITE))
     if flags & WRITES:
-        found |= load64(maps + step * ANY_READ) & ~load64(mine + step * OWN_READ) | load64(maps + step * TWO_READ)
+        for other in range(waves):
+            if other != me:
+                found |= load64(maps + step * (OWN + OWN_MAPS * other + OWN_READ))
     if not flags & ATOMIC and load64(shadow + 8 * ATOMICS):
-        found |= load64(maps + step * ANY_ATOMIC) & ~load64(mine + step * OWN_ATOMIC)
-        found |= load64(maps + step * TWO_ATOMIC)
+        for other in range(waves):
+            if other != me:
+                found |= load64(maps + step * (OWN + OWN_MAPS * other + OWN_ATOMIC))
     return found & mask
 
 
 @numba.njit(**PART)
-def mark(shadow: int, count: int, own: int, flags: int, at: int, mask: int) -> None:
+def mark(shadow: int, count: int, me: int, flags: int, at: int, mask: int) -> None:
     """Enter an access to the bytes of `mask` in word `at`."""
     maps = shadow + 8 * (HEADER + at)
-    step = 8 * count
-    mine = maps + step * own
-    if flags & ATOMIC:
-        any_, two, own_ = ANY_ATOMIC, TWO_ATOMIC, OWN_ATOMIC
-    elif flags & WRITES:
-        store64(maps + step * ANY_WRITE, load64(maps + step * ANY_WRITE) | mask)
-        store64(mine + step * OWN_WRITE, load64(mine + step * OWN_WRITE) | mask)
-        return
-    else:
-        any_, two, own_ = ANY_READ, TWO_READ, OWN_READ
-    before, held = load64(maps + step * any_), load64(mine + step * own_)
-    store64(maps + step * two, load64(maps + step * two) | before & ~held & mask)
-    store64(maps + step * any_, before | mask)
-    store64(mine + step * own_, held | mask)
+    kind = OWN_ATOMIC if flags & ATOMIC else OWN_WRITE if flags & WRITES else OWN_READ
+    mine = maps + 8 * count * (OWN + OWN_MAPS * me + kind)
+    store64(mine, load64(mine) | mask)
+    if kind == OWN_WRITE:
+        store64(maps, load64(maps) | mask)
+
+
+@numba.njit(**PART)
+def quick_read(shadow: int, count: int, me: int, size: int, lanes: int, offsets: np.ndarray) -> bool:
+    """A plain read of which no lane's bytes reach into the next word: mark it; whether something clashes."""
+    written = bitmap(shadow, ANY_WRITE, count)
+    own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)
+    read = bitmap(shadow, OWN + OWN_MAPS * me + OWN_READ, count)
+    ones, found = (1 << size) - 1, 0
+    for lane in range(LANES):
+        at, mask = offsets[lane] >> 6, ones << (offsets[lane] & 63)
+        if lanes >> lane & 1:
+            found |= written[at] & ~own[at] & mask
+            read[at] |= mask
+    return found != 0
+
+
+@numba.njit(**PART)
+def words_clash(shadow: int, count: int, me: int, waves: int, flags: int, first: int, size: int) -> bool:
+    """Whether an access to all bytes of `size` words clashes; vector instructions, as all is in order."""
+    found = 0
+    written = bitmap(shadow, ANY_WRITE, count)[first : first + size]
+    own = bitmap(shadow, OWN + OWN_MAPS * me + OWN_WRITE, count)[first : first + size]
+    for i in range(size):
+        found |= written[i] & ~own[i]
+    for other in range(waves):
+        if other != me:
+            if flags & WRITES:
+                read = bitmap(shadow, OWN + OWN_MAPS * other + OWN_READ, count)[first : first + size]
+                for i in range(size):
+                    found |= read[i]
+            if load64(shadow + 8 * ATOMICS):
+                atomic = bitmap(shadow, OWN + OWN_MAPS * other + OWN_ATOMIC, count)[first : first + size]
+                for i in range(size):
+                    found |= atomic[i]
+    return found != 0
+
+
+@numba.njit(**PART)
+def mark_words(shadow: int, count: int, me: int, flags: int, first: int, size: int) -> None:
+    """Enter an access to all bytes of `size` words."""
+    kind = OWN_WRITE if flags & WRITES else OWN_READ
+    bitmap(shadow, OWN + OWN_MAPS * me + kind, count)[first : first + size] = -1
+    if flags & WRITES:
+        bitmap(shadow, ANY_WRITE, count)[first : first + size] = -1
 
 
 @numba.njit(**PART)
@@ -154,7 +193,7 @@ def explain(
     me = tag >> WAVE_SHIFT & 15
     for byte in range(offset, offset + size):
         mask = 1 << (byte & 63)
-        if not clash(shadow, count, OWN + OWN_MAPS * me, flags, byte >> 6, mask):
+        if not clash(shadow, count, me, waves, flags, byte >> 6, mask):
             continue
         other, writes, atomic = other_side(shadow, count, me, waves, flags, byte)
         if other < 0:
@@ -189,26 +228,25 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
     count = load64(block + 8 * o.LDS_WORDS)
     shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
     me = load32(wave + layout.WAVE_ID)
-    own = OWN + OWN_MAPS * me
     tag = lds_tag(state, load32(wave + layout.BARRIERS), me)
     offsets = words(wave + layout.ADDRESSES, LANES)
-    found = 0
-    ones = (1 << size) - 1
+    ones, found, spread = (1 << size) - 1, 0, 0
+    for lane in range(LANES):
+        spread |= offsets[lane]
+    # Atomics are never STRAIGHT: the handler does not say that they are.
+    quick = not flags & (WRITES | STRAIGHT) and spread & (size - 1) == 0 and not load64(shadow + 8 * ATOMICS)
     whole = flags & STRAIGHT and offsets[0] & 63 == 0  # whole words of the bitmaps
-    if whole:
-        low = offsets[0] >> 6
-        high = low + size
-        for at in range(low, high):
-            found |= clash(shadow, count, own, flags, at, -1)
+    if quick:
+        found = np.int64(quick_read(shadow, count, me, size, lanes, offsets))
+    elif whole:
+        found = np.int64(words_clash(shadow, count, me, waves, flags, offsets[0] >> 6, size))
     else:
-        low, high = count, 0
         for lane in range(LANES):
             if lanes >> lane & 1:
                 at, shift = offsets[lane] >> 6, offsets[lane] & 63
-                low, high = min(low, at), max(high, at + 2)
-                found |= clash(shadow, count, own, flags, at, ones << shift)
+                found |= clash(shadow, count, me, waves, flags, at, ones << shift)
                 if shift + size > 64:
-                    found |= clash(shadow, count, own, flags, at + 1, ones >> (64 - shift))
+                    found |= clash(shadow, count, me, waves, flags, at + 1, ones >> (64 - shift))
     if found:
         told = 0
         for lane in range(LANES):
@@ -219,18 +257,15 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
         if told == 2:
             enter(wave, record, Event.DUPLICATE, 0, offsets[0], 0)
     if whole:
-        for at in range(low, high):
-            mark(shadow, count, own, flags, at, -1)
-    else:
+        mark_words(shadow, count, me, flags, offsets[0] >> 6, size)
+    elif not quick:
         for lane in range(LANES):
             if lanes >> lane & 1:
                 at, shift = offsets[lane] >> 6, offsets[lane] & 63
-                mark(shadow, count, own, flags, at, ones << shift)
+                mark(shadow, count, me, flags, at, ones << shift)
                 if shift + size > 64:
-                    mark(shadow, count, own, flags, at + 1, ones >> (64 - shift))
+                    mark(shadow, count, me, flags, at + 1, ones >> (64 - shift))
     log(log_of(shadow, me, waves, count), record, flags, size, lanes, offsets)
-    store64(shadow + 8 * LOW, min(load64(shadow + 8 * LOW), low))
-    store64(shadow + 8 * HIGH, max(load64(shadow + 8 * HIGH), min(high, count)))
     if flags & ATOMIC:
         store64(shadow + 8 * ATOMICS, 1)
         for lane in range(LANES):
@@ -245,12 +280,10 @@ def forget_lds(block: int, slot: int, waves: int) -> None:
     """All waves are at the barrier, or ended: what they did before is ordered."""
     count = load64(block + 8 * o.LDS_WORDS)
     shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
-    low, high = load64(shadow + 8 * LOW), load64(shadow + 8 * HIGH)
-    if high > low:
-        for which in range(OWN + OWN_MAPS * waves):
-            clear(shadow + 8 * (HEADER + which * count + low), 8 * (high - low))
-    store64(shadow + 8 * LOW, count)
-    store64(shadow + 8 * HIGH, 0)
+    for wave in range(waves):
+        if load64(log_of(shadow, wave, waves, count)):
+            clear(shadow + 8 * (HEADER + (OWN + OWN_MAPS * wave) * count), 8 * OWN_MAPS * count)
+            clear(shadow + 8 * HEADER, 8 * count)
     store64(shadow + 8 * ATOMICS, 0)
     for wave in range(waves):
         store64(log_of(shadow, wave, waves, count), 0)

@@ -169,6 +169,15 @@ def widely_read(area: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
     """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
     marks = octets(load64(area + 8 * c.MARKS), load64(area + 8 * c.DWORDS))
     all_, any_ = c.SHARED_MARK, 0
+    if count == 4:
+        four, here = 0x01010101, load64(area + 8 * c.MARKS)
+        every, some = four * c.SHARED_MARK, 0
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                held = load32(here + (offsets[lane] >> 2))
+                every &= held
+                some |= held
+        return every == four * c.SHARED_MARK and some & four * (c.NARROW_MARK | c.WRITTEN_MARK) == 0
     for lane in range(LANES):
         if lanes >> lane & 1:
             first = offsets[lane] >> 2

@@ -16,7 +16,7 @@ from tools.launching import launched
 if TYPE_CHECKING:
     from operators import AttentionProblem
     from operators.tree import Root
-    from simgpu import Device, Run
+    from simgpu import Run
 
 D = 128  # the paper's head dimension
 LENGTHS = (4096, 8192, 16384, 32768)  # Table 3's

@@ -7,7 +7,7 @@ L1 cache, so that the neighbouring accesses to a line that coalescing and L1 ser
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np

@@ -171,7 +171,7 @@ class TileLayout:
 
     @property
     def block_rows(self) -> int:
-        """Rows that work-items go through together: a power of two where staging transposes, so that loads are fixed steps apart."""
+        """Rows that work-items go through together: where staging transposes a power of two, so that steps are fixed."""
         return self.rows & -self.rows if self.transposes else self.rows
 
     @property

@@ -21,6 +21,7 @@ from elftools.elf.elffile import ELFFile
 from hardware import bundle, elf
 from hardware.elf import EM_AMDGPU, Relocation, Segment, Symbol
 from hardware.errors import DecodeError
+from hardware.inlined import InlinedCall, Place, inlined_calls
 from hardware.kernel_descriptor import (
     DESCRIPTOR_BYTES,
     PRELOAD_PROLOGUE_BYTES,
@@ -175,6 +176,18 @@ class CodeObject:
         starts, lines = self._line_table
         index = bisect.bisect_right(starts, address) - 1
         return lines[index] if index >= 0 else None
+
+    def call_sites(self, address: int) -> tuple[Place, ...]:
+        """Where the code at a virtual address was inlined from: the calls, innermost first."""
+        calls = [call for call in self._inlined if call.low <= address < call.high]
+        return tuple(call.place for call in sorted(calls, key=lambda call: -call.depth))
+
+    @cached_property
+    def _inlined(self) -> list[InlinedCall]:
+        try:
+            return list(inlined_calls(self.data))
+        except Exception:  # as for the line table
+            return []
 
     @cached_property
     def _line_table(self) -> tuple[list[int], list[str | None]]:

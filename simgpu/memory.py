@@ -99,6 +99,18 @@ class Memory:
         self._allocations.append(allocation)
         return allocation
 
+    def share(self, data: np.ndarray, writable: bool, label: str) -> Allocation:
+        """Host memory (uint8) as device memory: its address modulo 256 is the host's, all of it counts as defined."""
+        skip = data.ctypes.data % ALIGNMENT
+        allocation = Allocation(self._next + skip, data.size, data, writable, label)
+        if self.checked:
+            allocation.undefined = aligned_bytes(data.size)
+            allocation.whole = True
+        self._next += -(-(skip + data.size + GAP) // ALIGNMENT) * ALIGNMENT
+        self._bases.append(allocation.address)
+        self._allocations.append(allocation)
+        return allocation
+
     def place(self, address: int, data: np.ndarray, writable: bool, label: str) -> Allocation:
         """An allocation at a reserved address (a code object's segment)."""
         allocation = Allocation(address, data.size, data, writable, label, tracked=False)

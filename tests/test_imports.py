@@ -59,8 +59,8 @@ def test_arrows(package: str) -> None:
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_nothing_undeclared_is_imported(package: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = project["optional-dependencies"]["hip"]
-    declared = {text.partition(">=")[0] for text in (*project["dependencies"], *optional)}
+    extras = project["optional-dependencies"]
+    declared = {text.partition(">=")[0] for text in (*project["dependencies"], *extras["hip"], *extras["triton"])}
     names = set().union(*(imported(path.read_text(), package) for path in modules(package)))
     outside = names - OURS - set(sys.stdlib_module_names)
     assert {DISTRIBUTION.get(name, name) for name in outside} <= declared

@@ -1,0 +1,69 @@
+"""A Triton kernel's arguments by its signature: flat, without constants, each of a type the kernel reads.
+
+The order is Triton's (triton/backends/amd/driver.py): tuples flattened, `constexpr` left out, a tensor
+descriptor as base, shape, strides, two flags, shape and strides again; then global and profile scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from triton.backends.driver import decompose_descriptor, expand_signature
+
+from hardware.errors import LaunchError
+
+_FLOATS: dict[str, Any] = {
+    "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Value:
+    """One argument of the compiled kernel: its name (with an index inside tuples), Triton type and value."""
+
+    name: str
+    type: str
+    value: Any
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.type.startswith("*")
+
+
+def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[Value]:
+    """The kernel's arguments, from the signature (name to type) and the bound values in its order."""
+    flat: list[Value] = []
+    for (name, kind), value in zip(signature.items(), values, strict=True):
+        flat += _flatten(name, kind, value)
+    return flat
+
+
+def _flatten(name: str, kind: Any, value: Any) -> Iterator[Value]:
+    if isinstance(kind, tuple):
+        for index, (inner, item) in enumerate(zip(kind, value, strict=True)):
+            yield from _flatten(f"{name}[{index}]", inner, item)
+    elif kind.startswith("tensordesc"):
+        types = expand_signature([kind], None, "")
+        for index, (inner, item) in enumerate(zip(types, decompose_descriptor(value), strict=True)):
+            yield Value(name if index == 0 else f"{name}.{index}", inner, item)
+    elif kind != "constexpr":
+        yield Value(name, kind, value)
+
+
+def encode(argument: Value) -> bytes:
+    """A number as the bytes of its type; LaunchError where it is none, or does not fit."""
+    value, kind = argument.value, argument.type
+    if hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, (int, float)):
+        raise LaunchError(f"argument {argument.name} ({kind}) got {type(value).__name__}: pass a number")
+    if kind in _FLOATS:
+        return np.array(value).astype(_FLOATS[kind]).tobytes()
+    bits = int(kind[1:])
+    if not -(1 << bits - 1) <= value < 1 << bits:
+        raise LaunchError(f"argument {argument.name} ({kind}) got {value}, which does not fit {bits} bits")
+    return (int(value) % (1 << bits)).to_bytes(max(1, bits // 8), "little")

@@ -1,0 +1,125 @@
+"""The driver that Triton sees: a target, a way to load code objects, a launcher.
+
+The protocol is triton/backends/driver.py (DriverBase) and what triton/runtime/jit.py and
+triton/compiler/compiler.py call on `driver.active`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime import _allocation
+
+from simgpu.triton.arguments import Value, flatten
+from simgpu.triton.session import WARP, Binary, Session, properties
+
+
+class Utilities:
+    """What Triton calls `driver.utils`: device properties and code objects."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get_device_properties(self, device: object) -> Mapping[str, Any]:
+        """HIP's names, the descriptor's figures."""
+        return properties(self._session)
+
+    def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[Binary, Binary, int, int, int]:
+        """Module, function, registers, spills and the largest workgroup of a compiled kernel."""
+        binary = Binary(name, code, shared)
+        info = self._session.kernel(binary).info
+        return binary, binary, info.vgpr_count, info.vgpr_spill_count, info.max_flat_workgroup_size
+
+    def unload_module(self, module: Binary) -> None:
+        """Nothing: code objects live as long as their session."""
+
+
+class Launcher:
+    """Launches one compiled kernel on the active session's device."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self._signature = dict(source.signature)
+        self._metadata = metadata
+
+    def __call__(
+        self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Binary, packed: object, launch_metadata: Any,
+        enter: Callable[[Any], None] | None, leave: Callable[[Any], None] | None, *values: Any,
+    ) -> None:  # fmt: skip
+        grid = (int(grid_x), int(grid_y), int(grid_z))
+        session = active_driver().session
+        flat = flatten(self._signature, values)
+        groups = grid[0] * grid[1] * grid[2]
+        for name, allocator in (("global", _allocation._allocator), ("profile", _allocation._profile_allocator)):
+            flat.append(self._scratch(name, groups, allocator, stream))
+        # Kernels without scratch may lack the pointers for it (Triton before 3.4 had none for profiles).
+        taken = flat[: len(session.kernel(function).arguments)]
+        if enter is not None:
+            enter(launch_metadata)
+        session.launch(function, grid, self._metadata.num_warps, taken)
+        if leave is not None:
+            leave(launch_metadata)
+
+    def _scratch(self, name: str, groups: int, allocator: Any, stream: int) -> Value:
+        """Global memory that the compiler asked for, by the allocator that the user set."""
+        size = getattr(self._metadata, f"{name}_scratch_size", 0) * groups
+        align = getattr(self._metadata, f"{name}_scratch_align", 1)
+        return Value(f"{name} scratch", "*i8", allocator.get()(size, align, stream) if size else None)
+
+
+class SimDriver(DriverBase):
+    """One simulated device, stream 0."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self.utils = Utilities(session)
+        self.launcher_cls = Launcher
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Never by itself: `simgpu.triton.device` sets it."""
+        return False
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """Triton's own table; only its compiled launchers use it."""
+        from triton.backends.amd.driver import ty_to_cpp
+
+        return str(ty_to_cpp(ty))
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("hip", self.session.gpu.arch, WARP)
+
+    def get_current_device(self) -> str:
+        """The target's name: Triton keys its caches of compiled kernels by it."""
+        return f"simgpu:{self.session.name}"
+
+    def set_current_device(self, device: object) -> None:
+        """There is one device."""
+
+    def get_current_stream(self, device: object) -> int:
+        return 0
+
+    def get_device_capability(self, device: object = None) -> tuple[int, int]:
+        """As PyTorch has it for HIP: 9.4 for gfx942."""
+        arch = self.session.gpu.arch
+        return int(arch[3]), int(arch[4], 16)
+
+    def get_active_torch_device(self) -> Any:
+        """The CPU: its tensors are the simulated device's memory."""
+        import torch
+
+        return torch.device("cpu")
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return self.session.clock.benchmark
+
+
+def active_driver() -> SimDriver:
+    """The driver of the innermost `simgpu.triton.device`."""
+    from triton.runtime import driver
+
+    assert isinstance(driver.active, SimDriver)
+    return driver.active

@@ -1,0 +1,35 @@
+"""Instructions as lines of Triton source: inlined library code goes back to the line that called it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import triton
+
+from hardware.codeobject import CodeObject
+from simgpu.checks.finding import Finding
+
+# Files of Triton's own library; line tables name files without all of their directories.
+_LIBRARY = frozenset(path.name for path in Path(triton.__file__).parent.glob("language/**/*.py"))
+
+
+def frames(code: CodeObject, address: int) -> tuple[str, ...]:
+    """`file:line` from the instruction's own line out to the kernel's, Triton's library left out where a caller is known."""
+    own = code.source_line(address)
+    chain = ([own] if own else []) + [str(place) for place in code.call_sites(address)]
+    outside = [frame for frame in chain if frame.rpartition(":")[0] not in _LIBRARY]
+    return tuple(dict.fromkeys(outside or chain))
+
+
+def line_of(code: CodeObject, address: int) -> str:
+    """The line of user code that an instruction belongs to, or ""."""
+    return next(iter(frames(code, address)), "")
+
+
+def told_by_source(code: CodeObject, finding: Finding) -> Finding:
+    """The finding with its lines in the user's files; calls between them are named in the message."""
+    chain = frames(code, finding.pc)
+    other = line_of(code, finding.other_pc) if finding.other_pc is not None else ""
+    message = finding.message + "".join(f", called at {frame}" for frame in chain[1:])
+    return replace(finding, message=message, source=chain[0] if chain else "", other_source=other)

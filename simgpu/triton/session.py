@@ -1,0 +1,127 @@
+"""A simulated device that Triton launches on, and what its launches left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hardware.errors import SimError
+from simgpu.checks.finding import Finding
+from simgpu.device import Device, Kernel, Module
+from simgpu.run import Run
+from simgpu.triton.arguments import Value, encode
+from simgpu.triton.frames import told_by_source
+from simgpu.triton.model import Clock
+from simgpu.triton.tensors import Shared, is_tensor
+
+WARP = 64
+
+
+class KernelFinding(SimError):
+    """What checked mode found in a Triton kernel; `findings` are all of the launch, the first is in the message."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        rest = len(findings) - 1
+        super().__init__(f"{findings[0]}" + (f"\n(and {rest} more: see .findings)" if rest else ""))
+        self.findings = tuple(findings)
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled kernel as Triton holds on to it; each session loads it for itself."""
+
+    name: str
+    code: bytes
+    dynamic_lds: int
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One finished launch: kernel, workgroups and what ran."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    warps: int
+    run: Run
+
+
+class Session:
+    """A simulated device in use by Triton.
+
+    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; launches: the last
+    one of each kernel, newest last; clock: modelled time (`simgpu.triton.model`).
+    """
+
+    def __init__(
+        self, target: str, check: bool | str, threads: int | None = None, max_instructions: int | None = None
+    ) -> None:
+        self.name = target
+        self.collect = check == "collect"
+        checked = True if self.collect else check
+        self.gpu = Device(target, check=checked, threads=threads, max_instructions=max_instructions)
+        self.findings: list[Finding] = []
+        self.launches: dict[Binary, Launched] = {}
+        self.clock = Clock()
+        self._modules: dict[bytes, Module] = {}
+
+    def kernel(self, binary: Binary) -> Kernel:
+        """The loaded kernel of a compiled one."""
+        module = self._modules.get(binary.code)
+        if module is None:
+            module = self._modules[binary.code] = self.gpu.load(binary.code)
+        return module[binary.name]
+
+    def launch(self, binary: Binary, grid: tuple[int, int, int], warps: int, values: Sequence[Value]) -> None:
+        """Run a kernel on the tensors among its arguments.
+
+        Raises KernelFinding in checked mode unless findings are collected, and what `Kernel.launch` raises.
+        """
+        if 0 in grid:
+            return
+        kernel = self.kernel(binary)
+        tensors = {value.name: value.value for value in values if value.is_pointer and is_tensor(value.value)}
+        with Shared(self.gpu.memory, tensors) as shared:
+            args = [shared.address(value.name) if value.name in tensors else _plain(value) for value in values]
+            try:
+                run = kernel.launch(grid, WARP * warps, args, binary.dynamic_lds)
+            except SimError as error:
+                error.findings = tuple(told_by_source(kernel.module.code, f) for f in error.findings)
+                self._report(error.findings, error)
+                raise
+        run = replace(run, findings=[told_by_source(kernel.module.code, finding) for finding in run.findings])
+        launched = Launched(kernel, grid, warps, run)
+        self.launches.pop(binary, None)
+        self.launches[binary] = launched
+        self.clock.note(launched)
+        self._report(run.findings)
+
+    def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if self.collect:
+            self.findings += findings
+        elif errors:
+            raise KernelFinding(errors) from cause
+
+
+def _plain(value: Value) -> object:
+    """A number's bytes, or the address that a pointer argument is given as (None: null)."""
+    if not value.is_pointer:
+        return encode(value)
+    return 0 if value.value is None else value.value
+
+
+def properties(session: Session) -> Mapping[str, Any]:
+    """What Triton and its users ask of a device, under HIP's names."""
+    hardware = session.gpu.descriptor
+    return {
+        "max_shared_mem": hardware.lds_bytes,
+        "max_num_regs": hardware.vgpr_per_thread,
+        "multiprocessor_count": hardware.num_cus,
+        "sm_clock_rate": hardware.clock_mhz * 1000,
+        "mem_clock_rate": 0,  # HBM's own clock is in no descriptor
+        "mem_bus_width": 0,
+        "arch": session.gpu.arch,
+        "warpSize": WARP,
+        "cooperativeLaunch": 0,
+    }

@@ -1,0 +1,130 @@
+"""Triton kernels of the tests: the public tutorials' operators, written from their description."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def vector_add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = at < n
+    tl.store(out + at, tl.load(x + at, mask=live) + tl.load(y + at, mask=live), mask=live)
+
+
+@triton.jit
+def softmax_rows(x, out, x_stride, out_stride, rows, cols, BLOCK: tl.constexpr):
+    """Row by row, rows dealt out over the programs; max subtracted."""
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        at = tl.arange(0, BLOCK)
+        live = at < cols
+        values = tl.load(x + row * x_stride + at, mask=live, other=-float("inf"))
+        shifted = tl.exp(values - tl.max(values, axis=0))
+        tl.store(out + row * out_stride + at, shifted / tl.sum(shifted, axis=0), mask=live)
+
+
+@triton.jit
+def matmul(
+    a, b, c, M, N, K, a_row, a_col, b_row, b_col, c_row, c_col,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """C = A B, tiles in groups of rows so that neighbours share B."""
+    program = tl.program_id(0)
+    tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    in_group = GROUP * tiles_n
+    first = program // in_group * GROUP
+    height = min(tiles_m - first, GROUP)
+    tile_m = first + program % in_group % height
+    tile_n = program % in_group // height
+    rows = (tile_m * BM + tl.arange(0, BM)) % M
+    cols = (tile_n * BN + tl.arange(0, BN)) % N
+    ks = tl.arange(0, BK)
+    a_at = a + rows[:, None] * a_row + ks[None, :] * a_col
+    b_at = b + ks[:, None] * b_row + cols[None, :] * b_col
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        a_tile = tl.load(a_at, mask=ks[None, :] < K - k * BK, other=0.0)
+        b_tile = tl.load(b_at, mask=ks[:, None] < K - k * BK, other=0.0)
+        total = tl.dot(a_tile, b_tile, total)
+        a_at += BK * a_col
+        b_at += BK * b_row
+    rows = tile_m * BM + tl.arange(0, BM)
+    cols = tile_n * BN + tl.arange(0, BN)
+    c_at = c + rows[:, None] * c_row + cols[None, :] * c_col
+    tl.store(c_at, total.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (cols[None, :] < N))
+
+
+@triton.jit
+def layer_norm(x, out, weight, bias, mean_out, rstd_out, stride, cols, eps, BLOCK: tl.constexpr):
+    """One row a program, in steps of BLOCK: mean, variance, then the affine map."""
+    row = tl.program_id(0)
+    x += row * stride
+    out += row * stride
+    sums = tl.zeros([BLOCK], dtype=tl.float32)
+    for first in range(0, cols, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        sums += tl.load(x + at, mask=at < cols, other=0.0).to(tl.float32)
+    mean = tl.sum(sums, axis=0) / cols
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for first in range(0, cols, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        centred = tl.where(at < cols, tl.load(x + at, mask=at < cols, other=0.0).to(tl.float32) - mean, 0.0)
+        squares += centred * centred
+    rstd = 1 / tl.sqrt(tl.sum(squares, axis=0) / cols + eps)
+    tl.store(mean_out + row, mean)
+    tl.store(rstd_out + row, rstd)
+    for first in range(0, cols, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        live = at < cols
+        scaled = (tl.load(x + at, mask=live, other=0.0).to(tl.float32) - mean) * rstd
+        tl.store(out + at, scaled * tl.load(weight + at, mask=live) + tl.load(bias + at, mask=live), mask=live)
+
+
+@triton.jit
+def attention(
+    q, k, v, out, scale, q_head, q_row, k_head, k_row, v_head, v_row, out_head, out_row, L,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """softmax(scale Q K^T) V of one block of rows of one head, the softmax kept running over blocks of keys."""
+    block, head = tl.program_id(0), tl.program_id(1)
+    rows = block * BM + tl.arange(0, BM)
+    dims = tl.arange(0, D)
+    q_tile = tl.load(q + head * q_head + rows[:, None] * q_row + dims[None, :], mask=rows[:, None] < L, other=0.0)
+    best = tl.full([BM], -float("inf"), tl.float32)
+    norm = tl.zeros([BM], tl.float32)
+    total = tl.zeros([BM, D], tl.float32)
+    scale2 = scale * 1.4426950408889634  # exp(x) = exp2(x log2 e)
+    end = min(L, (block + 1) * BM) if CAUSAL else L
+    for first in range(0, end, BN):
+        keys = first + tl.arange(0, BN)
+        k_tile = tl.load(k + head * k_head + keys[None, :] * k_row + dims[:, None], mask=keys[None, :] < L, other=0.0)
+        scores = tl.dot(q_tile, k_tile) * scale2
+        allowed = keys[None, :] < L
+        if CAUSAL:
+            allowed = allowed & (keys[None, :] <= rows[:, None])
+        scores = tl.where(allowed, scores, -float("inf"))
+        now = tl.maximum(best, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - now[:, None])
+        shrink = tl.exp2(best - now)
+        norm = norm * shrink + tl.sum(weights, axis=1)
+        v_tile = tl.load(v + head * v_head + keys[:, None] * v_row + dims[None, :], mask=keys[:, None] < L, other=0.0)
+        total = tl.dot(weights.to(v_tile.dtype), v_tile, total * shrink[:, None])
+        best = now
+    at = out + head * out_head + rows[:, None] * out_row + dims[None, :]
+    tl.store(at, (total / norm[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < L)
+
+
+@triton.jit
+def neighbours_racy(x, out, scratch, n, BLOCK: tl.constexpr):
+    """Each program reads what the next one stores: no order between them."""
+    program = tl.program_id(0)
+    tl.store(scratch + program, tl.load(x + program) * 2)
+    tl.store(out + program, tl.load(scratch + (program + 1) % n))  # races
+
+
+@triton.jit
+def copy_past_the_end(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at)  # no mask
+    tl.store(out + at, values, mask=at < n)

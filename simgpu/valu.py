@@ -42,7 +42,10 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
         operand = inst.args[name]
         if param.type is t.mask and isinstance(operand, Reg) and operand.file != "s":
             raise UnsupportedInstruction(f"{inst.mnemonic}: a lane mask in vector registers")
-        sources[param.name] = plan.source(operand, param.type, _operand_bits(inst, param.type))
+        # A mix source that op_sel_hi takes as f16 has an f16 inline constant: compilers widen by `x * 1.0 + 0` so.
+        half = "mix" in inst.spec.flags and inst.mods.get("op_sel_hi", 0) >> int(name[3:]) & 1
+        type_ = t.f16 if half else param.type
+        sources[param.name] = plan.source(operand, type_, _operand_bits(inst, param.type))
     results: list[Place] = []
     sdst: Place | None = None
     for type_ in inst.spec.results:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from one_instruction import Wave
 
+from hardware.isa import decode
 from hardware.isa import types as t
 from hardware.isa.instruction import Instruction, Reg
 from hardware.isa.lane_numpy import evaluate
@@ -161,3 +162,17 @@ def test_inactive_lanes_keep_their_values() -> None:
     case.wave.run(Instruction(spec, "gfx908", "e64", case.args, size=8))
     active = np.unpackbits(case.wave.s[126:128].view(np.uint8), bitorder="little").astype(bool)
     np.testing.assert_array_equal(case.wave.v[0], np.where(active, want, before))
+
+
+@pytest.mark.parametrize("op_sel_hi, wanted", [([1, 1, 0], 2.5), ([1, 0, 0], 2.5), ([0, 1, 0], 0.5 + 2.0**-24)])
+def test_inline_constants_of_mix_instructions_are_of_the_source_s_type(op_sel_hi: list[int], wanted: float) -> None:
+    """`v_fma_mix_f32 v3, v6, 1.0, v3 op_sel_hi:[1,1,0]` is how LLVM adds an f16 to an f32: 1.0 is f16's."""
+    code = bytearray.fromhex("0300a0d306e50d1c")
+    code[1] = code[1] & ~0x40 | op_sel_hi[2] << 6
+    code[7] = code[7] & ~0x18 | op_sel_hi[0] << 3 | op_sel_hi[1] << 4
+    inst = decode(bytes(code), 0, "gfx942")
+    wave = Wave()
+    wave.v[6] = np.float32(2.0**-24).view(np.uint32) if not op_sel_hi[0] else np.float16(2.0).view(np.uint16)
+    wave.v[3] = np.float32(0.5).view(np.uint32)
+    wave.run(inst)
+    assert (wave.v[3].view(np.float32) == np.float32(wanted)).all()

@@ -7,6 +7,7 @@ triton/compiler/compiler.py call on `driver.active`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
@@ -109,9 +110,7 @@ class SimDriver(DriverBase):
 
     def get_active_torch_device(self) -> Any:
         """The CPU: its tensors are the simulated device's memory."""
-        import torch
-
-        return torch.device("cpu")
+        return import_module("torch").device("cpu")
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return self.session.clock.benchmark

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,13 @@ import simgpu.triton
 from tests import triton_kernels as kernels
 
 TARGETS = ("gfx90a", "gfx942", "gfx950")
+SOURCE = Path(kernels.__file__).read_text().splitlines()
+
+
+def line(text: str) -> str:
+    """`file:line` of the one line of the kernels' file that holds a text."""
+    (number,) = [number for number, row in enumerate(SOURCE, start=1) if text in row]
+    return f"triton_kernels.py:{number}"
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -81,3 +90,58 @@ def test_attention(target: str, causal: bool) -> None:
         scores[:, np.triu(np.ones((length, length), bool), 1)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     assert np.allclose(out, weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64), atol=3e-3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_race_between_programs_is_told_at_its_line(target: str) -> None:
+    x, out, scratch = (np.ones(8, np.float32) for _ in range(3))
+    with simgpu.triton.device(target, check=True), pytest.raises(simgpu.triton.KernelFinding, match="race") as caught:
+        kernels.neighbours_racy[(8,)](x, out, scratch, 8, BLOCK=1)
+    finding = caught.value.findings[0]
+    assert finding.kind == "race"
+    assert {finding.source, finding.other_source} == {line("# races"), line("tl.store(scratch + program")}
+    assert finding.text in str(caught.value)
+
+
+def test_atomics_are_no_race() -> None:
+    x, total = np.ones(100, np.float32), np.zeros(1, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.add_atomically[(4,)](x, total, 100, BLOCK=32)
+    assert total[0] == 100
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_access_past_a_tensor_is_told_at_its_line(target: str) -> None:
+    memory = np.arange(1024, dtype=np.float32)
+    x, out = memory[:1000], np.zeros(1000, np.float32)  # the bytes behind x exist on the host
+    with simgpu.triton.device(target, check=True), pytest.raises(simgpu.triton.KernelFinding) as caught:
+        kernels.copy_past_the_end[(4,)](x, out, 1000, BLOCK=256)
+    finding = caught.value.findings[0]
+    assert finding.source == line("# no mask") and "argument x (1000 float32)" in finding.message
+    assert finding.lanes and "load" in finding.text
+    assert f"lanes {finding.lanes[0]}" in str(caught.value)
+    with simgpu.triton.device(target), pytest.raises(simgpu.MemoryFault, match="past the end of argument x"):
+        kernels.copy_past_the_end[(4,)](x, out, 1000, BLOCK=256)
+
+
+def test_the_repaired_twin_is_silent() -> None:
+    out = np.zeros(1000, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.copy_past_the_end[(4,)](np.arange(1024, dtype=np.float32), out, 1000, BLOCK=256)
+    assert np.array_equal(out, np.arange(1000))
+
+
+def test_findings_are_collected() -> None:
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    with simgpu.triton.device("mi300x", check="collect") as session:
+        kernels.neighbours_racy[(8,)](x, out, np.zeros(8, np.float32), 8, BLOCK=1)
+        kernels.copy_past_the_end[(1,)](x, out, 8, BLOCK=64)
+        assert {finding.kernel for finding in session.findings} == {"neighbours_racy", "copy_past_the_end"}
+
+
+def test_inlined_code_is_told_by_the_helper_and_its_caller() -> None:
+    with simgpu.triton.device("mi300x", check="collect") as session:
+        kernels.sum_past_the_end[(1,)](np.ones(60, np.float32), np.zeros(1, np.float32), 60, BLOCK=64)
+    finding = session.findings[0]
+    assert finding.source == line("return tl.load(at)")
+    assert f"called at {line('values = fetch')}" in finding.message

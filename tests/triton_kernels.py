@@ -128,3 +128,20 @@ def copy_past_the_end(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + at)  # no mask
     tl.store(out + at, values, mask=at < n)
+
+
+@triton.jit
+def fetch(at):
+    return tl.load(at)  # the helper's line
+
+
+@triton.jit
+def sum_past_the_end(x, out, n, BLOCK: tl.constexpr):
+    values = fetch(x + tl.arange(0, BLOCK))  # the call's line
+    tl.store(out, tl.sum(values, axis=0))
+
+
+@triton.jit
+def add_atomically(x, total, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total, tl.sum(tl.load(x + at, mask=at < n, other=0.0), axis=0))

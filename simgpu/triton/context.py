@@ -22,7 +22,8 @@ def device(
     """Run the Triton kernels that the block launches on a simulated GPU.
 
     target: as for `simgpu.Device`; check: True raises KernelFinding at a launch's first finding, "collect" gathers
-    findings in the session's `findings`, "performance" is True with notes on what costs time; threads,
+    findings in the session's `findings` (a launch that faults ends there), "performance" is True with notes on what
+    costs time, which raise nothing; threads,
     max_instructions: as for `simgpu.Device`. Tensors are numpy arrays or CPU tensors. Blocks may be nested.
     """
     session = Session(target, check, threads, max_instructions)

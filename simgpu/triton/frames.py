@@ -10,16 +10,17 @@ import triton
 from hardware.codeobject import CodeObject
 from simgpu.checks.finding import Finding
 
-# Files of Triton's own library; line tables name files without all of their directories.
+# Line tables name files without directories; those of Triton's own library, and where calls in it were written.
 _LIBRARY = frozenset(path.name for path in Path(triton.__file__).parent.glob("language/**/*.py"))
+_DIRECTORY = "triton/language"
 
 
 def frames(code: CodeObject, address: int) -> tuple[str, ...]:
     """`file:line` from the instruction's own line out to the kernel's, Triton's library left out where a caller is known."""
-    own = code.source_line(address)
-    chain = ([own] if own else []) + [str(place) for place in code.call_sites(address)]
-    outside = [frame for frame in chain if frame.rpartition(":")[0] not in _LIBRARY]
-    return tuple(dict.fromkeys(outside or chain))
+    own = code.source_line(address) or ""
+    calls = [str(place) for place in code.call_sites(address) if _DIRECTORY not in place.directory]
+    inside = calls and own.rpartition(":")[0] in _LIBRARY
+    return tuple(dict.fromkeys(([own] if own and not inside else []) + calls))
 
 
 def line_of(code: CodeObject, address: int) -> str:

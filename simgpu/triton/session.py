@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hardware.errors import SimError
+from hardware.errors import MemoryFault, SimError
 from simgpu.checks.finding import Finding
 from simgpu.device import Device, Kernel, Module
 from simgpu.run import Run
@@ -88,6 +88,8 @@ class Session:
             except SimError as error:
                 error.findings = tuple(told_by_source(kernel.module.code, f) for f in error.findings)
                 self._report(error.findings, error)
+                if self.collect and isinstance(error, MemoryFault) and error.findings:
+                    return  # the fault is among what was collected
                 raise
         run = replace(run, findings=[told_by_source(kernel.module.code, finding) for finding in run.findings])
         launched = Launched(kernel, grid, warps, run)

@@ -27,7 +27,8 @@ class Run:
     instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
     findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how
     far their results are those of hardware;
-    profile: executions by code offset from the kernel's first instruction.
+    profile: executions by code offset from the kernel's first instruction; lanes: of its memory instructions, the lanes
+    served; lds_conflicts: clocks that they lost to LDS banks, with check="performance".
     """
 
     instructions: int
@@ -36,6 +37,8 @@ class Run:
     findings: list[Finding] = field(default_factory=list)
     fidelity: Mapping[str, int] = field(default_factory=dict)
     profile: Mapping[int, int] = field(default_factory=dict)
+    lanes: Mapping[int, int] = field(default_factory=dict)
+    lds_conflicts: Mapping[int, int] = field(default_factory=dict)
 
 
 CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "other")
@@ -75,6 +78,8 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     fidelity: Counter[str] = Counter({"exact": 0, "bounded": 0, "unverified": 0, "unsupported": 0})
     total = 0
     profile: dict[int, int] = {}
+    served: dict[int, int] = {}
+    conflicts: dict[int, int] = {}
     instructions: dict[int, Instruction] = {}
     for program in launch.programs.values():
         instructions |= program.instructions
@@ -89,17 +94,21 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
         if inst.spec.kind == "matrix":
             counters["mfma_flops"] += times * matrix_flops(inst)
         elif inst.spec.memory is not None:
-            _count_memory(counters, inst, int(lanes[index]))
+            served[4 * (index - launch.entry)] = int(lanes[index])
+            for key, nbytes in bytes_moved(inst, int(lanes[index])).items():
+                counters[key] += nbytes
     read, written = launch.table.unique_bytes()
     counters["unique_read_bytes"] = read
     counters["unique_write_bytes"] = written
     counters["instructions"] = total
     if launch.device.check == "performance":
-        counters["lds_bank_conflicts"] = Performance.conflicts(workers)
-    return Run(total, seconds, dict(counters), [], dict(fidelity), profile)
+        conflicts = {4 * (index - launch.entry): lost for index, lost in Performance.conflicts(workers).items()}
+        counters["lds_bank_conflicts"] = sum(conflicts.values())
+    return Run(total, seconds, dict(counters), [], dict(fidelity), profile, served, conflicts)
 
 
-def _count_memory(counters: Counter[str], inst: Instruction, lanes: int) -> None:
+def bytes_moved(inst: Instruction, lanes: int) -> dict[str, int]:
+    """Bytes that a memory instruction moves for so many lanes, by the counter that they belong to."""
     memory = inst.spec.memory
     assert memory is not None
     moved = lanes * memory.bits * memory.count // 8
@@ -109,10 +118,12 @@ def _count_memory(counters: Counter[str], inst: Instruction, lanes: int) -> None
         reads, writes = "scalar_read_bytes", "global_write_bytes"
     else:
         reads, writes = "global_read_bytes", "global_write_bytes"
+    found = {}
     if memory.op in ("load", "atomic"):
-        counters[reads] += moved
+        found[reads] = moved
     if memory.op in ("store", "atomic"):
-        counters[writes] += moved
+        found[writes] = moved
+    return found
 
 
 def matrix_flops(inst: Instruction) -> int:

@@ -145,3 +145,54 @@ def sum_past_the_end(x, out, n, BLOCK: tl.constexpr):
 def add_atomically(x, total, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(total, tl.sum(tl.load(x + at, mask=at < n, other=0.0), axis=0))
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": size}, num_warps=1) for size in (16, 256)], key=["n"])
+@triton.jit
+def tuned_double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.heuristics({"EVEN": lambda meta: meta["n"] % meta["BLOCK"] == 0})
+@triton.jit
+def heuristic_double(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(out + at, 2 * tl.load(x + at))
+    else:
+        tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def strided_copy(x, out, x_row, x_col, ROWS: tl.constexpr, COLS: tl.constexpr):
+    rows, cols = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    tl.store(out + rows * COLS + cols, tl.load(x + rows * x_row + cols * x_col))
+
+
+@triton.jit
+def affine(pair, scale, shift, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, (tl.load(pair[0] + at) + pair[1]) * scale + shift)
+
+
+@triton.jit
+def descriptor_copy(x, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    given = tl.make_tensor_descriptor(x, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    taken = tl.make_tensor_descriptor(out, shape=[M, N], strides=[N, 1], block_shape=[BM, BN])
+    row, col = tl.program_id(0) * BM, tl.program_id(1) * BN
+    taken.store([row, col], given.load([row, col]))
+
+
+@triton.jit
+def checked_load(x, out, limit, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + at)
+    tl.device_assert(values < limit, "a value past the limit")
+    tl.store(out + at, values)
+
+
+@triton.jit
+def talkative(x, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.device_print("value", tl.load(x + at))

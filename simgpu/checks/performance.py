@@ -79,9 +79,10 @@ class Performance(Check):
         return [note for record in records for note in _notes(launch, record, counts[record])] + _spills(launch)
 
     @staticmethod
-    def conflicts(workers: list[Worker]) -> int:
-        """Clocks lost to LDS bank conflicts: the counter `lds_bank_conflicts`."""
-        return sum(int(worker.checks["performance"][0][:, LOST].sum()) for worker in workers)
+    def conflicts(workers: list[Worker]) -> dict[int, int]:
+        """Clocks lost to LDS bank conflicts by record; all together the counter `lds_bank_conflicts`."""
+        lost = sum(worker.checks["performance"][0][:, LOST] for worker in workers)
+        return {int(record): int(lost[record]) for record in np.flatnonzero(lost)}
 
 
 def rules_of(arch: str) -> np.ndarray:

@@ -6,6 +6,8 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
 from __future__ import annotations
 
 from simgpu.triton.context import device
+from simgpu.triton.model import ModelledTime
+from simgpu.triton.report import LineReport, Report, report
 from simgpu.triton.session import KernelFinding, Launched, Session
 
-__all__ = ["KernelFinding", "Launched", "Session", "device"]
+__all__ = ["KernelFinding", "Launched", "LineReport", "ModelledTime", "Report", "Session", "device", "report"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,29 +29,32 @@ class KernelFinding(SimError):
 
 
 @dataclass(frozen=True)
-class Binary:
-    """A compiled kernel as Triton holds on to it; each session loads it for itself."""
-
-    name: str
-    code: bytes
-    dynamic_lds: int
-
-
-@dataclass(frozen=True)
 class Launched:
-    """One finished launch: kernel, workgroups and what ran."""
+    """One finished launch: kernel, workgroups, bytes of LDS that each asked for, what ran; `when` orders launches."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
     warps: int
+    lds_bytes: int
     run: Run
+    when: int
+
+
+@dataclass
+class Binary:
+    """A compiled kernel as Triton holds on to it; each session loads it for itself. last: its latest launch."""
+
+    name: str
+    code: bytes
+    dynamic_lds: int
+    last: Launched | None = None
 
 
 class Session:
     """A simulated device in use by Triton.
 
-    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; launches: the last
-    one of each kernel, newest last; clock: modelled time (`simgpu.triton.model`).
+    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; clock: modelled time
+    (`simgpu.triton.model`).
     """
 
     def __init__(
@@ -61,7 +65,6 @@ class Session:
         checked = True if self.collect else check
         self.gpu = Device(target, check=checked, threads=threads, max_instructions=max_instructions)
         self.findings: list[Finding] = []
-        self.launches: dict[Binary, Launched] = {}
         self.clock = Clock()
         self._modules: dict[bytes, Module] = {}
 
@@ -92,10 +95,9 @@ class Session:
                     return  # the fault is among what was collected
                 raise
         run = replace(run, findings=[told_by_source(kernel.module.code, finding) for finding in run.findings])
-        launched = Launched(kernel, grid, warps, run)
-        self.launches.pop(binary, None)
-        self.launches[binary] = launched
-        self.clock.note(launched)
+        lds_bytes = kernel.info.group_segment_size + binary.dynamic_lds
+        binary.last = Launched(kernel, grid, warps, lds_bytes, run, time.monotonic_ns())
+        self.clock.note(binary.last)
         self._report(run.findings)
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:

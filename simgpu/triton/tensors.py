@@ -40,9 +40,10 @@ class ArrayPointer:
         return int(self._array.ctypes.data)
 
     def ptr_range(self) -> int:
-        """Bytes behind the pointer (up to 2 GiB, the AMD backend uses buffer instructions)."""
+        """Bytes from the pointer on (up to 2 GiB, the AMD backend addresses them by buffer instructions)."""
         low, high = np.lib.array_utils.byte_bounds(self._array)
-        return high - low
+        # Offsets of buffer instructions are unsigned: they cannot reach back, as negative strides do.
+        return high - low if low == self.data_ptr() else 1 << 63
 
 
 def is_tensor(value: object) -> bool:

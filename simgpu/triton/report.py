@@ -1,0 +1,157 @@
+"""What a compiled kernel is made of and what its last launch did, per line of its source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hardware.errors import LaunchError
+from simgpu.run import bytes_moved
+from simgpu.triton.frames import line_of
+from simgpu.triton.instructions import executed
+from simgpu.triton.session import Binary, Launched
+
+_READS = ("global_read_bytes", "scalar_read_bytes")
+
+
+@dataclass(frozen=True)
+class LineReport:
+    """One line: wave-instructions, matrix ones among them; bytes as requested; bank_conflicts in clocks, None if not counted."""
+
+    source: str
+    instructions: int
+    matrix: int
+    read_bytes: int
+    write_bytes: int
+    lds_bytes: int
+    bank_conflicts: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A kernel and its last launch.
+
+    vgprs, agprs: per lane, as the hardware allocates for the kernel; waves_per_simd: that fit, by limited_by; matrix:
+    wave-instructions by mnemonic; bank_conflicts: clocks, None unless launched with check="performance"; counters,
+    fidelity: see docs/counters.md; lines: by number of instructions, most first.
+    """
+
+    kernel: str
+    target: str
+    grid: tuple[int, int, int]
+    warps: int
+    vgprs: int
+    agprs: int
+    sgprs: int
+    vgpr_spills: int
+    sgpr_spills: int
+    private_bytes: int
+    lds_bytes: int
+    waves_per_simd: int
+    limited_by: str
+    matrix: Mapping[str, int]
+    bank_conflicts: int | None
+    counters: Mapping[str, int]
+    fidelity: Mapping[str, int]
+    lines: tuple[LineReport, ...]
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(_shown(self))
+
+
+def report(kernel: Any) -> Report:
+    """The report of a kernel's last launch.
+
+    kernel: the function under `@triton.jit` (or autotune, heuristics), or what `kernel[grid](...)` returned.
+    Raises LaunchError where it was not launched on a simulated device.
+    """
+    launched = _last(kernel)
+    info, chip = launched.kernel.info, launched.kernel.module.device.descriptor
+    total, accum = info.descriptor.vgprs, info.descriptor.accum_offset
+    arch = min(accum or total, total)
+    acc = total - arch if accum else info.agpr_count
+    groups = chip.lds_bytes // chip.lds_allocation(launched.lds_bytes) if launched.lds_bytes else chip.max_waves_per_simd
+    limits = {
+        "registers": min(chip.waves_from_vgprs(arch, acc), chip.waves_from_sgprs(info.descriptor.sgprs)),
+        "LDS": groups * launched.warps // chip.simds_per_cu or 1,
+    }
+    tightest = min(limits, key=lambda name: limits[name])
+    waves = min(limits[tightest], chip.max_waves_per_simd)
+    counters = launched.run.counters
+    matrix: Counter[str] = Counter()
+    for _address, inst, times in executed(launched):
+        if inst.spec.kind == "matrix":
+            matrix[inst.mnemonic] += times
+    return Report(
+        info.name, info.target, launched.grid, launched.warps, arch, acc, info.sgpr_count, info.vgpr_spill_count,
+        info.sgpr_spill_count, info.private_segment_size, launched.lds_bytes, waves,
+        tightest if waves < chip.max_waves_per_simd else "the hardware", dict(matrix),
+        counters.get("lds_bank_conflicts"), counters, launched.run.fidelity, tuple(_lines(launched)),
+    )  # fmt: skip
+
+
+def _last(kernel: Any) -> Launched:
+    inner = kernel
+    while not hasattr(inner, "device_caches") and hasattr(inner, "fn"):
+        inner = inner.fn
+    compiled = [kernel]
+    if hasattr(inner, "device_caches"):
+        compiled = [entry for caches in inner.device_caches.values() for entry in caches[0].values()]
+    handles = (getattr(entry, "function", None) for entry in compiled)
+    launches = [handle.last for handle in handles if isinstance(handle, Binary) and handle.last is not None]
+    if not launches:
+        raise LaunchError(f"{kernel!r} was not launched on a simulated device: launch it inside simgpu.triton.device first")
+    return max(launches, key=lambda launched: launched.when)
+
+
+def _lines(launched: Launched) -> list[LineReport]:
+    run, start, code = launched.run, launched.kernel.info.start, launched.kernel.module.code
+    counts: dict[str, Counter[str]] = {}
+    for address, inst, times in executed(launched):
+        row = counts.setdefault(line_of(code, address) or "(no line)", Counter())
+        offset = address - start
+        row["instructions"] += times
+        row["matrix"] += times if inst.spec.kind == "matrix" else 0
+        row["conflicts"] += run.lds_conflicts.get(offset, 0)
+        if offset in run.lanes:
+            row.update(bytes_moved(inst, run.lanes[offset]))
+    counted = "lds_bank_conflicts" in run.counters
+    rows = (
+        LineReport(
+            source, row["instructions"], row["matrix"], sum(row[key] for key in _READS), row["global_write_bytes"],
+            row["lds_read_bytes"] + row["lds_write_bytes"], row["conflicts"] if counted else None,
+        )  # fmt: skip
+        for source, row in counts.items()
+    )
+    return sorted(rows, key=lambda row: (-row.instructions, row.source))
+
+
+def _shown(found: Report) -> Iterator[str]:
+    unknown = 'not counted: launch with check="performance"'
+    conflicts = unknown if found.bank_conflicts is None else f"{found.bank_conflicts:,} clocks"
+    yield f"{found.kernel} on {found.target}: grid {found.grid}, {found.warps} waves a workgroup"
+    yield f"  registers       {found.vgprs} VGPRs, {found.agprs} AccVGPRs, {found.sgprs} SGPRs"
+    yield f"  spills          {found.vgpr_spills} VGPRs, {found.sgpr_spills} SGPRs; {found.private_bytes} bytes of private memory a lane"
+    yield f"  LDS             {found.lds_bytes:,} bytes a workgroup; bank conflicts: {conflicts}"
+    yield f"  waves per SIMD  {found.waves_per_simd}, limited by {found.limited_by}"
+    matrix = ", ".join(f"{times:,} {name}" for name, times in found.matrix.items())
+    yield f"  matrix          {matrix or 'none'}"
+    moved = found.counters
+    yield (
+        f"  memory          {moved['global_read_bytes']:,} bytes read, {moved['global_write_bytes']:,} written; "
+        f"{moved['unique_read_bytes']:,} and {moved['unique_write_bytes']:,} distinct"
+    )
+    yield "  fidelity        " + ", ".join(f"{times:,} {name}" for name, times in found.fidelity.items() if times)
+    yield f"  {'line':<32}{'instructions':>13}{'matrix':>9}{'read':>13}{'written':>11}{'LDS':>13}{'conflicts':>11}"
+    for row in found.lines:
+        lost = "-" if row.bank_conflicts is None else f"{row.bank_conflicts:,}"
+        yield (
+            f"  {row.source:<32}{row.instructions:>13,}{row.matrix:>9,}{row.read_bytes:>13,}{row.write_bytes:>11,}"
+            f"{row.lds_bytes:>13,}{lost:>11}"
+        )

@@ -1,0 +1,186 @@
+"""simgpu.triton's host side: what arguments may be, tuning, timing, reports; skipped where Triton is not installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="Triton is an optional extra")
+
+import triton
+
+import simgpu.triton
+from simgpu.triton.tensors import Span, merged
+from tests import triton_kernels as kernels
+
+
+class Tensor:
+    """A CPU tensor with PyTorch's interface, over a numpy array."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.shape, self.device = array, array.shape, "cpu"
+        self.dtype = f"torch.{array.dtype}"
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(step // self.array.itemsize for step in self.array.strides)
+
+
+@pytest.mark.parametrize("view", ["plain", "transposed", "every second", "reversed", "broadcast"])
+@pytest.mark.parametrize("wrap", [np.asarray, Tensor])
+def test_views_are_read_in_place(view: str, wrap: Any) -> None:
+    whole = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    given = {
+        "plain": whole[3:19, 5:21],
+        "transposed": whole.T[:16, :16],
+        "every second": whole[::4, 1::3][:16, :16],
+        "reversed": whole[::-1, ::-1][:16, :16],
+        "broadcast": np.broadcast_to(whole[7, :16], (16, 16)),
+    }[view]
+    if view == "reversed" and wrap is Tensor:
+        pytest.skip("tensors have no negative strides")
+    out = np.zeros((16, 16), np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.strided_copy[(1,)](wrap(given), wrap(out), *(s // 4 for s in given.strides), ROWS=16, COLS=16)
+    assert np.array_equal(out, given)
+
+
+def test_a_view_is_guarded_by_its_own_end() -> None:
+    whole = np.arange(64, dtype=np.float32)
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match=r"argument x \(32 float32\)"):
+        kernels.copy_past_the_end[(1,)](whole[:32], np.zeros(64, np.float32), 64, BLOCK=64)
+
+
+def test_one_tensor_in_two_arguments_is_one_memory() -> None:
+    x = np.arange(100, dtype=np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.vector_add[(1,)](x[:60], x[40:], x[:60], 40, BLOCK=64)
+    assert np.array_equal(x, [*(2 * i + 40 for i in range(40)), *range(40, 100)])
+
+
+def test_waves_that_read_what_others_overwrite_race() -> None:
+    x = np.arange(100, dtype=np.float32)
+    with simgpu.triton.device("mi300x", check=True), pytest.raises(simgpu.triton.KernelFinding, match="race"):
+        kernels.vector_add[(1,)](x, x[1:], x[:99], 99, BLOCK=128)
+
+
+def test_spans_that_overlap_are_merged() -> None:
+    spans = [Span(at, at, at + 10, at != 5, f"{at}") for at in (0, 5, 15, 40)]
+    found = merged(spans)
+    assert [(span.start, span.stop, span.writable) for span in found] == [(0, 15, False), (15, 25, True), (40, 50, True)]
+
+
+def test_read_only_arrays_are_read_only() -> None:
+    out = np.zeros(64, np.float32)
+    out.flags.writeable = False
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match="read-only"):
+        kernels.copy_past_the_end[(1,)](np.ones(64, np.float32), out, 64, BLOCK=64)
+
+
+def test_a_tensor_elsewhere_is_refused() -> None:
+    tensor = Tensor(np.ones(64, np.float32))
+    tensor.device = "cuda:0"
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.LaunchError, match="argument x is a tensor on cuda:0"):
+        kernels.copy_past_the_end[(1,)](tensor, np.zeros(64, np.float32), 64, BLOCK=64)
+
+
+@pytest.mark.parametrize("scale", [3, 2.5, np.float32(0.5), np.int32(7), True])
+def test_tuples_and_scalars(scale: Any) -> None:
+    x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.affine[(1,)]((x, 4), scale, -1, out, BLOCK=32)
+    assert np.array_equal(out, (x + 4) * np.float32(scale) - 1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float64", "bfloat16", "uint32"])
+def test_dtypes(dtype: str) -> None:
+    import ml_dtypes
+
+    x = np.arange(50).astype(getattr(ml_dtypes, dtype, dtype))
+    out = np.zeros_like(x)
+    with simgpu.triton.device("gfx950", check=True):
+        kernels.copy_past_the_end[(1,)](np.pad(x, (0, 14)), out, 50, BLOCK=64)
+    assert np.array_equal(out, x)
+
+
+def test_nothing_runs_on_an_empty_grid() -> None:
+    with simgpu.triton.device("mi300x"):
+        kernels.vector_add[(0,)](*(np.zeros(0, np.float32) for _ in range(3)), 0, BLOCK=128)
+
+
+def test_autotune_chooses_by_the_model_and_says_so() -> None:
+    x, out = np.arange(3000, dtype=np.float32), np.zeros(3000, np.float32)
+    with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime, match="no GPU was timed"):
+        kernels.tuned_double[lambda meta: (triton.cdiv(3000, meta["BLOCK"]),)](x, out, 3000)
+    assert np.array_equal(out, 2 * x)
+    times = {config.kwargs["BLOCK"]: time[0] for config, time in kernels.tuned_double.configs_timings.items()}
+    assert 0 < times[kernels.tuned_double.best_config.kwargs["BLOCK"]] == min(times.values())
+
+
+def test_do_bench_gives_the_time_of_what_was_launched() -> None:
+    def add(n: int) -> Any:
+        x, out = np.ones(n, np.float32), np.zeros(n, np.float32)
+        return lambda: kernels.vector_add[(triton.cdiv(n, 128),)](x, x, out, n, BLOCK=128)
+
+    before = triton.testing.do_bench
+    with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime):
+        small, large = (triton.testing.do_bench(add(n)) for n in (1 << 12, 1 << 16))
+        quantiles = triton.testing.do_bench(add(1 << 12), quantiles=[0.2, 0.8])
+    assert triton.testing.do_bench is before
+    assert 0 < small < large
+    assert quantiles == [small, small]
+
+
+@pytest.mark.parametrize("n", [128, 130])
+def test_heuristics(n: int) -> None:
+    x, out = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.heuristic_double[(triton.cdiv(n, 64),)](x, out, n, BLOCK=64)
+    assert np.array_equal(out, 2 * x)
+
+
+def test_sessions_nest_and_end() -> None:
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    before = triton.runtime.driver._active
+    with simgpu.triton.device("mi210") as outer:
+        with simgpu.triton.device("mi300x"):
+            assert triton.runtime.driver.active.get_current_target().arch == "gfx942"
+            kernels.vector_add[(1,)](x, x, out, 8, BLOCK=16)
+        assert triton.runtime.driver.active.session is outer
+        kernels.vector_add[(1,)](x, out, out, 8, BLOCK=16)
+    assert triton.runtime.driver._active is before
+    assert np.array_equal(out, [3] * 8)
+
+
+def test_report_adds_up() -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    c = np.zeros((64, 64), np.float32)
+    with simgpu.triton.device("mi300x", check="performance"):
+        compiled = kernels.matmul[(2,)](a, b, c, 64, 64, 64, 64, 1, 64, 1, 64, 1, BM=32, BN=64, BK=32, GROUP=1)
+    found = simgpu.triton.report(kernels.matmul)
+    assert found == simgpu.triton.report(compiled)
+    assert (found.target, found.grid, found.warps) == ("gfx942", (2, 1, 1), 4)
+    counters = found.counters
+    assert sum(row.instructions for row in found.lines) == counters["instructions"]
+    assert sum(row.matrix for row in found.lines) == sum(found.matrix.values()) == counters["instructions_mfma"] > 0
+    assert sum(row.write_bytes for row in found.lines) == counters["global_write_bytes"]
+    assert counters["unique_write_bytes"] == c.nbytes
+    assert found.bank_conflicts == sum(row.bank_conflicts or 0 for row in found.lines)
+    assert found.lds_bytes == compiled.metadata.shared
+    (dot,) = (row for row in found.lines if row.matrix)
+    number = 1 + next(n for n, row in enumerate(open(kernels.__file__)) if "tl.dot(a_tile" in row)
+    assert dot.source == f"triton_kernels.py:{number}"
+    assert dot.source in str(found) and next(iter(found.matrix)) in str(found)
+
+
+def test_report_of_what_was_not_launched() -> None:
+    with pytest.raises(simgpu.LaunchError, match="was not launched"):
+        simgpu.triton.report(kernels.descriptor_copy)

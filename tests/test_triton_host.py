@@ -59,10 +59,10 @@ def test_a_view_is_guarded_by_its_own_end() -> None:
 
 
 def test_one_tensor_in_two_arguments_is_one_memory() -> None:
-    x = np.arange(100, dtype=np.float32)
+    x = np.arange(300, dtype=np.float32)
     with simgpu.triton.device("mi300x", check=True):
-        kernels.vector_add[(1,)](x[:60], x[40:], x[:60], 40, BLOCK=64)
-    assert np.array_equal(x, [*(2 * i + 40 for i in range(40)), *range(40, 100)])
+        kernels.vector_add[(1,)](x[:256], x[40:], x[:256], 40, BLOCK=256)
+    assert np.array_equal(x, [*(2 * i + 40 for i in range(40)), *range(40, 300)])
 
 
 def test_waves_that_read_what_others_overwrite_race() -> None:

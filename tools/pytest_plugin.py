@@ -1,0 +1,85 @@
+"""pytest --simgpu mi300x: a Triton test suite on simulated GPUs, no GPU at hand.
+
+Every test runs once for each target, inside `simgpu.triton.device`; "cuda" and "hip" devices become the CPU, whose
+tensors the simulated device shares. Without the option nothing is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+CHECKS: dict[str, bool | str] = {"no": False, "yes": True, "performance": "performance"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--simgpu` and `--simgpu-check`."""
+    group = parser.getgroup("simgpu", "Triton kernels on simulated AMD GPUs")
+    group.addoption(
+        "--simgpu", action="append", metavar="TARGET",
+        help="run every test on this simulated GPU (mi300x, gfx90a, ...); several: give it again, or with commas",
+    )  # fmt: skip
+    group.addoption(
+        "--simgpu-check", choices=tuple(CHECKS), default="yes",
+        help="whether a finding fails the test that launched the kernel (default: yes)",
+    )  # fmt: skip
+
+
+def targets_of(config: pytest.Config) -> list[str]:
+    """The targets asked for, in order; pytest.UsageError for an unknown one."""
+    names = [name.strip() for text in config.getoption("--simgpu") or () for name in text.split(",") if name.strip()]
+    if names:
+        import hardware
+
+        for name in names:
+            try:
+                hardware.target(name)
+            except hardware.errors.TargetError as error:
+                raise pytest.UsageError(f"--simgpu: {error}") from None
+    return names
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Unknown targets and a missing Triton are told before anything runs."""
+    if targets_of(config):
+        try:
+            import simgpu.triton  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test once per target."""
+    targets = targets_of(metafunc.config)
+    if targets and "simgpu_session" in metafunc.fixturenames:
+        metafunc.parametrize("simgpu_session", targets, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def simgpu_session(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The `simgpu.triton.Session` that the test's kernels run on; None without `--simgpu`."""
+    if not hasattr(request, "param"):
+        yield None
+        return
+    import simgpu.triton
+
+    check = CHECKS[request.config.getoption("--simgpu-check")]
+    with simgpu.triton.device(request.param, check=check) as session, _on_host(request, session):
+        yield session
+
+
+@contextlib.contextmanager
+def _on_host(request: pytest.FixtureRequest, session: Any) -> Iterator[None]:
+    """PyTorch's "cuda" is the CPU within the block; nothing where PyTorch is not installed."""
+    try:
+        import tools.torch_on_host as torch_on_host
+    except ModuleNotFoundError:
+        yield
+        return
+    patch = request.getfixturevalue("monkeypatch")
+    torch_on_host.pretend(patch, session)
+    with torch_on_host.CudaOnHost():
+        yield

@@ -203,3 +203,27 @@ def test_the_page_s_bug_is_found_and_put_right(tmp_path: Path) -> None:
         runs.append(subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True))
     assert "`buffer_load_dword v2, v1, s[8:11], 0 offen` (demo.py:11)" in runs[0].stderr and "lanes 40" in runs[0].stderr
     assert (runs[1].returncode, runs[1].stdout) == (0, "fine: True\n"), runs[1].stderr
+
+
+def test_device_assert() -> None:
+    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.checked_load[(1,)](x, out, 100.0, BLOCK=64, debug=True)
+        assert np.array_equal(out, x)
+        with pytest.raises(simgpu.triton.KernelFinding, match="failed tl.device_assert are not simulated") as caught:
+            kernels.checked_load[(1,)](x, out, 10.0, BLOCK=64, debug=True)
+    number = 1 + next(n for n, row in enumerate(open(kernels.__file__)) if "tl.device_assert(" in row)
+    assert caught.value.findings[0].source == f"triton_kernels.py:{number}"
+
+
+def test_device_print_is_told() -> None:
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match=r"talkative.*tl.device_print"):
+        kernels.talkative[(1,)](np.ones(64, np.float32), BLOCK=64, num_warps=1)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx950"])
+def test_tensor_descriptors(target: str) -> None:
+    x, out = np.arange(20 * 24, dtype=np.float32).reshape(20, 24), np.zeros((20, 24), np.float32)
+    with simgpu.triton.device(target, check=True):
+        kernels.descriptor_copy[(3, 2)](x, out, 20, 24, BM=8, BN=16)
+    assert np.array_equal(out, x)

@@ -12,8 +12,8 @@ import numpy as np
 from hardware import mfma
 from hardware.isa.instruction import Instruction
 from simgpu import scheduler
-from simgpu.checks.performance import Performance
 from simgpu.checks.finding import Finding
+from simgpu.checks.performance import Performance
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

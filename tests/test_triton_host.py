@@ -21,6 +21,11 @@ from simgpu.triton.tensors import Span, merged
 from tests import triton_kernels as kernels
 
 
+def line_with(text: str) -> int:
+    """Number of the first line of the kernels' file that holds a text."""
+    return next(number for number, row in enumerate(Path(kernels.__file__).read_text().splitlines(), 1) if text in row)
+
+
 class Tensor:
     """A CPU tensor with PyTorch's interface, over a numpy array."""
 
@@ -181,7 +186,7 @@ def test_report_adds_up() -> None:
     assert found.bank_conflicts == sum(row.bank_conflicts or 0 for row in found.lines)
     assert found.lds_bytes == compiled.metadata.shared
     (dot,) = (row for row in found.lines if row.matrix)
-    number = 1 + next(n for n, row in enumerate(open(kernels.__file__)) if "tl.dot(a_tile" in row)
+    number = line_with("tl.dot(a_tile")
     assert dot.source == f"triton_kernels.py:{number}"
     assert dot.source in str(found) and next(iter(found.matrix)) in str(found)
 
@@ -196,11 +201,12 @@ def test_the_page_s_bug_is_found_and_put_right(tmp_path: Path) -> None:
     page = (root / "docs" / "triton.md").read_text()
     (program,) = re.findall(r"^```py\n(.*?)^```$", page, re.M | re.S)
     repaired = program.replace("tl.load(x + at)", "tl.load(x + at, mask=at < n)")
+    environment = {**os.environ, "PYTHONPATH": str(root)}
     runs = []
     for text in (program, repaired):
         (tmp_path / "demo.py").write_text(text)
         command = [sys.executable, "demo.py"]
-        runs.append(subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True))
+        runs.append(subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True))
     assert "`buffer_load_dword v2, v1, s[8:11], 0 offen` (demo.py:11)" in runs[0].stderr and "lanes 40" in runs[0].stderr
     assert (runs[1].returncode, runs[1].stdout) == (0, "fine: True\n"), runs[1].stderr
 
@@ -210,9 +216,9 @@ def test_device_assert() -> None:
     with simgpu.triton.device("mi300x", check=True):
         kernels.checked_load[(1,)](x, out, 100.0, BLOCK=64, debug=True)
         assert np.array_equal(out, x)
-        with pytest.raises(simgpu.triton.KernelFinding, match="failed tl.device_assert are not simulated") as caught:
+        with pytest.raises(simgpu.triton.KernelFinding, match=r"failed tl\.device_assert are not simulated") as caught:
             kernels.checked_load[(1,)](x, out, 10.0, BLOCK=64, debug=True)
-    number = 1 + next(n for n, row in enumerate(open(kernels.__file__)) if "tl.device_assert(" in row)
+    number = line_with("tl.device_assert(")
     assert caught.value.findings[0].source == f"triton_kernels.py:{number}"
 
 

@@ -126,7 +126,7 @@ def _lines(launched: Launched) -> list[LineReport]:
         LineReport(
             source, row["instructions"], row["matrix"], sum(row[key] for key in _READS), row["global_write_bytes"],
             row["lds_read_bytes"] + row["lds_write_bytes"], row["conflicts"] if counted else None,
-        )  # fmt: skip
+        )
         for source, row in counts.items()
     )
     return sorted(rows, key=lambda row: (-row.instructions, row.source))
@@ -137,7 +137,8 @@ def _shown(found: Report) -> Iterator[str]:
     conflicts = unknown if found.bank_conflicts is None else f"{found.bank_conflicts:,} clocks"
     yield f"{found.kernel} on {found.target}: grid {found.grid}, {found.warps} waves a workgroup"
     yield f"  registers       {found.vgprs} VGPRs, {found.agprs} AccVGPRs, {found.sgprs} SGPRs"
-    yield f"  spills          {found.vgpr_spills} VGPRs, {found.sgpr_spills} SGPRs; {found.private_bytes} bytes of private memory a lane"
+    private = f"{found.private_bytes} bytes of private memory a lane"
+    yield f"  spills          {found.vgpr_spills} VGPRs, {found.sgpr_spills} SGPRs; {private}"
     yield f"  LDS             {found.lds_bytes:,} bytes a workgroup; bank conflicts: {conflicts}"
     yield f"  waves per SIMD  {found.waves_per_simd}, limited by {found.limited_by}"
     matrix = ", ".join(f"{times:,} {name}" for name, times in found.matrix.items())

@@ -121,4 +121,4 @@ def _bytes_of(span: Span) -> np.ndarray:
     nbytes = span.stop - span.start
     if nbytes == 0:
         return np.zeros(0, np.uint8)
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(span.start), np.uint8)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(span.start)), np.uint8)

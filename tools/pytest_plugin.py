@@ -44,31 +44,35 @@ def targets_of(config: pytest.Config) -> list[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Unknown targets and a missing Triton are told before anything runs."""
-    if targets_of(config):
-        try:
-            import simgpu.triton  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test once per target."""
-    targets = targets_of(metafunc.config)
-    if targets and "simgpu_session" in metafunc.fixturenames:
-        metafunc.parametrize("simgpu_session", targets, indirect=True)
-
-
-@pytest.fixture(autouse=True)
-def simgpu_session(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The `simgpu.triton.Session` that the test's kernels run on; None without `--simgpu`."""
-    if not hasattr(request, "param"):
-        yield None
+    targets = targets_of(config)
+    if not targets:
         return
-    import simgpu.triton
+    try:
+        import simgpu.triton  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
+    config.pluginmanager.register(OnTargets(targets), "simgpu-targets")
 
-    check = CHECKS[request.config.getoption("--simgpu-check")]
-    with simgpu.triton.device(request.param, check=check) as session, _on_host(request, session):
-        yield session
+
+class OnTargets:
+    """What `--simgpu` adds to a run; suites without it see nothing of this plugin."""
+
+    def __init__(self, targets: list[str]) -> None:
+        self._targets = targets
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Each test once per target."""
+        if "simgpu_session" in metafunc.fixturenames:
+            metafunc.parametrize("simgpu_session", self._targets, indirect=True)
+
+    @pytest.fixture(autouse=True)
+    def simgpu_session(self, request: pytest.FixtureRequest) -> Iterator[Any]:
+        """The `simgpu.triton.Session` that the test's kernels run on."""
+        import simgpu.triton
+
+        check = CHECKS[request.config.getoption("--simgpu-check")]
+        with simgpu.triton.device(request.param, check=check) as session, _on_host(request, session):
+            yield session
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Buffer accesses: addresses through a 128-bit resource (V#) with its range rules and swizzle.
 
-Fields and rules: ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; see docs/semantics.md.
+Fields and addresses: ISA guides (CDNA1 to CDNA3), "Buffer Addressing"; range rules: what AMD's rocjitsu
+found on gfx950; see docs/semantics.md.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class Resource:
     add_tid: Any  # i1
 
 
-def read_resource(frame: Frame, place: Place) -> Resource:
+def read_resource(frame: Frame, inst: Instruction, place: Place) -> Resource:
     build = frame.build
+    memory = inst.spec.memory
+    assert memory is not None
     pointer = frame.operand(place.slot)
     low = frame.load(pointer, I64)
     high = frame.load(frame.at(pointer, 8), I64)
@@ -54,14 +57,19 @@ def read_resource(frame: Frame, place: Place) -> Resource:
     def flag(word: Any, shift: int) -> Any:
         return build.icmp_unsigned("!=", bits(word, shift, 1), constant(0))
 
-    add_tid = flag(high, 55)
-    # With add_tid the data format field holds stride bits 17:14.
+    # An index register in a linear buffer takes the lane number's place.
+    add_tid, swizzle = flag(high, 55), flag(low, 63)
+    if inst.mods.get("idxen"):
+        add_tid = build.and_(add_tid, swizzle)
+    # With add_tid the data format field holds stride bits 17:14, where it is no format.
     more = build.select(add_tid, build.shl(bits(high, 47, 4), constant(14)), constant(0))
+    if memory.format:
+        more = constant(0)
     return Resource(
         base=bits(low, 0, 48),
         stride=build.or_(bits(low, 48, 14), more),
         records=bits(high, 0, 32),
-        swizzle=flag(low, 63),
+        swizzle=swizzle,
         index_log2=build.add(bits(high, 53, 2), constant(3)),
         add_tid=add_tid,
     )
@@ -72,30 +80,31 @@ class Addressed:
     """Per-lane device addresses, and what the range rule needs."""
 
     addresses: Any  # <64 x i64>
-    offsets: Any  # <64 x i64>, offset within the record (swizzled) or the buffer (linear)
-    indices: Any
+    offsets: Any  # <64 x i64>, the instruction's and the register's offset, for swizzling
+    indices: Any  # <64 x i64>, the index register (0 without idxen)
     resource: Resource
-    structured: Any  # i1: range by index and stride rather than by bytes
+    structured: Any  # i1: range by index rather than by bytes
+    unchecked: Any  # i1
     soffset: Any  # i64
 
 
 def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addressed:
     """Addresses of the lanes: base + soffset + linear or swizzled offset."""
     build = frame.build
-    resource = read_resource(frame, places["srsrc"])
-    offset = frame.splat(build.zext(frame.slot(places["offset"].slot), I64))
-    index: Any = ir.Constant(WIDE64, [0] * LANES)
-    part = 0
+    resource = read_resource(frame, inst, places["srsrc"])
+    offset = frame.splat(frame.slot(places["offset"].slot))
+    register: Any = ir.Constant(WIDE64, [0] * LANES)
+    indexed = bool(inst.mods.get("idxen"))
     if "vaddr" in places:
         pointer = frame.operand(places["vaddr"].slot)
-        if inst.mods.get("idxen"):
-            index = build.zext(frame.row(pointer, part), WIDE64)
-            part += 1
+        if indexed:
+            register = build.zext(frame.row(pointer), WIDE64)
         if inst.mods.get("offen"):
-            offset = build.add(offset, build.zext(frame.row(pointer, part), WIDE64))
+            offset = build.add(offset, frame.row(pointer, int(indexed)))
+    offset = build.zext(offset, WIDE64)  # this sum alone is one of 32 bits
     lane = ir.Constant(WIDE64, list(range(LANES)))
     zero = ir.Constant(WIDE64, [0] * LANES)
-    index = build.add(index, build.select(frame.splat(resource.add_tid), lane, zero))
+    index = build.add(register, build.select(frame.splat(resource.add_tid), lane, zero))
     soffset = _soffset(frame, places["soffset"])
     stride = frame.splat(resource.stride)
     linear = build.add(build.mul(index, stride), offset)
@@ -109,13 +118,14 @@ def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addr
     block = build.shl(build.add(build.mul(index_high, stride), build.shl(offset_high, element)), group)
     swizzled = build.add(build.add(block, build.shl(index_low, element)), offset_low)
     chosen = build.select(frame.splat(resource.swizzle), swizzled, linear)
-    has_stride = build.icmp_unsigned("!=", resource.stride, constant(0))
+    never = ir.Constant(ir.IntType(1), 0)
     return Addressed(
         addresses=build.add(frame.splat(start), chosen),
-        offsets=build.select(frame.splat(resource.swizzle), offset, linear),
-        indices=index,
+        offsets=offset,
+        indices=register,
         resource=resource,
-        structured=build.and_(resource.swizzle, has_stride),
+        structured=build.icmp_unsigned("!=", resource.stride, constant(0)) if indexed else never,
+        unchecked=never if indexed else resource.add_tid,
         soffset=soffset,
     )
 
@@ -127,18 +137,17 @@ def _soffset(frame: Frame, place: Place) -> Any:
 def in_range(frame: Frame, where: Addressed, at: int, size: Any) -> Any:
     """i64 mask of lanes whose bytes at..at+size (int or i64) of the access are within the resource.
 
-    Linear: index·stride + offset + soffset counts, in bytes; structured: the index in records and
-    the offset in the record (ISA guides, "Range Checking").
+    With an index register and a stride the index counts, in records; else the offsets and soffset, in
+    bytes; nothing where the lane number is the index.
     """
     build = frame.build
     count = constant(size) if isinstance(size, int) else size
     end = build.add(where.offsets, frame.splat(build.add(count, constant(at))))
     records = frame.splat(where.resource.records)
-    linear = build.icmp_unsigned("<=", build.add(end, frame.splat(where.soffset)), records)
+    raw = build.icmp_unsigned("<=", build.add(end, frame.splat(where.soffset)), records)
     record = build.icmp_unsigned("<", where.indices, records)
-    within = build.icmp_unsigned("<=", end, frame.splat(where.resource.stride))
-    structured = build.and_(record, within)
-    return lanes_of(frame, build.select(frame.splat(where.structured), structured, linear))
+    within = build.select(frame.splat(where.structured), record, raw)
+    return lanes_of(frame, build.or_(within, frame.splat(where.unchecked)))
 
 
 def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
@@ -212,7 +221,7 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
     if inst.mods.get("idxen") or not inst.mods.get("offen"):
         _general(frame, inst, rows, places, lanes)
         return
-    resource = read_resource(frame, places["srsrc"])
+    resource = read_resource(frame, inst, places["srsrc"])
     offset = build.zext(frame.slot(places["offset"].slot), I64)
     row = frame.operand(places["vaddr"].slot)
     offsets = build.add(build.zext(frame.row(row), WIDE64), frame.splat(offset))

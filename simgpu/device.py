@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,8 +16,6 @@ from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.errors import LaunchError
 from hardware.kernarg import Geometry, check_geometry
-from simgpu.checks import CHECKS, NOTES
-from simgpu.checks.check import Check
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
@@ -25,11 +23,23 @@ from simgpu.memory import ALIGNMENT, Allocation, Memory, aligned_bytes
 from simgpu.mode import Mode
 from simgpu.run import Run
 
+if TYPE_CHECKING:
+    from simgpu.checks.check import Check
+
 # A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
 DEFAULT_INSTRUCTIONS = 20_000_000_000
 
 # A record of 64 bytes stands for each dword of code: more code would fill the host's memory.
 CODE_LIMIT = 1 << 25
+
+
+def _checks(check: bool | str) -> tuple[Check, ...]:
+    """What the mode looks for; the suite is imported here, as plain mode starts faster without it."""
+    if not check:
+        return ()
+    from simgpu.checks.suite import CHECKS, NOTES
+
+    return NOTES if check == "performance" else CHECKS
 
 
 class Buffer:
@@ -95,7 +105,7 @@ class Device:
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
-        self.checks: tuple[Check, ...] = NOTES if check == "performance" else CHECKS if check else ()
+        self.checks: tuple[Check, ...] = _checks(check)
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory(check)

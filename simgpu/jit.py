@@ -99,6 +99,10 @@ class Compiler:
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         """Address of the function for `key`; `build(module, name)` emits it when it is new."""
+        return self.address_of_ir(key, functools.partial(self._ir, build))
+
+    def address_of_ir(self, key: str, build: Callable[[str], str]) -> int:
+        """Address of the function for `key`; `build(name)` is its module's IR, asked for when it is new."""
         with self._lock:
             found = self._addresses.get(key)
             if found is not None:
@@ -118,13 +122,16 @@ class Compiler:
             self._addresses[key] = address
             return address
 
-    def _compile(self, name: str, build: Callable[[ir.Module, str], None]) -> bytes:
+    def _ir(self, build: Callable[[ir.Module, str], None], name: str) -> str:
         module = ir.Module(name=name)
         module.triple = self._host.triple
         module.data_layout = self._host.data_layout
         build(module, name)
+        return str(module)
+
+    def _compile(self, name: str, build: Callable[[str], str]) -> bytes:
         try:
-            parsed = llvm.parse_assembly(str(module))
+            parsed = llvm.parse_assembly(build(name))
         except RuntimeError as error:
             raise SimError(f"internal: LLVM rejects handler {name}: {error}") from error
         options = llvm.create_pipeline_tuning_options(speed_level=2)

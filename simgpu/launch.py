@@ -17,8 +17,7 @@ import numpy as np
 from hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
 from hardware.isa import Instruction
 from hardware.kernarg import Geometry, pack
-from simgpu import checks, layout, mode, scheduler
-from simgpu.checks import paths
+from simgpu import layout, mode, scheduler
 from simgpu.checks.finding import Finding
 from simgpu.faults import describe
 from simgpu.layout import Status
@@ -232,7 +231,9 @@ class Launch:
         self.table = self.device.memory.table()
         workers = [self._worker(resident, lds_stride, wave_bytes, scratch) for scratch in scratches]
         if self.device.check:
-            checks.prepare(self, workers)
+            from simgpu.checks import suite
+
+            suite.prepare(self, workers)
         return workers
 
     def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
@@ -336,7 +337,11 @@ class Launch:
                 self.device.memory.free(allocation)
 
     def _findings(self, workers: list[Worker]) -> list[Finding]:
-        return checks.findings(self, workers) if self.device.check else []
+        if not self.device.check:
+            return []
+        from simgpu.checks import suite
+
+        return suite.findings(self, workers)
 
     def _run(self, workers: list[Worker]) -> Run:
         begun = time.perf_counter()
@@ -378,6 +383,8 @@ class Launch:
                 raise describe(self, worker, limit=True)
             state = current_wave(worker)
             if state.status == Status.PATH:
+                from simgpu.checks import paths
+
                 paths.advance(self, worker)
                 continue
             if state.status not in (Status.LOWER, Status.MODE):

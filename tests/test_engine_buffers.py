@@ -1,4 +1,4 @@
-"""Buffer resources against the address formula and range rules of the ISA guides, in Python."""
+"""Buffer resources against the address formula of the ISA guides and the range rules of docs/semantics.md, in Python."""
 
 from __future__ import annotations
 
@@ -36,23 +36,34 @@ class Resource:
         return [stride << 16 | self.swizzle << 31, self.records, word3, self.soffset]
 
 
-def place(r: Resource, index: int, offset: int, lane: int, at: int) -> int:
+@dataclass(frozen=True)
+class Lane:
+    """One lane's index register (None without idxen) and offset: the instruction's plus the register's."""
+
+    number: int
+    index: int | None
+    offset: int
+
+
+def place(r: Resource, lane: Lane, at: int) -> int:
     """Byte of the buffer for byte `at` of an access, before soffset."""
-    index += lane * r.add_tid
-    offset += at
+    index, stride = lane.index or 0, r.stride
+    if r.add_tid and (r.swizzle or lane.index is None):
+        index += lane.number
+    offset = lane.offset % 2**32 + at
     if not r.swizzle:
-        return index * r.stride + offset
+        return index * stride + offset
     group = 8 << r.index_stride
-    block = (index // group * r.stride + offset // 4 * 4) * group
+    block = (index // group * stride + offset // 4 * 4) * group
     return block + index % group * 4 + offset % 4
 
 
-def in_range(r: Resource, index: int, offset: int, lane: int, at: int, size: int) -> bool:
-    index += lane * r.add_tid
-    if r.stride and r.swizzle:
-        return index < r.records and offset + at + size <= r.stride
-    reach = offset if r.swizzle else index * r.stride + offset
-    return reach + at + size + r.soffset <= r.records
+def in_range(r: Resource, lane: Lane, at: int, size: int) -> bool:
+    if lane.index is None and r.add_tid:
+        return True
+    if lane.index is not None and r.stride:
+        return lane.index < r.records
+    return lane.offset % 2**32 + at + size + r.soffset <= r.records
 
 
 SETUP = f"""
@@ -111,10 +122,14 @@ def operands(mode: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.random.Ge
     return index, offset, rng
 
 
-def lanes(mode: str, index: np.ndarray, offset: np.ndarray) -> list[tuple[int, int]]:
+def lanes(mode: str, index: np.ndarray, offset: np.ndarray) -> list[Lane]:
     return [
-        (int(index[i]) if "idxen" in mode else 0, INST_OFFSET + (int(offset[i]) if "offen" in mode else 0))
-        for i in range(64)
+        Lane(
+            number,
+            int(index[number]) if "idxen" in mode else None,
+            INST_OFFSET + (int(offset[number]) if "offen" in mode else 0),
+        )
+        for number in range(64)
     ]
 
 
@@ -125,12 +140,12 @@ def test_wide_loads(r: Resource, mode: str, target: str, seed: int) -> None:
     data = inputs(r, index, offset, rng)
     memory = data[MEMORY:]
     want = np.zeros((4, 64), np.uint32)
-    for lane, (i, o) in enumerate(lanes(mode, index, offset)):
+    for lane in lanes(mode, index, offset):
         for dword in range(4):
-            if in_range(r, i, o, lane, 4 * dword, 4):
-                at = place(r, i, o, lane, 4 * dword) + r.soffset
+            if in_range(r, lane, 4 * dword, 4):
+                at = place(r, lane, 4 * dword) + r.soffset
                 assume(at + 4 <= BYTES)
-                want[dword, lane] = memory[at : at + 4].copy().view(np.uint32)[0]
+                want[dword, lane.number] = memory[at : at + 4].copy().view(np.uint32)[0]
     got = kernel("buffer_load_dwordx4 v[4:7], {a}, s[20:23], s24", mode, target).run(data)
     for dword in range(4):
         np.testing.assert_array_equal(got[f"v{4 + dword}"], want[dword])
@@ -145,16 +160,16 @@ def test_stores(r: Resource, mode: str, width: str, target: str, seed: int) -> N
     want = data[MEMORY:].copy()
     sizes = {"short": [2], "dword": [4], "dwordx3": [4, 4, 4]}[width]
     for dword in range(len(sizes)):
-        for lane, (i, o) in enumerate(lanes(mode, index, offset)):
-            if in_range(r, i, o, lane, 4 * dword, sizes[dword]):
-                at = place(r, i, o, lane, 4 * dword) + r.soffset
+        for lane in lanes(mode, index, offset):
+            if in_range(r, lane, 4 * dword, sizes[dword]):
+                at = place(r, lane, 4 * dword) + r.soffset
                 assume(at + 4 <= BYTES)
-                want[at : at + sizes[dword]] = values[lane, dword : dword + 1].view(np.uint8)[: sizes[dword]]
+                want[at : at + sizes[dword]] = values[lane.number, dword : dword + 1].view(np.uint8)[: sizes[dword]]
     # Lanes that write the same place in different dwords have no order that one could count on.
     touched = [
-        place(r, i, o, lane, 4 * d)
-        for lane, (i, o) in enumerate(lanes(mode, index, offset)) for d in range(len(sizes))
-        if in_range(r, i, o, lane, 4 * d, sizes[d])
+        place(r, lane, 4 * d)
+        for lane in lanes(mode, index, offset) for d in range(len(sizes))
+        if in_range(r, lane, 4 * d, sizes[d])
     ]  # fmt: skip
     assume(len(sizes) == 1 or len(set(touched)) == len(touched))
     registers = {"short": "v4", "dword": "v4", "dwordx3": "v[4:6]"}[width]
@@ -170,16 +185,38 @@ def test_atomics_with_return(r: Resource, mode: str, target: str, seed: int) -> 
     added = data[DATA : DATA + 1024].copy().view(np.uint32).reshape(64, 4)[:, 0]
     memory = data[MEMORY:].copy()
     want = np.zeros(64, np.uint32)
-    for lane, (i, o) in enumerate(lanes(mode, index, offset)):
-        if in_range(r, i, o, lane, 0, 4):
-            at = place(r, i, o, lane, 0) + r.soffset
+    for lane in lanes(mode, index, offset):
+        if in_range(r, lane, 0, 4):
+            at = place(r, lane, 0) + r.soffset
             assume(at + 4 <= BYTES)
             cell = memory[at : at + 4].view(np.uint32)
-            want[lane] = cell[0]
-            cell += added[lane]
+            want[lane.number] = cell[0]
+            cell += added[lane.number]
     got = kernel("buffer_atomic_add v4, {a}, s[20:23], s24", mode, target).run(data)
     np.testing.assert_array_equal(got["v4"], want)
     np.testing.assert_array_equal(got.memory[MEMORY:], memory)
+
+
+def test_records_are_counted_by_index_where_there_is_one_and_a_stride() -> None:
+    """Without swizzle, too; and offen alone counts bytes of a buffer that has a stride."""
+    index = np.arange(64, dtype=np.uint32)
+    r = Resource(16, False, 10, 3, False, 0)
+    data = inputs(r, index, 4 * index, np.random.default_rng(1))
+    memory = data[MEMORY:].view(np.uint32)
+    load = "buffer_load_dword v4, {a}, s[20:23], s24"
+    got = kernel(load, "idxen", "gfx942").run(data)["v4"]
+    np.testing.assert_array_equal(got, np.where(index < 10, memory[4 * index + INST_OFFSET // 4], 0))
+    got = kernel(load, "offen", "gfx942").run(data)["v4"]
+    assert not got.any()  # the last byte, INST_OFFSET + 3, is past byte 10
+
+
+def test_offsets_wrap_before_soffset_is_added() -> None:
+    """2^32 - 8 in the register and 12 in the instruction are byte 4 (gfx950, by rocjitsu)."""
+    offset = np.full(64, 2**32 - 8, np.uint32)
+    r = Resource(0, False, 256, 3, False, 100)
+    data = inputs(r, np.zeros(64, np.uint32), offset, np.random.default_rng(2))
+    got = kernel("buffer_load_dword v4, {a}, s[20:23], s24", "offen", "gfx950").run(data)["v4"]
+    assert (got == data[MEMORY + 104 : MEMORY + 108].view(np.uint32)[0]).all()
 
 
 @pytest.mark.parametrize("target", ["gfx908", "gfx90a"])

@@ -84,6 +84,13 @@ def test_help_loads_next_to_nothing() -> None:
     assert not loaded & {"numpy", "rich", "numba", "operators", "simgpu", "asm"}
 
 
+def test_plain_simulation_loads_neither_numba_nor_the_checks() -> None:
+    """numba compiles the scheduler once; its machine code lies with the handlers'."""
+    script = "import sys, simgpu; simgpu.Device('gfx942'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"numba", "scipy", "rich", "operators", "simgpu.checks.suite"}
+
+
 def _loaded_by(*arguments: str) -> set[str]:
     """Names in sys.modules after a command in a fresh interpreter."""
     script = (

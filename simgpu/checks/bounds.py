@@ -219,7 +219,7 @@ def _of_no_records(launch: Launch, event: Report) -> Finding | None:
         return None
     message = (
         f"the buffer resource with base {event.address:#x} has num_records 0: every load gives 0 and every store is "
-        "dropped; give its size in bytes (in records with a stride and swizzle)"
+        "dropped; give its size in bytes (in records with idxen and a stride)"
     )
     return _found(launch, event, "buffer", message, f"{event.address:#x}")
 
@@ -320,5 +320,5 @@ def _resource_reaches(launch: Launch, worker: Worker, state: WaveState) -> bool:
         return False
     owner = launch.device.memory.find(pointer)
     words = _scalars(worker, state)[found[1].index : found[1].index + 4]
-    stride = int(words[1]) >> 16 & 0x3FFF if int(words[1]) >> 31 else 0
+    stride = int(words[1]) >> 16 & 0x3FFF if inst is not None and inst.mods.get("idxen") else 0
     return owner is not None and pointer + int(words[2]) * max(stride, 1) > owner.end

@@ -28,7 +28,8 @@ from simgpu.lanes import constant
 from simgpu.layout import SLOT_INDEX
 from simgpu.memory import aligned_bytes
 from simgpu.observer import Access
-from simgpu.scheduler import INNER, SLOT_FIELDS, SLOT_X, load32, load64, store64
+from simgpu.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.scheduler_loop import INNER, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

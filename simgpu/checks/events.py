@@ -23,7 +23,8 @@ from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import SLOT_INDEX
 from simgpu.memory import aligned_bytes
-from simgpu.scheduler import INNER, SLOT_FIELDS, SLOT_X, load32, load64, store64
+from simgpu.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.scheduler_loop import INNER, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

@@ -25,7 +25,7 @@ from simgpu.lanes import constant
 from simgpu.layout import LANES, ROW
 from simgpu.memory import aligned_bytes
 from simgpu.observer import Access
-from simgpu.scheduler import INNER, clear, copy, load32, load64, store32, store64
+from simgpu.scheduler_loop import INNER, clear, copy, load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

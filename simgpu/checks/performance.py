@@ -27,7 +27,7 @@ from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
 from simgpu.layout import LANES
 from simgpu.observer import Access
-from simgpu.scheduler import load64
+from simgpu.scheduler_loop import load64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

@@ -16,7 +16,7 @@ from simgpu.checks.events import Event, enter
 from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
 from simgpu.checks.race_order import LDS, acquire, ordered, release
 from simgpu.layout import LANES
-from simgpu.scheduler import clear, load32, load64, store64
+from simgpu.scheduler_loop import clear, load32, load64, store64
 
 # What an access is: bits of the flags that its handler passes.
 WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT = (1 << bit for bit in range(6))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numba
 
 from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, PART, WAVE_SHIFT
-from simgpu.scheduler import load64, store64
+from simgpu.scheduler_loop import load64, store64
 
 # A worker's block, i64 fields: addresses of the LDS shadow of slot 0, of the slots' states, of the
 # groups' table and of the clock that all workers share; workgroups in x and y; bytes from a slot's LDS

@@ -22,9 +22,8 @@ from simgpu.checks.race_lds import (
 from simgpu.checks.race_order import GLOBAL, acquire, holds, learn, ordered, release
 from simgpu.jit import source_digest
 from simgpu.layout import LANES
-from simgpu.scheduler import (
-    SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X, clear, load32, load64, store32, store64,
-)  # fmt: skip
+from simgpu.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
+from simgpu.scheduler_loop import clear, load32, load64, store32, store64
 
 # What a barrier event says: `extra` above the record.
 ELSEWHERE, ENDED = range(2)

@@ -18,7 +18,7 @@ from simgpu import layout
 from simgpu.checks.shadow_layout import DEFINED, DELTA, FLAGS, MIXED, ORIGINS, REGISTERS, UNDEFINED
 from simgpu.frame import Frame
 from simgpu.lane_llvm import I64
-from simgpu.scheduler import INNER, fill, load32, load64, store32
+from simgpu.scheduler_loop import INNER, fill, load32, load64, store32
 
 # Bits of a report's `extra` beside the register's byte offset in the wave.
 ROLE_SHIFT = 20  # of `shadow_matrix.ROLES`

@@ -306,6 +306,13 @@ def load(frame: Frame, inst: Instruction, form: Format, where: Element, register
     """Formatted load into consecutive registers from `registers`."""
     memory = inst.spec.memory
     assert memory is not None
+    active = frame.lanes(where.lanes)
+    for number, row in enumerate(_packed(frame, memory, converted(frame, memory, form, where), registers)):
+        frame.write_row(registers, number, row, active)
+
+
+def converted(frame: Frame, memory: Memory, form: Format, where: Element) -> list[Any]:
+    """Each component that the instruction loads, as <64 x i32>."""
     build = frame.build
     words: list[Any] = [ir.Constant(ROW32, None)] * 4
     for number, size, present in _pieces(frame, form):
@@ -315,12 +322,8 @@ def load(frame: Frame, inst: Instruction, form: Format, where: Element, register
         words[number] = build.select(frame.splat(present), row, words[number])
     convert = Converter(frame, form, bool(memory.d16))
     values = [convert.loaded(words, component) for component in range(4)]
-    valid, active = frame.lanes(where.fits), frame.lanes(where.lanes)
-    results = [
-        build.select(valid, convert.selected(values, c), convert.outside(c)) for c in range(memory.format)
-    ]
-    for number, row in enumerate(_packed(frame, memory, results, registers)):
-        frame.write_row(registers, number, row, active)
+    valid = frame.lanes(where.fits)
+    return [build.select(valid, convert.selected(values, c), convert.outside(c)) for c in range(memory.format)]
 
 
 def _packed(frame: Frame, memory: Memory, results: list[Any], registers: Any) -> list[Any]:

@@ -20,7 +20,7 @@ from simgpu.frame import ALL_LANES, ROW32, Frame
 from simgpu.lane_llvm import I64
 from simgpu.lanes import WIDE64, Rows, constant, lanes_of, read_staged, write_staged
 from simgpu.layout import LANES
-from simgpu.lds_dma import load_to_lds, store_from_lds
+from simgpu.lds_dma import load_to_lds, store_from_lds, store_row
 from simgpu.operands import Place, load_scalar
 
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
@@ -161,8 +161,8 @@ def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lan
         _no_failure(frame, inst, places, lanes)
         return
     where = addressed(frame, inst, places)
-    if memory.format and not to_lds:
-        _formatted(frame, inst, places, where, lanes)
+    if memory.format:
+        _formatted(frame, inst, places, where, lanes, bool(to_lds))
         _no_failure(frame, inst, places, lanes)
         return
     if memory.op == "atomic":
@@ -174,8 +174,6 @@ def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lan
                 zero = ir.Constant(ROW32, None)
                 frame.write_row(frame.operand(places["vdata"].slot), part, zero, outside)
         return
-    if memory.format:
-        raise UnsupportedInstruction(f"{inst.mnemonic} lds: format conversion on the way to LDS is not modelled")
     fits = in_range(frame, where, 0, memory.bits * memory.count // 8)
     if memory.op == "store":
         store_from_lds(frame, inst, places, where.addresses, build.and_(lanes, fits))
@@ -192,10 +190,12 @@ def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes
 
 
 def _formatted(
-    frame: Frame, inst: Instruction, places: dict[str, Place], where: Addressed, lanes: Any
+    frame: Frame, inst: Instruction, places: dict[str, Place], where: Addressed, lanes: Any, to_lds: bool
 ) -> None:
     memory = inst.spec.memory
     assert memory is not None
+    if to_lds and (memory.op != "load" or memory.format > 1 or memory.d16):
+        raise UnsupportedInstruction(f"{inst.mnemonic} lds: only a dword a lane goes to LDS")
     build = frame.build
     if memory.space == "tbuffer":
         form = buffer_formats.instruction_format(int(inst.mods.get("format", 0)))
@@ -207,6 +207,9 @@ def _formatted(
     element = buffer_formats.Element(
         lanes, fits, lambda number: _dword_addresses(frame, inst, places, where, number)
     )
+    if to_lds:
+        store_row(frame, places, buffer_formats.converted(frame, memory, form, element)[0], lanes)
+        return
     move = buffer_formats.store if memory.op == "store" else buffer_formats.load
     move(frame, inst, form, element, frame.operand(places["vdata"].slot))
 

@@ -12,7 +12,7 @@ from hardware.isa.instruction import Instruction, Reg
 from hardware.isa.lane import Value
 from simgpu import layout
 from simgpu.frame import PTR, Frame
-from simgpu.lane_llvm import I32, I64, LLVMOps, element
+from simgpu.lane_llvm import I8, I32, I64, LLVMOps, element
 from simgpu.lanes import (
     WIDE64,
     LaneCopy,
@@ -42,8 +42,6 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
         places[name] = plan.register(operand, 32 * operand.count)
     for name in ("offset", "offset0", "offset1"):
         places[name] = plan.immediate(int(inst.mods.get(name, 0)))
-    if memory.transpose == 6:
-        raise UnsupportedInstruction(f"{inst.mnemonic}: the packing of 6-bit elements is not public")
     if inst.mods.get("gds"):
         raise UnsupportedInstruction(f"{inst.mnemonic} gds: global data share is not modelled")
     return places
@@ -143,8 +141,9 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
 def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     """ds_read_*_tr_*: in each 16 lanes the staged elements, as rows of 16, become columns.
 
-    Lane i of the 16 gets as element j what was element 16·j + i of the group (checked against
-    kernels that a compiler made; the guide gives no formula).
+    Lane i of the 16 gets as element j what was element 16·j + i of the group (8 and 16 bits: checked
+    against kernels that a compiler made; the guide gives no formula). 6-bit elements lie packed from the
+    lowest bit on, as the matrix instructions take them.
     """
     build, base = frame.build, staging(frame)
     count = bits // element_bits  # elements a lane
@@ -169,6 +168,9 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
         order = ir.Constant(ir.VectorType(I32, LANES * count), picks)
         finish(build.shuffle_vector(build.bitcast(whole, kind), ir.Constant(kind, ir.Undefined), order))
         return
+    if element_bits == 6:
+        finish(_transposed_sixes(frame, whole))
+        return
     kind = ir.VectorType(ir.IntType(8), LANES * 8)
     value = build.bitcast(whole, kind)
 
@@ -186,6 +188,32 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
 
     high = build.shl(nibbles(1), ir.Constant(kind, [4] * LANES * 8))
     finish(build.or_(nibbles(0), high))
+
+
+def _transposed_sixes(frame: Frame, whole: Any) -> Any:
+    """16 x 16 elements of 6 bits in each 16 lanes of 12 bytes, transposed."""
+    build, count = frame.build, 16
+    value = build.bitcast(whole, ir.VectorType(I8, LANES * 12))
+
+    def picked(value: Any, picks: list[int], shifts: list[int], left: bool) -> Any:
+        kind = ir.VectorType(I8, len(picks))
+        order = ir.Constant(ir.VectorType(I32, len(picks)), picks)
+        moved = build.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
+        return (build.shl if left else build.lshr)(moved, ir.Constant(kind, shifts))
+
+    # Element i of lane j, which becomes element j of lane i: from its first byte and the one after it.
+    places = [(group + j, i) for group in range(0, LANES, 16) for i in range(16) for j in range(count)]
+    first = [lane * 12 + 6 * i // 8 for lane, i in places]
+    after = [min(at + 1, LANES * 12 - 1) for at in first]
+    low = picked(value, first, [6 * i % 8 for _, i in places], False)
+    high = picked(value, after, [min(8 - 6 * i % 8, 7) for _, i in places], True)
+    sixes = build.and_(build.or_(low, high), ir.Constant(low.type, [63] * len(places)))
+    # Byte b of a lane: the element where it starts, and the next one above it.
+    bytes_ = [(lane * count, 8 * b) for lane in range(LANES) for b in range(12)]
+    starts = [base + bit // 6 for base, bit in bytes_]
+    below = picked(sixes, starts, [bit % 6 for _, bit in bytes_], False)
+    above = picked(sixes, [at + 1 for at in starts], [6 - bit % 6 for _, bit in bytes_], True)
+    return build.or_(below, above)
 
 
 def typed_scalar(ops: LLVMOps, frame: Frame, type_: Any, raw: Any) -> Any:

@@ -48,6 +48,13 @@ def load_to_lds(
     LDSAccess(frame, _lds_offsets(frame, places, stored), stored.lane_bytes).copy(lanes, True)
 
 
+def store_row(frame: Frame, places: dict[str, Place], row: Any, lanes: Any) -> None:
+    """Put a dword of each active lane (<64 x i32>) at its place in LDS."""
+    rows = Rows(32)
+    write_staged(frame, rows, [row])
+    LDSAccess(frame, _lds_offsets(frame, places, rows), rows.lane_bytes).copy(lanes, True)
+
+
 def store_from_lds(
     frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
 ) -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hardware import mfma
+from hardware.isa.fidelity import Fidelity, fidelity_of
 from hardware.isa.instruction import Instruction
 from simgpu import scheduler
 from simgpu.checks.finding import Finding
-from simgpu.checks.performance import Performance
+
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """Executed wave-instructions of one mnemonic whose results may not be the hardware's bits, and why."""
+
+    mnemonic: str
+    fidelity: Fidelity
+    count: int
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,8 @@ class Run:
 
     instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
     findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how
-    far their results are those of hardware;
+    far their results are those of hardware; inexact: those that are not exact, by mnemonic, most executed
+    first, with the error's bound and its source or what is not public;
     profile: executions by code offset from the kernel's first instruction; lanes: of its memory instructions, the lanes
     served; lds_conflicts: clocks that they lost to LDS banks, with check="performance".
     """
@@ -39,6 +50,7 @@ class Run:
     profile: Mapping[int, int] = field(default_factory=dict)
     lanes: Mapping[int, int] = field(default_factory=dict)
     lds_conflicts: Mapping[int, int] = field(default_factory=dict)
+    inexact: Sequence[Inexact] = ()
 
 
 CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "other")
@@ -76,6 +88,7 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     ):  # fmt: skip
         counters[name] = 0
     fidelity: Counter[str] = Counter({"exact": 0, "bounded": 0, "unverified": 0, "unsupported": 0})
+    inexact: list[Inexact] = []
     total = 0
     profile: dict[int, int] = {}
     served: dict[int, int] = {}
@@ -90,7 +103,10 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
         total += times
         profile[4 * (index - launch.entry)] = times
         counters[f"instructions_{instruction_class(inst)}"] += times
-        fidelity[fidelity_class(inst)] += times
+        how = fidelity_of(inst)
+        fidelity[how.kind] += times
+        if how.why:
+            inexact.append(Inexact(inst.mnemonic, how, times))
         if inst.spec.kind == "matrix":
             counters["mfma_flops"] += times * matrix_flops(inst)
         elif inst.spec.memory is not None:
@@ -102,9 +118,19 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     counters["unique_write_bytes"] = written
     counters["instructions"] = total
     if launch.device.check == "performance":
+        from simgpu.checks.performance import Performance
+
         conflicts = {4 * (index - launch.entry): lost for index, lost in Performance.conflicts(workers).items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
-    return Run(total, seconds, dict(counters), [], dict(fidelity), profile, served, conflicts)
+    return Run(total, seconds, dict(counters), [], dict(fidelity), profile, served, conflicts, merged(inexact))
+
+
+def merged(entries: Iterable[Inexact]) -> tuple[Inexact, ...]:
+    """One entry for each mnemonic and reason, most executed first."""
+    counts: Counter[tuple[str, Fidelity]] = Counter()
+    for entry in entries:
+        counts[entry.mnemonic, entry.fidelity] += entry.count
+    return tuple(Inexact(mnemonic, fidelity, count) for (mnemonic, fidelity), count in counts.most_common())
 
 
 def bytes_moved(inst: Instruction, lanes: int) -> dict[str, int]:
@@ -129,12 +155,3 @@ def bytes_moved(inst: Instruction, lanes: int) -> dict[str, int]:
 def matrix_flops(inst: Instruction) -> int:
     row: Any = mfma.find(inst.mnemonic, inst.target)
     return 2 * row.m * row.n * row.k * row.blocks
-
-
-def fidelity_class(inst: Instruction) -> str:
-    """exact, bounded (a documented error) or unverified (no public evidence)."""
-    if inst.spec.kind == "matrix":
-        row: Any = mfma.find(inst.mnemonic, inst.target)
-        return str(row.fidelity())
-    flags = inst.spec.flags
-    return "unverified" if "unverified" in flags else "bounded" if "bounded" in flags else "exact"

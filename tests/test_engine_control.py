@@ -211,3 +211,42 @@ def test_what_is_not_executed_is_not_refused() -> None:
     lines = "s_branch on\nexp mrt0 v0, v0, v0, v0 done\ns_setvskip s0, 1\non:\nv_mov_b32 v1, 3"
     got = execute("gfx908", lines, ["v1"])
     assert set(got["v1"].tolist()) == {3}
+
+
+CONDITIONS = {
+    "scc0": ("s_cmp_eq_u32 s4, s4", "s_cmp_lg_u32 s4, s4"), "scc1": ("s_cmp_lg_u32 s4, s4", "s_cmp_eq_u32 s4, s4"),
+    "vccz": ("s_mov_b64 vcc, 1", "s_mov_b64 vcc, 0"), "vccnz": ("s_mov_b64 vcc, 0", "s_bitset1_b64 vcc, 63"),
+    "execz": ("s_mov_b64 exec, 1", "s_mov_b64 exec, 0"), "execnz": ("s_mov_b64 exec, 0", "s_bitset1_b64 exec, 63"),
+}  # fmt: skip
+
+
+def test_conditional_branches() -> None:
+    """Each falls through in its first state and is taken in its second."""
+    lines = ["s_mov_b32 s40, 0", "s_mov_b64 vcc, 0"]
+    taken = 0
+    for number, (name, states) in enumerate(CONDITIONS.items()):
+        for turn, state in enumerate(states):
+            bit = 2 * number + turn
+            lines += [state, f"s_cbranch_{name} over{bit}", f"s_bitset1_b32 s40, {bit}", f"over{bit}:"]
+            taken |= turn << bit
+        lines.append("s_mov_b64 exec, -1")
+    got = execute("gfx90a", "\n".join(lines), ["s40"])
+    assert int(got["s40"][0]) == 0xFFF & ~taken
+
+
+def test_calls_return() -> None:
+    lines = """
+    s_getpc_b64 s[20:21]
+    here:
+    s_add_u32 s20, s20, callee-here
+    s_addc_u32 s21, s21, 0
+    s_mov_b32 s40, 0
+    s_swappc_b64 s[30:31], s[20:21]
+    s_call_b64 s[30:31], callee
+    s_branch out
+    callee:
+    s_add_u32 s40, s40, 1
+    s_setpc_b64 s[30:31]
+    out:
+    """
+    assert int(execute("gfx942", lines, ["s40"])["s40"][0]) == 2

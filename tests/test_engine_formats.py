@@ -215,3 +215,17 @@ def test_high_half_forms() -> None:
         assert int(got["v4"][lane]) == int(low[lane]) | loaded << 16
         if at + 2 <= 1000:
             assert got.memory[MEMORY + at : MEMORY + at + 2].view(np.uint16)[0] == 0x1234
+
+
+def test_format_conversion_on_the_way_to_lds() -> None:
+    """buffer_load_format_x lds: X converted, at M0 + offset + 4·lane; 0 for the lane out of range."""
+    image, offset = prepared(10, UNORM, 4, 11)
+    lines = (
+        QUADS + SETUP + "s_mov_b32 m0, 0x40\nbuffer_load_format_x v3, s[20:23], s24 offen lds\n"
+        "s_waitcnt vmcnt(0)\nds_read_b32 v4, v60 offset:0x40\ns_waitcnt lgkmcnt(0)"
+    )
+    got = Kernel("gfx90a", lines, ["v4"], group_segment_fixed_size=1024).run(image)["v4"].view(f32)
+    inside = offset + 4 <= 1000
+    assert not inside.all()
+    want = np.where(inside, image[MEMORY + np.where(inside, offset, 0)] / f32(255), f32(0))
+    np.testing.assert_array_equal(got, want.astype(f32))

@@ -158,3 +158,20 @@ def test_accumulation_registers() -> None:
     written = np.where(active(EXECS[1]), before, 0)
     np.testing.assert_array_equal(wave.a[7], written)
     np.testing.assert_array_equal(wave.v[0][active(EXECS[1])], before[active(EXECS[1])])
+
+
+@pytest.mark.parametrize("mask", EXECS)
+@pytest.mark.parametrize("distance", [16, 32])
+def test_permlane_swap(mask: int, distance: int) -> None:
+    """Odd rows of 16 (or the upper half) of vdst change places with even rows of src0."""
+    wave = prepared(distance, mask)
+    before = wave.v.copy()
+    run(wave, f"v_permlane{distance}_swap_b32", {"vdst": Reg("v", 0), "src0": Reg("v", 1)})
+    want = before[:2].copy()
+    for lane in range(64):
+        if mask >> lane & 1:
+            if lane & distance:
+                want[0, lane] = before[1, lane - distance]
+            else:
+                want[1, lane] = before[0, lane + distance]
+    np.testing.assert_array_equal(wave.v[:2], want)

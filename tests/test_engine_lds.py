@@ -336,6 +336,27 @@ def test_counters() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "width", "bits"),
+    [
+        ("ds_read_b64_tr_b4 v[2:3], v1", 64, 4), ("ds_read_b96_tr_b6 v[2:4], v1", 96, 6),
+        ("ds_read_b64_tr_b8 v[2:3], v1", 64, 8), ("ds_read_b64_tr_b16 v[2:3], v1", 64, 16),
+    ],
+)  # fmt: skip
+def test_transposing_reads(line: str, width: int, bits: int) -> None:
+    """In each 16 lanes: element j of lane i is element 16·j + i of the group's data in order."""
+    data = image(15)
+    rows, count = width // 32, width // bits
+    got = run("gfx950", f"v_mul_u32_u24 v1, {width // 8}, v0\n{line}", [f"v{2 + n}" for n in range(rows)], data)
+    for group in range(4):
+        start = group * 16 * width // 8
+        whole = int.from_bytes(data[start : start + 16 * width // 8].tobytes(), "little")
+        elements = [whole >> bits * n & (1 << bits) - 1 for n in range(16 * count)]
+        for i in range(16):
+            lane = sum(int(got[f"v{2 + n}"][16 * group + i]) << 32 * n for n in range(rows))
+            assert [lane >> bits * j & (1 << bits) - 1 for j in range(count)] == elements[i::16][:count]
+
+
+@pytest.mark.parametrize(
     "line",
     ["ds_read_b32 v1, v2", "ds_wrxchg2_rtn_b32 v[2:3], v60, v1, v1 offset1:255", "ds_add_u32 v2, v1"],
 )
@@ -347,7 +368,6 @@ def test_out_of_range_is_reported(line: str) -> None:
 @pytest.mark.parametrize(
     ("target", "line"),
     [
-        ("gfx950", "ds_read_b96_tr_b6 v[2:4], v60"),
         ("gfx90a", "ds_gws_barrier v2 gds"),
         ("gfx908", "ds_add_u32 v1, v2 gds"),
         ("gfx908", "ds_ordered_count v1, v2 gds"),

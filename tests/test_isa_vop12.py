@@ -135,7 +135,15 @@ def rpi(a: int) -> int:
     return f_to_int(F32, f_round_int(F32, f_add(F32, a, 0x3F000000), "floor"), *I32)
 
 
+def screen_partition(a: int) -> int:
+    x0, y0, x1, y1 = (a >> shift & 3 for shift in (6, 4, 2, 0))
+    tiles = ((x, y) for x in range(x0, x0 + (x1 - x0) % 4 + 1) for y in range(y0, y0 + (y1 - y0) % 4 + 1))
+    engines = {((x ^ y >> 1) & 1) << 1 | (y ^ x >> 1) & 1 for x, y in tiles}
+    return sum(1 << engine for engine in engines)
+
+
 VOP1: dict[str, Callable[..., Any]] = {
+    "v_screen_partition_4se_b32": screen_partition,
     "v_mov_b32": lambda a: a,
     "v_mov_b64": lambda a: a,
     "v_accvgpr_mov_b32": lambda a: a,
@@ -417,3 +425,10 @@ def test_pair_operands_are_low_half_first() -> None:
     one_two, three_zero = joined(f16x2, [0x3C00, 0x4000]), joined(f16x2, [0x4200, 0])
     got = evaluate(spec, np.uint32(one_two), np.uint32(three_zero), np.uint32(0))
     assert int(got) == 0x40400000
+
+
+def test_screen_partition_is_the_table_of_the_guide() -> None:
+    got = run(find("v_screen_partition_4se_b32"), [list(range(256))])
+    guide = "1 3 7 f 5 f f f 7 f f f f f f f f 2 6 e f a f f f b f f f f f f"
+    assert got[:32] == [int(entry, 16) for entry in guide.split()]
+    assert got == [screen_partition(select) for select in range(256)]

@@ -124,7 +124,7 @@ def together(runs: Sequence[Any]) -> Any:
         return runs[0]
     if not is_simulated(runs[0]):
         return replace(runs[0], seconds=sum(run.seconds for run in runs))
-    from simgpu import Run
+    from simgpu.run import Run, merged
 
     def added(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
         total: dict[str, int] = {}
@@ -139,6 +139,7 @@ def together(runs: Sequence[Any]) -> Any:
         added(run.counters for run in runs),
         [finding for run in runs for finding in run.findings],
         added(run.fidelity for run in runs),
+        inexact=merged(entry for run in runs for entry in run.inexact),
     )
 
 
@@ -156,6 +157,10 @@ def show_run(run: Any) -> None:
     rows = [(name, value, unit_of(name)) for name, value in run.counters.items()]
     show(table("Counters", ("counter", "value", "unit"), rows))
     fidelity = ", ".join(f"{count:,} {name}" for name, count in run.fidelity.items() if count)
+    if run.inexact:
+        columns = ("instruction", "fidelity", "executed", "note")
+        lines = [(e.mnemonic, e.fidelity.kind, e.count, e.fidelity.why) for e in run.inexact]
+        show(table("Not exact", columns, lines, left=2))
     show(f"\nFidelity (wave-instructions): {fidelity or 'none executed'}")
     show(f"Simulated {run.instructions:,} wave-instructions in {run.seconds:.3f} s, {rate / 1e6:.1f} M/s")
     for finding in run.findings:
@@ -176,5 +181,8 @@ def run_document(run: Any) -> dict[str, Any]:
         "seconds": run.seconds,
         "counters": dict(run.counters),
         "fidelity": dict(run.fidelity),
+        "inexact": [
+            {"instruction": e.mnemonic, "fidelity": e.fidelity.kind, "count": e.count, "why": e.fidelity.why} for e in run.inexact
+        ],
         "findings": [finding.document() for finding in run.findings],
     }

@@ -16,6 +16,7 @@ from hardware.isa.lane import (
     floor,
     gather,
     lane_id,
+    lshr,
     read_lane,
     rint,
     shl,
@@ -46,9 +47,25 @@ def v_clrexcp() -> None:
     """Clears exception state, which the simulator does not keep."""
 
 
-@vop1(55, kind="control", control="unsupported")
+@vop1(55)
 def v_screen_partition_4se_b32(a: u32) -> u32:
-    """Screen-space lookup of the graphics pipeline; not for compute kernels."""
+    """Which of four shader engines a rectangle of 32 x 32-pixel tiles covers, one bit each.
+
+    a: x_min, y_min, x_max, y_max, two bits each from bit 7 down, all modulo 4. Tile (x, y) belongs to
+    engine {x[0] ^ y[1], y[0] ^ x[1]} (Vega ISA guide: the formula behind its table of 256 entries).
+    """
+    covered = const(a, 0)
+    for tile in range(16):
+        x, y = tile & 3, tile >> 2
+        inside = _in_ring(x, lshr(a, 6) & 3, lshr(a, 2) & 3) & _in_ring(y, lshr(a, 4) & 3, a & 3)
+        engine = ((x & 1) ^ (y >> 1)) << 1 | ((y & 1) ^ (x >> 1))
+        covered = covered | where(inside, const(a, 1 << engine), 0)
+    return covered
+
+
+def _in_ring(at: int, low: Value, high: Value) -> Value:
+    """Whether at lies between low and high, counted upwards modulo 4."""
+    return ((const(low, at) - low) & 3) <= ((high - low) & 3)
 
 
 @vop1(1)

@@ -24,7 +24,8 @@ from simgpu.lane_llvm import I64
 from simgpu.lanes import constant
 from simgpu.memory import FIRST_ADDRESS
 from simgpu.observer import Access
-from simgpu.scheduler import SLOT_FIELDS, SLOT_X, load32, load64, store32, store64
+from simgpu.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.scheduler_loop import load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.device import Device

@@ -1,0 +1,72 @@
+"""How far an instruction's results are the hardware's, and on what evidence."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from hardware import mfma
+from hardware.isa.instruction import Instruction
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """kind: exact, bounded (a documented error) or unverified (a rule that no public evidence confirms).
+
+    why: the error bound and its source, or what is not public; empty where the result is exact.
+    """
+
+    kind: str
+    why: str = ""
+
+
+EXACT = Fidelity("exact")
+
+# Errors that the ISA guides document for the hardware. tests/test_isa_approx.py holds what is computed here to
+# them, against mpmath; it is not the hardware's bits.
+_ULP = "within 1 ulp on hardware and here (CDNA ISA guides, VOP1)"
+_SEED = "hardware within 2^29 ulp (CDNA ISA guides, VOP1), here within 2 ulp"
+_ANGLE = "within 1 ulp here for |a| <= 256; the guides give that domain and no error (CDNA ISA guides, VOP1)"
+BOUNDS = {
+    **dict.fromkeys(
+        "v_exp_f32 v_exp_legacy_f32 v_log_f32 v_log_legacy_f32 v_rcp_f32 v_rcp_iflag_f32 v_rsq_f32 v_sqrt_f32".split(), _ULP
+    ),
+    **dict.fromkeys("v_rcp_f16 v_sqrt_f16 v_rsq_f16 v_log_f16 v_exp_f16".split(), _ULP),
+    **dict.fromkeys("v_sin_f32 v_cos_f32 v_sin_f16 v_cos_f16".split(), _ANGLE),
+    **dict.fromkeys("v_rcp_f64 v_rsq_f64 v_sqrt_f64".split(), _SEED),
+}  # fmt: skip
+
+# What is not public, by the beginning of the mnemonic (docs/semantics.md).
+OPEN = {
+    "ds_read_b64_tr_b4": "which element goes where: as the 8- and 16-bit forms",
+    "ds_read_b96_tr_b6": "which element goes where, and the packing of 6-bit elements",
+    "v_dot2": "whether the sum rounds after each product",
+    "v_cvt_pk_u8_f32": "how it rounds; to nearest is assumed",
+    "v_cvt_pkaccum_u8_f32": "how it rounds; to nearest is assumed",
+    "v_cvt_sr_": "how the random bits are aligned; as in ROCm's host emulation",
+    "v_cvt_scalef32_": "gfx950's scaled conversions have no public bit-accurate model",
+    "s_memtime": "time: the clock counts executed code",
+    "s_memrealtime": "time: the clock counts executed code",
+}
+
+
+def fidelity_of(inst: Instruction) -> Fidelity:
+    """The fidelity of one instruction of its target."""
+    if inst.spec.kind == "matrix":
+        return _matrix(inst.mnemonic, inst.target)
+    if inst.mnemonic in BOUNDS:
+        return Fidelity("bounded", BOUNDS[inst.mnemonic])
+    if "unverified" in inst.spec.flags or inst.mnemonic in OPEN:
+        return Fidelity("unverified", next(why for name, why in OPEN.items() if inst.mnemonic.startswith(name)))
+    return EXACT
+
+
+@functools.cache
+def _matrix(mnemonic: str, target: str) -> Fidelity:
+    row: Any = mfma.find(mnemonic, target)
+    if row.fidelity() == "exact":
+        return EXACT
+    where = "of gfx950's matrix units; as on gfx942" if target == "gfx950" else "of sparse products"
+    doubts = "; ".join(filter(None, dict.fromkeys(row.doubt(operand) for operand in "ABCD")))
+    return Fidelity(row.fidelity(), f"order and rounding of the sum {where}" + (f"; {doubts}" if doubts else ""))

@@ -124,8 +124,10 @@ def copy(typing: Any, target: Any, source: Any, count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-# Functions that only other compiled ones call: no entry from Python to compile.
-INNER = {"cache": True, "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
+# Functions that only other compiled ones call: no entry from Python to compile. Those of the loop stay out of
+# numba's cache, which would not notice that `scheduler` or `layout` changed; `jit` keeps the whole loop.
+PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
+INNER = PART | {"cache": True}
 
 
 @numba.njit(**INNER)
@@ -134,7 +136,7 @@ def clear(address: int, count: int) -> None:
     fill(address, count, 0)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes: int) -> None:
     """Work-item ids of the wave whose first flat id is `first` into v0 (and v1, v2)."""
     v0 = wave + layout.VGPR
@@ -160,7 +162,7 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
                 z += 1
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
     """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
     at = number * job[JOB_WAVES] + index
@@ -201,7 +203,7 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
         store64(wave + 4 * job[JOB_KERNARG_SGPR], load64(job[JOB_KERNARGS] + 8 * partial))
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def open_group(job: Any, slots: Any, number: int) -> None:
     """Put the next workgroup into slot `number`, if one is left."""
     group = take_next(job[JOB_COUNTER])
@@ -231,7 +233,7 @@ def open_group(job: Any, slots: Any, number: int) -> None:
     job[JOB_TAKEN] += 1
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def release_barrier(job: Any, slots: Any, number: int) -> None:
     """All waves that have not ended wait: let them on."""
     slot = slots[number]
@@ -243,7 +245,7 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
     slot[SLOT_WAITING] = 0
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Run each runnable wave of a workgroup for a slice, from wave JOB_WAVE on."""
     slot = slots[number]
@@ -283,7 +285,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     return FINISHED
 
 
-@numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)
+@numba.njit(**PART)
 def run_worker(job: Any, slots: Any) -> int:
     """Run workgroups until none is left, or until Python is needed.
 

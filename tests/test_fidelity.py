@@ -9,6 +9,7 @@ from hardware import mfma
 from hardware.isa import REGISTRY, TARGETS
 from hardware.isa.fidelity import BOUNDS, OPEN, fidelity_of
 from hardware.isa.instruction import Instruction
+from tools.launching import run_document, show_run, together
 
 
 def test_every_bounded_instruction_has_its_bound() -> None:
@@ -42,3 +43,12 @@ def test_a_run_lists_what_is_not_exact() -> None:
     assert (run.fidelity["bounded"], run.fidelity["unverified"]) == (4, 4)
     assert sum(run.fidelity.values()) == run.instructions
     assert "1 ulp" in run.inexact[0].fidelity.why and "guides" in run.inexact[0].fidelity.why
+
+
+def test_commands_print_it(capsys: pytest.CaptureFixture[str]) -> None:
+    run = execute("gfx908", "v_cvt_f32_u32 v1, v0\nv_sin_f32 v2, v1").run
+    show_run(run)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "v_sin_f32 bounded 1 within 1 ulp" in printed
+    [entry] = run_document(together([run, run]))["inexact"]
+    assert (entry["instruction"], entry["fidelity"], entry["count"]) == ("v_sin_f32", "bounded", 2)

@@ -29,7 +29,8 @@ def needless(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Any |
     if data is None or memory.space not in ("global", "buffer") or inst.mods.get("idxen"):
         return None
     entry = _last_allocation(frame)
-    reached = _lanes_within(frame, inst, places, entry) if memory.space == "global" else _resource_within(frame, places, entry)
+    within = _lanes_within if memory.space == "global" else _resource_within
+    reached = within(frame, inst, places, entry)
     unknown = frame.load(frame.at(entry, layout.ALLOC_UNDEFINED), I64, 8)
     known = build.and_(reached, build.icmp_unsigned("==", unknown, constant(0)))
     return build.and_(known, build.not_(undefined(frame, data)))
@@ -53,10 +54,10 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, Place], ent
     return build.icmp_unsigned("==", build.and_(frame.exec_bits(), build.not_(fits)), constant(0))
 
 
-def _resource_within(frame: Frame, places: dict[str, Place], entry: Any) -> Any:
+def _resource_within(frame: Frame, inst: Instruction, places: dict[str, Place], entry: Any) -> Any:
     """i1: a linear buffer whose whole range lies in the allocation."""
     build = frame.build
-    resource = read_resource(frame, places["srsrc"])
+    resource = read_resource(frame, inst, places["srsrc"])
     base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
     offset = build.sub(resource.base, base)
     end = build.add(offset, resource.records)

@@ -47,7 +47,8 @@ def test_run_passes_and_says_what_ran(capsys: Capture, line: str) -> None:
         planned = {row["name"]: row for row in kernel["resources"]}
         registers = planned.get("ArchVGPR")  # not split in two files by the paper's formulas
         if registers and not any(word in kernel["kernel"] for word in ("merge", "gemm")):
-            assert registers["derived"] == registers["actual"]
+            granule = 4  # of accum_offset (LLVM, "Kernel Descriptor")
+            assert -(-registers["derived"] // granule) == -(-registers["actual"] // granule)
         assert kernel["instructions"] > 0
 
 

@@ -41,7 +41,8 @@ def test_any_shape_validates(lq, lk, d, heads, causal, window, target, values, d
     try:
         right, _ = attention(AttentionProblem(lq, lk, d, *heads, 1, causal, window, dtype=dtype), target, values)
     except ResourceError:
-        assert values == "fma" and target == "gfx950"  # the published tiles of 160 KB of LDS leave O no room beside S
+        # The published tiles of 160 KB of LDS leave O no room beside S; nor do those of a d that O pads to whole shares of its lanes.
+        assert values == "fma" and (target == "gfx950" or d == 80)
         return
     assert right
 

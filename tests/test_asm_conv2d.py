@@ -203,7 +203,7 @@ def test_the_code_objects_take_what_the_plan_says(target, dt):
         parsed = CodeObject.parse(kernel.assemble())
         use = kernel_use(parsed, parsed.kernels[kernel.name])
         assert (use.lds_bytes, use.acc_vgprs) == (plan.lds_bytes, plan.acc_vgprs)
-        assert use.arch_vgprs <= plan.arch_vgprs and -(-use.arch_vgprs // 4) == -(-plan.arch_vgprs // 4)
+        assert -(-use.arch_vgprs // 4) == -(-plan.arch_vgprs // 4)
         assert -(-use.sgprs // d.sgpr_granule) == -(-plan.sgprs // d.sgpr_granule)
 
 

@@ -8,7 +8,7 @@ Policy "corrected": four waves, one a SIMD, share the queries of a block and spl
 registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from memory to registers
 and LDS serves only to add the four partial O at the end.
   tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
-  tQ_max = the largest of 64, 32, 16 whose registers fit (operators.attention_registers), of half the file each where it is one file
+  tQ_max = the largest of 64, 32, 16 whose registers fit (operators.attention_registers) at one wave a SIMD, both files or their sum
   tQ = min(tQ_max, max(32, rows / (4*CUs), a power of two))     rows of all heads; four tiles a CU make eta >= 0.8
   split of the keys (E25) where tiles are fewer than four a CU: operators.split
 """
@@ -26,12 +26,24 @@ from hardware.dtypes import dtype as find_dtype
 from hardware.errors import LaunchError
 from operators import attention_registers as chained
 from operators.problem import one_of, positive_dimension
-from operators.resources import Constraint, Derivation, LdsArray, ResourcePlan, mark_binding, occupancy_row, quantised, residency
+from operators.resources import (
+    Constraint,
+    Derivation,
+    LdsArray,
+    ResourcePlan,
+    limit_rows,
+    mark_binding,
+    occupancy_row,
+    quantised,
+    residency,
+)
 from operators.split import Reduction
 from operators.tiles import POLICIES, TILES_PER_CU
 from operators.tree import Extent, Level
 
 _PUBLISHED_OVERHEAD = 16  # E14
+_PUBLISHED_SGPRS = 58  # the most that its kernels take (bf16), the reserved ones included; the paper states none
+_PUBLISHED_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
 _STEP = 16  # rows of Q and keys per atom
 _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
 
@@ -302,6 +314,8 @@ def _published(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
             "Q, S, O live between the two products (E14)",
             f"free {vgprs - budget} registers a lane: lower d",
         ),
+        *(row for row in limit_rows(desc, vgprs, 0, _PUBLISHED_SGPRS, 0, 1, 1, {}) if row.name in _PUBLISHED_ROWS),
+        _alignment(plan),
         *_soft(plan),
     )
     return replace(plan, constraints=mark_binding(rows, "VGPR" if tile_q == tile_q_max else "occupancy"))
@@ -318,13 +332,12 @@ def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int) -> Res
 
 def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     d, e = p.d, p.element.bytes
-    arch, acc, total = desc.vgpr_budget(1)
-    if desc.unified_vgprs:
-        arch, acc = min(arch, total // 2), min(acc, total // 2)
+    arch, acc, total = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
 
     def fits(queries: int, d: int = p.d) -> bool:
         use = _chained(replace(p, d=d), desc, queries)
-        return use.arch_vgprs <= arch and use.acc_vgprs <= acc
+        both = -(-use.arch_vgprs // 4) * 4 + use.acc_vgprs if desc.unified_vgprs else 0
+        return use.arch_vgprs <= arch and use.acc_vgprs <= acc and both <= total
 
     tile_kv = chained.WAVES * _STEP * chained.key_atoms(d, e)
     tile_q_max = next((queries for queries in _QUERIES if fits(queries)), 0)
@@ -336,19 +349,17 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     use = plan.resources
     widest = d if tile_q_max else next(width for width in range(d // _STEP * _STEP, 0, -_STEP) if fits(_STEP, width))
     lower = f"d <= {widest} fits"
+    notes = {
+        "LDS": ("the waves' partial O, a block of columns at a time", "use fewer queries a block"),
+        "ArchVGPR": ("Q, K, V, S or P, statistics; 1 wave a SIMD (E3, E14)", lower),
+        "AccVGPR": ("O^T, and S^T where C and D must be here (E3, E14)", lower),
+        "VGPR file": ("one file, at 1 wave a SIMD (E3, E8)", lower),
+    }
     rows = (
-        Constraint("LDS", Level.BLOCK, desc.lds_bytes, desc.lds_allocation(use.lds_bytes), "bytes",
-                   "the waves' partial O, a block of columns at a time", "use fewer queries a block"),
-        Constraint("ArchVGPR", Level.WARP, arch, use.arch_vgprs, "registers", "Q, K, V, S or P, statistics; 1 wave a SIMD (E3, E14)",
-                   lower),
-        Constraint("AccVGPR", Level.WARP, acc, use.acc_vgprs, "registers", "O^T, and S^T where C and D must be here (E3, E14)",
-                   lower),
-        Constraint("workgroup size", Level.BLOCK, desc.max_workgroup_size, plan.threads, "work-items", "4 waves",
-                   "use fewer waves a block"),
-        Constraint("atom alignment", Level.ATOM, 0, sum(map(bool, (tile_q % _STEP, tile_kv // chained.WAVES % _STEP, d % _STEP))),
-                   "dimensions", "queries, keys and d of a wave by 16", "use multiples of 16"),
+        *limit_rows(desc, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, chained.WAVES, 1, notes),
+        _alignment(plan),
         *_soft(plan),
-    )  # fmt: skip
+    )
     tight = max(("ArchVGPR", use.arch_vgprs / arch), ("AccVGPR", use.acc_vgprs / acc), key=lambda row: row[1])[0]
     limited_by = tight if tile_q >= tile_q_max and tile_q_max < wanted else "occupancy"
     return replace(plan, constraints=mark_binding(rows, limited_by))
@@ -363,6 +374,12 @@ def _split(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: 
     seconds = 4 * tiles * tile_q * steps * tile_kv * p.d / (desc.matrix_tflops(p.dtype) * 1e12)
     partial = 2 * p.batch * p.heads * p.lq * (p.d + 2) * find_dtype(p.dtype_c).bytes
     return Reduction(tiles, steps, seconds, p.bytes_once, partial, desc.hbm_bandwidth_tb * 1e12, desc.num_cus).split()
+
+
+def _alignment(plan: AttentionTiles) -> Constraint:
+    ragged = sum(bool(size % _STEP) for size in (plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv, plan.d))
+    return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", f"queries, keys and d of a wave by {_STEP}",
+                      f"use multiples of {_STEP}")  # fmt: skip
 
 
 def _soft(plan: AttentionTiles) -> tuple[Constraint, ...]:

@@ -133,7 +133,7 @@ class Derivation:
     @property
     def remedy(self) -> str:
         """What to change and by how much; empty if feasible."""
-        return "; ".join(row.remedy for row in self.constraints if row.hard and not row.satisfied)
+        return "; ".join(dict.fromkeys(row.remedy for row in self.constraints if row.hard and not row.satisfied))
 
     def at(self, level: Level) -> tuple[Constraint, ...]:
         """The constraints of one level."""

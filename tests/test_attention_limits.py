@@ -1,0 +1,56 @@
+"""Attention's plan has every limit that the other operators have: LDS, registers of each file, SGPRs, waves, workgroup, alignment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import asm
+import hardware
+from hardware.codeobject import CodeObject
+from operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention
+from operators.unfused import PARTS
+
+COMMON = {"LDS", "SGPR", "waves per SIMD", "workgroup size", "atom alignment"}
+FILES = {"mi100": {"ArchVGPR", "AccVGPR"}, "mi300x": {"ArchVGPR", "AccVGPR", "VGPR file"}}
+
+
+@pytest.mark.parametrize("target", FILES)
+@pytest.mark.parametrize("policy", ["corrected", "published"])
+def test_every_limit_has_a_row(target: str, policy: str) -> None:
+    tree = FusedAttention(AttentionProblem(300, 500, 64, 2), target, policy)
+    rows = {row.name: row for row in tree.derivation.constraints}
+    assert COMMON | (FILES[target] if policy == "corrected" else {"VGPR"}) | {"occupancy", "operand bandwidth"} == set(rows)
+    assert all(row.slack == row.limit - row.use and row.remedy for row in rows.values() if row.hard)
+    assert sum(len(node.constraints()) for node in tree.representatives()) == len(rows)
+    d = tree.descriptor
+    assert (rows["SGPR"].limit, rows["waves per SIMD"].limit) == (d.sgprs_per_wave + 6, d.max_waves_per_simd)
+    unfused = UnfusedAttention(AttentionProblem(300, 500, 64, 2), target, policy).derivation.constraints
+    for part in PARTS:
+        assert {f"{part}: {name}" for name in ("LDS", "ArchVGPR", "AccVGPR", "SGPR", "waves per SIMD")} <= {row.name for row in unfused}
+
+
+STOPS = [
+    ("corrected", "SGPR", {"sgprs_per_wave": 40}),
+    ("published", "SGPR", {"sgprs_per_wave": 40}),
+    ("corrected", "workgroup size", {"max_workgroup_size": 128}),
+    ("published", "workgroup size", {"max_workgroup_size": 32}),
+    ("corrected", "waves per SIMD", {"simds_per_cu": 1, "max_waves_per_simd": 3}),
+]
+
+
+@pytest.mark.parametrize(("policy", "name", "figures"), STOPS)
+def test_each_limit_can_stop_it(policy: str, name: str, figures: dict[str, int]) -> None:
+    plan = plan_attention(AttentionProblem(64, 64, 32), replace(hardware.target("mi300x"), **figures), policy)  # type: ignore[arg-type]
+    assert not plan.feasible and plan.binding.name == name and plan.remedy == plan.binding.remedy
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("values", ["mfma", "fma"])
+def test_published_kernels_stay_within_the_sgprs(dtype: str, values: str) -> None:
+    tree = FusedAttention(AttentionProblem(70, 90, 128, 4, 2, 2, True, 20, dtype=dtype), "mi100", "published", values)
+    kernel = asm.emit(tree)
+    code = CodeObject.parse(kernel.assemble())
+    use = next(row.use for row in tree.derivation.constraints if row.name == "SGPR")
+    assert use - 8 < code.kernels[kernel.name].sgpr_count <= use, "within a granule of 8"

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from hardware.dtypes import numpy_dtype
 from operators.attention import AttentionProblem
+from operators.attention_registers import merge_traffic
 from operators.attention_tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
 from operators.compute import Array, Executor, computes
 from operators.epilogue import expect_shape
@@ -95,7 +96,7 @@ class AttentionExecutor(Executor):
         self.count(global_bytes=q.elements * e if len(k.rows) else 0)
         for step in node.steps():
             staged = 2 * len(step) * node.plan.d * e
-            self.count(global_bytes=staged, lds_write_bytes=staged)
+            self.count(global_bytes=staged, lds_write_bytes=staged if node.plan.policy == "published" else 0)
             if self.level is Level.BLOCK:
                 self._step(node, q.rows, step, states[0])
                 continue
@@ -106,15 +107,19 @@ class AttentionExecutor(Executor):
                 states[warp.part].put(rows, state)
         for other in states[1:]:
             states[0].merge(other)
+        if node.plan.policy == "corrected" and len(k.rows):
+            size = numpy_dtype(node.plan.problem.dtype_c).itemsize
+            merged = merge_traffic(node.plan.d, queries, size)
+            self.count(lds_write_bytes=merged, lds_read_bytes=0 if self.level is Level.BLOCK else merged)
         return states[0]
 
     def visit_warp(self, node: WarpAttentionNode, state: _Rows) -> None:
         """Updates the state of the wave's queries by its keys of one step."""
         q, k, *_ = node.views
-        exchange = (
-            2 * q.elements // node.plan.d * len(k.rows) * 4 if node.plan.policy == "published" else 0
-        )  # E^T: written, then read
-        self.count(lds_read_bytes=2 * k.elements * node.plan.problem.element.bytes + exchange // 2, lds_write_bytes=exchange // 2)
+        if node.plan.policy == "published":
+            exchange = q.elements // node.plan.d * len(k.rows) * 4  # E^T: written, then read
+            read = 2 * k.elements * node.plan.problem.element.bytes + exchange
+            self.count(lds_read_bytes=read, lds_write_bytes=exchange)
         if self.level is Level.WARP:
             self._step(node, q.rows, k.rows, state)
             return

@@ -85,3 +85,8 @@ def merge_bytes(d: int, e: int) -> int:
 def statistics_bytes(queries: int) -> int:
     """LDS bytes of the waves' references and row sums."""
     return WAVES * 2 * queries * 4
+
+
+def merge_traffic(d: int, queries: int, size: int) -> int:
+    """LDS bytes that a block's waves write, and read once again, to add their states of some queries: O, maximum and sum."""
+    return WAVES * queries * (d + 2) * size

@@ -7,8 +7,8 @@ K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the
   tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b banks
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
-powers of two or the GEMM's. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is the K span, less (a power
-of two) if even the smallest tile is too large. b slots bound what keeps the planes of `operators.conv2d_lds` on different banks.
+the GEMM's or, where that is too large, powers of two. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is the
+K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `operators.conv2d_lds` on different banks.
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
@@ -38,7 +38,7 @@ from operators.resources import (
     residency,
 )
 from operators.split import Reduction
-from operators.tiles import plan_gemm
+from operators.tiles import GemmPlan, plan_gemm
 from operators.tree import Level
 
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
@@ -47,6 +47,7 @@ _STAGED = 32  # elements of X that a lane stages at a time, one a register
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
 _SGPRS = 48
+_SHARED_ROWS = (None, "occupancy", "problem size")  # what may stop a GEMM's tile and means the same here
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,20 @@ class Conv2dPlan(Derivation):
 
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
-    d = descriptor
-    gemm = plan_gemm(problem.gemm, d, policy)
+    gemm = plan_gemm(problem.gemm, descriptor, policy)
+    plan = _plan(problem, gemm, 2)
+    if plan.feasible or plan.blocks_wanted == 1:
+        return plan
+    # X's staging passes what two blocks' waves leave each other: one block, of a larger tile or, where that passes it too, of this.
+    larger = _plan(problem, gemm, 1)
+    if larger.feasible:
+        return larger
+    alone = replace(plan, blocks_wanted=1)
+    return replace(alone, constraints=mark_binding(_constraints(alone, gemm), larger.binding.name))
+
+
+def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPlan:
+    d, policy = gemm.descriptor, gemm.policy
     t, atom, e = gemm.tiling, gemm.atom, problem.element.bytes
     factor = channel_factor(problem, t.warp_k) if policy == "corrected" else 1
     p = space_to_channel(problem, factor) if factor > 1 else problem
@@ -179,15 +192,25 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     wide = -(-p.halo(1, tile_ow)[1] // p.stride[1]) * p.stride[1]
     # At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks.
     least = p.halo(least_oh, tile_ow)[0] * wide + d.lds_banks + 2 * least_oc
-    blocks = 2 if t.blocks == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
+    blocks = 2 if t.blocks == most_blocks == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
     room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # elements
     tile_ic = min(t.warp_k, max(atom.k, _floor2(room // least)))
-    by_lds = room // tile_ic - d.lds_banks
-    tile_oc = max(least_oc, min(t.tile_n, _floor2((by_lds - (least - d.lds_banks - 2 * least_oc)) // 2)))
-    rows_in = (by_lds - 2 * tile_oc) // wide
-    most_oh = (rows_in - p.dilation[0] * (p.kh - 1) - 1) // p.stride[0] + 1
-    tile_oh = max(least_oh, min(t.tile_m // tile_ow, _floor2(most_oh)))
-    limited_by = "LDS" if (tile_oh * tile_ow, tile_oc) != (t.tile_m, t.tile_n) else t.limited_by
+    by_lds, chunk = room // tile_ic, tile_ic * e // atom.lane_groups  # slots of X and channels of W
+
+    def slots(oh: int) -> int:
+        return HaloLayout(p, oh, tile_ow, atom.lane_groups, chunk, d.lds_banks).slots
+
+    tile_oc = max(least_oc, _largest((by_lds - slots(least_oh)) // 2, t.tile_n))
+    left = by_lds - 2 * tile_oc
+    most, sure = (
+        (rows // wide - p.dilation[0] * (p.kh - 1) - 1) // p.stride[0] + 1 for rows in (left, left - d.lds_banks)
+    )  # with no slots between the planes, with as many as there may be
+    sizes = (_largest(most, t.tile_m // tile_ow), _floor2(most), _floor2(sure))
+    tile_oh = max(least_oh, next((oh for oh in sizes if oh > 0 and slots(oh) <= left), 0))
+    if (tile_oh * tile_ow, tile_oc) != (t.tile_m, t.tile_n):
+        limited_by: str | None = "LDS"
+    else:
+        limited_by = t.limited_by if t.limited_by in _SHARED_ROWS else "GEMM tile"
     tiles = p.n * p.groups * -(-p.ow // tile_ow) * -(-p.oh // tile_oh) * -(-p.ocg // tile_oc)
     steps = -(-p.icg // tile_ic)
     split = 1
@@ -199,11 +222,7 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, split)
     plan = Conv2dPlan(problem, d, policy, atom, factor, *tiles_of, none, ())
     plan = replace(plan, resources=_resources(plan))
-    plan = replace(plan, constraints=mark_binding(_constraints(plan), limited_by))
-    if blocks > 1 and not plan.feasible:  # X's staging may pass what two blocks' waves leave each other
-        alone = replace(plan, blocks_wanted=1)
-        plan = replace(alone, constraints=mark_binding(_constraints(alone), limited_by))
-    return plan
+    return replace(plan, constraints=mark_binding(_constraints(plan, gemm), limited_by))
 
 
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
@@ -243,7 +262,7 @@ def _resources(plan: Conv2dPlan) -> ResourcePlan:
     return ResourcePlan(registers, lds, _SGPRS, *residency(d, arch, acc, _SGPRS, sum(a.nbytes for a in lds), waves))
 
 
-def _constraints(plan: Conv2dPlan) -> tuple[Constraint, ...]:
+def _constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
     p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
@@ -268,6 +287,15 @@ def _constraints(plan: Conv2dPlan) -> tuple[Constraint, ...]:
         ),
         occupancy_row(d, plan.blocks),
         Constraint(
+            "GEMM tile",
+            Level.BLOCK,
+            gemm.tile_m * gemm.tile_n,
+            plan.pixels * plan.tile_oc,
+            "outputs",
+            f"{gemm.tile_m} x {gemm.tile_n} of the same product, itself bound by {gemm.binding.name}",
+            hard=False,
+        ),
+        Constraint(
             "halo", Level.BLOCK, 1.0, plan.halo_factor, "reads of an input element", "R, the re-read factor (E27)", hard=False
         ),
         Constraint(
@@ -280,6 +308,11 @@ def _constraints(plan: Conv2dPlan) -> tuple[Constraint, ...]:
             hard=False,
         ),
     )
+
+
+def _largest(bound: int, gemm: int) -> int:
+    """The GEMM's tile if the bound holds it, else the largest power of two."""
+    return gemm if gemm <= bound else _floor2(bound)
 
 
 def _floor2(value: int) -> int:

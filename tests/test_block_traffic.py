@@ -1,4 +1,4 @@
-"""Traffic counted without executing: the same as a ComputeVisitor's at the block level."""
+"""Traffic counted without executing: the same as a ComputeVisitor's at the atom level."""
 
 from __future__ import annotations
 
@@ -25,10 +25,15 @@ from tools.cli import main
 TREES: list[tuple[Root, tuple[tuple[int, ...], ...]]] = [
     (TiledComputation(70, 50, 300), ((70, 300), (300, 50))),
     (Conv2d(Conv2dProblem(2, 8, 19, 21, 6, 3, 3, (2, 1), (1, 2), (1, 2), 2)), ((2, 8, 19, 21), (6, 4, 3, 3))),
+    (Conv2d(Conv2dProblem(1, 3, 20, 20, 40, 3, 3, padding=(1, 1))), ((1, 3, 20, 20), (40, 3, 3, 3))),
     (Softmax(SoftmaxProblem(10, 700)), ((10, 700),)),
     (Softmax(SoftmaxProblem(3, 40000)), ((3, 40000),)),
     (
         FusedAttention(AttentionProblem(70, 90, 32, heads=4, kv_heads=2, causal=True, window=20)),
+        ((1, 4, 70, 32), (1, 2, 90, 32), (1, 2, 90, 32)),
+    ),
+    (
+        FusedAttention(AttentionProblem(70, 90, 32, heads=4, kv_heads=2, causal=True, window=20), policy="published"),
         ((1, 4, 70, 32), (1, 2, 90, 32), (1, 2, 90, 32)),
     ),
     (UnfusedAttention(AttentionProblem(40, 50, 16, heads=2)), ((1, 2, 40, 16), (1, 2, 50, 16), (1, 2, 50, 16))),
@@ -37,16 +42,15 @@ TREES: list[tuple[Root, tuple[tuple[int, ...], ...]]] = [
 
 @pytest.mark.parametrize(("tree", "shapes"), TREES, ids=lambda x: type(x).__name__ if isinstance(x, Root) else "")
 def test_counted_as_executed(tree: Root, shapes: tuple[tuple[int, ...], ...]) -> None:
-    visitor = ComputeVisitor("block")
+    visitor = ComputeVisitor("atom")
     visitor.visit(tree, *(np.zeros(shape) for shape in shapes))
     counted = block_counters(tree)
-    for name in ("flops", "hbm_bytes", "global_bytes"):
-        assert getattr(counted, name) == getattr(visitor.counters, name), name
+    assert counted == visitor.counters
 
 
 COMMANDS = [
     "conv2d --ic 3 --oc 64 --ih 32 --iw 32 --kh 7 --kw 7", "softmax --rows 7 -n 9000", "attention -L 4096 -d 64",
-    "unfused -L 500 -d 64",
+    "unfused -L 500 -d 64", "gemm -m 300 -n 200 -k 100",
 ]  # fmt: skip
 
 
@@ -55,8 +59,11 @@ def test_report_prints_the_counters(command: str, capsys: pytest.CaptureFixture[
     assert main(["report", *command.split()]) == 0
     assert "re-reads included" in capsys.readouterr().out
     assert main(["report", *command.split(), "--json"]) == 0
-    _, once, _, moved, _ = (row["value"] for row in json.loads(capsys.readouterr().out)["counters"])
+    rows = json.loads(capsys.readouterr().out)["counters"]
+    _, once, _, moved, _ = (row["value"] for row in rows[:5])
     assert moved >= once > 0
+    levels = ["device"] * 3 + ["block"] * 2 + ["atom"]
+    assert [row["level"] for row in rows] == (levels if "softmax" in command else [*levels[:5], "block", "warp", "warp", "atom"])
     assert main(["report", *command.split(), "--compare-targets", "mi100,mi300x", "--json"]) == 0
     targets = json.loads(capsys.readouterr().out)["targets"]
     assert targets["mi100"]["bytes, re-reads included"] == moved and targets["mi300x"]["fits"] == "yes"

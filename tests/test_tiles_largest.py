@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hardware
-from operators import GemmPlan, GemmProblem, SoftmaxProblem, plan_gemm, plan_softmax
+from operators import Conv2dPlan, Conv2dProblem, GemmPlan, GemmProblem, SoftmaxProblem, plan_conv2d, plan_gemm, plan_softmax
 
 HARD = {"LDS", "ArchVGPR", "AccVGPR", "VGPR file"}
 CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]
@@ -66,3 +66,64 @@ def test_softmax_streams_only_what_cannot_stay(where: tuple[str, str], rows: int
     if not plan.resident:
         others = plan.resources.arch_vgprs - next(r.count for r in plan.resources.registers if r.name == "row")
         assert -(-n // 64) + others > d.vgpr_budget(2)[0]
+
+
+def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
+    """Limits that oh rows and oc channels break with the plan's columns, input channels, waves and blocks a CU, byte by byte."""
+    d, p, atom, e = plan.descriptor, plan.cut, plan.atom, plan.problem.element.bytes
+    (sh, sw), (dh, dw) = p.stride, p.dilation
+    rows = {y * sh + i * dh for y in range(oh) for i in range(p.kh)}
+    cols = {x * sw + j * dw for x in range(plan.tile_ow) for j in range(p.kw)}
+    groups, waves = 64 // atom.m, plan.waves_p * plan.waves_oc
+    slots, chunk = (max(rows) + 1) * -(-(max(cols) + 1) // sw) * sw, plan.tile_ic * e // groups
+    # Planes of 16-byte chunks are whole lines apart, of smaller ones half a line more; reads of 8 bytes on 32 banks need neither.
+    line = d.lds_banks * 4 if chunk > 4 else 128
+    while (chunk, d.lds_banks) != (8, 32) and slots * chunk % line != (0 if chunk >= 16 else line // 2):
+        slots += 1
+    lds = plan.tile_ic * e * (slots + 2 * oc)
+    held = -(-slots // (64 * waves))
+    arch = (oh * plan.tile_ow // plan.waves_p // atom.m + oc // plan.waves_oc // atom.n) * -(-chunk // 4)
+    arch += -(-oc * plan.tile_ic * e // (256 * waves)) + max(1, min(held, 32 // plan.tile_ic)) * plan.tile_ic
+    arch += held * plan.factor**2 + 8
+    acc = oh * plan.tile_ow * oc // waves // 64 * (2 if plan.problem.dtype_c == "f64" else 1)
+    blocks = plan.blocks_wanted
+    per_simd = -(-blocks * waves // 4)
+    broken = {"LDS": blocks * -(-lds // d.lds_granule) * d.lds_granule > d.lds_bytes}
+    if d.unified_vgprs:
+        broken |= {"ArchVGPR": arch > 256, "VGPR file": per_simd * (-(-arch // 4) * 4 + acc) > 512}
+    else:
+        broken |= {"ArchVGPR": per_simd * arch > 256, "AccVGPR": per_simd * acc > 256}
+    return {name for name, yes in broken.items() if yes}
+
+
+@given(
+    st.sampled_from(CASES), st.sampled_from([1.0, 0.5, 0.75, 1.5, 2.0]), st.sampled_from([1, 4, 32]), st.sampled_from([1, 3, 16, 64, 200]),
+    st.integers(7, 60), st.sampled_from([8, 64, 100, 256, 512]), st.integers(1, 7), st.integers(1, 7), st.integers(1, 3), st.integers(1, 3),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_conv2d(
+    where: tuple[str, str], scale: float, n: int, ic: int, size: int, oc: int, kh: int, kw: int, stride: int, dilation: int
+) -> None:
+    """Where LDS binds, the tile fits and the next one, towards the GEMM's, does not in either direction; else it is the GEMM's."""
+    board = hardware.target(where[0])
+    d = replace(board, lds_bytes=int(board.lds_bytes * scale) // 512 * 512)
+    padding = (kh * dilation, kw * dilation)
+    problem = Conv2dProblem(n, ic, size, size, oc, kh, kw, (stride, stride), padding, (dilation, dilation), dtype=where[1])
+    plan, gemm = plan_conv2d(problem, d), plan_gemm(problem.gemm, d)
+    assert plan.feasible == (not conv_broken(plan, plan.tile_oh, plan.tile_oc))
+    whole = (plan.pixels, plan.tile_oc) == (gemm.tile_m, gemm.tile_n)
+    if not plan.feasible or plan.binding.name != "LDS":
+        assert not plan.feasible or whole or plan.binding.name in HARD
+        return
+    assert not whole
+    if plan.pixels < gemm.tile_m:
+        assert "LDS" in conv_broken(plan, min(2 * plan.tile_oh, gemm.tile_m // plan.tile_ow), plan.tile_oc)
+    if plan.tile_oc < gemm.tile_n:
+        assert "LDS" in conv_broken(plan, plan.tile_oh, min(2 * plan.tile_oc, gemm.tile_n))
+
+
+def test_conv2d_is_bound_by_lds_and_by_the_gemm() -> None:
+    for size, dilation, binding in ((7, 2, "LDS"), (1, 1, "GEMM tile")):
+        pad = (size * dilation, size * dilation)
+        problem = Conv2dProblem(8, 256, 224, 224, 512, size, size, padding=pad, dilation=(dilation, dilation))
+        assert plan_conv2d(problem, hardware.target("mi100")).binding.name == binding

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from operators.resources import Constraint
     from operators.tree import Root
 
+CounterRow = tuple[str, str, float, str]  # node, counter, value, unit
+
 _BAR = 40  # columns of a full bar
 
 
@@ -41,7 +43,7 @@ def show_limits(
     if as_json:
         print_json({
             **operator_document(tree, op), "feasible": report.feasible, "tiles": report.tiles, "binding": report.binding.name,
-            "counters": [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in counted],
+            "counters": counter_documents(counted),
             "nodes": [{"level": str(n.level), "title": n.title, "tiles": {k: list(v) for k, v in n.tiles.items()},
                        "constraints": [constraint_document(row) for row in n.constraints]} for n in report.nodes],
             "constraints": [constraint_document(row) for row in report.constraints],
@@ -52,7 +54,7 @@ def show_limits(
             f"{plan.title}, {report.policy} tiles",
             ", ".join(f"{name} {value}" for name, value in report.tiles.items()),
             table("Constraints", COLUMNS, (constraint_row(row) for row in report.constraints), left=2),
-            *((table("Counters", ("node", "counter", "value", "unit"), counted, left=2),) if counted else ()),
+            *((counter_table(counted),) if counted else ()),
             *((bar_chart(report.constraints),) if bars else ()),
             f"\nBound by {report.binding.name}.",
             *parts,
@@ -60,18 +62,33 @@ def show_limits(
     plan.check()
 
 
-def counter_rows(tree: Root) -> tuple[tuple[str, str, float, str], ...]:
-    """What the tree computes and moves: node, counter, value, unit."""
+def counter_table(rows: Sequence[CounterRow]) -> Table:
+    """The rows for a terminal."""
+    return table("Counters", ("node", "counter", "value", "unit"), rows, left=2)
+
+
+def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
+    """The rows for JSON."""
+    return [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in rows]
+
+
+def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
+    """What the tree computes and moves: node, counter, value, unit; of a level that moves nothing, no row."""
     from operators.block_traffic import block_counters
 
-    counters = block_counters(tree)
-    return (
-        ("device", "useful work", counters.flops, "FLOP"),
-        ("device", "HBM, every byte once", counters.hbm_bytes, "bytes"),
-        ("device", "arithmetic intensity", counters.flops / counters.hbm_bytes, "FLOP/byte"),
-        ("block", "loads and stores, re-reads included", counters.global_bytes, "bytes"),
-        ("block", "arithmetic intensity", counters.flops / counters.global_bytes, "FLOP/byte"),
+    c = block_counters(tree)
+    rows = (
+        ("device", "useful work", c.flops, "FLOP"),
+        ("device", "HBM, every byte once", c.hbm_bytes, "bytes"),
+        ("device", "arithmetic intensity", c.flops / c.hbm_bytes, "FLOP/byte"),
+        ("block", "loads and stores, re-reads included", c.global_bytes, "bytes"),
+        ("block", "arithmetic intensity", c.flops / c.global_bytes, "FLOP/byte"),
+        ("block", "LDS writes", c.lds_write_bytes, "bytes"),
+        ("warp", "LDS reads", c.lds_read_bytes, "bytes"),
+        ("warp", "arithmetic intensity", c.flops / c.lds_read_bytes if c.lds_read_bytes else 0, "FLOP/byte"),
+        ("atom", "hardware instructions", c.atoms, "wave instructions"),
     )
+    return tuple(row for row in rows if row[2])
 
 
 def bar_chart(rows: tuple[Constraint, ...]) -> Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
 from tools.console import print_json, show
-from tools.limits import bar_chart, show_limits, show_targets
+from tools.limits import bar_chart, counter_documents, counter_rows, counter_table, show_limits, show_targets
 from tools.operator_options import EMITTED, add_operator_options, operator_tree
 from tools.problem import headline, problem_document, tree_of
 
@@ -49,19 +49,22 @@ def run(options: Namespace) -> int:
         assembled_use(tree) if plan.feasible else (None, "the tiles do not fit, so there is no kernel")
     )
     rows = resource_rows(plan, use)
+    counted = counter_rows(tree) if plan.feasible else ()
     if options.json:
         print_json({
             **problem_document(tree),
             "feasible": plan.feasible,
             "binding": plan.binding.name,
             "resources": resource_documents(rows),
+            "counters": counter_documents(counted),
             "instructions": use.instructions if use else None,
             "code_bytes": use.code_bytes if use else None,
             "assembled": use is not None,
             "why_not": why_not,
         })  # fmt: skip
     else:
-        show(headline(tree), resource_table(rows), bar_chart(plan.constraints), f"\nBound by {plan.binding.name}.")
+        counters = (counter_table(counted),) if counted else ()
+        show(headline(tree), resource_table(rows), *counters, bar_chart(plan.constraints), f"\nBound by {plan.binding.name}.")
         if use:
             show(
                 f"Actual: the linked code object's {use.instructions} instructions, "

@@ -4,11 +4,12 @@ A block owns tOH x tOW output pixels of one image and tOC channels, and streams 
 m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (operators.tiles) bound pixels P = tOH*tOW, tOC and the
 K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the input halo of all taps and two taps' filters,
 
-  tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b banks
+  tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b <= banks
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
-the GEMM's or, where that is too large, powers of two. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is the
-K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `operators.conv2d_lds` on different banks.
+the GEMM's or, where that is too large, powers of two. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is
+the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `operators.conv2d_lds` on
+different banks.
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """

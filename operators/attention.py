@@ -30,6 +30,7 @@ from operators.resources import (
     Constraint,
     Derivation,
     LdsArray,
+    RegisterRange,
     ResourcePlan,
     limit_rows,
     mark_binding,
@@ -264,8 +265,12 @@ class AttentionTiles(Derivation):
 
     @property
     def resources(self) -> ResourcePlan:
-        """Named ranges of the register-chained kernel ("corrected")."""
-        return _chained(self.problem, self.descriptor, self.tile_Q)
+        """Named ranges of the register-chained kernel, or under "published" the paper's V and one tile of K or V."""
+        if self.policy == "corrected":
+            return _chained(self.problem, self.descriptor, self.tile_Q)
+        registers, lds = RegisterRange("Q, S, O (E14)", "arch", self.vgprs), LdsArray("K or V", 4 * self.tile_KV * self.d)
+        held = residency(self.descriptor, self.vgprs, 0, _PUBLISHED_SGPRS, lds.nbytes, 1)
+        return ResourcePlan((registers,), (lds,), _PUBLISHED_SGPRS, *held)
 
 
 def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:

@@ -53,5 +53,7 @@ def test_published_kernels_stay_within_the_sgprs(dtype: str, values: str) -> Non
     tree = FusedAttention(AttentionProblem(70, 90, 128, 4, 2, 2, True, 20, dtype=dtype), "mi100", "published", values)
     kernel = asm.emit(tree)
     code = CodeObject.parse(kernel.assemble())
-    use = next(row.use for row in tree.derivation.constraints if row.name == "SGPR")
+    rows, planned = {row.name: row.use for row in tree.derivation.constraints}, tree.derivation.resources
+    use = rows["SGPR"]
+    assert (planned.arch_vgprs, planned.lds_bytes, planned.sgprs) == (rows["VGPR"], rows["LDS"], use)
     assert use - 8 < code.kernels[kernel.name].sgpr_count <= use, "within a granule of 8"

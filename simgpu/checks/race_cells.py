@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from simgpu.scheduler import load64
+from simgpu.scheduler_loop import load64
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from llvmlite import ir
 
+from hardware.effects import Effect, effect_of
 from hardware.errors import DecodeError, ForeignInstruction, SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
@@ -63,6 +64,7 @@ class Program:
         self._indirect = False  # whether a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}
         self.automata: dict[tuple[int, bool], Automaton] = {}  # in checked mode, by entry
+        self._effects: dict[int, Effect] = {}
         self._lock = threading.Lock()
         pending = compiler.address("lower", _leave(Status.LOWER))
         self.records[:, 0] = pending & 0xFFFFFFFF
@@ -73,6 +75,12 @@ class Program:
     def address(self) -> int:
         """Host address of the first record."""
         return int(self.records.ctypes.data)
+
+    def effect(self, index: int) -> Effect:
+        """What a lowered instruction reads, writes and waits for; found once, as checks ask at every launch."""
+        if index not in self._effects:
+            self._effects[index] = effect_of(self.instructions[index])
+        return self._effects[index]
 
     def lower(self, index: int) -> None:
         """Lower everything that is reachable from record `index` by direct control flow."""

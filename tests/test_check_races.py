@@ -199,6 +199,47 @@ def test_memory_is_watched_by_the_byte() -> None:
     assert "two writes" in check(wide, grid=8, block=64)[0].message
 
 
+# By bytes a lane; wave 0 does one, wave 1 the other, one of them with two lanes only.
+STORES = {4: "global_store_dword v1, v0, s[4:5]", 16: "global_store_dwordx4 v1, v[20:23], s[4:5]"}
+LOADS = {4: "global_load_dword v3, v1, s[4:5]", 16: "global_load_dwordx4 v[4:7], v1, s[4:5]"}
+
+
+@pytest.mark.parametrize("size", [4, 16])
+@pytest.mark.parametrize("whole_first", [True, False])
+@pytest.mark.parametrize("writes", [(True, False), (False, True), (True, True)])
+def test_whole_lines_and_parts_of_them(size: int, whole_first: bool, writes: tuple[bool, bool]) -> None:
+    """Lines that are accessed whole have one cell: nothing that is found changes with the access' alignment."""
+    texts = [(STORES if store else LOADS)[size] for store in writes]
+    few = "s_mov_b64 exec, 0x60"
+    lines = f"""
+v_and_b32 v0, 63, v0
+v_lshlrev_b32 v1, {2 if size == 4 else 4}, v0
+v_add_u32 v1, {{start}}, v1
+s_cmp_eq_u32 s9, 1
+s_cbranch_scc1 second
+{"" if whole_first else few}
+{texts[0]}
+s_mov_b64 exec, -1
+s_waitcnt vmcnt(0)
+{{before}}
+s_branch done
+second:
+{{between}}
+{few if whole_first else ""}
+{texts[1]}
+s_waitcnt vmcnt(0)
+done:
+"""
+    seen = []
+    for start in (0, 4, 64):
+        racing = check(lines.format(start=start, before="", between=""), block=128)
+        found = one(racing, "race", *texts)
+        seen.append((found.pc, found.lanes, found.count, found.wave, int(found.place.split()[1], 16) % 256 - start))
+        ordered = lines.format(start=start, before="s_barrier", between="s_barrier")
+        assert [f for f in check(ordered, block=128) if f.kind == "race"] == []
+    assert seen[0] == seen[1] == seen[2]
+
+
 LAST_BLOCK = """
 s_lshl_b32 s8, s2, 10
 v_add_u32 v2, s8, v1

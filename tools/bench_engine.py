@@ -1,15 +1,17 @@
 """Wave-instructions per second of the simulator, plain mode, by kind of work.
 
-    python -m tools.bench_engine [--target gfx908] [--threads 2] [--scale 1.0] [--only NAME] [--json]
+    python -m tools.bench_engine [--target gfx908] [--threads 2] [--scale 1.0] [--only NAME] [--check] [--json]
 
 Every kernel is assembled from the text below, launched once to compile its handlers, and
-then timed, best of three.
+then timed, best of three. With --check the same is done in checked mode, turn about: `checked` is its CPU time over plain mode's.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -180,6 +182,24 @@ def measure(bench: Bench, device: Device) -> dict[str, Any]:
     }
 
 
+def checked_ratio(bench: Bench, target: str, threads: int) -> float:
+    """CPU time of a launch in checked mode over that in plain mode, best of three of each, turn about."""
+    launches = []
+    for check in (False, True):
+        device = Device(target, threads=threads, check=check)
+        kernel = device.load(asm.assemble(text_of(bench, device.arch), device.arch))["bench"]
+        buffers = [device.upload(np.zeros(bench.nbytes // 4, np.float32)) for _ in POINTERS]
+        launches.append(functools.partial(kernel.launch, grid=bench.groups, block=bench.workgroup, args=[*buffers, bench.count]))
+        launches[-1]()
+    times: list[list[float]] = [[], []]
+    for _ in range(REPEATS):
+        for launch, taken in zip(launches, times, strict=True):
+            began = time.process_time()
+            launch()
+            taken.append(time.process_time() - began)
+    return min(times[1]) / min(times[0])
+
+
 def main() -> int:
     """Prints the table; status 1 if a kernel's result is wrong."""
     parser = argparse.ArgumentParser(
@@ -190,16 +210,21 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of the loops' counts (default: 1)")
     parser.add_argument("--only", choices=names, help="one bench")
+    parser.add_argument("--check", action="store_true", help="also checked mode's time over plain mode's")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     device = Device(options.target, threads=options.threads)
     chosen = [bench for bench in benches(options.scale) if options.only in (None, bench.name)]
     rows = [measure(bench, device) for bench in chosen]
+    if options.check:
+        for bench, row in zip(chosen, rows, strict=True):
+            row["checked"] = checked_ratio(bench, options.target, options.threads)
     if options.json:
         print_json({"target": device.arch, "threads": device.threads, "benches": rows})
     else:
         cells = [list(row.values()) for row in rows]
         columns = ("bench", "what", "wave-instructions", "seconds", "M/s", "ns x thread", "GB/s", "right")
+        columns += ("checked",) if options.check else ()
         show(table(f"{device.arch}, {device.threads} threads", columns, cells, left=2))
     return 0 if all(row["right"] for row in rows) else 1
 

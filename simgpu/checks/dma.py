@@ -176,8 +176,8 @@ class Dma(Check):
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         """Cells for kernels that load to LDS; without them the hooks do nothing."""
-        lowered = (inst for program in launch.programs.values() for inst in program.instructions.values())
-        if not launch.lds_bytes or not any(effect_of(inst).dma for inst in lowered):
+        effects = (program.effect(index) for program in launch.programs.values() for index in program.instructions)
+        if not launch.lds_bytes or not any(effect.dma for effect in effects):
             return
         stride = HEADER + CELL * -(-launch.lds_bytes // 4)
         cells = aligned_bytes(len(worker.slots) * stride)

@@ -6,6 +6,10 @@ record of the access. With the first reader, and one of another wave than the fi
 write finds a reader that it clashes with if there is one, so what is found does not depend on the order in which
 waves happened to run. Accesses that do not cover whole dwords have cells of their own, one per byte,
 which those that do look at where a dword was ever touched that way.
+
+Where all accesses so far covered whole lines of 64 bytes, the 16 dwords of a line have the same cells,
+and three cells stand for them: a line is split, its cells copied to its dwords, by the first access
+that covers a part of it. Nothing that is found depends on that.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from simgpu.scheduler_loop import load64
+
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
 SITES = (1 << SITE_BITS) - 1
@@ -26,16 +32,17 @@ WAVE_UNIT, EPOCH_UNIT, GROUP_UNIT = 1 << WAVE_SHIFT, 1 << EPOCH_SHIFT, 1 << GROU
 EPOCHS, GROUPS = (1 << 16) - 1, (1 << 19) - 1
 
 # An area: the shadow of an allocation or of a workgroup's LDS, i64 fields: addresses of the cells by
-# dword and by byte, and of a byte of marks for each dword; its dwords; the memory's address; and which
-# cells were ever used, so that what is only read, or only written, costs one pass.
+# dword, by byte and by line, of a byte of marks for each dword and for each line; its dwords, of whole
+# lines; the memory's address; and which cells were ever used, so that what is only read, or only
+# written, costs one pass.
 (
-    WRITER, READER, READER2, BYTE_WRITER, BYTE_READER, BYTE_READER2, MARKS, DWORDS, ADDRESS,
-    WRITTEN, READ, READ2, NARROWED, ATOMICS, _, AREA_FIELDS,
-) = range(16)  # fmt: skip
-CELL_BYTES = 3 * 8 * 5 + 1  # of an area, for each dword: three cells for it and for each byte, marks
-# Marks of a dword: it has byte cells; its readers are of different workgroups, so that more readers
-# tell nothing; it was written.
-NARROW_MARK, SHARED_MARK, WRITTEN_MARK = 1, 2, 4
+    WRITER, READER, READER2, BYTE_WRITER, BYTE_READER, BYTE_READER2, LINE_WRITER, LINE_READER, LINE_READER2,
+    MARKS, LINE_MARKS, DWORDS, ADDRESS, WRITTEN, READ, READ2, NARROWED, ATOMICS, AREA_FIELDS,
+) = range(19)  # fmt: skip
+LINE_SHIFT, LINE_DWORDS = 6, 16
+# Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
+# readers tell nothing; it was written; of a line, that its dwords have cells of their own.
+NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
 # How the functions that entry points call are compiled: anew with each of those, as numba's cache of a
 # function does not see that what it calls has changed.
 PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
@@ -137,6 +144,40 @@ def has_mark(marks: np.ndarray, mark: int) -> bool:
     for i in range(marks.size):
         found |= np.int64(marks[i])
     return found & mark != 0
+
+
+@numba.njit(**PART)
+def whole_lines(area: int, first: int, count: int) -> bool:
+    """Whether no line of a range is split."""
+    return not has_mark(octets(load64(area + 8 * LINE_MARKS) + first, count), SPLIT_MARK)
+
+
+@numba.njit(**PART)
+def split_line(area: int, line: int) -> None:
+    """Give the dwords of a line cells of their own.
+
+    Two threads that split a line at once, or one that uses it meanwhile, may lose one of their entries, as
+    two that write a cell at once do.
+    """
+    marks = octets(load64(area + 8 * LINE_MARKS) + line, 1)
+    if marks[0] & SPLIT_MARK:
+        return
+    for which in range(3):
+        cell = load64(load64(area + 8 * (LINE_WRITER + which)) + 8 * line)
+        if cell:
+            cells = words(load64(area + 8 * (WRITER + which)) + 8 * LINE_DWORDS * line, LINE_DWORDS)
+            for i in range(LINE_DWORDS):
+                cells[i] = cell
+    if marks[0]:
+        octets(load64(area + 8 * MARKS) + LINE_DWORDS * line, LINE_DWORDS)[:] = marks[0]
+    marks[0] = SPLIT_MARK
+
+
+@numba.njit(**PART)
+def split(area: int, start: int, nbytes: int) -> None:
+    """Split the lines of a range of bytes."""
+    for line in range(start >> LINE_SHIFT, ((start + nbytes - 1) >> LINE_SHIFT) + 1):
+        split_line(area, line)
 
 
 @numba.njit(**PART)

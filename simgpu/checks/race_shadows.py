@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 LARGE = 1 << 26  # bytes of shadow that take huge pages
 KEPT_DWORDS = 1 << 24  # of an allocation whose shadow is kept
 POOL = "races"
+# Fields of an area that point to memory: bytes for each line.
+LINE_SHARES = {
+    **dict.fromkeys((cells.WRITER, cells.READER, cells.READER2), 8 * cells.LINE_DWORDS),
+    **dict.fromkeys((cells.BYTE_WRITER, cells.BYTE_READER, cells.BYTE_READER2), 32 * cells.LINE_DWORDS),
+    **dict.fromkeys((cells.LINE_WRITER, cells.LINE_READER, cells.LINE_READER2), 8),
+    cells.MARKS: cells.LINE_DWORDS,
+    cells.LINE_MARKS: 1,
+}
 
 
 @dataclass
@@ -83,7 +91,7 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
         address, size = int(entry[layout.ALLOC_BASE // 8]), int(entry[layout.ALLOC_SIZE // 8])
         if not entry[layout.ALLOC_WRITABLE // 8] or not size or address in temporary:
             continue
-        dwords = -(-size // 4)
+        dwords = -(-size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
         key = "cells", dwords
         shadow = _take(launch.device, key, lambda: _cells(key, dwords))
         shadow.area[cells.ADDRESS] = address
@@ -93,17 +101,14 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
 
 
 def _cells(key: Hashable, dwords: int) -> Shadow:
-    memory = lazy_zeros(cells.CELL_BYTES * dwords)
+    lines = dwords // cells.LINE_DWORDS
+    memory = lazy_zeros(lines * sum(LINE_SHARES.values()))
     area = np.zeros(cells.AREA_FIELDS, np.int64)
     at = memory.ctypes.data
-    for fields, step in (
-        ((cells.WRITER, cells.READER, cells.READER2), 8 * dwords),
-        ((cells.BYTE_WRITER, cells.BYTE_READER, cells.BYTE_READER2), 32 * dwords),
-    ):
-        for which in fields:
-            area[which] = at
-            at += step
-    area[cells.MARKS], area[cells.DWORDS] = at, dwords
+    for which, share in LINE_SHARES.items():
+        area[which] = at
+        at += share * lines
+    area[cells.DWORDS] = dwords
     return Shadow(key, memory, area)
 
 
@@ -121,20 +126,30 @@ def give_back(device: Device, used: list[Shadow]) -> None:
 
 
 def _clear(shadow: Shadow, dwords: int) -> None:
-    area, memory = shadow.area, shadow.memory
-    narrow = bool(area[cells.NARROWED])
-    start = int(area[cells.WRITER])
-    for flag, wide, byte in (
-        (cells.WRITTEN, cells.WRITER, cells.BYTE_WRITER),
-        (cells.READ, cells.READER, cells.BYTE_READER),
-        (cells.READ2, cells.READER2, cells.BYTE_READER2),
+    """Zero the cells that were used, and no page that was never touched."""
+    area, lines = shadow.area, dwords // cells.LINE_DWORDS
+
+    def rows(which: int) -> np.ndarray:
+        """A field's bytes, a row for each line."""
+        at = int(area[which] - area[cells.WRITER])
+        return shadow.memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
+
+    marks = rows(cells.LINE_MARKS)
+    split = marks[:, 0] & cells.SPLIT_MARK != 0
+    parted: Any = slice(None) if split.all() else np.flatnonzero(split)
+    if split.any():
+        rows(cells.MARKS)[parted] = 0
+    for flag, fields in (
+        (cells.WRITTEN, (cells.WRITER, cells.BYTE_WRITER, cells.LINE_WRITER)),
+        (cells.READ, (cells.READER, cells.BYTE_READER, cells.LINE_READER)),
+        (cells.READ2, (cells.READER2, cells.BYTE_READER2, cells.LINE_READER2)),
     ):
-        if not area[flag]:
-            continue
-        for which, step in ((wide, 8 * dwords), (byte, 32 * dwords if narrow else 0)):
-            at = int(area[which]) - start
-            memory[at : at + step] = 0
-    if area[cells.WRITTEN] or area[cells.READ]:
-        memory[int(area[cells.MARKS]) - start :] = 0
+        wide, byte, line = fields
+        if area[flag]:
+            rows(line)[:] = 0
+            rows(wide)[parted] = 0
+            if area[cells.NARROWED]:
+                rows(byte)[parted] = 0
+    marks[:] = 0
     for flag in (cells.WRITTEN, cells.READ, cells.READ2, cells.NARROWED, cells.ATOMICS):
         area[flag] = 0

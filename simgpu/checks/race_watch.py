@@ -14,7 +14,8 @@ from simgpu.checks import race_cells as c
 from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
 from simgpu.checks.race_cells import (
-    PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, words,
+    PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, split, split_line,
+    whole_lines, words,
 )  # fmt: skip
 from simgpu.checks.race_lds import (
     ADDRESS_BITS, ATOMIC, BOTH_WRITE, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPPED, WRITES, forget_lds, look_lds,
@@ -62,10 +63,13 @@ def judge(
         cell = cells[at]
         if not clashes(cell, tag, skip, need):
             continue
-        address = load64(area + 8 * c.ADDRESS) + start + at * unit
-        if ordered(block, state, GLOBAL, tag, cell, address >> 2):
+        address, over = load64(area + 8 * c.ADDRESS) + start + at * unit, 0
+        while over < unit and ordered(block, state, GLOBAL, tag, cell, (address + over) >> 2):
+            over += 4
+        if over >= unit:
             continue
-        seen = lane + at * unit // size | both
+        address += over
+        seen = lane + (at * unit + over) // size | both
         here, there = record & c.SITES, cell & c.SITES
         if there > here:
             here, there = there, here
@@ -80,7 +84,7 @@ def look(
     wave: int, record: int, area: int, block: int, state: int, flags: int, tag: int,
     cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
-    """Compare an access with the cells (`cells`: c.WRITER or c.BYTE_WRITER) that it covers."""
+    """Compare an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
     args = wave, record, area, block, state
     place = start, unit, size, lane
     if load64(area + 8 * c.WRITTEN):
@@ -109,9 +113,9 @@ def look(
 @numba.njit(**PART)
 def keep(area: int, flags: int, tag: int, cells: int, first: int, count: int) -> None:
     """Enter an access into the cells that it covers."""
-    marks = octets(load64(area + 8 * c.MARKS), load64(area + 8 * c.DWORDS))
-    per = 1 if cells == c.WRITER else 4
-    dwords = marks[first // per : (first + count - 1) // per + 1]
+    per = 4 if cells == c.BYTE_WRITER else 1
+    marks = load64(area + 8 * (c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS))
+    dwords = octets(marks + first // per, (first + count - 1) // per - first // per + 1)
     if flags & WRITES:
         note_writer(words(load64(area + 8 * cells) + 8 * first, count), tag)
         store64(area + 8 * c.WRITTEN, 1)
@@ -138,6 +142,13 @@ def visit(
 ) -> None:  # fmt: skip
     """One run of `nbytes` from byte `start` on, of lanes of `size` bytes from `lane` on."""
     args = wave, record, area, block, state, flags, tag
+    if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
+        line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
+        if whole_lines(area, line, lines):
+            look(*args, c.LINE_WRITER, line, lines, start, 1 << c.LINE_SHIFT, size, lane)
+            keep(area, flags, tag, c.LINE_WRITER, line, lines)
+            return
+    split(area, start, nbytes)
     first, last = start >> 2, (start + nbytes - 1) >> 2
     count = last - first + 1
     if (start | nbytes) & 3 == 0:
@@ -200,6 +211,17 @@ def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, coun
         crooked |= offsets[lane]
     if crooked & 3:
         return False
+    line_marks, parted = load64(area + 8 * c.LINE_MARKS), c.SPLIT_MARK
+    held = octets(line_marks, dwords // c.LINE_DWORDS)
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            parted &= np.int64(held[offsets[lane] >> c.LINE_SHIFT])
+            parted &= np.int64(held[(offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT])
+    if not parted:
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                split_line(area, offsets[lane] >> c.LINE_SHIFT)
+                split_line(area, (offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT)
     writes = flags & WRITES
     if not writes and load64(area + 8 * c.READ2) and widely_read(area, lanes, offsets, count):
         return True

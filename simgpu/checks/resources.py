@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hardware.effects import effect_of
+from hardware.effects import Effect
 from hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
 from simgpu import scheduler
 from simgpu.checks.check import Check
@@ -36,11 +36,11 @@ class Use:
         return Use(count, record) if count > self.count else self
 
 
-def used(instructions: Iterable[tuple[int, Instruction]]) -> dict[str, Use]:
+def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, Use]:
     """Use by file, "v", "a" and "s", and "extra": SGPRs that special registers take."""
     found = {name: Use() for name in ("v", "a", "s", "extra")}
-    for record, inst in sorted(instructions, key=lambda item: item[0]):
-        for register in effect_of(inst).touched:
+    for record, effect in sorted(effects, key=lambda item: item[0]):
+        for register in effect.touched:
             if register == "vcc":
                 found["extra"] = found["extra"].with_(EXTRA_VCC, record)
             if not isinstance(register, tuple) or register[0] not in ("v", "a", "s"):
@@ -62,10 +62,10 @@ class Resources(Check):
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         times = sum(scheduler.executions(worker.entered, worker.exited) for worker in workers)
-        instructions: dict[int, Instruction] = {}
+        effects: dict[int, Effect] = {}
         for program in launch.programs.values():
-            instructions |= {record: inst for record, inst in program.instructions.items() if times[record]}
-        found = list(_problems(launch, used(instructions.items())))
+            effects |= {record: program.effect(record) for record in program.instructions if times[record]}
+        found = list(_problems(launch, used(effects.items())))
         if launch.device.check == "performance":
             found += _waves(launch)
         return found

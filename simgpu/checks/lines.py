@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 LINE_SHIFT = 7  # lines of 128 bytes: L2's on gfx90a to gfx950 (ROCm Compute Profiler); sources disagree on gfx908's
 FILTER = 128  # lines that a wave's filter holds: 16 KiB, the vector L1 of gfx908 and gfx90a (AMD ROCm gpu-arch-specs)
-CAPACITY = 1 << 18  # lines of a wave; memory is taken as it fills
+CAPACITY = 1 << 18  # lines of a wave
+ADDRESS_SPACE = 8 << 30  # bytes for the lines of all waves of a launch, memory only as they fill: with many waves, fewer lines each
 # Words of the block that a worker's context points to.
 LINES, COUNTS, FILTERS, ROOM, GRID_X, GRID_Y, WAVES, WORDS = range(8)
 CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
@@ -114,16 +115,18 @@ class LineTrace(Check):
 
     def _trace(self, launch: Launch) -> LaunchTrace:
         rows = launch.groups * launch.waves
-        lines, counts = np.empty((rows, self.room), np.uint32), np.zeros(rows, np.int64)
+        room = min(self.room, ADDRESS_SPACE // (4 * rows))
+        lines, counts = np.empty((rows, room), np.uint32), np.zeros(rows, np.int64)
         filters, block = np.zeros((rows, FILTER), np.int64), np.zeros(WORDS, np.int64)
         gx, gy, _ = launch.geometry.groups
-        block[:WORDS] = [lines.ctypes.data, counts.ctypes.data, filters.ctypes.data, self.room, gx, gy, launch.waves]
+        block[:WORDS] = [lines.ctypes.data, counts.ctypes.data, filters.ctypes.data, room, gx, gy, launch.waves]
         return LaunchTrace(lines, counts, launch.waves, filters, block)
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
-        longest = int(self.launches[-1].counts.max(initial=0))
-        if longest > self.room:
-            raise LaunchError(f"a wave touched {longest:,} lines, the trace has room for {self.room:,}: trace a smaller problem")
+        trace = self.launches[-1]
+        longest, room = int(trace.counts.max(initial=0)), trace.lines.shape[1]
+        if longest > room:
+            raise LaunchError(f"a wave touched {longest:,} lines, the trace has room for {room:,}: trace a smaller problem")
         return []
 
 

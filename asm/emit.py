@@ -192,3 +192,17 @@ def clip(k: KernelBuilder, target: Reg, offset: Reg, limit: Reg, index: Reg, not
     """target = offset where index < limit (an SGPR, signed), else OUTSIDE."""
     k.v_cmp_gt_i32("vcc", limit, index)
     k.v_cndmask_b32(target, OUTSIDE, offset, "vcc", note=note)
+
+
+def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> None:
+    """Goes to `label` where a scalar argument of 32 or 64 bits is 0; a float's sign does not count."""
+    magnitude = k.s.alloc("magnitude")
+    if integer:
+        k.s_mov_b32(magnitude, value)
+    else:
+        k.s_and_b32(magnitude, value[value.count - 1], 0x7FFFFFFF)
+    if value.count == 2:
+        k.s_or_b32(magnitude, magnitude, value[0])
+    k.s_cmp_eq_u32(magnitude, 0)
+    k.s_cbranch_scc1(label)
+    k.s.free(magnitude)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from itertools import product
 
-from asm.emit import EmittedKernel, emits, log2, raw_buffer
+from asm.emit import EmittedKernel, branch_if_zero, emits, log2, raw_buffer
 from asm.epilogue import Epilogue
 from asm.gemm_prologue import GemmPrologue
 from asm.gemm_reduce import reduce_kernel
@@ -115,16 +115,7 @@ class GemmEmitter(GemmPrologue):
     def _skip_if_alpha_is_0(self, done: str) -> None:
         k, alpha = self.k, self.arguments["alpha"]
         k.comment("alpha = 0: A and B are not read")
-        magnitude = k.s.alloc("magnitude")
-        if self.plan.problem.dtype_c == "i32":
-            k.s_mov_b32(magnitude, alpha)
-        else:
-            k.s_and_b32(magnitude, alpha[alpha.count - 1], 0x7FFFFFFF)
-        if alpha.count == 2:
-            k.s_or_b32(magnitude, magnitude, alpha[0])
-        k.s_cmp_eq_u32(magnitude, 0)
-        k.s_cbranch_scc1(done)
-        k.s.free(magnitude)
+        branch_if_zero(k, alpha, self.plan.problem.dtype_c == "i32", done)
 
     def _load_next(self) -> None:
         """Starts the loads of the next k tile, if there is one."""
@@ -287,17 +278,9 @@ class GemmEmitter(GemmPrologue):
                 self._scaled_store(store, edge)
 
     def _scaled_store(self, store: TileStore, edge: bool) -> None:
-        k, beta, scratch = self.k, self.arguments["beta"], self.k.s.alloc("scratch")
+        k = self.k
         without = k.new_label("beta_0")
-        if self.plan.problem.dtype_c == "i32":
-            k.s_mov_b32(scratch, beta)
-        else:
-            k.s_and_b32(scratch, beta[beta.count - 1], 0x7FFFFFFF)
-        if beta.count == 2:
-            k.s_or_b32(scratch, scratch, beta[0])
-        k.s_cmp_eq_u32(scratch, 0)
-        k.s_cbranch_scc1(without)
-        k.s.free(scratch)
+        branch_if_zero(k, self.arguments["beta"], self.plan.problem.dtype_c == "i32", without)
         k.comment("C = alpha·A·B + beta·C" + ", clipped" * edge)
         store.emit(edge, True)
         k.s_endpgm()

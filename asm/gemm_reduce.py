@@ -7,7 +7,7 @@ The order of the sum is that of the parts: the result does not depend on who ran
 
 from __future__ import annotations
 
-from asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
+from asm.emit import OUTSIDE, EmittedKernel, branch_if_zero, log2, raw_buffer
 from asm.epilogue import ACTIVATION_VGPRS, Epilogue
 from asm.kernel import KernelBuilder
 from asm.layout import WORD
@@ -147,16 +147,7 @@ class _Reduction:
             k.v_cndmask_b32(address, OUTSIDE, address, self.inside[e])
             epilogue.scale(value)
             without = k.new_label("beta_0")
-            scratch = k.s.alloc("scratch")
-            if problem.dtype_c == "i32":
-                k.s_mov_b32(scratch, beta)
-            else:
-                k.s_and_b32(scratch, beta[beta.count - 1], 0x7FFFFFFF)
-            if beta.count == 2:
-                k.s_or_b32(scratch, scratch, beta[0])
-            k.s_cmp_eq_u32(scratch, 0)
-            k.s_cbranch_scc1(without)
-            k.s.free(scratch)
+            branch_if_zero(k, beta, problem.dtype_c == "i32", without)
             self._transfer("load", old, address, resource)
             epilogue.add_scaled(value, old)
             k.label(without)

@@ -14,7 +14,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.mfma.numbers import FORMATS
 from simgpu.fragments import GROUP, Spread, stack
 from simgpu.frame import ROW32
 from simgpu.jit import host
@@ -84,7 +83,7 @@ class BoundedSum:
             smallest = less if smallest is None else ops.intrinsic("umin", I32, [smallest, less])
         limit = ir.Constant(I32, (BIAS + MOST + 1) << 23)
         below = build.icmp_unsigned("<", spread.reduced("umax", greatest), limit)
-        if FORMATS["f32" if spread.name == "xf32" else spread.name].exponent <= 5:
+        if spread.form.exponent <= 5:
             return below
         limit = ir.Constant(I32, ((BIAS + LEAST) << 23) - 1)
         return build.and_(below, build.icmp_unsigned(">=", spread.reduced("umin", smallest), limit))
@@ -115,7 +114,7 @@ class BoundedSum:
         build, ops = self.build, spread.ops
         size = self._size(spread, values, row)
         exponent = build.sub(build.lshr(size, ops.constant(I32, 23)), ops.constant(I32, BIAS))
-        least = max(LEAST, 1 - FORMATS["f32" if spread.name == "xf32" else spread.name].bias)
+        least = max(LEAST, 1 - spread.form.bias)
         exponent = ops.intrinsic("smax", I32, [exponent, ops.constant(I32, least)])
         zero = build.icmp_unsigned("==", size, ops.constant(I32, 0))
         return build.select(zero, ops.constant(I32, ZERO), exponent)

@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir
 
 from hardware.mfma.instruction import SCALE_BLOCK
-from hardware.mfma.numbers import FORMATS
+from hardware.mfma.numbers import FORMATS, Format
 from simgpu.frame import ROW32, Frame, opaque
 from simgpu.lane_llvm import F32, F64, I16, I32, LLVMOps
 from simgpu.layout import LANES, ROW
@@ -53,6 +53,11 @@ class Spread:
         self.name = name
         self.rows = count * 32 // self.bits
         self.ops = LLVMOps(frame.build, LANES, fix_nan=False)
+
+    @property
+    def form(self) -> Format:
+        """Fields of the stored element; xf32 is stored as f32."""
+        return FORMATS["f32" if self.name == "xf32" else self.name]
 
     def raw(self, row: int) -> Any:
         """The element's bits, zero-extended to <64 x i32>."""
@@ -150,7 +155,7 @@ class Spread:
 
     def small(self, raw: Any) -> tuple[Any, Any, Any, Any]:
         """Signed significand and exponent of its last bit, NaN and Inf masks (hardware.mfma.numbers)."""
-        form = FORMATS["f32" if self.name == "xf32" else self.name]
+        form = self.form
         build, c = self.frame.build, lambda value: self.ops.constant(I32, value)
         top = (1 << form.exponent) - 1
         fraction = build.and_(raw, c((1 << form.mantissa) - 1))
@@ -179,7 +184,7 @@ class Spread:
 
     def fields(self) -> Fields:
         """Significands as f32 integers, exponents of the leading bit, and values."""
-        form = FORMATS["f32" if self.name == "xf32" else self.name]
+        form = self.form
         build = self.frame.build
         significands, exponents = stack(self.frame, self.rows * ROW), stack(self.frame, self.rows * ROW)
         values = stack(self.frame, self.rows * ROW)

@@ -3,8 +3,8 @@
 Formula: hardware.mfma.arithmetic; `aligned_sum` has it for any operands and takes over where a
 bound does not hold. A product of f32 values is exact here, so that its cut at 2^(E − 24) is a
 multiplication by 2^(24 − E) and a conversion to an integer; E, the largest sum of exponents, is
-found in bytes, for the 64 lanes of a register of D at a time. With F the larger of E and C's
-exponent, D is a sum in units of 2^(F − 31) of up to 38 bits, rounded once as fma(high, 128, low).
+found in bytes, for the 64 lanes of a register of D at a time. Operands that are small integers, but
+for a power of two, are multiplied and summed as such: most fp8 data are, and many tests' inputs.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from typing import Any
 
 from llvmlite import ir
 
+from simgpu import pair_sum
+from simgpu.bounded_operand import BIAS, BYTES, GRID, LEAST, NONE, BoundedOperand
 from simgpu.fragments import GROUP, Spread, stack
-from simgpu.frame import ROW32
 from simgpu.jit import host
 from simgpu.lane_llvm import F32, I1, I8, I16, I32, I64, LLVMOps
-from simgpu.layout import LANES, ROW
+from simgpu.layout import LANES
 from simgpu.matrix_sums import V32, VI, Accumulator, Groups, splat
 
-BYTES = ir.VectorType(I8, LANES)
 QUARTER = ir.VectorType(I8, GROUP)
 PER_ROW = LANES // GROUP  # groups of lanes in a register of D
-BIAS = 127
-# Exponents of nonzero elements lie between these: all of the formats with 5 exponent bits or fewer, and those
-# of bf16 and xf32 in practice. Sums of two fit a byte, and every power of two on the way is a normal f32 number.
-LEAST, MOST = -45, 60
-ZERO = -128  # the exponent byte of a zero: a saturating sum with it is less than any other
-FLOOR = (BIAS + 2 * LEAST) << 23  # in place: the least F
+FLOOR = (BIAS + 2 * LEAST) << 23  # in place: the least E
+MARGIN = 5  # places that C may lie above E before the sum of products is cut
 INFINITY = 0xFF << 23
+Summed = Callable[[Any, list[int], Any], Any]  # (group, steps, E + MARGIN in place) to the sum in units of 2^(E − 24)
 ROUND_DOWN = 9  # AVX-512's embedded rounding: toward −∞, no exceptions
 
 
@@ -42,12 +39,11 @@ class BoundedSum:
         self.frame = groups.frame
         self.build = groups.build
         self.c = c
-        self.spreads = a, b
         self.size = size
         self.narrow = narrow
         self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
         self.byte_ops = LLVMOps(groups.build, LANES, fix_nan=False)
-        self.left, self.right = a.floats(flush=False), b.floats(flush=False)
+        self.operands = BoundedOperand(a), BoundedOperand(b)
 
     @staticmethod
     def serves(groups: Groups, size: int) -> bool:
@@ -56,7 +52,7 @@ class BoundedSum:
     def emit(self, otherwise: Callable[[Any], None]) -> None:
         """otherwise(group): emits the sum for groups of lanes from `group` (i64) on, whatever the operands."""
         build = self.build
-        hold = build.and_(self._bounded(self.spreads[0], self.left), self._bounded(self.spreads[1], self.right))
+        hold = build.and_(*(operand.bounded() for operand in self.operands))
         before = build.block
         usual, self.rest, done = (build.append_basic_block(name) for name in ("usual", "rest", "done"))
         build.cbranch(hold, usual, self.rest)
@@ -64,68 +60,52 @@ class BoundedSum:
         self.first = build.phi(I64)
         self.first.add_incoming(ir.Constant(I64, 0), before)
         build.position_at_end(usual)
-        self._exponent_bytes()
-        self._loop()
+        self.exponents = self.operands[0].exponents(4), self.operands[1].exponents(1)
+        if pair_sum.serves(self.groups):
+            self._grid_first(done)
+        steps = list(range(self.size))
+        self._loop([steps[0::2], steps[1::2]] if self.narrow else [steps], self._products)
         build.branch(done)
         build.position_at_end(self.rest)
         otherwise(self.first)
         build.branch(done)
         build.position_at_end(done)
 
-    def _bounded(self, spread: Spread, values: Any) -> Any:
-        """Whether the elements are finite and their exponents between LEAST and MOST (i1)."""
-        build, ops = self.build, spread.ops
-        greatest = smallest = None
-        for row in range(spread.rows):
-            size = self._size(spread, values, row)
-            less = build.sub(size, ops.constant(I32, 1))  # zero becomes the greatest
-            greatest = size if greatest is None else ops.intrinsic("umax", I32, [greatest, size])
-            smallest = less if smallest is None else ops.intrinsic("umin", I32, [smallest, less])
-        limit = ir.Constant(I32, (BIAS + MOST + 1) << 23)
-        below = build.icmp_unsigned("<", spread.reduced("umax", greatest), limit)
-        if spread.form.exponent <= 5:
-            return below
-        limit = ir.Constant(I32, ((BIAS + LEAST) << 23) - 1)
-        return build.and_(below, build.icmp_unsigned(">=", spread.reduced("umin", smallest), limit))
+    # -- integers ------------------------------------------------------------------------------
 
-    def _size(self, spread: Spread, values: Any, row: int) -> Any:
-        """Bits of the magnitudes of a row of f32 values."""
-        bits = self.frame.load(self.frame.at(values, row * ROW), ROW32, 64)
-        return self.build.and_(bits, spread.ops.constant(I32, 0x7FFFFFFF))
+    def _grid_first(self, done: Any) -> None:
+        """Where both operands are integers of few bits, times a power of two for each, no product is cut."""
+        build = self.build
+        maybe, grid, other = (build.append_basic_block(name) for name in ("maybe", "grid", "off_grid"))
+        build.cbranch(self.operands[0].first_whole(), maybe, other)
+        build.position_at_end(maybe)
+        (a, left), (b, right) = (operand.whole() for operand in self.operands)
+        self.pairs = left, right
+        # The leading exponents' fields less this and E + MARGIN: the distance of the integers' unit from 2^(E − 24).
+        unit = ir.Constant(I32, 2 * (BIAS + GRID) - 24 - BIAS - MARGIN)
+        self.unit = build.sub(build.add(*(operand.leading() for operand in self.operands)), unit)
+        build.cbranch(build.and_(a, b), grid, other)
+        build.position_at_end(grid)
+        self._loop([list(range(self.size))], self._dots)
+        build.branch(done)
+        build.position_at_end(other)
+
+    def _dots(self, group: Any, steps: list[int], exponent: Any) -> Any:
+        """Sum of the products in units of 2^(E − 24); none is cut there; exponent: E + MARGIN in place."""
+        build = self.build
+        total = pair_sum.dot(self.groups, group, steps, *self.pairs)
+        up = build.sub(self.frame.splat(self.unit, GROUP), build.lshr(exponent, splat(VI, 23)))
+        return self._shifted("shl", total, up)
 
     # -- exponents as bytes --------------------------------------------------------------------
 
-    def _exponent_bytes(self) -> None:
-        """Rows of the exponents of A, each byte four times over, and of B."""
-        build = self.build
-        a, b = self.spreads
-        self.exponents = stack(self.frame, a.rows * ROW), stack(self.frame, b.rows * LANES)
-        fourfold = ir.Constant(ir.VectorType(I32, 4 * LANES), [at // 4 * 4 for at in range(4 * LANES)])
-        for row in range(a.rows):
-            whole = build.bitcast(self._exponent(a, self.left, row), ir.VectorType(I8, 4 * LANES))
-            spread = build.shuffle_vector(whole, ir.Constant(whole.type, ir.Undefined), fourfold)
-            self.frame.store(spread, self.frame.at(self.exponents[0], row * ROW), 64)
-        for row in range(b.rows):
-            narrow = build.trunc(self._exponent(b, self.right, row), BYTES)
-            self.frame.store(narrow, self.frame.at(self.exponents[1], row * LANES), 64)
-
-    def _exponent(self, spread: Spread, values: Any, row: int) -> Any:
-        """<64 x i32> of a row's exponents, ZERO for zeros; denormals have the format's least."""
-        build, ops = self.build, spread.ops
-        size = self._size(spread, values, row)
-        exponent = build.sub(build.lshr(size, ops.constant(I32, 23)), ops.constant(I32, BIAS))
-        least = max(LEAST, 1 - spread.form.bias)
-        exponent = ops.intrinsic("smax", I32, [exponent, ops.constant(I32, least)])
-        zero = build.icmp_unsigned("==", size, ops.constant(I32, 0))
-        return build.select(zero, ops.constant(I32, ZERO), exponent)
-
     def _largest(self, row: Any, steps: list[int]) -> Any:
-        """<64 x i8>: E + 127 of these steps, by lane of register `row` (i64, its first group) of D."""
-        top = splat(BYTES, 2 * LEAST)
+        """<64 x i8>: E of these steps, by lane of register `row` (i64, its first group) of D."""
+        top = splat(BYTES, NONE)
         for step in steps:
             both = self.byte_ops.intrinsic("sadd.sat", I8, [self._of_a(row, step), self._of_b(row, step)])
             top = self.byte_ops.intrinsic("smax", I8, [top, both])
-        return self.build.add(top, splat(BYTES, BIAS))
+        return top
 
     def _of_a(self, row: Any, step: int) -> Any:
         build, groups = self.build, self.groups
@@ -173,7 +153,8 @@ class BoundedSum:
 
     # -- the registers of D --------------------------------------------------------------------
 
-    def _loop(self) -> None:
+    def _loop(self, parts: list[list[int]], summed: Summed) -> None:
+        """parts: the steps of a chunk, those together that share an E."""
         build, groups = self.build, self.groups
         offsets = groups.chunk_offsets(self.size)
         assert offsets is not None
@@ -185,7 +166,7 @@ class BoundedSum:
         row.add_incoming(ir.Constant(I64, 0), before)
         places = [build.add(row, ir.Constant(I64, g)) for g in range(PER_ROW)]
         totals = [self.c.load(group, V32) for group in places]
-        totals = groups.chunked(offsets, lambda state: self._added(row, places, state), totals)
+        totals = groups.chunked(offsets, lambda state: self._added(row, places, state, parts, summed), totals)
         for group, total in zip(places, totals, strict=True):
             self.c.store(group, total)
         following = build.add(row, ir.Constant(I64, PER_ROW))
@@ -193,51 +174,65 @@ class BoundedSum:
         build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, groups.walk.groups)), head, after)
         build.position_at_end(after)
 
-    def _added(self, row: Any, places: list[Any], totals: list[Any]) -> list[Any]:
+    def _added(self, row: Any, places: list[Any], totals: list[Any], parts: list[list[int]], summed: Summed) -> list[Any]:
         """Each group's total and the products of one chunk of steps."""
-        steps = list(range(self.size))
-        parts = [steps[0::2], steps[1::2]] if self.narrow else [steps]
+        build = self.build
+        largest = [self._largest(row, part) for part in parts]
         slots = []
-        for part in parts:
-            slot = stack(self.frame, LANES)
-            self.frame.store(self._largest(row, part), slot, 64)
-            slots.append(slot)
+        for exponents in largest:
+            slots.append(stack(self.frame, LANES))
+            self.frame.store(build.add(exponents, splat(BYTES, BIAS + MARGIN)), slots[-1], 64)
+        self._leave_unless_bounded(row, totals, self._empty(largest))
         result = []
         for number, (group, total) in enumerate(zip(places, totals, strict=True)):
-            self._leave_unless_bounded(row, total)
             sums = []
             for part, slot in zip(parts, slots, strict=True):
                 narrow = self.frame.load(self.frame.at(slot, GROUP * number), QUARTER, GROUP)
-                exponent = self.build.shl(self.build.zext(narrow, VI), splat(VI, 23))
-                sums.append((self._products(group, part, exponent), exponent))
+                exponent = build.shl(build.zext(narrow, VI), splat(VI, 23))
+                sums.append((summed(group, part, exponent), exponent))
             result.append(self._accumulated(*self._joined(sums), total))
         return result
 
-    def _leave_unless_bounded(self, row: Any, c: Any) -> None:
-        """Go on elsewhere from this register on if an element of C is not finite, or tiny and not 0."""
+    def _empty(self, largest: list[Any]) -> Any:
+        """Which lanes have products that are all 0 (<64 x i1>)."""
+        top = largest[0]
+        for other in largest[1:]:
+            top = self.byte_ops.intrinsic("smax", I8, [top, other])
+        return self.build.icmp_signed("==", top, splat(BYTES, NONE))
+
+    def _leave_unless_bounded(self, row: Any, totals: list[Any], empty: Any) -> None:
+        """Go on elsewhere from this register on if an element of C is not finite, or tiny with only zeros to add."""
         build = self.build
-        bits = build.bitcast(c, VI)
-        field = build.and_(bits, splat(VI, INFINITY))
-        over = build.icmp_unsigned(">=", build.sub(field, splat(VI, FLOOR)), splat(VI, INFINITY - FLOOR))
-        with build.if_then(self._any(over), likely=False):
-            nonzero = build.icmp_unsigned("!=", build.shl(bits, splat(VI, 1)), splat(VI, 0))
-            tiny = build.and_(build.icmp_unsigned("<", field, splat(VI, FLOOR)), nonzero)
-            wrong = build.or_(tiny, build.icmp_unsigned("==", field, splat(VI, INFINITY)))
+        sizes = [build.and_(build.bitcast(c, VI), splat(VI, 0x7FFFFFFF)) for c in totals]
+        endless = build.icmp_unsigned(">=", self._extreme("umax", sizes), splat(VI, INFINITY))
+        with build.if_then(build.or_(self._any(endless), self._any(empty)), likely=False):
+            # Less 1, a zero is the greatest.
+            least = self._extreme("umin", [build.sub(size, splat(VI, 1)) for size in sizes])
+            tiny = build.icmp_unsigned("<", least, splat(VI, FLOOR - 1))
             onward = build.append_basic_block("zeros")
             self.first.add_incoming(row, build.block)
-            build.cbranch(self._any(wrong), self.rest, onward)
+            build.cbranch(build.or_(self._any(endless), self._any(tiny)), self.rest, onward)
             build.position_at_end(onward)
 
+    def _extreme(self, how: str, values: list[Any]) -> Any:
+        """Lane by lane, the greatest ("umax") or least ("umin") of several."""
+        found = values[0]
+        for value in values[1:]:
+            found = self.ops.intrinsic(how, I32, [found, value])
+        return found
+
     def _any(self, mask: Any) -> Any:
-        return self.build.icmp_unsigned("!=", self.build.bitcast(mask, I16), ir.Constant(I16, 0))
+        kind = ir.IntType(mask.type.count)
+        return self.build.icmp_unsigned("!=", self.build.bitcast(mask, kind), ir.Constant(kind, 0))
 
     def _products(self, group: Any, steps: list[int], exponent: Any) -> Any:
-        """Sum of the products, each cut toward 0 at 2^(E − 24), in these units; exponent: that of E in place."""
+        """Sum of the products, each cut toward 0 at 2^(E − 24), in these units; exponent: E + MARGIN in place."""
         build, groups = self.build, self.groups
-        scale = build.bitcast(build.sub(splat(VI, (2 * BIAS + 24) << 23), exponent), V32)
+        scale = build.bitcast(self._scale(exponent), V32)
+        left, right = (operand.values for operand in self.operands)
         total: Any = None
         for step in steps:
-            product = build.fmul(groups.a(self.left, F32, group, step), groups.b(self.right, F32, group, step))
+            product = build.fmul(groups.a(left, F32, group, step), groups.b(right, F32, group, step))
             cut = build.fptosi(build.fmul(product, scale), VI)
             total = cut if total is None else build.add(total, cut)
         return total
@@ -248,49 +243,62 @@ class BoundedSum:
             return sums[0]
         build = self.build
         top = self.ops.intrinsic("smax", I32, [sums[0][1], sums[1][1]])
-        cut = [build.ashr(total, self._distance(top, exponent)) for total, exponent in sums]
+        cut = []
+        for total, exponent in sums:
+            distance = build.lshr(build.sub(top, exponent), splat(VI, 23))
+            cut.append(self._shifted("ashr", total, distance))
         return build.add(cut[0], cut[1]), top
 
-    def _distance(self, top: Any, exponent: Any) -> Any:
-        """Powers of two between two exponents in place, 31 at most."""
-        far = self.build.lshr(self.build.sub(top, exponent), splat(VI, 23))
-        return self.ops.intrinsic("umin", I32, [far, splat(VI, 31)])
-
     def _accumulated(self, total: Any, exponent: Any, c: Any) -> Any:
-        """The sum cut at 2^(F − 31) and C at 2^(F − 24), toward −∞, and their sum rounded to f32.
+        """`total` in units of 2^(E − 24) and C, each cut toward −∞, their sum rounded to f32; exponent: E + MARGIN in place.
 
-        A sum more than 31 places below F, which `_distance` brings nearer, changes nothing: it is less than
-        half of the last place of C.
+        Units are 2^(G − 24), with G the larger of E and C's exponent less MARGIN, so that the sum fits 32 bits. What
+        `total` loses there is below the last places of C and of D; the two bits of it that are not yet below
+        2^(F − 31) tell on which side of a tie the sum lies, and its last bit, 0 in C, stands for them.
         """
         build = self.build
         own = build.and_(build.bitcast(c, VI), splat(VI, INFINITY))
-        both = self.ops.intrinsic("smax", I32, [exponent, own])
-        z = self._cut(c, own, both)
-        if self.narrow:  # C below 2^(F − 25) counts as 0
-            far = build.icmp_signed(">", build.sub(both, own), splat(VI, 25 << 23))
-            z = build.select(far, splat(VI, 0), z)
-        distance = self._distance(both, exponent)
-        units = build.add(build.ashr(total, distance), z)  # of 2^(F − 24)
-        # The low 32 bits of the sum in units of 2^(F − 31): total·128 moved down, and C.
-        above, below = build.ashr(total, splat(VI, 25)), build.shl(total, splat(VI, 7))
-        moved = self.ops.intrinsic("fshr", I32, [above, below, distance])
-        low = build.and_(build.add(moved, build.shl(z, splat(VI, 7))), splat(VI, (1 << 14) - 1))
-        high = build.and_(units, splat(VI, -128))
-        value = self.ops.intrinsic("fma", F32, [build.sitofp(high, V32), splat(V32, 128.0), build.sitofp(low, V32)])
-        return build.fmul(value, build.bitcast(build.sub(both, splat(VI, 31 << 23)), V32))
+        apart = self._over(own, exponent)
+        scale = build.sub(self._scale(exponent), apart)
+        distance = build.lshr(apart, splat(VI, 23))
+        units = build.add(self._shifted("ashr", total, distance), self._cut(c, own, exponent, scale))
+        lost = build.lshr(self._shifted("shl", splat(VI, 3), distance), splat(VI, 2))
+        inexact = build.icmp_signed("!=", build.and_(total, lost), splat(VI, 0))
+        units = build.select(inexact, build.or_(units, splat(VI, 1)), units)
+        unit = build.bitcast(build.sub(splat(VI, 2 * BIAS << 23), scale), V32)
+        return build.fmul(build.sitofp(units, V32), unit)
 
-    def _cut(self, c: Any, own: Any, both: Any) -> Any:
-        """C in units of 2^(F − 24), cut toward −∞."""
-        build = self.build
+    def _over(self, x: Any, y: Any) -> Any:
+        """x − y of exponents in place, or 0: a saturating difference of the upper halves, the lower ones being 0."""
+        kind = ir.VectorType(I16, 2 * GROUP)
+        halves = LLVMOps(self.build, 2 * GROUP, fix_nan=False)
+        over = halves.intrinsic("usub.sat", I16, [self.build.bitcast(value, kind) for value in (x, y)])
+        return self.build.bitcast(over, VI)
+
+    def _scale(self, exponent: Any) -> Any:
+        """Bits of 2^(24 − E)."""
+        return self.build.sub(splat(VI, (2 * BIAS + MARGIN + 24) << 23), exponent)
+
+    def _shifted(self, how: str, value: Any, distance: Any) -> Any:
+        """`value` shifted by any distance: 31 and more are as good as each other."""
         if host().has("avx512f"):
-            scale = build.bitcast(build.sub(splat(VI, (2 * BIAS + 24) << 23), both), V32)
+            return self._x86({"ashr": "psrav.d.512", "shl": "psllv.d.512"}[how], VI, [value, distance])
+        return getattr(self.build, how)(value, self.ops.intrinsic("umin", I32, [distance, splat(VI, 31)]))
+
+    def _cut(self, c: Any, own: Any, exponent: Any, scale: Any) -> Any:
+        """C times `scale`, cut toward −∞ (i32); FP8: 0 where C is below 2^(F − 25)."""
+        build = self.build
+        near = ir.Constant(ir.VectorType(I1, GROUP), [True] * GROUP)
+        if self.narrow:
+            near = build.icmp_unsigned(">=", build.add(own, splat(VI, (MARGIN + 25) << 23)), exponent)
+        if host().has("avx512f"):
             down = ir.Constant(I32, ROUND_DOWN)
-            scaled = self._x86("mul.ps.512", V32, [c, scale, down])
-            return self._x86("mask.cvtps2dq.512", VI, [scaled, splat(VI, 0), ir.Constant(I16, -1), down])
+            scaled = self._x86("mul.ps.512", V32, [c, build.bitcast(scale, V32), down])
+            return self._x86("mask.cvtps2dq.512", VI, [scaled, splat(VI, 0), build.bitcast(near, I16), down])
         # 40 places below, or more, is all the same: what is left is −1 or 0, and no denormal on the way.
-        near = self.ops.intrinsic("smin", I32, [both, build.add(own, splat(VI, 40 << 23))])
-        scale = build.bitcast(build.sub(splat(VI, (2 * BIAS + 24) << 23), near), V32)
-        return build.fptosi(self.ops.intrinsic("floor", F32, [build.fmul(c, scale)]), VI)
+        scale = self.ops.intrinsic("smax", I32, [scale, build.sub(splat(VI, (2 * BIAS - 16) << 23), own)])
+        floor = self.ops.intrinsic("floor", F32, [build.fmul(c, build.bitcast(scale, V32))])
+        return build.select(near, build.fptosi(floor, VI), splat(VI, 0))
 
     def _x86(self, name: str, result: ir.Type, args: list[Any]) -> Any:
         full = f"llvm.x86.avx512.{name}"

@@ -79,11 +79,14 @@ class Spread:
     def integers(self) -> Any:
         """i8 elements, sign-extended to i32."""
         pointer = stack(self.frame, self.rows * ROW)
-        build = self.frame.build
         for row in range(self.rows):
-            up = build.shl(self.raw(row), self.ops.constant(I32, 24))
-            self._store(pointer, row, build.ashr(up, self.ops.constant(I32, 24)), 4)
+            self._store(pointer, row, self.integer(row), 4)
         return pointer
+
+    def integer(self, row: int) -> Any:
+        """An i8 element, sign-extended to i32."""
+        up = self.frame.build.shl(self.raw(row), self.ops.constant(I32, 24))
+        return self.frame.build.ashr(up, self.ops.constant(I32, 24))
 
     def doubles(self, negate: bool) -> Any:
         """f64 elements."""
@@ -128,6 +131,34 @@ class Spread:
             tiny = build.fcmp_ordered("<", magnitude, self.ops.constant(F32, smallest))
             value = build.select(tiny, self.ops.constant(F32, 0.0), value)
         return value
+
+    def finite_floats(self) -> Any:
+        """f32 values; NaN and infinities of 8-bit formats are infinite."""
+        if self.bits != 8:
+            return self.floats(flush=False)
+        pointer = stack(self.frame, self.rows * ROW)
+        for row in range(self.rows):
+            self._store(pointer, row, self._finite_float(self.raw(row)), 4)
+        return pointer
+
+    def _finite_float(self, raw: Any) -> Any:
+        """fp8 or bf8: the f32 number with the same fields and its exponent's bias, which is wrong for denormals only."""
+        form = self.form
+        build, c = self.frame.build, lambda value: self.ops.constant(I32, value)
+        least = 2.0 ** (1 - form.bias)  # the least normal number
+        size = build.and_(raw, c(127))
+        bits = build.add(build.shl(size, c(23 - form.mantissa)), c((127 - form.bias) << 23))
+        normal = build.bitcast(bits, FROW)  # of a denormal number m/2^mantissa · least: (1 + m/2^mantissa) · least/2
+        terms = [normal, self.ops.constant(F32, 2.0), self.ops.constant(F32, -least)]
+        denormal = build.icmp_unsigned("<", size, c(1 << form.mantissa))
+        value = build.select(denormal, self.ops.intrinsic("fma", F32, terms), normal)
+        if form.special == "fnuz":
+            special = build.icmp_unsigned("==", raw, c(128))
+        else:
+            special = build.icmp_unsigned(">=", size, c(127 if form.special == "e4m3" else 31 << form.mantissa))
+        value = build.select(special, self.ops.constant(F32, float("inf")), value)
+        sign = build.shl(build.xor(raw, size), c(24))
+        return build.bitcast(build.or_(build.bitcast(value, ROW32), sign), FROW)
 
     def least_exponent(self, pointer: Any) -> Any:
         """Of the f32 values that `floats` stored, none denormal: the least exponent that is not a zero's, i32."""

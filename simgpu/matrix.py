@@ -30,8 +30,9 @@ from simgpu.matrix_sums import (
     Groups,
     PairwiseSum,
     double_chain,
-    integer_sum,
 )
+from simgpu.pair_sum import integer_sum
+
 from simgpu.operands import Place, Plan, load_scalar, load_vector
 
 C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}

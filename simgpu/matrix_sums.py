@@ -205,23 +205,6 @@ class Accumulator:
         frame.store(value, self.groups.d_place(self.d, group), 64)
 
 
-def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool) -> None:
-    """i8: exact products and sum, added to C with wrap or saturation."""
-    build = groups.build
-    left, right = a.integers(), b.integers()
-    ops = LLVMOps(build, GROUP)
-
-    def one(group: Any) -> None:
-        total: Any = splat(VI, 0)
-        for step in range(groups.walk.steps):
-            product = build.mul(groups.a(left, I32, group, step), groups.b(right, I32, group, step))
-            total = build.add(total, product)
-        old = c.load(group, VI)
-        c.store(group, ops.intrinsic("sadd.sat", I32, [old, total]) if clamp else build.add(old, total))
-
-    groups.run(one)
-
-
 class PairwiseSum:
     """CDNA1 and CDNA2: `size` products summed in pairs, then added to C, each step rounded to f32.
 

@@ -248,8 +248,8 @@ def test_bf16_of_cdna2_at_the_exponents_where_results_may_be_denormal(least):
 
 
 EDGES = [
-    ("v_mfma_f32_16x16x16_bf16", (-45, 60)),
-    ("v_mfma_f32_16x16x8_xf32", (-45, 60)),
+    ("v_mfma_f32_16x16x16_bf16", (-40, 46)),
+    ("v_mfma_f32_16x16x8_xf32", (-40, 46)),
     ("v_mfma_f32_16x16x16_f16", (-14, 15)),
     ("v_mfma_f32_16x16x32_fp8_bf8", (-7, 7)),
 ]
@@ -275,12 +275,52 @@ def test_sums_at_the_bounds_of_their_fast_form(name, edge, seed):
     made["A"][:, 3] = 0  # a row of D without a product
     cancelling = expected(row, made | {"C": np.zeros_like(made["C"])}).astype(np.uint64) ^ np.uint64(1 << 31)
     made["C"] = np.where(np.isnan(cancelling.astype(np.uint32).view(np.float32)), 0, cancelling).astype(np.uint64)
-    tiny = [0, 1 << 31, 1, (37 << 23) - 1, 37 << 23, (1 << 31) | (36 << 23), (1 << 31) | (38 << 23) | 5]
+    tiny = [0, 1 << 31, 1, (47 << 23) - 1, 47 << 23, (1 << 31) | (46 << 23), (1 << 31) | (48 << 23) | 5]
     for at, bits in enumerate([*tiny, 0x7F7FFFFF]):
         made["C"][..., at::16] = np.where(rng.random(made["C"][..., at::16].shape) < 0.5, bits, made["C"][..., at::16])
     made["C"][:, 3] = rng.integers(0, 1 << 23, made["C"][:, 3].shape)
     assert_same(row, executed(row, made), expected(row, made))
     made["C"][0, 5, 7], made["C"][0, 6, 1] = 0x7F800000, 0xFFC00000
+    assert_same(row, executed(row, made), expected(row, made))
+
+
+@pytest.mark.parametrize("large", [40, 46, 47, 60, 87])
+@pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x8_xf32"])
+def test_zero_times_a_large_number_is_no_product(name, large):
+    """Beside products that are small: their exponents are the largest."""
+    row = find(name, "gfx942")
+    rng = rng_of(name, "zeros", large)
+    made = operands(row, rng, moderate)
+    fraction = 7 if row.a_type == "bf16" else 23
+    keep = np.uint64((1 << (BITS[row.a_type] - 1)) | (1 << fraction) - 1)
+    for operand in "AB":
+        exponent = rng.integers(-40, -30, made[operand].shape) + 127
+        made[operand] = made[operand] & keep | exponent.astype(np.uint64) << np.uint64(fraction)
+    made["A"][..., 1] = 0
+    made["B"][:, 1] = np.uint64((127 + large) << fraction)
+    made["C"][:] = 0
+    assert_same(row, executed(row, made), expected(row, made))
+
+
+SUMS = ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x8_xf32", "v_mfma_f32_16x16x32_fp8_fp8"]
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("far", [False, True])
+def test_c_at_every_distance_from_the_products(name, far):
+    """Row i of D adds C of 2^(i − 8), or 2^(3·i − 20), times the products; few bits of each are set, so that sums are often ties."""
+    row = find(name, "gfx942")
+    rng = rng_of(name, far)
+    made = operands(row, rng, moderate)
+    for operand, kind in (("A", row.a_type), ("B", row.b_type)):
+        shape = made[operand].shape
+        values = rng.choice([0.0, 1.0, -1.0, 1.5, 2.0**-6, -(2.0**-7), 1.875], shape).astype(DTYPES[kind])
+        made[operand] = values.view(f"u{values.itemsize}").astype(np.uint64)
+    shape = made["C"].shape
+    apart = 2.0 ** (3 * np.arange(16) - 20 if far else np.arange(16) - 8)
+    last = rng.choice([0, 1, 1 << 22, (1 << 23) - 1, 3 << 21, 2], shape)
+    mantissa = rng.choice([1.0, -1.0], shape) * (1 + last / (1 << 23))
+    made["C"] = (mantissa * apart[:, None]).astype(np.float32).view(np.uint32).astype(np.uint64)
     assert_same(row, executed(row, made), expected(row, made))
 
 

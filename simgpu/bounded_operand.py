@@ -1,0 +1,155 @@
+"""One operand of a bounded sum: are its exponents in bounds, what are they, and is it made of small integers?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.fragments import FROW, Spread, stack
+from simgpu.frame import ROW32
+from simgpu.lane_llvm import F32, I8, I32, I64, LLVMOps
+from simgpu.layout import LANES, ROW
+from simgpu.pair_sum import Pairs
+
+BYTES = ir.VectorType(I8, LANES)
+BIAS = 127
+# Exponents of nonzero elements lie between these: all of the formats with 5 exponent bits or fewer, and those
+# of bf16 and xf32 in practice. Sums of two fit a byte, and every power of two on the way is a normal f32 number.
+LEAST, MOST = -40, 46
+ZERO = -128  # the exponent byte of a zero: even with MOST it makes a sum below NONE
+NONE = 2 * LEAST - 1  # the exponent of a sum of zeros
+GRID = 12  # bits of an integer below its leading one: the product of two has no more than f32's sum keeps
+
+
+class BoundedOperand:
+    """`values`: the elements' rows of 64 f32, NaN as infinities."""
+
+    def __init__(self, spread: Spread) -> None:
+        self.spread = spread
+        self.frame = spread.frame
+        self.build = spread.frame.build
+        self.ops = spread.ops
+        self.least = max(LEAST, 1 - spread.form.bias)  # the exponent of denormals
+        self.values = spread.finite_floats()
+        self.greatest, self._smallest = self._extremes()
+
+    def _rows(self, count: int, state: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+        """body(number (i64), state) for each of `count` in a loop; the last state."""
+        build = self.build
+        before = build.block
+        head, after = build.append_basic_block("each"), build.append_basic_block("all")
+        build.branch(head)
+        build.position_at_end(head)
+        number = build.phi(I64)
+        number.add_incoming(ir.Constant(I64, 0), before)
+        carried = [build.phi(value.type) for value in state]
+        result = body(number, list(carried))
+        following = build.add(number, ir.Constant(I64, 1))
+        for phi, first, value in zip([number, *carried], [None, *state], [following, *result], strict=True):
+            if first is not None:
+                phi.add_incoming(first, before)
+            phi.add_incoming(value, build.block)
+        build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, count)), head, after)
+        build.position_at_end(after)
+        return result
+
+    def _place(self, pointer: Any, row: Any, nbytes: int = ROW) -> Any:
+        return self.frame.at(pointer, self.build.mul(row, ir.Constant(I64, nbytes)))
+
+    def _size(self, row: Any) -> Any:
+        """Bits of the magnitudes of a row (i64)."""
+        bits = self.frame.load(self._place(self.values, row), ROW32, 64)
+        return self.build.and_(bits, self.ops.constant(I32, 0x7FFFFFFF))
+
+    def _extremes(self) -> tuple[Any, Any]:
+        """Bits of the greatest magnitude, and of the smallest but 0 less 1 (i32)."""
+
+        def one(row: Any, found: list[Any]) -> list[Any]:
+            size = self._size(row)
+            less = self.build.sub(size, self.ops.constant(I32, 1))  # a zero is the greatest
+            return [
+                self.ops.intrinsic("umax", I32, [found[0], size]),
+                self.ops.intrinsic("umin", I32, [found[1], less]),
+            ]
+
+        start = [self.ops.constant(I32, 0), self.ops.constant(I32, 0xFFFFFFFF)]
+        greatest, smallest = self._rows(self.spread.rows, start, one)
+        return self.spread.reduced("umax", greatest), self.spread.reduced("umin", smallest)
+
+    def bounded(self) -> Any:
+        """Whether the elements are finite and their exponents between LEAST and MOST (i1)."""
+        build = self.build
+        below = build.icmp_unsigned("<", self.greatest, ir.Constant(I32, (BIAS + MOST + 1) << 23))
+        if self.spread.form.exponent <= 5:
+            return below
+        limit = ir.Constant(I32, ((BIAS + LEAST) << 23) - 1)
+        return build.and_(below, build.icmp_unsigned(">=", self._smallest, limit))
+
+    def exponents(self, copies: int) -> Any:
+        """Rows of exponents, each byte `copies` times (1 or 4) over."""
+        build = self.build
+        pointer = stack(self.frame, self.spread.rows * LANES * copies)
+        fourfold = ir.Constant(ir.VectorType(I32, 4 * LANES), [at // 4 * 4 for at in range(4 * LANES)])
+
+        def one(row: Any, state: list[Any]) -> list[Any]:
+            value = self._exponent(row)
+            if copies == 1:
+                value = build.trunc(value, BYTES)
+            else:
+                whole = build.bitcast(value, ir.VectorType(I8, 4 * LANES))
+                value = build.shuffle_vector(whole, ir.Constant(whole.type, ir.Undefined), fourfold)
+            self.frame.store(value, self._place(pointer, row, LANES * copies), 64)
+            return state
+
+        self._rows(self.spread.rows, [], one)
+        return pointer
+
+    def _exponent(self, row: Any) -> Any:
+        """<64 x i32> of a row's exponents, ZERO for zeros; denormals have the format's least."""
+        build, ops = self.build, self.ops
+        size = self._size(row)
+        exponent = build.sub(build.lshr(size, ops.constant(I32, 23)), ops.constant(I32, BIAS))
+        exponent = ops.intrinsic("smax", I32, [exponent, ops.constant(I32, self.least)])
+        zero = build.icmp_unsigned("==", size, ops.constant(I32, 0))
+        return build.select(zero, ops.constant(I32, ZERO), exponent)
+
+    # -- integers ------------------------------------------------------------------------------
+
+    def leading(self) -> Any:
+        """The greatest element's exponent as a field of f32 (i32)."""
+        field = self.build.lshr(self.greatest, ir.Constant(I32, 23))
+        least = ir.Constant(I32, BIAS + self.least)
+        return LLVMOps(self.build, 1, fix_nan=False).intrinsic("umax", I32, [field, least])
+
+    def first_whole(self) -> Any:
+        """Whether the first row's elements are integers of units 2^-GRID times the greatest's exponent: mostly, these tell."""
+        return self._none(self._integer(ir.Constant(I64, 0))[0])
+
+    def whole(self) -> tuple[Any, Pairs]:
+        """Whether all elements are such integers (i1), and these."""
+        build = self.build
+        pairs = Pairs(self.spread)
+
+        def one(number: Any, found: list[Any]) -> list[Any]:
+            row = build.shl(number, ir.Constant(I64, 1))
+            wrong, low = self._integer(row)
+            other, high = self._integer(build.add(row, ir.Constant(I64, 1)))
+            pairs.store(row, low, high)
+            return [build.or_(found[0], build.or_(wrong, other))]
+
+        start = [ir.Constant(ir.VectorType(ir.IntType(1), LANES), None)]
+        return self._none(self._rows(self.spread.rows // 2, start, one)[0]), pairs
+
+    def _integer(self, row: Any) -> tuple[Any, Any]:
+        """Which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
+        build = self.build
+        field = build.shl(build.sub(ir.Constant(I32, 2 * BIAS + GRID), self.leading()), ir.Constant(I32, 23))
+        scale = self.frame.splat(build.bitcast(field, F32), LANES)
+        scaled = build.fmul(self.frame.load(self._place(self.values, row), FROW, 64), scale)
+        integers = build.fptosi(scaled, ROW32)
+        return build.fcmp_unordered("!=", build.sitofp(integers, FROW), scaled), integers
+
+    def _none(self, mask: Any) -> Any:
+        return self.build.icmp_unsigned("==", self.build.bitcast(mask, I64), ir.Constant(I64, 0))

@@ -1,0 +1,91 @@
+"""Sums of products of 16-bit integers, two steps of the sum in each 32-bit lane of the host (AVX-512's vpmaddwd).
+
+Steps 2s and 2s + 1 must be neighbours in a lane's registers, as they are wherever an element has 16 bits or fewer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.fragments import GROUP, Spread, stack
+from simgpu.jit import host
+from simgpu.lane_llvm import I16, I32, I64, LLVMOps
+from simgpu.layout import LANES, ROW
+from simgpu.matrix_sums import VI, Accumulator, Groups, splat
+
+
+class Pairs:
+    """One operand's integers (of 16 bits each, as <64 x i32> rows): rows 2r and 2r + 1 as one at the place of row 2r."""
+
+    def __init__(self, spread: Spread) -> None:
+        self.frame = spread.frame
+        self.pointer = stack(spread.frame, spread.rows * ROW)
+        self.ops = spread.ops
+
+    def store(self, row: Any, low: Any, high: Any) -> None:
+        """row: the first's number, an int or i64."""
+        build = self.frame.build
+        half = build.and_(low, self.ops.constant(I32, 0xFFFF))
+        pair = build.or_(half, build.shl(high, self.ops.constant(I32, 16)))
+        offset = row * ROW if isinstance(row, int) else build.mul(row, ir.Constant(I64, ROW))
+        self.frame.store(pair, self.frame.at(self.pointer, offset), 64)
+
+
+def serves(groups: Groups) -> bool:
+    """Whether the host has the instruction, and steps come in such pairs."""
+    walk = groups.walk
+    if not host().has("avx512bw") or not walk.regular or walk.index is not None or walk.steps % 2:
+        return False
+    even = [places[:, ::2] for places in (walk.a, walk.b)]
+    odd = [places[:, 1::2] for places in (walk.a, walk.b)]
+    return all((e // LANES % 2 == 0).all() and (o == e + LANES).all() for e, o in zip(even, odd, strict=True))
+
+
+def dot(groups: Groups, group: Any, steps: list[int], a: Pairs, b: Pairs) -> Any:
+    """Sum (<16 x i32>) over `steps`, an even number that starts with an even one."""
+    build = groups.build
+    kind = ir.VectorType(I16, 2 * GROUP)
+    name = "llvm.x86.avx512.pmaddw.d.512"
+    module = groups.frame.module
+    madd = module.globals.get(name) or ir.Function(module, ir.FunctionType(VI, [kind, kind]), name)
+    total: Any = None
+    for step in steps[::2]:
+        pairs = groups.a(a.pointer, I32, group, step), groups.b(b.pointer, I32, group, step)
+        products = build.call(madd, [build.bitcast(pair, kind) for pair in pairs])
+        total = products if total is None else build.add(total, products)
+    return total
+
+
+def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: bool) -> None:
+    """i8: exact products and sum, added to C with wrap or saturation."""
+    build = groups.build
+    ops = LLVMOps(build, GROUP)
+    if serves(groups):
+        pairs = _paired(a), _paired(b)
+    else:
+        rows = a.integers(), b.integers()
+
+    def products(group: Any) -> Any:
+        steps = list(range(groups.walk.steps))
+        if serves(groups):
+            return dot(groups, group, steps, *pairs)
+        total: Any = splat(VI, 0)
+        for step in steps:
+            product = build.mul(groups.a(rows[0], I32, group, step), groups.b(rows[1], I32, group, step))
+            total = build.add(total, product)
+        return total
+
+    def one(group: Any) -> None:
+        total, old = products(group), c.load(group, VI)
+        c.store(group, ops.intrinsic("sadd.sat", I32, [old, total]) if clamp else build.add(old, total))
+
+    groups.run(one)
+
+
+def _paired(spread: Spread) -> Pairs:
+    pairs = Pairs(spread)
+    for row in range(0, spread.rows, 2):
+        pairs.store(row, spread.integer(row), spread.integer(row + 1))
+    return pairs

@@ -120,3 +120,15 @@ def assemble(target: str, *kernels: KernelText, data: str = "") -> bytes:
         if "found:" in str(error) or "cannot be run" in str(error):
             pytest.skip(str(error))
         raise
+
+
+def loaded_module(gpu, *kernels, data=""):
+    """A module of these kernels on `gpu`."""
+    return gpu.load(assemble(gpu.arch, *kernels, data=data))
+
+
+def loaded_kernel(gpu, lines, *args, **options):
+    """The kernel of one text; options: KernelText's, and max_block."""
+    max_block = options.pop("max_block", 1024)
+    text = KernelText("k", lines, args, options, max_block)
+    return loaded_module(gpu, text)["k"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -35,26 +34,6 @@ class BoundedOperand:
         self.values = spread.finite_floats()
         self.greatest, self._smallest = self._extremes()
 
-    def _rows(self, count: int, state: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-        """body(number (i64), state) for each of `count` in a loop; the last state."""
-        build = self.build
-        before = build.block
-        head, after = build.append_basic_block("each"), build.append_basic_block("all")
-        build.branch(head)
-        build.position_at_end(head)
-        number = build.phi(I64)
-        number.add_incoming(ir.Constant(I64, 0), before)
-        carried = [build.phi(value.type) for value in state]
-        result = body(number, list(carried))
-        following = build.add(number, ir.Constant(I64, 1))
-        for phi, first, value in zip([number, *carried], [None, *state], [following, *result], strict=True):
-            if first is not None:
-                phi.add_incoming(first, before)
-            phi.add_incoming(value, build.block)
-        build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, count)), head, after)
-        build.position_at_end(after)
-        return result
-
     def _place(self, pointer: Any, row: Any, nbytes: int = ROW) -> Any:
         return self.frame.at(pointer, self.build.mul(row, ir.Constant(I64, nbytes)))
 
@@ -66,16 +45,16 @@ class BoundedOperand:
     def _extremes(self) -> tuple[Any, Any]:
         """Bits of the greatest magnitude, and of the smallest but 0 less 1 (i32)."""
 
-        def one(row: Any, found: list[Any]) -> list[Any]:
+        def one(row: Any, greatest: Any, smallest: Any) -> list[Any]:
             size = self._size(row)
             less = self.build.sub(size, self.ops.constant(I32, 1))  # a zero is the greatest
             return [
-                self.ops.intrinsic("umax", I32, [found[0], size]),
-                self.ops.intrinsic("umin", I32, [found[1], less]),
+                self.ops.intrinsic("umax", I32, [greatest, size]),
+                self.ops.intrinsic("umin", I32, [smallest, less]),
             ]
 
         start = [self.ops.constant(I32, 0), self.ops.constant(I32, 0xFFFFFFFF)]
-        greatest, smallest = self._rows(self.spread.rows, start, one)
+        greatest, smallest = self.frame.loop(self.spread.rows, one, start)
         return self.spread.reduced("umax", greatest), self.spread.reduced("umin", smallest)
 
     def bounded(self) -> Any:
@@ -93,7 +72,7 @@ class BoundedOperand:
         pointer = stack(self.frame, self.spread.rows * LANES * copies)
         fourfold = ir.Constant(ir.VectorType(I32, 4 * LANES), [at // 4 * 4 for at in range(4 * LANES)])
 
-        def one(row: Any, state: list[Any]) -> list[Any]:
+        def one(row: Any) -> tuple[()]:
             value = self._exponent(row)
             if copies == 1:
                 value = build.trunc(value, BYTES)
@@ -101,9 +80,9 @@ class BoundedOperand:
                 whole = build.bitcast(value, ir.VectorType(I8, 4 * LANES))
                 value = build.shuffle_vector(whole, ir.Constant(whole.type, ir.Undefined), fourfold)
             self.frame.store(value, self._place(pointer, row, LANES * copies), 64)
-            return state
+            return ()
 
-        self._rows(self.spread.rows, [], one)
+        self.frame.loop(self.spread.rows, one)
         return pointer
 
     def _exponent(self, row: Any) -> Any:
@@ -132,15 +111,15 @@ class BoundedOperand:
         build = self.build
         pairs = Pairs(self.spread)
 
-        def one(number: Any, found: list[Any]) -> list[Any]:
+        def one(number: Any, found: Any) -> list[Any]:
             row = build.shl(number, ir.Constant(I64, 1))
             wrong, low = self._integer(row)
             other, high = self._integer(build.add(row, ir.Constant(I64, 1)))
             pairs.store(row, low, high)
-            return [build.or_(found[0], build.or_(wrong, other))]
+            return [build.or_(found, build.or_(wrong, other))]
 
         start = [ir.Constant(ir.VectorType(ir.IntType(1), LANES), None)]
-        return self._none(self._rows(self.spread.rows // 2, start, one)[0]), pairs
+        return self._none(self.frame.loop(self.spread.rows // 2, one, start)[0]), pairs
 
     def _integer(self, row: Any) -> tuple[Any, Any]:
         """Which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""

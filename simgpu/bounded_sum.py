@@ -155,24 +155,19 @@ class BoundedSum:
 
     def _loop(self, parts: list[list[int]], summed: Summed) -> None:
         """parts: the steps of a chunk, those together that share an E."""
-        build, groups = self.build, self.groups
+        groups = self.groups
         offsets = groups.chunk_offsets(self.size)
         assert offsets is not None
-        before = build.block
-        head, after = build.append_basic_block("row"), build.append_basic_block("rows")
-        build.branch(head)
-        build.position_at_end(head)
-        row = build.phi(I64)  # the first group of lanes of a register of D
-        row.add_incoming(ir.Constant(I64, 0), before)
-        places = [build.add(row, ir.Constant(I64, g)) for g in range(PER_ROW)]
-        totals = [self.c.load(group, V32) for group in places]
-        totals = groups.chunked(offsets, lambda state: self._added(row, places, state, parts, summed), totals)
-        for group, total in zip(places, totals, strict=True):
-            self.c.store(group, total)
-        following = build.add(row, ir.Constant(I64, PER_ROW))
-        row.add_incoming(following, build.block)
-        build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, groups.walk.groups)), head, after)
-        build.position_at_end(after)
+
+        def one(row: Any) -> tuple[()]:  # row: the first group of lanes of a register of D
+            places = [self.build.add(row, ir.Constant(I64, g)) for g in range(PER_ROW)]
+            totals = [self.c.load(group, V32) for group in places]
+            totals = groups.chunked(offsets, lambda state: self._added(row, places, state, parts, summed), totals)
+            for group, total in zip(places, totals, strict=True):
+                self.c.store(group, total)
+            return ()
+
+        self.frame.loop(groups.walk.groups, one, step=PER_ROW)
 
     def _added(self, row: Any, places: list[Any], totals: list[Any], parts: list[list[int]], summed: Summed) -> list[Any]:
         """Each group's total and the products of one chunk of steps."""

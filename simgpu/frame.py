@@ -7,7 +7,7 @@ of every instruction follow by a prefix sum, so straight-line code pays nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
@@ -152,6 +152,28 @@ class Frame:
         undef = ir.Constant(kind, ir.Undefined)
         first = self.build.insert_element(undef, value, ir.Constant(I32, 0))
         return self.build.shuffle_vector(first, undef, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+    def loop(
+        self, count: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = (), first: Any = None, step: int = 1
+    ) -> list[Any]:
+        """body(number, *state) for numbers (i64) from `first` (0) on while below `count`, once at least; the last state."""
+        build = self.build
+        before = build.block
+        head, after = build.append_basic_block("each"), build.append_basic_block("all")
+        build.branch(head)
+        build.position_at_end(head)
+        number = build.phi(I64)
+        number.add_incoming(ir.Constant(I64, 0) if first is None else first, before)
+        carried = [build.phi(value.type) for value in state]
+        for phi, value in zip(carried, state, strict=True):
+            phi.add_incoming(value, before)
+        result = list(body(number, *carried))
+        following = build.add(number, ir.Constant(I64, step))
+        for phi, value in zip((number, *carried), (following, *result), strict=True):
+            phi.add_incoming(value, build.block)
+        build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, count)), head, after)
+        build.position_at_end(after)
+        return result
 
     # -- counting ------------------------------------------------------------------------------
 

@@ -70,19 +70,12 @@ class Groups:
             for group in range(self.walk.groups):
                 body(group)
             return
-        build = self.build
-        before = build.block
-        head, after = build.append_basic_block("group"), build.append_basic_block("done")
-        build.branch(head)
-        build.position_at_end(head)
-        group = build.phi(I64)
-        group.add_incoming(ir.Constant(I64, 0) if first is None else first, before)
-        body(group)
-        following = build.add(group, ir.Constant(I64, 1))
-        group.add_incoming(following, build.block)
-        more = build.icmp_unsigned("<", following, ir.Constant(I64, self.walk.groups))
-        build.cbranch(more, head, after)
-        build.position_at_end(after)
+
+        def one(group: Any) -> tuple[()]:
+            body(group)
+            return ()
+
+        self.frame.loop(self.walk.groups, one, first=first)
 
     def _entry(self, table: Any, group: Any, steps: int, step: Any) -> Any:
         """table[group·steps + step] as i64."""
@@ -131,30 +124,18 @@ class Groups:
         self, offsets: tuple[np.ndarray, np.ndarray], body: Callable[[list[Any]], list[Any]], state: list[Any]
     ) -> list[Any]:
         """Run body(state) for each chunk of steps; in it, steps are those of the first chunk."""
-        build = self.build
         count = len(offsets[0])
         if count == 1:
             return body(state)
         tables = [self._table(o) for o in offsets]
-        before = build.block
-        head, after = build.append_basic_block("chunk"), build.append_basic_block("summed")
-        build.branch(head)
-        build.position_at_end(head)
-        chunk = build.phi(I64)
-        chunk.add_incoming(ir.Constant(I64, 0), before)
-        carried = [build.phi(value.type) for value in state]
-        for phi, value in zip(carried, state, strict=True):
-            phi.add_incoming(value, before)
-        self.moved = self._entry(tables[0], chunk, 1, 0), self._entry(tables[1], chunk, 1, 0)
-        result = body(list(carried))
-        self.moved = None
-        following = build.add(chunk, ir.Constant(I64, 1))
-        chunk.add_incoming(following, build.block)
-        for phi, value in zip(carried, result, strict=True):
-            phi.add_incoming(value, build.block)
-        build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, count)), head, after)
-        build.position_at_end(after)
-        return result
+
+        def one(chunk: Any, *carried: Any) -> list[Any]:
+            self.moved = self._entry(tables[0], chunk, 1, 0), self._entry(tables[1], chunk, 1, 0)
+            result = body(list(carried))
+            self.moved = None
+            return result
+
+        return self.frame.loop(count, one, state)
 
     def _selected(self, group: Any, step: int) -> Any:
         """The k of B that the sparse index names at a step."""

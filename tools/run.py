@@ -25,18 +25,13 @@ from tools.launching import (
 )
 from tools.operator_options import EMITTED, add_operator_options
 from tools.problem import headline, problem_document, tree_of
-from tools.verdict import Verdict, judge
+from tools.verdict import WAITS, Verdict, judge
 
 if TYPE_CHECKING:
     from asm import EmittedKernel
     from hardware import hip
     from operators.problem import GemmProblem
     from simgpu import Device
-
-WAITS = (
-    "Plain mode completes every load at once, so a PASS does not vouch for the kernel's waits: "
-    "`simgpu check` looks at them."
-)
 
 
 def configure(parser: ArgumentParser) -> None:

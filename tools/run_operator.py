@@ -22,14 +22,13 @@ from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
 from tools.launching import device_of, is_simulated, launched, run_document, show_run, simulated_device
 from tools.operator_options import emitted, operator_document, operator_tree
-from tools.verdict import judge
+from tools.verdict import WAITS, judge
 
 if TYPE_CHECKING:
     from hardware import hip
     from operators.tree import Root
     from simgpu import Device
 
-WAITS = "Plain mode completes every load at once, so a PASS does not vouch for the kernels' waits."
 _BLOCK_SCORES = 1 << 24  # scores that float64 attention holds at once: some arrays of 128 MiB
 _GUARD = 64  # bytes of NaN behind each array; its start is aligned as a caller's would be
 

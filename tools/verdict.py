@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+WAITS = (
+    "Plain mode completes every load at once, so a PASS does not vouch for the kernel's waits: "
+    "`simgpu check` looks at them."
+)
 
 @dataclass(frozen=True)
 class Verdict:

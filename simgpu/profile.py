@@ -8,7 +8,6 @@ measured, chains that run as one included, and an opcode's share of the samples 
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import platform
 import signal
@@ -72,16 +71,11 @@ class Profile:
     seconds: float
     samples: int
 
-    def share(self, samples: int) -> tuple[float, float]:
-        """The share p of all samples that these are, and its standard error, sqrt(p (1 - p) / all)."""
-        p = samples / max(self.samples, 1)
-        return p, math.sqrt(p * (1 - p) / max(self.samples, 1))
-
 
 class Profiler:
     """Samples the launches of the devices that it watches, while it is entered; `profile` says what they did.
 
-    Raises LaunchError where the host is not Linux with glibc on x86-64 or aarch64.
+    seconds: the workers' processor time so far. Raises LaunchError where the host is not Linux with glibc on x86-64 or aarch64.
     """
 
     def __init__(self) -> None:
@@ -95,7 +89,7 @@ class Profiler:
         self._notes = np.zeros(2 + ROOM, np.int64)
         self._notes[1] = ROOM
         self._executions: Counter[str] = Counter()
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._before = bytes(struct.calcsize(ACTION))
 
     def __enter__(self) -> Profiler:
@@ -133,7 +127,7 @@ class Profiler:
         finally:
             with self._lock:
                 del self._spent[thread]
-                self._seconds += time.thread_time() - began
+                self.seconds += time.thread_time() - began
 
     def _sample(self) -> None:
         notes = ctypes.c_void_p(self._notes.ctypes.data)
@@ -157,10 +151,10 @@ class Profiler:
         samples = places(compiler(), self._notes[2 : 2 + min(int(self._notes[0]), ROOM)])
         del samples[WAITING]  # for the GIL, mostly: that is no processor time
         count = samples.total()
-        each = self._seconds / max(count, 1)
+        each = self.seconds / max(count, 1)
         opcodes = [Opcode(name, times, samples[name], samples[name] * each) for name, times in self._executions.items()]
         others = {name: times * each for name, times in samples.most_common() if name not in self._executions}
-        return Profile(tuple(sorted(opcodes, key=lambda row: -row.samples)), others, self._seconds, count)
+        return Profile(tuple(sorted(opcodes, key=lambda row: -row.samples)), others, self.seconds, count)
 
 
 class _Symbol(ctypes.Structure):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import random
 import signal
 import struct
 import sys
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.run import Run
 
-INTERVAL = 2e-4  # seconds that the sampling thread sleeps
+INTERVAL = 2e-4  # seconds between samples, in the mean
+SHORT = 1e-3  # seconds of a launch, of its workers together
+YIELD = 2e-5  # seconds in which workers may come and go, before the next
 ROOM = 1 << 22  # samples that are kept, in memory that fills as they come: more than five minutes of two workers
 # Where Linux puts the interrupted instruction pointer, bytes into ucontext_t (arch/*/include/uapi/asm: sigcontext.h, ucontext.h).
 POINTER = {"x86_64": 168, "aarch64": 440}
@@ -64,12 +67,21 @@ class Opcode:
 @dataclass(frozen=True)
 class Profile:
     """opcodes: those that were executed, the most time first; others: seconds of what else the workers executed, the
-    scheduler's loop and libraries by name; seconds: the workers' processor time, all together; samples: all that were taken."""
+    scheduler's loop and libraries by name; seconds: the workers' processor time, all together; samples: all that were taken.
+
+    Samples of launches below a millisecond are few and lean to one part of them: see `even`.
+    """
 
     opcodes: tuple[Opcode, ...]
     others: dict[str, float]
     seconds: float
     samples: int
+    launches: int
+
+    @property
+    def even(self) -> bool:
+        """Whether launches were long enough for a fair sample."""
+        return self.seconds >= SHORT * self.launches
 
 
 class Profiler:
@@ -83,12 +95,13 @@ class Profiler:
         if sys.platform != "linux" or platform.machine() not in POINTER or not hasattr(self._libc, "pthread_sigqueue"):
             raise LaunchError("profiling samples threads by signals: it needs Linux with glibc, on x86-64 or aarch64")
         self._lock = threading.Lock()
-        self._spent: dict[int, float] = {}  # by thread: its processor time when last looked at
+        self._threads: set[int] = set()
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self._notes = np.zeros(2 + ROOM, np.int64)
         self._notes[1] = ROOM
         self._executions: Counter[str] = Counter()
+        self._launches = 0
         self.seconds = 0.0
         self._before = bytes(struct.calcsize(ACTION))
 
@@ -121,26 +134,28 @@ class Profiler:
         """While the calling thread works on a launch: it is signalled only here, where it lives for certain."""
         began, thread = time.thread_time(), threading.get_ident()
         with self._lock:
-            self._spent[thread] = began
+            self._threads.add(thread)
         try:
             yield
         finally:
             with self._lock:
-                del self._spent[thread]
+                self._threads.discard(thread)
                 self.seconds += time.thread_time() - began
 
     def _sample(self) -> None:
-        notes = ctypes.c_void_p(self._notes.ctypes.data)
-        while not self._ended.wait(INTERVAL):
+        """Waits and signals in machine code: Python could go on only when a worker lets go of the GIL, which is where it begins a
+        launch. Waits of random lengths, so that a place in a short launch is as likely as any other."""
+        signals = SIGNALS(compiler().address_of_ir("signalling", _signals))
+        calls = [ctypes.cast(call, ctypes.c_void_p) for call in (self._libc.usleep, self._libc.pthread_sigqueue)]
+        while not self._ended.wait(YIELD):
             with self._lock:
-                for thread, before in self._spent.items():
-                    spent = time.clock_gettime(time.pthread_getcpuclockid(thread))
-                    if spent > before:  # else it waits for a core
-                        self._spent[thread] = spent
-                        self._libc.pthread_sigqueue(ctypes.c_ulong(thread), signal.SIGPROF, notes)
+                threads = (ctypes.c_ulong * max(len(self._threads), 1))(*self._threads)
+                wait = round(1e6 * min(random.expovariate(1 / INTERVAL), 1.0))
+                signals(threads, len(self._threads), self._notes.ctypes.data, wait, *calls)
 
     def finished(self, launch: Launch, run: Run) -> None:
         """Count what a launch executed."""
+        self._launches += 1
         for offset, times in run.profile.items():
             inst = launch.instruction(launch.entry + offset // 4)
             assert inst is not None
@@ -154,7 +169,7 @@ class Profiler:
         each = self.seconds / max(count, 1)
         opcodes = [Opcode(name, times, samples[name], samples[name] * each) for name, times in self._executions.items()]
         others = {name: times * each for name, times in samples.most_common() if name not in self._executions}
-        return Profile(tuple(sorted(opcodes, key=lambda row: -row.samples)), others, self.seconds, count)
+        return Profile(tuple(sorted(opcodes, key=lambda row: -row.samples)), others, self.seconds, count, self._launches)
 
 
 class _Symbol(ctypes.Structure):
@@ -185,6 +200,34 @@ def _library(pointer: int) -> str:
     symbol = _Symbol()
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(pointer), ctypes.byref(symbol))
     return os.path.basename(os.fsdecode(symbol.file)) if symbol.file else UNKNOWN
+
+
+SIGNALS = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p
+)
+
+
+def _signals(name: str) -> str:
+    """LLVM IR: waits so many microseconds, then sends the notes' address to each of the threads (i64 pthread_t)."""
+    return f"""
+        define void @{name}(ptr %threads, i64 %count, ptr %notes, i32 %wait, ptr %usleep, ptr %sigqueue) {{
+        entry:
+            call i32 %usleep(i32 %wait)
+            br label %next
+        next:
+            %number = phi i64 [ 0, %entry ], [ %following, %send ]
+            %more = icmp ult i64 %number, %count
+            br i1 %more, label %send, label %done
+        send:
+            %place = getelementptr i64, ptr %threads, i64 %number
+            %thread = load i64, ptr %place
+            call i32 %sigqueue(i64 %thread, i32 {int(signal.SIGPROF)}, ptr %notes)
+            %following = add i64 %number, 1
+            br label %next
+        done:
+            ret void
+        }}
+    """
 
 
 def _handler(name: str) -> str:

@@ -30,7 +30,7 @@ def profiled(device: Device, launch: Callable[[], object], enough: float = ENOUG
 def profile_document(profile: Profile) -> dict[str, Any]:
     """For JSON."""
     return {
-        "samples": profile.samples, "worker_seconds": profile.seconds,
+        "samples": profile.samples, "worker_seconds": profile.seconds, "launches": profile.launches, "even": profile.even,
         "opcodes": [
             {**asdict(row), "share": row.samples / max(profile.samples, 1), "nanoseconds": row.nanoseconds}
             for row in profile.opcodes
@@ -48,6 +48,9 @@ def show_profile(document: dict[str, Any], what: str) -> None:
     ]
     rows += [(f"({name})", "", *_share(took / max(seconds, 1e-9), samples), "") for name, took in document["others"].items()]
     show("", f"{what}: {seconds:.2f} s of the workers' processor time, {samples:,} samples")
+    if not document["even"]:
+        each = f"{document['launches']:,} launches of {1e6 * seconds / document['launches']:.0f} us"
+        show(f"{each}: too short for even samples, choose a larger grid")
     show(table("Time by opcode", ("opcode", "executions", "% of time", "+-", "ns each"), rows))
 
 

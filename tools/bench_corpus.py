@@ -21,7 +21,7 @@ from typing import Any
 from hardware.errors import SimError
 from tools.blas import limit_threads
 from tools.corpus import Case, cases
-from tools.errors import KernelFailed
+from tools.errors import KernelFailed, UsageError
 
 REPEATS = 2
 EVERYONES = ("simgpu", "hardware.codeobject", "hardware.isa.fidelity")  # imported before the processes part
@@ -62,17 +62,19 @@ class Times:
 
 
 def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
-    """The median and every kernel's Times, slowest first. UsageError for a folder without a manifest, KernelFailed where a
-    kernel fails."""
+    """The median and every kernel's Times, slowest first. UsageError for a folder without any, KernelFailed where a kernel
+    fails."""
     chosen = cases(folder, only or [])
+    if not chosen:
+        raise UsageError(f"{folder}: no kernels in its manifest{' of such a name' if only else ''}")
     limit_threads(1)
     for module in EVERYONES:
         importlib.import_module(module)
 
     rows = sorted((_times(case, threads) for case in chosen), key=lambda row: -row.seconds)
     return {
-        "kernels": len(rows), "median_seconds": statistics.median(row.seconds for row in rows) if rows else 0.0,
-        "slowest_seconds": rows[0].seconds if rows else 0.0, "all": [asdict(row) for row in rows],
+        "kernels": len(rows), "median_seconds": statistics.median(row.seconds for row in rows),
+        "slowest_seconds": rows[0].seconds, "all": [asdict(row) for row in rows],
     }  # fmt: skip
 
 

@@ -238,8 +238,8 @@ def main() -> int:
         print_json({"target": device.arch, "threads": device.threads, "benches": rows})
     else:
         cells = [list(row.values()) for row in rows]
-        columns = ("bench", "what", "wave-instructions", "seconds", "M/s", "LDS M/s", "ns x thread", "GB/s", "right")
-        columns += ("checked",) if options.check else ()
+        columns = ["bench", "what", "wave-instructions", "seconds", "M/s", "LDS M/s", "ns x thread", "GB/s", "right"]
+        columns += ["checked"] if options.check else []
         show(table(f"{device.arch}, {device.threads} threads", columns, cells, left=2))
     return 0 if all(row["right"] for row in rows) else 1
 

@@ -29,12 +29,14 @@ def run(options: Namespace) -> int:
     if options.device != "sim":
         raise UsageError("bench exec times the simulator: leave --device out, or give an operator, which --device hip validates")
     asked = exec_verb.asked(options)
-    buffers = {index: asked.device.upload(entry.array) for index, entry in enumerate(asked.inputs) if entry.array is not None}
+    device: Any = asked.device
+    buffers = {index: device.upload(entry.array) for index, entry in enumerate(asked.inputs) if entry.array is not None}
     arguments = [buffers.get(index, entry.value) for index, entry in enumerate(asked.inputs)]
-    kernel = asked.device.load(asked.code.data)[asked.kernel.name]
+    kernel = device.load(asked.code.data)[asked.kernel.name]
 
     def launch() -> Run:
-        return kernel.launch(args=arguments, **asked.extents)
+        run: Run = kernel.launch(args=arguments, **asked.extents)
+        return run
 
     launched(kernel.name, launch)
     runs, taken = [], []
@@ -42,7 +44,7 @@ def run(options: Namespace) -> int:
         began = time.perf_counter()
         runs.append(launched(kernel.name, launch))
         taken.append(time.perf_counter() - began)
-    profile = profile_document(launched(kernel.name, lambda: profiled(asked.device, launch))) if options.profile else None
+    profile = profile_document(launched(kernel.name, lambda: profiled(device, launch))) if options.profile else None
     seconds = np.array(taken)
     figures: dict[str, Any] = {
         "median_seconds": float(np.median(seconds)),
@@ -52,11 +54,11 @@ def run(options: Namespace) -> int:
     }  # fmt: skip
     if options.json:
         print_json({
-            "file": options.file, "target": asked.device.arch, "kernel": kernel.name, "threads": asked.device.threads,
+            "file": options.file, "target": device.arch, "kernel": kernel.name, "threads": device.threads,
             "launches": FEWEST, **figures, "profile": profile,
         })  # fmt: skip
         return 0
-    show(f"{kernel.name} of {options.file} on {asked.device.arch}, simulated: {FEWEST} launches after one, not validated")
+    show(f"{kernel.name} of {options.file} on {device.arch}, simulated: {FEWEST} launches after one, not validated")
     show(table("Time of a launch", ("figure", "value"), [(name.replace("_", " "), value) for name, value in figures.items()]))
     if profile:
         show_profile(profile, kernel.name)

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hardware.errors import SimError
-from tools.blas import limit_threads
 from tools.corpus import Case, cases
 from tools.errors import KernelFailed, UsageError
 
@@ -67,7 +66,6 @@ def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[st
     chosen = cases(folder, only or [])
     if not chosen:
         raise UsageError(f"{folder}: no kernels in its manifest{' of such a name' if only else ''}")
-    limit_threads(1)
     for module in EVERYONES:
         importlib.import_module(module)
 

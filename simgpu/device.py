@@ -25,6 +25,7 @@ from simgpu.run import Run
 
 if TYPE_CHECKING:
     from simgpu.checks.check import Check
+    from simgpu.profile import Profiler
 
 # A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
 DEFAULT_INSTRUCTIONS = 20_000_000_000
@@ -110,6 +111,7 @@ class Device:
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory(check)
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
+        self.profiler: Profiler | None = None  # see simgpu.profile
         self.compiler: Compiler = compiler()
 
     def alloc(self, nbytes: int) -> Buffer:

@@ -81,6 +81,7 @@ class Compiler:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._addresses: dict[str, int] = {}
+        self.code: dict[int, tuple[str, int]] = {}  # by address: the function's key, and bytes that hold it
         self._host = host()
         self._engine = llvm.create_mcjit_compiler(
             llvm.parse_assembly(""), self._fresh_machine()
@@ -120,6 +121,7 @@ class Compiler:
             self._engine.finalize_object()
             address = self._engine.get_function_address(name)
             self._addresses[key] = address
+            self.code[address] = key, len(code)
             return address
 
     def _ir(self, build: Callable[[ir.Module, str], None], name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -358,6 +359,8 @@ class Launch:
             if worker.error is not None:
                 raise worker.error
         run = summarise(self, workers, seconds)
+        if self.device.profiler:
+            self.device.profiler.finished(self, run)
         if run.instructions > self.device.max_instructions:
             # The budget is looked at where control flow branches: a short kernel ends before.
             raise InstructionLimit(
@@ -368,7 +371,8 @@ class Launch:
 
     def _work(self, worker: Worker, workers: list[Worker]) -> None:
         try:
-            self._loop(worker)
+            with self.device.profiler.working() if self.device.profiler else nullcontext():
+                self._loop(worker)
         except BaseException as error:
             worker.error = error
             for other in workers:

@@ -244,6 +244,13 @@ def compiled(
     return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
 
 
+def mnemonic_of(key: str) -> str | None:
+    """The mnemonic in a key of `compiled`; None for other functions' keys."""
+    parts = key.split("|")
+    target = next((at for at, part in enumerate(parts) if part.startswith("gfx")), -1)
+    return parts[target + 1] if target >= 0 else None
+
+
 def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
     """What emits the instruction's body, with its operands planned."""
     kind, encoding = inst.spec.kind, inst.spec.encoding

@@ -1,144 +1,172 @@
-"""`simgpu bench`: times of a computation over many launches on a GPU (or in the simulator), its result validated."""
+"""`simgpu bench`: the table of goals of speed, or the times of one operator's or code object's kernels; by opcode with --profile.
+
+python -m tools.bench is the same. The goals are issue 8's, a row of `tools.bench_goals` each, every one measured in a new process.
+"""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import json
+import sys
+import time
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from hardware.errors import LaunchError
-from tools import attention_table
-from tools.against import Agreement, all_exact
-from tools.clock import clock_mhz
+from tools import bench_exec, bench_operator
+from tools.bench_goals import CORPUS, GOALS, NAMES, Goal, Measured
+from tools.blas import threads_environment
+from tools.children import output_of
 from tools.console import print_json, progress, show, table
-from tools.errors import UsageError
-from tools.launching import add_device_options, device_of, launched, simulated_device
-from tools.operator_options import EMITTED, add_operator_options, operator_document, operator_tree
-from tools.timing import WARM_UP, Bench, Figures
-from tools.verdict import Verdict
-from tools.workload import Workload, workload
-
-if TYPE_CHECKING:
-    from asm import EmittedKernel
-    from operators.tree import Root
-
-FEWEST = 20  # launches; a median of fewer says little
+from tools.errors import KernelFailed, UsageError
+from tools.operator_options import EMITTED, add_operator_options
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
-    add_operator_options(parser, only=EMITTED, more=_options)
+    """The verb's options: those of the table, and after OP or exec theirs."""
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"rows of the table: {', '.join(NAMES)}")
+    parser.add_argument("--threads", type=int, help="host threads, BLAS's too in the table (default: 2 there, else all cores)")
+    parser.add_argument("--corpus", default=CORPUS, metavar="FOLDER", help=f"compilers' kernels (default: {CORPUS})")
+    parser.add_argument("--verbose", action="store_true", help="the table of all of the corpus, too")
+    parser.add_argument("--profile", action="store_true", help=PROFILE)
+    operators = add_operator_options(parser, only=EMITTED, more=_of_operator, required=False)
+    text = "a kernel of any code object, as `simgpu exec` takes it; its result is not validated"
+    sub = operators.add_parser("exec", help=text, description=text)
+    bench_exec.configure(sub)
+    _both(sub)
+    sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
 
 
-def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("--launches", type=int, default=FEWEST, help=f"launches to time, at least {FEWEST} (the default)")
-    parser.add_argument(
-        "--against-unfused", action="store_true", help="attention: time the three kernels of the paper's baseline as well"
-    )
-    add_device_options(parser)
-    if parser.prog.endswith("attention"):
-        attention_table.configure(parser)
+PROFILE = "the time by opcode, sampled (Linux)"
+
+
+def _of_operator(parser: ArgumentParser) -> None:
+    bench_operator.add_options(parser)
+    _both(parser)
+
+
+def _both(parser: ArgumentParser) -> None:
+    """What may stand before or behind OP."""
+    parser.add_argument("--profile", action="store_true", default=SUPPRESS, help=PROFILE)
+    (threads,) = [action for action in parser._actions if action.dest == "threads"]
+    threads.default = SUPPRESS
 
 
 def run(options: Namespace) -> int:
-    """Times the kernels on random inputs; status 1 if a result is wrong or launches differ."""
-    if options.op == "attention" and options.table:
-        return attention_table.run(options)
-    if options.launches < FEWEST:
-        raise LaunchError(f"--launches {options.launches}: give {FEWEST} or more, a median of fewer says little")
-    if options.against_unfused and options.op != "attention":
-        raise UsageError(f"--against-unfused compares attention with three kernels: {options.op} has no such baseline")
-    tree = operator_tree(options)
-    device: Any = device_of(options, options.target)
-    real = options.device == "hip"
-    where = device.name if real else f"the simulated {device.arch}, host time"
-    result = measure(options, device, tree)
-    baseline = measure(options, device, _unfused(tree)) if options.against_unfused else None
-    passed = result.passed and (baseline is None or baseline.passed)
-    faster = baseline and baseline.figures.median / result.figures.median
-    if options.json:
-        print_json({
-            **operator_document(tree, options.op), "device": where, "real": real, "launches": options.launches,
-            "warm_up": WARM_UP, **result.document(real), "unfused": baseline and baseline.document(real),
-            "unfused_over_fused": faster, "pass": passed,
-        })  # fmt: skip
-        return 0 if passed else 1
-    show(f"{tree.derivation.title}, {tree.derivation.policy} tiles, on {where}")
-    result.show(options.launches, real)
-    if baseline:
-        show("")
-        baseline.show(options.launches, real)
-        show(f"\nFused attention is {faster:.2f} times as fast as its three kernels, by the medians")
-    show("PASS" if passed else "FAIL")
-    return 0 if passed else 1
+    """Status 1 if a result is wrong or a row fails; goals that are missed are no error."""
+    if options.op is None:
+        return goals(options)
+    for name in ("only", "verbose"):
+        if getattr(options, name):
+            raise UsageError(f"--{name} belongs to the table: leave {options.op} out, or --{name}")
+    return bench_exec.run(options) if options.op == "exec" else bench_operator.run(options)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What was timed: names of the kernels; sets: of buffers; steady: whether all launches gave the same bits."""
+class Row:
+    """A goal, what was measured (None where it failed, and why in `failure`), and the seconds that took."""
 
-    kernels: tuple[str, ...]
-    sets: int
-    figures: Figures
-    verdict: Verdict
-    steady: bool
-    agreement: Agreement | None
-    clock: int | None
+    goal: Goal
+    measured: Measured | None
+    failure: str
+    seconds: float
 
     @property
-    def passed(self) -> bool:
-        return self.verdict.passed and self.steady and (self.agreement is None or self.agreement.agrees)
+    def fine(self) -> bool:
+        return self.measured is not None and self.measured.right
 
-    def document(self, real: bool) -> dict[str, Any]:
+    @property
+    def over(self) -> float | None:
+        value = self.measured.value if self.measured else None
+        return None if value is None else self.goal.over(value)
+
+    def cells(self) -> tuple[object, ...]:
+        """For the table."""
+        goal, measured, over = self.goal, self.measured, self.over
+        if measured is None or measured.value is None or over is None:
+            return goal.name, goal.work, goal.text, "", "", "", self.failure or (measured.note if measured else "")
+        met = "WRONG" if not measured.right else "yes" if over <= 1 else "no"
+        return goal.name, goal.work, goal.text, f"{measured.value:.3g} {goal.unit}", f"{over:.2f}", met, measured.note
+
+    def document(self) -> dict[str, Any]:
         """For JSON."""
+        goal, measured, over = self.goal, self.measured, self.over
         return {
-            "kernels": self.kernels, "buffer_sets": self.sets, "clock_mhz": self.clock, **self.figures.document(real),
-            "error": self.verdict.document(), "same_bits": self.steady,
-            "against_sim": self.agreement and self.agreement.document(),
+            "name": goal.name, "work": goal.work, "limit": goal.limit, "unit": goal.unit, "at_least": goal.at_least,
+            "measured": measured and measured.value, "over_goal": over, "met": over is not None and over <= 1,
+            "right": self.fine, "note": self.failure or (measured.note if measured else ""),
+            "detail": measured.detail if measured else {}, "seconds": self.seconds,
         }  # fmt: skip
 
-    def show(self, launches: int, real: bool) -> None:
-        """For people."""
-        show(f"{' + '.join(self.kernels)}: {launches} launches after {WARM_UP} to warm up, {self.sets} set(s) of buffers in turn")
-        show(table("Time of a launch", ("figure", "value", "unit"), self.figures.rows(real, self.clock)), "")
-        show(*self.verdict.lines(), *([self.agreement.line()] if self.agreement else []))
-        if not self.steady:
-            show("The launches did not all give the same bits")
+
+def goals(options: Namespace) -> int:
+    """The table."""
+    from tools.host import host_document, host_lines
+
+    unknown = [name for name in options.only if name not in NAMES]
+    if unknown:
+        raise UsageError(f"--only {unknown[0]}: no such row; there are {', '.join(NAMES)}")
+    threads = 2 if options.threads is None else options.threads
+    if threads < 1:
+        raise UsageError(f"--threads {threads}: at least one is needed")
+    chosen = [goal for goal in GOALS if not options.only or goal.name in options.only]
+    host = host_document(threads)
+    if options.profile:
+        return _profiles(options, chosen, host, threads)
+    rows = [_row(goal, options, threads) for goal in chosen]
+    if options.json:
+        print_json({
+            "host": host, "rows": [row.document() for row in rows], "met": sum(row.document()["met"] for row in rows),
+            "seconds": sum(row.seconds for row in rows),
+        })  # fmt: skip
+    else:
+        show(*host_lines(host))
+        columns = ("row", "work", "goal", "measured", "over goal", "met", "note")
+        show(table("Goals; `over goal` of 1 or less meets one", columns, [row.cells() for row in rows], left=2))
+        for row in rows:
+            if options.verbose and row.goal.name == "corpus" and row.measured and row.measured.detail:
+                from tools.bench_corpus import corpus_table
+
+                show(corpus_table(row.measured.detail))
+        met = sum(row.document()["met"] for row in rows)
+        show(f"\n{met} of {len(rows)} met; {sum(row.seconds for row in rows):.0f} s")
+    return 0 if all(row.fine for row in rows) else 1
 
 
-def measure(options: Namespace, device: Any, tree: Root) -> Measured:
-    """Emits the tree's kernels, times them on `device` and compares the first result."""
-    import asm
-
-    kernel = asm.emit(tree)
-    real = options.device == "hip"
-    with progress("making inputs"):
-        work = workload(tree, device.arch, options.seed)
-    bench = Bench(device, kernel, work, real, options.launches)
-    with progress(f"timing {kernel.name}"):
-        first, times, steady = launched(kernel.name, bench.measure)
-    clock = clock_mhz(device.index) if real else None
-    with progress("comparing with float64"):
-        verdict = work.compare(first)
-    agreement = _against_sim(options, kernel, work, first) if options.against_sim else None
-    figures = Figures(times, tree.problem.flops, work.moved_bytes, device.descriptor.matrix_tflops(tree.problem.dtype))
-    return Measured(tuple(step.name for step in kernel.steps), bench.sets, figures, verdict, steady, agreement, clock)
+def _child(goal: Goal, options: Namespace, threads: int, *more: str) -> Any:
+    arguments = ["-m", "tools.bench_goals", goal.name, "--threads", str(threads), "--corpus", options.corpus, *more]
+    with progress(goal.work):
+        return json.loads(output_of(arguments, threads_environment(threads)))
 
 
-def _unfused(tree: Root) -> Root:
-    from operators import UnfusedAttention
+def _row(goal: Goal, options: Namespace, threads: int) -> Row:
+    began = time.perf_counter()
+    measured, failure = None, ""
+    try:
+        measured = Measured(**_child(goal, options, threads))
+    except KernelFailed as error:
+        failure = str(error)
+    return Row(goal, measured, failure, time.perf_counter() - began)
 
-    return UnfusedAttention(tree.problem, tree.descriptor, tree.derivation.policy)
+
+def _profiles(options: Namespace, chosen: list[Goal], host: dict[str, Any], threads: int) -> int:
+    """A table by opcode for each row that is one kernel."""
+    from tools.bench_profile import show_profile
+    from tools.host import host_lines
+
+    kernels = [goal for goal in chosen if goal.subject is not None]
+    if not kernels:
+        raise UsageError(f"--profile: {', '.join(options.only)} is no single kernel's row")
+    found = {goal.name: _child(goal, options, threads, "--profile") for goal in kernels}
+    if options.json:
+        print_json({"host": host, "profiles": found})
+        return 0
+    show(*host_lines(host))
+    for goal in kernels:
+        show_profile(found[goal.name], goal.work)
+    return 0
 
 
-def _against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
-    """The real GPU's output of one launch beside the simulated one."""
-    import asm
+if __name__ == "__main__":
+    from tools.cli import main
 
-    device = simulated_device(options, kernel.target)
-    buffers = [device.upload(array) for array in work.arrays]
-    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
-    result = buffers[work.output].download(real.dtype, real.shape)
-    return Agreement.of("output", real, result, all(all_exact(run.fidelity) for run in runs))
+    sys.exit(main(["bench", *sys.argv[1:]]))

@@ -2,20 +2,24 @@
 
 python -m tools.bench_attention [--length 16384] [--dim 128] [--target mi100] [--threads 2] [--json]
 
-Both are the best of three, on memory that was touched before.
+Both are the best of three, turn about, on memory that was touched before.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import time
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from tools.bench_gemm import BLAS_THREAD_VARIABLES
+from tools.blas import limit_threads
 
-REPEATS = 3
+if TYPE_CHECKING:
+    import numpy as np
+
+    from operators import AttentionProblem
+    from simgpu import Run
+    from tools.prepared import Prepared
 
 
 def main() -> int:
@@ -27,67 +31,75 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="host threads, for both (default: 2)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
-    for name in BLAS_THREAD_VARIABLES:  # read when numpy is loaded, which is why it is loaded later
-        os.environ[name] = str(options.threads)
-    figures = measure(options.length, options.dim, options.target, options.threads)
-    if options.json:
-        from tools.console import print_json
+    limit_threads(options.threads)  # before numpy is loaded
+    from tools.console import print_figures
 
-        print_json(figures)
-    else:
-        for name, value in figures.items():
-            print(f"{name:32} {value:,.4g}" if isinstance(value, float) else f"{name:32} {value}")
+    figures = measure(prepare(options.length, options.dim, options.target, options.threads))
+    print_figures(figures, options.json)
     return 0 if figures["pass"] else 1
 
 
-def measure(length: int, dim: int, target: str, threads: int) -> dict[str, Any]:
-    """Both times and what follows from them; units are in the names."""
+@dataclass(frozen=True)
+class Attention:
+    """Fused attention whose handlers are compiled. arrays: Q, K, V (length,dim)."""
+
+    problem: AttentionProblem
+    arrays: tuple[np.ndarray, ...]
+    prepared: Prepared
+
+
+def prepare(length: int, dim: int, target: str, threads: int) -> Attention:
+    """Emits the kernel and runs one workgroup, which compiles what it uses."""
     import numpy as np
 
     import asm
     from operators import AttentionProblem, FusedAttention
     from simgpu import Device
-    from tools.attention_rows import compare_rows
+    from tools.prepared import Prepared
 
     problem = AttentionProblem(length, length, dim)
     source = np.random.default_rng(0)
-    q, k, v = (source.standard_normal((length, dim), dtype=np.float32) for _ in range(3))
+    arrays = tuple(source.standard_normal((length, dim), dtype=np.float32) for _ in range(3))
     kernel = asm.emit(FusedAttention(problem, target))
-    device = Device(target, threads=threads)
-    buffers = [device.upload(array) for array in (q, k, v, np.zeros_like(q))]
-    asm.launch(kernel, device, *buffers)  # compiles what the kernel uses
-    simulated, runs = [], []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        runs = asm.launch(kernel, device, *buffers)
-        simulated.append(time.perf_counter() - began)
-    result = buffers[3].download(np.float32, q.shape)
-    verdict = compare_rows(problem, q, k, v, result)
-    held, unfused = np.ones((length, length), np.float32), []
-    for _ in range(REPEATS):
-        seconds, _ = _unfused(np, q, k, v, held)
-        unfused.append(seconds)
+    prepared = Prepared.of(kernel, Device(target, threads=threads), (*arrays, np.zeros_like(arrays[0])))
+    prepared.warm_up()
+    return Attention(problem, arrays, prepared)
+
+
+def measure(attention: Attention) -> dict[str, Any]:
+    """Both times and what follows from them; units are in the names."""
+    import numpy as np
+
+    from tools.attention_rows import compare_rows
+    from tools.turns import best_seconds
+
+    problem, (q, k, v) = attention.problem, attention.arrays
+    held = np.ones((problem.lq, problem.lk), np.float32)
+    launches: list[list[Run]] = []
+    prepared = attention.prepared
+    simulated, unfused = best_seconds(lambda: launches.append(prepared.launch()), lambda: _unfused(np, q, k, v, held))
+    verdict = compare_rows(problem, q, k, v, prepared.buffers[3].download(np.float32, q.shape))
+    instructions = sum(run.instructions for run in launches[-1])
     gflop = problem.flops / 1e9
     return {
-        "kernel": kernel.name, "target": target, "length": length, "dim": dim, "threads": threads,
-        "simulated_seconds": min(simulated), "numpy_seconds": min(unfused), "ratio": min(simulated) / min(unfused),
-        "simulated_gflops": gflop / min(simulated), "numpy_gflops": gflop / min(unfused),
-        "wave_instructions": sum(run.instructions for run in runs),
-        "wave_instructions_per_second": sum(run.instructions for run in runs) / min(simulated),
+        "kernel": prepared.kernel.name, "target": prepared.device.descriptor.name, "length": problem.lq, "dim": problem.d,
+        "threads": prepared.device.threads,
+        "simulated_seconds": simulated, "numpy_seconds": unfused, "ratio": simulated / unfused,
+        "simulated_gflops": gflop / simulated, "numpy_gflops": gflop / unfused,
+        "wave_instructions": instructions, "wave_instructions_per_second": instructions / simulated,
         "compared_rows": verdict.rows, "max_error": verdict.max_error, "pass": verdict.passed,
     }  # fmt: skip
 
 
-def _unfused(np: Any, Q: Any, K: Any, V: Any, S: Any) -> tuple[float, Any]:
-    """Seconds, and O: the five lines, S in memory that is there already."""
+def _unfused(np: Any, Q: Any, K: Any, V: Any, S: Any) -> Any:
+    """O: the five lines, S in memory that is there already."""
     c = np.float32(Q.shape[1] ** -0.5)
-    began = time.perf_counter()
     np.matmul(Q, K.T, out=S)
     S *= c
     S -= S.max(1, keepdims=True)
     np.exp(S, out=S)
-    O = (S @ V) / S.sum(1, keepdims=True)  # noqa: E741  the issue's letter
-    return time.perf_counter() - began, O
+    O = (S @ V) / S.sum(1, keepdims=True)
+    return O
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m tools.bench_engine [--target gfx908] [--threads 2] [--scale 1.0] [--only NAME] [--check] [--json]
 
 Every kernel is assembled from the text below, launched once to compile its handlers, and
-then timed, best of three. With --check the same is done in checked mode, turn about: `checked` is its CPU time over plain mode's.
+then timed, best of five. With --check the same is done in checked mode, turn about: `checked` is its CPU time over plain mode's.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import asm
 from asm.metadata import Header, KernelArgument, Resources, epilogue, prologue
 from simgpu import Device
 from tools.console import print_json, show, table
+from tools.turns import best_seconds
 
 if TYPE_CHECKING:
     from simgpu import Buffer, Run
 
-REPEATS = 3
+REPEATS = 5
 POINTERS, COUNT = ("x", "y", "z"), "count"
 WAVES = 4  # of a workgroup
 WORKGROUP = 64 * WAVES
@@ -120,8 +121,8 @@ _ADD = """  s_lshl_b32 s11, s2, 8
 done:"""
 
 
-def benches(scale: float) -> tuple[Bench, ...]:
-    """The kernels; `scale` multiplies the loops' counts."""
+def benches(scale: float = 1.0, threads: int = 2) -> tuple[Bench, ...]:
+    """The kernels; `scale` multiplies the loops' counts, and the scalar one has a wave for each of the threads."""
 
     def times(count: int) -> int:
         return max(1, round(scale * count))
@@ -132,7 +133,7 @@ def benches(scale: float) -> tuple[Bench, ...]:
         Bench("lds", "4 ds_read_b128 + ds_write_b128 in a loop", _LDS, 8, times(20_000), lds=16384),
         Bench("global", "x to y, 128 bits a lane", _STREAM, 8, steps, nbytes=8 * steps * STREAM_BYTES,
               check=lambda buffers: bool(np.array_equal(buffers[0], buffers[1]))),
-        Bench("scalar", "integer loop with branches", _SCALAR, 8, times(100_000)),
+        Bench("scalar", "integer loop with branches", _SCALAR, threads, times(1_600_000), workgroup=64),
         Bench("vector add", f"2^20 elements, {ADD_GROUPS} workgroups", _ADD, ADD_GROUPS, ADD_ELEMENTS,
               nbytes=4 * ADD_ELEMENTS,
               check=lambda buffers: bool(np.array_equal(buffers[0] + buffers[1], buffers[2]))),
@@ -154,43 +155,53 @@ def text_of(bench: Bench, target: str) -> str:
     return "\n".join((*prologue(header), *load, bench.body, "  s_endpgm", *epilogue(header, used))) + "\n"
 
 
-def measure(bench: Bench, device: Device) -> dict[str, Any]:
-    """One bench's figures: the best of three launches after one that compiles."""
+@dataclass(frozen=True)
+class Assembled:
+    """A bench on a device, compiled by a first launch."""
+
+    bench: Bench
+    device: Device
+    buffers: list[Buffer]
+    launch: Callable[[], Run]
+
+    def free(self) -> None:
+        for buffer in self.buffers:
+            self.device.free(buffer)
+
+
+def prepare(bench: Bench, device: Device) -> Assembled:
+    """Assembles the bench's kernel and launches it once."""
     rng = np.random.default_rng(0)
-    arrays = [rng.random(bench.nbytes // 4, np.float32) for _ in POINTERS]
-    buffers: list[Buffer] = [device.upload(array) for array in arrays]
+    buffers = [device.upload(rng.random(bench.nbytes // 4, np.float32)) for _ in POINTERS]
     kernel = device.load(asm.assemble(text_of(bench, device.arch), device.arch))["bench"]
-
-    def launch() -> Run:
-        return kernel.launch(grid=bench.groups, block=bench.workgroup, args=[*buffers, bench.count])
-
+    launch = functools.partial(kernel.launch, grid=bench.groups, block=bench.workgroup, args=[*buffers, bench.count])
     launch()
-    best = min((launch() for _ in range(REPEATS)), key=lambda run: run.seconds)
-    right = bench.check is None or bench.check([buffer.download(np.float32) for buffer in buffers])
-    for buffer in buffers:
-        device.free(buffer)
-    moved = best.counters["global_read_bytes"] + best.counters["global_write_bytes"]
+    return Assembled(bench, device, buffers, launch)
+
+
+def measure(made: Assembled) -> dict[str, Any]:
+    """One bench's figures: the best of some launches, all of what `launch` takes."""
+    bench, device = made.bench, made.device
+    runs: list[Run] = []
+    (seconds,) = best_seconds(lambda: runs.append(made.launch()), repeats=REPEATS)
+    run = runs[-1]
+    moved = run.counters["global_read_bytes"] + run.counters["global_write_bytes"]
     return {
         "name": bench.name,
         "what": bench.what,
-        "wave_instructions": best.instructions,
-        "seconds": best.seconds,
-        "millions_per_second": best.instructions / best.seconds / 1e6,
-        "thread_ns_per_instruction": 1e9 * best.seconds * device.threads / best.instructions,
-        "global_gb_per_second": moved / best.seconds / 1e9,
-        "right": right,
+        "wave_instructions": run.instructions,
+        "seconds": seconds,
+        "millions_per_second": run.instructions / seconds / 1e6,
+        "lds_millions_per_second": run.counters["instructions_lds"] / seconds / 1e6,
+        "thread_ns_per_instruction": 1e9 * seconds * device.threads / run.instructions,
+        "global_gb_per_second": moved / seconds / 1e9,
+        "right": bench.check is None or bench.check([buffer.download(np.float32) for buffer in made.buffers]),
     }
 
 
 def checked_ratio(bench: Bench, target: str, threads: int) -> float:
-    """CPU time of a launch in checked mode over that in plain mode, best of three of each, turn about."""
-    launches = []
-    for check in (False, True):
-        device = Device(target, threads=threads, check=check)
-        kernel = device.load(asm.assemble(text_of(bench, device.arch), device.arch))["bench"]
-        buffers = [device.upload(np.zeros(bench.nbytes // 4, np.float32)) for _ in POINTERS]
-        launches.append(functools.partial(kernel.launch, grid=bench.groups, block=bench.workgroup, args=[*buffers, bench.count]))
-        launches[-1]()
+    """CPU time of a launch in checked mode over that in plain mode, best of some of each, turn about."""
+    launches = [prepare(bench, Device(target, threads=threads, check=check)).launch for check in (False, True)]
     times: list[list[float]] = [[], []]
     for _ in range(REPEATS):
         for launch, taken in zip(launches, times, strict=True):
@@ -205,7 +216,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [bench.name for bench in benches(1)]
+    names = [bench.name for bench in benches()]
     parser.add_argument("--target", default="gfx908", help="board or architecture (default: gfx908)")
     parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of the loops' counts (default: 1)")
@@ -214,8 +225,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     device = Device(options.target, threads=options.threads)
-    chosen = [bench for bench in benches(options.scale) if options.only in (None, bench.name)]
-    rows = [measure(bench, device) for bench in chosen]
+    chosen = [bench for bench in benches(options.scale, device.threads) if options.only in (None, bench.name)]
+    rows = []
+    for bench in chosen:
+        made = prepare(bench, device)
+        rows.append(measure(made))
+        made.free()
     if options.check:
         for bench, row in zip(chosen, rows, strict=True):
             row["checked"] = checked_ratio(bench, options.target, options.threads)
@@ -223,8 +238,8 @@ def main() -> int:
         print_json({"target": device.arch, "threads": device.threads, "benches": rows})
     else:
         cells = [list(row.values()) for row in rows]
-        columns = ("bench", "what", "wave-instructions", "seconds", "M/s", "ns x thread", "GB/s", "right")
-        columns += ("checked",) if options.check else ()
+        columns = ["bench", "what", "wave-instructions", "seconds", "M/s", "LDS M/s", "ns x thread", "GB/s", "right"]
+        columns += ["checked"] if options.check else []
         show(table(f"{device.arch}, {device.threads} threads", columns, cells, left=2))
     return 0 if all(row["right"] for row in rows) else 1
 

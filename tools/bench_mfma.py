@@ -12,19 +12,19 @@ CPU seconds instead of wall time.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tools.blas import limit_threads
+
 if TYPE_CHECKING:
     import numpy as np
 
     from hardware.mfma import MatrixInstruction
 
-BLAS_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "BLIS_NUM_THREADS")
 REPEATS = 3  # best of
 Clock = Callable[[], float]
 # (target, mnemonic, the share of sgemm's rate that issue 4 asks for)
@@ -90,8 +90,7 @@ def main() -> int:
     if options.size < 512 or options.size % 512:
         parser.error(f"--size {options.size}: give a positive multiple of 512")
     threads = 1 if options.cpu_time else options.threads
-    for name in BLAS_THREAD_VARIABLES:  # read when numpy is loaded, which is why it is loaded later
-        os.environ[name] = str(threads)
+    limit_threads(threads)  # before numpy is loaded
     clock = time.thread_time if options.cpu_time else time.perf_counter
     rows, sgemm = measure(options.size, threads, options.only, clock)
     from tools.console import print_json, show, table

@@ -78,6 +78,15 @@ def number(value: object) -> str:
     return f"{int(value):,}"
 
 
+def print_figures(figures: dict[str, Any], as_json: bool) -> None:
+    """Named figures, one a line, or one JSON document."""
+    if as_json:
+        print_json(figures)
+        return
+    for name, value in figures.items():
+        print(f"{name:32} {value:,.4g}" if isinstance(value, float) else f"{name:32} {value}")
+
+
 @contextmanager
 def progress(message: str) -> Iterator[None]:
     """A spinner on stderr while the block runs, if stderr is a terminal."""

@@ -20,6 +20,7 @@ from tools.outputs import add_force_option, claim, write
 
 if TYPE_CHECKING:
     from hardware import hip
+    from hardware.codeobject import CodeObject, Kernel
     from simgpu import Device
 
 ARGUMENTS = f"""arguments, one --arg each, in the kernel's order, hidden ones left out:
@@ -34,6 +35,21 @@ types: {", ".join(TYPES)}
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
+    add_launch_options(parser, against_sim=True)
+    parser.add_argument(
+        "--save",
+        "--out",
+        action="append",
+        default=[],
+        metavar="I=F.NPY",
+        help="write buffer argument I (from 0) here",
+    )
+    add_force_option(parser)
+    add_json_option(parser)
+
+
+def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> None:
+    """FILE, what is launched of it, and where."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = ARGUMENTS
     parser.add_argument(
@@ -55,34 +71,27 @@ def configure(parser: ArgumentParser) -> None:
         "--dynamic-lds", type=int, default=0, metavar="BYTES", help="LDS beyond the kernel's own"
     )
     parser.add_argument("--target", help="board or architecture (default: the file's)")
-    parser.add_argument(
-        "--save",
-        "--out",
-        action="append",
-        default=[],
-        metavar="I=F.NPY",
-        help="write buffer argument I (from 0) here",
-    )
-    add_force_option(parser)
-    add_device_options(parser)
-    add_json_option(parser)
+    add_device_options(parser, against_sim)
 
 
-def run(options: Namespace) -> int:
-    """Launches the kernel; status 1 if it errs or has findings."""
-    saves = parse_saves(options.save)
-    claim(saves.values(), options.force)
+@dataclass(frozen=True)
+class Asked:
+    """What the options of `add_launch_options` describe; extents: grid or global_size, block, dynamic_lds."""
+
+    device: Device | hip.Device
+    code: CodeObject
+    kernel: Kernel
+    inputs: list[Input]
+    extents: dict[str, Any]
+
+
+def asked(options: Namespace) -> Asked:
+    """Reads the file and makes the arguments; UsageError says what is wrong with either."""
     code = read_code_object(options.file, options.target)
     info = code.kernels[kernel_named(code.kernels, options.kernel)]
     device = device_of(options, options.target or code.target)
     make = argument_maker(np.random.default_rng(options.seed), device.arch)
     inputs = [make(spec) for spec in options.arg]
-    for index in saves:
-        if index >= len(inputs) or inputs[index].array is None:
-            raise UsageError(
-                f"--save {index}=...: argument {index} is no buffer of this launch; "
-                f"buffers are {_buffers(inputs)}"
-            )
     default = info.required_workgroup_size or (64,)
     extents: dict[str, Any] = {
         "block": parse_extents("--block", options.block) if options.block else tuple(default),
@@ -90,13 +99,28 @@ def run(options: Namespace) -> int:
     }
     name = "grid" if options.grid else "global_size"
     extents[name] = parse_extents(f"--{name.replace('_', '-')}", options.grid or options.global_size)
+    return Asked(device, code, info, inputs, extents)
+
+
+def run(options: Namespace) -> int:
+    """Launches the kernel; status 1 if it errs or has findings."""
+    saves = parse_saves(options.save)
+    claim(saves.values(), options.force)
+    wanted = asked(options)
+    device, code, info, inputs, extents = wanted.device, wanted.code, wanted.kernel, wanted.inputs, wanted.extents
+    for index in saves:
+        if index >= len(inputs) or inputs[index].array is None:
+            raise UsageError(
+                f"--save {index}=...: argument {index} is no buffer of this launch; "
+                f"buffers are {_buffers(inputs)}"
+            )
     outcome, arrays = execute(device, code.data, info.name, inputs, extents)
     agreements = []
     if options.against_sim and not is_simulated(outcome):
-        simulated, wanted = execute(simulated_device(options, device.arch), code.data, info.name, inputs, extents)
+        simulated, expected = execute(simulated_device(options, device.arch), code.data, info.name, inputs, extents)
         exact = all_exact(simulated.fidelity)
         agreements = [
-            Agreement.of(f"argument {index}", arrays[index], wanted[index], exact) for index in arrays
+            Agreement.of(f"argument {index}", arrays[index], expected[index], exact) for index in arrays
         ]
     results = [
         Result(index, entry.spec, entry.array, arrays[index], saves.get(index))

@@ -25,11 +25,13 @@ def add_operator_options(
     only: tuple[str, ...] | None = None,
     more: Callable[[ArgumentParser], None] | None = None,
     kernels: bool = False,
-) -> None:
+    required: bool = True,
+) -> Any:
     """OP (one of `only`), then the operator's own options, --target, --policy and --json; `compare` adds --compare-targets, `more`
-    what a verb has besides. With `kernels`, the verb takes others than the tree's: `emitted` makes them."""
+    what a verb has besides. With `kernels`, the verb takes others than the tree's: `emitted` makes them. required: whether an OP
+    must be named. Returns argparse's action, to which a verb may add others."""
     add_json_option(parser)
-    operators = parser.add_subparsers(dest="op", metavar="OP", required=True, parser_class=type(parser))
+    operators = parser.add_subparsers(dest="op", metavar="OP", required=required, parser_class=type(parser))
     for name, (text, configure, _) in OPERATORS.items():
         if only is not None and name not in only:
             continue
@@ -46,6 +48,7 @@ def add_operator_options(
         if more is not None:
             more(sub)
         sub.add_argument("--json", action="store_true", default=SUPPRESS, help="print one JSON document instead of text")
+    return operators
 
 
 OTHER_KERNELS = ("naive", "pack")

@@ -106,6 +106,10 @@ class Bench:
         steady = all(self._output(index).tobytes() == first.tobytes() for index in used)
         return first, seconds, steady
 
+    def launch(self) -> None:
+        """Once more, on the first set of buffers."""
+        self._time([0])
+
     def _output(self, index: int) -> np.ndarray:
         before = self.work.arrays[self.work.output]
         return self.buffers[index][self.work.output].download(before.dtype, before.shape)

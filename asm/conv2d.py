@@ -19,21 +19,19 @@ from itertools import pairwise, product
 from asm.conv2d_staging import HaloStaging, TapStaging
 from asm.conv2d_store import store
 from asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
+from asm.gemm_operands import matrix_modifiers
 from asm.kernel import KernelBuilder
-from asm.layout import WORD
 from asm.scalars import add_product, scalar_divmod
 from asm.sum_parts import emit_sum
 from hardware import mfma
 from hardware.dtypes import dtype
-from hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
+from hardware.errors import LaunchError, ResourceError
 from hardware.isa.instruction import Reg
 from operators.conv2d import Conv2dPlan
 from operators.conv2d_problem import Pair
 from operators.conv2d_tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from operators.tree import Visitor
 
-TYPES = ("f32", "f16", "bf16", "xf32", "i8", "fp8", "bf8")
-WIDEST = 16  # bytes of one LDS read of a lane
 ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
 # A raw buffer's offsets, with what is added to one that is outside, stay below this (see `emit.OUTSIDE`).
 MOST_BYTES = 1 << 30
@@ -45,8 +43,8 @@ MOST_WORKGROUPS = (1 << 32) - 1  # work-items of a launch along one dimension ha
 def emit_conv2d(root: Conv2d) -> EmittedKernel:
     """The kernel of a convolution's tree, with the one that adds partial sums behind it where channels are split.
 
-    Operands: X (n,ic,ih,iw), W packed (`operators.packed_filter`), Y (n,oc,oh,ow). UnsupportedInstruction for types without a
-    kernel, LaunchError and ResourceError for sizes past the limits of addresses.
+    Operands: X (n,ic,ih,iw), W packed (`operators.packed_filter`), Y (n,oc,oh,ow). LaunchError and ResourceError for sizes past
+    the limits of addresses.
     """
     plan = root.plan
     check(plan)
@@ -56,24 +54,14 @@ def emit_conv2d(root: Conv2d) -> EmittedKernel:
 def check(plan: Conv2dPlan) -> None:
     """Raises what keeps a plan from being emitted."""
     p, e = plan.problem, plan.problem.element.bytes
-    if p.dtype not in TYPES:
-        raise UnsupportedInstruction(f"convolution kernels are emitted for {', '.join(TYPES)}, not for {p.dtype}")
-    if plan.halo.chunk > WIDEST:
-        raise UnsupportedInstruction(
-            f"{plan.title}: {plan.tile_ic} channels a step pass a lane's 128-bit read: use another type or policy"
-        )
     if plan.tile_ic % plan.factor**2:
         raise ResourceError(
             f"{plan.title}: {plan.tile_ic} channels a step do not hold {plan.factor}x{plan.factor} taps: use less dilation"
         )
-    if plan.taps.nbytes & (plan.taps.nbytes - 1) and plan.taps.nbytes % (WORD * plan.threads):
-        raise ResourceError(
-            f"{plan.title}: taps of {plan.tile_oc} x {plan.tile_ic} do not divide among work-items: use policy corrected"
-        )
     spans = {
         "input channels of a step": plan.tile_ic // plan.factor**2 * p.ih * p.iw * e,
         "output channels of a tile": plan.tile_oc * p.oh * p.ow * dtype(p.dtype_c).bytes,
-        "filters of a tile": plan.ic_steps * plan.cut.kh * plan.cut.kw * plan.taps.nbytes,
+        "filters of a tile": plan.ic_steps * plan.cut.kh * plan.cut.kw * plan.taps.packed_bytes,
     }
     for name, nbytes in spans.items():
         if nbytes >= MOST_BYTES:
@@ -89,6 +77,7 @@ class ConvEmitter(Visitor):
         self.plan, p = plan, plan.problem
         self.target = plan.descriptor.arch
         self.mnemonic = mfma.find(plan.atom.mnemonic, self.target).mnemonic
+        self.modifiers = matrix_modifiers(plan.atom, p.dtype)
         self.k = KernelBuilder(f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}", self.target, plan.threads)
         self.output = "Y" if plan.split_ic == 1 else "parts"
 
@@ -158,7 +147,7 @@ class ConvEmitter(Visitor):
         k.s_sub_u32(self.steps, plan.ic_steps, first)
         k.s_min_i32(self.steps, self.steps, plan.ic_steps_per_block)
         blocks = (self.tile["group"], plan.grid[2] * plan.ic_steps), (self.tile["OC tile"], plan.ic_steps), (first, 1)
-        step_bytes = plan.taps.nbytes * plan.cut.kh * plan.cut.kw
+        step_bytes = plan.taps.packed_bytes * plan.cut.kh * plan.cut.kw
         self._buffer(self.w.resource, "W", blocks, step_bytes)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         k.s_mul_i32(first, first, sources, note="the part's first input channel")
@@ -263,7 +252,7 @@ class ConvEmitter(Visitor):
     @property
     def products(self) -> int:
         """Matrix instructions of a tap."""
-        words, each = self.x.chunk_words, self.plan.atom.elements_per_lane * self.x.bytes // 4
+        words, each = self.plan.fragment_words, self.plan.atom.elements_per_lane * self.x.bytes // 4
         return words // each * self.atoms[0] * self.atoms[1]
 
     def visit_warp(self, warp: WarpConv2dNode, tap: Pair, following: Pair | None, first: bool = True) -> None:
@@ -292,7 +281,7 @@ class ConvEmitter(Visitor):
         tap before; from there on its fragments are read as soon as their registers are free.
         """
         k, plan, x, w = self.k, self.plan, self.x, self.w
-        words, each = x.chunk_words, plan.atom.elements_per_lane * x.bytes // 4
+        words, each = plan.fragment_words, plan.atom.elements_per_lane * x.bytes // 4
         steps, (channels, pixels) = words // each, self.atoms
         barrier = max((steps - 1) * channels * pixels, self.products // 2)
         reads: list[Callable[[], None]] = []
@@ -303,7 +292,7 @@ class ConvEmitter(Visitor):
             c = self.acc[start : start + plan.atom.acc_registers]
             firsts = oc * words + step * each, pixel * words + step * each
             a, b = (r[first : first + each] for r, first in zip((w.fragments, x.fragments), firsts, strict=True))
-            k.emit(self.mnemonic, c, a, b, c, note=f"Y[{oc}][{pixel}] += W[{oc}] X[{pixel}], step {step}")
+            k.emit(self.mnemonic, c, a, b, c, note=f"Y[{oc}][{pixel}] += W[{oc}] X[{pixel}], step {step}", **self.modifiers)
             if step == steps - 1 and oc == channels - 1 and following is not None:
                 reads.append(partial(x.read, pixel, following))
             if step == steps - 1 and pixel == pixels - 1:

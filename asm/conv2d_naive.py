@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from asm.conv2d_staging import ELEMENT_LOADS
 from asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
 from asm.kernel import KernelBuilder
 from asm.lanes import widen
 from asm.scalars import add_product, scalar_divmod
+from asm.staging import ELEMENT_LOADS
 from hardware.dtypes import dtype
 from hardware.errors import LaunchError, UnsupportedInstruction
 from operators.conv2d_tree import Conv2d

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from asm.conv2d_staging import ELEMENT_LOADS
 from asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
 from asm.kernel import KernelBuilder
 from asm.scalars import add_product, scalar_divmod
+from asm.staging import ELEMENT_LOADS, ELEMENT_STORES
 from hardware.errors import LaunchError
 from hardware.isa.instruction import Reg
 from operators.conv2d_tree import Conv2d
 
 THREADS = 256
 MOST_BYTES = 1 << 30  # of a tile's filters, as a convolution's offsets
-ELEMENT_STORES = {1: "byte", 2: "short", 4: "dword", 8: "dwordx2"}
 
 
 def emit_pack(root: Conv2d) -> EmittedKernel:
@@ -35,7 +34,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     k.comment(f"workgroup = (((group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")
     target, source = k.s.alloc("packed buffer", 4), k.s.alloc("W buffer", 4)
     raw_buffer(k, target, arguments["packed"], (0, 0), "packed")
-    add_product(k, target[0:2], k.group_x, plan.taps.nbytes)
+    add_product(k, target[0:2], k.group_x, plan.taps.packed_bytes)
     rest, limit, place = k.group_x, blocks, {}
     for name, count in (("kw", cut.kw), ("kh", cut.kh), ("step", plan.ic_steps), ("OC tile", plan.grid[2])):
         place[name] = scalar_divmod(k, rest, count, limit, name)

@@ -7,12 +7,12 @@ from itertools import product
 from asm.emit import OUTSIDE, advance_buffer, log2, vector_divmod
 from asm.kernel import KernelBuilder, LdsRegion
 from asm.softmax_row import LOADS, REACH
+from asm.staging import ELEMENT_LOADS
 from hardware.isa.instruction import Reg
 from operators.conv2d import Conv2dPlan
 from operators.conv2d_problem import Pair
 
 DS_REACH = 1 << 16  # of an LDS instruction's own offset (16 bits, LLVM, all four targets)
-ELEMENT_LOADS = {1: "ubyte", 2: "ushort", 4: "dword"}
 
 
 def near(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:
@@ -32,7 +32,7 @@ class HaloStaging:
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
         self.k, self.plan, self.region, self.resource, self.scratch = k, plan, region, resource, scratch
         p = plan.problem
-        self.bytes, self.layout = p.element.bytes, plan.halo
+        self.bytes, self.words, self.layout = p.element.bytes, p.element.registers, plan.halo
         self.chunk_words = self.layout.chunk // 4
         self.channels = plan.tile_ic // plan.factor**2
         self.plane_bytes = p.ih * p.iw * self.bytes
@@ -43,8 +43,8 @@ class HaloStaging:
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
         """The arrays' registers, with their names."""
         k, plan = self.k, self.plan
-        self.staged = k.v.alloc("X staging", plan.batch * plan.tile_ic)
-        self.fragments = k.v.alloc("X fragments", plan.pixels // plan.waves_p // plan.atom.m * self.chunk_words)
+        self.staged = k.v.alloc("X staging", plan.batch * plan.pixel_words)
+        self.fragments = k.v.alloc("X fragments", plan.pixels // plan.waves_p // plan.atom.m * plan.fragment_words)
         return (self.staged, "X staging"), (self.fragments, "X fragments")
 
     def allocate_offsets(self) -> None:
@@ -56,7 +56,7 @@ class HaloStaging:
     def prepare_loads(self, top: Reg, left: Reg) -> None:
         """Byte offsets of a work-item's pixels in a channel; top, left: SGPRs with the halo's first row and column in the image."""
         k, plan, layout, threads = self.k, self.plan, self.layout, self.plan.threads
-        k.comment(f"X halo: {layout.slots} slots of {layout.groups} x {layout.chunk} bytes, {plan.positions} pixel(s) a work-item")
+        k.comment(f"X halo: {layout.slots} slots of {layout.chunks} x {layout.chunk} bytes, {plan.positions} pixel(s) a work-item")
         slot = k.v.alloc("slot")
         for position in range(plan.positions):
             k.v_add_u32(slot, position * threads, k.work_item)
@@ -137,7 +137,8 @@ class HaloStaging:
                 source, tap = divmod(channel, f * f)
                 offset = self.offsets[position * f * f + tap]
                 address, immediate = near(k, offset, source * self.plane_bytes, REACH, self.scratch)
-                k.emit(f"buffer_load_{ELEMENT_LOADS[self.bytes]}", self.staged[place * plan.tile_ic + channel], address,
+                first = place * plan.pixel_words + channel * self.words
+                k.emit(f"buffer_load_{ELEMENT_LOADS[self.bytes]}", self.staged[first : first + self.words], address,
                        self.resource, 0, offen=True, offset=immediate, note=f"X pixel {position}, channel {channel}")  # fmt: skip
 
     def _positions(self, batch: int) -> range:
@@ -152,7 +153,7 @@ class HaloStaging:
         """The batch from registers to LDS, narrow elements packed first."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
         for place, position in enumerate(self._positions(batch)):
-            first = place * plan.tile_ic
+            first = place * plan.pixel_words
             for word in range(plan.tile_ic * self.bytes // 4 if self.bytes < 4 else 0):
                 each = 4 // self.bytes
                 target = self.staged[first + word]
@@ -163,11 +164,11 @@ class HaloStaging:
             base, start = (self.last_address, 0) if last else (self.write_address, position * plan.threads * layout.chunk)
             if last and layout.slots % plan.threads:
                 k.s_mov_b64("exec", self.last_lanes)
-            for group in range(layout.groups):
-                address, immediate = near(k, base, start + group * layout.plane, DS_REACH, self.scratch)
-                source = self.staged[first + group * words : first + (group + 1) * words]
+            for chunk in range(layout.chunks):
+                address, immediate = near(k, base, start + chunk * layout.plane, DS_REACH, self.scratch)
+                source = self.staged[first + chunk * words : first + (chunk + 1) * words]
                 k.emit(f"ds_write_b{8 * layout.chunk}", address, source, offset=immediate,
-                       note=f"X pixel {position}, chunk {group} to LDS")  # fmt: skip
+                       note=f"X pixel {position}, chunk {chunk} to LDS")  # fmt: skip
             if last and layout.slots % plan.threads:
                 k.s_mov_b64("exec", -1)
 
@@ -190,11 +191,15 @@ class HaloStaging:
     def read(self, atom: int, tap: Pair) -> None:
         """The fragment of an atom's pixels under a tap; its row counts from the read address's."""
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
+        first = atom * plan.fragment_words
         rows = atom * plan.atom.m // plan.tile_ow
         slots = layout.tap(*tap) + layout.pixel(rows, 0)
-        address, immediate = near(k, self.read_address, slots * layout.chunk, DS_REACH, self.scratch)
-        k.emit(f"ds_read_b{8 * layout.chunk}", self.fragments[atom * words : (atom + 1) * words], address, offset=immediate,
-               note=f"X fragment: pixels {atom * plan.atom.m}.., tap {tap[0]},{tap[1]}")  # fmt: skip
+        for h in range(layout.reads):
+            offset = slots * layout.chunk + h * layout.groups * layout.plane
+            address, immediate = near(k, self.read_address, offset, DS_REACH, self.scratch)
+            target = self.fragments[first + h * words : first + (h + 1) * words]
+            k.emit(f"ds_read_b{8 * layout.chunk}", target, address, offset=immediate,
+                   note=f"X fragment: pixels {atom * plan.atom.m}.., tap {tap[0]},{tap[1]}")  # fmt: skip
 
     def next_row(self) -> None:
         """The read address to the next tap row."""
@@ -221,11 +226,11 @@ class TapStaging:
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
         self.k, self.plan, self.region, self.resource, self.scratch = k, plan, region, resource, scratch
         self.layout = layout = plan.taps
-        share = layout.nbytes // plan.threads
-        self.vec = max(4, min(layout.chunk, share & -share if share else 4))
-        self.loads = max(1, share // self.vec)
-        self.pieces = layout.nbytes // self.vec
-        self.spare = self.pieces < plan.threads
+        whole = (vec for vec in (16, 8) if vec <= layout.chunk and layout.packed_bytes % (vec * plan.threads) == 0)
+        self.vec = next(whole, 4)
+        self.pieces = layout.packed_bytes // self.vec
+        self.loads = -(-self.pieces // plan.threads)
+        self.spare = self.pieces % plan.threads > 0
         self.chunk_words = layout.chunk // 4
         self.load_offset = k.v.alloc("W load offset")
         self.write_address, self.read_address = k.v.alloc("W write address"), k.v.alloc("W read address")
@@ -235,7 +240,7 @@ class TapStaging:
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
         """The arrays' registers, with their names."""
         k, plan = self.k, self.plan
-        self.fragments = k.v.alloc("W fragments", plan.tile_oc // plan.waves_oc // plan.atom.n * self.chunk_words)
+        self.fragments = k.v.alloc("W fragments", plan.tile_oc // plan.waves_oc // plan.atom.n * plan.fragment_words)
         return ((self.fragments, "W fragments"),)
 
     def allocate_staging(self) -> tuple[tuple[Reg, str], ...]:
@@ -257,24 +262,27 @@ class TapStaging:
     def prepare(self, channel: Reg, group: Reg, first: Reg) -> None:
         """channel: the lane's place in an atom, group: its g (VGPRs); first: SGPR, the wave's first byte of a tap."""
         k, layout = self.k, self.layout
-        k.comment(f"W: taps of {layout.channels} x {layout.row} bytes, two in LDS, {self.loads} load(s) of {self.vec} bytes")
+        row = layout.row * layout.reads
+        k.comment(f"W: taps of {layout.channels} x {row} bytes, two in LDS, {self.loads} load(s) of {self.vec} bytes")
         place, other = k.v.alloc("channel"), k.v.alloc("chunk")
+        k.v_lshlrev_b32(self.load_offset, log2(self.vec), k.work_item)
         if self.spare:
             bound = k.s.alloc("pieces")
-            k.s_mov_b32(bound, self.pieces)
-            k.v_cmp_gt_u32(self.busy_lanes, bound, k.work_item)
+            k.s_mov_b32(bound, self.pieces - (self.loads - 1) * self.plan.threads)
+            k.v_cmp_gt_u32(self.busy_lanes, bound, k.work_item, note="those to spare load, but do not write")
             k.s.free(bound)
-            k.v_and_b32(self.load_offset, self.pieces - 1, k.work_item, note="work-items to spare load, but do not write")
-            k.v_lshlrev_b32(self.load_offset, log2(self.vec), self.load_offset)
-        else:
-            k.v_lshlrev_b32(self.load_offset, log2(self.vec), k.work_item)
-        k.v_lshrrev_b32(place, log2(layout.row), self.load_offset)
+        k.v_lshrrev_b32(place, log2(row), self.load_offset)
         k.v_lshrrev_b32(other, log2(layout.chunk), self.load_offset)
         k.v_and_b32(other, layout.groups - 1, other)
         self._swizzled(self.write_address, place, other)
         k.v_mul_u32_u24(place, layout.row, place)
         k.v_and_b32(other, layout.chunk - 1, self.load_offset)
         k.v_add3_u32(self.write_address, place, other, self.write_address)
+        if layout.reads > 1:
+            k.v_lshrrev_b32(other, log2(layout.row), self.load_offset)
+            k.v_and_b32(other, layout.reads - 1, other, note="h")
+            k.v_mul_u32_u24(other, layout.part, other)
+            k.v_add_u32(self.write_address, other, self.write_address)
         self._swizzled(self.read_address, channel, group)
         k.v_mul_u32_u24(place, layout.row, channel)
         k.v_add3_u32(self.read_address, first, place, self.read_address)
@@ -290,25 +298,28 @@ class TapStaging:
             address, immediate = near(k, self.load_offset, load * self.plan.threads * self.vec, REACH, self.scratch)
             k.emit(f"buffer_load_{LOADS[words]}", self.staged[load * words : (load + 1) * words], address, self.resource, 0,
                    offen=True, offset=immediate, note=f"W tap, load {load}")  # fmt: skip
-        k.v_add_u32(self.load_offset, self.layout.nbytes, self.load_offset, note="next tap")
+        k.v_add_u32(self.load_offset, self.layout.packed_bytes, self.load_offset, note="next tap")
 
     def write(self) -> None:
         """The staged tap to LDS."""
         k, words = self.k, self.vec // 4
-        if self.spare:
-            k.s_mov_b64("exec", self.busy_lanes)
+        step = self.plan.threads * self.vec // self.layout.reads  # whole periods of the swizzle
         for load in range(self.loads):
+            if self.spare and load == self.loads - 1:
+                k.s_mov_b64("exec", self.busy_lanes)
             k.emit(f"ds_write_b{8 * self.vec}", self.write_address, self.staged[load * words : (load + 1) * words],
-                   offset=load * self.plan.threads * self.vec, note=f"W tap to LDS, load {load}")  # fmt: skip
+                   offset=load * step, note=f"W tap to LDS, load {load}")  # fmt: skip
         if self.spare:
             k.s_mov_b64("exec", -1)
 
     def read(self, atom: int) -> None:
         """The fragment of an atom's output channels."""
-        k, words = self.k, self.chunk_words
-        k.emit(f"ds_read_b{8 * self.layout.chunk}", self.fragments[atom * words : (atom + 1) * words], self.read_address,
-               offset=atom * self.plan.atom.n * self.layout.row,
-               note=f"W fragment: channels {atom * self.plan.atom.n}..")  # fmt: skip
+        k, words, first = self.k, self.chunk_words, atom * self.plan.fragment_words
+        for h in range(self.layout.reads):
+            target = self.fragments[first + h * words : first + (h + 1) * words]
+            k.emit(f"ds_read_b{8 * self.layout.chunk}", target, self.read_address,
+                   offset=atom * self.plan.atom.n * self.layout.row + h * self.layout.part,
+                   note=f"W fragment: channels {atom * self.plan.atom.n}..")  # fmt: skip
 
     def other_stage(self) -> None:
         """Writes and reads go to the other stage from here on."""

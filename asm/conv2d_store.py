@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from asm.emit import OUTSIDE, log2, raw_buffer
 from asm.scalars import add_product
+from asm.staging import ELEMENT_STORES
 from hardware.dtypes import dtype
 from hardware.isa.instruction import Reg
 
@@ -13,16 +14,16 @@ if TYPE_CHECKING:
     from asm.conv2d import ConvEmitter
 
 SLOTS = 4  # stores in flight, each with its data and its address
-ROWS = 4  # consecutive channels of a lane in an atom
 
 
 def store(emitter: ConvEmitter) -> None:
-    """Y[oc][pixel] of every atom: lane i has pixel i, register r of group g channel 4g + r.
+    """Y[oc][pixel] of every atom: lane i has pixel i, element r of group g channel 4g + r, in f64 4r + g.
 
     Pixels outside of Y get offsets outside, the buffer ends with the group's channels.
     """
     k, plan, p, tile = emitter.k, emitter.plan, emitter.plan.problem, emitter.tile
-    size = dtype(p.dtype_c).bytes
+    size, words = dtype(p.dtype_c).bytes, dtype(p.dtype_c).registers
+    channels_a_group, channels_an_element = (4, 1) if words == 1 else (1, plan.atom.lane_groups)
     image = p.oh * p.ow * size
     k.comment(f"Y: {emitter.atoms[0]} x {emitter.atoms[1]} atoms of a wave to memory")
     resource, channels = k.s.alloc("Y buffer", 4), k.s.alloc("channels")
@@ -37,11 +38,11 @@ def store(emitter: ConvEmitter) -> None:
     lane, group = emitter.lane()
     channel = k.v.alloc("channel offset")
     k.s_mul_i32(channels, emitter.wave_channel, plan.tile_oc // plan.waves_oc)
-    k.v_lshlrev_b32(group, log2(ROWS), group)
+    k.v_mul_u32_u24(group, channels_a_group, group)
     k.v_add_u32(group, channels, group, note="lane's first channel in the tile")
     k.s_mov_b32(channels, image)
     k.v_mul_lo_u32(channel, group, channels)
-    slots = [(k.v.alloc("Y data"), k.v.alloc("Y offset")) for _ in range(SLOTS)]
+    slots = [(k.v.alloc("Y data", words), k.v.alloc("Y offset")) for _ in range(SLOTS)]
     first, row = k.s.alloc("wave's first row"), k.v.alloc("row")
     k.s_mul_i32(first, emitter.wave_pixel, plan.pixels // plan.waves_p // plan.tile_ow)
     scratch = k.s.alloc("scratch")
@@ -59,14 +60,16 @@ def store(emitter: ConvEmitter) -> None:
             k.v_add_u32(row, plan.atom.m // plan.tile_ow, row)
         _pixel_offset(emitter, group, row, lane, channel, size)
         for oc in range(emitter.atoms[0]):
-            for r in range(plan.atom.acc_registers):
+            for r in range(plan.atom.acc_registers // words):
                 data, address = slots[number % SLOTS]
                 number += 1
-                start = (oc * emitter.atoms[1] + pixel) * plan.atom.acc_registers
-                k.v_accvgpr_read_b32(data, emitter.acc[start + r])
-                k.v_add_u32(address, (oc * plan.atom.n + r) * image, group)
-                k.buffer_store_dword(data, address, resource, 0, offen=True,
-                                     note=f"Y atom {oc},{pixel}: channel {oc * plan.atom.n + r} + 4g")  # fmt: skip
+                start = (oc * emitter.atoms[1] + pixel) * plan.atom.acc_registers + r * words
+                for word in range(words):
+                    k.v_accvgpr_read_b32(data[word], emitter.acc[start + word])
+                channel_number = oc * plan.atom.n + r * channels_an_element
+                k.v_add_u32(address, channel_number * image, group)
+                k.emit(f"buffer_store_{ELEMENT_STORES[size]}", data, address, resource, 0, offen=True,
+                       note=f"Y atom {oc},{pixel}: channel {channel_number} + {channels_a_group}g")  # fmt: skip
 
 
 def _pixel_offset(emitter: ConvEmitter, target: Reg, row: Reg, column: Reg, channel: Reg, size: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from asm.emit import WAVEFRONT
 from asm.layout import WIDEST, WORD, TileLayout, widest
 from hardware import mfma
+from hardware.descriptor import MFMAAtom
 from hardware.dtypes import dtype
 from hardware.errors import LaunchError, UnsupportedInstruction
 from operators.tiles import GemmPlan
@@ -40,9 +41,9 @@ class Operands:
         )  # fmt: skip
 
 
-def matrix_modifiers(plan: GemmPlan) -> dict[str, int]:
-    """CBSZ and BLGP of the plan's matrix instruction, where they name formats."""
-    code = FORMATS.get(plan.problem.dtype, 0) if "f8f6f4" in plan.atom.mnemonic else 0
+def matrix_modifiers(atom: MFMAAtom, dtype: str) -> dict[str, int]:
+    """CBSZ and BLGP of a matrix instruction on operands of a type, where they name formats."""
+    code = FORMATS.get(dtype, 0) if "f8f6f4" in atom.mnemonic else 0
     return {"cbsz": code, "blgp": code} if code else {}
 
 

@@ -33,7 +33,7 @@ class GemmPrologue(Visitor):
         name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.target = plan.descriptor.arch
         self.mnemonic = mfma.find(plan.atom.mnemonic, self.target).mnemonic
-        self.modifiers = matrix_modifiers(plan)
+        self.modifiers = matrix_modifiers(plan.atom, plan.problem.dtype)
         self.size_c = dtype(problem.dtype_c).bytes
         self.has_bias = problem.bias and not self.split
         self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)

@@ -15,6 +15,7 @@ from hardware.isa.instruction import Reg
 DS_OFFSET_LIMIT = 1 << 16  # ds offset has 16 bits (LLVM, all four targets)
 # Loads of one element; 16 and 8 bits come zero-extended into a register of their own.
 ELEMENT_LOADS = {8: "dwordx2", 4: "dword", 2: "ushort", 1: "ubyte"}
+ELEMENT_STORES = {8: "dwordx2", 4: "dword", 2: "short", 1: "byte"}
 
 
 @dataclass(frozen=True)

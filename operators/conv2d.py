@@ -9,7 +9,7 @@ K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
 the GEMM's or, where that is too large, powers of two. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is
 the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `operators.conv2d_lds` on
-different banks.
+different banks (and two more the parts of W, where a lane group has more than 16 bytes of a pixel).
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
 from hardware.dtypes import dtype
-from operators.conv2d_lds import HaloLayout, TapLayout
+from operators.conv2d_lds import WIDEST, HaloLayout, TapLayout
 from operators.conv2d_problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
 from operators.epilogue import expect_shape
 from operators.resources import (
@@ -43,7 +43,7 @@ from operators.tiles import GemmPlan, plan_gemm
 from operators.tree import Level
 
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
-_STAGED = 32  # elements of X that a lane stages at a time, one a register
+_STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
 # The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
@@ -104,14 +104,13 @@ class Conv2dPlan(Derivation):
     @property
     def halo(self) -> HaloLayout:
         """The input halo in LDS."""
-        groups, banks = self.atom.lane_groups, self.descriptor.lds_banks
-        chunk = self.tile_ic * self.problem.element.bytes // groups
-        return HaloLayout(self.cut, self.tile_oh, self.tile_ow, groups, chunk, banks)
+        return _halo(self.cut, self.tile_oh, self.tile_ow, self.tile_ic, self.atom, self.descriptor)
 
     @property
     def taps(self) -> TapLayout:
         """A tap's filters in LDS."""
-        return TapLayout(self.tile_oc, self.halo.groups, self.halo.chunk)
+        halo = self.halo
+        return TapLayout(self.tile_oc, halo.groups, halo.chunk, halo.reads)
 
     @property
     def positions(self) -> int:
@@ -121,7 +120,17 @@ class Conv2dPlan(Derivation):
     @property
     def batch(self) -> int:
         """Of these, as many as are in registers at a time."""
-        return max(1, min(self.positions, _STAGED // self.tile_ic))
+        return max(1, min(self.positions, _STAGED // self.pixel_words))
+
+    @property
+    def pixel_words(self) -> int:
+        """Registers of a staged pixel."""
+        return self.tile_ic * self.problem.element.registers
+
+    @property
+    def fragment_words(self) -> int:
+        """Registers of an atom's fragment of X or W."""
+        return -(-self.halo.chunk * self.halo.reads // 4)
 
     @property
     def pixels(self) -> int:
@@ -191,15 +200,17 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPla
     tile_ow = min(_ATOM_ROWS, 1 << (p.ow - 1).bit_length())
     least_oh = -(-least_p // tile_ow)
     wide = -(-p.halo(1, tile_ow)[1] // p.stride[1]) * p.stride[1]
-    # At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks.
-    least = p.halo(least_oh, tile_ow)[0] * wide + d.lds_banks + 2 * least_oc
+    # At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks. What keeps the
+    # parts of W apart (`TapLayout.part`) takes two.
+    apart = 2 if t.warp_k * e > WIDEST * atom.lane_groups else 0
+    least = p.halo(least_oh, tile_ow)[0] * wide + d.lds_banks + 2 * least_oc + apart
     blocks = 2 if t.blocks == most_blocks == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
     room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # elements
     tile_ic = min(t.warp_k, max(atom.k, _floor2(room // least)))
-    by_lds, chunk = room // tile_ic, tile_ic * e // atom.lane_groups  # slots of X and channels of W
+    by_lds = room // tile_ic - apart  # slots of X and channels of W
 
     def slots(oh: int) -> int:
-        return HaloLayout(p, oh, tile_ow, atom.lane_groups, chunk, d.lds_banks).slots
+        return _halo(p, oh, tile_ow, tile_ic, atom, d).slots
 
     tile_oc = max(least_oc, _largest((by_lds - slots(least_oh)) // 2, t.tile_n))
     left = by_lds - 2 * tile_oc
@@ -226,6 +237,13 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPla
     return replace(plan, constraints=mark_binding(_constraints(plan, gemm), limited_by))
 
 
+def _halo(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMAAtom, d: HardwareDescriptor) -> HaloLayout:
+    """The halo of rows x cols output pixels and tile_ic channels."""
+    groups = atom.lane_groups
+    each = tile_ic * p.element.bytes // groups  # bytes of a pixel and group
+    return HaloLayout(p, rows, cols, groups, min(each, WIDEST), d.lds_banks, max(1, each // WIDEST))
+
+
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
     """W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group padded."""
     cut = plan.cut
@@ -247,13 +265,12 @@ def channel_factor(problem: Conv2dProblem, span: int) -> int:
 
 def _resources(plan: Conv2dPlan) -> ResourcePlan:
     d, atom, waves = plan.descriptor, plan.atom, plan.waves_p * plan.waves_oc
-    chunk_words = -(-plan.halo.chunk // 4)
     registers = (
         RegisterRange("accumulators", "acc", plan.pixels * plan.tile_oc // (waves * atom.m * atom.n) * atom.acc_registers),
-        RegisterRange("X fragments", "arch", plan.pixels // plan.waves_p // atom.m * chunk_words),
-        RegisterRange("W fragments", "arch", plan.tile_oc // plan.waves_oc // atom.n * chunk_words),
-        RegisterRange("W staging", "arch", -(-plan.taps.nbytes // (4 * plan.threads))),
-        RegisterRange("X staging", "arch", plan.batch * plan.tile_ic),
+        RegisterRange("X fragments", "arch", plan.pixels // plan.waves_p // atom.m * plan.fragment_words),
+        RegisterRange("W fragments", "arch", plan.tile_oc // plan.waves_oc // atom.n * plan.fragment_words),
+        RegisterRange("W staging", "arch", -(-plan.taps.packed_bytes // (4 * plan.threads))),
+        RegisterRange("X staging", "arch", plan.batch * plan.pixel_words),
         RegisterRange("X offsets", "arch", plan.positions * plan.factor**2),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
         RegisterRange("temporaries", "arch", _TEMPORARY_VGPRS),

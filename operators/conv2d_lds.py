@@ -1,13 +1,14 @@
 """Where a convolution's input halo and filter taps lie in LDS: closed forms that the plan counts and the emitter addresses.
 
-A matrix instruction takes 16 pixels by G lane groups; group g reads a chunk of tIC/G channels of each pixel at once (4, 8, 16
-bytes).
+A matrix instruction takes 16 pixels by G lane groups; group g reads its tIC/G channels of each pixel in chunks of 4, 8 or 16
+bytes: one, or several of 16 (`reads`), of which number h is the pixel's chunk h*G + g.
 
-* X is [g][slot][chunk]: slot = row*pitch + (column % sW)*Q + column // sW with Q = ceil(hW/sW), pitch = sW*Q, so that the pixels
+* X is [h][g][slot][chunk]: slot = row*pitch + (column % sW)*Q + column // sW with Q = ceil(hW/sW), pitch = sW*Q, so that the pixels
   under a tap are neighbours at any stride and a tap is a fixed distance. Consecutive lanes then read consecutive chunks at every
   tap; what g and g + 1 read in one phase goes on where the other stops if a group's plane is a whole number of LDS lines (16-byte
   chunks), or half a line more (smaller ones). Conflicts are left where a tile row has fewer than 8 pixels.
-* W is [tap % 2][channel][g ^ swizzle(channel)][chunk], swizzle as for a GEMM operand: no conflicts.
+* W is [tap % 2][h][channel][g ^ swizzle(channel)][chunk], swizzle as for a GEMM operand: no conflicts. With several h each takes
+  half a line more, so that a channel's chunks, which neighbouring lanes write, lie side by side modulo a line.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from dataclasses import dataclass
 from operators.conv2d_problem import Conv2dProblem
 
 BANK_BYTES = 4
+WIDEST = 16  # bytes of one LDS read of a lane
 _LINE = 128  # bytes of 32 banks: what a read of 4 bytes a lane has on every target (`hardware.lds_banks`)
 
 
 @dataclass(frozen=True)
 class HaloLayout:
-    """The input halo of a tile of rows x cols output pixels; chunk: bytes; banks: of the LDS."""
+    """The input halo of a tile of rows x cols output pixels; chunk: bytes; banks: of the LDS; reads: chunks of a lane group."""
 
     problem: Conv2dProblem
     rows: int
@@ -30,6 +32,7 @@ class HaloLayout:
     groups: int
     chunk: int
     banks: int
+    reads: int = 1
 
     @property
     def phase_columns(self) -> int:
@@ -53,13 +56,18 @@ class HaloLayout:
 
     @property
     def plane(self) -> int:
-        """Bytes of one group's plane."""
+        """Bytes of one chunk's plane."""
         return self.slots * self.chunk
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a pixel, planes of the halo."""
+        return self.groups * self.reads
 
     @property
     def nbytes(self) -> int:
         """Bytes of all planes."""
-        return self.plane * self.groups
+        return self.plane * self.chunks
 
     def slot(self, row: int, column: int) -> int:
         """The slot of a halo pixel."""
@@ -81,28 +89,40 @@ _SWIZZLES = {16: (1, 4), 8: (1, 4), 4: (2, 2)}
 
 @dataclass(frozen=True)
 class TapLayout:
-    """One tap's filters: `channels` output channels, `groups` chunks of `chunk` bytes each."""
+    """One tap's filters: `channels` output channels, `reads` times `groups` chunks of `chunk` bytes each."""
 
     channels: int
     groups: int
     chunk: int
+    reads: int = 1
 
     @property
     def row(self) -> int:
-        """Bytes of an output channel."""
+        """Bytes of an output channel under one h."""
         return self.groups * self.chunk
 
     @property
+    def packed_bytes(self) -> int:
+        """Bytes of a tap in memory."""
+        return self.channels * self.row * self.reads
+
+    @property
+    def part(self) -> int:
+        """LDS bytes from one h to the next."""
+        return self.channels * self.row + (_LINE // 2 if self.reads > 1 else 0)
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of a tap."""
-        return self.channels * self.row
+        """LDS bytes of a tap."""
+        return self.part * self.reads
 
     @property
     def swizzle_terms(self) -> tuple[int, int, int]:
         """(channels a line, step, count) of the swizzle."""
         return max(1, _LINE // self.row), *_SWIZZLES[self.chunk]
 
-    def byte(self, channel: int, group: int) -> int:
-        """LDS byte of a chunk."""
+    def byte(self, channel: int, number: int) -> int:
+        """LDS byte of a channel's chunk."""
         line, step, count = self.swizzle_terms
-        return channel * self.row + (group ^ step * (channel // line % count)) * self.chunk
+        h, group = divmod(number, self.groups)
+        return h * self.part + channel * self.row + (group ^ step * (channel // line % count)) * self.chunk

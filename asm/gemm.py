@@ -215,7 +215,7 @@ class GemmEmitter(GemmPrologue):
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
             for staging in self.staging:
-                self.k.v_add_u32(staging.read_address, self.stage_step, staging.read_address, note="the other stage")
+                staging.other_stage(self.stage_step)
 
         add(room, loads)
         add(barrier, turn_stage)

@@ -200,14 +200,28 @@ class TileLayout:
 
     @property
     def swap(self) -> int:
-        """Lines read narrowly, by atoms of one block: rows by which odd g has its place moved (xor), else 0."""
+        """Lines read narrowly, several g a phase: rows of a block of `wide` atoms, by which odd g has its place moved (xor), else 0."""
         rows = self.atom * self.wide
-        narrow = self.lines and self.atoms == self.wide and self.wide * self.element <= WIDEST // 2
+        narrow = self.lines and self.wide * self.element <= WIDEST // 2
         return rows if narrow and self.groups == 4 and self.rows % (2 * rows) == 0 else 0
+
+    @property
+    def turned(self) -> bool:
+        """Whether the swap moves a wave's odd blocks the other way than its even ones: they are read by an address of their own."""
+        return self.swap > 0 and self.atoms > self.wide
 
     def swizzle(self, slot: Index) -> Index:
         step, count = SWIZZLES[self.groups, self.kw]
         return step * (slot // self.rows_a_line % count)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a unit lies in one atom and neighbouring lanes in two: those of odd atoms write each two pieces in turned order."""
+        return self.fold > 2
+
+    def piece(self, thread: Index, number: int) -> Index:
+        """Row within its unit that a work-item's LDS write `number` of a transposed unit moves."""
+        return number ^ thread // (ROW_LANES // 2) % 2 if self.pairs else number
 
     @property
     def fold(self) -> int:
@@ -270,16 +284,16 @@ class TileLayout:
         return (int(rows[0]), int(k[0])) if len(rows) == len(k) == 1 else None
 
     def write_step(self, load: int, piece: int) -> tuple[int, int]:
-        """(xor, plus) from a work-item's first LDS write of a tile to write `piece` of unit `load`: (first ^ xor) + plus.
+        """(xor, plus) from a work-item's first LDS write of a tile to write number `piece` of unit `load`: (first ^ xor) + plus.
 
         One of them is 0 where the tile's rows are a power of two; ResourceError if the form does not fit.
         """
         threads = np.arange(self.threads)
-        begin = self.staged(threads, 0)
-        first = self.byte(*begin)
+        begin, moved = self.staged(threads, 0), self.piece(threads, piece)
+        first = self.byte(begin[0] + self.piece(threads, 0), begin[1])
         row, k = self.staged(threads, load)
-        other = self.byte(row + piece, k)
-        turns = (np.zeros_like(first), self.byte(begin[0] + piece, begin[1]) ^ first, other ^ first)
+        other = self.byte(row + moved, k)
+        turns = (np.zeros_like(first), self.byte(begin[0] + moved, begin[1]) ^ first, other ^ first)
         for xor in (int(turn[0]) for turn in turns if (turn == turn[0]).all()):
             plus = other - (first ^ xor)
             if (plus == plus[0]).all():

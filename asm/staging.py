@@ -31,9 +31,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Fragment:
-    """A read of LDS that brings a lane `registers`, for the (atom, step) pairs that it feeds."""
+    """A read of LDS at `address` + immediate that brings a lane `registers`, for the (atom, step) pairs that it feeds."""
 
     registers: Reg
+    address: Reg
     immediate: int
     feeds: tuple[tuple[int, int], ...]
 
@@ -59,7 +60,8 @@ class Staging:
         self.units: list[Unit] = []
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
-        self.read_address = k.v.alloc(f"{layout.name} fragments' LDS address")
+        blocks = ("", ", odd blocks") if layout.turned else ("",)
+        self.read_addresses = tuple(k.v.alloc(f"{layout.name} fragments' LDS address{block}") for block in blocks)
         self.step: Reg | int = layout.k * layout.element
         self.transposition = Transposition(k, layout, self.staged) if layout.transposes else None
 
@@ -182,17 +184,20 @@ class Staging:
     def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg) -> None:
         """LDS address of the wave's fragments; lane_row: i, group: g, wave_row: the wave's first
         row (an SGPR); scratch: an SGPR."""
-        k, layout, address = self.k, self.layout, self.read_address
+        k, layout, address = self.k, self.layout, self.read_addresses[0]
         temporary = k.v.alloc("temporary")
         if layout.lines:
-            k.v_mul_u32_u24(address, layout.wide, lane_row)
-            k.v_add_u32(address, wave_row, address)
-            if layout.swap:
-                k.v_and_b32(temporary, 1, group)
-                k.v_mul_u32_u24(temporary, layout.swap, temporary)
-                k.v_xor_b32(address, address, temporary)
-            k.v_mul_u32_u24(temporary, layout.chunk * layout.rows, group)
-            k.v_add_lshl_u32(address, address, temporary, log2(layout.element))
+            for block, address in enumerate(self.read_addresses):
+                k.v_mul_u32_u24(address, layout.wide, lane_row)
+                k.v_add_u32(address, wave_row, address)
+                if block:
+                    k.v_add_u32(address, layout.swap, address)
+                if layout.swap:
+                    k.v_and_b32(temporary, 1, group)
+                    k.v_mul_u32_u24(temporary, layout.swap, temporary)
+                    k.v_xor_b32(address, address, temporary)
+                k.v_mul_u32_u24(temporary, layout.chunk * layout.rows, group)
+                k.v_add_lshl_u32(address, address, temporary, log2(layout.element))
         else:
             swizzle = self._swizzle(lane_row)
             k.v_xor_b32(swizzle, swizzle, group)
@@ -202,9 +207,14 @@ class Staging:
             k.s_mul_i32(scratch, wave_row, layout.groups * layout.kw * WORD)
             k.v_add_u32(address, scratch, address)
             k.v.free(swizzle)
-        if self.region.offset:
+        for address in self.read_addresses if self.region.offset else ():
             k.v_add_u32(address, self.region.offset, address, note=f"fragments of {layout.name} in LDS")
         k.v.free(temporary)
+
+    def other_stage(self, step: Reg) -> None:
+        """Reads go to the other stage from here on; step: SGPR, bytes to it."""
+        for address in self.read_addresses:
+            self.k.v_add_u32(address, step, address, note="the other stage")
 
     @property
     def write_base(self) -> int:
@@ -231,12 +241,15 @@ class Staging:
         return address
 
     def _transposed_address(self, address: Reg) -> None:
-        """`TileLayout.byte` of the first unit's place; its row is a multiple of `wide`."""
+        """`TileLayout.byte` of the first unit's first piece; its row is a multiple of `vec`."""
         k, layout, unit = self.k, self.layout, self.units[0]
         block, slot = vector_divmod(k, unit.row, layout.wide * layout.atom, layout.rows, "slot")
         k.v_lshrrev_b32(slot, log2(layout.vec), slot)
         k.v_mul_u32_u24(block, layout.wide * layout.atom, block)
         k.v_add_u32(slot, block, slot, note="slot")
+        if layout.pairs:
+            k.v_bfe_u32(block, k.work_item, log2(ROW_LANES // 2), 1)
+            k.v_mad_u32_u24(slot, block, layout.atom // layout.fold, slot, note="in odd atoms piece 1 first")
         k.v.free(block)
         chunk, rest = vector_divmod(k, unit.k, layout.chunk, layout.k, "chunk")
         span, group = vector_divmod(k, chunk, layout.groups, layout.k, "span")
@@ -277,7 +290,11 @@ class Staging:
         k_left: k of the view from the tile's first k on (an SGPR).
         """
         k, layout = self.k, self.layout
-        limit, offset, element = k.s.alloc("limit"), k.v.alloc("clipped offset"), k.v.alloc("element offset")
+        limit, taken = k.s.alloc("limit"), []
+        if not layout.k_contiguous:
+            taken.append(offset := k.v.alloc("clipped offset"))
+        if layout.k_contiguous or layout.vec > 1:
+            taken.append(element := k.v.alloc("element offset"))
         halves = [k.v.alloc("element") for _ in range(layout.pack if layout.element < WORD else 0)]
         for number, unit in enumerate(self.units):
             for j in range(layout.depth):
@@ -300,7 +317,7 @@ class Staging:
                     if halves and e % layout.pack == layout.pack - 1:
                         self._join(self._target(number, j, e + 1 - layout.pack, layout.pack), halves)
         k.s.free(limit)
-        k.v.free(offset, element, *halves)
+        k.v.free(*taken, *halves)
 
     def _join(self, target: Reg, parts: list[Reg]) -> None:
         """Zero-extended elements to one register, the first lowest."""
@@ -349,7 +366,9 @@ class Staging:
         units = {unit.k for unit in self.units} | {unit.offset for unit in self.units}
         if not self.layout.k_contiguous:
             units |= {unit.row for unit in self.units}
-        self.k.v.free(self.staged, self.fragment_registers, self.read_address, *units, listed=True)
+        if self.transposition is not None:
+            self.transposition.release()
+        self.k.v.free(self.staged, self.fragment_registers, *self.read_addresses, *units, listed=True)
 
     # -- fragments ---------------------------------------------------------------------------
 
@@ -361,17 +380,19 @@ class Staging:
             return [
                 Fragment(
                     registers[t * width + h * layout.kw : t * width + (h + 1) * layout.kw],
+                    self.read_addresses[0],
                     ((turn * layout.reads + h) * layout.rows + t * layout.atom) * layout.groups * layout.kw * WORD,
                     tuple((t, s) for s in range(layout.steps)),
                 )
                 for t in range(layout.atoms)
                 for h in range(layout.reads)
             ]
-        groups, words = layout.atoms // layout.wide, layout.wide * layout.operand
+        groups, words, ways = layout.atoms // layout.wide, layout.wide * layout.operand, len(self.read_addresses)
         return [
             Fragment(
                 registers[(s * groups + block) * words : (s * groups + block + 1) * words],
-                ((turn * layout.span + s) * layout.rows + block * layout.wide * layout.atom) * layout.element,
+                self.read_addresses[block % ways],
+                ((turn * layout.span + s) * layout.rows + block // ways * ways * layout.wide * layout.atom) * layout.element,
                 tuple((block * layout.wide + w, s) for w in range(layout.wide)),
             )
             for s in range(layout.steps)
@@ -387,6 +408,6 @@ class Staging:
         """Emits one fragment's read."""
         t, s = fragment.feeds[0]
         self.k.emit(
-            f"ds_read_b{32 * fragment.registers.count}", fragment.registers, self.read_address,
+            f"ds_read_b{32 * fragment.registers.count}", fragment.registers, fragment.address,
             offset=fragment.immediate, note=f"{self.layout.name} fragment: turn {turn}, atom {t}, step {s}",
         )  # fmt: skip

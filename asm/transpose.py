@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from asm.emit import log2
 from asm.kernel import KernelBuilder
-from asm.layout import WORD, TileLayout
+from asm.layout import ROW_LANES, WORD, TileLayout
 from hardware.isa.instruction import Reg
 
 # v_perm_b32 D, S0, S1, selector: byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides, V_PERM_B32).
@@ -17,7 +18,8 @@ class Transposition:
     """Emits the writes of transposed staging units; see `TileLayout` for v, u and the places.
 
     16-bit types take one v_perm_b32 a register, 8-bit ones two; 32-bit ones only move. An LDS write
-    takes its data when it is issued, so two buffers are enough.
+    takes its data when it is issued, so two buffers are enough. Where lanes of odd atoms write two pieces in
+    turned order (`TileLayout.pairs`), the selectors of halves are each lane's own.
     """
 
     def __init__(self, k: KernelBuilder, layout: TileLayout, staged: Reg) -> None:
@@ -27,6 +29,21 @@ class Transposition:
         for value in wanted[layout.pack]:
             self.selectors[value] = k.s.alloc(f"{layout.name} selector")
             k.s_mov_b32(self.selectors[value], value)
+        self.of_lanes = tuple(self._turn(value) for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs)
+
+    def _turn(self, value: int) -> Reg:
+        """A selector of halves in a VGPR, the other half's in lanes of odd atoms."""
+        k, uniform = self.k, self.selectors[value]
+        turned = self.selectors[value] = k.v.alloc(f"{self.layout.name} selector")
+        k.v_bfe_i32(turned, k.work_item, log2(ROW_LANES // 2), 1, note="all bits in lanes of odd atoms")
+        k.v_and_b32(turned, LOW_HALVES ^ HIGH_HALVES, turned)
+        k.v_xor_b32(turned, uniform, turned)
+        k.s.free(uniform)
+        return turned
+
+    def release(self) -> None:
+        """Gives its VGPRs back."""
+        self.k.v.free(*self.of_lanes)
 
     def writes(self, address: Reg, base: int) -> list[Callable[[], None]]:
         """One call an LDS write; `base` is added to every offset."""

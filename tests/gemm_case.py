@@ -21,8 +21,8 @@ GUARD = 41  # elements before and after each view; odd, so that views are aligne
 
 
 @functools.cache
-def device(target: str) -> simgpu.Device:
-    return simgpu.Device(target)
+def device(target: str, check: bool | str = False) -> simgpu.Device:
+    return simgpu.Device(target, check=check)
 
 
 @dataclass
@@ -71,8 +71,8 @@ def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.rando
 
 
 def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, beta=0.0, pads=(0, 0, 0), batch=1, bias=False,
-         activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None) -> Result:  # fmt: skip
-    """Runs one; `edit(a, b, c)` changes the inputs; descriptor: a HardwareDescriptor in place of the target's."""
+         activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None, check=False) -> Result:  # fmt: skip
+    """Runs one; `edit(a, b, c)` changes the inputs; descriptor: a HardwareDescriptor in place of the target's; check: the device's."""
     source = np.random.default_rng(m * 90001 + n * 301 + k)
     outer = () if batch == 1 else (batch,)
     shapes = ((k, m) if trans[0] else (m, k), (n, k) if trans[1] else (k, n), (m, n))
@@ -90,7 +90,7 @@ def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, 
         c[...] = poison(kinds[2])
     tree = TiledComputation(m, n, k, descriptor or target, policy, name, *trans, alpha, beta, *strides, batch, bias, activation)
     kernel = asm.emit(tree)
-    gpu = device(target)
+    gpu = device(target, check)
     buffers = [gpu.upload(memory) for memory in memories]
     given = [buffer.address + guard * kind.itemsize for buffer, kind in zip(buffers, kinds)]
     if bias:

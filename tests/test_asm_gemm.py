@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("simgpu")
 
+from gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
+
 import asm
 import simgpu
 from asm.gemm import GemmEmitter
-from asm.gemm_operands import check
+from asm.gemm_operands import Operands, check
 from asm.kernel import KernelBuilder
 from asm.liveness import live_registers, ranges
-from gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 from hardware import target as board
 from hardware.codeobject import CodeObject
 from hardware.errors import LaunchError, ResourceError, TargetError
@@ -94,6 +95,21 @@ def test_large_tiles_with_edges():
 
 def special(a, b, c):
     a[3, 4], a[7, 2], b[5, 6] = np.nan, -np.inf, np.inf
+
+
+@pytest.mark.parametrize(("target", "name", "size"), [
+    ("gfx908", "f32", 96), ("gfx950", "f64", 96),  # lines that odd blocks read by an address of their own
+    ("gfx908", "i8", 32), ("gfx942", "bf8", 96),  # bytes transposed to an odd number of atoms
+])  # fmt: skip
+def test_odd_tiles_run_without_bank_conflicts(target, name, size):
+    """Counted where they run: of every LDS access of the launch."""
+    one = replace(board(target), num_cus=1)
+    result = gemm(size, size - 3, 70, target, name, (True, False), descriptor=one, check="performance")
+    result.check()
+    a, b = Operands.of(result.kernel.plan).a, Operands.of(result.kernel.plan).b
+    assert b.rows == size and (b.turned or b.pairs) and not a.k_contiguous
+    counters = [run.counters for run in result.runs]
+    assert sum(c["lds_read_bytes"] for c in counters) > 0 == sum(c["lds_bank_conflicts"] for c in counters)
 
 
 @pytest.mark.parametrize(("target", "name"), [("gfx908", "f32"), ("gfx942", "f16"), ("gfx90a", "bf16"), ("gfx950", "f64")])

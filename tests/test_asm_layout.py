@@ -88,9 +88,10 @@ def test_work_items_stage_every_element(layout):
                 np.add.at(seen, (r, kk), 1)
         for piece in range(layout.vec if layout.transposes else 0):
             xor, plus = layout.write_step(load, piece)
-            first = layout.byte(*layout.staged(threads, 0))
+            begin = layout.staged(threads, 0)
+            first = layout.byte(begin[0] + layout.piece(threads, 0), begin[1])
             for x in range(layout.depth):
-                assert (layout.byte(row + piece, k + x) == (first ^ xor) + plus + x * layout.element).all()
+                assert (layout.byte(row + layout.piece(threads, piece), k + x) == (first ^ xor) + plus + x * layout.element).all()
         same = layout.offset_from_first(load)
         if same is not None:
             first = layout.staged(threads, 0)
@@ -125,19 +126,13 @@ def accesses(layout):
             row, k = layout.staged(first + lane, load)
             for piece in range(layout.vec if layout.transposes else 1):
                 size = (layout.depth if layout.transposes else layout.vec) * layout.element
-                yield "write", size, layout.byte(row + piece, k)
+                yield "write", size, layout.byte(row + (layout.piece(first + lane, piece) if layout.transposes else 0), k)
 
 
 @pytest.mark.parametrize(("target", "layout", "name"), PLANNED, ids=lambda x: describe(x) if isinstance(x, TileLayout) else x)
 def test_planned_tiles_have_no_bank_conflicts(target, layout, name):
     """0 under the rules of the facts, and under plain consecutive lanes where they have none."""
-    lost = sum(lds_banks.conflicts(target, *access) for access in accesses(layout))
-    if layout.transposes and layout.fold == 4:
-        assert name in ("i8", "fp8", "bf8") and layout.atoms % 2 and lost > 0  # documented: 8 bits, an odd number of atoms
-    elif name == "f32" and layout.lines and layout.atoms % 2 and layout.atoms > 1:
-        assert lost > 0  # documented: lines of three or more atoms that do not pair
-    else:
-        assert lost == 0
+    assert sum(lds_banks.conflicts(target, *access) for access in accesses(layout)) == 0, name
 
 
 def test_the_counter_counts():
@@ -156,16 +151,26 @@ def test_the_counter_counts():
         lds_banks.phases("gfx908", "read", 20)
 
 
+def broken(layout, **changed):
+    """The same tile with other answers for some of its properties."""
+    kind = type("Broken", (TileLayout,), changed)
+    return kind(**{name: getattr(layout, name) for name in layout.__dataclass_fields__})
+
+
 def test_a_swizzle_is_what_keeps_rows_apart():
     """The planned f32 tile, its swizzle taken away, conflicts."""
     layout = Operands.of(TiledComputation(4096, 4096, 4096).plan).a
-
-    class Flat(TileLayout):
-        def swizzle(self, row):
-            return 0 * row
-
-    flat = Flat(**{name: getattr(layout, name) for name in layout.__dataclass_fields__})
+    flat = broken(layout, swizzle=lambda self, row: 0 * row)
     assert sum(lds_banks.conflicts("gfx908", *access) for access in accesses(flat)) > 0
+
+
+def test_turned_blocks_and_pairs_are_what_keeps_odd_tiles_apart():
+    lines = TileLayout("B", 96, 16, 48, 16, 4, 4, 256, False, True)
+    narrow = TileLayout("B", 96, 64, 48, 16, 4, 4, 256, False, True, 1, 2)
+    assert lines.turned and narrow.pairs
+    for layout, without in ((lines, broken(lines, swap=0)), (narrow, broken(narrow, pairs=False))):
+        for target, one, fine in (("gfx942", layout, True), ("gfx942", without, False), ("gfx950", layout, True)):
+            assert (sum(lds_banks.conflicts(target, *access) for access in accesses(one)) == 0) == fine
 
 
 def test_a_tile_that_does_not_divide_is_refused():

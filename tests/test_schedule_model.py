@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import asm
+from asm.emit import EmittedKernel
+from asm.instruction import Instr
 from asm.kernel import KernelBuilder
+from hardware import lds_banks
 from hardware import target as board
 from hardware.errors import LaunchError
 from operators.gemm import TiledComputation
 from tools.cli import main
+from tools.loop_conflicts import lost_clocks
 from tools.schedule_model import MEMORY_LATENCY, SLOT, loop_body, model, steps_of
 from tools.schedule_report import schedules
 
@@ -113,6 +118,39 @@ def test_a_kernel_without_a_loop_is_refused():
 def test_the_main_loops_reach_their_goals(target, name, goal):
     (answer,) = schedules(TiledComputation(4096, 4096, 4096, target=target, dtype=name)).values()
     assert goal <= answer.utilisation <= answer.issue_bound <= 1
+    assert answer.lds_counted == answer.lds_accesses > 0 == answer.lds_lost
+
+
+@pytest.mark.parametrize("stride", [16, 32, 64])
+def test_bank_conflicts_are_those_of_the_addresses_in_the_loop(stride):
+    """A read of 16 bytes a lane, whose address is right only behind the prologue, and one that half of the lanes take part in."""
+    k = KernelBuilder("strided", "gfx942", 128)
+    k.region("tile", 128 * 64 + 1024)
+    k.argument("out", 8, "global_buffer")
+    k.load_arguments()
+    left, address, data = k.s.alloc("left"), k.v.alloc("address"), k.v.alloc("data", 4)
+    k.v_and_b32(k.work_item, 0x3FF, k.work_item)
+    k.v_mul_u32_u24(address, stride, k.work_item)
+    k.s_mov_b32(left, 3)
+    with k.loop("body", left):
+        k.ds_read_b128(data, address, offset=1024)
+        k.s_mov_b64("exec", 0xF)
+        k.ds_read_b128(data, address)
+        k.s_mov_b64("exec", -1)
+    never = k.new_label("never")
+    k.s_branch(never)
+    k.ds_write_b128(address, data)
+    k.label(never)
+    k.s_endpgm()
+    text, used = k.finish()
+    items = tuple(k.scheduled)
+    kernel = EmittedKernel(text, k.name, k.target, None, (128, 1, 1), (1, 1, 1), used, (), ("out",), ("out",), items=items)
+    body = loop_body(kernel.items)
+    lost = lost_clocks(kernel, kernel, body)
+    lanes = stride * np.arange(64)
+    want = [lds_banks.conflicts("gfx942", "read", 16, lanes, active) for active in (None, np.arange(64) < 4)]
+    assert [lost[id(instr)] for instr in body if id(instr) in lost] == want and (want[0] > 0) == (stride > 16)
+    assert not lost_clocks(kernel, kernel, [i for i in kernel.items if isinstance(i, Instr) and i.mnemonic == "ds_write_b128"])
 
 
 def test_waits_of_the_main_loop_are_exact():
@@ -133,3 +171,4 @@ def test_report_schedule(capsys):
     assert main(["report", "gemm", "-m", "300", "-n", "300", "-k", "300", "--schedule", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["kernels"].values()
     assert 0 < row["utilisation"] <= row["issue_bound"] <= 1 and set(row) >= {"stalls", "limit", "clocks"}
+    assert f"0 of {row['lds_accesses']}" in out and row["lds_counted"] == row["lds_accesses"] > 0 == row["lds_lost"]

@@ -8,8 +8,8 @@ What it assumes (facts: AMD Matrix Instruction Calculator 1.3.2, ROCm Compute Pr
 * An MFMA holds its SIMD's matrix unit for its passes; VALU may start `coexec` clocks after it, or behind it where the
   calculator knows no co-execution (gfx950's own forms: as gfx942's). Dependence distances are the s_nop of the listing.
 * VALU takes a slot; transcendentals and 32-bit multiplies four; f64 arithmetic on gfx908 two.
-* The LDS serves the CU's accesses in order of issue, `lds_bytes_per_clock` and counted conflicts, and answers LDS_LATENCY
-  clocks later; loads pass the vector cache at 64 bytes a clock and arrive MEMORY_LATENCY clocks later, in order. Both latencies
+* The LDS serves the CU's accesses in order of issue, `lds_bytes_per_clock` and the conflicts that were counted, and answers
+  LDS_LATENCY clocks later; loads pass the vector cache at 64 bytes a clock and arrive MEMORY_LATENCY clocks later, in order. Both latencies
   are stated, not measured (facts, section 6: LDS 60 to 130 clocks, L2 300 to 500, HBM 350 to 800 ns): loads that the tile
   order keeps in L2 for the most part. Bandwidth beyond the CU is not modelled: the resource table has it.
 * A wave has at most 15 LDS and 63 memory operations in flight; a taken branch costs its wave 8 slots (llvm-mca).
@@ -41,20 +41,20 @@ LIMIT_SLOTS = 1 << 20  # a loop that does not end by then is stuck
 INTERNAL = ("waitcnt", "nop", "barrier", "sleep", "priority", "setprio")
 SLOW_VALU = ("v_mul_lo", "v_mul_hi", "v_rcp", "v_exp", "v_log", "v_sqrt", "v_rsq", "v_sin", "v_cos")
 CLASSES = ("valu", "vmem", "salu", "lds", "branch")
-Conflicts = Callable[[Instr], int]
+Conflicts = Callable[[Instr], float | None]
 
 
 @dataclass(frozen=True)
 class Step:
     """An instruction as the model sees it: class ("" for internal ones), slots of its unit, slots until VALU may follow an MFMA,
-    bytes that it moves, clocks of bank conflicts, wait counts, wait states of an s_nop."""
+    bytes that it moves, clocks of bank conflicts (None: not counted), wait counts, wait states of an s_nop."""
 
     kind: str
     slots: int = 1
     coexec: int = 0
     matrix: bool = False
     nbytes: int = 0
-    lost: int = 0
+    lost: float | None = None
     vm: int | None = None
     lgkm: int | None = None
     states: int = 0
@@ -86,8 +86,8 @@ def _is_matrix(instr: Instr) -> bool:
     return instr.mnemonic.startswith(("v_mfma", "v_smfmac"))
 
 
-def steps_of(body: Sequence[Instr], target: str, conflicts: Conflicts = lambda instr: 0) -> list[Step]:
-    """The loop's steps; `conflicts`: clocks of bank conflicts of an LDS instruction."""
+def steps_of(body: Sequence[Instr], target: str, conflicts: Conflicts = lambda instr: None) -> list[Step]:
+    """The loop's steps; `conflicts`: clocks of bank conflicts of an LDS instruction, None where nothing counted them."""
     return [_step(instr, target, conflicts, instr is body[-1]) for instr in body]
 
 
@@ -151,7 +151,8 @@ class Schedule:
     """What the model says of a loop in steady state.
 
     utilisation: matrix clocks over clocks; issue_bound: the same if nothing but units and issue slots limited it; limit: which
-    of them does; clocks: of one pass by all waves of a SIMD; stalls: share of the clocks in which the matrix units idle, by cause.
+    of them does; clocks: of one pass by all waves of a SIMD; stalls: share of the clocks in which the matrix units idle, by cause;
+    lds_accesses: LDS instructions of a pass, of which `lds_counted` had their bank conflicts counted, lds_lost clocks in all.
     """
 
     waves: int
@@ -160,6 +161,9 @@ class Schedule:
     limit: str
     clocks: float
     stalls: dict[str, float]
+    lds_accesses: int
+    lds_counted: int
+    lds_lost: float
 
 
 def issue_bound(steps: Sequence[Step], waves: int, simds: int, lds_bytes_per_clock: int) -> tuple[float, str, float]:
@@ -169,7 +173,7 @@ def issue_bound(steps: Sequence[Step], waves: int, simds: int, lds_bytes_per_clo
     alone = sum(step.slots for step in steps if step.kind == "valu" and not step.matrix)
     clocks = {
         "matrix and VALU": matrix + waves * SLOT * max(0, alone - free),
-        "LDS": simds * waves * sum(step.nbytes / lds_bytes_per_clock + step.lost for step in steps if step.kind == "lds"),
+        "LDS": simds * waves * sum(step.nbytes / lds_bytes_per_clock + (step.lost or 0) for step in steps if step.kind == "lds"),
         "vector cache": simds * waves * sum(step.nbytes for step in steps if step.kind == "vmem") / CACHE_BYTES_PER_CLOCK,
         "one wave's issue": SLOT * (sum(max(1, step.states) for step in steps) + BRANCH_SLOTS),
         **{f"{name} issue": SLOT * waves * sum(step.kind == name for step in steps) for name in ("vmem", "salu", "lds")},
@@ -195,7 +199,9 @@ def model(
     matrix = waves * sum(step.slots for step in steps if step.matrix) * SLOT
     clocks = matrix / utilisation if utilisation else window * SLOT / PASSES_THROUGH
     shares = {cause: count / window for cause, count in sorted(stalls.items(), key=lambda item: -item[1])}
-    return Schedule(waves, utilisation, bound, limit, clocks, shares)
+    lost = [step.lost for step in steps if step.kind == "lds"]
+    counted = [clocks for clocks in lost if clocks is not None]
+    return Schedule(waves, utilisation, bound, limit, clocks, shares, len(lost), len(counted), sum(counted))
 
 
 class _Cu:
@@ -267,7 +273,7 @@ class _Cu:
         elif step.kind == "lds":
             if len(wave.lds) >= MOST_LDS:
                 return "LDS queue"
-            self.lds_free = max(clock, self.lds_free) + step.nbytes / self.lds_rate + step.lost
+            self.lds_free = max(clock, self.lds_free) + step.nbytes / self.lds_rate + (step.lost or 0)
             wave.lds.append(self.lds_free + LDS_LATENCY)
         elif step.kind == "vmem":
             if len(wave.memory) >= MOST_MEMORY:

@@ -7,9 +7,10 @@ from typing import Any
 from hardware.errors import LaunchError
 from operators.tree import Root
 from tools.console import print_json, show, table
+from tools.loop_conflicts import lost_clocks
 from tools.schedule_model import LDS_LATENCY, MEMORY_LATENCY, Schedule, loop_body, model, steps_of
 
-COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "issue-bound", "limited by", "modelled", "stalls")
+COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "issue-bound", "limited by", "modelled", "LDS conflicts", "stalls")
 
 
 def schedules(tree: Root) -> dict[str, Schedule]:
@@ -23,8 +24,9 @@ def schedules(tree: Root) -> dict[str, Schedule]:
             body = loop_body(step.items)
         except LaunchError:
             continue
-        steps = steps_of(body, step.target)
-        if any(s.matrix for s in steps):
+        if any(s.matrix for s in steps_of(body, step.target)):
+            lost = lost_clocks(kernel, step, body)
+            steps = steps_of(body, step.target, lambda instr, lost=lost: lost.get(id(instr)))  # type: ignore[misc]
             waves = max(1, step.plan.resources.waves_per_simd)
             answers[step.name] = model(steps, tree.descriptor, waves, step.block[0] // tree.descriptor.wavefront_size)
     return answers
@@ -45,11 +47,15 @@ def show_schedule(tree: Root, json: bool) -> None:
         table("Main loop, modelled in order", COLUMNS, (_cells(name, answer) for name, answer in answers.items()), left=1),
         "",
         f"Matrix clocks over clocks, in steady state; assumed latencies: LDS {LDS_LATENCY}, memory {MEMORY_LATENCY} clocks.",
-        "What else the model assumes: tools/schedule_model.py.",
+        "LDS conflicts: clocks that a wave's pass loses, of how many of its LDS accesses; by the rules of hardware/lds_banks.py",
+        "from the addresses of the simulated workgroup 0. What else the model assumes: tools/schedule_model.py.",
     )
 
 
 def _cells(name: str, answer: Schedule) -> tuple[Any, ...]:
     stalls = ", ".join(f"{cause} {share:.1%}" for cause, share in answer.stalls.items() if share >= 0.0005)
     bound, modelled = f"{answer.issue_bound:.1%}", f"{answer.utilisation:.1%}"
-    return name, answer.waves, round(answer.clocks), bound, answer.limit, modelled, stalls or "none"
+    conflicts = f"{answer.lds_lost:g} of {answer.lds_accesses}"
+    if answer.lds_counted < answer.lds_accesses:
+        conflicts += f" ({answer.lds_counted} counted)"
+    return name, answer.waves, round(answer.clocks), bound, answer.limit, modelled, conflicts, stalls or "none"

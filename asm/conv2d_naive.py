@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
+from asm.emit import EmittedKernel, log2, raw_buffer
 from asm.kernel import KernelBuilder
 from asm.lanes import widen
+from asm.pixels import pixel_offset
 from asm.scalars import add_product, scalar_divmod
 from asm.staging import ELEMENT_LOADS
 from hardware.dtypes import dtype
@@ -52,7 +53,7 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
         "pixel", "output row", "output column", "row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch",
     )
     pixel, row, column, high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)
-    bound, inside = k.s.alloc("bound"), k.s.alloc("inside", 2)
+    bound = k.s.alloc("bound")
     loops = [k.s.alloc(name) for name in ("channels left", "tap rows left", "tap columns left")]
     k.s_lshl_b32(bound, tile, log2(THREADS))
     k.v_add_u32(pixel, bound, k.work_item)
@@ -87,15 +88,7 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
             k.v_mov_b32(across, column)
             k.s_mov_b32(loops[2], p.kw)
             with k.loop("tap_column", loops[2]):
-                k.s_mov_b32(bound, p.ih)
-                k.v_cmp_gt_u32(inside, bound, high)
-                k.s_mov_b32(bound, p.iw)
-                k.v_cmp_gt_u32("vcc", bound, across)
-                k.s_and_b64("vcc", "vcc", inside)
-                k.v_mul_lo_u32(base, high, bound)
-                k.v_add_lshl_u32(base, base, across, log2(e))
-                k.v_add_u32(base, plane, base)
-                k.v_cndmask_b32(base, OUTSIDE, base, "vcc", note="outside the image: reads 0")
+                pixel_offset(k, base, (high, across), (p.ih, p.iw), plane, e, "outside the image: reads 0")
                 k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", a, base, x, 0, offen=True, note="X")
                 k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", b, weight, w, 0, offen=True, note="W")
                 if e == 2:

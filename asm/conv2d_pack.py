@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
 from asm.kernel import KernelBuilder
+from asm.pixels import below
 from asm.scalars import add_product, scalar_divmod
 from asm.staging import ELEMENT_LOADS, ELEMENT_STORES
 from hardware.errors import LaunchError
-from hardware.isa.instruction import Reg
 from operators.conv2d_tree import Conv2d
 
 THREADS = 256
@@ -54,10 +54,6 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     channel, oc, row, column, scratch = (k.v.alloc(name) for name in ("channel", "output channel", "kh", "kw", "scratch"))
     data, bound, inside = k.v.alloc("data", max(1, e // 4)), k.s.alloc("bound"), k.s.alloc("inside", 2)
 
-    def below(mask: Reg | str, value: Reg, limit: int) -> None:
-        k.s_mov_b32(bound, limit)
-        k.v_cmp_gt_u32(mask, bound, value)
-
     for start in range(0, plan.tile_oc * plan.tile_ic, THREADS):
         k.comment(f"elements {start}.. of the block")
         k.v_add_u32(scratch, start, k.work_item)
@@ -70,9 +66,9 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
         k.v_lshrrev_b32(channel, log2(f * f), channel, note="input channel of W")
         k.v_add_u32(row, place["kh"], row)
         k.v_add_u32(column, place["kw"], column)
-        below(inside, channel, p.icg)
+        below(k, inside, p.icg, channel)
         for value, limit in ((row, p.kh), (column, p.kw)):
-            below("vcc", value, limit)
+            below(k, "vcc", limit, value)
             k.s_and_b64(inside, inside, "vcc")
         k.s_mov_b32(bound, p.icg)
         k.v_mul_lo_u32(oc, oc, bound)
@@ -86,7 +82,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
         k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", data, oc, source, 0, offen=True, note="W")
         k.v_lshlrev_b32(scratch, log2(e), scratch)
         if plan.tile_oc * plan.tile_ic < THREADS:
-            below("vcc", k.work_item, plan.tile_oc * plan.tile_ic)
+            below(k, "vcc", plan.tile_oc * plan.tile_ic, k.work_item)
             k.v_cndmask_b32(scratch, OUTSIDE, scratch, "vcc")
         k.emit(f"buffer_store_{ELEMENT_STORES[e]}", data, scratch, target, 0, offen=True, note="packed")
     k.s_endpgm()

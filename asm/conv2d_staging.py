@@ -6,6 +6,7 @@ from itertools import product
 
 from asm.emit import OUTSIDE, advance_buffer, log2, vector_divmod
 from asm.kernel import KernelBuilder, LdsRegion
+from asm.pixels import below
 from asm.softmax_row import LOADS, REACH
 from asm.staging import ELEMENT_LOADS
 from hardware.isa.instruction import Reg
@@ -61,7 +62,7 @@ class HaloStaging:
         for position in range(plan.positions):
             k.v_add_u32(slot, position * threads, k.work_item)
             if position == plan.positions - 1:
-                self._below(self.last_lanes, layout.slots, slot)
+                below(k, self.last_lanes, layout.slots, slot)
                 k.v_min_u32(slot, layout.slots - 1, slot, note="the last slot for those that have none: loaded, not written")
                 k.v_lshlrev_b32(self.last_address, log2(layout.chunk), slot)
             row, column = vector_divmod(k, slot, layout.pitch, layout.slots + threads, "halo row")
@@ -89,25 +90,18 @@ class HaloStaging:
             target = self.offsets[position * f * f + number]
             if f > 1:
                 k.v_add_u32(shifted, down, row)
-            self._below(inside, p.ih, shifted)
+            below(k, inside, p.ih, shifted)
             self._times(offset, p.iw * self.bytes, shifted)
             if f > 1:
                 k.v_add_u32(shifted, right, column)
             across = shifted if f > 1 else column
-            self._below("vcc", p.iw, across)
+            below(k, "vcc", p.iw, across)
             k.s_and_b64("vcc", "vcc", inside)
             k.v_lshl_add_u32(offset, across, log2(self.bytes), offset)
             k.v_cndmask_b32(target, OUTSIDE, offset, "vcc", note=f"pixel {position}, tap {dy},{dx}: bytes, or outside the image")
         k.s.free(inside)
         if f > 1:
             k.v.free(shifted)
-
-    def _below(self, mask: Reg | str, limit: int, value: Reg) -> None:
-        """mask = 0 <= value < limit."""
-        k, bound = self.k, self.k.s.alloc("limit")
-        k.s_mov_b32(bound, limit)
-        k.v_cmp_gt_u32(mask, bound, value)
-        k.s.free(bound)
 
     def _times(self, target: Reg, factor: int, value: Reg) -> None:
         k, scalar = self.k, self.k.s.alloc("factor")
@@ -267,10 +261,8 @@ class TapStaging:
         place, other = k.v.alloc("channel"), k.v.alloc("chunk")
         k.v_lshlrev_b32(self.load_offset, log2(self.vec), k.work_item)
         if self.spare:
-            bound = k.s.alloc("pieces")
-            k.s_mov_b32(bound, self.pieces - (self.loads - 1) * self.plan.threads)
-            k.v_cmp_gt_u32(self.busy_lanes, bound, k.work_item, note="those to spare load, but do not write")
-            k.s.free(bound)
+            spare_from = self.pieces - (self.loads - 1) * self.plan.threads
+            below(k, self.busy_lanes, spare_from, k.work_item)
         k.v_lshrrev_b32(place, log2(row), self.load_offset)
         k.v_lshrrev_b32(other, log2(layout.chunk), self.load_offset)
         k.v_and_b32(other, layout.groups - 1, other)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asm.emit import OUTSIDE, log2, raw_buffer
+from asm.emit import log2, raw_buffer
+from asm.pixels import pixel_offset
 from asm.scalars import add_product
 from asm.staging import ELEMENT_STORES
 from hardware.dtypes import dtype
-from hardware.isa.instruction import Reg
 
 if TYPE_CHECKING:
     from asm.conv2d import ConvEmitter
@@ -58,7 +58,7 @@ def store(emitter: ConvEmitter) -> None:
     for pixel in range(emitter.atoms[1]):
         if pixel:
             k.v_add_u32(row, plan.atom.m // plan.tile_ow, row)
-        _pixel_offset(emitter, group, row, lane, channel, size)
+        pixel_offset(k, group, (row, lane), (p.oh, p.ow), channel, size, "pixels outside of Y: outside")
         for oc in range(emitter.atoms[0]):
             for r in range(plan.atom.acc_registers // words):
                 data, address = slots[number % SLOTS]
@@ -70,19 +70,3 @@ def store(emitter: ConvEmitter) -> None:
                 k.v_add_u32(address, channel_number * image, group)
                 k.emit(f"buffer_store_{ELEMENT_STORES[size]}", data, address, resource, 0, offen=True,
                        note=f"Y atom {oc},{pixel}: channel {channel_number} + {channels_a_group}g")  # fmt: skip
-
-
-def _pixel_offset(emitter: ConvEmitter, target: Reg, row: Reg, column: Reg, channel: Reg, size: int) -> None:
-    """target = bytes from the tile's first channel to the lane's pixel in its first channel; OUTSIDE for pixels outside of Y."""
-    k, p = emitter.k, emitter.plan.problem
-    limit, inside = k.s.alloc("limit"), k.s.alloc("inside", 2)
-    k.s_mov_b32(limit, p.oh)
-    k.v_cmp_gt_u32(inside, limit, row)
-    k.s_mov_b32(limit, p.ow)
-    k.v_cmp_gt_u32("vcc", limit, column)
-    k.s_and_b64("vcc", "vcc", inside)
-    k.v_mul_lo_u32(target, row, limit)
-    k.v_add_lshl_u32(target, target, column, log2(size))
-    k.v_add_u32(target, channel, target)
-    k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note="pixels outside of Y: outside")
-    k.s.free(limit, inside)

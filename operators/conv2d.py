@@ -32,10 +32,10 @@ from operators.resources import (
     LdsArray,
     RegisterRange,
     ResourcePlan,
+    alignment_row,
     limit_rows,
     mark_binding,
     occupancy_row,
-    quantised,
     residency,
 )
 from operators.split import Reduction
@@ -158,11 +158,6 @@ class Conv2dPlan(Derivation):
         """Blocks of everything: images, groups, tiles and split."""
         gx, gy, gz = self.grid
         return self.problem.n * self.problem.groups * gx * gy * gz * self.split_ic
-
-    @property
-    def eta(self) -> float:
-        """Quantised occupancy (E9)."""
-        return quantised(self.blocks, self.descriptor.num_cus)
 
     @property
     def fill(self) -> float:
@@ -294,15 +289,7 @@ def _constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
     padded = gx * plan.tile_ow * gy * plan.tile_oh * gz * plan.tile_oc * plan.ic_steps * plan.tile_ic
     return (
         *limit_rows(d, r.arch_vgprs, r.acc_vgprs, r.sgprs, r.lds_bytes, waves, plan.blocks_wanted, {"LDS": (note, remedy)}),
-        Constraint(
-            "atom alignment",
-            Level.ATOM,
-            0,
-            ragged,
-            "dimensions",
-            f"pixels x channels by {atom.m}x{atom.n}x{atom.k}",
-            "the LDS must hold at least one atom-aligned tile",
-        ),
+        alignment_row(ragged, f"pixels x channels by {atom.m}x{atom.n}x{atom.k}"),
         occupancy_row(d, plan.blocks),
         Constraint(
             "GEMM tile",

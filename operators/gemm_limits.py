@@ -11,6 +11,7 @@ from operators.resources import (
     LdsArray,
     RegisterRange,
     ResourcePlan,
+    alignment_row,
     limit_rows,
     occupancy_row,
     residency,
@@ -111,15 +112,7 @@ def gemm_constraints(
     }
     return (
         *limit_rows(d, r.arch_vgprs, r.acc_vgprs, r.sgprs, r.lds_bytes, waves, t.blocks, notes),
-        Constraint(
-            "atom alignment",
-            Level.ATOM,
-            0,
-            ragged,
-            "dimensions",
-            f"warp tile by {atom.m}x{atom.n}x{atom.k}",
-            "the LDS must hold at least one atom-aligned tile",
-        ),
+        alignment_row(ragged, f"warp tile by {atom.m}x{atom.n}x{atom.k}"),
         occupancy_row(d, tiles),
         Constraint(
             "operand bandwidth", Level.DEVICE, d.reread_bandwidth_tb, demand, "TB/s", _bandwidth_note(demand, d), hard=False

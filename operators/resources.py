@@ -106,8 +106,9 @@ def residency(
 
 
 class Derivation:
-    """What every operator's plan answers. Subclasses are dataclasses with `constraints` and say `title` and `sizes`."""
+    """What every operator's plan answers. Subclasses are dataclasses with these fields and say `title`, `sizes` and `blocks`."""
 
+    descriptor: HardwareDescriptor
     constraints: tuple[Constraint, ...]
 
     @property
@@ -119,6 +120,16 @@ class Derivation:
     def sizes(self) -> dict[str, int]:
         """What the policy decided, by name."""
         raise NotImplementedError
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole computation."""
+        raise NotImplementedError
+
+    @property
+    def eta(self) -> float:
+        """Quantised occupancy (E9): (blocks/CUs) / ceil(blocks/CUs)."""
+        return quantised(self.blocks, self.descriptor.num_cus)
 
     @property
     def feasible(self) -> bool:
@@ -155,6 +166,12 @@ def occupancy_row(descriptor: HardwareDescriptor, tiles: int) -> Constraint:
     cus = descriptor.num_cus
     note = f"{tiles} tiles on {cus} CUs, {tiles / cus:.2f} a CU (E9, E11, E25)"
     return Constraint("occupancy", Level.DEVICE, 1.0, quantised(tiles, cus), "eta", note, hard=False)
+
+
+def alignment_row(ragged: int, what: str) -> Constraint:
+    """The hard row of tiles that are whole atoms; ragged: dimensions that are not, what: which by which."""
+    remedy = "the LDS must hold at least one atom-aligned tile"
+    return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", what, remedy)
 
 
 def limit_rows(

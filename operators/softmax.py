@@ -35,7 +35,6 @@ from operators.resources import (
     limit_rows,
     mark_binding,
     occupancy_row,
-    quantised,
     residency,
 )
 from operators.tiles import POLICIES
@@ -230,11 +229,6 @@ class SoftmaxPlan(Derivation):
     def blocks(self) -> int:
         """Blocks of the first pass."""
         return -(-self.problem.rows // self.tile_rows) * self.split_n
-
-    @property
-    def eta(self) -> float:
-        """Quantised occupancy (E9)."""
-        return quantised(self.blocks, self.descriptor.num_cus)
 
 
 def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> SoftmaxPlan:

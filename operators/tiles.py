@@ -32,7 +32,7 @@ from hardware.descriptor import HardwareDescriptor, MFMAAtom
 from hardware.dtypes import dtype
 from operators.gemm_limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_constraints, gemm_resources
 from operators.problem import GemmProblem, one_of
-from operators.resources import Constraint, Derivation, ResourcePlan, mark_binding, quantised
+from operators.resources import Constraint, Derivation, ResourcePlan, mark_binding
 from operators.sides import Bounds, answers
 from operators.split import Reduction
 
@@ -148,11 +148,6 @@ class GemmPlan(Derivation):
     def blocks_per_cu(self) -> float:
         """Tiles divided by CUs (paper: 8.5 at 4096 cubed on gpu_a)."""
         return self.blocks / self.descriptor.num_cus
-
-    @property
-    def eta(self) -> float:
-        """Quantised occupancy (E9): (tiles/CUs) / ceil(tiles/CUs)."""
-        return quantised(self.blocks, self.descriptor.num_cus)
 
     @property
     def fill(self) -> float:

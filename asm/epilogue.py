@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from asm.activation_f64 import PAIRS, ActivationF64
 from asm.kernel import KernelBuilder
 from asm.registers import Operand
 from hardware.isa.instruction import Reg
@@ -15,7 +16,7 @@ LOG2E = 1 / math.log(2)
 # (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26).
 ERFC_P = 0.3275911
 ERFC_A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
-ACTIVATION_VGPRS = {"none": 0, "relu": 0, "silu": 1, "gelu": 3}
+ACTIVATION_VGPRS = {"silu": 1, "gelu": 3}  # of f32 results; of f64 `activation_f64.PAIRS`
 
 
 @dataclass
@@ -31,14 +32,23 @@ class Epilogue:
     beta: Reg | None
     activation: str = "none"
     constants: dict[float, Operand] = field(default_factory=dict)
+    wide: ActivationF64 | None = None
 
     def prepare(self) -> None:
-        """SGPRs with the activation's constants."""
+        """SGPRs for the activation's constants."""
+        if self.dtype == "f64" and self.activation in PAIRS:
+            self.wide = ActivationF64(self.k, self.activation)
+            return
         wanted = {"gelu": (ERFC_P, *ERFC_A, math.sqrt(0.5), -LOG2E), "silu": (-LOG2E,)}.get(self.activation, ())
         for value in wanted:
             register = self.k.s.alloc("activation constant")
             self.k.s_mov_b32(register, float(value))
             self.constants[value] = register
+
+    def scratch(self) -> list[Reg]:
+        """New VGPRs for `activate`, owned by the caller."""
+        counts, words = (PAIRS, 2) if self.dtype == "f64" else (ACTIVATION_VGPRS, 1)
+        return [self.k.v.alloc("activation", words) for _ in range(counts.get(self.activation, 0))]
 
     def scale(self, x: Reg) -> None:
         """x *= alpha."""
@@ -63,9 +73,11 @@ class Epilogue:
         self.k.emit(name, x, other, x)
 
     def activate(self, x: Reg, free: Sequence[Reg]) -> None:
-        """x = activation(x); free: ACTIVATION_VGPRS registers. NaN stays NaN."""
+        """x = activation(x); free: of `scratch`. NaN stays NaN."""
         if self.activation == "relu":
             self._relu(x)
+        elif self.wide is not None:
+            self.wide.emit(x, free)
         elif self.activation == "silu":
             self._silu(x, free[0])
         elif self.activation == "gelu":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from asm.activation_f64 import PAIRS
 from asm.emit import WAVEFRONT
 from asm.layout import WIDEST, WORD, TileLayout, widest
 from hardware import mfma
@@ -47,6 +48,11 @@ def matrix_modifiers(atom: MFMAAtom, dtype: str) -> dict[str, int]:
     return {"cbsz": code, "blgp": code} if code else {}
 
 
+def second_pass(plan: GemmPlan) -> bool:
+    """Whether C is a second kernel's work: where K is split, and where an activation is hundreds of instructions an element."""
+    return plan.split_k > 1 or (plan.problem.dtype_c == "f64" and plan.problem.activation in PAIRS)
+
+
 def check(plan: GemmPlan) -> None:
     """Raises what keeps a plan from being emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
     problem, element, size_c = plan.problem, plan.problem.element.bytes, dtype(plan.problem.dtype_c).bytes
@@ -63,13 +69,14 @@ def check(plan: GemmPlan) -> None:
             raise LaunchError(
                 f"{name} = {stride}: a tile of {rows} rows must stay within 2^31 bytes, so {name} < {limit}"
             )
-    if plan.split_k > 1 and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
-        raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where K is split, C must stay within 2^31 bytes")
-    if problem.activation in ("gelu", "silu") and problem.dtype_c != "f32":
-        raise LaunchError(
-            f"activation {problem.activation} is emitted for f32 results, not for {problem.dtype_c}: use none or relu"
-        )
+    if second_pass(plan) and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
+        raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where C takes a second kernel, it must stay within 2^31 bytes")
     if problem.dtype_c == "i32":
+        if problem.activation in PAIRS:
+            raise LaunchError(
+                f"activation {problem.activation} is a fraction of an integer and C is i32: use none or relu, and apply it "
+                "behind the scale that makes C a real number"
+            )
         for name in ("alpha", "beta"):
             value = getattr(problem, name)
             if value != int(value) or abs(value) >= 1 << 31:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asm.emit import WAVEFRONT, log2, raw_buffer
-from asm.gemm_operands import Operands, check, matrix_modifiers
+from asm.gemm_operands import Operands, check, matrix_modifiers, second_pass
 from asm.gemm_store import Accumulators
 from asm.kernel import KernelBuilder
 from asm.layout import WORD
@@ -28,7 +28,7 @@ class GemmPrologue(Visitor):
         self.plan = plan
         problem = plan.problem
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
-        self.split = plan.split_k > 1
+        self.split = second_pass(plan)
         extras = ("part",) if self.split else (*(["bias"] * problem.bias), *([problem.activation] * (problem.activation != "none")))
         name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.target = plan.descriptor.arch

@@ -1,4 +1,5 @@
-"""The second kernel of a GEMM whose K is split: adds the partial products in order, then the epilogue.
+"""The second kernel of a GEMM whose K is split, or whose activation is long (`gemm_operands.second_pass`): adds the partial
+products in order, then the epilogue.
 
 The partial products lie behind each other, parts of one product of the batch together, without padding.
 A work-item takes ELEMENTS elements of C, a workgroup apart, so that lanes stay neighbours in memory.
@@ -8,7 +9,7 @@ The order of the sum is that of the parts: the result does not depend on who ran
 from __future__ import annotations
 
 from asm.emit import OUTSIDE, EmittedKernel, branch_if_zero, log2, raw_buffer
-from asm.epilogue import ACTIVATION_VGPRS, Epilogue
+from asm.epilogue import Epilogue
 from asm.kernel import KernelBuilder
 from asm.layout import WORD
 from asm.tile_order import PARTS, division_words
@@ -130,7 +131,7 @@ class _Reduction:
             raw_buffer(k, bias, arguments["bias"], (0, 0), "bias")
         epilogue = Epilogue(k, problem.dtype_c, arguments["alpha"], arguments["beta"], problem.activation)
         epilogue.prepare()
-        free = [k.v.alloc("activation") for _ in range(ACTIVATION_VGPRS[problem.activation])]
+        free = epilogue.scratch()
         column, address = k.v.alloc("column"), k.v.alloc("C offset")
         old = k.v.alloc("C old, bias", self.words)
         beta = arguments["beta"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from asm.emit import OUTSIDE, clip, log2
-from asm.epilogue import ACTIVATION_VGPRS, Epilogue
+from asm.epilogue import Epilogue
 from asm.kernel import KernelBuilder
 from asm.layout import WORD, TileLayout
 from hardware.errors import ResourceError
@@ -108,7 +108,7 @@ class TileStore:
         addresses = self.wide if clipped else 1
         row_address = k.v.alloc("C row offset")
         bias = self._load_bias(masks)
-        self.free = [k.v.alloc("activation") for _ in range(ACTIVATION_VGPRS[self.inputs.epilogue.activation])]
+        self.free = self.inputs.epilogue.scratch()
         slots = self._slots(wide, addresses, scaled)
         groups = self._groups(slots)
         while batch := list(islice(groups, len(slots))):

@@ -72,6 +72,36 @@ def test_activations(activation, k):
     result.check()
 
 
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+@pytest.mark.parametrize(("target", "k"), [("gfx90a", 16), ("gfx942", 3000), ("gfx950", 16)])
+def test_activations_of_f64(target, k, activation):
+    """Always in a second kernel; batched, with strides; nothing for checked mode to find."""
+    checked = (target, activation) == ("gfx950", "gelu")
+    result = gemm(40, 50, k, target, "f64", (False, True), 1.5, 2.0, (1, 2, 3), 2, True, activation, check=checked)
+    assert [step.name.startswith("gemm_reduce") for step in result.kernel.steps] == [False, True]
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_activations_of_f64_are_those_of_the_value(activation):
+    """x times 1 for x of every size: off by a few roundings of x, NaN and infinities as the reference has them."""
+    values = np.concatenate([np.linspace(-45, 45, 2000), *([s * 10.0**p for p in range(-300, 300, 7)] for s in (-1, 1))])
+    values = np.concatenate([values, [-750, -745.2, -709.9, -709.5, 710, 0.0, -0.0, np.nan, np.inf, -np.inf]])
+
+    def edit(a, b, c):
+        a[:, 0], b[...] = values, 1
+
+    with np.errstate(all="ignore"):
+        result = gemm(len(values), 1, 1, "gfx90a", "f64", activation=activation, edit=edit)
+    got, want = result.got.ravel(), result.want.ravel()
+    finite = np.isfinite(want)
+    assert (np.isnan(got) == np.isnan(want)).all() and (got[np.isinf(want)] == want[np.isinf(want)]).all()
+    assert (np.abs(got[finite] - want[finite]) <= 5 * 2.0**-53 * np.abs(values[finite])).all()
+    small = finite & (np.abs(want) < 1e-10) & (np.abs(values) > 1e-290) & (np.abs(values) < 30)
+    np.testing.assert_allclose(got[small], want[small], rtol=1e-12, err_msg="small results are good in themselves too")
+
+
 @pytest.mark.parametrize(("target", "name"), [("gfx908", "f32"), ("gfx90a", "f64"), ("gfx942", "i8"), ("gfx950", "bf16")])
 def test_split_k_adds_its_parts(target, name):
     result = gemm(33, 50, 3000, target, name, pads=(1, 2, 3), alpha=3, beta=2, batch=2, bias=True)
@@ -364,5 +394,5 @@ def test_what_has_no_kernel_is_refused():
         asm.EmitVisitor().visit(TiledComputation(10, 10, 10).first())
     with pytest.raises(LaunchError, match="alpha = 0.5: an i8 product takes an integer"):
         asm.emit(TiledComputation(10, 10, 10, dtype="i8", alpha=0.5))
-    with pytest.raises(LaunchError, match="gelu is emitted for f32 results, not for f64"):
-        asm.emit(TiledComputation(10, 10, 10, target="mi210", dtype="f64", activation="gelu"))
+    with pytest.raises(LaunchError, match="gelu is a fraction of an integer and C is i32"):
+        asm.emit(TiledComputation(10, 10, 10, target="mi210", dtype="i8", activation="gelu"))

@@ -28,7 +28,7 @@ BAD = {
     "policy": (["report", "gemm", *SIZES, "--policy", "best"], "published"),
     "type": (["emit", "gemm", *SIZES, "--dtype", "f12"], "f16"),
     "type without an atom": (["derive", "gemm", *SIZES, "--dtype", "f64"], "f64"),
-    "activation of a type": (["run", "gemm", *SIZES, "--dtype", "i8", "--activation", "gelu"], "f32"),
+    "activation of a type": (["run", "gemm", *SIZES, "--dtype", "i8", "--activation", "gelu"], "C is i32"),
     "fraction of an integer": (["run", "gemm", *SIZES, "--dtype", "i8", "--alpha", "0.5"], "integer"),
     "lda": (["derive", "gemm", *SIZES, "--lda", "7"], "lda >= 8"),
     "alpha": (["run", "gemm", *SIZES, "--alpha", "inf"], "finite"),

@@ -83,7 +83,9 @@ def run(options: Namespace) -> int:
     grid, block = (" x ".join(map(str, extents)) for extents in (kernel.grid, kernel.block))
     show(headline(tree), f"{kernel.name}: {use.instructions} instructions, grid {grid}, block {block}")
     for step in kernel.following:
-        show(f"{step.name}: adds the {tree.plan.split_k} parts of K, {step.resources.instructions} instructions, "
+        parts = tree.plan.split_k
+        does = f"adds the {parts} parts of K" if parts > 1 else "applies the epilogue"
+        show(f"{step.name}: {does}, {step.resources.instructions} instructions, "
              f"grid {' x '.join(map(str, step.grid))}, block {step.block[0]}")  # fmt: skip
     show(resource_table(rows))
     show_run(outcome)

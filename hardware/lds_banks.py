@@ -90,7 +90,7 @@ def consecutive(target: str, kind: str, nbytes: int) -> Phases:
 
 
 def conflicts(
-    target: str, kind: str, nbytes: int, addresses: Sequence[int] | np.ndarray, active: Sequence[bool] | None = None,
+    target: str, kind: str, nbytes: int, addresses: Sequence[int] | np.ndarray, active: Sequence[bool] | np.ndarray | None = None,
     rule: Phases | None = None,
 ) -> int:
     """Clocks lost to bank conflicts by one wave's access.

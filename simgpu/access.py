@@ -42,6 +42,7 @@ class GlobalAccess:
         to_memory: bool,
         narrow: tuple[Any, Any] | None = None,
         unrolled: bool = True,
+        compact: bool = False,
     ) -> None:
         self.frame = frame
         self.addresses = addresses
@@ -49,13 +50,13 @@ class GlobalAccess:
         self.to_memory = to_memory
         self.narrow = narrow
         self.unrolled = unrolled
+        self.compact = compact or frame.dry
 
     def run(self, lanes: Any) -> None:
         """Serve the lanes of the i64 mask, or return from the handler with a fault."""
         copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory, self.narrow)
-        copy.streams = not (self.to_memory or self.frame.dry)
         copy.unrolled = self.unrolled
-        copy.compact = self.frame.dry
+        copy.compact = self.compact
         if self.frame.dry and not self.to_memory:
             copy.clear()
 
@@ -124,6 +125,15 @@ def per_allocation(
     build.position_at_end(after)
 
 
+def hinted(frame: Frame) -> Any:
+    """Pointer to the table entry that this record hit last; entry 0 at first."""
+    build = frame.build
+    table = build.inttoptr(frame.context(layout.CTX_ALLOCATIONS), PTR)
+    hint = build.zext(frame.load(frame.at(frame.record, 4 * layout.SLOT_HINT), I32), I64)
+    valid = build.icmp_unsigned("<", hint, frame.context(layout.CTX_COUNT))
+    return frame.at(table, build.mul(build.select(valid, hint, constant(0)), constant(layout.ALLOC_BYTES)))
+
+
 def find_allocation(frame: Frame, address: Any) -> Any:
     """Pointer to the table entry with the greatest base <= address (entry 0 if there is none).
 
@@ -132,12 +142,9 @@ def find_allocation(frame: Frame, address: Any) -> Any:
     """
     build = frame.build
     table = build.inttoptr(frame.context(layout.CTX_ALLOCATIONS), PTR)
-    hint_place = frame.at(frame.record, 4 * layout.SLOT_HINT)
-    hint = build.zext(frame.load(hint_place, I32), I64)
     count = frame.context(layout.CTX_COUNT)
-    valid = build.icmp_unsigned("<", hint, count)
-    hint = build.select(valid, hint, constant(0))
-    guess = frame.at(table, build.mul(hint, constant(layout.ALLOC_BYTES)))
+    hint_place = frame.at(frame.record, 4 * layout.SLOT_HINT)
+    guess = hinted(frame)
     distance = build.sub(address, frame.load(frame.at(guess, layout.ALLOC_BASE), I64, 8))
     size = frame.load(frame.at(guess, layout.ALLOC_SIZE), I64, 8)
     hit = build.icmp_unsigned("<", distance, size)

@@ -13,9 +13,10 @@ from llvmlite import ir
 
 from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Instruction
-from simgpu import buffer_formats
+from simgpu import buffer_formats, direct
 from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic, returns_old
+from simgpu.direct_global import DirectGlobal
 from simgpu.frame import ALL_LANES, ROW32, Frame
 from simgpu.lane_llvm import I64
 from simgpu.lanes import WIDE64, Rows, constant, lanes_of, read_staged, write_staged
@@ -224,6 +225,9 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
     if inst.mods.get("idxen") or not inst.mods.get("offen"):
         _general(frame, inst, rows, places, lanes)
         return
+    if direct.serves(frame, rows):
+        _direct(frame, inst, rows, places, lanes)
+        return
     resource = read_resource(frame, inst, places["srsrc"])
     offset = build.zext(frame.slot(places["offset"].slot), I64)
     row = frame.operand(places["vaddr"].slot)
@@ -252,6 +256,25 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
                     frame.write_row(registers, number, loaded, None)
         with otherwise:
             _general(frame, inst, rows, places, lanes)
+
+
+def _direct(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], lanes: Any) -> None:
+    """A raw buffer's every lane in range, or else anything."""
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    resource = read_resource(frame, inst, places["srsrc"])
+    offset = build.add(build.zext(frame.slot(places["offset"].slot), I64), _soffset(frame, places["soffset"]))
+    special = build.or_(resource.swizzle, resource.add_tid)
+    whole = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+    room = build.sub(build.sub(resource.records, offset), constant(rows.lane_bytes))
+    start = build.add(resource.base, offset)
+    access = DirectGlobal(frame, start, frame.operand(places["vaddr"].slot), rows.lane_bytes, memory.op == "store", room)
+    access.run(
+        build.and_(whole, build.not_(special)),
+        frame.operand(places["vdata"].slot),
+        otherwise=lambda: _general(frame, inst, rows, places, lanes),
+    )
 
 
 def _general(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place], lanes: Any) -> None:

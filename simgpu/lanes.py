@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu import layout
-from simgpu.frame import ALL_LANES, MASK, PTR, ROW32, Frame
+from simgpu.frame import ALL_LANES, MASK, ROW32, Frame
 from simgpu.lane_llvm import I8, I16, I32, I64
 from simgpu.layout import LANES, ROW
 
@@ -169,7 +169,6 @@ class LaneCopy:
         self.unrolled = True
         # True where compiling matters more than lanes far apart: those then take the loop.
         self.compact = False
-        self.streams = False
         build = frame.build
         steps = ir.Constant(WIDE64, [lane * lane_bytes for lane in range(LANES)])
         self.first = build.extract_element(addresses, ir.Constant(I32, 0))
@@ -180,7 +179,7 @@ class LaneCopy:
 
     def run(self, lanes: Any, host_of: Callable[[Any], Any]) -> None:
         """Copy the lanes of the i64 mask; `host_of(i64 address)` is its host pointer."""
-        frame, build = self.frame, self.frame.build
+        build = self.frame.build
         if not self.unrolled:
             self._some(lanes, host_of)
             return
@@ -193,10 +192,7 @@ class LaneCopy:
                 if self.lane_bytes in (4, 8, 16) and not self.compact:
                     with build.if_else(everyone) as (all_lanes, some_lanes):
                         with all_lanes:
-                            places = self._places(host_of)
-                            self._all(places)
-                            if self.streams and self.narrow is not None:
-                                prefetch(frame, self.narrow[1], places)
+                            self._all(self._places(host_of))
                         with some_lanes:
                             self._some(lanes, host_of)
                 else:
@@ -282,25 +278,6 @@ class LaneCopy:
         for first in range(0, LANES, 16):
             for part, row in enumerate(gather(frame, places[first : first + 16])):
                 frame.store(row, frame.at(staging(frame), part * ROW + first * 4), align=64)
-
-
-def prefetch(frame: Frame, start: Any, places: list[Any]) -> None:
-    """Fetch what this load will want next time, if it goes on with the stride that it has now.
-
-    Waves take turns and tiles are rows far apart, which a host's own prefetchers do not follow; the
-    wave remembers where a load began by the low bits of its record's index.
-    """
-    build = frame.build
-    which = build.and_(frame.slot(layout.SLOT_INDEX), ir.Constant(I32, 15))
-    memory = frame.at(frame.at(frame.wave, layout.STREAMS), build.shl(which, ir.Constant(I32, 3)))
-    stride = build.sub(start, frame.load(memory, I64, 8))
-    frame.store(start, memory, 8)
-    name = "llvm.prefetch.p0"
-    signature = ir.FunctionType(ir.VoidType(), [PTR, I32, I32, I32])
-    function = frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
-    hints = [ir.Constant(I32, value) for value in (0, 2, 1)]  # a read, into the L2, data
-    for place in places[::4]:
-        build.call(function, [frame.at(place, stride), *hints])
 
 
 def paired(frame: Frame, places: list[Any]) -> list[Any]:

@@ -10,8 +10,8 @@ from hardware.errors import UnsupportedInstruction
 from hardware.isa import instruction as isa
 from hardware.isa.instruction import Instruction, Reg
 from hardware.isa.lane import Value
-from simgpu import layout
-from simgpu.frame import PTR, Frame
+from simgpu import direct, layout
+from simgpu.frame import ALL_LANES, PTR, Frame
 from simgpu.lane_llvm import I8, I32, I64, LLVMOps, element
 from simgpu.lanes import (
     WIDE64,
@@ -51,12 +51,13 @@ class LDSAccess:
     """Checked copies between staging and LDS for lanes whose i64 offsets are given."""
 
     def __init__(
-        self, frame: Frame, offsets: Any, lane_bytes: int, narrow: tuple[Any, Any] | None = None
+        self, frame: Frame, offsets: Any, lane_bytes: int, narrow: tuple[Any, Any] | None = None, compact: bool = False
     ) -> None:
         self.frame = frame
         self.offsets = offsets
         self.lane_bytes = lane_bytes
         self.narrow = narrow
+        self.compact = compact
         self.base = frame.build.inttoptr(frame.state(layout.LDS_BASE, I64), PTR)
 
     def check(self, lanes: Any) -> None:
@@ -77,6 +78,7 @@ class LDSAccess:
     def copy(self, lanes: Any, to_memory: bool) -> None:
         self.check(lanes)
         copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
+        copy.compact = self.compact
         access = Access("lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous)
         if to_memory:
             foresee(self.frame, access)
@@ -104,24 +106,60 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     memory = inst.spec.memory
     assert memory is not None
     lanes = frame.exec_bits()
-    index = frame.slot(layout.SLOT_INDEX)
-    frame.count(layout.CTX_LANES, index, popcount(frame, lanes))
-    build = frame.build
+    frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
     rows = Rows(memory.bits, memory.sign, memory.d16)
-    if memory.count > 1:
-        parts = [("offset0", "data0", 0), ("offset1", "data1", 1)]
-        scale = memory.stride * memory.bits // 8
-    else:
-        parts = [("offset", "data0", 0)]
-        scale = 1
+    if "addr" not in places or memory.transpose or not direct.serves(frame, rows):
+        _any_lanes(frame, inst, places, rows, lanes)
+        return
+    build = frame.build
+    spans = [_span(frame, places, name, scale, rows.lane_bytes) for name, _, scale in _parts(inst)]
+    whole = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+    for span in spans:
+        whole = build.and_(whole, direct.within(span))
+    with build.if_else(whole) as (then, otherwise):
+        with then:
+            if memory.op == "load":
+                direct.load(spans, frame.operand(places["vdst"].slot))
+            else:
+                for span, (_, data, _) in zip(spans, _parts(inst), strict=True):
+                    direct.store(span, frame.operand(places[data].slot))
+        with otherwise:
+            _any_lanes(frame, inst, places, rows, lanes)
+
+
+def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
+    """The one or two places of a lane: the modifier with the offset, a store's operand, what the offset counts in bytes."""
+    memory = inst.spec.memory
+    assert memory is not None
+    if memory.count == 1:
+        return [("offset", "data0", 1)]
+    scale = memory.stride * memory.bits // 8
+    return [("offset0", "data0", scale), ("offset1", "data1", scale)]
+
+
+def _start(frame: Frame, offset: Place, scale: int) -> Any:
+    return frame.build.mul(frame.build.zext(frame.slot(offset.slot), I64), constant(scale))
+
+
+def _span(frame: Frame, places: dict[str, Place], name: str, scale: int, lane_bytes: int) -> direct.Span:
+    build = frame.build
+    start = _start(frame, places[name], scale)
+    base = build.inttoptr(frame.state(layout.LDS_BASE, I64), PTR)
+    room = build.sub(build.sub(frame.state(layout.LDS_SIZE, I64), start), constant(lane_bytes))
+    return direct.Span(frame, frame.operand(places["addr"].slot), frame.at(base, start), room, lane_bytes)
+
+
+def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:
+    """Any mask, any offsets: through staging."""
+    memory = inst.spec.memory
+    assert memory is not None
     mask = frame.lanes(lanes)
     results: list[Any] = []
-    for offset, data, _ in parts:
-        start = build.mul(build.zext(frame.slot(places[offset].slot), I64), constant(scale))
+    for name, data, scale in _parts(inst):
         address = places.get("addr")
-        narrow = (frame.operand(address.slot), start) if address else None
-        offsets = offsets_of(frame, address, places[offset], scale)
-        access = LDSAccess(frame, offsets, rows.lane_bytes, narrow)
+        narrow = (frame.operand(address.slot), _start(frame, places[name], scale)) if address else None
+        offsets = offsets_of(frame, address, places[name], scale)
+        access = LDSAccess(frame, offsets, rows.lane_bytes, narrow, compact=direct.serves(frame, rows))
         if memory.op == "store":
             source = frame.operand(places[data].slot)
             write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])

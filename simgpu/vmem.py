@@ -8,11 +8,12 @@ from llvmlite import ir
 
 from hardware.isa import types as t
 from hardware.isa.instruction import Imm, Instruction, Off, Reg
-from simgpu import layout, private
+from simgpu import direct, direct_global, layout, private
 from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic
 from simgpu.buffers import buffer_access
-from simgpu.frame import ROW32, Frame
+from simgpu.direct_global import DirectGlobal
+from simgpu.frame import ALL_LANES, ROW32, Frame
 from simgpu.lane_llvm import I64
 from simgpu.lanes import WIDE64, Rows, constant, lanes_of, popcount, read_staged, write_staged
 from simgpu.layout import LANES
@@ -107,12 +108,38 @@ def transfer(
         global_atomic(frame, inst, places, addresses, lanes)
         return
     rows = rows_of(inst)
+    if "vaddr" not in places or not direct.serves(frame, rows):
+        _any_lanes(frame, inst, places, rows, addresses, lanes)
+        return
+    build = frame.build
+    store = memory.op == "store"
+    offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
+    whole = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+    if "saddr" in places:
+        start = build.add(frame.load(frame.operand(places["saddr"].slot), I64), offset)
+        access = DirectGlobal(frame, start, vaddr, rows.lane_bytes, store)
+    else:
+        access, near = direct_global.of_addresses(frame, vaddr, offset, rows.lane_bytes, store)
+        whole = build.and_(whole, near)
+    access.run(
+        whole,
+        frame.operand(places["vdata" if store else "vdst"].slot),
+        otherwise=lambda: _any_lanes(frame, inst, places, rows, addresses, lanes),
+    )
+
+
+def _any_lanes(
+    frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, addresses: Any, lanes: Any
+) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
     narrow = None
     if "saddr" in places and "vaddr" in places:
         base = frame.load(frame.operand(places["saddr"].slot), I64)
         start = frame.build.add(base, signed_offset(frame, places["offset"]))
         narrow = (frame.operand(places["vaddr"].slot), start)
-    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow)
+    compact = direct.serves(frame, rows)
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, compact=compact)
     if memory.op == "store":
         source = frame.operand(places["vdata"].slot)
         write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])

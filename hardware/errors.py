@@ -32,6 +32,10 @@ class MemoryFault(SimError):
     """An access outside every allocation, named by kernel, pc, wave, lane and address."""
 
 
+class KernelTrap(SimError):
+    """The kernel ended itself by s_trap: a failed assertion."""
+
+
 class Deadlock(SimError):
     """A barrier that not all waves of a workgroup can reach."""
 

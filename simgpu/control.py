@@ -18,7 +18,7 @@ from simgpu.operands import Plan, load_scalar
 
 # What a functional model may skip: waits, priorities, caches, messages and hints.
 NO_EFFECT = frozenset(
-    "nop waitcnt sethalt setprio icache_inv incperflevel decperflevel ttracedata sendmsg "
+    "nop waitcnt sethalt setprio icache_inv incperflevel decperflevel ttracedata "
     "sendmsghalt dcache cache wakeup setkill".split()
 )
 ENDS = ("endpgm", "endpgm_saved")
@@ -151,6 +151,8 @@ class Control:
             self._resumable(frame, index, Status.BARRIER)
         elif self.control == "sleep":
             self._resumable(frame, index, Status.YIELD)
+        elif self.control == "sendmsg":
+            self._resumable(frame, index, Status.MESSAGE)
         elif self.control == "trap":
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
         elif self.control == "branch":

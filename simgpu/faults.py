@@ -10,6 +10,7 @@ from hardware.errors import (
     Deadlock,
     DecodeError,
     InstructionLimit,
+    KernelTrap,
     MemoryFault,
     SimError,
     UnsupportedInstruction,
@@ -70,8 +71,17 @@ def describe(launch: Launch, worker: Worker, limit: bool = False) -> SimError:
             f"of a lane ({who}{lane})"
         )
     if kind == Fault.TRAP:
-        return SimError(f"{where}: the kernel trapped ({who})")
+        return KernelTrap(f"{where}: the kernel trapped ({who}){_complaints(launch)}")
     return MemoryFault(f"{where}: jump to {address:#x}, {problem or 'outside the code'} ({who})")
+
+
+def _complaints(launch: Launch) -> str:
+    """What the kernel wrote to stderr before it trapped, as failed assertions do."""
+    if launch.host is None:
+        return ""
+    said = dict(launch.host.complaints)
+    launch.host.complaints.clear()
+    return "".join(f"\n{text.strip()}" + (f" ({times} lanes)" if times > 1 else "") for text, times in said.items())
 
 
 def _out_of_budget(launch: Launch, worker: Worker) -> SimError:

@@ -21,6 +21,7 @@ from hardware.kernarg import Geometry, pack
 from simgpu import layout, mode, scheduler
 from simgpu.checks.finding import Finding
 from simgpu.faults import describe
+from simgpu.hostcall import ARGUMENT, HostCalls
 from simgpu.layout import Status
 from simgpu.lower import Program
 from simgpu.memory import Allocation, aligned_bytes
@@ -72,7 +73,10 @@ class Launch:
         self.groups = groups[0] * groups[1] * groups[2]
         if self.groups >= 1 << 62:
             raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
-        self.workers = min(self.device.threads, self.groups)
+        self.host: HostCalls | None = None
+        self.calls_host = ARGUMENT not in geometry.extra and any(a.value_kind == ARGUMENT for a in self.info.arguments)
+        # One thread where the host is called: what is printed keeps its order.
+        self.workers = 1 if self.calls_host else min(self.device.threads, self.groups)
         stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
         self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
         if self.private > PRIVATE_LIMIT:
@@ -211,7 +215,16 @@ class Launch:
             state[offset : offset + 8].view(np.uint64)[0] = value
         return state
 
+    def _connect_host(self) -> None:
+        """The buffer for calls of the host, among the arguments."""
+        self.host = HostCalls(self.device.memory, min(RESIDENT_GROUPS, self.groups) * self.waves)
+        self.temporary.append(self.host.allocation)
+        self.geometry = replace(self.geometry, extra={**self.geometry.extra, ARGUMENT: self.host.address})
+        self.kernarg = pack(self.info, self.args, self.geometry)
+
     def prepare(self) -> list[Worker]:
+        if self.calls_host:
+            self._connect_host()
         self.kernarg_address = self._kernargs(self.kernarg)
         self._dispatch = self._temporary(64, self._packet(self.kernarg_address), "the dispatch packet")
         # amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue").
@@ -334,6 +347,8 @@ class Launch:
                 raise
             return replace(run, findings=self._findings(workers))
         finally:
+            if self.host is not None:
+                self.host.flush()
             for allocation in self.temporary:
                 self.device.memory.free(allocation)
 
@@ -391,12 +406,22 @@ class Launch:
 
                 paths.advance(self, worker)
                 continue
+            if state.status == Status.MESSAGE:
+                self.answer(worker)
+                continue
             if state.status not in (Status.LOWER, Status.MODE):
                 raise describe(self, worker)
             program = self.program_for(state.mode)
             program.lower(state.resume)
             if state.status == Status.MODE:
                 self.change_mode(worker, state.mode, program)
+
+    def answer(self, worker: Worker) -> None:
+        """Serve what the current wave sent a message about, and let it go on."""
+        if self.host is not None:
+            self.host.serve()
+        raw = wave_bytes_of(worker, *place_of_wave(worker))
+        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
 
     def change_mode(self, worker: Worker, word: int, program: Program) -> None:
         """The current wave goes on with the handlers of its new MODE register."""

@@ -126,6 +126,7 @@ class Status(IntEnum):
     UNSUPPORTED = 6
     MODE = 7
     PATH = 8
+    MESSAGE = 9
 
 
 class Fault(IntEnum):

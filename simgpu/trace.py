@@ -162,6 +162,9 @@ class _Traced(Launch):
             raise describe(self, worker, limit=True)
         if status == scheduler.NEED_PYTHON:
             state = current_wave(worker)
+            if state.status == Status.MESSAGE:
+                self.answer(worker)
+                return int(scheduler.run_worker(worker.job, worker.slots))
             if state.status not in (Status.LOWER, Status.MODE):
                 raise describe(self, worker)
             program = self.program_for(state.mode)

@@ -194,5 +194,5 @@ def checked_load(x, out, limit, BLOCK: tl.constexpr):
 
 @triton.jit
 def talkative(x, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.device_print("value", tl.load(x + at))

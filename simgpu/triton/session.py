@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from hardware.errors import MemoryFault, SimError
 from hardware.kernarg import Geometry
 from simgpu.checks.finding import Finding
@@ -21,7 +19,6 @@ from simgpu.triton.model import Clock
 from simgpu.triton.tensors import Shared, is_tensor
 
 WARP = 64
-HOST_CALLS = "the host's call buffer (tl.device_print and failed tl.device_assert are not simulated)"
 
 
 class KernelFinding(SimError):
@@ -72,8 +69,6 @@ class Session:
         self.findings: list[Finding] = []
         self.clock = Clock()
         self._modules: dict[bytes, Module] = {}
-        # Empty: a kernel that calls the host faults there, and the message says why.
-        self._calls = self.gpu.memory.share(np.zeros(0, np.uint8), False, HOST_CALLS).address
 
     def kernel(self, binary: Binary) -> Kernel:
         """The loaded kernel of a compiled one."""
@@ -91,7 +86,7 @@ class Session:
             return
         kernel = self.kernel(binary)
         tensors = {value.name: value.value for value in values if value.is_pointer and is_tensor(value.value)}
-        geometry = replace(Geometry.of(grid, WARP * warps, binary.dynamic_lds), extra={"hidden_hostcall_buffer": self._calls})
+        geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
         with Shared(self.gpu.memory, tensors) as shared:
             args = [shared.address(value.name) if value.name in tensors else _plain(value) for value in values]
             try:

@@ -1,12 +1,14 @@
 """pytest --simgpu mi300x: a Triton test suite on simulated GPUs, no GPU at hand.
 
-Every test runs once for each target, inside `simgpu.triton.device`; "cuda" and "hip" devices become the CPU, whose
-tensors the simulated device shares. Without the option nothing is imported.
+Every test runs once for each target, inside `simgpu.triton.device`; what modules and wider fixtures do before is done on the
+first target. "cuda" and "hip" devices become the CPU, whose tensors the simulated device shares. Without the option nothing is
+imported.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,14 +53,35 @@ def pytest_configure(config: pytest.Config) -> None:
         import simgpu.triton  # noqa: F401
     except ModuleNotFoundError as error:
         raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
-    config.pluginmanager.register(OnTargets(targets), "simgpu-targets")
+    plugin = OnTargets(targets, CHECKS[config.getoption("--simgpu-check")])
+    config.pluginmanager.register(plugin, "simgpu-targets")
+    plugin.begin()
+    config.add_cleanup(plugin.end)
 
 
 class OnTargets:
     """What `--simgpu` adds to a run; suites without it see nothing of this plugin."""
 
-    def __init__(self, targets: list[str]) -> None:
+    def __init__(self, targets: list[str], check: bool | str) -> None:
         self._targets = targets
+        self._check = check
+        self._whole = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        """The first target for all that runs outside of tests; PyTorch's GPU is the simulated one."""
+        import simgpu.triton
+
+        self._whole.enter_context(simgpu.triton.device(self._targets[0], check=self._check))
+        if importlib.util.find_spec("torch") is not None:
+            import tools.torch_on_host as torch_on_host
+
+            patch = self._whole.enter_context(pytest.MonkeyPatch.context())
+            torch_on_host.pretend(patch)
+            self._whole.enter_context(torch_on_host.CudaOnHost())
+
+    def end(self) -> None:
+        """Undo `begin`."""
+        self._whole.close()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Each test once per target."""
@@ -70,20 +93,5 @@ class OnTargets:
         """The `simgpu.triton.Session` that the test's kernels run on."""
         import simgpu.triton
 
-        check = CHECKS[request.config.getoption("--simgpu-check")]
-        with simgpu.triton.device(request.param, check=check) as session, _on_host(request, session):
+        with simgpu.triton.device(request.param, check=self._check) as session:
             yield session
-
-
-@contextlib.contextmanager
-def _on_host(request: pytest.FixtureRequest, session: Any) -> Iterator[None]:
-    """PyTorch's "cuda" is the CPU within the block; nothing where PyTorch is not installed."""
-    try:
-        import tools.torch_on_host as torch_on_host
-    except ModuleNotFoundError:
-        yield
-        return
-    patch = request.getfixturevalue("monkeypatch")
-    torch_on_host.pretend(patch, session)
-    with torch_on_host.CudaOnHost():
-        yield

@@ -57,11 +57,20 @@ class Clock:
 
     def __init__(self) -> None:
         self._timed: list[Launched] | None = None
+        self._spent: float | None = None
 
     def note(self, launched: Launched) -> None:
-        """Count a launch if a benchmark is under way."""
+        """Count a launch if a benchmark is under way, or if the time was asked for."""
         if self._timed is not None:
             self._timed.append(launched)
+        if self._spent is not None:
+            self._spent += milliseconds(launched)
+
+    def now(self) -> float:
+        """Modelled ms of all launches since this was first asked."""
+        if self._spent is None:
+            self._spent = 0.0
+        return self._spent
 
     def do_bench(
         self, fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Iterable[Any] | None = None,

@@ -134,6 +134,31 @@ def test_autotune_chooses_by_the_model_and_says_so() -> None:
     assert 0 < times[kernels.tuned_double.best_config.kwargs["BLOCK"]] == min(times.values())
 
 
+def test_what_tuning_changed_is_put_back() -> None:
+    x, out, count = np.arange(3000, dtype=np.float32), np.zeros(3000, np.float32), np.zeros(1, np.float32)
+    with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime):
+        kernels.tuned_count[lambda meta: (triton.cdiv(3000, meta["BLOCK"]),)](x, out, count=count, n=3000)
+    assert np.array_equal(x, np.arange(1, 3001)) and np.array_equal(out, x) and count[0] == 3000
+
+
+def test_each_target_is_tuned_for_itself() -> None:
+    x, out = np.arange(500, dtype=np.float32), np.zeros(500, np.float32)
+    for target in ("mi210", "mi355x"):
+        with simgpu.triton.device(target), pytest.warns(simgpu.triton.ModelledTime):
+            kernels.pruned_double[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, out, 500)
+        assert np.array_equal(out, 2 * x)
+        assert [config.kwargs["BLOCK"] for config in kernels.pruned_double.configs_timings] == [64, 32]  # by the performance model
+        out[:] = 0
+
+
+def test_triton_s_own_do_bench_is_refused_in_words() -> None:
+    own = triton.testing.do_bench
+    with simgpu.triton.device("mi300x"):
+        assert triton.testing.do_bench is not own
+        with pytest.raises(simgpu.LaunchError, match="was imported before simgpu"):
+            own(lambda: None)
+
+
 def test_do_bench_gives_the_time_of_what_was_launched() -> None:
     def add(n: int) -> Any:
         x, out = np.ones(n, np.float32), np.zeros(n, np.float32)

@@ -154,6 +154,21 @@ def tuned_double(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
 
 
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": size}, num_warps=1) for size in (16, 32, 64, 128)],
+    key=["n"],
+    prune_configs_by={
+        "early_config_prune": lambda configs, _arguments, **_options: configs[:3],
+        "perf_model": lambda BLOCK, **_others: 1 / BLOCK,
+        "top_k": 2,
+    },
+)
+@triton.jit
+def pruned_double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
 @triton.heuristics({"EVEN": lambda meta: meta["n"] % meta["BLOCK"] == 0})
 @triton.jit
 def heuristic_double(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
@@ -196,3 +211,23 @@ def checked_load(x, out, limit, BLOCK: tl.constexpr):
 def talkative(x, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.device_print("value", tl.load(x + at))
+
+
+@triton.jit
+def block_copy(x, out):
+    out.store([0, 0], x.load([0, 0]))
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": size}, num_warps=1) for size in (64, 256)],
+    key=["n"], reset_to_zero=["count"], restore_value=["x"],
+)  # fmt: skip
+@triton.jit
+def tuned_count(x, out, count, n, BLOCK: tl.constexpr):
+    """Changes its input and adds to a total: right only if tuning leaves no trace."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = at < n
+    values = tl.load(x + at, mask=live) + 1
+    tl.store(x + at, values, mask=live)
+    tl.store(out + at, values, mask=live)
+    tl.atomic_add(count, tl.sum(live.to(tl.float32), axis=0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -30,9 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
-def targets_of(config: pytest.Config) -> list[str]:
+def targets_of(given: Iterable[str]) -> list[str]:
     """The targets asked for, in order; pytest.UsageError for an unknown one."""
-    names = [name.strip() for text in config.getoption("--simgpu") or () for name in text.split(",") if name.strip()]
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     if names:
         import hardware
 
@@ -44,16 +44,27 @@ def targets_of(config: pytest.Config) -> list[str]:
     return names
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before any module of the suite is imported: it may ask for its device at once."""
+    _begin(early_config, early_config.known_args_namespace)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    """Where a conftest.py loads this plugin, the hook before was not called."""
+    _begin(config, config.option)
+
+
+def _begin(config: pytest.Config, options: Any) -> None:
     """Unknown targets and a missing Triton are told before anything runs."""
-    targets = targets_of(config)
-    if not targets:
+    targets = targets_of(options.simgpu or ())
+    if not targets or config.pluginmanager.has_plugin("simgpu-targets"):
         return
     try:
         import simgpu.triton  # noqa: F401
     except ModuleNotFoundError as error:
         raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
-    plugin = OnTargets(targets, CHECKS[config.getoption("--simgpu-check")])
+    plugin = OnTargets(targets, CHECKS[options.simgpu_check])
     config.pluginmanager.register(plugin, "simgpu-targets")
     plugin.begin()
     config.add_cleanup(plugin.end)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import triton.testing
 from triton.runtime import driver, jit
+from triton.runtime.autotuner import Autotuner
 
-from simgpu.triton.driver import SimDriver
+from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.session import Session
 from simgpu.triton.tensors import ArrayPointer
 
@@ -27,14 +28,24 @@ def device(
     max_instructions: as for `simgpu.Device`. Tensors are numpy arrays or CPU tensors. Blocks may be nested.
     """
     session = Session(target, check, threads, max_instructions)
-    before = driver._active, jit.native_specialize_impl, triton.testing.do_bench
-    driver.set_active(SimDriver(session))
-    jit.native_specialize_impl = _with_arrays(before[1])
-    triton.testing.do_bench = session.clock.do_bench
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(_changed(driver, "_active", SimDriver(session)))
+        stack.enter_context(_changed(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))
+        stack.enter_context(_changed(Autotuner, "run", _tuned(Autotuner.run)))
+        for name in [name for name in vars(triton.testing) if name.startswith("do_bench")]:  # by events, graphs, proton
+            stack.enter_context(_changed(triton.testing, name, modelled_bench))
         yield session
+
+
+@contextmanager
+def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Another value of an attribute, for the block."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
     finally:
-        driver._active, jit.native_specialize_impl, triton.testing.do_bench = before
+        setattr(owner, name, before)
 
 
 def _with_arrays(specialize: Any) -> Any:
@@ -44,6 +55,46 @@ def _with_arrays(specialize: Any) -> Any:
         return specialize(backend, _shown(value), *rest)
 
     return wrapped
+
+
+class TunedArray(np.ndarray[Any, Any]):
+    """An array with the methods of PyTorch's that the autotuner resets and restores arguments by."""
+
+    def zero_(self) -> None:
+        """All zeros."""
+        self[...] = 0
+
+    def clone(self) -> TunedArray:
+        """A copy."""
+        return self.copy()
+
+    def copy_(self, other: np.ndarray) -> None:
+        """Other's values."""
+        self[...] = other
+
+
+def _tuned(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Autotuning of numpy's arrays, and for each target of its own: what fits one may not fit the next."""
+
+    def wrapped(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        handled = {*tuner.reset_to_zero, *tuner.restore_value}
+        named = zip(tuner.arg_names, args)
+        args = tuple(_resettable(value) if name in handled else value for name, value in named) + args[len(tuner.arg_names) :]
+        kwargs = {name: _resettable(value) if name in handled else value for name, value in kwargs.items()}
+        chosen = tuner.__dict__.setdefault("chosen_by_target", {})
+        tuner.cache = chosen.setdefault(active_driver().session.gpu.descriptor.name, {})
+        return run(tuner, *args, **kwargs)
+
+    return wrapped
+
+
+def _resettable(value: Any) -> Any:
+    return value.view(TunedArray) if isinstance(value, np.ndarray) else value
+
+
+def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
+    """In place of `triton.testing.do_bench`: modelled time on the device in use (`simgpu.triton.model`)."""
+    return active_driver().session.clock.do_bench(fn, *args, **options)
 
 
 def _shown(value: Any) -> Any:

@@ -14,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 
+from hardware.errors import LaunchError
 from simgpu.triton.arguments import Value, flatten
 from simgpu.triton.session import WARP, Binary, Session, properties
 
@@ -111,6 +112,13 @@ class SimDriver(DriverBase):
     def get_active_torch_device(self) -> Any:
         """The CPU: its tensors are the simulated device's memory."""
         return import_module("torch").device("cpu")
+
+    def get_device_interface(self) -> Any:
+        """For Triton's own `do_bench`, which times a GPU: LaunchError."""
+        raise LaunchError(
+            "triton.testing.do_bench was imported before simgpu.triton.device replaced it by a model: "
+            "call it as triton.testing.do_bench(...), or import it inside the block"
+        )
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return self.session.clock.benchmark

@@ -78,7 +78,7 @@ class Clock:
     ) -> Any:  # fmt: skip
         """In place of `triton.testing.do_bench`: one call, in modelled ms; every other would take the same."""
         warnings.warn(
-            "simgpu: do_bench gives modelled milliseconds (simgpu.triton.model), no GPU was timed", ModelledTime, stacklevel=2
+            "simgpu: do_bench gives modelled milliseconds (simgpu.triton.model), no GPU was timed", ModelledTime, stacklevel=3
         )
         self._timed = []
         try:

@@ -6,13 +6,13 @@ descriptor as base, shape, strides, two flags, shape and strides again; then glo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from triton.backends.driver import decompose_descriptor, expand_signature
 
 from hardware.errors import LaunchError
 
@@ -47,11 +47,26 @@ def _flatten(name: str, kind: Any, value: Any) -> Iterator[Value]:
         for index, (inner, item) in enumerate(zip(kind, value, strict=True)):
             yield from _flatten(f"{name}[{index}]", inner, item)
     elif kind.startswith("tensordesc"):
-        types = expand_signature([kind], None, "")
-        for index, (inner, item) in enumerate(zip(types, decompose_descriptor(value), strict=True)):
+        for index, (inner, item) in enumerate(_descriptor(kind, value)):
             yield Value(name if index == 0 else f"{name}.{index}", inner, item)
     elif kind != "constexpr":
         yield Value(name, kind, value)
+
+
+_DESCRIPTOR = re.compile(r"tensordesc[^<]*<([^[>]*)\[")
+
+
+def _descriptor(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A host descriptor's parts, types and values: what Triton's AMD backend makes of it where the hardware has none."""
+    found = _DESCRIPTOR.match(kind)
+    if found is None:
+        raise LaunchError(f"a tensor descriptor of type {kind}: this release of Triton writes them in a way that is not known here")
+    yield "*" + found[1], value.base
+    yield from (("i64", extent) for extent in (*value.shape, *value.strides))
+    yield "i1", value.padding == "nan"
+    yield "i1", getattr(value, "round_f32_to_tf32", False)
+    yield from (("i32", extent) for extent in value.shape)
+    yield from (("i64", step) for step in value.strides)
 
 
 def encode(argument: Value) -> bytes:

@@ -66,7 +66,7 @@ class Program:
         self.automata: dict[tuple[int, bool], Automaton] = {}  # in checked mode, by entry
         self._effects: dict[int, Effect] = {}
         self._lock = threading.Lock()
-        pending = compiler.address("lower", _leave(Status.LOWER))
+        pending = compiler.address("lower", leave(Status.LOWER))
         self.records[:, 0] = pending & 0xFFFFFFFF
         self.records[:, 1] = pending >> 32
         self.records[:, layout.SLOT_INDEX] = np.arange(self.count + 1)
@@ -176,7 +176,7 @@ class Program:
 
     def _unsupported(self, index: int, why: str) -> list[int]:
         self.problems[index] = why
-        self._set(index, self.compiler.address("unsupported", _leave(Status.UNSUPPORTED)), [])
+        self._set(index, self.compiler.address("unsupported", leave(Status.UNSUPPORTED)), [])
         return []
 
     def _clamped(self, index: int) -> int:
@@ -283,7 +283,7 @@ def _vector(frame: Frame, inst: Instruction, places: valu.Places, mode: Mode) ->
     frame.record = record
 
 
-def _leave(status: int) -> Callable[[ir.Module, str], None]:
+def leave(status: int) -> Callable[[ir.Module, str], None]:
     """A handler that returns before its instruction, to resume at it."""
 
     def build(module: ir.Module, name: str) -> None:

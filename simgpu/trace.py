@@ -21,7 +21,7 @@ from simgpu.device import Kernel
 from simgpu.faults import describe
 from simgpu.launch import Launch
 from simgpu.layout import Status
-from simgpu.lower import Program, _leave
+from simgpu.lower import Program, leave
 from simgpu.worker import Worker, current_wave, place_of_wave, wave_bytes_of
 
 
@@ -142,7 +142,7 @@ class _Traced(Launch):
                 program.records[index, :2] = handler
 
     def _pending(self, program: Program) -> np.ndarray:
-        address = program.compiler.address("lower", _leave(Status.LOWER))
+        address = program.compiler.address("lower", leave(Status.LOWER))
         return np.array([address & 0xFFFFFFFF, address >> 32], np.uint32)
 
     def _loop(self, worker: Worker) -> None:

@@ -88,6 +88,33 @@ s_waitcnt lgkmcnt(0)
 def test_what_is_found_does_not_depend_on_which_wave_runs_first(writer: int) -> None:
     found = one(check(ORDER.format(writer=writer)), "race", "ds_read_b32 v3, v10 offset:64", "ds_write_b32 v10, v0 offset:64")
     assert found.place == "LDS 0x40"
+    # The later instruction is the write: it, and no other wave, is named first.
+    first, second = (wave for wave in found.message.partition(" by ")[2].partition(":")[0].split(" and "))
+    assert found.text.startswith("ds_write") and "a write and a read" in found.message
+    assert (found.wave, first) == (writer, f"wave {writer}") and second != first
+
+
+@pytest.mark.parametrize("writer", [0, 1, 2, 3])
+@pytest.mark.parametrize("across", [False, True])
+def test_a_race_of_memory_names_each_wave_at_its_own_instruction(writer: int, across: bool) -> None:
+    lines = f"""
+s_cmp_eq_u32 {"s2" if across else "s9"}, {writer}
+s_cbranch_scc1 writes
+global_load_dword v3, v10, s[4:5] offset:64
+s_branch on
+writes:
+global_store_dword v10, v0, s[4:5] offset:64
+on:
+s_waitcnt vmcnt(0)
+"""
+    found = check(lines, grid=4 if across else 1, block=64 if across else 256)
+    found = one(found, "race", "global_load_dword v3, v10, s[4:5] offset:64", "global_store_dword v10, v0, s[4:5] offset:64")
+    assert "a write and a read of memory" in found.message
+    if across:
+        assert found.workgroup == (writer, 0, 0)
+        assert " of workgroup (" in found.message and f"of workgroup {found.workgroup}" not in found.message
+    else:
+        assert found.wave == writer and f"by wave {writer} and wave" in found.message
 
 
 def test_the_reader_that_also_writes_clashes_with_the_other_reader() -> None:
@@ -419,5 +446,5 @@ s_waitcnt lgkmcnt(0)
 def test_counts_and_lanes() -> None:
     found = one(check(NEIGHBOUR.format(barrier=""), block=128, grid=3), "race", "ds_read_b32 v3, v2", "ds_write_b32 v1, v0")
     # In each of three workgroups the second wave clashes with the first by its write and by its read.
-    assert (found.count, found.wave, found.workgroup) == (6, 1, (0, 0, 0))
-    assert found.place == "LDS 0x100" and "wave 1 and wave 0" in found.message
+    assert (found.count, found.wave, found.workgroup) == (6, 0, (0, 0, 0))
+    assert found.place == "LDS 0x100" and "by wave 0 and wave 1" in found.message

@@ -21,9 +21,9 @@ from simgpu.scheduler_loop import clear, load32, load64, store64
 # What an access is: bits of the flags that its handler passes.
 WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT = (1 << bit for bit in range(6))
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
-# earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, and whether the
-# wave that saw it stood at the earlier record; its address has the other side's workgroup and wave above.
-LANE, BOTH_WRITE, SWAPPED = 63, 64, 128
+# earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
+# saw it stood at the earlier record, and whether it wrote; its address has the other side's workgroup and wave above.
+LANE, BOTH_WRITE, SWAPPED, WROTE = 63, 64, 128, 256
 ADDRESS_BITS = 40
 
 # A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave wrote, what each
@@ -205,7 +205,7 @@ def explain(
         if flags & WRITES and writes and there == record and not flags & ATOMIC:
             if unchanged(wave, offset, lane * size, size):
                 return 2
-        seen = lane | (BOTH_WRITE if flags & WRITES and (writes or atomic) else 0)
+        seen = lane | (BOTH_WRITE if flags & WRITES and (writes or atomic) else 0) | (WROTE if flags & WRITES else 0)
         here, there = record, there if there >= 0 else record
         if there > here:
             here, there = there, here

@@ -18,7 +18,7 @@ from simgpu.checks.race_cells import (
     whole_lines, words,
 )  # fmt: skip
 from simgpu.checks.race_lds import (
-    ADDRESS_BITS, ATOMIC, BOTH_WRITE, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPPED, WRITES, forget_lds, look_lds,
+    ADDRESS_BITS, ATOMIC, BOTH_WRITE, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPPED, WRITES, WROTE, forget_lds, look_lds,
 )  # fmt: skip
 from simgpu.checks.race_order import GLOBAL, acquire, holds, learn, ordered, release
 from simgpu.jit import source_digest
@@ -51,11 +51,11 @@ def group_of(wave: int, slot: int, block: int) -> int:
 @numba.njit(**PART)
 def judge(
     wave: int, record: int, area: int, block: int, state: int,
-    cells: np.ndarray, tag: int, skip: int, need: int, both: int, start: int, unit: int, size: int, lane: int,
+    cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
     """Report the first of the cells that clashes and is not ordered by atomics.
 
-    start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of which `lane` is the first.
+    who: BOTH_WRITE, WROTE; start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of which `lane` is the first.
     """
     if not any_clash(cells, tag, skip, need):
         return
@@ -69,7 +69,7 @@ def judge(
         if over >= unit:
             continue
         address += over
-        seen = lane + (at * unit + over) // size | both
+        seen = lane + (at * unit + over) // size | who
         here, there = record & c.SITES, cell & c.SITES
         if there > here:
             here, there = there, here
@@ -91,7 +91,7 @@ def look(
         writers = words(load64(area + 8 * cells) + 8 * first, count)
         if flags & WRITES:
             skip = c.ATOMIC if tag & c.ATOMIC else 0
-            judge(*args, writers, tag, skip, 0, BOTH_WRITE, *place)
+            judge(*args, writers, tag, skip, 0, BOTH_WRITE | WROTE, *place)
         elif not flags & COHERENT:
             judge(*args, writers, tag, 0, 0, 0, *place)
         if flags & (COHERENT | RETURNS):
@@ -103,11 +103,12 @@ def look(
         return
     skip = (c.COHERENT | (c.ATOMIC if atomic else 0)) if flags & WRITES else 0
     need = 0 if flags & WRITES else c.ATOMIC
+    wrote = WROTE if flags & WRITES else 0
     readers = words(load64(area + 8 * (cells + 1)) + 8 * first, count)
-    judge(*args, readers, tag, skip, need, 0, *place)
+    judge(*args, readers, tag, skip, need, wrote, *place)
     if load64(area + 8 * c.READ2):
         readers = words(load64(area + 8 * (cells + 2)) + 8 * first, count)
-        judge(*args, readers, tag, skip, need, 0, *place)
+        judge(*args, readers, tag, skip, need, wrote, *place)
 
 
 @numba.njit(**PART)

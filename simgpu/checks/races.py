@@ -149,45 +149,46 @@ def _site(launch: Launch, low: int) -> int:
 def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
     here = place_of(launch, _site(launch, event.record))
     there = place_of(launch, _site(launch, event.extra))
-    other = event.address >> race_lds.ADDRESS_BITS
     address = event.address & (1 << race_lds.ADDRESS_BITS) - 1
-    both = event.lanes & race_lds.BOTH_WRITE
-    clash = "two writes (a race even where both write the same value)" if both else "a read and a write"
-    message = f"{clash} of {where} {address:#x}, by wave {event.wave} and {who(launch, event.workgroup, other)}: {remedy}"
+    swapped = bool(event.lanes & race_lds.SWAPPED)  # then the wave that saw it stood at the earlier place
+    sides = (event.workgroup, event.wave), _side(launch, event.address >> race_lds.ADDRESS_BITS)
+    (group, wave), other = reversed(sides) if swapped else sides
+    if event.lanes & race_lds.BOTH_WRITE:
+        clash = "two writes (a race even where both write the same value)"
+    else:
+        clash = "a write and a read" if bool(event.lanes & race_lds.WROTE) != swapped else "a read and a write"
+    elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
+    message = f"{clash} of {where} {address:#x}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
     return Finding(
-        "race", message, here.pc, here.text, event.wave,
-        () if event.lanes & race_lds.SWAPPED else (event.lanes & race_lds.LANE,), event.count,
-        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        "race", message, here.pc, here.text, wave, () if swapped else (event.lanes & race_lds.LANE,), event.count,
+        workgroup=group, source=here.source, kernel=launch.info.name, other_pc=there.pc,
         other_text=there.text, other_source=there.source, place=f"{where} {address:#x}",
     )  # fmt: skip
 
 
-def who(launch: Launch, workgroup: tuple[int, int, int], other: int) -> str:
-    """Words for the other side of a race: `other` is workgroup number (modulo) and wave."""
-    group, wave = other >> 4, other & 15
+def _number(launch: Launch, workgroup: tuple[int, int, int]) -> int:
+    """A workgroup's number as cells hold it."""
     gx, gy, _ = launch.geometry.groups
-    mine = workgroup[0] + gx * (workgroup[1] + gy * workgroup[2])
-    if group == mine & cells.GROUPS:
-        return f"wave {wave}"
-    return f"wave {wave} of workgroup {(group % gx, group // gx % gy, group // (gx * gy))}"
+    return workgroup[0] + gx * (workgroup[1] + gy * workgroup[2]) & cells.GROUPS
+
+
+def _side(launch: Launch, other: int) -> tuple[tuple[int, int, int], int]:
+    """Workgroup and wave of a race's other side."""
+    gx, gy, _ = launch.geometry.groups
+    group = other >> 4
+    return (group % gx, group // gx % gy, group // (gx * gy)), other & 15
 
 
 @finding_of(Event.RACE_LDS)
 def _race_lds(launch: Launch, event: Report) -> Finding:
     # LDS cells hold no workgroup: the other wave is of the same one.
-    wave = event.address >> race_lds.ADDRESS_BITS & 15
-    gx, gy, _ = launch.geometry.groups
-    mine = event.workgroup[0] + gx * (event.workgroup[1] + gy * event.workgroup[2])
-    address = event.address & (1 << race_lds.ADDRESS_BITS) - 1
-    whole = ((mine & cells.GROUPS) << 4 | wave) << race_lds.ADDRESS_BITS | address
-    return _race(launch, replace(event, address=whole), "LDS", BARRIER_MISSING)
+    mine = _number(launch, event.workgroup) << 4 + race_lds.ADDRESS_BITS
+    return _race(launch, replace(event, address=mine | event.address), "LDS", BARRIER_MISSING)
 
 
 @finding_of(Event.RACE_GLOBAL)
 def _race_global(launch: Launch, event: Report) -> Finding:
-    gx, gy, _ = launch.geometry.groups
-    mine = event.workgroup[0] + gx * (event.workgroup[1] + gy * event.workgroup[2])
-    same = event.address >> race_lds.ADDRESS_BITS + 4 == mine & cells.GROUPS
+    same = event.address >> race_lds.ADDRESS_BITS + 4 == _number(launch, event.workgroup)
     apart = "no barrier orders workgroups; use atomics or another launch"
     return _race(launch, event, "memory", BARRIER_MISSING if same else apart)
 

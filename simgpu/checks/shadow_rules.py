@@ -129,25 +129,22 @@ def strict(build: ir.IRBuilder, type_: ir.Type, shadows: Sequence[Shadow]) -> Sh
 @rule("and")
 def _and(build: ir.IRBuilder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     """A defined 0 decides."""
-    (a, b), (sa, sb) = inst.operands, shadows
-    if sa is None and sb is None:
-        return None
-    if sa is None or sb is None:
-        known, shadow = (a, sb) if sa is None else (b, sa)
-        return build.and_(shadow, raw(build, known))
-    return build.and_(build.or_(sa, sb), build.and_(build.or_(a, sa), build.or_(b, sb)))
+    return _undecided(build, shadows, *(raw(build, operand) for operand in inst.operands))
 
 
 @rule("or")
 def _or(build: ir.IRBuilder, inst: Any, shadows: Sequence[Shadow]) -> Shadow:
     """A defined 1 decides."""
-    (a, b), (sa, sb) = inst.operands, shadows
-    if sa is None and sb is None:
-        return None
+    return _undecided(build, shadows, *(build.not_(operand) for operand in inst.operands))
+
+
+def _undecided(build: ir.IRBuilder, shadows: Sequence[Shadow], a: ir.Value, b: ir.Value) -> Shadow:
+    """The bits that a or b leave open; a, b: the bits of an operand that let the other one through."""
+    sa, sb = shadows
     if sa is None or sb is None:
         known, shadow = (a, sb) if sa is None else (b, sa)
-        return build.and_(shadow, build.not_(known))
-    return build.and_(build.or_(sa, sb), build.and_(build.or_(build.not_(a), sa), build.or_(build.not_(b), sb)))
+        return None if shadow is None else build.and_(shadow, known)
+    return build.and_(build.or_(sa, sb), build.and_(build.or_(a, sa), build.or_(b, sb)))
 
 
 @rule("xor")

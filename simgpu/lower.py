@@ -63,7 +63,7 @@ class Program:
         self._left: set[int] = set()
         self._indirect = False  # whether a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}
-        self.automata: dict[tuple[int, bool], Automaton] = {}  # in checked mode, by entry
+        self.automata: dict[int, Automaton] = {}  # in checked mode, by entry
         self._effects: dict[int, Effect] = {}
         self._lock = threading.Lock()
         pending = compiler.address("lower", leave(Status.LOWER))

@@ -69,8 +69,6 @@ BROKEN: dict[str, tuple[list[str], str, int]] = {
         ["v_mov_b32 v4, s4", "v_mov_b32 v5, s5", "flat_load_dword v1, v[4:5]", "s_waitcnt vmcnt(0)",
          "v_mov_b32 v2, v1"], "lgkmcnt(0)", 2,
     ),
-    "LDS store at a barrier": (["ds_write_b32 v60, v60", "s_barrier"], "lgkmcnt(0)", 0),
-    "LDS load at a barrier": ([LDS, "ds_read_b32 v2, v60", "s_barrier"], "lgkmcnt(0)", 1),
 }  # fmt: skip
 
 
@@ -111,9 +109,77 @@ def test_silence(row: str) -> None:
     assert findings("gfx90a", GOOD[row], block=128) == []
 
 
-def test_one_wave_needs_no_wait_at_a_barrier() -> None:
-    assert findings("gfx90a", ["ds_write_b32 v60, v60", "s_barrier"]) == []
-    assert len(findings("gfx90a", ["ds_write_b32 v60, v60", "s_barrier"], block=65)) == 1
+# v62: a work-item's own dword of LDS, v63: the same lane's in the other wave, of two.
+HALVES = ["v_and_b32 v62, 0x3ff, v0", "v_lshlrev_b32 v62, 2, v62", "v_xor_b32 v63, 0x100, v62"]
+DONE = "s_waitcnt lgkmcnt(0)"
+# What one wave has in flight, what the other does behind the barrier, and the lgkmcnt that would do.
+ACROSS = {
+    "store, read": ("ds_write_b32 v62, v60", "ds_read_b32 v2, v63", "lgkmcnt(0)"),
+    "store, overwritten": ("ds_write_b32 v62, v60", "ds_write_b32 v63, v60", "lgkmcnt(0)"),
+    "read, overwritten": ("ds_read_b32 v1, v62", "ds_write_b32 v63, v60", "lgkmcnt(0)"),
+    "read, overwritten by an atomic": ("ds_read_b32 v1, v62", "ds_add_u32 v63, v60", "lgkmcnt(0)"),
+    "atomic, read": ("ds_add_u32 v62, v60", "ds_read_b32 v2, v63", "lgkmcnt(0)"),
+    "two dwords": ("ds_write2_b32 v62, v60, v60 offset1:128", "ds_read_b32 v2, v63 offset:512", "lgkmcnt(0)"),
+    "a byte of it": ("ds_write_b32 v62, v60", "ds_read_u8 v2, v63 offset:3", "lgkmcnt(0)"),
+    "the first of two": ("ds_write_b32 v62, v60\nds_read_b32 v1, v62 offset:2048", "ds_read_b32 v2, v63", "lgkmcnt(1)"),
+    "one among permutes": ("ds_write_b32 v62, v60\nds_bpermute_b32 v1, v60, v60", "ds_read_b32 v2, v63", "lgkmcnt(1)"),
+}
+
+
+@pytest.mark.parametrize("target", ["gfx908", "gfx950"])
+@pytest.mark.parametrize("row", ACROSS)
+def test_lds_in_flight_at_a_barrier(row: str, target: str) -> None:
+    before, behind, wait = ACROSS[row]
+    start = [*HALVES, *before.splitlines()]
+    (finding,) = findings(target, [*start, "s_barrier", behind, DONE], block=128)
+    assert (finding.kind, finding.count) == ("missing-wait", 2)
+    assert finding.source == line_of(target, start, len(start) + 1)
+    assert finding.other_source == line_of(target, start, len(HALVES))
+    assert f"s_waitcnt {wait} is needed" in finding.message and "another wave's" in finding.message
+    assert findings(target, [*start, f"s_waitcnt {wait}", "s_barrier", behind, DONE], block=128) == []
+
+
+IN_FLIGHT = {
+    "one wave": (["ds_write_b32 v62, v60", "s_barrier", "ds_read_b32 v2, v62", DONE], 64),
+    "nobody touches it": (["ds_write_b32 v62, v60", "s_barrier", "ds_read_b32 v2, v62", DONE], 128),
+    "both read": (["ds_read_b32 v1, v62", "s_barrier", "ds_read_b32 v2, v63", DONE], 128),
+    "both add": (["ds_add_u32 v62, v60", "s_barrier", "ds_add_u32 v63, v60", DONE], 128),
+    "waited for before the next": (
+        ["ds_read_b32 v1, v62", "s_barrier", "ds_write_b32 v62, v60 offset:512", DONE, "s_barrier", "ds_write_b32 v63, v60", DONE],
+        128,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", IN_FLIGHT)
+def test_silence_about_lds_in_flight(row: str) -> None:
+    lines, block = IN_FLIGHT[row]
+    assert findings("gfx90a", [*HALVES, *lines], block=block) == []
+
+
+def test_lds_in_flight_over_two_barriers() -> None:
+    lines = [*HALVES, "ds_read_b32 v1, v62", "s_barrier", "ds_read_b32 v2, v63 offset:512", "s_barrier", "ds_write_b32 v63, v60", DONE]
+    (finding,) = findings("gfx942", lines, block=128)
+    assert "lgkmcnt(1)" in finding.message and finding.other_text == "ds_read_b32 v1, v62"
+    lines[-3:-3] = ["s_waitcnt lgkmcnt(1)"]
+    assert findings("gfx942", lines, block=128) == []
+
+
+def test_ping_pong_reads_across_barriers() -> None:
+    """Reads of one buffer are under way at the barrier behind which the waves overwrite the other one."""
+    turn = [
+        "ds_read_b32 v1, v63", "v_xor_b32 v62, 0x400, v62", "v_xor_b32 v63, 0x400, v63", "s_barrier", "ds_write_b32 v62, v60",
+        "s_waitcnt lgkmcnt({left})", "s_barrier",
+    ]  # fmt: skip
+    lines = [*HALVES, "ds_write_b32 v62, v60", DONE, "s_barrier", "s_mov_b32 s30, 6", "loop:", *turn,
+             "s_sub_u32 s30, s30, 1", "s_cmp_lg_u32 s30, 0", "s_cbranch_scc1 loop"]  # fmt: skip
+    assert findings("gfx90a", [line.format(left=0) for line in lines], block=128) == []
+    (finding,) = findings("gfx90a", [line.format(left=1) for line in lines], block=128)
+    assert (finding.text, finding.other_text) == ("ds_read_b32 v1, v63", "ds_write_b32 v62, v60")
+    # The same buffer instead of the other one: the read may see what is written behind the barrier.
+    same = [line.format(left=0) for line in lines if "0x400" not in line]
+    (finding,) = findings("gfx90a", same, block=128)
+    assert (finding.text, finding.other_text) == ("ds_write_b32 v62, v60", "ds_read_b32 v1, v63")
 
 
 def test_kernel_end_with_lds_dma_in_flight() -> None:

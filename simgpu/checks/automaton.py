@@ -31,7 +31,7 @@ Ages = tuple[tuple[int, int], ...]
 class State:
     """What is in flight where a straight-line run begins at record `entry`.
 
-    vm, ds: (record, age) of operations whose registers or LDS are not safe yet, oldest first; smem:
+    vm, ds: (record, age) of operations whose registers (or LDS, of a DMA) are not safe yet, oldest first; smem:
     records; flat: (record, counters not waited for yet as bits 1 vmcnt, 2 lgkmcnt); window: (record,
     wait states behind it) of instructions that a hazard rule may still bind; clause: the records of
     the memory clause that is open.
@@ -50,8 +50,7 @@ class State:
 class Sighting:
     """A finding before it is told to people: the clash of record `record` with an earlier one.
 
-    what: the hazard rule's name, or "read", "overwritten", "barrier", "end"; place: the register that
-    they share; needed, found: wait states, or the counters' values that are needed as text.
+    what: the hazard rule's name, or "read", "overwritten", "end"; place: the register that they share; needed, found: wait states, or the counters' values that are needed as text.
     """
 
     kind: str
@@ -75,14 +74,12 @@ class Transition:
 class Automaton:
     """States and transitions of one kernel, made as waves meet them.
 
-    many: whether a workgroup has several waves; xnack: the code object's setting, on or any where
-    memory clauses may be replayed;
+    xnack: the code object's setting, on or any where memory clauses may be replayed;
     limit: states; behind it a wave goes on with nothing in flight, and `overflowed` says so.
     """
 
-    def __init__(self, entry: int, target: str, many: bool, xnack: str = "off", limit: int = 1 << 16) -> None:
+    def __init__(self, entry: int, target: str, xnack: str = "off", limit: int = 1 << 16) -> None:
         self.target = target
-        self.many = many
         self.xnack = xnack
         self.limit = limit
         self.overflowed = False
@@ -154,9 +151,6 @@ class Walk:
         """Go over one instruction."""
         if effect.waits is not None:
             self.wait(effect.waits)
-        elif effect.control == "barrier":
-            if self.automaton.many:
-                self._at_barrier(record)
         elif effect.control == "endpgm":
             self._at_end(record)
         elif not self.pending.isdisjoint(effect.touched):
@@ -220,13 +214,6 @@ class Walk:
         self._age(1)
         self.clause = []
 
-    def _at_barrier(self, record: int) -> None:
-        """Other waves may touch the same LDS behind a barrier."""
-        hits = [(age, other) for other, age in self.ages[DS.name] if self.effect(other).lds]
-        if hits:
-            age, other = min(hits)
-            self._report_wait(record, other, "barrier", (), {"lgkmcnt": age})
-
     def _at_end(self, record: int) -> None:
         hits = [(age, other) for other, age in self.ages[VM.name] if self.effect(other).dma]
         if hits:
@@ -240,7 +227,7 @@ class Walk:
         if queue is VM or queue is DS:
             most = LIMITS[queue.counters[0]] - 1  # the last value that waits for anything
             older = [(r, min(age + 1, most)) for r, age in self.ages[queue.name] if not self._covers(record, r)]
-            if effect.pending or effect.lds:
+            if effect.pending or effect.dma:
                 older.append((record, 0))
             self.ages[queue.name] = older
         elif effect.pending and queue is SMEM:
@@ -254,7 +241,7 @@ class Walk:
         if younger == older:
             return True
         new, old = self.effect(younger), self.effect(older)
-        return not old.lds and old.pending <= new.pending
+        return not old.dma and old.pending <= new.pending
 
     # -- hazards -----------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """LDS that loads straight to LDS write, touched before the wave that issued them waited.
 
-Which LDS such a load owns is known only when it runs, so this is followed at run time: each wave
-counts the operations of its in-order vmcnt queue (`VM_ISSUED`) and, at each s_waitcnt, how many of
-them are complete for certain (`VM_DONE`). A load to LDS marks the dwords that it writes with its
+Which LDS such a load owns is known only when it runs, so this is followed at run time: `outstanding` counts
+the operations of the in-order vmcnt queue and those that are complete for certain. A load to LDS marks the dwords that it writes with its
 number. Its own access to a marked dword asks whether it has waited for that number, another wave's
 whether the owner had when both passed the last barrier (without a barrier between, it is a race).
 """
@@ -16,8 +15,7 @@ from llvmlite import ir
 from numba import types
 
 from hardware.effects import effect_of
-from hardware.isa.instruction import Imm, Instruction
-from hardware.waits import VM, waited
+from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, enter, finding_of
@@ -33,7 +31,6 @@ from simgpu.scheduler_loop import INNER, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
-    from simgpu.operands import Plan
     from simgpu.worker import Worker
 
 # A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, its operation's
@@ -76,9 +73,8 @@ def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
     store64(cells, group)
     for lane in range(layout.LANES):
         if lanes >> lane & 1:
-            first = load64(offsets + 8 * lane) // 4
-            last = (load64(offsets + 8 * lane) + size - 1) // 4
-            for dword in range(first, last + 1):
+            first = load64(offsets + 8 * lane)
+            for dword in range(first // 4, (first + size - 1) // 4 + 1):
                 cell = cells + HEADER + CELL * dword
                 store64(cell + GROUP, group)
                 store64(cell + OWNER, wave)
@@ -106,9 +102,8 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
     size, code = how % WRITES, OVERWRITTEN if how >= WRITES else READ
     for lane in range(layout.LANES):
         if lanes >> lane & 1:
-            first = load64(offsets + 8 * lane) // 4
-            last = (load64(offsets + 8 * lane) + size - 1) // 4
-            for dword in range(first, last + 1):
+            first = load64(offsets + 8 * lane)
+            for dword in range(first // 4, (first + size - 1) // 4 + 1):
                 cell = cells + HEADER + CELL * dword
                 if load64(cell + GROUP) != group:
                     continue
@@ -122,32 +117,14 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
 
 
 class Dma(Check):
-    """Counts a wave's vmcnt operations; marks and looks at LDS cells."""
+    """Marks LDS cells and looks at them; needs `Outstanding` ahead of it."""
 
     def concerns(self, inst: Instruction) -> bool:
-        effect = effect_of(inst)
-        return inst.spec.control in ("waitcnt", "barrier") or effect.queue is not None
-
-    def plan(self, inst: Instruction, plan: Plan) -> Any:
-        """The slot of the vmcnt that an s_waitcnt waits for."""
-        immediate = inst.args.get("simm16")
-        if inst.spec.control != "waitcnt" or not isinstance(immediate, Imm):
-            return None
-        left = waited(immediate.value).get("vmcnt")
-        return None if left is None else plan.immediate(left).slot
+        return inst.spec.control == "barrier" or inst.spec.memory is not None
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        build = frame.build
-        if planned is not None:
-            issued = frame.state(layout.VM_ISSUED, I64)
-            done = build.sub(issued, build.zext(frame.slot(planned), I64))
-            known = frame.state(layout.VM_DONE, I64)
-            more = build.icmp_signed(">", done, known)
-            frame.set_state(layout.VM_DONE, build.select(more, done, known))
-        elif inst.spec.control == "barrier":
+        if inst.spec.control == "barrier":
             self._at_barrier(frame)
-        elif effect_of(inst).queue is VM:
-            frame.set_state(layout.VM_ISSUED, build.add(frame.state(layout.VM_ISSUED, I64), constant(1)))
 
     def _at_barrier(self, frame: Frame) -> None:
         build = frame.build

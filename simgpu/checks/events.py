@@ -36,6 +36,7 @@ class Event(IntEnum):
 
     DMA_READ = 1  # LDS that a DMA may still write is read
     DMA_OVERWRITTEN = 2
+    LDS_CARRIED = 3  # LDS that another wave's operation may still access, issued before the last barrier
     UNDEFINED_ADDRESS = 64
     UNDEFINED_BRANCH = 65
     UNDEFINED_EXEC = 66

@@ -176,12 +176,10 @@ LOCK = threading.Lock()
 
 def automaton_of(launch: Launch) -> Automaton:
     """The kernel's automaton, kept with its code from launch to launch."""
-    many = launch.waves > 1
-    key = launch.entry, many
     automata = launch.program.automata
-    if key not in automata:
-        automata[key] = Automaton(launch.entry, launch.device.arch, many, launch.kernel.module.code.xnack)
-    return automata[key]
+    if launch.entry not in automata:
+        automata[launch.entry] = Automaton(launch.entry, launch.device.arch, launch.kernel.module.code.xnack)
+    return automata[launch.entry]
 
 
 def advance(launch: Launch, worker: Worker) -> None:
@@ -212,8 +210,6 @@ def _finding(launch: Launch, seen: Sighting, wave: WaveState, count: int) -> Fin
 
 def _wait_message(seen: Sighting, earlier: str) -> str:
     wanted = f"s_waitcnt {seen.wait} is needed before it"
-    if seen.what == "barrier":
-        return f"LDS access `{earlier}` may still be under way when other waves pass the barrier: {wanted}"
     if seen.what == "end":
         return f"the wave ends while `{earlier}` may still write its LDS: {wanted}"
     return f"{seen.place} is {seen.what} before `{earlier}` is sure to have written it: {wanted}"

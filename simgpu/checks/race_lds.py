@@ -14,12 +14,14 @@ from simgpu import layout
 from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
 from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
+from simgpu.checks.race_carried import (
+    ATOMIC, FLAGS_SHIFT, HEAD, LIST_BYTES, LISTS, LOG_BYTES, MASK, NUMBER, OFFSETS, QUEUED, RETURNS, SIZE_SHIFT, STRAIGHT, WRITES,
+    look_carried, offset_of, pass_on,
+)  # fmt: skip
 from simgpu.checks.race_order import LDS, acquire, ordered, release
 from simgpu.layout import LANES
 from simgpu.scheduler_loop import clear, load32, load64, store64
 
-# What an access is: bits of the flags that its handler passes.
-WRITES, ATOMIC, COHERENT, RETURNS, SCALAR, STRAIGHT = (1 << bit for bit in range(6))
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
 # earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
 # saw it stood at the earlier record, and whether it wrote; its address has the other side's workgroup and wave above.
@@ -27,17 +29,17 @@ LANE, BOTH_WRITE, SWAPPED, WROTE = 63, 64, 128, 256
 ADDRESS_BITS = 40
 
 # A slot's shadow: a header, then bitmaps of one bit a byte, in u64 words: what any wave wrote, what each
-# wave did; then each wave's log.
+# wave did; then each wave's log; then each wave's lists of `race_carried`.
 ANY_WRITE, OWN = range(2)
 OWN_WRITE, OWN_READ, OWN_ATOMIC, OWN_MAPS = range(4)
-ATOMICS, HEADER = 0, 8  # the header's one field: whether there were atomics
-# An entry of a log: record, flags and size; lanes; offsets (one where the lanes follow each other).
-LOG_ENTRIES, LOG_BYTES = 256, 16 + 4 * LANES
+ATOMICS, CARRIED, HEADER = 0, 1, 8  # the header: whether there were atomics; what the last barrier carried
+LOG_ENTRIES = 256
 
 
 def shadow_bytes(lds_bytes: int, waves: int) -> int:
     """Bytes of the shadow of a workgroup's LDS."""
-    return 8 * HEADER + 8 * map_words(lds_bytes) * (OWN + OWN_MAPS * waves) + waves * (8 + LOG_ENTRIES * LOG_BYTES)
+    each = 8 * OWN_MAPS * map_words(lds_bytes) + 8 + LOG_ENTRIES * LOG_BYTES + LISTS * LIST_BYTES
+    return 8 * HEADER + 8 * OWN * map_words(lds_bytes) + waves * each
 
 
 def map_words(lds_bytes: int) -> int:
@@ -56,14 +58,21 @@ def log_of(shadow: int, wave: int, waves: int, count: int) -> int:
 
 
 @numba.njit(**PART)
-def log(at: int, record: int, flags: int, size: int, lanes: int, offsets: np.ndarray) -> None:
+def lists_of(shadow: int, wave: int, waves: int, count: int) -> int:
+    """The lists of what a wave's operations own behind a barrier."""
+    return log_of(shadow, waves, waves, count) + wave * LISTS * LIST_BYTES
+
+
+@numba.njit(**PART)
+def log(at: int, record: int, flags: int, size: int, lanes: int, number: int, offsets: np.ndarray) -> None:
     """Add an access to a wave's log, which keeps the latest."""
     count = load64(at)
     store64(at, count + 1)
     entry = at + 8 + count % LOG_ENTRIES * LOG_BYTES
-    store64(entry, record | flags << 32 | size << 40)
-    store64(entry + 8, lanes)
-    places = words(entry + 16, LANES // 2).view(np.int32)
+    store64(entry + HEAD, record | flags << FLAGS_SHIFT | size << SIZE_SHIFT)
+    store64(entry + MASK, lanes)
+    store64(entry + NUMBER, number)
+    places = words(entry + OFFSETS, LANES // 2).view(np.int32)
     if flags & STRAIGHT:
         places[0] = offsets[0]
     else:
@@ -77,16 +86,16 @@ def logged(at: int, byte: int, writes: bool, atomic: bool) -> int:
     count = load64(at)
     for back in range(1, min(count, LOG_ENTRIES) + 1):
         entry = at + 8 + (count - back) % LOG_ENTRIES * LOG_BYTES
-        head = load64(entry)
-        flags, size, lanes = head >> 32 & 255, head >> 40, load64(entry + 8)
+        head = load64(entry + HEAD)
+        flags, size, lanes = head >> FLAGS_SHIFT & 255, head >> SIZE_SHIFT, load64(entry + MASK)
         if (flags & ATOMIC != 0) != atomic or (not atomic and (flags & WRITES != 0) != writes):
             continue
         if flags & STRAIGHT:
-            if 0 <= byte - load32(entry + 16) < size * LANES:
+            if 0 <= byte - offset_of(entry, 0) < size * LANES:
                 return head & 0xFFFFFFFF
             continue
         for lane in range(LANES):
-            if lanes >> lane & 1 and 0 <= byte - load32(entry + 16 + 4 * lane) < size:
+            if lanes >> lane & 1 and 0 <= byte - offset_of(entry, lane) < size:
                 return head & 0xFFFFFFFF
     return -1
 
@@ -265,7 +274,9 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
                 mark(shadow, count, me, flags, at, ones << shift)
                 if shift + size > 64:
                     mark(shadow, count, me, flags, at + 1, ones >> (64 - shift))
-    log(log_of(shadow, me, waves, count), record, flags, size, lanes, offsets)
+    if load64(shadow + 8 * CARRIED):
+        look_carried(wave, record, lanes, size, flags, lists_of(shadow, 0, waves, count), me, waves)
+    log(log_of(shadow, me, waves, count), record, flags, size, lanes, load64(wave + layout.DS_ISSUED), offsets)
     if flags & ATOMIC:
         store64(shadow + 8 * ATOMICS, 1)
         for lane in range(LANES):
@@ -277,7 +288,7 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
 
 @numba.njit(**PART)
 def forget_lds(block: int, slot: int, waves: int) -> None:
-    """All waves are at the barrier, or ended: what they did before is ordered."""
+    """All waves are at the barrier, or ended: what they did before is ordered, but for what is in flight."""
     count = load64(block + 8 * o.LDS_WORDS)
     shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
     for wave in range(waves):
@@ -285,5 +296,8 @@ def forget_lds(block: int, slot: int, waves: int) -> None:
             clear(shadow + 8 * (HEADER + (OWN + OWN_MAPS * wave) * count), 8 * OWN_MAPS * count)
             clear(shadow + 8 * HEADER, 8 * count)
     store64(shadow + 8 * ATOMICS, 0)
+    carried = 0
     for wave in range(waves):
         store64(log_of(shadow, wave, waves, count), 0)
+        carried += pass_on(lists_of(shadow, wave, waves, count))
+    store64(shadow + 8 * CARRIED, carried)

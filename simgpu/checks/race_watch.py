@@ -17,8 +17,9 @@ from simgpu.checks.race_cells import (
     PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, split, split_line,
     whole_lines, words,
 )  # fmt: skip
+from simgpu.checks.race_carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
 from simgpu.checks.race_lds import (
-    ADDRESS_BITS, ATOMIC, BOTH_WRITE, COHERENT, RETURNS, SCALAR, STRAIGHT, SWAPPED, WRITES, WROTE, forget_lds, look_lds,
+    ADDRESS_BITS, BOTH_WRITE, LOG_ENTRIES, SWAPPED, WROTE, forget_lds, lists_of, log_of, look_lds,
 )  # fmt: skip
 from simgpu.checks.race_order import GLOBAL, acquire, holds, learn, ordered, release
 from simgpu.jit import source_digest
@@ -313,6 +314,18 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) 
 
 
 @numba.njit(**PART)
+def carry(wave: int, block: int, slot: int, ends: bool) -> None:
+    """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
+    count, waves = load64(block + 8 * o.LDS_WORDS), load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+    shadow, me = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE), load32(wave + layout.WAVE_ID)
+    lists = lists_of(shadow, me, waves, count)
+    if ends:
+        store64(lists + NEXT * LIST_BYTES, 0)
+    else:
+        arrive(wave, lists, log_of(shadow, me, waves, count), LOG_ENTRIES)
+
+
+@numba.njit(**PART)
 def barrier(wave: int, record: int) -> None:
     """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
     block = block_of(wave)
@@ -332,6 +345,7 @@ def barrier(wave: int, record: int) -> None:
         store64(state + 8 * o.MEET_EPOCH, passed + 1)
         store64(state + 8 * o.MEET_RECORD, record)
         store64(state + 8 * o.MEET_WAVE, load32(wave + layout.WAVE_ID))
+    carry(wave, block, slot, False)
     if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
         forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
 
@@ -345,6 +359,7 @@ def end(wave: int, record: int) -> None:
     group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
     if load64(group + 8 * SLOT_WAITING):
         enter(wave, load64(state + 8 * o.MEET_RECORD), Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+    carry(wave, block, slot, True)
     if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
         forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
     if load64(group + 8 * SLOT_LEFT) == 1:

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
+from hardware.effects import effect_of
 from hardware.isa.instruction import Instruction
+from hardware.waits import DS
 from simgpu import layout, scheduler
 from simgpu.checks import race_cells as cells
-from simgpu.checks import race_lds
+from simgpu.checks import race_carried, race_lds
 from simgpu.checks import race_order as order
 from simgpu.checks import race_watch as watch
 from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, finding_of
-from simgpu.checks.finding import Finding, place_of
+from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.checks.race_shadows import allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.control import ENDS
 from simgpu.frame import ALL_LANES, PTR, Frame
@@ -69,7 +71,7 @@ class Races(Check):
             if access.contiguous is not None:
                 everyone = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
                 straight = build.zext(build.and_(everyone, access.contiguous), I64)
-                flags = build.or_(flags, build.mul(straight, constant(race_lds.STRAIGHT)))
+                flags = build.or_(flags, build.mul(straight, constant(race_carried.STRAIGHT)))
             function = build.inttoptr(frame.context(layout.CTX_WATCH), WATCH.as_pointer())
             build.call(function, [frame.wave, index_of(frame), lanes, constant(access.size), flags, area])
 
@@ -122,15 +124,17 @@ def index_of(frame: Frame) -> Any:
 def flags_of(inst: Instruction, access: Access) -> int:
     """What kind of access it is, as bits of `race_watch`."""
     marked = any(inst.mods.get(bit) for bit in COHERENT_BITS)
-    flags = race_lds.WRITES if access.writes else 0
+    flags = race_carried.WRITES if access.writes else 0
     if access.lanes is None:
-        flags |= race_lds.SCALAR
+        flags |= race_carried.SCALAR
+    if effect_of(inst).queue is DS:
+        flags |= race_carried.QUEUED
     if access.atomic:
-        flags |= race_lds.ATOMIC
+        flags |= race_carried.ATOMIC
         returns = "vdst" in inst.args if access.space == "lds" else bool(inst.mods.get("glc") or inst.mods.get("sc0"))
-        flags |= race_lds.RETURNS if returns else 0
+        flags |= race_carried.RETURNS if returns else 0
     elif marked and access.space != "lds":
-        flags |= race_lds.COHERENT
+        flags |= race_carried.COHERENT
     return flags
 
 
@@ -191,6 +195,23 @@ def _race_global(launch: Launch, event: Report) -> Finding:
     same = event.address >> race_lds.ADDRESS_BITS + 4 == _number(launch, event.workgroup)
     apart = "no barrier orders workgroups; use atomics or another launch"
     return _race(launch, event, "memory", BARRIER_MISSING if same else apart)
+
+
+@finding_of(Event.LDS_CARRIED)
+def _carried(launch: Launch, event: Report) -> Finding:
+    here, there = place_of(launch, event.record), place_of(launch, event.extra)
+    offset = event.address & (1 << race_carried.LEFT_SHIFT) - 1
+    left = event.address >> race_carried.LEFT_SHIFT & 0xFFFF
+    what = "overwritten" if event.address >> race_carried.WRITE_SHIFT else "read"
+    message = (
+        f"LDS at offset {offset:#x} is {what} behind a barrier that another wave's `{there.text}` is not sure to have "
+        f"completed before: s_waitcnt lgkmcnt({left}) is needed behind that, before the barrier"
+    )
+    return Finding(
+        "missing-wait", message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        other_text=there.text, other_source=there.source, place=f"LDS {offset:#x}", needed=left,
+    )  # fmt: skip
 
 
 @finding_of(Event.BARRIER)

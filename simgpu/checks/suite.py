@@ -16,6 +16,7 @@ from simgpu.checks.bounds import Bounds
 from simgpu.checks.check import Check
 from simgpu.checks.dma import Dma
 from simgpu.checks.finding import Finding
+from simgpu.checks.outstanding import Outstanding
 from simgpu.checks.paths import Paths
 from simgpu.checks.performance import Performance
 from simgpu.checks.races import Races
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker
 
-CHECKS: tuple[Check, ...] = (Paths(), Dma(), Shadow(), Races(), Bounds(), Resources())
+CHECKS: tuple[Check, ...] = (Paths(), Outstanding(), Dma(), Shadow(), Races(), Bounds(), Resources())
 NOTES: tuple[Check, ...] = (*CHECKS, Performance())  # with check="performance"
 
 

@@ -1,0 +1,56 @@
+"""How many operations of each in-order counter a wave issued, and how many are complete for certain.
+
+What LDS an operation touches is known only when it runs, so `dma` and `race_carried`, which tell of LDS that
+an operation still owns, cannot follow it along the path alone as `paths` does for registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hardware.effects import effect_of
+from hardware.isa.instruction import Imm, Instruction
+from hardware.waits import DS, VM, waited
+from simgpu import layout
+from simgpu.checks.check import Check
+from simgpu.frame import Frame
+from simgpu.lane_llvm import I64
+from simgpu.lanes import constant
+from simgpu.operands import Plan
+
+# By queue: its counter, and the wave's fields of operations issued and complete.
+FIELDS = {
+    VM.name: ("vmcnt", layout.VM_ISSUED, layout.VM_DONE),
+    DS.name: ("lgkmcnt", layout.DS_ISSUED, layout.DS_DONE),
+}
+
+
+class Outstanding(Check):
+    """Counts at the operations of both queues and at each s_waitcnt."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        queue = effect_of(inst).queue
+        return inst.spec.control == "waitcnt" or (queue is not None and queue.name in FIELDS)
+
+    def plan(self, inst: Instruction, plan: Plan) -> Any:
+        """By queue, the slot of the count that an s_waitcnt waits for."""
+        immediate = inst.args.get("simm16")
+        if inst.spec.control != "waitcnt" or not isinstance(immediate, Imm):
+            return {}
+        counts = waited(immediate.value)
+        slots = {name: plan.immediate(counts[row[0]]).slot for name, row in FIELDS.items() if row[0] in counts}
+        plan.note("outstanding", *slots)
+        return slots
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        build = frame.build
+        for name, slot in planned.items():
+            _, issued, done = FIELDS[name]
+            certain = build.sub(frame.state(issued, I64), build.zext(frame.slot(slot), I64))
+            known = frame.state(done, I64)
+            more = build.icmp_signed(">", certain, known)
+            frame.set_state(done, build.select(more, certain, known))
+        queue = effect_of(inst).queue
+        if queue is not None and queue.name in FIELDS:
+            _, issued, _ = FIELDS[queue.name]
+            frame.set_state(issued, build.add(frame.state(issued, I64), constant(1)))

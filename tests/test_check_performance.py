@@ -16,13 +16,12 @@ v_and_b32 v0, 0x3ff, v0
 v_lshlrev_b32 v1, 2, v0
 s_waitcnt lgkmcnt(0)
 """
-WAIT = "\ns_waitcnt vmcnt(0) lgkmcnt(0)"
 
 
 def run(lines: str, target: str = "gfx90a", how: bool | str = "performance") -> simgpu.Run:
-    """v0 lane, v1 four times it; s[4:5] a buffer of 64 KiB; 32 KiB of LDS."""
+    """The kernel's run; v0 lane, v1 four times it; s[4:5] a buffer of 64 KiB; 32 KiB of LDS."""
     gpu = simgpu.Device(target, check=how, threads=1)
-    text = KernelText("k", HEAD + lines + WAIT, ("buffer", "buffer"), {"group_segment_fixed_size": 32768})
+    text = KernelText("k", HEAD + lines, ("buffer", "buffer"), {"group_segment_fixed_size": 32768})
     return gpu.load(assemble(target, text))["k"].launch(grid=2, block=64, args=[gpu.alloc(1 << 16), gpu.alloc(64)])
 
 
@@ -62,6 +61,26 @@ def test_idle_lanes() -> None:
     (note,) = notes(run(lines.format(mask="0xff")))
     assert note.message == "8 of 64 lanes active on average"
     assert notes(run(lines.format(mask="-1"))) == []
+
+
+def test_idle_lanes_of_vector_instructions() -> None:
+    """One note for a stretch of them; lane accesses and matrix instructions use EXEC in other ways, or not at all."""
+    lines = """v_mov_b32 v3, v1
+s_mov_b64 exec, 0x7
+v_mov_b32 v4, v1
+s_mov_b32 s8, 0
+v_add_u32 v4, v4, v1
+v_readfirstlane_b32 s8, v4
+global_store_dword v1, v4, s[4:5]
+s_mov_b64 exec, {mask}
+v_mov_b32 v5, v1"""
+    (note,) = notes(run(lines.format(mask="-1")))
+    assert note.text == "v_mov_b32_e32 v4, v1" and note.count == 2
+    assert note.message.startswith("3 of 64 lanes active on average, here and in the next 2 vector instructions, up to 0x")
+    assert note.message.endswith("`global_store_dword v1, v4, s[4:5]`")
+    _, second = notes(run(lines.format(mask="0x1f")))
+    assert (second.text, second.message) == ("v_mov_b32_e32 v5, v1", "5 of 64 lanes active on average")
+    assert notes(run(lines.replace("0x7", "-1").format(mask="0xffffffff"))) == []
 
 
 def test_only_where_asked_for() -> None:

@@ -158,7 +158,8 @@ def test_silence_about_lds_in_flight(row: str) -> None:
 
 
 def test_lds_in_flight_over_two_barriers() -> None:
-    lines = [*HALVES, "ds_read_b32 v1, v62", "s_barrier", "ds_read_b32 v2, v63 offset:512", "s_barrier", "ds_write_b32 v63, v60", DONE]
+    behind = ["ds_read_b32 v2, v63 offset:512", "s_barrier", "ds_write_b32 v63, v60", DONE]
+    lines = [*HALVES, "ds_read_b32 v1, v62", "s_barrier", *behind]
     (finding,) = findings("gfx942", lines, block=128)
     assert "lgkmcnt(1)" in finding.message and finding.other_text == "ds_read_b32 v1, v62"
     lines[-3:-3] = ["s_waitcnt lgkmcnt(1)"]

@@ -50,7 +50,8 @@ class State:
 class Sighting:
     """A finding before it is told to people: the clash of record `record` with an earlier one.
 
-    what: the hazard rule's name, or "read", "overwritten", "end"; place: the register that they share; needed, found: wait states, or the counters' values that are needed as text.
+    what: the hazard rule's name, or "read", "overwritten", "end"; place: the register that they share;
+    needed, found: wait states, or the counters' values that are needed as text.
     """
 
     kind: str

@@ -170,6 +170,15 @@ class Table:
         used = self.entries[self.entries[:, STATES] != 0]
         return [(int(number), int(taken)) for number, taken in used[:, [NUMBER, COUNT]] if taken]
 
+    def taken(self) -> list[tuple[int, int, int, int, int]]:
+        """(state, last record, target, following state, times) of every transition that was taken."""
+        used = self.entries[(self.entries[:, STATES] != 0) & (self.entries[:, COUNT] != 0)]
+        halves = np.ascontiguousarray(used[:, [KEY, STATES]]).view(np.int32).reshape(-1, 4)
+        return [
+            (int(state) - 1, int(last), int(target), int(following), int(times))
+            for (last, target, state, following), times in zip(halves, used[:, COUNT], strict=True)
+        ]
+
 
 LOCK = threading.Lock()
 

@@ -2,12 +2,14 @@
 
 LDS: clocks lost to bank conflicts by the rules of `hardware.lds_banks`. Memory: cache lines that a
 wave's access touches against the fewest that hold as many bytes. Counted at every access, told once
-for each instruction.
+for each instruction. Active lanes are counted at vector ALU instructions too, and told once for those that
+follow each other with the same.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -16,10 +18,11 @@ from llvmlite import ir
 from numba import types
 
 from hardware import lds_banks
+from hardware.effects import effect_of
 from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks.check import Check
-from simgpu.checks.finding import Finding, place_of
+from simgpu.checks.finding import Finding, Place, place_of
 from simgpu.checks.race_cells import PART, words
 from simgpu.frame import PTR, Frame
 from simgpu.jit import source_digest
@@ -53,7 +56,19 @@ class Performance(Check):
 
     def concerns(self, inst: Instruction) -> bool:
         memory = inst.spec.memory
-        return memory is not None and inst.spec.encoding != "smem" and memory.space != "scratch"
+        return by_lanes(inst) or (memory is not None and inst.spec.encoding != "smem" and memory.space != "scratch")
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if not by_lanes(inst):
+            return
+        build = frame.build
+        block = build.inttoptr(frame.context(layout.CTX_PERFORMANCE), PTR)
+        counts = build.inttoptr(frame.load(frame.at(block, 8 * COUNTS), I64, 8), PTR)
+        record = build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
+        mine = frame.at(counts, build.mul(record, constant(8 * FIELDS)))
+        for field, more in ((ACCESSES, constant(1)), (ACTIVE, build.ctpop(frame.exec_bits()))):
+            place = frame.at(mine, 8 * field)
+            frame.store(build.add(frame.load(place, I64, 8), more), place, 8)
 
     def access(self, frame: Frame, access: Access) -> None:
         if access.lanes is None:
@@ -76,13 +91,20 @@ class Performance(Check):
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         counts = sum(worker.checks["performance"][0] for worker in workers)
         records = (int(record) for record in np.flatnonzero(counts[:, ACCESSES]))
-        return [note for record in records for note in _notes(launch, record, counts[record])] + _spills(launch)
+        found = [note for record in records for note in _notes(launch, record, counts[record])]
+        return found + _idle_lanes(launch, counts) + _spills(launch)
 
     @staticmethod
     def conflicts(workers: list[Worker]) -> dict[int, int]:
         """Clocks lost to LDS bank conflicts by record; all together the counter `lds_bank_conflicts`."""
         lost = sum(worker.checks["performance"][0][:, LOST] for worker in workers)
         return {int(record): int(lost[record]) for record in np.flatnonzero(lost)}
+
+
+def by_lanes(inst: Instruction) -> bool:
+    """Whether it is a vector ALU instruction that works on the lanes of EXEC."""
+    classes = effect_of(inst).access.classes
+    return "valu" in classes and classes.isdisjoint(("mfma", "readlane", "writelane"))
 
 
 def rules_of(arch: str) -> np.ndarray:
@@ -192,7 +214,7 @@ def entry() -> Any:
 
 def _notes(launch: Launch, record: int, counts: np.ndarray) -> list[Finding]:
     here = place_of(launch, record)
-    accesses, active, lost, lines, least = (int(value) for value in counts)
+    accesses, _, lost, lines, least = (int(value) for value in counts)
     said = []
     if lost:
         said.append(f"LDS bank conflicts: {lost / accesses:.3g} clocks lost each time, {lost} in all")
@@ -200,15 +222,29 @@ def _notes(launch: Launch, record: int, counts: np.ndarray) -> list[Finding]:
         size = 1 << LINE_LOG2[launch.device.arch]
         touched, needed = f"{lines / accesses:.3g}", f"{least / accesses:.3g}"
         said.append(f"touches {touched} cache lines of {size} bytes each time where {needed} would hold its bytes")
-    if active < FEW_LANES * accesses:
-        said.append(f"{active / accesses:.3g} of 64 lanes active on average")
-    return [
-        Finding(
-            "performance", message, here.pc, here.text, count=accesses, severity="note", source=here.source,
-            kernel=launch.info.name,
-        )
-        for message in said
-    ]  # fmt: skip
+    return [_note(launch, here, message, accesses) for message in said]
+
+
+def _note(launch: Launch, here: Place, message: str, count: int) -> Finding:
+    return Finding(
+        "performance", message, here.pc, here.text, count=count, severity="note", source=here.source, kernel=launch.info.name
+    )
+
+
+def _idle_lanes(launch: Launch, counts: np.ndarray) -> list[Finding]:
+    """Where few lanes are active: one note for instructions that follow each other with the same lanes as often."""
+    ran = np.flatnonzero(counts[:, ACCESSES])
+    found = []
+    for (times, lanes), group in itertools.groupby(ran, key=lambda record: tuple(counts[record, [ACCESSES, ACTIVE]])):
+        if lanes >= FEW_LANES * times:
+            continue
+        records = [int(index) for index in group]
+        here, last = place_of(launch, records[0]), place_of(launch, records[-1])
+        message = f"{lanes / times:.3g} of 64 lanes active on average"
+        if len(records) > 1:
+            message += f", here and in the next {len(records) - 1} vector instructions, up to {last.pc:#x} `{last.text}`"
+        found.append(_note(launch, here, message, int(times)))
+    return found
 
 
 def _spills(launch: Launch) -> list[Finding]:
@@ -220,4 +256,4 @@ def _spills(launch: Launch) -> list[Finding]:
         return []
     here = place_of(launch, launch.entry)
     message = f"the compiler spilled {' and '.join(said)}: fewer live values, or fewer waves a SIMD, would keep them"
-    return [Finding("performance", message, here.pc, here.text, severity="note", source=here.source, kernel=info.name)]
+    return [_note(launch, here, message, 1)]

@@ -13,11 +13,11 @@ import numpy as np
 from simgpu import layout
 from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
-from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
 from simgpu.checks.race_carried import (
-    ATOMIC, FLAGS_SHIFT, HEAD, LIST_BYTES, LISTS, LOG_BYTES, MASK, NUMBER, OFFSETS, QUEUED, RETURNS, SIZE_SHIFT, STRAIGHT, WRITES,
+    ATOMIC, FLAGS_SHIFT, HEAD, LIST_BYTES, LISTS, LOG_BYTES, MASK, NUMBER, OFFSETS, RETURNS, SIZE_SHIFT, STRAIGHT, WRITES,
     look_carried, offset_of, pass_on,
 )  # fmt: skip
+from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
 from simgpu.checks.race_order import LDS, acquire, ordered, release
 from simgpu.layout import LANES
 from simgpu.scheduler_loop import clear, load32, load64, store64

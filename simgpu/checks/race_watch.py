@@ -13,11 +13,11 @@ from simgpu import layout
 from simgpu.checks import race_cells as c
 from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
+from simgpu.checks.race_carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
 from simgpu.checks.race_cells import (
     PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, split, split_line,
     whole_lines, words,
 )  # fmt: skip
-from simgpu.checks.race_carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
 from simgpu.checks.race_lds import (
     ADDRESS_BITS, BOTH_WRITE, LOG_ENTRIES, SWAPPED, WROTE, forget_lds, lists_of, log_of, look_lds,
 )  # fmt: skip
@@ -56,7 +56,8 @@ def judge(
 ) -> None:  # fmt: skip
     """Report the first of the cells that clashes and is not ordered by atomics.
 
-    who: BOTH_WRITE, WROTE; start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of which `lane` is the first.
+    who: BOTH_WRITE, WROTE; start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of
+    which `lane` is the first.
     """
     if not any_clash(cells, tag, skip, need):
         return

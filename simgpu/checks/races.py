@@ -15,8 +15,8 @@ from hardware.effects import effect_of
 from hardware.isa.instruction import Instruction
 from hardware.waits import DS
 from simgpu import layout, scheduler
-from simgpu.checks import race_cells as cells
 from simgpu.checks import race_carried, race_lds
+from simgpu.checks import race_cells as cells
 from simgpu.checks import race_order as order
 from simgpu.checks import race_watch as watch
 from simgpu.checks.check import Check

@@ -22,6 +22,7 @@ from simgpu.checks.performance import Performance
 from simgpu.checks.races import Races
 from simgpu.checks.resources import Resources
 from simgpu.checks.shadow import Shadow
+from simgpu.checks.slack import Slack
 from simgpu.memory import aligned_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from simgpu.worker import Worker
 
 CHECKS: tuple[Check, ...] = (Paths(), Outstanding(), Dma(), Shadow(), Races(), Bounds(), Resources())
-NOTES: tuple[Check, ...] = (*CHECKS, Performance())  # with check="performance"
+NOTES: tuple[Check, ...] = (*CHECKS, Performance(), Slack())  # with check="performance"
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from asm.kernel import KernelBuilder
 from asm.metadata import Resources, joined
 from asm.registers import Operand
 from asm.schedule import Item
-from asm.toolchain import assemble
+from asm.toolchain import SOURCE_NAME, assemble
 from hardware.errors import LaunchError, TargetError
 from hardware.isa.instruction import Reg
 from operators.tree import Node
@@ -24,6 +25,7 @@ OUTSIDE = -2.0
 # Word 3: 32-bit data format, what gfx9 wants of a valid raw resource (Composable Kernel's too).
 RESOURCE_WORD3 = 0x00020000
 WAVEFRONT = 64
+EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `asm.kernel` writes at the end of an instruction's line
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,23 @@ class EmittedKernel:
         """The assembly of all kernels as one file."""
         return joined([kernel.text for kernel in self.steps])
 
+    @property
+    def origins(self) -> dict[str, str]:
+        """The Python line that emitted each instruction, by its line of `source` as the code object names it.
+
+        Waits and nops that `schedule` inserted have "before" and the line of the instruction that they hold back.
+        """
+        found: dict[str, str] = {}
+        held_back = ""
+        lines = self.source.split("\n")
+        for number in range(len(lines), 0, -1):
+            line = lines[number - 1]
+            if emitted := EMITTED.search(line):
+                held_back = found[f"{SOURCE_NAME}:{number}"] = emitted[1]
+            elif held_back and line.split()[:1] in (["s_waitcnt"], ["s_nop"]):
+                found[f"{SOURCE_NAME}:{number}"] = f"before {held_back}"
+        return found
+
     def assemble(self) -> bytes:
         """The linked code object with all kernels; raises ToolchainError."""
         return assemble(self.source, self.target)
@@ -96,6 +115,8 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
     try:
         named |= scratch
         module = device.load(kernel.assemble())
+        if getattr(device, "check", False):  # its findings name them
+            module.origins = kernel.origins
         return [module[step.name].launch(grid=step.grid, block=step.block, args=step.bind(named)) for step in kernel.steps]
     finally:
         for buffer in scratch.values():

@@ -151,11 +151,15 @@ class Device:
 
 
 class Module(Mapping[str, "Kernel"]):
-    """A loaded code object: kernels by name."""
+    """A loaded code object: kernels by name.
+
+    origins: what emitted its source lines, by `CodeObject.source_line`; `asm.launch` sets it, findings name it.
+    """
 
     def __init__(self, device: Device, code: CodeObject) -> None:
         self.device = device
         self.code = code
+        self.origins: Mapping[str, str] = {}
         base = min((segment.address for segment in code.segments), default=0)
         end = max((segment.end for segment in code.segments), default=0)
         address = device.memory.reserve(end - base)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.console import add_json_option, print_json, show
 from tools.errors import KernelFailed
-from tools.launching import WATCH, Watch, run_document
+from tools.launching import WATCH, Watch, has_errors, run_document
 from tools.operator_options import OPERATORS
 from tools.outputs import add_force_option, claim, write
 from tools.sarif import sarif
@@ -66,7 +66,8 @@ def run(options: Namespace) -> int:
         failure, status = str(error), 1
     finally:
         WATCH.reset(token)
-    if any(finding.severity == "error" for finding in watch.findings):
+    wrong = has_errors(watch.findings)
+    if wrong:
         status = 1
     if wanted.sarif:
         text = json.dumps(sarif(watch.findings, options.what), indent=1) + "\n"
@@ -78,7 +79,7 @@ def run(options: Namespace) -> int:
             show(str(finding))
         if wanted.verbose:
             _summary(watch)
-        if status and not failure and not watch.findings:
+        if status and not failure and not wrong:
             show(said.getvalue())  # a wrong result: everything that run or exec has to say
     if failure:
         raise KernelFailed(failure)

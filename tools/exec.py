@@ -15,7 +15,16 @@ from tools.arrays import FILLS, TYPES, array_type, require_memory
 from tools.console import add_json_option, print_json, show, table
 from tools.disasm import kernel_named, read_code_object
 from tools.errors import UsageError
-from tools.launching import add_device_options, device_of, is_simulated, launched, run_document, show_run, simulated_device
+from tools.launching import (
+    add_device_options,
+    device_of,
+    has_errors,
+    is_simulated,
+    launched,
+    run_document,
+    show_run,
+    simulated_device,
+)
 from tools.outputs import add_force_option, claim, write
 
 if TYPE_CHECKING:
@@ -147,7 +156,7 @@ def run(options: Namespace) -> int:
         show_run(outcome)
         for agreement in agreements:
             show(agreement.line())
-    wrong = any(finding.severity == "error" for finding in outcome.findings)
+    wrong = has_errors(outcome.findings)
     return 0 if not wrong and all(agreement.agrees for agreement in agreements) else 1
 
 

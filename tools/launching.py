@@ -172,6 +172,11 @@ def unit_of(counter: str) -> str:
     return UNITS.get(counter.rsplit("_", 1)[-1], "wave-instructions")
 
 
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether any is more than a note."""
+    return any(finding.severity == "error" for finding in findings)
+
+
 def run_document(run: Any) -> dict[str, Any]:
     """A run for JSON."""
     if not is_simulated(run):

@@ -16,6 +16,7 @@ from tools.console import print_json, progress, show
 from tools.launching import (
     add_device_options,
     device_of,
+    has_errors,
     is_simulated,
     launched,
     run_document,
@@ -64,7 +65,7 @@ def run(options: Namespace) -> int:
     simulated = is_simulated(outcome)
     agreement = None if simulated or not options.against_sim else against_sim(options, kernel, operands, result)
     rows = resource_rows(tree.plan, use, outcome.counters if simulated else None)
-    passed = verdict.passed and not outcome.findings and (agreement is None or agreement.agrees)
+    passed = verdict.passed and not has_errors(outcome.findings) and (agreement is None or agreement.agrees)
     if options.json:
         print_json({
             **problem_document(tree),

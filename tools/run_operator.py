@@ -20,7 +20,7 @@ from operators.unfused import UnfusedAttention
 from tools.against import Agreement, all_exact
 from tools.arrays import array_type, random_array, require_memory
 from tools.console import print_json, progress, show
-from tools.launching import device_of, is_simulated, launched, run_document, show_run, simulated_device
+from tools.launching import device_of, has_errors, is_simulated, launched, run_document, show_run, simulated_device
 from tools.operator_options import emitted, operator_document, operator_tree
 from tools.verdict import WAITS, judge
 
@@ -174,7 +174,8 @@ def run(options: Namespace) -> int:
         verdict = judge(got, case.want(), case.bound(), result.touched(after), kernel.operands[case.result])
     simulated = all(is_simulated(outcome) for outcome in runs)
     agreement = against_sim(options, kernel, case, after) if options.against_sim else None
-    passed = verdict.passed and not any(outcome.findings for outcome in runs) and (agreement is None or agreement.agrees)
+    clean = not any(has_errors(outcome.findings) for outcome in runs)
+    passed = verdict.passed and clean and (agreement is None or agreement.agrees)
     if options.json:
         print_json({
             **operator_document(tree, options.op),

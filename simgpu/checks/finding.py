@@ -23,8 +23,9 @@ class Finding:
 
     kind: of `KINDS`; pc: virtual address in the code object, text: the instruction there; wave, in
     its workgroup, lanes: of the first time it was seen, count: how often it was; source: file:line or
-    ""; other_*: the earlier instruction or the other side (pc None where there is none); place: the
-    register, e.g. "v3", or address; needed, found: wait states or counter values, -1 where neither.
+    ""; emitter: the Python line of `asm` that emitted the instruction, or ""; other_*: the earlier
+    instruction or the other side (pc None where there is none); place: the register, e.g. "v3", or
+    address; needed, found: wait states or counter values, -1 where neither.
     """
 
     kind: str
@@ -44,12 +45,14 @@ class Finding:
     place: str = ""
     needed: int = -1
     found: int = -1
+    emitter: str = ""
+    other_emitter: str = ""
 
     def __str__(self) -> str:
         """For people, over several lines."""
-        lines = [f"{self.severity}: {self.kind}: {self.message}", f"  at {_spot(self.pc, self.text, self.source)}"]
+        lines = [f"{self.severity}: {self.kind}: {self.message}", f"  at {_spot(self.pc, self.text, self.source, self.emitter)}"]
         if self.other_pc is not None:
-            lines.append(f"  earlier {_spot(self.other_pc, self.other_text, self.other_source)}")
+            lines.append(f"  earlier {_spot(self.other_pc, self.other_text, self.other_source, self.other_emitter)}")
         who = f"workgroup {self.workgroup}, wave {self.wave}"
         if self.lanes:
             who += f", lanes {lane_ranges(self.lanes)}"
@@ -62,8 +65,9 @@ class Finding:
         return asdict(self)
 
 
-def _spot(pc: int, shown: str, source: str) -> str:
-    return f"{pc:#x} `{shown}`" + (f" ({source})" if source else "")
+def _spot(pc: int, shown: str, *lines: str) -> str:
+    where = ", ".join(line for line in lines if line)
+    return f"{pc:#x} `{shown}`" + (f" ({where})" if where else "")
 
 
 def lane_ranges(lanes: tuple[int, ...]) -> str:

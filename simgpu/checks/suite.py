@@ -6,6 +6,7 @@ an instruction's body. Plain mode compiles none of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,9 @@ def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
     found = events.drain(launch, workers)
     for check in launch.device.checks:
         found += check.finish(launch, workers)
+    origins = launch.kernel.module.origins
+    if origins:
+        found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]
     return sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message))
 
 

@@ -14,8 +14,10 @@ import numba
 from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, PART, WAVE_SHIFT
 from simgpu.scheduler_loop import load64, store64
 
+# What all workers share: a clock, and whether a barrier was passed without waves that had ended.
+TIME, MISSED, CLOCK_FIELDS = range(3)
 # A worker's block, i64 fields: addresses of the LDS shadow of slot 0, of the slots' states, of the
-# groups' table and of the clock that all workers share; workgroups in x and y; bytes from a slot's LDS
+# groups' table and of the shared clock; workgroups in x and y; bytes from a slot's LDS
 # shadow to the next one's, u64 words of a bitmap there.
 LDS_SHADOW, STATES, TABLE, CLOCK, GRID_X, GRID_Y, LDS_STRIDE, LDS_WORDS, BLOCK_FIELDS = range(9)
 

@@ -315,6 +315,13 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) 
 
 
 @numba.njit(**PART)
+def miss(wave: int, record: int, block: int) -> None:
+    """A barrier that waves which ended did not come to."""
+    store64(load64(block + 8 * o.CLOCK) + 8 * o.MISSED, 1)
+    enter(wave, record, Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+
+
+@numba.njit(**PART)
 def carry(wave: int, block: int, slot: int, ends: bool) -> None:
     """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
     count, waves = load64(block + 8 * o.LDS_WORDS), load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
@@ -336,7 +343,7 @@ def barrier(wave: int, record: int) -> None:
     store32(wave + layout.BARRIERS, passed + 1)
     group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
     if load64(group + 8 * SLOT_LEFT) < load64(group + 8 * SLOT_WAVES):
-        enter(wave, record, Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+        miss(wave, record, block)
     if load64(state + 8 * o.MEET_EPOCH) == passed + 1 and load64(group + 8 * SLOT_WAITING):
         there = load64(state + 8 * o.MEET_RECORD)
         if there != record:
@@ -359,7 +366,7 @@ def end(wave: int, record: int) -> None:
     state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
     group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
     if load64(group + 8 * SLOT_WAITING):
-        enter(wave, load64(state + 8 * o.MEET_RECORD), Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+        miss(wave, load64(state + 8 * o.MEET_RECORD), block)
     carry(wave, block, slot, True)
     if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
         forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))

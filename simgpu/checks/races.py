@@ -91,7 +91,7 @@ class Races(Check):
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         if "races" not in launch.checks:
-            launch.checks["races"] = groups_table(launch), np.zeros(1, np.int64), allocation_shadows(launch)
+            launch.checks["races"] = groups_table(launch), np.zeros(order.CLOCK_FIELDS, np.int64), allocation_shadows(launch)
         table, clock, _ = launch.checks["races"]
         slots = int(worker.job[scheduler.JOB_SLOTS])
         stride = race_lds.shadow_bytes(launch.lds_bytes, launch.waves)
@@ -215,14 +215,19 @@ def _carried(launch: Launch, event: Report) -> Finding:
 
 
 @finding_of(Event.BARRIER)
-def _barrier(launch: Launch, event: Report) -> Finding:
+def _barrier(launch: Launch, event: Report) -> Finding | None:
     here = place_of(launch, event.record)
     common = {"count": event.count, "workgroup": event.workgroup, "source": here.source, "kernel": launch.info.name}
     if event.extra >> cells.SITE_BITS == watch.ENDED:
         message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
         return Finding("barrier", message, here.pc, here.text, event.wave, severity="note", **common)
+    if not launch.checks["races"][1][order.MISSED]:
+        return None  # waves with tasks of their own have barriers of their own: all passed as many
     there = place_of(launch, _site(launch, event.extra & cells.SITES))
-    message = f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on"
+    message = (
+        f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on, "
+        "and some wave ends with fewer barriers than the others"
+    )
     return Finding(
         "barrier", message, here.pc, here.text, event.wave, other_pc=there.pc, other_text=there.text,
         other_source=there.source, **common,

@@ -65,6 +65,7 @@ class Program:
         self.fused: dict[int, tuple[int, ...]] = {}
         self.automata: dict[int, Automaton] = {}  # in checked mode, by entry
         self._effects: dict[int, Effect] = {}
+        self._following: dict[int, list[int]] = {}
         self._lock = threading.Lock()
         pending = compiler.address("lower", leave(Status.LOWER))
         self.records[:, 0] = pending & 0xFFFFFFFF
@@ -100,6 +101,17 @@ class Program:
                 self._separate()
                 if len(self.instructions) > before:
                     self._join()
+
+    def reachable(self, index: int) -> set[int]:
+        """Lowered records that direct control flow reaches from record `index`."""
+        found: set[int] = set()
+        pending = [index]
+        while pending:
+            at = pending.pop()
+            if at in self.instructions and at not in found:
+                found.add(at)
+                pending += self._following[at]
+        return found
 
     def _separate(self, everything: bool = False) -> None:
         """Take chains apart that control may now enter in their midst, or all."""
@@ -172,7 +184,8 @@ class Program:
             why = f"internal: {type(error).__name__}: {error} in the lowering of {inst.mnemonic}"
             return self._unsupported(index, why)
         self.instructions[index] = inst
-        return [self._clamped(at) for at in following]
+        self._following[index] = [self._clamped(at) for at in following]
+        return self._following[index]
 
     def _unsupported(self, index: int, why: str) -> list[int]:
         self.problems[index] = why

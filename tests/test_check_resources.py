@@ -30,6 +30,14 @@ def test_vector_registers(target: str) -> None:
     assert check(target, lines, next_free_vgpr=20, **unified) == []
 
 
+def test_registers_of_code_that_did_not_run() -> None:
+    """Of what direct branches reach; another kernel's code in the same object is not this one's."""
+    lines = "s_cmp_eq_u32 s0, s0\ns_cbranch_scc1 past\nv_mov_b32 v16, 0\npast:"
+    one(check("gfx908", lines, next_free_vgpr=16), "v_mov_b32_e32 v16, 0", "v16")
+    assert check("gfx908", lines, next_free_vgpr=20) == []
+    assert check("gfx908", "s_endpgm\nv_mov_b32 v16, 0", next_free_vgpr=16) == []
+
+
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 def test_accumulators_behind_accum_offset(target: str) -> None:
     lines, text = "v_accvgpr_write_b32 a3, 0\nv_accvgpr_write_b32 a8, 0", "v_accvgpr_write_b32 a8, 0"

@@ -174,6 +174,8 @@ class Subject:
         if not new:
             return (FOLLOWS if mutant.kind == "wait" else DISTANCE), ""
         ran = {record + self.first // 4 for record in self.executed}
+        if all(record in ran and self.instructions[record].spec.control == "barrier" for record, _ in new):
+            return "", "LDS is in flight at a barrier, behind which no other wave was seen to touch it"
         where = ", ".join(f"{4 * record - self.first:#x} ({what})" for record, what in sorted(new)[:3])
         unseen = "a path" if any(record in ran for record, _ in new) else "code"
         return "", f"lacks at {where}, on {unseen} that did not run"

@@ -64,7 +64,8 @@ class Resources(Check):
         times = sum(scheduler.executions(worker.entered, worker.exited) for worker in workers)
         effects: dict[int, Effect] = {}
         for program in launch.programs.values():
-            effects |= {record: program.effect(record) for record in program.instructions if times[record]}
+            reached = {record for record in program.instructions if times[record]} | program.reachable(launch.entry)
+            effects |= {record: program.effect(record) for record in reached}
         found = list(_problems(launch, used(effects.items())))
         if launch.device.check == "performance":
             found += _waves(launch)

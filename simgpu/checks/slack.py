@@ -95,7 +95,9 @@ class Survey:
         self.held: dict[tuple[int, str], int] = {}
         self.spare: dict[tuple[int, ...], int] = {}
         self.crowded = False
-        self.paths = _said_of(self._one_way(runs))
+        one_way = self._one_way(runs)
+        self.paths = _said_of(one_way)
+        self.can_go = "it did nothing" if one_way else "it can go"
         self.records = sorted({record for run in runs for record in self._records(run)})
         self.syncs = {record for record in self.records if _synchronises(self._inst(record), self.effect(record))}
         self.signals = self.target in PLAIN_RELEASE and bool(self.syncs)
@@ -334,7 +336,7 @@ def notes(survey: Survey, times: dict[int, int]) -> list[Finding]:
     for record, states in surplus.items():
         if states and record not in idle:
             left = survey.effect(record).access.states - states
-            message = f"s_nop {left - 1} would do" if left else "it can go"
+            message = f"s_nop {left - 1} would do" if left else survey.can_go
             message += f": {survey.paths}, no hazard needs more here"
             found.append(_note(survey, record, message, times[record], needed=left, found=left + states))
     return found
@@ -363,7 +365,7 @@ def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] |
     if not any(asked.values()):
         held = any((record, counter) in survey.held for counter in counts)
         why = "needs what it waits for before a later wait" if held else "is in flight any more that it could wait for"
-        message = f"it can go: {survey.paths}, nothing {why}"
+        message = f"{survey.can_go}: {survey.paths}, nothing {why}"
         return record, _note(survey, record, message, count)
     better: dict[str, int] = {}
     said: list[str] = []

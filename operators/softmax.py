@@ -114,11 +114,12 @@ class Band:
 
 @dataclass(frozen=True)
 class SoftmaxProblem:
-    """Y (rows,n) = softmax over each row of scale * X (rows,n), row-major. Y has X's type, statistics the accumulator's.
+    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major. X has `dtype`, Y `dtype_y` (None: X's), statistics
+    the accumulator's.
 
     ldx, ldy: row strides in elements, by default n. With `mask`, an array (rows,n) of bool comes with X; `band` is a mask in closed
-    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. LaunchError for sizes and strides that
-    cannot be.
+    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. gain keeps small values out of a narrow
+    Y's subnormals. LaunchError for sizes and strides that cannot be.
     """
 
     rows: int
@@ -129,12 +130,17 @@ class SoftmaxProblem:
     ldy: int | None = None
     mask: bool = False
     band: Band | None = None
+    dtype_y: str | None = None
+    gain: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("rows", "n"):
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
-        if dtype(self.dtype).significand == 0:
-            raise LaunchError(f"softmax of {self.dtype} has no exponentials: use a floating-point type")
+        if self.dtype_y is None:
+            object.__setattr__(self, "dtype_y", self.dtype)
+        for kind in (self.dtype, self.element_y.name):
+            if dtype(kind).significand == 0:
+                raise LaunchError(f"softmax of {kind} has no exponentials: use a floating-point type")
         for name in ("ldx", "ldy"):
             given = getattr(self, name)
             stride = self.n if given is None else positive_dimension(name, given)
@@ -150,8 +156,14 @@ class SoftmaxProblem:
 
     @property
     def element(self) -> DType:
-        """The type of X and Y."""
+        """The type of X."""
         return dtype(self.dtype)
+
+    @property
+    def element_y(self) -> DType:
+        """The type of Y."""
+        assert self.dtype_y is not None
+        return dtype(self.dtype_y)
 
     @property
     def flops(self) -> int:
@@ -161,7 +173,7 @@ class SoftmaxProblem:
     @property
     def bytes_once(self) -> int:
         """Bytes if X is read and Y written once."""
-        return 2 * self.rows * self.n * self.element.bytes
+        return self.rows * self.n * (self.element.bytes + self.element_y.bytes)
 
     def intensity(self, reads: int) -> float:
         """FLOP a byte with X read `reads` times: 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states no count)."""

@@ -7,6 +7,7 @@ L1 cache, so that the neighbouring accesses to a line that coalescing and L1 ser
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -138,7 +139,7 @@ class LineTrace(Check):
         together = min(launch.groups, self.reader.begin(launch.info.name, -(-launch.device.memory.extent >> LINE_SHIFT) + 1))
         rows = together * launch.waves
         room = min(CAPACITY, ADDRESS_SPACE // (4 * rows))
-        lines, counts = np.empty((rows, room), np.uint32), np.zeros(rows, np.int64)
+        lines, counts = _untouched(rows * room).reshape(rows, room), np.zeros(rows, np.int64)
         filters, block = np.zeros((rows, FILTER), np.int64), np.zeros(WORDS, np.int64)
         gx, gy, _ = launch.geometry.groups
         block[:WORDS] = [lines.ctypes.data, counts.ctypes.data, filters.ctypes.data, room, gx, gy, launch.waves, 0]
@@ -160,6 +161,14 @@ class LineTrace(Check):
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         self.reader.end()
         return []
+
+
+def _untouched(count: int) -> np.ndarray:
+    """u32 zeros that take memory in small pages as they fill: rows are long, and most of them short of it."""
+    memory = mmap.mmap(-1, 4 * count)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.uint32)
 
 
 def traced_device(target: str, reader: Reader, threads: int | None = None) -> Device:

@@ -67,7 +67,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
         split = f"_split{plan.split_n}x{plan.steps_per_block}" if plan.split_n > 1 else ""
         narrowed = f"_to_{p.dtype_y}" * (p.dtype_y != p.dtype) + f"_gain{p.gain:g}" * (p.gain != 1)
         name = f"softmax_{p.dtype}{narrowed}_{kind}{split}{masks}"
-        self.k = KernelBuilder(name, self.target, plan.waves * WAVEFRONT)
+        self.k = KernelBuilder(name, self.target, plan.waves * WAVEFRONT, plan=plan.resources)
 
     def visit_device(self, root: Softmax) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k

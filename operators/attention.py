@@ -39,13 +39,13 @@ from operators.resources import (
     occupancy_row,
     quantised,
     residency,
+    sgprs,
 )
 from operators.split import Reduction
 from operators.tiles import POLICIES, TILES_PER_CU
 from operators.tree import Extent, Level
 
 _PUBLISHED_OVERHEAD = 16  # E14
-_PUBLISHED_SGPRS = 58  # the most that its kernels take (bf16), the reserved ones included; the paper states none
 _PUBLISHED_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
 _STEP = 16  # rows of Q and keys per atom
 _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
@@ -264,18 +264,19 @@ class AttentionTiles(Derivation):
         """`vgprs` for another Q tile: the third column but one of the paper's Table 2."""
         if self.policy == "published":
             return _published_vgprs(tile_q, self.tile_KV, self.d)
-        return _chained(self.problem, self.descriptor, tile_q).arch_vgprs
+        return _chained(self.problem, self.descriptor, tile_q, False).arch_vgprs
 
     @property
     def resources(self) -> ResourcePlan:
         """Named ranges of the kernel; under "published" without one the paper's V and one tile of K or V."""
         if self.policy == "corrected":
-            return _chained(self.problem, self.descriptor, self.tile_Q)
+            return _chained(self.problem, self.descriptor, self.tile_Q, self.split_kv > 1)
         if self.values:
             return _paper(self.problem, self.descriptor, self.values, self.tile_Q, self.tile_KV)
         registers, lds = RegisterRange("Q, S, O (E14)", "arch", self.vgprs), LdsArray("K or V", 4 * self.tile_KV * self.d)
-        held = residency(self.descriptor, self.vgprs, 0, _PUBLISHED_SGPRS, lds.nbytes, 1)
-        return ResourcePlan((registers,), (lds,), _PUBLISHED_SGPRS, *held)
+        scalars = paper.scalars(self.dtype, self.descriptor, "mfma")  # the paper states none
+        held = residency(self.descriptor, self.vgprs, 0, sgprs(scalars), lds.nbytes, 1)
+        return ResourcePlan((registers,), (lds,), scalars, *held)
 
 
 def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:
@@ -328,7 +329,7 @@ def _published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> At
             "Q, S, O live between the two products (E14)",
             f"free {vgprs - budget} registers a lane: lower d",
         ),
-        *(row for row in limit_rows(desc, vgprs, 0, _PUBLISHED_SGPRS, 0, 1, 1, {}) if row.name in _PUBLISHED_ROWS),
+        *(row for row in limit_rows(desc, vgprs, 0, plan.resources.sgprs, 0, 1, 1, {}) if row.name in _PUBLISHED_ROWS),
         _alignment(plan),
         *_soft(plan),
     )
@@ -337,7 +338,7 @@ def _published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> At
 
 def _paper(p: AttentionProblem, desc: HardwareDescriptor, values: str, queries: int, keys: int) -> ResourcePlan:
     ranges = paper.registers(p.d, p.dtype, desc, values, queries, keys)
-    plan = ResourcePlan(ranges, paper.lds(p.d, p.dtype, values, queries, keys), _PUBLISHED_SGPRS, 1, 1)
+    plan = ResourcePlan(ranges, paper.lds(p.d, p.dtype, values, queries, keys), paper.scalars(p.dtype, desc, values), 1, 1)
     waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, 1)
     return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
 
@@ -363,11 +364,11 @@ def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
     return replace(plan, constraints=mark_binding(rows, limited_by))
 
 
-def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int) -> ResourcePlan:
+def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:
     e = p.element.bytes
     ranges = chained.registers(p.d, p.dtype, desc, queries)
     lds = (LdsArray("partial O", chained.merge_bytes(p.d, e)), LdsArray("statistics", chained.statistics_bytes(queries)))
-    plan = ResourcePlan(ranges, lds, chained.SGPRS, 1, 1)
+    plan = ResourcePlan(ranges, lds, chained.scalars(p.d, p.dtype, split), 1, 1)
     waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, chained.WAVES)
     return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
 
@@ -377,7 +378,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     arch, acc, total = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
 
     def fits(queries: int, d: int = p.d) -> bool:
-        use = _chained(replace(p, d=d), desc, queries)
+        use = _chained(replace(p, d=d), desc, queries, False)
         both = -(-use.arch_vgprs // 4) * 4 + use.acc_vgprs if desc.unified_vgprs else 0
         return use.arch_vgprs <= arch and use.acc_vgprs <= acc and both <= total
 

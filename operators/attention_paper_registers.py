@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from hardware.descriptor import HardwareDescriptor
 from hardware.dtypes import dtype as find_dtype
-from operators.attention_registers import ATOM, column_blocks
+from operators.attention_registers import ARGUMENT_WORDS, ATOM, COORDINATES, KEYS, column_blocks
 from operators.resources import LdsArray, RegisterRange
+from operators.scalars import scalar_ranges
 
 WAVE = 64
 QUAD = 4
@@ -79,6 +80,16 @@ def registers(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, q
     else:
         ranges += [("O", "arch", queries * chunks(d)), ("E, 4 keys", "arch", QUAD if chunks(d) >= FRAGMENTS else 0)]
     return tuple(RegisterRange(*row) for row in ranges if row[2])
+
+
+def scalars(dtype: str, descriptor: HardwareDescriptor, values: str) -> tuple[RegisterRange, ...]:
+    """SGPRs of the wave. bf16 is rounded by two constants where there is no instruction."""
+    narrow = find_dtype(dtype).bytes < 4 and values == "mfma"
+    rounds = narrow and dtype == "bf16" and descriptor.arch != "gfx950"
+    return scalar_ranges(
+        arguments=ARGUMENT_WORDS, coordinates=COORDINATES, keys=KEYS, buffers=8, temporaries=4,
+        byte_selectors=2 if narrow else 0, rounding=2 if rounds else 0,
+    )  # fmt: skip
 
 
 def lds(d: int, dtype: str, values: str, queries: int, keys: int) -> tuple[LdsArray, ...]:

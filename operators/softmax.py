@@ -36,14 +36,15 @@ from operators.resources import (
     mark_binding,
     occupancy_row,
     residency,
+    sgprs,
 )
+from operators.scalars import scalar_ranges
 from operators.tiles import POLICIES
 from operators.tree import FINITE_FLOOR, Level
 
 FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)
 _WAVES = 4
 _ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
-_SGPRS = 48
 _LOADS = 4  # 128-bit loads of a lane in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
 _ADDRESS_VGPRS = 2
@@ -277,13 +278,28 @@ def _resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, step: i
     )
     lds = (LdsArray("statistics", 8 * waves),) if waves_row > 1 else ()
     count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
-    return ResourcePlan(registers, lds, _SGPRS, *residency(d, count, 0, _SGPRS, nbytes, waves))
+    scalars = _scalars(p, d)
+    return ResourcePlan(registers, lds, scalars, *residency(d, count, 0, sgprs(scalars), nbytes, waves))
+
+
+def _scalars(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[RegisterRange, ...]:
+    """SGPRs of a wave, for each of the kernels; those of a split row have a third pointer."""
+    narrow = p.element_y.bytes == 2
+    return scalar_ranges(
+        arguments=2 * 3 + 5 + (2 if p.mask else 0) + (3 if p.band else 0),
+        coordinates=4,
+        buffers=4 * (3 if p.mask else 2),
+        band=2 if p.band else 0,
+        alignment=1 if narrow else 0,
+        rounding=2 if p.dtype_y == "bf16" and d.arch != "gfx950" else 0,
+        temporaries=3,
+    )
 
 
 def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
     p, d, r = plan.problem, plan.descriptor, plan.resources
     rows = (
-        *limit_rows(d, r.arch_vgprs, 0, _SGPRS, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),
+        *limit_rows(d, r.arch_vgprs, 0, r.sgprs, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),
         occupancy_row(d, plan.blocks),
         Constraint(
             "HBM bandwidth",

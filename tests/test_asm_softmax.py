@@ -201,7 +201,7 @@ def test_the_code_objects_take_what_the_plan_says(dt, target):
             assert use.lds_bytes == plan.resources.lds_bytes and use.acc_vgprs == plan.resources.acc_vgprs == 0
             assert -(-use.arch_vgprs // 4) == -(-plan.resources.arch_vgprs // 4)  # accum_offset counts in fours
             granule = find_target(target).sgpr_granule
-            assert -(-use.sgprs // granule) == plan.resources.sgprs // granule
+            assert -(-use.sgprs // granule) == -(-plan.resources.sgprs // granule)
             assert use.workgroup_size == plan.waves * 64
 
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numba
 import numpy as np
 
-from asm.metadata import RESERVED_SGPRS
 from hardware.descriptor import HardwareDescriptor
-from operators.resources import residency
+from operators.resources import RESERVED_SGPRS, residency
 from simgpu.checks.lines import LINE_SHIFT, LineTraces
 
 if TYPE_CHECKING:

@@ -162,7 +162,8 @@ class AttentionProblem:
 class AttentionTiles(Derivation):
     """Tiles of fused attention: tile_Q queries a block, tile_KV keys a step. Sizes are in elements.
 
-    `tile_Q_max` is what the registers allow; `values`: which of the paper's kernels the plan is of, "" for its formulas alone; `split_kv` how many blocks share one Q tile's keys. A block has waves_q x waves_kv waves;
+    `tile_Q_max` is what the registers allow; `values`: which of the paper's kernels the plan is of, "" for its formulas
+    alone; `split_kv` how many blocks share one Q tile's keys. A block has waves_q x waves_kv waves;
     wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's tile_KV/waves_kv, both multiples of 16.
     """
 
@@ -289,7 +290,8 @@ def plan_attention(
 ) -> AttentionTiles:
     """Tiles of fused attention. An answer that does not fit has feasible = False.
 
-    values: under "published", the kernel ("mfma" or "fma") that the tiles are to fit; "" for the paper's formulas as printed. LaunchError for an unknown policy; TargetError if the target lacks the type.
+    values: under "published", the kernel ("mfma" or "fma") that the tiles are to fit; "" for the paper's formulas as printed.
+    LaunchError for an unknown policy; TargetError if the target lacks the type.
     """
     one_of("policy", policy, POLICIES)
     descriptor.atom(problem.dtype)
@@ -356,7 +358,7 @@ def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
     }
     rows = (
         *limit_rows(desc, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, 1, 1, notes),
-        Constraint("VGPR", Level.WARP, desc.vgpr_per_thread, plan.vgprs, "registers", "the paper's count: Q, S, O (E14)", hard=False),
+        Constraint("VGPR", Level.WARP, desc.vgpr_per_thread, plan.vgprs, "registers", "the paper's: Q, S, O (E14)", hard=False),
         _alignment(plan),
         *_soft(plan),
     )

@@ -1,7 +1,7 @@
 """Registers and LDS of the paper's two attention kernels, in closed form, and the tiles that fit them.
 
-One wave owns q queries (nq = q/16 atoms) and all k keys of a step. Letters: e bytes of an element, d head dimension. Per lane, in 32-bit
-registers:
+One wave owns q queries (nq = q/16 atoms) and all k keys of a step. Letters: e bytes of an element, d head dimension. Per lane,
+in 32-bit registers:
 
   Q fragments           q*d*e/256
   S, E                  q*k/64, twice where matrix results and vector operands have separate files
@@ -94,7 +94,8 @@ def scalars(dtype: str, descriptor: HardwareDescriptor, values: str) -> tuple[Re
 
 def lds(d: int, dtype: str, values: str, queries: int, keys: int) -> tuple[LdsArray, ...]:
     """The arrays in LDS."""
-    tile, e = LdsArray("K or V tile", keys * d * find_dtype(dtype).bytes), LdsArray("E", keys * queries * weight_bytes(dtype, values))
+    tile = LdsArray("K or V tile", keys * d * find_dtype(dtype).bytes)
+    e = LdsArray("E", keys * queries * weight_bytes(dtype, values))
     return (tile, e) if values == "mfma" else (tile, e, LdsArray("corrections", queries * 4))
 
 
@@ -109,7 +110,8 @@ def fitted(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, quer
 
 def _keys(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, most: int) -> int:
     e = find_dtype(dtype).bytes
-    fixed = {file: sum(r.count for r in registers(d, dtype, descriptor, values, queries, 0) if r.file == file) for file in ("arch", "acc")}
+    ranges = registers(d, dtype, descriptor, values, queries, 0)
+    fixed = {file: sum(r.count for r in ranges if r.file == file) for file in ("arch", "acc")}
     arch, acc, total = descriptor.vgpr_budget(1)
     far = 2 + len(column_blocks(d, e)) if descriptor.lds_bytes > DS_REACH else 0
     room = [arch - fixed["arch"] - far]

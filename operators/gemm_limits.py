@@ -81,7 +81,8 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     lds = (LdsArray("A", t.stages * t.tile_m * t.tile_k * e), LdsArray("B", t.stages * t.tile_n * t.tile_k * e))
     sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
     scalars = gemm_scalars(problem, atom, t)
-    waves, blocks = residency(descriptor, sums["arch"], sums["acc"], sgprs(scalars), sum(a.nbytes for a in lds), t.waves_m * t.waves_n)
+    nbytes, block_waves = sum(a.nbytes for a in lds), t.waves_m * t.waves_n
+    waves, blocks = residency(descriptor, sums["arch"], sums["acc"], sgprs(scalars), nbytes, block_waves)
     return ResourcePlan(registers, lds, scalars, waves, blocks)
 
 

@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import asm
+from asm import toolchain
 from asm.attention_paper_values import MatrixValues
 from asm.instruction import Instr
 from hardware import target as find_target
 from hardware.dtypes import numpy_dtype
 from hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
-from operators import AttentionProblem, FusedAttention, plan_attention, reference
+from operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention, reference
 from operators import attention_paper_registers as paper
 from tools.read_back import read_back
 
@@ -103,6 +104,18 @@ def test_no_larger_tile_fits(atoms, target, values, dtype):
     assert fits(plan.tile_Q, plan.tile_KV)
     assert plan.tile_KV == published.tile_KV or not fits(plan.tile_Q, plan.tile_KV + 32)  # 16 more may miss the far addresses alone
     assert plan.tile_Q == published.tile_Q or not fits(plan.tile_Q + 16, 32)
+
+
+@pytest.mark.parametrize(("target", "dtype"), zip(TARGETS, ("f32", "bf16", "f16", "bf16")))
+def test_llvm_has_no_warning(tmp_path, target, dtype):
+    (tool, *_) = toolchain.candidates()
+    p = AttentionProblem(70, 90, 80, causal=True, window=9, dtype=dtype)
+    for tree in (*(FusedAttention(p, target, "published", values) for values in ("mfma", "fma")), UnfusedAttention(p, target)):
+        for step in asm.emit(tree).steps:
+            (tmp_path / "k.s").write_text(step.text)
+            command = [*tool.clang, *toolchain.CLANG_OPTIONS, "-Wall", f"-mcpu={target}", "k.s", "-o", "k.o"]
+            answer = toolchain._run(command, str(tmp_path))
+            assert answer.returncode == 0 and "k.s:" not in answer.stderr, answer.stderr
 
 
 def test_e_passes_through_lds_once_each_way():

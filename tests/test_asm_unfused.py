@@ -85,7 +85,8 @@ def test_a_lost_gain_is_noticed():
     def damage(kernel):
         values = kernel.following[1]
         assert 2.0**-15 in values.scalars
-        return replace(kernel, following=(kernel.following[0], replace(values, scalars=tuple(1.0 if x == 2.0**-15 else x for x in values.scalars))))
+        scalars = tuple(1.0 if x == 2.0**-15 else x for x in values.scalars)
+        return replace(kernel, following=(kernel.following[0], replace(values, scalars=scalars)))
 
     assert not right(unfused(AttentionProblem(20, 33, 16, dtype="f16"), "gfx908", damage=damage))
 

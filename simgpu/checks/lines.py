@@ -1,7 +1,7 @@
 """Which cache lines of device memory each wave touches, in its own order: what a cache model replays.
 
-Not one of `CHECKS`: `traced_device` makes a device whose checks are this alone. A launch runs as many workgroups at a time as the reader of
-the traces wants, in dispatch order, and the next ones use the same memory. A small direct-mapped filter a wave stands for the vector
+Not one of `CHECKS`: `traced_device` makes a device whose checks are this alone. A launch runs as many
+workgroups at a time as the reader of the traces wants, in dispatch order, and the next ones use the same memory. A small direct-mapped filter a wave stands for the vector
 L1 cache, so that the neighbouring accesses to a line that coalescing and L1 serve are one entry.
 """
 

@@ -80,8 +80,6 @@ class ConvEmitter(Visitor):
         self.modifiers = matrix_modifiers(plan.atom, p.dtype)
         name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
         self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
-        name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
-        self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
         self.output = "Y" if plan.split_ic == 1 else "parts"
 
     def visit_device(self, root: Conv2d) -> EmittedKernel:

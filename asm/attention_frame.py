@@ -53,7 +53,7 @@ class AttentionFrame(Visitor):
         split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
         shared = f"_group{self.group_size}" * (self.group_size > 1)
         name = f"{kind}_{p.dtype}_d{p.d}_q{plan.tile_Q}_kv{plan.tile_KV}{masks}{shared}{split}"
-        self.k = KernelBuilder(name, plan.descriptor.arch, plan.threads)
+        self.k = KernelBuilder(name, plan.descriptor.arch, plan.threads, plan=plan.resources)
 
     def _begin(self) -> None:
         self._arguments()

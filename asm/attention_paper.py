@@ -20,15 +20,13 @@ from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Reg
 from hardware.mfma import MatrixInstruction
 from operators.attention import AttentionTiles
+from operators.attention_paper_registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from operators.attention_registers import ATOM, column_blocks
 from operators.attention_tree import BlockAttentionNode, FusedAttention
 from operators.tree import FINITE_FLOOR
 
-QUAD, WORD = 4, 4
-GROUPS = 4  # lane groups of a 16-wide instruction
-QUADS = 4  # of the pool: fragments on their way from LDS
+WORD = 4
 LANES = 64
-DS_REACH = 1 << 16  # bytes; ds offset has 16 bits (LLVM, all four targets)
 
 
 class PaperEmitter(AttentionFrame):
@@ -36,18 +34,13 @@ class PaperEmitter(AttentionFrame):
 
     kind = ""
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of an element of E in LDS."""
-        raise NotImplementedError
-
     def __init__(self, plan: AttentionTiles) -> None:
         super().__init__(plan, f"attention_mfma_{self.kind}")
         p = plan.problem
         if p.dtype not in DTYPES:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
         self.e_bytes = p.element.bytes
-        self.vec = 4 if self.e_bytes == WORD or plan.d % 32 else 8
+        self.vec = key_vector(plan.d, self.e_bytes)
         self.span = GROUPS * self.vec  # columns of Q and K that one fragment a lane feeds
         self.piece = self.vec * self.e_bytes // WORD  # registers of that fragment
         self.row = self._atom(self.span)
@@ -82,18 +75,18 @@ class PaperEmitter(AttentionFrame):
     def _registers(self) -> None:
         k, plan = self.k, self.plan
         self.tile = k.region("K or V tile", plan.tile_KV * plan.d * self.e_bytes)
-        self.weights = k.region("E", plan.tile_KV * plan.tile_Q * self.weight_bytes)
+        self.weights = k.region("E", plan.tile_KV * plan.tile_Q * weight_bytes(plan.problem.dtype, self.kind))
         self.far: dict[Reg, Reg] = {}
-        self.queries = k.v.alloc("Q fragments", plan.tile_Q * plan.d * self.e_bytes // (LANES * WORD))
-        scores = self.nq * self.nk * QUAD
+        self.staging = self.tile_address("tile address")
+        self.value_addresses()
         self.in_place = k.target != "gfx908"
-        self.e = k.v.alloc("S and E" if self.in_place else "E", scores)
-        self.scores = self.e if self.in_place else k.a.alloc("S", scores)
-        self.m, self.delta = k.v.alloc("m", self.nq * QUAD), k.v.alloc("delta", self.nq * QUAD)
-        self.factors = k.v.alloc("s: corrections", self.nq * QUAD)
-        self.pool = k.v.alloc("fragments", QUADS * QUAD)
-        self.temporaries = k.v.alloc("temporaries", QUAD)
-        self.zero_c: Reg | int = 0 if self.in_place else k.a.alloc("zero", QUAD)
+        scores = self.nq * self.nk * QUAD
+        self.queries = k.array("Q fragments", plan.tile_Q * plan.d * self.e_bytes // (LANES * WORD))
+        self.e = k.array("S and E" if self.in_place else "E", scores)
+        self.scores = self.e if self.in_place else k.array("S", scores)
+        self.m, self.delta, self.factors = (k.array(name, self.nq * QUAD) for name in ("m", "delta", "corrections"))
+        self.pool, self.temporaries = k.array("fragments", FRAGMENTS * QUAD), k.array("temporaries", QUAD)
+        self.zero_c: Reg | int = 0 if self.in_place else k.array("zero", QUAD)
         for n in range(0 if self.in_place else QUAD):
             k.v_accvgpr_write_b32(self.zero_c[n], 0)
         for register in (self.m[n] for n in range(self.m.count)):
@@ -104,7 +97,7 @@ class PaperEmitter(AttentionFrame):
     def _addresses(self) -> None:
         k, plan, a = self.k, self.plan, self.arguments
         buffer, self.memory = k.s.alloc("Q buffer", 4), k.s.alloc("K or V buffer", 4)
-        offset, self.staging = k.v.alloc("offset"), k.v.alloc("tile address")
+        offset = self.temporaries[1]
         k.v_mul_u32_u24(self.staging, self.vec, self.group)
         k.v_mul_u32_u24(offset, plan.d, self.lane_row)
         k.v_add_lshl_u32(self.staging, self.staging, offset, log2(self.e_bytes), note="row i, columns vec·g.. of the tile")
@@ -119,13 +112,21 @@ class PaperEmitter(AttentionFrame):
             for span in range(plan.d // self.span):
                 self._load(self._query(q, span), offset, buffer, row, span, f"Q[{q}][{span}]")
         k.s.free(row, buffer)
-        k.v.free(offset)
         self.atom_row = k.s.alloc("atom's first row")
 
+    def value_addresses(self) -> None:
+        """Registers of LDS addresses that the second product needs."""
+        raise NotImplementedError
+
+    def tile_address(self, name: str) -> Reg:
+        """A register for an address in the tile, and one more where offsets pass what a DS instruction reaches."""
+        address = self.k.v.alloc(name)
+        if is_far(self.plan.tile_KV, self.plan.d, self.e_bytes):
+            self.far[address] = self.k.v.alloc(f"{name}, 64 KB on")
+        return address
+
     def _reach(self, address: Reg) -> None:
-        """A second register for a tile address whose offsets pass what a DS instruction reaches."""
-        if self.tile.size > DS_REACH:
-            self.far[address] = self.k.v.alloc("the same, 64 KB on")
+        if address in self.far:
             self.k.v_add_u32(self.far[address], DS_REACH, address)
 
     def _at(self, address: Reg, place: int) -> tuple[Reg, int]:
@@ -145,7 +146,7 @@ class PaperEmitter(AttentionFrame):
         return registers[first : first + QUAD]
 
     def _quad(self, number: int, count: int = QUAD) -> Reg:
-        first = number % QUADS * QUAD
+        first = number % FRAGMENTS * QUAD
         return self.pool[first : first + count]
 
     # -- main loop ---------------------------------------------------------------------------
@@ -181,8 +182,8 @@ class PaperEmitter(AttentionFrame):
         k.v_mul_u32_u24(part, self.vec * self.e_bytes, self.group)
         k.v_add_u32(offset, offset, part)
         pieces = [(n, span) for n in range(self.nk) for span in range(plan.d // self.span)]
-        for first in range(0, len(pieces), QUADS):
-            batch = list(enumerate(pieces[first : first + QUADS]))
+        for first in range(0, len(pieces), FRAGMENTS):
+            batch = list(enumerate(pieces[first : first + FRAGMENTS]))
             for number, (n, span) in batch:
                 if span == 0:
                     k.s_mul_i32(self.atom_row, self.arguments[f"{name}_row"], ATOM * n)
@@ -206,10 +207,10 @@ class PaperEmitter(AttentionFrame):
                 k.emit(f"ds_read_b{32 * self.piece}", self._quad(number, self.piece), address, offset=place, note=f"K{list(pieces[number])}")
 
         k.comment("S = Q K^T")
-        for number in range(QUADS - 1):
+        for number in range(FRAGMENTS - 1):
             read(number)
         for number, (n, span) in enumerate(pieces):
-            read(number + QUADS - 1)
+            read(number + FRAGMENTS - 1)
             for step in range(self.span // self.row.k):
                 part = slice(step * size, (step + 1) * size)
                 for q in range(self.nq):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from asm.attention_paper import GROUPS, LANES, QUAD, QUADS, WORD, PaperEmitter
+from asm.attention_paper import LANES, WORD, PaperEmitter
 from asm.attention_wave import PACK_HIGH, PACK_LOW
 from asm.emit import clip, log2
 from asm.lanes import Narrowing, widen
 from hardware.isa.instruction import Reg
+from operators.attention_paper_registers import FRAGMENTS, GROUPS, QUAD, chunks
 from operators.attention_registers import ATOM
 
 
@@ -15,9 +16,11 @@ class MatrixValues(PaperEmitter):
 
     kind = "mfma"
 
-    @property
-    def weight_bytes(self) -> int:
-        return self.e_bytes
+    def value_addresses(self) -> None:
+        k = self.k
+        self.e_write, self.e_read = k.v.alloc("E write address"), k.v.alloc("E read address")
+        widths = dict.fromkeys(wide for _, wide in self.blocks)
+        self.v_read = {wide: self.tile_address(f"V address, {wide} atoms") for wide in widths}
 
     def _start(self) -> None:
         k, plan = self.k, self.plan
@@ -25,18 +28,17 @@ class MatrixValues(PaperEmitter):
         # Keys of one step, and of a lane group in it: one each in f32, a D register's four of 2 bytes.
         self.keys = ATOM if self.narrow else GROUPS
         self.value_row = self._atom(self.keys)
-        self.o = k.a.alloc("O", plan.tile_Q * plan.d // LANES)
+        self.o = k.array("O", plan.tile_Q * plan.d // LANES)
         for n in range(self.o.count):
             k.v_accvgpr_write_b32(self.o[n], 0)
         self.weights_of = 2 if self.narrow else 1  # registers of a lane's E
-        self.rows_of_e = k.v.alloc("E fragments", 2 * self.nq * self.weights_of)
+        self.rows_of_e = k.array("E fragments", 2 * self.nq * self.weights_of)
         if self.narrow:
-            self.columns = k.v.alloc("V fragments", 2 * self.blocks[0][1])
+            self.columns = k.array("V fragments", 2 * self.blocks[0][1])
             self.narrowing = Narrowing(k, plan.problem.dtype)
             self.pack = k.s.alloc("low halves"), k.s.alloc("high halves of rows")
             for register, selector in zip(self.pack, (PACK_LOW, PACK_HIGH), strict=True):
                 k.s_mov_b32(register, selector)
-        self.e_write, self.e_read = k.v.alloc("E write address"), k.v.alloc("E read address")
         scale, base, keys = log2(self.e_bytes), self.temporaries[0], self.keys // GROUPS
         k.v_mul_u32_u24(self.e_write, plan.tile_Q, self.lane_row)
         k.v_lshlrev_b32(base, 2, self.group)
@@ -45,7 +47,6 @@ class MatrixValues(PaperEmitter):
         k.v_add_lshl_u32(self.e_read, self.e_read, self.lane_row, scale, note="[the group's first key][query i]")
         for address in (self.e_write, self.e_read):
             k.v_add_u32(address, self.weights.offset, address)
-        self.v_read = {wide: k.v.alloc(f"V address, {wide} atoms") for _, wide in self.blocks}
         for wide, address in self.v_read.items():
             k.v_mul_u32_u24(address, keys * plan.d, self.group)
             k.v_mul_u32_u24(base, wide, self.lane_row)
@@ -85,7 +86,7 @@ class MatrixValues(PaperEmitter):
         k.comment("O += E V")
         steps = plan.tile_KV // self.keys
         items = [(step, block) for step in range(steps) for block in range(len(self.blocks))]
-        ahead = 1 if self.narrow else QUADS  # fragments of V that the pool holds
+        ahead = 1 if self.narrow else FRAGMENTS  # fragments of V that the pool holds
         self._read_weights(0)
         for item in range(ahead - 1):
             self._read_values(items, item)
@@ -176,20 +177,18 @@ class VectorValues(PaperEmitter):
 
     kind = "fma"
 
-    @property
-    def weight_bytes(self) -> int:
-        return WORD
+    def value_addresses(self) -> None:
+        self.e_write, self.column = self.k.v.alloc("E write address"), self.k.v.alloc("4·lane")
 
     def _start(self) -> None:
         k, plan = self.k, self.plan
-        self.chunks = -(-plan.d // LANES)
+        self.chunks = chunks(plan.d)
         self.corrections = k.region("corrections", plan.tile_Q * WORD)
-        self.o = k.v.alloc("O", plan.tile_Q * self.chunks)
+        self.o = k.array("O", plan.tile_Q * self.chunks)
         for n in range(self.o.count):
             k.v_mov_b32(self.o[n], 0)
-        free = [self._quad(n) for n in range(self.chunks, QUADS)]
-        self.rows_of_e = free or [k.v.alloc("E, 4 keys", QUAD)]
-        self.e_write, self.column = k.v.alloc("E write address"), k.v.alloc("4·lane")
+        free = [self._quad(n) for n in range(self.chunks, FRAGMENTS)]
+        self.rows_of_e = free or [k.array("E, 4 keys", QUAD)]
         k.v_mul_u32_u24(self.e_write, QUAD * plan.tile_KV, self.group)
         k.v_add_lshl_u32(self.e_write, self.e_write, self.lane_row, 2, note="[query 4g][key i]")
         k.v_add_u32(self.e_write, self.weights.offset, self.e_write)
@@ -224,28 +223,33 @@ class VectorValues(PaperEmitter):
                     k.v_mul_f32(o, self._quad(n)[r], o)
 
     def _accumulate(self) -> None:
-        k, plan = self.k, self.plan
-        k.comment("O = O·s")
+        self.k.comment("O = O·s")
         self._scale_output()
-        k.comment("O += E V, four keys at a time")
+        for first in range(0, self.chunks, FRAGMENTS):
+            self._accumulate_columns(range(first, min(first + FRAGMENTS, self.chunks)))
+
+    def _accumulate_columns(self, columns: range) -> None:
+        """O += E V for as many of a lane's columns as the fragments hold, four keys at a time."""
+        k, plan = self.k, self.plan
+        k.comment(f"O += E V, four keys at a time, columns from {LANES * columns[0]}")
         keys, of_e, of_v = k.s.alloc("keys left"), self.temporaries[0], self.temporaries[1]
         k.s_mov_b32(keys, plan.tile_KV)
         k.v_mov_b32(of_e, self.weights.offset)
         k.v_lshrrev_b32(of_v, log2(WORD // self.e_bytes), self.column)
         with k.loop("values", keys, QUAD):
-            for chunk in range(self.chunks):
+            for chunk in columns:
                 for key in range(QUAD):
                     place = self.tile.offset + (key * plan.d + LANES * chunk) * self.e_bytes
                     name = "ds_read_b32" if self.e_bytes == WORD else "ds_read_u16"
                     k.emit(name, self._quad(chunk)[key], of_v, offset=place, note=f"V, key {key}, column lane + {LANES * chunk}")
             if self.e_bytes < WORD:
-                for n in range(self.chunks * QUAD):
+                for n in range(len(columns) * QUAD):
                     widen(k, plan.problem.dtype, self.pool[n])
             for row in range(plan.tile_Q):
                 e = self.rows_of_e[row % len(self.rows_of_e)]
                 k.ds_read_b128(e, of_e, offset=row * plan.tile_KV * WORD, note=f"E of query {row}, to all lanes")
                 for key in range(QUAD):
-                    for chunk in range(self.chunks):
+                    for chunk in columns:
                         k.v_fmac_f32(self._output(row, chunk), e[key], self._quad(chunk)[key])
             k.v_add_u32(of_e, QUAD * WORD, of_e)
             k.v_add_u32(of_v, QUAD * plan.d * self.e_bytes, of_v)

@@ -64,7 +64,7 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     text, used = k.finish()
     count = p.batch * p.heads * p.lq
     scalars = (count, plan.split_kv, p.d * WORD)
-    return EmittedKernel(text, k.name, k.target, plan, (THREADS, 1, 1), (-(-count // rows), 1, 1), used, scalars,
+    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (-(-count // rows), 1, 1), used, scalars,
                          (PARTIAL, STATISTICS, "R"), items=tuple(k.scheduled))  # fmt: skip
 
 

@@ -78,7 +78,8 @@ class ConvEmitter(Visitor):
         self.target = plan.descriptor.arch
         self.mnemonic = mfma.find(plan.atom.mnemonic, self.target).mnemonic
         self.modifiers = matrix_modifiers(plan.atom, p.dtype)
-        self.k = KernelBuilder(f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}", self.target, plan.threads)
+        name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
+        self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
         self.output = "Y" if plan.split_ic == 1 else "parts"
 
     def visit_device(self, root: Conv2d) -> EmittedKernel:

@@ -33,7 +33,8 @@ class EmittedKernel:
     """A kernel as text, and how to launch it; the first of several where `following` is not empty.
 
     block: work-items of a workgroup; grid: workgroups; resources: what the instructions use;
-    plan: the operator's plan; scalars: the arguments behind the pointers, in order; buffers: names of the
+    plan: the operator's plan, None of a kernel that only adds what others left;
+    scalars: the arguments behind the pointers, in order; buffers: names of the
     pointers, in order; operands: the arrays that a caller gives for the whole computation, in order;
     scratch: (name, bytes) of what `launch` allocates for it; following: kernels to launch behind it, on the
     same names; items: the instructions with labels and remarks, as scheduled.

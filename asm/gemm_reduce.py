@@ -51,7 +51,7 @@ class _Reduction:
         scalars = (*strides, *typed, self.plan.split_k, elements, *division_words(problem.n), problem.ldc)
         grid = (-(-elements // (THREADS * ELEMENTS)), problem.batch, 1)
         return EmittedKernel(
-            text, k.name, k.target, self.plan, (THREADS, 1, 1), grid, used, scalars, buffers, buffers, items=tuple(k.scheduled)
+            text, k.name, k.target, None, (THREADS, 1, 1), grid, used, scalars, buffers, buffers, items=tuple(k.scheduled)
         )
 
     def _prologue(self, buffers: tuple[str, ...]) -> None:

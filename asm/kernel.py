@@ -24,7 +24,7 @@ from asm.registers import Operand, RegisterFile, register_text
 from asm.schedule import Item, Label, Remark, schedule
 from hardware.errors import ResourceError
 from hardware.isa.instruction import Reg
-from operators.resources import ResourcePlan
+from operators.resources import RESERVED_SGPRS, ResourcePlan
 
 SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
 VGPR_LIMIT = 256  # what an encoding can name in each of the two files
@@ -87,7 +87,7 @@ class KernelBuilder:
 
     def __post_init__(self) -> None:
         even, plan = self.target != "gfx908", self.plan
-        self.s = RegisterFile("s", SGPR_LIMIT if plan is None else plan.sgprs - metadata.RESERVED_SGPRS)
+        self.s = RegisterFile("s", SGPR_LIMIT if plan is None else plan.sgprs - RESERVED_SGPRS)
         self.v = RegisterFile("v", VGPR_LIMIT if plan is None else plan.arch_vgprs, even)
         self.a = RegisterFile("a", VGPR_LIMIT if plan is None else plan.acc_vgprs, even)
         self.kernarg_pointer = self.s.reserve(0, KERNARG_POINTER_SGPRS, "kernel arguments' address")
@@ -257,7 +257,7 @@ class KernelBuilder:
             return used
         plan = self.plan
         return replace(
-            used, vgprs=plan.arch_vgprs, agprs=plan.acc_vgprs, sgprs=plan.sgprs - metadata.RESERVED_SGPRS, lds=plan.lds_bytes
+            used, vgprs=plan.arch_vgprs, agprs=plan.acc_vgprs, sgprs=plan.sgprs - RESERVED_SGPRS, lds=plan.lds_bytes
         )
 
     def finish(self) -> tuple[str, Resources]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Registers that .amdhsa_reserve_* adds behind next_free_sgpr on gfx9: VCC, FLAT_SCRATCH, XNACK.
-RESERVED_SGPRS = 6
+from operators.resources import RESERVED_SGPRS
+
 ARCH_ALIGNMENT = 4  # ACCUM_OFFSET counts ArchVGPRs in fours (AMDGPUUsage, COMPUTE_PGM_RSRC3)
 
 

@@ -47,10 +47,10 @@ def emit_softmax(root: Softmax) -> EmittedKernel:
 
 def _check(plan: SoftmaxPlan) -> None:
     p = plan.problem
-    if p.dtype not in TYPES:
-        raise UnsupportedInstruction(f"softmax kernels are emitted for {', '.join(TYPES)}, not for {p.dtype}")
-    limit = (1 << 31) // p.element.bytes
-    for name in ("ldx", "ldy"):
+    for name, kind in (("ldx", p.element), ("ldy", p.element_y)):
+        if kind.name not in TYPES:
+            raise UnsupportedInstruction(f"softmax kernels are emitted for {', '.join(TYPES)}, not for {kind.name}")
+        limit = (1 << 31) // kind.bytes
         if getattr(p, name) >= limit:
             raise LaunchError(f"{name} = {getattr(p, name)}: a row must stay below 2^31 bytes, so {name} < {limit}")
 
@@ -63,10 +63,11 @@ class SoftmaxEmitter(StateMerges, Visitor):
         p = plan.problem
         kind = f"rows{plan.waves_row}x{plan.lane_elements}" if plan.resident else f"stream_{phase}"
         masks = f"{'_mask' if p.mask else ''}{'_band' if p.band else ''}"
-        self.target, self.bytes = plan.descriptor.arch, p.element.bytes
+        self.target, self.bytes = plan.descriptor.arch, {"X": p.element.bytes, "Y": p.element_y.bytes, "mask": 1}
         split = f"_split{plan.split_n}x{plan.steps_per_block}" if plan.split_n > 1 else ""
-        name = f"softmax_{p.dtype}_{kind}{split}{masks}"
-        self.k = KernelBuilder(name, self.target, plan.waves * WAVEFRONT)
+        narrowed = f"_to_{p.dtype_y}" * (p.dtype_y != p.dtype) + f"_gain{p.gain:g}" * (p.gain != 1)
+        name = f"softmax_{p.dtype}{narrowed}_{kind}{split}{masks}"
+        self.k = KernelBuilder(name, self.target, plan.waves * WAVEFRONT, plan=plan.resources)
 
     def visit_device(self, root: Softmax) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
@@ -135,8 +136,9 @@ class SoftmaxEmitter(StateMerges, Visitor):
             k.s_cmp_ge_u32(self.row, self.arguments["rows"])
             k.s_cbranch_scc1(self.end)
             self._part_column()
-        aligned = self._alignment() if self.bytes == 2 else None
-        self.part = RowPart(k, p.dtype, self.registers, k.work_item, offset, self.scratch, aligned)
+        aligned = self._alignment() if 2 in self.bytes.values() else None
+        kinds = p.element.name, p.element_y.name
+        self.part = RowPart(k, kinds, self.registers, k.work_item, offset, self.scratch, aligned)
         self._band()
         self.x, self.y = k.s.alloc("X buffer", 4), k.s.alloc("Y buffer", 4)
         self.mask = k.s.alloc("mask buffer", 4) if p.mask else None
@@ -145,17 +147,18 @@ class SoftmaxEmitter(StateMerges, Visitor):
         self.k.s_mul_i32(self.column, self.k.group_y, self.plan.steps_per_block * self.plan.tile_n, note="the block's part")
 
     def _alignment(self) -> Reg:
-        """An SGPR that is 0 where pointers, strides or n are no multiples of 4 bytes."""
+        """An SGPR that is 0 where n, or pointers and strides of elements of 2 bytes, are no multiples of 4 bytes."""
         k, arguments = self.k, self.arguments
-        aligned, both = k.s.alloc("rows of whole dwords"), k.s.alloc("scratch")
-        k.s_or_b32(aligned, arguments["ldx"], arguments["ldy"])
-        k.s_or_b32(aligned, aligned, arguments["n"])
+        aligned = k.s.alloc("rows of whole dwords")
+        narrow = [name for name in ("X", "Y") if self.bytes[name] == 2]
+        k.s_mov_b32(aligned, arguments["n"])
+        for name in narrow:
+            k.s_or_b32(aligned, aligned, arguments[f"ld{name.lower()}"])
         k.s_lshl_b32(aligned, aligned, 1)
-        k.s_or_b32(both, arguments["X"][0], arguments["Y"][0])
-        k.s_or_b32(aligned, aligned, both)
+        for name in narrow:
+            k.s_or_b32(aligned, aligned, arguments[name][0])
         k.s_and_b32(aligned, aligned, 3)
         k.s_cselect_b32(aligned, 0, 1, note="elements in pairs?")
-        k.s.free(both)
         return aligned
 
     def _band(self) -> None:
@@ -192,9 +195,9 @@ class SoftmaxEmitter(StateMerges, Visitor):
         k.v_readfirstlane_b32(result, a)
         return result
 
-    def _buffer(self, resource: Reg, name: str, stride: Reg, element: int) -> None:
+    def _buffer(self, resource: Reg, name: str, stride: Reg) -> None:
         """A raw buffer from the part's first column to the row's end."""
-        k = self.k
+        k, element = self.k, self.bytes[name]
         offset, column = k.s.alloc("byte offset", 2), k.s.alloc("column bytes")
         k.s_lshl_b32(column, stride, log2(element))
         k.s_mul_hi_u32(offset[1], self.row, column)
@@ -222,9 +225,12 @@ class SoftmaxEmitter(StateMerges, Visitor):
             k.s_min_i32(self.left, self.left, whole)
             k.s.free(whole)
         for name in names:
-            self._buffer({"X": self.x, "Y": self.y}[name], name, self.arguments[f"ld{name.lower()}"], self.bytes)
+            self._buffer(self._resource(name), name, self.arguments[f"ld{name.lower()}"])
         if self.mask:
-            self._buffer(self.mask, "mask", self.arguments["n"], 1)
+            self._buffer(self.mask, "mask", self.arguments["n"])
+
+    def _resource(self, name: str) -> Reg:
+        return {"X": self.x, "Y": self.y, "mask": self.mask}[name]
 
     # -- values ------------------------------------------------------------------------------
 
@@ -250,7 +256,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
             k.comment(f"BlockSoftmaxNode: (m, delta)[I] ⊕= state(X[I,J]) for J in steps of {plan.tile_n} columns")
             self._start("X")
             self.empty()
-            with self._steps(self.x):
+            with self._steps("X"):
                 self.visit(warp)
             self.merge_lanes()
         if self.phase == "statistics":
@@ -262,24 +268,23 @@ class SoftmaxEmitter(StateMerges, Visitor):
         k.comment(f"BlockSoftmaxNode: Y[I,J] = 2^(X[I,J] - m) / delta for J in steps of {plan.tile_n} columns")
         self._part_column()
         self._start("X", "Y")
-        with self._steps(self.x, self.y):
+        with self._steps("X", "Y"):
             self._scores()
             self.part.exponentials(self.m)
             self.part.scale(self.state[1])
             self.part.store(self.y, "Y")
 
     @contextmanager
-    def _steps(self, *buffers: Reg) -> Iterator[None]:
+    def _steps(self, *buffers: str) -> Iterator[None]:
         """The loop over a part's steps, `left` falling; its buffers move on behind the body and still end with the row."""
         k, step = self.k, self.plan.tile_n
         with k.loop("step", self.left, step) as loop:
             yield
             loop.countdown()
             k.s_add_u32(self.column, self.column, step)
-            moves = [(resource, self.bytes) for resource in buffers] + ([(self.mask, 1)] if self.mask else [])
-            for resource, element in moves:
-                advance_buffer(k, resource, step * element, "the row")
-                self._records(resource, element)
+            for name in (*buffers, *(("mask",) if self.mask else ())):
+                advance_buffer(k, self._resource(name), step * self.bytes[name], "the row")
+                self._records(self._resource(name), self.bytes[name])
 
     def visit_warp(self, warp: WarpSoftmaxNode) -> None:
         """One part: its elements become 2^(x - m); the lane's m and delta take them in."""
@@ -330,8 +335,10 @@ class SoftmaxEmitter(StateMerges, Visitor):
             part.mask(self.mask, self.flags)
 
     def _normaliser(self) -> None:
-        """delta becomes 1 / delta, 0 for a row in which nothing counts."""
-        k, delta = self.k, self.state[1]
+        """delta becomes gain / delta, 0 for a row in which nothing counts."""
+        k, delta, gain = self.k, self.state[1], self.plan.problem.gain
         k.v_rcp_f32(self.scratch[0], delta)
+        if gain != 1:
+            k.v_mul_f32(self.scratch[0], gain, self.scratch[0], note="the gain")
         k.v_cmp_eq_f32("vcc", 0, delta)
         k.v_cndmask_b32(delta, self.scratch[0], 0, "vcc")

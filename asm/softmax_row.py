@@ -51,19 +51,20 @@ class Window:
 
 
 class RowPart:
-    """Emits what happens to one part. registers: one an element; lane: VGPR with lane·16; scratch: four VGPRs, offset: one.
+    """Emits what happens to one part. kinds: types that are loaded and stored, the latter no wider; registers: one an element;
+    lane: VGPR with lane·16; scratch: four VGPRs, offset: one.
 
-    aligned: SGPR, not 0 if 16-bit elements may be moved by dwords; None for f32.
+    aligned: SGPR, not 0 if 16-bit elements may be moved by dwords; None where there are none.
     """
 
     def __init__(
-        self, k: KernelBuilder, kind: str, registers: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None
+        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None
     ) -> None:
-        self.k, self.kind, self.registers, self.lane, self.offset = k, kind, registers, lane, offset
-        self.bytes = dtype(kind).bytes
+        self.k, self.kind, self.registers, self.lane, self.offset = k, kinds[0], registers, lane, offset
+        self.bytes, self.stored_bytes = (dtype(kind).bytes for kind in kinds)
         self.scratch, self.aligned = scratch, aligned
         self.groups = groups(registers.count, LOAD_BYTES // self.bytes)
-        self.narrowing = Narrowing(k, kind) if self.bytes == 2 else None
+        self.narrowing = Narrowing(k, kinds[1]) if self.stored_bytes == 2 else None
 
     @property
     def columns(self) -> int:
@@ -96,7 +97,7 @@ class RowPart:
     def load(self, resource: Reg, name: str) -> None:
         """The part into registers; past the buffer's end 0."""
         k = self.k
-        if self.aligned is None:
+        if self.aligned is None or self.bytes > 2:
             self._load_wide(resource, name)
             return
         narrow, done = k.new_label("load_narrow"), k.new_label("loaded")
@@ -145,7 +146,7 @@ class RowPart:
         self._store_wide(resource, name)
         k.s_branch(done)
         k.label(narrow)
-        for group, address, immediate in self._addresses(self.bytes):
+        for group, address, immediate in self._addresses(self.stored_bytes):
             for i, r in enumerate(self.lanes(group)):
                 ending = self.narrowing.one(self.registers[r], self.scratch[0])
                 k.emit(f"buffer_store_{ending}", self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
@@ -153,8 +154,8 @@ class RowPart:
         k.label(done)
 
     def _store_wide(self, resource: Reg, name: str) -> None:
-        for group, address, immediate in self._addresses(self.bytes):
-            words = group.width * self.bytes // 4
+        for group, address, immediate in self._addresses(self.stored_bytes):
+            words = group.width * self.stored_bytes // 4
             source, ending = self.registers[group.start : group.start + max(1, words)], LOADS.get(words, "")
             if not words:
                 assert self.narrowing is not None

@@ -1,33 +1,30 @@
-"""Unfused attention, the baseline: S = scale · Q K^T, the softmax of S in place, R = P V; S in memory between the kernels."""
+"""Unfused attention, the baseline: S = scale · Q K^T, P = softmax of S, R = P V; S and P in memory between the kernels.
+
+In f32, P takes S's place; of 2 bytes, it lies beside S, which stays f32.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from asm.emit import EmittedKernel, emit, emits
-from hardware.errors import UnsupportedInstruction
 from operators.unfused import PARTS, UnfusedAttention
 
 OPERANDS = ("Q", "K", "V", "R")
-SCORES = "S"
-# What each part calls its pointers, and which arrays these are.
-NAMES = (
-    {"A": "Q", "B": "K", "C": SCORES},
-    {"X": SCORES, "Y": SCORES},
-    {"A": SCORES, "B": "V", "C": "R"},
-)
+SCORES, WEIGHTS = "S", "P"
 
 
 @emits(UnfusedAttention)
 def emit_unfused(root: UnfusedAttention) -> EmittedKernel:
-    """The first of three kernels (more where a part is split), the others following. UnsupportedInstruction for types but f32."""
-    p = root.problem
-    if p.dtype != "f32":
-        raise UnsupportedInstruction(f"unfused attention kernels are emitted for f32, whose P needs no conversion, not for {p.dtype}")
+    """The first of three kernels (more where a part is split), the others following. UnsupportedInstruction for a type that softmax has
+    no kernel for."""
     root.plan  # noqa: B018  raises where the tiles cannot fit
+    weights = WEIGHTS if root.weight_bytes else SCORES
     steps: list[EmittedKernel] = []
-    scratch = [(SCORES, root.score_bytes)]
-    for part, name, names in zip(root.parts, PARTS, NAMES, strict=True):
+    scratch = [(name, size) for name, size in ((SCORES, root.score_bytes), (WEIGHTS, root.weight_bytes)) if size]
+    # What each part calls its pointers, and which arrays these are.
+    arrays = {"A": "Q", "B": "K", "C": SCORES}, {"X": SCORES, "Y": weights}, {"A": weights, "B": "V", "C": "R"}
+    for part, name, names in zip(root.parts, PARTS, arrays, strict=True):
         kernel = emit(part)
         own = {held: f"{name} {held}" for held, _ in kernel.scratch}
         scratch += [(own[held], size) for held, size in kernel.scratch]

@@ -2,7 +2,8 @@
 
 Policy "published", one wave's registers for one Q tile, e = 4 whatever the type:
   tKV = (LDS/2) / (4*d),   V(tQ) = tQ*(2d + tKV)/64 + tQ/8 + 16,   tQ = floor16((V - 16)*64 / (2d + tKV + 8))
-which reproduces the paper's Table 2. LDS is checked for K or V alone, as there.
+which reproduces the paper's Table 2. LDS is checked for K or V alone, as there. Of a kernel (`values` is given), the plan has all
+registers and LDS, and smaller tiles where these do not fit (operators.attention_paper_registers).
 
 Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are chained in
 registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from memory to registers
@@ -24,6 +25,7 @@ from hardware.descriptor import HardwareDescriptor
 from hardware.dtypes import DType
 from hardware.dtypes import dtype as find_dtype
 from hardware.errors import LaunchError
+from operators import attention_paper_registers as paper
 from operators import attention_registers as chained
 from operators.problem import one_of, positive_dimension
 from operators.resources import (
@@ -37,13 +39,13 @@ from operators.resources import (
     occupancy_row,
     quantised,
     residency,
+    sgprs,
 )
 from operators.split import Reduction
 from operators.tiles import POLICIES, TILES_PER_CU
 from operators.tree import Extent, Level
 
 _PUBLISHED_OVERHEAD = 16  # E14
-_PUBLISHED_SGPRS = 58  # the most that its kernels take (bf16), the reserved ones included; the paper states none
 _PUBLISHED_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
 _STEP = 16  # rows of Q and keys per atom
 _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
@@ -160,7 +162,8 @@ class AttentionProblem:
 class AttentionTiles(Derivation):
     """Tiles of fused attention: tile_Q queries a block, tile_KV keys a step. Sizes are in elements.
 
-    `tile_Q_max` is what the registers allow; `split_kv` how many blocks share one Q tile's keys. A block has waves_q x waves_kv waves;
+    `tile_Q_max` is what the registers allow; `values`: which of the paper's kernels the plan is of, "" for its formulas
+    alone; `split_kv` how many blocks share one Q tile's keys. A block has waves_q x waves_kv waves;
     wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's tile_KV/waves_kv, both multiples of 16.
     """
 
@@ -172,6 +175,7 @@ class AttentionTiles(Derivation):
     tile_Q_max: int
     split_kv: int
     constraints: tuple[Constraint, ...]
+    values: str = ""
 
     @property
     def L(self) -> int:
@@ -261,16 +265,19 @@ class AttentionTiles(Derivation):
         """`vgprs` for another Q tile: the third column but one of the paper's Table 2."""
         if self.policy == "published":
             return _published_vgprs(tile_q, self.tile_KV, self.d)
-        return _chained(self.problem, self.descriptor, tile_q).arch_vgprs
+        return _chained(self.problem, self.descriptor, tile_q, False).arch_vgprs
 
     @property
     def resources(self) -> ResourcePlan:
-        """Named ranges of the register-chained kernel, or under "published" the paper's V and one tile of K or V."""
+        """Named ranges of the kernel; under "published" without one the paper's V and one tile of K or V."""
         if self.policy == "corrected":
-            return _chained(self.problem, self.descriptor, self.tile_Q)
+            return _chained(self.problem, self.descriptor, self.tile_Q, self.split_kv > 1)
+        if self.values:
+            return _paper(self.problem, self.descriptor, self.values, self.tile_Q, self.tile_KV)
         registers, lds = RegisterRange("Q, S, O (E14)", "arch", self.vgprs), LdsArray("K or V", 4 * self.tile_KV * self.d)
-        held = residency(self.descriptor, self.vgprs, 0, _PUBLISHED_SGPRS, lds.nbytes, 1)
-        return ResourcePlan((registers,), (lds,), _PUBLISHED_SGPRS, *held)
+        scalars = paper.scalars(self.dtype, self.descriptor, "mfma")  # the paper states none
+        held = residency(self.descriptor, self.vgprs, 0, sgprs(scalars), lds.nbytes, 1)
+        return ResourcePlan((registers,), (lds,), scalars, *held)
 
 
 def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "corrected", dtype: str = "f32") -> AttentionTiles:
@@ -278,26 +285,31 @@ def derive_tiles(descriptor: HardwareDescriptor, L: int, d: int, policy: str = "
     return plan_attention(AttentionProblem(L, L, d, dtype=dtype), descriptor, policy)
 
 
-def plan_attention(problem: AttentionProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> AttentionTiles:
+def plan_attention(
+    problem: AttentionProblem, descriptor: HardwareDescriptor, policy: str = "corrected", values: str = ""
+) -> AttentionTiles:
     """Tiles of fused attention. An answer that does not fit has feasible = False.
 
+    values: under "published", the kernel ("mfma" or "fma") that the tiles are to fit; "" for the paper's formulas as printed.
     LaunchError for an unknown policy; TargetError if the target lacks the type.
     """
     one_of("policy", policy, POLICIES)
     descriptor.atom(problem.dtype)
-    return (_published if policy == "published" else _corrected)(problem, descriptor)
+    return _published(problem, descriptor, values) if policy == "published" else _corrected(problem, descriptor)
 
 
 def _published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
     return -(-tile_q * (2 * d + tile_kv) // 64) + tile_q // 8 + _PUBLISHED_OVERHEAD
 
 
-def _published(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
+def _published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> AttentionTiles:
     d = p.d
     tile_kv = max(_STEP, desc.lds_bytes // 2 // (4 * d) // _STEP * _STEP)
     budget = desc.vgpr_per_thread
     tile_q_max = max(0, (budget - _PUBLISHED_OVERHEAD) * 64 // (2 * d + tile_kv + 8) // _STEP * _STEP)
     tile_q = min(max(_STEP, tile_q_max), -(-p.lq // _STEP) * _STEP)
+    if values:
+        return _paper_kernel(AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, (), values))
     vgprs = _published_vgprs(tile_q, tile_kv, d)
     plan = AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, ())
     rows = (
@@ -319,18 +331,46 @@ def _published(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
             "Q, S, O live between the two products (E14)",
             f"free {vgprs - budget} registers a lane: lower d",
         ),
-        *(row for row in limit_rows(desc, vgprs, 0, _PUBLISHED_SGPRS, 0, 1, 1, {}) if row.name in _PUBLISHED_ROWS),
+        *(row for row in limit_rows(desc, vgprs, 0, plan.resources.sgprs, 0, 1, 1, {}) if row.name in _PUBLISHED_ROWS),
         _alignment(plan),
         *_soft(plan),
     )
     return replace(plan, constraints=mark_binding(rows, "VGPR" if tile_q == tile_q_max else "occupancy"))
 
 
-def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int) -> ResourcePlan:
+def _paper(p: AttentionProblem, desc: HardwareDescriptor, values: str, queries: int, keys: int) -> ResourcePlan:
+    ranges = paper.registers(p.d, p.dtype, desc, values, queries, keys)
+    plan = ResourcePlan(ranges, paper.lds(p.d, p.dtype, values, queries, keys), paper.scalars(p.dtype, desc, values), 1, 1)
+    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, 1)
+    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
+
+
+def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
+    """The published tiles, or those that fit the kernel."""
+    p, desc, asked = published.problem, published.descriptor, (published.tile_Q, published.tile_KV)
+    tile_q, tile_kv = paper.fitted(p.d, p.dtype, desc, published.values, *asked)
+    plan = replace(published, tile_Q=tile_q, tile_KV=tile_kv, tile_Q_max=min(published.tile_Q_max, tile_q))
+    use, lower = plan.resources, "lower d, or use policy corrected"
+    notes = {
+        "LDS": ("K or V, and E (E15, E16)", lower),
+        "ArchVGPR": ("Q, S, statistics, fragments" + ", O (E14)" * (plan.values == "fma"), lower),
+        "AccVGPR": ("S where C and D must be here" + ", O (E14)" * (plan.values == "mfma"), lower),
+    }
+    rows = (
+        *limit_rows(desc, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, 1, 1, notes),
+        Constraint("VGPR", Level.WARP, desc.vgpr_per_thread, plan.vgprs, "registers", "the paper's: Q, S, O (E14)", hard=False),
+        _alignment(plan),
+        *_soft(plan),
+    )
+    limited_by = None if asked != (tile_q, tile_kv) else "VGPR" if tile_q == published.tile_Q_max else "occupancy"
+    return replace(plan, constraints=mark_binding(rows, limited_by))
+
+
+def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:
     e = p.element.bytes
     ranges = chained.registers(p.d, p.dtype, desc, queries)
     lds = (LdsArray("partial O", chained.merge_bytes(p.d, e)), LdsArray("statistics", chained.statistics_bytes(queries)))
-    plan = ResourcePlan(ranges, lds, chained.SGPRS, 1, 1)
+    plan = ResourcePlan(ranges, lds, chained.scalars(p.d, p.dtype, split), 1, 1)
     waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, chained.WAVES)
     return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
 
@@ -340,7 +380,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     arch, acc, total = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
 
     def fits(queries: int, d: int = p.d) -> bool:
-        use = _chained(replace(p, d=d), desc, queries)
+        use = _chained(replace(p, d=d), desc, queries, False)
         both = -(-use.arch_vgprs // 4) * 4 + use.acc_vgprs if desc.unified_vgprs else 0
         return use.arch_vgprs <= arch and use.acc_vgprs <= acc and both <= total
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from hardware.descriptor import HardwareDescriptor
 from hardware.dtypes import dtype as find_dtype
 from operators.resources import RegisterRange
+from operators.scalars import scalar_ranges
 
 ATOM = 16  # rows and columns of the matrix instruction, on every target and type
 FRAGMENT_BYTES = 16  # one load a lane
@@ -23,7 +24,9 @@ ADDRESSES = 5
 # Behind the loop: four waves' partial O of a work-item, the sum on its way, addresses; beside factors and addresses by width.
 END = 22
 PAD = 4  # words behind each row of a partial O in LDS: rows of 16 lanes start in different banks
-SGPRS = 84
+ARGUMENT_WORDS = 21  # four pointers; lq, lk, strides of rows and of heads of four arrays, heads, window, scale
+COORDINATES = 4  # wave, first query, head, head of K and V
+KEYS = 7  # the block's queries and where their keys begin and end
 LOOP_RANGES = ("Q fragments", "K fragments", "V rows", "V fragments", "S", "exponents", "P")  # free behind the loop
 STATISTICS = ("references", "row sums", "thresholds")
 
@@ -70,6 +73,23 @@ def registers(d: int, dtype: str, descriptor: HardwareDescriptor, queries: int) 
     freed = sum(count for name, file, count in ranges if file == "arch" and name in LOOP_RANGES)
     ranges.append(("end", "arch", max(0, nq + END + 2 * len({wide for _, wide in blocks}) - freed)))
     return tuple(RegisterRange(*row) for row in ranges)
+
+
+def scalars(d: int, dtype: str, split: bool) -> tuple[RegisterRange, ...]:
+    """SGPRs of a wave; split: whether workgroups share a head's keys."""
+    e = find_dtype(dtype).bytes
+    na = key_atoms(d, e)
+    return scalar_ranges(
+        arguments=ARGUMENT_WORDS + 2 * split,
+        coordinates=COORDINATES + split,
+        keys=KEYS,
+        buffers=4 * (3 + split),
+        steps_and_bytes=4,
+        rows=5 * na - 2,
+        masks=1,
+        byte_selectors=2 if e < 4 else 0,
+        temporaries=5 if split else 3,
+    )
 
 
 def merge_row_words(d: int, e: int) -> int:

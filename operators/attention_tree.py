@@ -156,7 +156,9 @@ class FusedAttention(Root):
         self.problem = problem
         self.values = one_of("values", values, VALUES if policy == "published" else VALUES[:1])
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
-        self.derivation: AttentionTiles = plan_attention(problem, self.descriptor, policy)
+        self.derivation: AttentionTiles = plan_attention(
+            problem, self.descriptor, policy, self.values if policy == "published" else ""
+        )
         p = problem
         d, outer, kv_outer = (
             Extent.whole(p.d),

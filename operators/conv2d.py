@@ -37,7 +37,9 @@ from operators.resources import (
     mark_binding,
     occupancy_row,
     residency,
+    sgprs,
 )
+from operators.scalars import scalar_ranges
 from operators.split import Reduction
 from operators.tiles import GemmPlan, plan_gemm
 from operators.tree import Level
@@ -47,7 +49,7 @@ _STAGED = 32  # registers of X that a lane stages at a time, an element each (f6
 # The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
-_SGPRS = 48
+_SCALARS = scalar_ranges(arguments=8, buffers=12, lane_masks=6, coordinates_and_counters=8, temporaries=4)
 _SHARED_ROWS = (None, "occupancy", "problem size")  # what may stop a GEMM's tile and means the same here
 
 
@@ -225,7 +227,7 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPla
         seconds = 2 * tiles * tile_oh * tile_ow * tile_oc * steps * tile_ic * p.kh * p.kw / (d.matrix_tflops(p.dtype) * 1e12)
         partial = 2 * p.n * p.oc * p.oh * p.ow * dtype(p.dtype_c).bytes
         split = Reduction(tiles, steps, seconds, problem.bytes_once, partial, d.hbm_bandwidth_tb * 1e12, d.num_cus).split()
-    none = ResourcePlan((), (), 0, 0, 0)
+    none = ResourcePlan((), (), (), 0, 0)
     tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, split)
     plan = Conv2dPlan(problem, d, policy, atom, factor, *tiles_of, none, ())
     plan = replace(plan, resources=_resources(plan))
@@ -272,7 +274,7 @@ def _resources(plan: Conv2dPlan) -> ResourcePlan:
     )
     lds = (LdsArray("X halo", plan.halo.nbytes), LdsArray("W", 2 * plan.taps.nbytes))
     arch, acc = (sum(r.count for r in registers if r.file == file) for file in ("arch", "acc"))
-    return ResourcePlan(registers, lds, _SGPRS, *residency(d, arch, acc, _SGPRS, sum(a.nbytes for a in lds), waves))
+    return ResourcePlan(registers, lds, _SCALARS, *residency(d, arch, acc, sgprs(_SCALARS), sum(a.nbytes for a in lds), waves))
 
 
 def _constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:

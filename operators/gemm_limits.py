@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hardware.descriptor import HardwareDescriptor, MFMAAtom
+from hardware.dtypes import dtype
 from operators.problem import GemmProblem
 from operators.resources import (
     Constraint,
@@ -15,16 +16,20 @@ from operators.resources import (
     limit_rows,
     occupancy_row,
     residency,
+    sgprs,
 )
+from operators.scalars import ALIGNMENT, scalar_ranges
 from operators.tree import Level
 
 # Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived. A load that
 # moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
-# Buffer resources of A, B, C and the bias (16), kernel arguments (44), loop counters, uniform addresses, lane masks and byte
-# selectors (36), VCC, FLAT_SCRATCH, XNACK_MASK (6).
-GEMM_SGPRS = 16 + 44 + 36 + 6
+ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
+_COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
+_ORDERING = 9  # of them and of scratch, while the tile's place in the order is computed
+_SELECTORS = {1: 4, 2: 2}  # of an operand that is transposed on its way, by bytes of an element
+_CONSTANTS = {"gelu": 8, "silu": 1}  # of an activation
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,30 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     )
     lds = (LdsArray("A", t.stages * t.tile_m * t.tile_k * e), LdsArray("B", t.stages * t.tile_n * t.tile_k * e))
     sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
-    waves, blocks = residency(descriptor, sums["arch"], sums["acc"], GEMM_SGPRS, sum(a.nbytes for a in lds), t.waves_m * t.waves_n)
-    return ResourcePlan(registers, lds, GEMM_SGPRS, waves, blocks)
+    scalars = gemm_scalars(problem, atom, t)
+    nbytes, block_waves = sum(a.nbytes for a in lds), t.waves_m * t.waves_n
+    waves, blocks = residency(descriptor, sums["arch"], sums["acc"], sgprs(scalars), nbytes, block_waves)
+    return ResourcePlan(registers, lds, scalars, waves, blocks)
+
+
+def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[RegisterRange, ...]:
+    """SGPRs of a wave. The order's arguments but one are done with when the tile is known, and others take their place."""
+    split, words = t.split_k > 1, dtype(problem.dtype_c).registers
+    bias = problem.bias and not split
+    pointers, strides, sizes, scales = 2 * (3 + bias), 6, 7, words * (1 if split else 2)
+    across = [trans for trans in (problem.trans_a, not problem.trans_b) if trans]  # operands whose rows, not k, are contiguous
+    held = {
+        "buffers": 4 * (3 + bias),
+        "coordinates": _COORDINATES,
+        "stages_and_steps": 2 + (2 if problem.element.bytes < 4 else 1) * len(across),
+        "byte_selectors": _SELECTORS.get(problem.element.bytes, 0) * len(across),
+        "activation": 0 if split else _CONSTANTS.get(problem.activation, 0),
+        "lane_masks": 2 * (t.warp_n // atom.n),
+        "temporaries": 2,
+    }
+    reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)
+    arguments = pointers + strides + scales + sizes + ORDER_WORDS + ALIGNMENT
+    return scalar_ranges(arguments_less_those_reused=arguments - reused, **held)
 
 
 def gemm_constraints(

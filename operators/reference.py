@@ -121,9 +121,9 @@ def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch:
 
 
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
+    """gain * softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
     scores = problem.scale * np.asarray(x).astype(np.float64)
-    return _weights(scores, problem.keep(mask))
+    return problem.gain * _weights(scores, problem.keep(mask))
 
 
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -131,7 +131,7 @@ def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike |
 
     Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u; a
     relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126. Infinite scores give 0, 1 or
-    NaN without an error, and what is left out does not count. Y is rounded to X's type: half a unit of its last place.
+    NaN without an error, and what is left out does not count. Y is rounded to its type: half a unit of its last place.
     """
     unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
     scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
@@ -139,8 +139,8 @@ def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike |
     largest = scores.max(-1, initial=0.0)[:, None]
     r = np.expm1((8 * largest + 4 * problem.n + 16) * unit)
     own = (problem.n + 8) * 2.0**-52
-    rounding, tiny = _ROUNDING.get(problem.dtype, (0.0, 0.0))
-    return np.asarray(softmax(problem, x, mask) * (2 * r / (1 - r) + own + rounding) + 2.0**-126 + tiny)
+    rounding, tiny = _ROUNDING.get(problem.element_y.name, (0.0, 0.0))
+    return np.asarray(softmax(problem, x, mask) * (2 * r / (1 - r) + own + rounding) + problem.gain * 2.0**-126 + tiny)
 
 
 # Half a unit in the last place of 1, and half the smallest subnormal (IEEE 754; bfloat16).

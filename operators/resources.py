@@ -11,6 +11,9 @@ from hardware.errors import ResourceError
 from operators.tree import Level
 
 
+RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, behind a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
+
+
 @dataclass(frozen=True)
 class Constraint:
     """One limit at one level of the tree.
@@ -47,7 +50,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class RegisterRange:
-    """A named range of `count` 32-bit registers per lane in file "arch" or "acc"."""
+    """A named range of `count` 32-bit registers, per lane in file "arch" or "acc", per wave in file "sgpr"."""
 
     name: str
     file: str
@@ -71,7 +74,7 @@ class ResourcePlan:
 
     registers: tuple[RegisterRange, ...]
     lds: tuple[LdsArray, ...]
-    sgprs: int
+    scalars: tuple[RegisterRange, ...]
     waves_per_simd: int
     blocks_per_cu: int
 
@@ -86,9 +89,19 @@ class ResourcePlan:
         return sum(r.count for r in self.registers if r.file == "acc")
 
     @property
+    def sgprs(self) -> int:
+        """SGPRs of a wave, VCC, FLAT_SCRATCH and XNACK_MASK included."""
+        return sgprs(self.scalars)
+
+    @property
     def lds_bytes(self) -> int:
         """Bytes of LDS that a workgroup asks for, before rounding to the allocation granule."""
         return sum(array.nbytes for array in self.lds)
+
+
+def sgprs(scalars: Iterable[RegisterRange]) -> int:
+    """What a wave with these ranges takes of the SGPRs, the reserved ones included."""
+    return sum(r.count for r in scalars) + RESERVED_SGPRS
 
 
 def residency(

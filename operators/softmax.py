@@ -36,14 +36,15 @@ from operators.resources import (
     mark_binding,
     occupancy_row,
     residency,
+    sgprs,
 )
+from operators.scalars import scalar_ranges
 from operators.tiles import POLICIES
 from operators.tree import FINITE_FLOOR, Level
 
 FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)
 _WAVES = 4
 _ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
-_SGPRS = 48
 _LOADS = 4  # 128-bit loads of a lane in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
 _ADDRESS_VGPRS = 2
@@ -114,11 +115,12 @@ class Band:
 
 @dataclass(frozen=True)
 class SoftmaxProblem:
-    """Y (rows,n) = softmax over each row of scale * X (rows,n), row-major. Y has X's type, statistics the accumulator's.
+    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major. X has `dtype`, Y `dtype_y` (None: X's), statistics
+    the accumulator's.
 
     ldx, ldy: row strides in elements, by default n. With `mask`, an array (rows,n) of bool comes with X; `band` is a mask in closed
-    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. LaunchError for sizes and strides that
-    cannot be.
+    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. gain keeps small values out of a narrow
+    Y's subnormals. LaunchError for sizes and strides that cannot be.
     """
 
     rows: int
@@ -129,12 +131,17 @@ class SoftmaxProblem:
     ldy: int | None = None
     mask: bool = False
     band: Band | None = None
+    dtype_y: str | None = None
+    gain: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("rows", "n"):
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
-        if dtype(self.dtype).significand == 0:
-            raise LaunchError(f"softmax of {self.dtype} has no exponentials: use a floating-point type")
+        if self.dtype_y is None:
+            object.__setattr__(self, "dtype_y", self.dtype)
+        for kind in (self.dtype, self.element_y.name):
+            if dtype(kind).significand == 0:
+                raise LaunchError(f"softmax of {kind} has no exponentials: use a floating-point type")
         for name in ("ldx", "ldy"):
             given = getattr(self, name)
             stride = self.n if given is None else positive_dimension(name, given)
@@ -150,8 +157,14 @@ class SoftmaxProblem:
 
     @property
     def element(self) -> DType:
-        """The type of X and Y."""
+        """The type of X."""
         return dtype(self.dtype)
+
+    @property
+    def element_y(self) -> DType:
+        """The type of Y."""
+        assert self.dtype_y is not None
+        return dtype(self.dtype_y)
 
     @property
     def flops(self) -> int:
@@ -161,7 +174,7 @@ class SoftmaxProblem:
     @property
     def bytes_once(self) -> int:
         """Bytes if X is read and Y written once."""
-        return 2 * self.rows * self.n * self.element.bytes
+        return self.rows * self.n * (self.element.bytes + self.element_y.bytes)
 
     def intensity(self, reads: int) -> float:
         """FLOP a byte with X read `reads` times: 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states no count)."""
@@ -265,13 +278,28 @@ def _resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, step: i
     )
     lds = (LdsArray("statistics", 8 * waves),) if waves_row > 1 else ()
     count, nbytes = sum(r.count for r in registers), sum(array.nbytes for array in lds)
-    return ResourcePlan(registers, lds, _SGPRS, *residency(d, count, 0, _SGPRS, nbytes, waves))
+    scalars = _scalars(p, d)
+    return ResourcePlan(registers, lds, scalars, *residency(d, count, 0, sgprs(scalars), nbytes, waves))
+
+
+def _scalars(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[RegisterRange, ...]:
+    """SGPRs of a wave, for each of the kernels; those of a split row have a third pointer."""
+    narrow = p.element_y.bytes == 2
+    return scalar_ranges(
+        arguments=2 * 3 + 5 + (2 if p.mask else 0) + (3 if p.band else 0),
+        coordinates=4,
+        buffers=4 * (3 if p.mask else 2),
+        band=2 if p.band else 0,
+        alignment=1 if narrow else 0,
+        rounding=2 if p.dtype_y == "bf16" and d.arch != "gfx950" else 0,
+        temporaries=3,
+    )
 
 
 def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
     p, d, r = plan.problem, plan.descriptor, plan.resources
     rows = (
-        *limit_rows(d, r.arch_vgprs, 0, _SGPRS, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),
+        *limit_rows(d, r.arch_vgprs, 0, r.sgprs, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),
         occupancy_row(d, plan.blocks),
         Constraint(
             "HBM bandwidth",

@@ -119,8 +119,9 @@ class Softmax(Root):
         """The header and the device's loop nest."""
         plan, p = self.derivation, self.problem
         scaled = "X" if p.scale == 1 else f"{p.scale:g} * X"
+        gain = "" if p.gain == 1 else f"{p.gain:g} * "
         head = (
-            f"Softmax  Y = softmax({scaled})",
+            f"Softmax  Y = {gain}softmax({scaled})",
             "  ".join(map(str, self.views)),
             f"CU grid: {plan.blocks // plan.split_n} x split {plan.split_n} ({plan.blocks} tiles) [parallel]",
             f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
@@ -160,7 +161,7 @@ class SoftmaxExecutor(Executor):
                 self.count(global_bytes=16 * len(block.views[0].rows) if plan.split_n > 1 else 0)
             x_bytes = p.rows * p.n * p.element.bytes
             self.count(global_bytes=x_bytes * plan.reads)  # the first read is the blocks'
-        return normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)
+        return kind.type(p.gain) * normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)
 
     def visit_block(self, node: BlockSoftmaxNode) -> None:
         """Merges the block's part into its rows' states."""

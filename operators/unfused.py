@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from hardware import target as find_target
 from hardware.descriptor import HardwareDescriptor
 from operators.attention import AttentionProblem
+from hardware.dtypes import numpy_dtype
 from operators.compute import Array, ComputeVisitor, Executor, computes
 from operators.epilogue import expect_shape
 from operators.gemm import TiledComputation
@@ -22,6 +23,9 @@ from operators.traffic import Counters
 from operators.tree import FLOOR, Extent, Node, Root, View, render
 
 PARTS = ("scores", "softmax", "values")
+# P is at most 1 and, of a long row, mostly small: f16, whose smallest normal is 2^-14 (gfx90a reads less as 0), holds it 2^15 times
+# as large; the second product divides again, exactly.
+GAINS = {"f16": 2.0**15}
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,22 @@ class UnfusedPlan(Derivation):
 
 
 class UnfusedAttention(Root):
-    """The root: R = softmax(scale * Q K^T) V by three kernels. Query heads that share a head of K and V are rows of one product."""
+    """The root: R = softmax(scale * Q K^T) V by three kernels. Query heads that share a head of K and V are rows of one product.
+
+    S has the accumulator's type, P that of the operands: it lies where S did if these are one type, else behind it.
+    """
 
     def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
         self.problem = p = problem
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
         assert p.scale is not None
+        gain = GAINS.get(p.dtype, 1.0)
         common = {"target": self.descriptor, "policy": policy, "batch": batch}
         self.parts: tuple[TiledComputation, Softmax, TiledComputation] = (
             TiledComputation(rows, p.lk, p.d, dtype=p.dtype, trans_b=True, alpha=p.scale, **common),  # type: ignore[arg-type]
-            Softmax(SoftmaxProblem(batch * rows, p.lk, p.dtype_c, band=_band(p)), self.descriptor, policy),
-            TiledComputation(rows, p.d, p.lk, dtype=p.dtype_c, **common),  # type: ignore[arg-type]
+            Softmax(SoftmaxProblem(batch * rows, p.lk, p.dtype_c, band=_band(p), dtype_y=p.dtype, gain=gain), self.descriptor, policy),
+            TiledComputation(rows, p.d, p.lk, dtype=p.dtype, alpha=1 / gain, **common),  # type: ignore[arg-type]
         )
         for product in (self.parts[0], self.parts[2]):
             product.derivation = without_split(product.derivation)  # the baseline is three kernels, however idle the CUs
@@ -105,8 +113,18 @@ class UnfusedAttention(Root):
     @property
     def score_bytes(self) -> int:
         """Bytes of S: 1,074 MB at L = 16384 (E19)."""
+        return self._scores * self.parts[1].problem.element.bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of P beside S; 0 where it takes S's place."""
+        narrow = self.problem.dtype != self.problem.dtype_c
+        return self._scores * self.problem.element.bytes * narrow
+
+    @property
+    def _scores(self) -> int:
         p = self.problem
-        return p.batch * p.heads * p.lq * p.lk * self.parts[1].problem.element.bytes
+        return p.batch * p.heads * p.lq * p.lk
 
     @property
     def bytes_once(self) -> int:
@@ -153,6 +171,8 @@ class UnfusedExecutor(Executor):
         )
         s = self._run(tree.parts[0], q.reshape(*lead, rows, p.d), k.reshape(*lead, p.lk, p.d))
         weights = self._run(tree.parts[1], s.reshape(batch * rows, p.lk))
+        if self.accumulate == "problem":
+            weights = weights.astype(numpy_dtype(p.dtype, tree.descriptor.arch))
         return self._run(tree.parts[2], weights.reshape(*lead, rows, p.lk), v.reshape(*lead, p.lk, p.d)).reshape(p.q_shape)
 
     def _run(self, part: Root, *operands: Array) -> Array:

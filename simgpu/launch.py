@@ -360,19 +360,17 @@ class Launch:
         return suite.findings(self, workers)
 
     def _run(self, workers: list[Worker]) -> Run:
-        begun = time.perf_counter()
-        if len(workers) == 1:
-            self._work(workers[0], workers)
-        else:
-            threads = [threading.Thread(target=self._work, args=(worker, workers)) for worker in workers]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+        begun, checks = time.perf_counter(), self.device.checks
+        together = min((check.together(self) for check in checks), default=self.groups)
+        for first in range(0, self.groups, max(1, together)):
+            last = min(self.groups, first + together)
+            self._run_groups(workers, first, last)
+            for worker in workers:
+                if worker.error is not None:
+                    raise worker.error
+            for check in checks:
+                check.ran(self, first, last)
         seconds = time.perf_counter() - begun
-        for worker in workers:
-            if worker.error is not None:
-                raise worker.error
         run = summarise(self, workers, seconds)
         if self.device.profiler:
             self.device.profiler.finished(self, run)
@@ -383,6 +381,21 @@ class Launch:
                 f"max_instructions={self.device.max_instructions}; raise it if that is meant"
             )
         return run
+
+    def _run_groups(self, workers: list[Worker], first: int, last: int) -> None:
+        """Workgroups first to last - 1, in the order of dispatch, on all workers."""
+        self.counter[0] = first
+        for worker in workers:
+            worker.job[scheduler.JOB_GROUPS] = last
+            worker.job[[scheduler.JOB_EXHAUSTED, scheduler.JOB_CURRENT]] = 0
+        if len(workers) == 1:
+            self._work(workers[0], workers)
+            return
+        threads = [threading.Thread(target=self._work, args=(worker, workers)) for worker in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def _work(self, worker: Worker, workers: list[Worker]) -> None:
         try:

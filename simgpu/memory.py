@@ -75,6 +75,11 @@ class Memory:
         self._allocations: list[Allocation] = []
         self._freed: list[tuple[int, int, str]] = []
 
+    @property
+    def extent(self) -> int:
+        """Bytes of address space handed out, from FIRST_ADDRESS on."""
+        return self._next - FIRST_ADDRESS
+
     def allocate(
         self, nbytes: int, *, data: np.ndarray | None = None, writable: bool = True,
         label: str = "", tracked: bool = True, private: bool = False,

@@ -45,27 +45,27 @@ def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0),
     problem = SoftmaxProblem(rows, n, dt, ldx=ldx, ldy=ldy, mask=mask is not None, **more)
     kernel = asm.emit(Softmax(problem, target, policy))
     kernel = replace(kernel, text=edit(kernel.text)) if edit else kernel
-    kind = numpy_dtype(dt)
+    kind, kind_y = numpy_dtype(dt), numpy_dtype(problem.dtype_y)
     source, place = padded(rows, ldx, kind)
     rng = np.random.default_rng(rows * 9001 + n)
     place[:, :n] = rng.standard_normal((rows, n)) * 3 if x is None else x
     view = place[:, :n].copy()
-    result = source if in_place else padded(rows, ldy, kind)[0]
+    result = source if in_place else padded(rows, ldy, kind_y)[0]
     gpu = device(target, check)
     buffers = [gpu.upload(source)]
     buffers.append(buffers[0] if in_place else gpu.upload(result))
-    pointers = [buffer.address + GUARD * kind.itemsize for buffer in buffers]
+    pointers = [buffer.address + GUARD * each.itemsize for buffer, each in zip(buffers, (kind, kind_y))]
     if mask is not None:
         buffers.append(gpu.upload(mask.astype(np.uint8)))
         pointers.append(buffers[-1].address)
     runs = asm.launch(kernel, gpu, *pointers)
-    after = buffers[1].download(kind, result.shape)
+    after = buffers[1].download(kind_y, result.shape)
     for buffer in {id(buffer): buffer for buffer in buffers}.values():
         gpu.free(buffer)
     got = after[GUARD : GUARD + rows * ldy].reshape(rows, ldy)[:, :n]
     around = np.ones(after.shape, bool)
     around[GUARD : GUARD + rows * ldy].reshape(rows, ldy)[:, :n] = False
-    bits = f"u{kind.itemsize}"
+    bits = f"u{kind_y.itemsize}"
     untouched = (after.view(bits) == result.view(bits))[around].all()
     want, bound = reference.softmax(problem, view, mask), reference.softmax_error_bound(problem, view, mask)
     return SimpleNamespace(got=got.astype(float), want=want, bound=bound, untouched=untouched, kernel=kernel, runs=runs)
@@ -92,6 +92,23 @@ def assert_right(result):
 )
 def test_any_shape_validates(rows, n, dt, target, policy, pads, in_place, scale):
     assert_right(softmax(rows, n, dt, target, policy, pads, in_place, scale=scale))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    n=st.integers(1, 600),
+    target=st.sampled_from(TARGETS),
+    policy=st.sampled_from(("corrected", "published")),
+    pads=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    narrow=st.sampled_from((("f16", 2.0**15), ("f16", 1.0), ("bf16", 1.0))),
+    check=st.booleans(),
+)
+def test_a_narrower_result(n, target, policy, pads, narrow, check):
+    """X in f32, Y of two bytes: what unfused attention multiplies with V."""
+    dtype_y, gain = narrow
+    result = softmax(5, n, "f32", target, policy, pads, check=check, dtype_y=dtype_y, gain=gain)
+    assert_right(result)
+    assert not any(run.findings for run in result.runs)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -173,7 +190,7 @@ def test_bytes_of_a_run():
 def test_the_code_objects_take_what_the_plan_says(dt, target):
     problems = [SoftmaxProblem(500, n, dt) for n in (1, 500, 20000, 200000)] + [
         SoftmaxProblem(1, 300000, dt), SoftmaxProblem(500, 777, dt, mask=True, band=Band(500, -500, 1)),
-        SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)),
+        SoftmaxProblem(1, 300000, dt, mask=True, band=Band(1, -1, 999)), SoftmaxProblem(500, 20000, "f32", dtype_y=dt),
     ]  # fmt: skip
     for problem in problems:
         kernel = asm.emit(Softmax(problem, target))
@@ -184,7 +201,7 @@ def test_the_code_objects_take_what_the_plan_says(dt, target):
             assert use.lds_bytes == plan.resources.lds_bytes and use.acc_vgprs == plan.resources.acc_vgprs == 0
             assert -(-use.arch_vgprs // 4) == -(-plan.resources.arch_vgprs // 4)  # accum_offset counts in fours
             granule = find_target(target).sgpr_granule
-            assert -(-use.sgprs // granule) == plan.resources.sgprs // granule
+            assert -(-use.sgprs // granule) == -(-plan.resources.sgprs // granule)
             assert use.workgroup_size == plan.waves * 64
 
 

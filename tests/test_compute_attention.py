@@ -60,9 +60,6 @@ def test_every_level_fused(p: AttentionProblem, policy: str, target: str) -> Non
     want = loop(p, q, k, v)
     np.testing.assert_allclose(reference.attention(p, q, k, v), want, atol=1e-12)
     tree, seen = FusedAttention(p, target, policy), {}
-    if not tree.derivation.feasible:
-        assert policy == "published" and target == "mi355x"  # its formula takes half of 160 KB for K, whatever S then needs
-        return
     for level in LEVELS:
         visitor = ComputeVisitor(level)
         np.testing.assert_allclose(visitor.visit(tree, q, k, v), want, atol=1e-12)

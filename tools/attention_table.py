@@ -23,6 +23,7 @@ LENGTHS = (4096, 8192, 16384, 32768)  # Table 3's
 # Table 3: milliseconds of the fused (MFMA+MFMA) and the unfused kernels; section Results, HBM traffic: decimal MB.
 PAPER_MS = {4096: (27.9, 26.6), 8192: (83.5, 104.6), 16384: (279.3, 418.1), 32768: (991.1, 1666.6)}
 PAPER_MB = {16384: (34, 4329), 32768: (None, 17000)}
+MEMORY_PER_BYTE = 1.5  # of the host, for a byte of the device: itself, two bitmaps of bytes touched, links of L2's lines
 SLOTS = ("mfma", "valu", "salu", "vmem", "lds", "branch", "wait")
 
 
@@ -43,15 +44,14 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind the model of L2 (tools.l2_model), None for the
-    unfused kernels, whose traces would fill the host's memory; issue
+    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind the model of L2 (tools.l2_model); issue
     slots are wave-instructions of a class; wrong: elements outside their bound."""
 
     length: int
     kernel: str
     launches: int
     hbm_bytes: int
-    l2_hbm_bytes: int | None
+    l2_hbm_bytes: int
     lds_read_bytes: int
     lds_write_bytes: int
     mfma: int
@@ -125,37 +125,31 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     """Runs one computation whole; LaunchError, TargetError as its tree."""
     import asm
     from operators import AttentionProblem
-    from simgpu import Device
     from simgpu.checks.lines import traced_device
     from tools.attention_rows import compare_rows
     from tools.arrays import require_memory
-    from tools.l2_model import launch_bytes
+    from tools.l2_model import L2Model
 
     problem = AttentionProblem(length, length, d)
     tree = TREES[kernel](problem, target)
     emitted = asm.emit(tree)
     scratch = sum(size for _, size in emitted.scratch)
-    traced = kernel != "unfused"
-    require_memory((1 + traced) * (2 * problem.bytes_once + scratch) + (1 << 29), f"{kernel} attention of {length} x {length}")
+    require_memory(MEMORY_PER_BYTE * (2 * problem.bytes_once + scratch) + (1 << 30), f"{kernel} attention of {length} x {length}")
     source = np.random.default_rng(0)
     q, k, v = (source.standard_normal((length, d), dtype=np.float32) for _ in range(3))
-    device, trace = traced_device(target, threads) if traced else (Device(target, threads=threads), None)
+    model = L2Model.of(emitted, tree.descriptor)
+    device = traced_device(target, model, threads)
     buffers = [device.upload(array) for array in (q, k, v, np.full_like(q, np.nan))]
     runs: list[Run] = launched(f"{kernel}, L = {length:,}", lambda: asm.launch(emitted, device, *buffers))
     with progress("comparing with float64"):
         verdict = compare_rows(problem, q, k, v, buffers[3].download(np.float32, q.shape))
 
-    behind_l2 = None
-    if trace is not None:
-        with progress("replaying the traces through L2"):
-            replayed = zip(emitted.steps, trace.launches, strict=True)
-            behind_l2 = sum(launch_bytes(step, lines, tree.descriptor) for step, lines in replayed)
-
     def total(*names: str) -> int:
         return sum(run.counters[name] for run in runs for name in names)
 
     return Row(
-        length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"), behind_l2, total("lds_read_bytes"), total("lds_write_bytes"),
+        length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"), sum(launch.hbm_bytes for launch in model.launches),
+        total("lds_read_bytes"), total("lds_write_bytes"),
         *(total(f"instructions_{name}") for name in SLOTS),
         verdict.rows, verdict.wrong, verdict.max_error,
     )  # fmt: skip
@@ -179,7 +173,8 @@ def _traffic(rows: list[Row]) -> Any:
         mb = PAPER_MB.get(row.length, (None, None))[mine]
         lines.append((
             f"{row.length:,}", row.kernel, row.launches, f"{row.hbm_bytes / 1e6:,.1f}", f"{mb:,}" if mb else "",
-            f"{row.hbm_bytes / fused[row.length]:.1f}", "" if row.l2_hbm_bytes is None else f"{row.l2_hbm_bytes / 1e6:,.1f}", f"{row.lds_read_bytes / 1e6:,.1f}", f"{row.lds_write_bytes / 1e6:,.1f}",
+            f"{row.hbm_bytes / fused[row.length]:.1f}", f"{row.l2_hbm_bytes / 1e6:,.1f}",
+            f"{row.lds_read_bytes / 1e6:,.1f}", f"{row.lds_write_bytes / 1e6:,.1f}",
             f"{ms[mine]:,.1f}" if ms else "", f"{ms[1] / ms[0]:.2f}" if ms and not mine else "",
         ))  # fmt: skip
     columns = ("L", "kernel", "launches", "HBM MB", "paper", "x fused", "behind L2", "LDS read MB", "LDS write MB", "paper ms", "speed-up")

@@ -2,20 +2,22 @@
 
 Assumed: workgroups are dispatched in order, CUs x occupancy of them at a time, round robin over the XCDs; those that run together advance
 in step, a line of each wave in turn. Each XCD has an L2 of its own, fully associative, least recently used out first, lines of 128 bytes.
-Writes allocate without a read and go to HBM once, when evicted or at the end. The figure does not depend on the host's threads.
+Writes allocate without a read and go to HBM once, when evicted or at the end. The figure does not depend on the host's threads. Traces are
+read as they come, those of workgroups that run together at a time: a launch of any length takes the memory of one such round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numba
 import numpy as np
 
 from hardware.descriptor import HardwareDescriptor
-from operators.resources import residency
-from simgpu.checks.lines import LINE_SHIFT, LaunchTrace
+from operators.resources import RESERVED_SGPRS, residency
+from simgpu.checks.lines import LINE_SHIFT, LineTraces
 
 if TYPE_CHECKING:
     from asm import EmittedKernel
@@ -36,67 +38,102 @@ class L2Traffic:
         return self.read + self.written
 
 
-def replay(trace: LaunchTrace, descriptor: HardwareDescriptor, blocks_per_cu: int) -> L2Traffic:
-    """The traffic of one launch from an empty cache."""
-    together = descriptor.num_cus * max(1, blocks_per_cu)
-    used = trace.counts > 0
-    lines = 1 + max((int(row[:count].max()) >> 1 for row, count in zip(trace.lines[used], trace.counts[used])), default=0)
-    capacity = descriptor.l2_bytes // LINE_BYTES
-    read = written = 0
-    for xcd in range(descriptor.xcds):
-        misses, dirty = _one_cache(trace.lines, trace.counts, trace.waves, together, xcd, descriptor.xcds, capacity, lines)
-        read, written = read + misses * LINE_BYTES, written + dirty * LINE_BYTES
-    return L2Traffic(read, written, int(trace.counts.sum()) * LINE_BYTES)
+class L2Model:
+    """Reads the traces of launches (`simgpu.checks.lines.Reader`) as they come; `launches` has the traffic of each, from an empty cache.
+
+    together: kernel name to workgroups that reside at once.
+    """
+
+    def __init__(self, descriptor: HardwareDescriptor, together: Mapping[str, int]) -> None:
+        self.descriptor, self.together = descriptor, together
+        self.capacity = descriptor.l2_bytes // LINE_BYTES
+        self.launches: list[L2Traffic] = []
+
+    @classmethod
+    def of(cls, kernel: EmittedKernel, descriptor: HardwareDescriptor) -> L2Model:
+        """For the launches of an emitted kernel: as many workgroups as registers and LDS let reside."""
+        return cls(descriptor, {step.name: _resident(step, descriptor) for step in kernel.steps})
+
+    def begin(self, kernel: str, lines: int) -> int:
+        self.asked = 0
+        self.caches = [_Cache.of(lines) for _ in range(self.descriptor.xcds)]
+        return self.together[kernel]
+
+    def read(self, traces: LineTraces) -> None:
+        self.asked += int(traces.counts.sum())
+        for xcd, cache in enumerate(self.caches):
+            _replay(traces.lines, traces.counts, traces.waves, traces.first, xcd, len(self.caches), self.capacity, *cache)
+
+    def end(self) -> None:
+        written = sum(int(c.tally[DIRTY]) + _held_dirty(c.before, c.state) for c in self.caches)
+        read = sum(int(c.tally[MISSES]) for c in self.caches)
+        self.launches.append(L2Traffic(read * LINE_BYTES, written * LINE_BYTES, self.asked * LINE_BYTES))
+        self.caches = []
 
 
-def launch_bytes(kernel: EmittedKernel, trace: LaunchTrace, descriptor: HardwareDescriptor) -> int:
-    """HBM bytes of one launch of an emitted kernel, as many workgroups at a time as its registers and LDS let reside."""
+def _resident(kernel: EmittedKernel, descriptor: HardwareDescriptor) -> int:
     used = kernel.resources
-    _, blocks = residency(descriptor, used.vgprs, used.agprs, used.sgprs, used.lds, trace.waves)
-    return replay(trace, descriptor, blocks).hbm_bytes
+    waves = -(-kernel.block[0] // descriptor.wavefront_size)
+    _, blocks = residency(descriptor, used.vgprs, used.agprs, used.sgprs + RESERVED_SGPRS, used.lds, waves)
+    return descriptor.num_cus * max(1, blocks)
+
+
+HELD, MISSES, DIRTY, TALLIES = range(4)
+
+
+class _Cache(NamedTuple):
+    """after, before: a ring through its last place, the newest line behind that; state of a line: 0 absent, 1 clean, 2 dirty;
+    tally: lines held, read misses, dirty lines evicted. Memory only as lines are touched."""
+
+    after: np.ndarray
+    before: np.ndarray
+    state: np.ndarray
+    tally: np.ndarray
+
+    @classmethod
+    def of(cls, lines: int) -> _Cache:
+        after, before = (np.zeros(lines + 1, np.int32) for _ in range(2))
+        after[lines] = before[lines] = lines
+        return cls(after, before, np.zeros(lines, np.uint8), np.zeros(TALLIES, np.int64))
 
 
 @numba.njit(cache=True)
-def _one_cache(lines, counts, waves, together, xcd, xcds, capacity, size):  # type: ignore[no-untyped-def]
-    """(read misses, lines written back) of the workgroups of one XCD."""
-    after, before = np.full(size + 1, -1, np.int32), np.full(size + 1, -1, np.int32)  # a ring through `size`, newest behind it
-    state = np.zeros(size, np.uint8)  # 0 absent, 1 clean, 2 dirty
-    after[size] = before[size] = size
-    held = misses = dirty = 0
-    groups = len(counts) // waves
-    position = np.zeros(together * waves, np.int64)
-    for first in range(0, groups, together):
-        last = min(groups, first + together)
-        position[:] = 0
-        active = True
-        while active:
-            active = False
-            for group in range(first + (xcd - first) % xcds, last, xcds):
-                for wave in range(waves):
-                    row, slot = group * waves + wave, (group - first) * waves + wave
-                    at = position[slot]
-                    if at >= counts[row]:
-                        continue
-                    active = True
-                    position[slot] = at + 1
-                    key = lines[row, at]
-                    line, written = key >> 1, key & 1
-                    if state[line]:
-                        after[before[line]], before[after[line]] = after[line], before[line]
-                    else:
-                        misses += written == 0
-                        held += 1
-                        state[line] = 1
-                    if written:
-                        state[line] = 2
-                    newest = after[size]
-                    after[size], before[line], after[line], before[newest] = line, size, newest, line
-                    if held > capacity:
-                        oldest = before[size]
-                        before[size], after[before[oldest]] = before[oldest], size
-                        dirty += state[oldest] == 2
-                        state[oldest] = 0
-                        held -= 1
-    for line in range(size):
+def _replay(lines, counts, waves, first, xcd, xcds, capacity, after, before, state, tally):  # type: ignore[no-untyped-def]
+    """The workgroups of one XCD, in step: a line of each wave in turn."""
+    size, groups = len(state), len(counts) // waves
+    held, misses, dirty = tally[HELD], tally[MISSES], tally[DIRTY]
+    longest = counts.max()
+    for at in range(longest):
+        for group in range((xcd - first) % xcds, groups, xcds):
+            for row in range(group * waves, (group + 1) * waves):
+                if at >= counts[row]:
+                    continue
+                key = lines[row, at]
+                line, written = key >> 1, key & 1
+                if state[line]:
+                    after[before[line]], before[after[line]] = after[line], before[line]
+                else:
+                    misses += written == 0
+                    held += 1
+                    state[line] = 1
+                if written:
+                    state[line] = 2
+                newest = after[size]
+                after[size], before[line], after[line], before[newest] = line, size, newest, line
+                if held > capacity:
+                    oldest = before[size]
+                    before[size], after[before[oldest]] = before[oldest], size
+                    dirty += state[oldest] == 2
+                    state[oldest] = 0
+                    held -= 1
+    tally[HELD], tally[MISSES], tally[DIRTY] = held, misses, dirty
+
+
+@numba.njit(cache=True)
+def _held_dirty(before, state):  # type: ignore[no-untyped-def]
+    """Dirty lines that are in the cache at the end."""
+    dirty, line = 0, before[len(state)]
+    while line != len(state):
         dirty += state[line] == 2
-    return misses, dirty
+        line = before[line]
+    return dirty

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from hardware.codeobject import CodeObject
 from hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
+from operators.resources import RESERVED_SGPRS
 from tools.console import table
 from tools.use import kernel_use
 
@@ -44,12 +45,13 @@ def read_back(kernel: EmittedKernel, tree: Root) -> list[ReadBack]:
         planned, use = step.plan.resources, kernel_use(parsed, parsed.kernels[step.name])
         held = {file: [r for r in planned.registers if r.file == file and r.count] for file in ("arch", "acc")}
         parts = {file: " + ".join(f"{r.name} {r.count}" for r in ranges) for file, ranges in held.items()}
+        scalars = " + ".join(f"{r.name} {r.count}" for r in planned.scalars)
         arrays = " + ".join(f"{array.name} {array.nbytes}" for array in planned.lds)
         rows += [
             ReadBack(step.name, "LDS", planned.lds_bytes, use.lds_bytes, 1, arrays),
             ReadBack(step.name, "ArchVGPR", planned.arch_vgprs, use.arch_vgprs, d.vgpr_granule, parts["arch"]),
             ReadBack(step.name, "AccVGPR", planned.acc_vgprs, use.acc_vgprs, d.vgpr_granule, parts["acc"]),
-            ReadBack(step.name, "SGPR", planned.sgprs, use.sgprs, d.sgpr_granule, "arguments, buffers, loop counters, reserved"),
+            ReadBack(step.name, "SGPR", planned.sgprs, use.sgprs, d.sgpr_granule, f"{scalars} + reserved {RESERVED_SGPRS}"),
         ]
     return rows
 

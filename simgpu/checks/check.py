@@ -51,6 +51,13 @@ class Check:
     def prepare(self, launch: Launch, worker: Worker) -> None:
         """Before a launch runs, for each of its workers."""
 
+    def together(self, launch: Launch) -> int:
+        """How many workgroups may run before `ran` is called and the next ones start; 1 or more."""
+        return launch.groups
+
+    def ran(self, launch: Launch, first: int, last: int) -> None:
+        """After workgroups first to last - 1 ended, before any later one starts."""
+
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         """After a launch ended or failed: findings that were not reported as events."""
         return []

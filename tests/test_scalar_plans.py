@@ -1,0 +1,106 @@
+"""SGPRs: the closed-form plan of every operator against what its kernels use, what the code object declares, and a plan that runs out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import asm
+from asm.instruction import Instr
+from asm.kernel import SGPR_LIMIT, KernelBuilder
+from asm.tile_order import NAMES
+from hardware import target as find_target
+from hardware.errors import ResourceError
+from operators import AttentionProblem, Band, Conv2d, Conv2dProblem, FusedAttention, Softmax, SoftmaxProblem, TiledComputation
+from operators.gemm_limits import ORDER_WORDS
+from operators.resources import RESERVED_SGPRS
+from tools.read_back import read_back
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+DTYPES = ("f32", "f16", "bf16")
+MOST_SLACK = 8  # registers that a plan may have over; SGPRs are granted by 16
+
+
+def used(kernel):
+    """SGPRs up to the highest that an instruction names."""
+    instructions = (item for item in kernel.items if isinstance(item, Instr))
+    return 1 + max(r.index + r.count - 1 for i in instructions for r in i.registers() if r.file == "s" and r.index < SGPR_LIMIT)
+
+
+def assert_planned(tree):
+    kernel = asm.emit(tree)
+    for step in (step for step in kernel.steps if step.plan is not None):
+        plan = step.plan.resources
+        assert 0 <= plan.sgprs - RESERVED_SGPRS - used(step) < MOST_SLACK, (step.name, used(step), plan.scalars)
+    rows = read_back(kernel, tree)
+    assert all(row.equal for row in rows), rows
+    assert all(row.taken == kernel.plan.resources.sgprs and "launch state 4 + " in row.ranges for row in rows if row.resource == "SGPR")
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(((20, 30, 40), (300, 500, 400), (100, 100, 30000))), st.booleans(), st.booleans(),
+    st.sampled_from(((1, False, "none"), (2, True, "relu"), (2, True, "gelu"))),
+    st.sampled_from((("f32", "gfx908"), ("f16", "gfx942"), ("bf16", "gfx908"), ("f64", "gfx90a"), ("i8", "gfx942"), ("fp8", "gfx950"))),
+)  # fmt: skip
+def test_gemm(sizes, trans_a, trans_b, extras, kind):
+    batch, bias, activation = extras
+    dtype, target = kind
+    activation = "relu" if activation == "gelu" and dtype in ("f64", "i8") else activation
+    tree = TiledComputation(*sizes, target, dtype=dtype, trans_a=trans_a, trans_b=trans_b, batch=batch, bias=bias, activation=activation)
+    assert_planned(tree)
+    assert tree.plan.resources.sgprs < SGPR_LIMIT
+
+
+def test_the_order_has_as_many_arguments_as_the_plan_says():
+    assert len(NAMES) == ORDER_WORDS
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(((500, 100), (5, 5000), (1, 300000))), st.sampled_from(DTYPES), st.sampled_from(TARGETS), st.booleans(),
+    st.sampled_from((None, Band(50, -50, 1))),
+)  # fmt: skip
+def test_softmax(shape, dtype, target, mask, band):
+    assert_planned(Softmax(SoftmaxProblem(*shape, dtype, mask=mask, band=band), target))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from((32, 144)), st.sampled_from((1, 64)), st.sampled_from(DTYPES), st.sampled_from(TARGETS), st.booleans(),
+    st.sampled_from((("corrected", "mfma"), ("published", "mfma"), ("published", "fma"))),
+)  # fmt: skip
+def test_attention(d, heads, dtype, target, masks, kernel):
+    problem = AttentionProblem(3000, 3000, d, heads, causal=masks, window=9 if masks else None, dtype=dtype)
+    assert_planned(FusedAttention(problem, target, *kernel))
+
+
+@pytest.mark.parametrize(("target", "dtype"), [("gfx908", "f32"), ("gfx950", "bf16")])
+def test_conv2d(target, dtype):
+    assert_planned(Conv2d(Conv2dProblem(1, 3, 30, 30, 64, 7, 7, stride=(2, 2), dtype=dtype), target))
+
+
+def test_a_plan_that_runs_out():
+    """One named SGPR fewer than the kernel takes: no kernel, and the message says what for."""
+    tree = FusedAttention(AttentionProblem(3000, 3000, 32, 64), "gfx908")
+    plan = tree.plan.resources
+    scalars = tuple(replace(r, count=r.count - (r.name == "temporaries")) for r in plan.scalars)
+    for given_, works in ((plan.scalars, True), (scalars, False)):
+        k = KernelBuilder("k", "gfx908", 64, plan=replace(plan, scalars=given_))
+        need = plan.sgprs - RESERVED_SGPRS - 4  # beside the launch state
+        if works:
+            for n in range(need):
+                k.s.alloc(f"s{n}")
+        else:
+            with pytest.raises(ResourceError, match=f"no 1 consecutive registers left for s{need - 1}"):
+                for n in range(need):
+                    k.s.alloc(f"s{n}")
+
+
+def test_sgprs_are_granted_by_sixteen():
+    """Of 800 a SIMD (facts, gfx9): fewer than 81 do not limit ten waves' residency to less than nine."""
+    d = find_target("gfx908")
+    assert (d.sgpr_granule, d.waves_from_sgprs(80), d.waves_from_sgprs(81)) == (16, 10, 8)

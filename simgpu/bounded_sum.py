@@ -276,7 +276,7 @@ class BoundedSum:
 
     def _shifted(self, how: str, value: Any, distance: Any) -> Any:
         """`value` shifted by any distance: 31 and more are as good as each other."""
-        if host().has("avx512f"):
+        if host().has_wide_masks:
             return self._x86({"ashr": "psrav.d.512", "shl": "psllv.d.512"}[how], VI, [value, distance])
         return getattr(self.build, how)(value, self.ops.intrinsic("umin", I32, [distance, splat(VI, 31)]))
 
@@ -286,7 +286,7 @@ class BoundedSum:
         near = ir.Constant(ir.VectorType(I1, GROUP), [True] * GROUP)
         if self.narrow:
             near = build.icmp_unsigned(">=", build.add(own, splat(VI, (MARGIN + 25) << 23)), exponent)
-        if host().has("avx512f"):
+        if host().has_wide_masks:
             down = ir.Constant(I32, ROUND_DOWN)
             scaled = self._x86("mul.ps.512", V32, [c, build.bitcast(scale, V32), down])
             return self._x86("mask.cvtps2dq.512", VI, [scaled, splat(VI, 0), build.bitcast(near, I16), down])

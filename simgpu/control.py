@@ -142,6 +142,9 @@ class Control:
         build = frame.build
         index = frame.slot(layout.SLOT_INDEX)
         if self.control in NO_EFFECT or "cdbg" in self.control:
+            if self.control == "waitcnt":
+                # Waves on other host threads see what came before it first. No code on x86, where they always do.
+                build.fence("acq_rel")
             frame.next(self.size)
         elif self.control in ENDS:
             for check in frame.checks:
@@ -238,4 +241,4 @@ class Control:
             frame.fault(Fault.JUMP, address, ir.Constant(I32, 0))
         if self.control == "swappc":
             self._link(frame)
-        frame.transfer(build.trunc(target, I32), index)
+        frame.transfer(build.trunc(target, I32), index, computed=True)

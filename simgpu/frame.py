@@ -116,7 +116,7 @@ class Frame:
         target = self.at(pointer, part * ROW)
         if mask is None:
             self.store(value, target, align=64)
-        elif host().has("avx512f"):
+        elif host().has_wide_masks:
             name = "llvm.masked.store.v64i32.p0"
             signature = ir.FunctionType(ir.VoidType(), [ROW32, PTR, I32, MASK])
             function = self.module.globals.get(name) or ir.Function(self.module, signature, name)
@@ -189,8 +189,11 @@ class Frame:
         """Go on with the instruction `dwords` further."""
         self.jump_record(self.at(self.record, dwords * RECORD))
 
-    def jump_record(self, record: Any) -> None:
+    def jump_record(self, record: Any, computed: bool = False) -> None:
+        """Go on with a record; `computed`: one that another thread may just have lowered (`Program.lower`)."""
         handler = self.build.load(record, align=8, typ=ir.PointerType(HANDLER))
+        if computed:
+            self.build.fence("acquire")
         self.build.call(handler, [self.wave, record], tail="musttail")
         self.build.ret_void()
 
@@ -206,7 +209,7 @@ class Frame:
         self.set_state(layout.ENTRY, index)
         self.count(layout.CTX_ENTERED, index, ir.Constant(I64, 1))
 
-    def transfer(self, target: Any, index: Any) -> None:
+    def transfer(self, target: Any, index: Any, computed: bool = False) -> None:
         """Jump from record `index` to record `target` (i32 values), yielding when out of budget."""
         build = self.build
         self.leave_run(index)
@@ -218,7 +221,7 @@ class Frame:
             self.exit(Status.YIELD, target)
             build.ret_void()
         distance = build.mul(build.sext(build.sub(target, index), I64), ir.Constant(I64, RECORD))
-        self.jump_record(build.gep(self.record, [distance], source_etype=I8))
+        self.jump_record(build.gep(self.record, [distance], source_etype=I8), computed)
 
     def exit(self, status: int, resume: Any) -> None:
         """Set the status and where to go on; the caller returns."""

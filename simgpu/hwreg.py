@@ -114,5 +114,5 @@ def change_mode(frame: Frame, word: Any, dwords: int) -> None:
             build.ret_void()
         frame.set_state(layout.RECORDS, base)
         distance = build.mul(build.zext(following, I64), ir.Constant(I64, RECORD))
-        frame.jump_record(build.inttoptr(build.add(base, distance), PTR))
+        frame.jump_record(build.inttoptr(build.add(base, distance), PTR), computed=True)
     frame.next(dwords)

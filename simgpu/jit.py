@@ -42,32 +42,71 @@ def source_digest() -> str:
 
 
 class Host:
-    """The machine that handlers run on: LLVM target machine and its options."""
+    """The machine that handlers run on, and LLVM's code for it.
 
-    def __init__(self) -> None:
+    triple: this machine's, or another whose code is only looked at. cpu, features: LLVM's name and
+    comma-separated +this,-that, by default NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else what this machine has;
+    a name without features stands for that CPU's own.
+    """
+
+    def __init__(self, triple: str = "", cpu: str = "", features: str | None = None) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self.cpu = os.environ.get("SIMGPU_HOST_CPU") or llvm.get_host_cpu_name()
-        features = os.environ.get("SIMGPU_HOST_FEATURES")
+        self.triple = triple or llvm.get_default_triple()
+        if not cpu and features is None:
+            cpu = os.environ.get("NUMBA_CPU_NAME", "")
+            features = os.environ.get("NUMBA_CPU_FEATURES")
         if features is None:
-            host = llvm.get_host_cpu_features()
-            if host.get("avx512f"):
-                # Whole 64-lane rows: use the full vector width.
-                host["prefer-256-bit"] = False
-            if host.get("avx"):
-                # Handlers tail-call each other: clearing upper halves between them is waste.
-                host["vzeroupper"] = False
-            features = host.flatten()
+            features = "" if cpu else llvm.get_host_cpu_features().flatten()
+        self.cpu = cpu or llvm.get_host_cpu_name()
+        if self.triple.startswith(("x86_64", "i686")):
+            # Whole 64-lane rows want the full vector width; handlers tail-call each other, and clearing upper
+            # halves between them is waste.
+            features = ",".join(filter(None, (features, "-prefer-256-bit", "-vzeroupper")))
         self.features = features
-        target = llvm.Target.from_default_triple()
-        self.machine = target.create_target_machine(
+        self.machine = self.fresh_machine()
+        self.data_layout = str(self.machine.target_data)
+
+    def fresh_machine(self) -> llvm.TargetMachine:
+        target = llvm.Target.from_triple(self.triple)
+        return target.create_target_machine(
             cpu=self.cpu, features=self.features, opt=2, jit=True, codemodel="jitdefault"
         )
-        self.data_layout = str(self.machine.target_data)
-        self.triple = llvm.get_default_triple()
 
-    def has(self, feature: str) -> bool:
-        return f"+{feature}" in self.features.split(",")
+    @functools.cached_property
+    def has_wide_masks(self) -> bool:
+        """Whether rows are stored under a mask 16 lanes at a time: AVX-512."""
+        return "zmm" in self._assembly(
+            "define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }"
+        )
+
+    @functools.cached_property
+    def has_wide_words(self) -> bool:
+        """Whether it counts with 32 words of 16 bits at a time: AVX-512 BW."""
+        return "zmm" in self._assembly(
+            "define <32 x i16> @f(<32 x i16> %x) { %y = add <32 x i16> %x, %x ret <32 x i16> %y }"
+        )
+
+    @functools.cached_property
+    def converts_half(self) -> bool:
+        """Whether f16 to f32 and back are instructions, not functions of a library: F16C, AArch64."""
+        return "__extendhfsf2" not in self._assembly(
+            "define float @f(half %x) { %y = fpext half %x to float ret float %y }"
+        )
+
+    def _assembly(self, text: str) -> str:
+        """What LLVM makes of a function: asks for the CPU's abilities, whatever name implies them."""
+        return self.machine.emit_assembly(llvm.parse_assembly(text))
+
+    def object_code(self, text: str) -> bytes:
+        """Object file of a module's IR; raises RuntimeError where LLVM rejects it."""
+        parsed = llvm.parse_assembly(text)
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = False
+        options.slp_vectorization = False
+        builder = llvm.create_pass_builder(self.machine, options)
+        builder.getModulePassManager().run(parsed, builder)
+        return self.machine.emit_object(parsed)
 
 
 @functools.cache
@@ -84,19 +123,12 @@ class Compiler:
         self.code: dict[int, tuple[str, int]] = {}  # by address: the function's key, and bytes that hold it
         self._host = host()
         self._engine = llvm.create_mcjit_compiler(
-            llvm.parse_assembly(""), self._fresh_machine()
+            llvm.parse_assembly(""), self._host.fresh_machine()
         )
         self._directory = cache_directory() / "handlers"
         self._salt = f"{source_digest()}|{self._host.cpu}|{self._host.features}"
         self.compiled = 0
         self.loaded = 0
-
-    def _fresh_machine(self) -> llvm.TargetMachine:
-        target = llvm.Target.from_default_triple()
-        return target.create_target_machine(
-            cpu=self._host.cpu, features=self._host.features, opt=2, jit=True,
-            codemodel="jitdefault",
-        )
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         """Address of the function for `key`; `build(module, name)` emits it when it is new."""
@@ -133,15 +165,9 @@ class Compiler:
 
     def _compile(self, name: str, build: Callable[[str], str]) -> bytes:
         try:
-            parsed = llvm.parse_assembly(build(name))
+            return self._host.object_code(build(name))
         except RuntimeError as error:
             raise SimError(f"internal: LLVM rejects handler {name}: {error}") from error
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = False
-        options.slp_vectorization = False
-        builder = llvm.create_pass_builder(self._host.machine, options)
-        builder.getModulePassManager().run(parsed, builder)
-        return self._host.machine.emit_object(parsed)
 
     def _store(self, path: Path, code: bytes) -> None:
         try:

@@ -343,7 +343,7 @@ class LLVMOps:
     def widen_half(self, a: Any) -> Any:
         """f16 bits to an f32 value, exactly."""
         build = self.builder
-        if host().has("f16c") or host().has("fullfp16"):
+        if host().converts_half:
             half = build.bitcast(a, self.shape(ir.HalfType()))
             return build.fpext(half, self.shape(F32))
         return self._widen_half(a)
@@ -358,6 +358,9 @@ class LLVMOps:
         )
         special = build.icmp_unsigned(">=", magnitude, self.constant(I32, 0x7C00 << 13))
         infinite = build.or_(magnitude, self.constant(I32, 0x7F800000))
+        nan = build.icmp_unsigned(">", magnitude, self.constant(I32, 0x7C00 << 13))
+        quiet = build.select(nan, self.constant(I32, 0x00400000), self.constant(I32, 0))
+        infinite = build.or_(infinite, quiet)  # as a conversion instruction does
         bits = build.select(special, infinite, build.bitcast(scaled, self.shape(I32)))
         sign = build.shl(build.and_(wide, self.constant(I32, 0x8000)), self.constant(I32, 16))
         return build.bitcast(build.or_(bits, sign), self.shape(F32))
@@ -367,7 +370,7 @@ class LLVMOps:
         build = self.builder
         if type_.kind == "bfloat":
             return self._narrow_bfloat(a)
-        if host().has("f16c") or host().has("fullfp16"):
+        if host().converts_half:
             return build.bitcast(self._fptrunc(a, ir.HalfType()), self.shape(I16))
         return self._narrow_half(a)
 

@@ -6,6 +6,7 @@ a handler that returns LOWER, so that targets of indirect jumps are lowered when
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -66,6 +67,7 @@ class Program:
         self.automata: dict[int, Automaton] = {}  # in checked mode, by entry
         self._effects: dict[int, Effect] = {}
         self._following: dict[int, list[int]] = {}
+        self._handlers: dict[int, int] = {}  # of records whose slots are filled
         self._lock = threading.Lock()
         pending = compiler.address("lower", leave(Status.LOWER))
         self.records[:, 0] = pending & 0xFFFFFFFF
@@ -101,6 +103,7 @@ class Program:
                 self._separate()
                 if len(self.instructions) > before:
                     self._join()
+            self._publish()
 
     def reachable(self, index: int) -> set[int]:
         """Lowered records that direct control flow reaches from record `index`."""
@@ -201,10 +204,19 @@ class Program:
         self._set(index, self.compiler.address(key, _fault(kind)), [])
 
     def _set(self, index: int, handler: int, slots: list[int]) -> None:
-        record = self.records[index]
-        record[2 : 2 + len(slots)] = slots
-        # The address comes last: another thread may be about to run this record.
-        record[:2].view(np.uint64)[0] = handler
+        self.records[index, 2 : 2 + len(slots)] = slots
+        self._handlers[index] = handler
+
+    def _publish(self) -> None:
+        """Handlers last, when all slots are seen: other threads may be about to run these records.
+
+        They enter what was lowered meanwhile by a computed jump, which reads in this order (`Frame.jump_record`).
+        """
+        ctypes.CFUNCTYPE(None)(self.compiler.address("fence", _fence))()
+        places = np.fromiter(self._handlers, np.int64, len(self._handlers))
+        addresses = np.fromiter(self._handlers.values(), np.uint64, len(self._handlers))
+        self.records.view(np.uint64)[places, 0] = addresses
+        self._handlers.clear()
 
     def _place(self, index: int, inst: Instruction) -> list[int]:
         if inst.spec.kind != "control":
@@ -306,6 +318,13 @@ def leave(status: int) -> Callable[[ir.Module, str], None]:
         frame.build.ret_void()
 
     return build
+
+
+def _fence(module: ir.Module, name: str) -> None:
+    """A function `void ()` that orders this thread's stores before it and after it."""
+    build = ir.IRBuilder(ir.Function(module, ir.FunctionType(ir.VoidType(), []), name).append_basic_block())
+    build.fence("release")
+    build.ret_void()
 
 
 def _fault(kind: int) -> Callable[[ir.Module, str], None]:

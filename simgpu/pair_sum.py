@@ -36,7 +36,7 @@ class Pairs:
 def serves(groups: Groups) -> bool:
     """Whether the host has the instruction, and steps come in such pairs."""
     walk = groups.walk
-    if not host().has("avx512bw") or not walk.regular or walk.index is not None or walk.steps % 2:
+    if not host().has_wide_words or not walk.regular or walk.index is not None or walk.steps % 2:
         return False
     even = [places[:, ::2] for places in (walk.a, walk.b)]
     odd = [places[:, 1::2] for places in (walk.a, walk.b)]

@@ -56,6 +56,12 @@ class RoundedOps(LLVMOps):
 
     def _constrained(self, name: str, result: ir.Type, args: list[Any]) -> Any:
         """llvm.experimental.constrained.<name> under the rounding mode of the moment."""
+        self._set(self._way)
+        value = self._strict(name, result, args)
+        self._set(NEAREST)
+        return value
+
+    def _strict(self, name: str, result: ir.Type, args: list[Any]) -> Any:
         module, build = self.builder.module, self.builder
         words = [_mangled(result)] + ([_mangled(args[0].type)] if args[0].type != result else [])
         full = f"llvm.experimental.constrained.{name}.{'.'.join(words)}"
@@ -64,10 +70,7 @@ class RoundedOps(LLVMOps):
             module, ir.FunctionType(result, kinds), full
         )
         notes = [ir.MetaDataString(module, text) for text in ("round.dynamic", "fpexcept.ignore")]
-        self._set(self._way)
-        value = build.call(function, [*args, *notes])
-        self._set(NEAREST)
-        return value
+        return build.call(function, [*args, *notes])
 
     def _set(self, way: int) -> None:
         module = self.builder.module
@@ -86,7 +89,19 @@ class RoundedOps(LLVMOps):
         return super().intrinsic(name, scalar, args, *extra)
 
     def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
-        return self._constrained("fptrunc", self.shape(scalar), [a])
+        if self.lanes == 1 or scalar != ir.HalfType():
+            return self._constrained("fptrunc", self.shape(scalar), [a])
+        # LLVM 22 aborts on more than what one F16C instruction converts.
+        piece, pieces = ir.VectorType(scalar, 8), []
+        self._set(self._way)
+        for first in range(0, self.lanes, 8):
+            part = self.builder.shuffle_vector(a, a, _sequence(first, 8))
+            pieces.append(self._strict("fptrunc", piece, [part]))
+        self._set(NEAREST)
+        while len(pieces) > 1:
+            pairs = zip(pieces[::2], pieces[1::2], strict=True)
+            pieces = [self.builder.shuffle_vector(x, y, _sequence(0, 2 * x.type.count)) for x, y in pairs]
+        return pieces[0]
 
     def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
         name = "sitofp" if source.kind == "signed" else "uitofp"
@@ -103,7 +118,7 @@ class RoundedOps(LLVMOps):
     def _narrow(self, type_: Type, a: Any) -> Any:
         """f32 value to f16 bits: to nearest even, then one step back where that went too far."""
         way = self._way
-        if type_.kind == "bfloat" or not way or host().has("f16c") or host().has("fullfp16"):
+        if type_.kind == "bfloat" or not way or host().converts_half:
             return super()._narrow(type_, a)
         build = self.builder
         self._way = NEAREST
@@ -124,6 +139,10 @@ class RoundedOps(LLVMOps):
         step = build.sub(build.zext(grow, self.shape(I16)), build.zext(shrink, self.shape(I16)))
         moved = build.and_(build.add(build.and_(near, magnitude), step), magnitude)
         return build.or_(moved, build.and_(near, self.constant(I16, 0x8000)))
+
+
+def _sequence(first: int, count: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
 
 
 def _mangled(kind: ir.Type) -> str:

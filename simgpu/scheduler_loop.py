@@ -90,6 +90,7 @@ def call_handler(typing: Any, function: Any, wave: Any, record: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
         handler = ir.FunctionType(ir.VoidType(), [pointer, pointer])
         target = builder.inttoptr(args[0], handler.as_pointer())
+        builder.fence("acquire")  # its record may just have been lowered by another thread
         builder.call(target, [builder.inttoptr(a, pointer) for a in args[1:]])
         return context.get_dummy_value()
 

@@ -47,9 +47,11 @@ class Shadow:
 
 def lazy_zeros(nbytes: int) -> np.ndarray:
     """Zeroed bytes that take memory where they are touched only; raises LaunchError without room."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    given = {}
+    if hasattr(mmap, "MAP_PRIVATE"):  # Windows has no flags
+        given["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     try:
-        memory = mmap.mmap(-1, max(nbytes, 1), flags=flags)
+        memory = mmap.mmap(-1, max(nbytes, 1), **given)
         if nbytes > LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(memory, np.uint8)

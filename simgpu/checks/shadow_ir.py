@@ -40,10 +40,10 @@ class DryFrame(Frame):
     def count(self, table: int, index: Any, amount: Any) -> None:
         pass
 
-    def jump_record(self, record: Any) -> None:
+    def jump_record(self, record: Any, computed: bool = False) -> None:
         self.build.ret_void()
 
-    def transfer(self, target: Any, index: Any) -> None:
+    def transfer(self, target: Any, index: Any, computed: bool = False) -> None:
         self.build.ret_void()
 
     def stop(self, status: int, index: Any, resume: Any | None = None) -> None:

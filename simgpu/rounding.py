@@ -44,7 +44,8 @@ class RoundedOps(LLVMOps):
         if element(type_) in (F32, F64) or not self._way:
             return super().fma(type_, a, b, c)
         # Exact in f64 up to its last bit: one directed rounding there, another to f16.
-        x, y, z = (self._fext(self._widen(type_, self._vector(v))) for v in (a, b, c))
+        a, b, c = self._vector(a), self._vector(b), self._vector(c)
+        x, y, z = (self._fext(self._widen(type_, v)) for v in (a, b, c))
         wide = self.intrinsic("fma", F64, [x, y, z])
         return self._settle(type_, self._narrow_f64(type_, wide), (a, b, c))
 

@@ -16,6 +16,7 @@ from hardware.codeobject import Argument, CodeObject
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.errors import LaunchError
 from hardware.kernarg import Geometry, check_geometry
+from simgpu import scheduler
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
@@ -113,6 +114,7 @@ class Device:
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.profiler: Profiler | None = None  # see simgpu.profile
         self.compiler: Compiler = compiler()
+        scheduler.begin()
 
     def alloc(self, nbytes: int) -> Buffer:
         """Device memory of `nbytes`; raises LaunchError for a negative size."""

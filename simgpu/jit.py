@@ -126,27 +126,27 @@ class Compiler:
             llvm.parse_assembly(""), self._host.fresh_machine()
         )
         self._directory = cache_directory() / "handlers"
-        self._salt = f"{source_digest()}|{self._host.cpu}|{self._host.features}"
+        self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
         self.compiled = 0
         self.loaded = 0
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         """Address of the function for `key`; `build(module, name)` emits it when it is new."""
-        return self.address_of_ir(key, functools.partial(self._ir, build))
+        return self.address_of_object(key, functools.partial(self._compile, build))
 
-    def address_of_ir(self, key: str, build: Callable[[str], str]) -> int:
-        """Address of the function for `key`; `build(name)` is its module's IR, asked for when it is new."""
+    def address_of_object(self, key: str, make: Callable[[str], bytes]) -> int:
+        """Address of the function for `key`; `make(name)` is its object file, asked for when it is new."""
         with self._lock:
             found = self._addresses.get(key)
             if found is not None:
                 return found
-            name = "h" + hashlib.sha256(f"{key}|{self._salt}".encode()).hexdigest()[:32]
-            path = self._directory / f"{name}.o"
+            name = self.name(key)
+            path = self._path(name)
             try:
                 code = path.read_bytes()
                 self.loaded += 1
             except OSError:
-                code = self._compile(name, build)
+                code = make(name)
                 self.compiled += 1
                 self._store(path, code)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -156,16 +156,24 @@ class Compiler:
             self.code[address] = key, len(code)
             return address
 
-    def _ir(self, build: Callable[[ir.Module, str], None], name: str) -> str:
+    def name(self, key: str) -> str:
+        """What the function for `key` is called in its object file."""
+        return "h" + hashlib.sha256(f"{key}|{self._salt}".encode()).hexdigest()[:32]
+
+    def is_kept(self, key: str) -> bool:
+        """Whether the function for `key` need not be compiled."""
+        return key in self._addresses or self._path(self.name(key)).is_file()
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}.o"
+
+    def _compile(self, build: Callable[[ir.Module, str], None], name: str) -> bytes:
         module = ir.Module(name=name)
         module.triple = self._host.triple
         module.data_layout = self._host.data_layout
         build(module, name)
-        return str(module)
-
-    def _compile(self, name: str, build: Callable[[str], str]) -> bytes:
         try:
-            return self._host.object_code(build(name))
+            return self._host.object_code(str(module))
         except RuntimeError as error:
             raise SimError(f"internal: LLVM rejects handler {name}: {error}") from error
 

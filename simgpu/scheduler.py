@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
 
-from simgpu.jit import compiler
+from simgpu.jit import compiler, host
 
 # Indices into a worker's `job` array (int64).
 (
@@ -69,15 +72,49 @@ TURNS = 4  # slices after which a workgroup lets others on
 FINISHED, NEED_PYTHON, LIMIT, STOPPED = range(4)
 
 
+LOOP = "scheduler"  # the loop's key among the handlers
+# The child's whole program: where modules are found, the function's name, and its object file to the standard output.
+# It ends soon, so garbage may stay; numba imports SciPy where it finds it, for nothing that the loop needs.
+CHILD = """import gc, sys
+gc.disable()
+sys.path[:], sys.modules["scipy"] = {path!r}, None
+from simgpu import scheduler
+sys.stdout.buffer.write(scheduler.object_code({name!r}))
+"""
+
+
+def object_code(name: str) -> bytes:
+    """The loop compiled, as function `name`; takes numba, and two seconds."""
+    from simgpu import scheduler_loop
+
+    return host().object_code(scheduler_loop.entry_ir(name))
+
+
+@functools.cache
+def begin() -> subprocess.Popen[bytes] | None:
+    """Where the loop is not kept yet, a process that compiles it while this one compiles handlers."""
+    alone = os.cpu_count() == 1
+    if alone or compiler().is_kept(LOOP) or not sys.executable or getattr(sys, "frozen", False):
+        return None
+    program = CHILD.format(path=sys.path, name=compiler().name(LOOP))
+    nothing = subprocess.DEVNULL
+    try:
+        return subprocess.Popen([sys.executable, "-c", program], stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)
+    except OSError:
+        return None
+
+
+def _made(name: str) -> bytes:
+    """What the process gave, or else compiled here."""
+    child = begin()
+    code = child.communicate()[0] if child else b""
+    return code if child and child.returncode == 0 else object_code(name)
+
+
 @functools.cache
 def _entry() -> Callable[[int, int, int], int]:
-    def build(name: str) -> str:
-        from simgpu import scheduler_loop
-
-        return scheduler_loop.entry_ir(name)
-
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)
-    return signature(compiler().address_of_ir("scheduler", build))
+    return signature(compiler().address_of_object(LOOP, _made))
 
 
 def run_worker(job: np.ndarray, slots: np.ndarray) -> int:

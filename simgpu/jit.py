@@ -76,14 +76,14 @@ class Host:
     @functools.cached_property
     def has_wide_masks(self) -> bool:
         """Whether rows are stored under a mask 16 lanes at a time: AVX-512."""
-        return "zmm" in self._assembly(
+        return "vaddps\t%zmm" in self._assembly(
             "define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }"
         )
 
     @functools.cached_property
     def has_wide_words(self) -> bool:
         """Whether it counts with 32 words of 16 bits at a time: AVX-512 BW."""
-        return "zmm" in self._assembly(
+        return "vpaddw\t%zmm" in self._assembly(
             "define <32 x i16> @f(<32 x i16> %x) { %y = add <32 x i16> %x, %x ret <32 x i16> %y }"
         )
 

@@ -131,14 +131,18 @@ def test_handlers_need_no_library(
 def test_abilities_are_those_of_the_cpu() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    able = {cpu: (jit.Host(LINUX64, cpu).has_wide_masks, jit.Host(LINUX64, cpu).converts_half)
-            for cpu in ("nehalem", "ivybridge", "haswell", "x86-64-v4", "znver4")}  # fmt: skip
-    assert able == {"nehalem": (False, False), "ivybridge": (False, True), "haswell": (False, True),
-                    "x86-64-v4": (True, True), "znver4": (True, True)}  # fmt: skip
+    able = {}
+    for cpu in ("nehalem", "ivybridge", "haswell", "knl", "x86-64-v4", "znver4"):
+        host = jit.Host(LINUX64, cpu)
+        able[cpu] = (host.has_wide_masks, host.has_wide_words, host.converts_half)
+    assert able == {
+        "nehalem": (False, False, False), "ivybridge": (False, False, True), "haswell": (False, False, True),
+        "knl": (True, False, True), "x86-64-v4": (True, True, True), "znver4": (True, True, True),
+    }  # fmt: skip
     less = jit.Host(LINUX64, "haswell", "-f16c")
     assert not less.converts_half
     arm = jit.Host(AARCH64, "generic")
-    assert (arm.has_wide_masks, arm.converts_half) == (False, True)
+    assert (arm.has_wide_masks, arm.has_wide_words, arm.converts_half) == (False, False, True)
 
 
 def test_the_cpu_is_named_as_for_numba(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,11 +74,15 @@ class Host:
         )
 
     @functools.cached_property
+    def vector_bits(self) -> int:
+        """Of a register in which lanes are added: 512, 256 or 128."""
+        text = self._assembly("define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }")
+        return next((bits for name, bits in (("zmm", 512), ("ymm", 256)) if f"vaddps\t%{name}" in text), 128)
+
+    @property
     def has_wide_masks(self) -> bool:
         """Whether rows are stored under a mask 16 lanes at a time: AVX-512."""
-        return "vaddps\t%zmm" in self._assembly(
-            "define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }"
-        )
+        return self.vector_bits == 512
 
     @functools.cached_property
     def has_wide_words(self) -> bool:
@@ -132,6 +136,10 @@ class Compiler:
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         """Address of the function for `key`; `build(module, name)` emits it when it is new."""
+        return self.address_of_ir(key, functools.partial(self._ir, build))
+
+    def address_of_ir(self, key: str, build: Callable[[str], str]) -> int:
+        """Address of the function for `key`; `build(name)` is its module's IR, asked for when it is new."""
         return self.address_of_object(key, functools.partial(self._compile, build))
 
     def address_of_object(self, key: str, make: Callable[[str], bytes]) -> int:
@@ -167,13 +175,16 @@ class Compiler:
     def _path(self, name: str) -> Path:
         return self._directory / f"{name}.o"
 
-    def _compile(self, build: Callable[[ir.Module, str], None], name: str) -> bytes:
+    def _ir(self, build: Callable[[ir.Module, str], None], name: str) -> str:
         module = ir.Module(name=name)
         module.triple = self._host.triple
         module.data_layout = self._host.data_layout
         build(module, name)
+        return str(module)
+
+    def _compile(self, build: Callable[[str], str], name: str) -> bytes:
         try:
-            return self._host.object_code(str(module))
+            return self._host.object_code(build(name))
         except RuntimeError as error:
             raise SimError(f"internal: LLVM rejects handler {name}: {error}") from error
 

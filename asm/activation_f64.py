@@ -1,7 +1,8 @@
 """silu and gelu in f64, whose exponential the chip has in f32 only: of the kernel that turns partial products into C.
 
 exp(x) = 2^n · exp(r), n = rint(x · log2 e), r = x - n · ln 2 by two constants, |r| <= 0.347; its Taylor polynomial of degree 13
-is off by at most 0.347^14/14! < 5e-18. 1/d is v_rcp_f64 (2^-23) and two Newton steps. Phi(-|x|) = erfc(z)/2 with z = |x|/sqrt(2) and
+is off by at most 0.347^14/14! < 5e-18. 1/d is v_rcp_f64 (2^-23) and two Newton steps. Phi(-|x|) = erfc(z)/2 with
+z = |x|/sqrt(2) and
 
   erfc(z) = exp(-z²) · P(t) / (1 + 2z),  t = (z - 3.5)/(z + 3.5)
 

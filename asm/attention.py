@@ -1,16 +1,17 @@
 """Register-chained attention: R = softmax(scale · Q K^T) V, S^T and P^T never leaving a wave's registers.
 
-A workgroup's four waves own the same queries and a quarter each of every key step's keys. S^T = K Q^T leaves query i on lane column i,
-so the softmax is lane-local (see `attention_softmax`) and P^T is the second product's operand as it lies: O^T += V^T P^T. Nothing of
-K, V, S or P goes through LDS; there is no barrier in the loop. Per step, in this order, each stream hiding behind the products:
+A workgroup's four waves own the same queries and a quarter each of every key step's keys. S^T = K Q^T leaves query i on lane column
+i, so the softmax is lane-local (see `attention_softmax`) and P^T is the second product's operand as it lies: O^T += V^T P^T.
+Nothing of K, V, S or P goes through LDS; there is no barrier in the loop. Per step, in this order, each stream hiding behind the
+products:
 
     S^T of half the queries     V's rows interleaved (2-byte types), next V loaded
     S^T of the other half       softmax of the first half
     O^T of the first half       next K loaded, softmax of the other half
     O^T of the other half       next V loaded (f32)
 
-Edges: raw buffers that end with the view read 0 past it and store nothing there; steps that no query sees are not visited; steps that
-some query sees in part are masked out of line.
+Edges: raw buffers that end with the view read 0 past it and store nothing there; steps that no query sees are not visited; steps
+that some query sees in part are masked out of line.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ LEAD = 6  # matrix instructions before the first filler that waits for their pre
 
 @emits(FusedAttention)
 def emit_attention(root: FusedAttention) -> EmittedKernel:
-    """The kernel of an attention tree: register-chained, or the paper's under its policy. UnsupportedInstruction, ResourceError, LaunchError for what cannot be."""
+    """The kernel of an attention tree: register-chained, or the paper's under its policy. UnsupportedInstruction, ResourceError,
+    LaunchError for what cannot be."""
     plan = root.plan
     check(plan)
     if plan.policy == "corrected":

@@ -98,7 +98,8 @@ class AttentionFrame(Visitor):
         self._divide(self.shared_head, self.head, self.group_size)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
-        """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery 1994)."""
+        """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery
+        1994)."""
         shift = log2(divisor)
         if shift is not None:
             self.k.s_lshr_b32(target, source, shift)

@@ -17,8 +17,8 @@ WORD = 4
 
 @dataclass(frozen=True)
 class Output:
-    """R, or a part's O: raw buffer at the block's first query, SGPR with the bytes of a row; statistics: where the keys are split, the
-    buffer of the block's (-m, row sum) pairs, and O is left undivided."""
+    """R, or a part's O: raw buffer at the block's first query, SGPR with the bytes of a row; statistics: where the keys are split,
+    the buffer of the block's (-m, row sum) pairs, and O is left undivided."""
 
     buffer: Reg
     row_bytes: Reg

@@ -3,17 +3,18 @@
     mfma    E^T in LDS at [key·tQ + query], O += E V by matrix instructions, whose A fragment is [(ks·4 + g)·tQ + i] (erratum E17)
     fma     E in LDS by rows, O += E V by v_fmac_f32, a lane's columns for every query
 
-S has queries on registers: D register r of lane group g is query 4g + r, column i its key, so a row's maximum and sum go over 16 lanes
-(DPP), and m and delta take tQ/2 registers (E14). K, then V pass through the same LDS tile (E16). Algorithm 1 as printed, but for the finite
-floor (E30) and base 2. One wave's LDS operations keep their order: there is no barrier. In f16 and bf16, tiles lie in LDS in that type; the
-matrix kernel rounds E to it as well, and takes a lane's four keys of E and V element by element, which [key·tQ + query] asks for.
+S has queries on registers: D register r of lane group g is query 4g + r, column i its key, so a row's maximum and sum go over 16
+lanes (DPP), and m and delta take tQ/2 registers (E14). K, then V pass through the same LDS tile (E16). Algorithm 1 as printed, but
+for the finite floor (E30) and base 2. One wave's LDS operations keep their order: there is no barrier. In f16 and bf16, tiles lie
+in LDS in that type; the matrix kernel rounds E to it as well, and takes a lane's four keys of E and V element by element, which
+[key·tQ + query] asks for.
 """
 
 from __future__ import annotations
 
 from asm.attention_frame import ARRAYS, AttentionFrame, scalars
-from asm.attention_softmax import MINUS_INFINITY
 from asm.attention_shape import DTYPES
+from asm.attention_softmax import MINUS_INFINITY
 from asm.emit import EmittedKernel, log2
 from hardware import mfma
 from hardware.errors import UnsupportedInstruction

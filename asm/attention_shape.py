@@ -1,7 +1,8 @@
 """A register-chained attention kernel's shape: what its plan means in loads, fragments and matrix instructions.
 
-Letters: i, g a lane's place in the instruction (lane % 16, lane // 16); e bytes of an element. A score atom is S^T: its D register r
-holds key 4g + r of query i, which is the operand that O^T = V^T P^T wants if V's rows are taken in the same order (hardware.mfma.chain).
+Letters: i, g a lane's place in the instruction (lane % 16, lane // 16); e bytes of an element. A score atom is S^T: its D register
+r holds key 4g + r of query i, which is the operand that O^T = V^T P^T wants if V's rows are taken in the same order
+(hardware.mfma.chain).
 """
 
 from __future__ import annotations

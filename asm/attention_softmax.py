@@ -2,9 +2,10 @@
 
 A lane's scores all belong to query i of an atom. With c = scale · log2(e) and a reference m per query (base 2, kept negated),
 P = 2^(c·S - m). Any m will do that keeps P in range, as long as the lanes of a query agree, so m is raised only where some exponent
-passes LAZY: one wave-wide vote an atom and step, and the cross-lane maximum, the rescale of O and of the row sums out of line behind
-it. A query that has seen no key has the threshold FLOOR instead, so that its first key sets m, whatever its sign. Masked scores are -inf:
-their P is 0 under every m, also where nothing else was seen. Row sums stay partial, a lane's keys each, until the end.
+passes LAZY: one wave-wide vote an atom and step, and the cross-lane maximum, the rescale of O and of the row sums out of line
+behind it. A query that has seen no key has the threshold FLOOR instead, so that its first key sets m, whatever its sign. Masked
+scores are -inf: their P is 0 under every m, also where nothing else was seen. Row sums stay partial, a lane's keys each, until the
+end.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ MINUS_INFINITY = 0xFF800000
 class Masks:
     """SGPRs that the masks need; causal, window: whether there are such masks.
 
-    masked: 1 where some score of the wave's step has to be masked; first: the wave's first key of the step; last: the part's last key;
-    position: of the block's query 0 among the keys; window: its size.
+    masked: 1 where some score of the wave's step has to be masked; first: the wave's first key of the step; last: the part's last
+    key; position: of the block's query 0 among the keys; window: its size.
     """
 
     causal: bool
@@ -40,7 +41,8 @@ class Masks:
 
 
 class Softmax:
-    """Emits the update for some query atoms; c: SGPR with scale · log2(e); lane_row, group, other_half: VGPRs with i, g, 4·(lane ^ 32)."""
+    """Emits the update for some query atoms; c: SGPR with scale · log2(e); lane_row, group, other_half: VGPRs with i, g, 4·(lane ^
+    32)."""
 
     def __init__(self, wave: Wave, masks: Masks, c: Reg, lane_row: Reg, group: Reg, other_half: Reg) -> None:
         self.wave, self.k, self.masks, self.c = wave, wave.k, masks, c

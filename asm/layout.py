@@ -200,7 +200,8 @@ class TileLayout:
 
     @property
     def swap(self) -> int:
-        """Lines read narrowly, several g a phase: rows of a block of `wide` atoms, by which odd g has its place moved (xor), else 0."""
+        """Lines read narrowly, several g a phase: rows of a block of `wide` atoms, by which odd g has its place moved (xor), else
+        0."""
         rows = self.atom * self.wide
         narrow = self.lines and self.wide * self.element <= WIDEST // 2
         return rows if narrow and self.groups == 4 and self.rows % (2 * rows) == 0 else 0
@@ -216,7 +217,8 @@ class TileLayout:
 
     @property
     def pairs(self) -> bool:
-        """Whether a unit lies in one atom and neighbouring lanes in two: those of odd atoms write each two pieces in turned order."""
+        """Whether a unit lies in one atom and neighbouring lanes in two: those of odd atoms write each two pieces in turned
+        order."""
         return self.fold > 2
 
     def piece(self, thread: Index, number: int) -> Index:

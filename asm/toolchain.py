@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hardware import cache
 from hardware.errors import ToolchainError
 
 CODE_OBJECT_VERSION = 5
@@ -85,7 +86,7 @@ def assemble(text: str, target: str) -> bytes:
     for tool in tools:
         if tool.has_amdgcn():
             code = tool.build(text, target)
-            _store(_cache_path(tool, text, target), code)
+            cache.store(_cache_path(tool, text, target), code)
             return code
     raise ToolchainError(f"no clang with the amdgcn target and no lld found: {ADVICE}")
 
@@ -155,24 +156,6 @@ def _first_error(messages: str, text: str, target: str) -> str:
     return f"{target} assembly was rejected: {reason or 'no message'}"
 
 
-def cache_directory() -> Path:
-    """`SIMGPU_CACHE_DIR`, or `simgpu` in the user's cache directory; holds assembled objects."""
-    chosen = os.environ.get("SIMGPU_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(chosen or Path(base, "simgpu")) / "objects"
-
-
 def _cache_path(tool: Toolchain, text: str, target: str) -> Path:
     key = "\0".join((tool.identity, *CLANG_OPTIONS, target, text))
-    return cache_directory() / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
-
-
-def _store(path: Path, code: bytes) -> None:
-    """Atomic: a reader sees the whole object or none."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(code)
-        os.replace(file.name, path)
-    except OSError:
-        pass  # a read-only cache only costs time
+    return cache.directory("objects") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"

@@ -16,8 +16,8 @@ SCORES, WEIGHTS = "S", "P"
 
 @emits(UnfusedAttention)
 def emit_unfused(root: UnfusedAttention) -> EmittedKernel:
-    """The first of three kernels (more where a part is split), the others following. UnsupportedInstruction for a type that softmax has
-    no kernel for."""
+    """The first of three kernels (more where a part is split), the others following. UnsupportedInstruction for a type that softmax
+    has no kernel for."""
     root.plan  # noqa: B018  raises where the tiles cannot fit
     weights = WEIGHTS if root.weight_bytes else SCORES
     steps: list[EmittedKernel] = []

@@ -112,6 +112,26 @@ class Kernel:
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
 
+class Loaded:
+    """What a kernel on a device tells of itself; info: what its file says."""
+
+    info: Kernel
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The explicit ones."""
+        return self.info.explicit_arguments
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        return self.info.declared
+
+
 @dataclass(frozen=True)
 class CodeObject:
     """A linked code object.

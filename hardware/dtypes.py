@@ -34,8 +34,8 @@ class DType:
         return -(-self.bits // 32)
 
 
-# Widths and significands: IEEE 754 (f16, f32, f64), bfloat16, OCP OFP8 (fp8 = E4M3, bf8 = E5M2). xf32 is an f32 in memory of which the
-# matrix unit keeps 10 mantissa bits (MMA-Sim, arXiv 2511.10909). Accumulators: AMD Matrix Instruction Calculator 1.3.2.
+# Widths and significands: IEEE 754 (f16, f32, f64), bfloat16, OCP OFP8 (fp8 = E4M3, bf8 = E5M2). xf32 is an f32 in memory of which
+# the matrix unit keeps 10 mantissa bits (MMA-Sim, arXiv 2511.10909). Accumulators: AMD Matrix Instruction Calculator 1.3.2.
 _ROWS = (
     DType("f64", 64, 53, "f64"),
     DType("f32", 32, 24, "f32"),

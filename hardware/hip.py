@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike
 import hardware
 from hardware import hip_library as hip
 from hardware.arrays import as_bytes, extents_of
-from hardware.codeobject import Argument, CodeObject
+from hardware.codeobject import CodeObject, Loaded
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.descriptor import HardwareDescriptor
 from hardware.errors import HipError, HipKernelError, LaunchError
@@ -234,26 +234,13 @@ class Launch:
         )
 
 
-class Kernel:
+class Kernel(Loaded):
     """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
 
     def __init__(self, module: Module, info: KernelInfo, function: int) -> None:
         self.module = module
         self.info = info
         self.function = function
-
-    @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
-    def arguments(self) -> tuple[Argument, ...]:
-        return self.info.explicit_arguments
-
-    @property
-    def resources(self) -> dict[str, int]:
-        """Registers, LDS and private memory (bytes) that the kernel declares."""
-        return self.info.declared
 
     def prepare(
         self,

@@ -5,9 +5,9 @@ Policy "published", one wave's registers for one Q tile, e = 4 whatever the type
 which reproduces the paper's Table 2. LDS is checked for K or V alone, as there. Of a kernel (`values` is given), the plan has all
 registers and LDS, and smaller tiles where these do not fit (operators.attention_paper_registers).
 
-Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are chained in
-registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from memory to registers
-and LDS serves only to add the four partial O at the end.
+Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are
+chained in registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from
+memory to registers and LDS serves only to add the four partial O at the end.
   tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
   tQ_max = the largest of 64, 32, 16 whose registers fit (operators.attention_registers) at one wave a SIMD, both files or their sum
   tQ = min(tQ_max, max(32, rows / (4*CUs), a power of two))     rows of all heads; four tiles a CU make eta >= 0.8
@@ -55,9 +55,9 @@ _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under
 class AttentionProblem:
     """R = softmax(scale * Q K^T) V for each head, row-major: Q, R (batch,heads,lq,d), K, V (batch,kv_heads,lk,d).
 
-    heads / kv_heads query heads share a head of K and V. Query i stands at position i + lk - lq among the keys (the last query sees the
-    last key). causal: it sees no later key. window: it sees fewer than `window` keys before its own and, unless causal, after it.
-    Queries that see no key give 0. scale: 1/sqrt(d) if None. Q, K, V have `dtype`, R the accumulator's type.
+    heads / kv_heads query heads share a head of K and V. Query i stands at position i + lk - lq among the keys (the last query sees
+    the last key). causal: it sees no later key. window: it sees fewer than `window` keys before its own and, unless causal, after
+    it. Queries that see no key give 0. scale: 1/sqrt(d) if None. Q, K, V have `dtype`, R the accumulator's type.
     LaunchError for sizes that cannot be, among them a d that is no multiple of 16.
     """
 

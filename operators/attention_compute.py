@@ -57,7 +57,8 @@ class AttentionExecutor(Executor):
     """softmax(scale * Q K^T) V for Q (batch,heads,lq,d) and K, V (batch,kv_heads,lk,d)."""
 
     def visit_device(self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
-        """R (batch,heads,lq,d) in the accumulation type; P is rounded to the operands' type where the accumulation is the target's."""
+        """R (batch,heads,lq,d) in the accumulation type; P is rounded to the operands' type where the accumulation is the
+        target's."""
         p, plan = tree.problem, tree.plan
         kind = self.kind(p.dtype_c)
         self._q = expect_shape("Q", q, p.q_shape).astype(kind)

@@ -11,8 +11,8 @@ in 32-bit registers:
 
 LDS: K or V, k*d*e, and E, k*q*e (4 bytes an element for v_fmac_f32, and q corrections).
 
-The published tiles leave out O's padding and E. Where they do not fit, `fitted` takes the largest q for which, the rest given, 16 keys
-are left, and as many keys, at most the published ones:
+The published tiles leave out O's padding and E. Where they do not fit, `fitted` takes the largest q for which, the rest given, 16
+keys are left, and as many keys, at most the published ones:
 
   k = floor16(min(k published, (arch - fixed(q))*64/q, (acc - O - zero)*64/q, (LDS - corrections)/(d*e + q*eE)))
 """

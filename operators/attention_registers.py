@@ -1,7 +1,7 @@
 """Registers and LDS of the register-chained attention kernel, in closed form; `asm` allocates these ranges and no others.
 
-A wave owns q queries (nq = q/16 atoms) and, of each key step, its own keys (na = keys/16 atoms). Letters: e bytes of an element, d head
-dimension. Per lane, in 32-bit registers:
+A wave owns q queries (nq = q/16 atoms) and, of each key step, its own keys (na = keys/16 atoms). Letters: e bytes of an element, d
+head dimension. Per lane, in 32-bit registers:
 
   Q^T, K, V fragments   q*d*e/256, keys*d*e/256, keys*d*e/256       V of 2 bytes again once its rows are interleaved
   S^T, P^T, O^T         nq*na*4, nq*na*e (in place of S^T where both may be ArchVGPRs and e = 4), q*d/64

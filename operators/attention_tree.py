@@ -1,4 +1,5 @@
-"""Fused attention's tree: FusedAttention, BlockAttentionNode, WarpAttentionNode, AtomAttentionNode (paper, section Fused Attention)."""
+"""Fused attention's tree: FusedAttention, BlockAttentionNode, WarpAttentionNode, AtomAttentionNode (paper, section Fused
+Attention)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def computes(root: type[Node]) -> Callable[[_E], _E]:
 
 
 class ComputeVisitor:
-    """Fires the operator's numpy form at each node of `level` ("device", "block", "warp" or "atom") and descends through those above.
+    """Fires the operator's numpy form at each node of `level` ("device", "block", "warp" or "atom") and descends through those
+    above.
 
     accumulate: "f64", or "problem" for the type of the target's accumulators (f32, f64 or i32). `visit(tree, *operands)` takes the
     arrays that the operator's executor names and returns its result in that type; LaunchError if a shape does not match,

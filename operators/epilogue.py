@@ -26,7 +26,8 @@ def expect_shape(name: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
 def stored_operands(
     problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
 ) -> tuple[Array, Array, Array | None, Array | None]:
-    """A, B, C (None if beta is 0) and the bias (None without one) as arrays of their stored shapes; LaunchError names the one that is not."""
+    """A, B, C (None if beta is 0) and the bias (None without one) as arrays of their stored shapes; LaunchError names the one that
+    is not."""
     batch = () if problem.batch == 1 else (problem.batch,)
     shape_a, shape_b, shape_c = ((*batch, *shape) for shape in problem.stored_shapes)
     if problem.beta != 0 and c is None:

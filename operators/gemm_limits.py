@@ -59,7 +59,8 @@ class Tiling:
 
 
 def bandwidth_rho(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
-    """rho of 1/tM + 1/tN <= rho (erratum E10): operand traffic F*e/2*(1/tM + 1/tN) bytes a clock and CU against the re-read level."""
+    """rho of 1/tM + 1/tN <= rho (erratum E10): operand traffic F*e/2*(1/tM + 1/tN) bytes a clock and CU against the re-read
+    level."""
     flops = descriptor.matrix_flops_per_clock(problem.dtype) * descriptor.num_cus * descriptor.clock_mhz * 1e6
     return 2 * descriptor.reread_bandwidth_tb * 1e12 / (flops * problem.element.bytes)
 

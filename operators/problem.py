@@ -36,9 +36,9 @@ class GemmProblem:
 
     A is stored (m,k), or (k,m) if trans_a; B is stored (k,n), or (n,k) if trans_b; lda, ldb, ldc are the stored rows' strides in
     elements, by default the stored row's length. `dtype` is the type of A and B; C has the matrix unit's accumulator type (f32 for
-    f16, bf16, fp8, bf8 and xf32; i32 for i8). beta = 0 means that C is not read. The epilogue: `bias` adds a row of n elements of C's
-    type to each row of C, `activation` is applied last (gelu is the exact one, x * Phi(x)). With batch > 1 the operands have a leading
-    dimension of that size, each matrix right behind the one before it. LaunchError for sizes or strides that cannot be.
+    f16, bf16, fp8, bf8 and xf32; i32 for i8). beta = 0 means that C is not read. The epilogue: `bias` adds a row of n elements of
+    C's type to each row of C, `activation` is applied last (gelu is the exact one, x * Phi(x)). With batch > 1 the operands have a
+    leading dimension of that size, each matrix right behind the one before it. LaunchError for sizes or strides that cannot be.
     """
 
     m: int

@@ -26,9 +26,9 @@ class _Arithmetic:
     input_error: float = 0.0
 
 
-# Steps: f32 and f64 are fused multiply-add chains; the narrow types sum exact products in f32, on gfx942 and gfx950 with terms cut at
-# 2^-24 of the largest, at most 8 or 16 at a time (MMA-Sim, arXiv 2511.10909). 4 units a step cover a cut of each product, of C and of
-# the sum, besides its rounding. xf32 drops 13 mantissa bits by truncation, 2^-10 of the value.
+# Steps: f32 and f64 are fused multiply-add chains; the narrow types sum exact products in f32, on gfx942 and gfx950 with terms cut
+# at 2^-24 of the largest, at most 8 or 16 at a time (MMA-Sim, arXiv 2511.10909). 4 units a step cover a cut of each product, of C
+# and of the sum, besides its rounding. xf32 drops 13 mantissa bits by truncation, 2^-10 of the value.
 _STEPS = {
     "f32": _Arithmetic(2.0**-24),
     "f64": _Arithmetic(2.0**-53),
@@ -46,7 +46,8 @@ _FLUSHED_INPUT = {"f16": 2.0**-14, "bf16": 2.0**-126}
 def gemm(
     problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """activation(alpha*op(A)op(B) + beta*C + bias) in float64, (m,n); operands in their stored shapes, C read only if beta is not 0."""
+    """activation(alpha*op(A)op(B) + beta*C + bias) in float64, (m,n); operands in their stored shapes, C read only if beta is not
+    0."""
     return activation(problem.activation)(_before_activation(problem, a, b, c, bias))
 
 
@@ -55,10 +56,11 @@ def gemm_error_bound(
 ) -> NDArray[np.float64]:
     """Elementwise bound, (m,n), on |kernel - float64 reference| for any order of summation, without overflow.
 
-    |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g = (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section 3.1),
-    u the roundoff of the accumulation step; plus the input error of xf32, the inputs that gfx90a flushes, and the subnormal spacing.
-    A bias is one more addition; an activation passes an error on with its largest slope and adds 16 roundoffs of f32 (f64: 2^-53) of its own.
-    The reference's own error is bounded by the f64 term that is added for every type but i8, which is exact (alpha and beta integers).
+    |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g = (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section
+    3.1), u the roundoff of the accumulation step; plus the input error of xf32, the inputs that gfx90a flushes, and the subnormal
+    spacing. A bias is one more addition; an activation passes an error on with its largest slope and adds 16 roundoffs of f32 (f64:
+    2^-53) of its own. The reference's own error is bounded by the f64 term that is added for every type but i8, which is exact
+    (alpha and beta integers).
     """
     operands = stored_operands(problem, a, b, c, bias)
     stored_a, stored_b, stored_c, stored_bias = (None if x is None else np.abs(x.astype(np.float64)) for x in operands)
@@ -129,9 +131,9 @@ def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|, for any order of merges.
 
-    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u; a
-    relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126. Infinite scores give 0, 1 or
-    NaN without an error, and what is left out does not count. Y is rounded to its type: half a unit of its last place.
+    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u;
+    a relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126. Infinite scores give
+    0, 1 or NaN without an error, and what is left out does not count. Y is rounded to its type: half a unit of its last place.
     """
     unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
     scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
@@ -159,8 +161,8 @@ def _weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np
 def attention(
     problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, queries: Extent | None = None
 ) -> NDArray[np.float64]:
-    """softmax(scale * Q K^T) V in float64, (batch,heads,lq,d); 0 for queries that see no key. queries: these rows of it alone, from the
-    whole Q, so that a large S need not be held at once."""
+    """softmax(scale * Q K^T) V in float64, (batch,heads,lq,d); 0 for queries that see no key. queries: these rows of it alone, from
+    the whole Q, so that a large S need not be held at once."""
     return _attention(problem, q, k, v, queries or Extent.whole(problem.lq))[0]
 
 
@@ -169,10 +171,10 @@ def attention_error_bound(
 ) -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
 
-    A score is off by g(d+4) * scale|Q||K| of its row's largest, u the roundoff of the accumulation step; an exponent by twice that and 4u
-    of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, and its rounding to the operands' type. A
-    relative error r in numerator and denominator makes 2r/(1-r) of P|V|. exp may flush below 2^-126, a narrow P below its own smallest.
-    gfx90a reads subnormal inputs as 0, P's as well.
+    A score is off by g(d+4) * scale|Q||K| of its row's largest, u the roundoff of the accumulation step; an exponent by twice that
+    and 4u of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, and its rounding to the operands'
+    type. A relative error r in numerator and denominator makes 2r/(1-r) of P|V|. exp may flush below 2^-126, a narrow P below its
+    own smallest. gfx90a reads subnormal inputs as 0, P's as well.
     """
     p, row = problem, _STEPS[problem.dtype]
     assert p.scale is not None

@@ -10,7 +10,6 @@ from hardware.descriptor import HardwareDescriptor
 from hardware.errors import ResourceError
 from operators.tree import Level
 
-
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, behind a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
 
 
@@ -18,8 +17,8 @@ RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, behind a kernel's own on gf
 class Constraint:
     """One limit at one level of the tree.
 
-    `hard` limits decide feasibility: use <= limit. The others (occupancy, operand bandwidth) only say how far from the best a plan is.
-    `binding` marks the one that stopped the tile from growing. `remedy` says what to change and by how much if it is violated.
+    `hard` limits decide feasibility: use <= limit. The others (occupancy, operand bandwidth) only say how far from the best a plan
+    is. `binding` marks the one that stopped the tile from growing. `remedy` says what to change and by how much if it is violated.
     """
 
     name: str

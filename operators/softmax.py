@@ -115,12 +115,12 @@ class Band:
 
 @dataclass(frozen=True)
 class SoftmaxProblem:
-    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major. X has `dtype`, Y `dtype_y` (None: X's), statistics
-    the accumulator's.
+    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major. X has `dtype`, Y `dtype_y` (None: X's),
+    statistics the accumulator's.
 
     ldx, ldy: row strides in elements, by default n. With `mask`, an array (rows,n) of bool comes with X; `band` is a mask in closed
-    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. gain keeps small values out of a narrow
-    Y's subnormals. LaunchError for sizes and strides that cannot be.
+    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. gain keeps small values out of a
+    narrow Y's subnormals. LaunchError for sizes and strides that cannot be.
     """
 
     rows: int

@@ -1,7 +1,8 @@
 """How many blocks share one reduction (split-K, split-KV, split-N), in closed form.
 
-t tiles of `steps` steps each on C CUs take ceil(t*s/C) * ceil(steps/s) rounds of steps if s blocks share a tile, and every block beyond
-the first per tile costs `partial` bytes, written and read once. With T the time at full occupancy (compute and traffic together):
+t tiles of `steps` steps each on C CUs take ceil(t*s/C) * ceil(steps/s) rounds of steps if s blocks share a tile, and every block
+beyond the first per tile costs `partial` bytes, written and read once. With T the time at full occupancy (compute and traffic
+together):
 
   one round (t < C)   compute * C/(t*s) falls, (base + s*partial)/BW rises; they meet at the root of
                       partial*s^2 + base*s = compute*BW*C/t; what counts are whole steps a block:
@@ -22,7 +23,8 @@ ROUNDS = 8  # more full rounds than this gain less than 1/8 of a round
 
 @dataclass(frozen=True)
 class Reduction:
-    """A grid of reductions: tiles, steps of each, seconds of compute at full occupancy, bytes moved without and per split, bandwidth."""
+    """A grid of reductions: tiles, steps of each, seconds of compute at full occupancy, bytes moved without and per split,
+    bandwidth."""
 
     tiles: int
     steps: int

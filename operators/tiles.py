@@ -1,8 +1,8 @@
 """Tiles of a GEMM in closed form: descriptor and problem in, GemmPlan out. No search: the same few formulas, whatever the sizes.
 
-Letters: e bytes an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read per lane,
-kv = max(k, 16*G/e), so that consecutive atoms share the read; w waves per SIMD; B blocks per CU; S stages of LDS; x, y: tM and tN
-in units of u = 2*m, two waves of one atom each.
+Letters: e bytes an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read per
+lane, kv = max(k, 16*G/e), so that consecutive atoms share the read; w waves per SIMD; B blocks per CU; S stages of LDS; x, y: tM
+and tN in units of u = 2*m, two waves of one atom each.
 
 Policy "corrected" (errata E3 to E10), 2x2 waves, one a SIMD, B = 2, S = 2:
 
@@ -19,8 +19,8 @@ Policy "corrected" (errata E3 to E10), 2x2 waves, one a SIMD, B = 2, S = 2:
   tiles within 5 % of the least T that with the least 1/tM + 1/tN, LDS reads, which T does not see; 1.6 of it where K is split
   tK = kv, or 2*kv (a 128-byte line) where K is not split, bounds and 64 staged bytes a lane allow it and it pads K by at most 1/32
 
-Policy "published": tM = tN = sqrt(LDS/e), tK = (LDS/2)/((tM+tN)*e), warp tile tM/4 x tN/4 x 2k, 16 waves, one stage; aligned down to
-the atom. The constraints beside it are the true ones (E3, E8).
+Policy "published": tM = tN = sqrt(LDS/e), tK = (LDS/2)/((tM+tN)*e), warp tile tM/4 x tN/4 x 2k, 16 waves, one stage; aligned down
+to the atom. The constraints beside it are the true ones (E3, E8).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ SECOND_PASS = 1.6  # LDS reads that it is worth to do without a second kernel
 class GemmPlan(Derivation):
     """A GEMM's tiles, resources and constraints: what the tree shows and the emitter consumes.
 
-    Always: warp_m = tile_m/waves_m and warp_n = tile_n/waves_n are multiples of atom.m and atom.n; warp_k is a multiple of atom.k and
-    divides tile_k. Under "corrected" besides: waves_m = waves_n = 2; tile_m and tile_n are multiples of 2*atom.m from 32 to 256,
-    powers of two or not (96, 160, ...); warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for f32),
-    tile_k is warp_k or 2*warp_k; each lane stages a multiple of 8 bytes of A and of B a stage, at most 128; two stages if the LDS holds them.
-    `grid` is that of one product and all of K: the batch (problem.batch) and the split of K (split_k, each part k_steps_per_block stages)
-    come on top. A plan that does not fit exists (feasible is False, binding says why); `check()` raises.
+    Always: warp_m = tile_m/waves_m and warp_n = tile_n/waves_n are multiples of atom.m and atom.n; warp_k is a multiple of atom.k
+    and divides tile_k. Under "corrected" besides: waves_m = waves_n = 2; tile_m and tile_n are multiples of 2*atom.m from 32 to
+    256, powers of two or not (96, 160, ...); warp_k = max(atom.k, G*16/e) is the span of one 128-bit LDS read per lane (16 for
+    f32), tile_k is warp_k or 2*warp_k; each lane stages a multiple of 8 bytes of A and of B a stage, at most 128; two stages if the
+    LDS holds them. `grid` is that of one product and all of K: the batch (problem.batch) and the split of K (split_k, each part
+    k_steps_per_block stages) come on top. A plan that does not fit exists (feasible is False, binding says why); `check()` raises.
     """
 
     problem: GemmProblem

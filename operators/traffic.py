@@ -10,7 +10,8 @@ from operators.tiles import GemmPlan
 
 @dataclass(frozen=True)
 class Counters:
-    """flops: useful, a multiply-add is two. hbm_bytes: every array element once. global_bytes: with re-reads, as blocks request them.
+    """flops: useful, a multiply-add is two. hbm_bytes: every array element once. global_bytes: with re-reads, as blocks request
+    them.
 
     lds_write_bytes, lds_read_bytes: staging, and what waves read back. atoms: matrix instructions on valid data.
     """

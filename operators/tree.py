@@ -1,8 +1,8 @@
 """The algorithm tree (paper, section Computational Model): one node model for every operator.
 
-A node stands for one level of the machine and carries views, windows into the operands with the nominal tile size and the valid extent.
-The tree is never materialised: `children()` makes the next level's nodes one by one. What an element outside the valid extent reads as
-is the boundary policy; how large a tile is, the tiling policy. The two do not know each other.
+A node stands for one level of the machine and carries views, windows into the operands with the nominal tile size and the valid
+extent. The tree is never materialised: `children()` makes the next level's nodes one by one. What an element outside the valid
+extent reads as is the boundary policy; how large a tile is, the tiling policy. The two do not know each other.
 """
 
 from __future__ import annotations

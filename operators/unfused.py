@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from hardware import target as find_target
 from hardware.descriptor import HardwareDescriptor
-from operators.attention import AttentionProblem
 from hardware.dtypes import numpy_dtype
+from operators.attention import AttentionProblem
 from operators.compute import Array, ComputeVisitor, Executor, computes
 from operators.epilogue import expect_shape
 from operators.gemm import TiledComputation
@@ -53,7 +53,8 @@ class UnfusedPlan(Derivation):
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:  # type: ignore[override]
-        """All kernels' rows, as kernel.name; the binding one is that of the first kernel that does not fit, else of the first product."""
+        """All kernels' rows, as kernel.name; the binding one is that of the first kernel that does not fit, else of the first
+        product."""
         worst = next((part for part in self.parts if not part.feasible), self.parts[0])
         return tuple(
             replace(row, name=f"{name}: {row.name}", binding=row.binding and part is worst)

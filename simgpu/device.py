@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 import hardware
 from hardware.arrays import as_bytes, extents_of
-from hardware.codeobject import Argument, CodeObject
+from hardware.codeobject import CodeObject, Loaded
 from hardware.codeobject import Kernel as KernelInfo
 from hardware.errors import LaunchError
 from hardware.kernarg import Geometry, check_geometry
@@ -220,25 +220,12 @@ class Module(Mapping[str, "Kernel"]):
         raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")
 
 
-class Kernel:
+class Kernel(Loaded):
     """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
 
     def __init__(self, module: Module, info: KernelInfo) -> None:
         self.module = module
         self.info = info
-
-    @property
-    def name(self) -> str:
-        return self.info.name
-
-    @property
-    def arguments(self) -> tuple[Argument, ...]:
-        return self.info.explicit_arguments
-
-    @property
-    def resources(self) -> dict[str, int]:
-        """Registers, LDS and private memory (bytes) that the kernel declares."""
-        return self.info.declared
 
     def launch(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,16 +18,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 import hardware.errors
+from hardware import cache
 from hardware.errors import SimError
-
-
-def cache_directory() -> Path:
-    """`SIMGPU_CACHE_DIR`, or `simgpu` in the user's cache directory."""
-    chosen = os.environ.get("SIMGPU_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "simgpu"
 
 
 @functools.cache
@@ -129,7 +120,7 @@ class Compiler:
         self._engine = llvm.create_mcjit_compiler(
             llvm.parse_assembly(""), self._host.fresh_machine()
         )
-        self._directory = cache_directory() / "handlers"
+        self._directory = cache.directory("handlers")
         self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
         self.compiled = 0
         self.loaded = 0
@@ -156,7 +147,7 @@ class Compiler:
             except OSError:
                 code = make(name)
                 self.compiled += 1
-                self._store(path, code)
+                cache.store(path, code)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
             address = self._engine.get_function_address(name)
@@ -187,15 +178,6 @@ class Compiler:
             return self._host.object_code(build(name))
         except RuntimeError as error:
             raise SimError(f"internal: LLVM rejects handler {name}: {error}") from error
-
-    def _store(self, path: Path, code: bytes) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(code)
-            os.replace(file.name, path)
-        except OSError:
-            pass  # a read-only cache only costs time
 
 
 @functools.cache

@@ -31,9 +31,8 @@ from simgpu.matrix_sums import (
     PairwiseSum,
     double_chain,
 )
-from simgpu.pair_sum import integer_sum
-
 from simgpu.operands import Place, Plan, load_scalar, load_vector
+from simgpu.pair_sum import integer_sum
 
 C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
 

@@ -15,7 +15,6 @@ from hardware.isa.instruction import Instruction
 from simgpu import scheduler
 from simgpu.checks.finding import Finding
 
-
 if TYPE_CHECKING:
     from simgpu.launch import Launch
     from simgpu.worker import Worker

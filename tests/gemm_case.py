@@ -72,7 +72,8 @@ def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.rando
 
 def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, beta=0.0, pads=(0, 0, 0), batch=1, bias=False,
          activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None, check=False) -> Result:  # fmt: skip
-    """Runs one; `edit(a, b, c)` changes the inputs; descriptor: a HardwareDescriptor in place of the target's; check: the device's."""
+    """Runs one; `edit(a, b, c)` changes the inputs; descriptor: a HardwareDescriptor in place of the target's; check: the
+    device's."""
     source = np.random.default_rng(m * 90001 + n * 301 + k)
     outer = () if batch == 1 else (batch,)
     shapes = ((k, m) if trans[0] else (m, k), (n, k) if trans[1] else (k, n), (m, n))

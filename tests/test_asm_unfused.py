@@ -61,7 +61,8 @@ def test_narrow_types_in_checked_mode(target, dtype):
 
 @pytest.mark.parametrize("lk", [3000, 40001])
 def test_small_weights_are_kept(lk):
-    """gfx90a reads f16 below 2^-14 as 0: P of a long row is that small, and is held 2^15 times as large. Resident and streamed rows."""
+    """gfx90a reads f16 below 2^-14 as 0: P of a long row is that small, and is held 2^15 times as large. Resident and streamed
+    rows."""
     p = AttentionProblem(3, lk, 16, dtype="f16")
     q, k, v = operands(p, "gfx90a")
     result = unfused(p, "gfx90a", [q * np.float16(0.1), k, np.abs(v)])

@@ -1,4 +1,5 @@
-"""ComputeVisitor at every level against an independent float64 product, its counters against the closed form, and the error bound."""
+"""ComputeVisitor at every level against an independent float64 product, its counters against the closed form, and the error
+bound."""
 
 from __future__ import annotations
 

@@ -308,7 +308,8 @@ SUMS = ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("far", [False, True])
 def test_c_at_every_distance_from_the_products(name, far):
-    """Row i of D adds C of 2^(i − 8), or 2^(3·i − 20), times the products; few bits of each are set, so that sums are often ties."""
+    """Row i of D adds C of 2^(i − 8), or 2^(3·i − 20), times the products; few bits of each are set, so that sums are often
+    ties."""
     row = find(name, "gfx942")
     rng = rng_of(name, far)
     made = operands(row, rng, moderate)

@@ -266,7 +266,7 @@ def test_atomics(space: str, target: str, name: str, bits: int, rule: Any) -> No
     count = bits // 32
     rng = np.random.default_rng(len(name))
     floats = "f" in name
-    dtype: Any = {"f32": np.float32, "f64": np.float64, "f16": np.float16}.get(name[-3:], None)
+    dtype: Any = {"f32": np.float32, "f64": np.float64, "f16": np.float16}.get(name[-3:])
     data = image(8)
     if floats:
         if name.endswith("bf16"):

@@ -222,7 +222,7 @@ def f16_fma(a: int, b: int, c: int) -> int:
 TERNARY: dict[str, Callable[[int, int, int], int]] = {
     "v_mad_u16": lambda a, b, c: a * b + c & 0xFFFF,
     "v_fma_f16": f16_fma,
-    "v_max3_i16": lambda a, b, c: max((x - ((x & 0x8000) << 1) for x in (a, b, c))) & 0xFFFF,
+    "v_max3_i16": lambda a, b, c: max(x - ((x & 0x8000) << 1) for x in (a, b, c)) & 0xFFFF,
 }
 
 

@@ -17,6 +17,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from host_kernels import digests
 from llvmlite import ir
+from test_engine_refusals import instances
 
 from hardware.isa import decode
 from simgpu import jit
@@ -24,7 +25,6 @@ from simgpu.control import Control
 from simgpu.lower import compiled, handler_of
 from simgpu.mode import UP, Mode
 from simgpu.operands import Plan
-from test_engine_refusals import instances
 
 ROOT = Path(__file__).parents[1]
 X86 = platform.machine() in ("x86_64", "AMD64")

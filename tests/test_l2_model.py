@@ -97,7 +97,8 @@ def test_attention_streams_keys_once_a_round(threads):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_unfused_attention_moves_s_four_times(threads):
-    """S is larger than L2, and its tiles are whole lines: four passes over it; Q, K, V, R at least once each. Memory is one round's."""
+    """S is larger than L2, and its tiles are whole lines: four passes over it; Q, K, V, R at least once each. Memory is one
+    round's."""
     board = replace(find_target("mi100"), num_cus=2, l2_bytes=256 * LINE_BYTES)
     p = AttentionProblem(512, 512, 64)
     tree = UnfusedAttention(p, board)

@@ -70,7 +70,8 @@ def test_tiles_a_and_b(policy: str) -> None:
 
 
 def test_e16_lds_of_every_resident_array() -> None:
-    """None of Q, K, V, E: four waves' partial O, 16 queries by 64 columns (4 words of padding a row), and two statistics a query."""
+    """None of Q, K, V, E: four waves' partial O, 16 queries by 64 columns (4 words of padding a row), and two statistics a
+    query."""
     corrected = derive_tiles(GPU_A, L=16384, d=128)
     assert next(c for c in corrected.constraints if c.name == "LDS").use == 4 * 16 * (64 + 4) * 4 + 4 * 2 * 32 * 4
 

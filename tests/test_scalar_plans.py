@@ -1,4 +1,5 @@
-"""SGPRs: the closed-form plan of every operator against what its kernels use, what the code object declares, and a plan that runs out."""
+"""SGPRs: the closed-form plan of every operator against what its kernels use, what the code object declares, and a plan that runs
+out."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind the model of L2 (tools.l2_model); issue
-    slots are wave-instructions of a class; wrong: elements outside their bound."""
+    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind the model of L2 (tools.l2_model);
+    issue slots are wave-instructions of a class; wrong: elements outside their bound."""
 
     length: int
     kernel: str
@@ -126,8 +126,8 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     import asm
     from operators import AttentionProblem
     from simgpu.checks.lines import traced_device
-    from tools.attention_rows import compare_rows
     from tools.arrays import require_memory
+    from tools.attention_rows import compare_rows
     from tools.l2_model import L2Model
 
     problem = AttentionProblem(length, length, d)

@@ -1,8 +1,8 @@
 """The `simgpu` command: parses, dispatches to a verb's module, turns errors into a line and a status.
 
-An error is one line, or two where the second says what to do. Status: 0 fine; 1 a wrong result, a finding, or an error that the kernel raised; 2 what can be put right
-before running. A verb is a row of VERBS and a module with `configure(parser)` and `run(options) -> status`,
-imported only when it is asked for.
+An error is one line, or two where the second says what to do. Status: 0 fine; 1 a wrong result, a finding, or an error that the
+kernel raised; 2 what can be put right before running. A verb is a row of VERBS and a module with `configure(parser)` and
+`run(options) -> status`, imported only when it is asked for.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def host_document(threads: int) -> dict[str, Any]:
     from simgpu.jit import host
 
     return {
-        "simgpu": VERSION, "cpu": _cpu(), "llvm_cpu": host().cpu, "vectors": f"{host().vector_bits}-bit vectors", "cores": _cores(), "threads": threads,
+        "simgpu": VERSION, "cpu": _cpu(), "llvm_cpu": host().cpu, "vectors": f"{host().vector_bits}-bit vectors",
+        "cores": _cores(), "threads": threads,
         "load": os.getloadavg()[0], "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}", "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},

@@ -1,9 +1,10 @@
 """HBM bytes behind an LRU model of the target's L2, replayed from what each wave of a simulated launch touched.
 
-Assumed: workgroups are dispatched in order, CUs x occupancy of them at a time, round robin over the XCDs; those that run together advance
-in step, a line of each wave in turn. Each XCD has an L2 of its own, fully associative, least recently used out first, lines of 128 bytes.
-Writes allocate without a read and go to HBM once, when evicted or at the end. The figure does not depend on the host's threads. Traces are
-read as they come, those of workgroups that run together at a time: a launch of any length takes the memory of one such round.
+Assumed: workgroups are dispatched in order, CUs x occupancy of them at a time, round robin over the XCDs; those that run together
+advance in step, a line of each wave in turn. Each XCD has an L2 of its own, fully associative, least recently used out first, lines
+of 128 bytes. Writes allocate without a read and go to HBM once, when evicted or at the end. The figure does not depend on the
+host's threads. Traces are read as they come, those of workgroups that run together at a time: a launch of any length takes the
+memory of one such round.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class L2Traffic:
 
 
 class L2Model:
-    """Reads the traces of launches (`simgpu.checks.lines.Reader`) as they come; `launches` has the traffic of each, from an empty cache.
+    """Reads the traces of launches (`simgpu.checks.lines.Reader`) as they come; `launches` has the traffic of each, from an empty
+    cache.
 
     together: kernel name to workgroups that reside at once.
     """

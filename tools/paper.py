@@ -16,7 +16,8 @@ from tools.outputs import add_force_option, claim, write
 
 @dataclass(frozen=True)
 class Entry:
-    """One number: what it is, as the paper prints it, as each policy gives it, the errata's ids, and in a clause why they differ."""
+    """One number: what it is, as the paper prints it, as each policy gives it, the errata's ids, and in a clause why they
+    differ."""
 
     section: str
     what: str

@@ -1,10 +1,10 @@
 """`simgpu regret`: how the closed form's GEMM tiles rank against a plain exhaustive search. The product never searches; this does.
 
-One scalar, seconds:  T = max(FLOP/(peak*eta*fill), HBM bytes/HBM bandwidth, re-read bytes/re-read bandwidth), with eta the quantised
-occupancy, fill the useful share of padded work, partial tiles of a split K written and read in both byte counts. The search
-goes over all tiles aligned to the waves' atoms (tM, tN multiples of 2*atom; tK one or two K spans) that fit a CU with the closed
-form's stages, and over all splits of K up to `MOST_PARTS`. It may fill the CU with one block, where the closed form leaves room for
-two. Regret is T of the closed form over the least T. The listed shapes are those that the formulas were written against;
+One scalar, seconds:  T = max(FLOP/(peak*eta*fill), HBM bytes/HBM bandwidth, re-read bytes/re-read bandwidth), with eta the
+quantised occupancy, fill the useful share of padded work, partial tiles of a split K written and read in both byte counts. The
+search goes over all tiles aligned to the waves' atoms (tM, tN multiples of 2*atom; tK one or two K spans) that fit a CU with the
+closed form's stages, and over all splits of K up to `MOST_PARTS`. It may fill the CU with one block, where the closed form leaves
+room for two. Regret is T of the closed form over the least T. The listed shapes are those that the formulas were written against;
 `--seed` draws others.
 """
 

@@ -10,8 +10,8 @@ What it assumes (facts: AMD Matrix Instruction Calculator 1.3.2, ROCm Compute Pr
 * VALU takes a slot; transcendentals and 32-bit multiplies four; f64 arithmetic on gfx908 two.
 * The LDS serves the CU's accesses in order of issue, `lds_bytes_per_clock` and the conflicts that were counted, and answers
   LDS_LATENCY clocks later; loads pass the vector cache at 64 bytes a clock and arrive MEMORY_LATENCY clocks later, in order.
-  Both latencies are stated, not measured (facts, section 6: LDS 60 to 130 clocks, L2 300 to 500, HBM 350 to 800 ns): loads that the tile
-  order keeps in L2 for the most part. Bandwidth beyond the CU is not modelled: the resource table has it.
+  Both latencies are stated, not measured (facts, section 6: LDS 60 to 130 clocks, L2 300 to 500, HBM 350 to 800 ns): loads that the
+  tile order keeps in L2 for the most part. Bandwidth beyond the CU is not modelled: the resource table has it.
 * A wave has at most 15 LDS and 63 memory operations in flight; a taken branch costs its wave 8 slots (llvm-mca).
 
 Steady state: the waves loop without end; counted are PASSES_THROUGH passes of each on average, behind WARM_UP of them.

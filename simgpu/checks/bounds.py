@@ -22,7 +22,8 @@ from simgpu.checks.events import Event, Report, finding_of, report
 from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.frame import Frame
 from simgpu.lane_llvm import I32, I64
-from simgpu.lanes import WIDE64, constant, lanes_of as mask_of
+from simgpu.lanes import WIDE64, constant
+from simgpu.lanes import lanes_of as mask_of
 from simgpu.layout import LANES, Fault
 from simgpu.observer import Access
 from simgpu.operands import PRIVATE_APERTURE, Place, Plan

@@ -1,8 +1,8 @@
 """LDS that loads straight to LDS write, touched before the wave that issued them waited.
 
 Which LDS such a load owns is known only when it runs, so this is followed at run time: `outstanding` counts
-the operations of the in-order vmcnt queue and those that are complete for certain. A load to LDS marks the dwords that it writes with its
-number. Its own access to a marked dword asks whether it has waited for that number, another wave's
+the operations of the in-order vmcnt queue and those that are complete for certain. A load to LDS marks the dwords that it writes
+with its number. Its own access to a marked dword asks whether it has waited for that number, another wave's
 whether the owner had when both passed the last barrier (without a barrier between, it is a race).
 """
 

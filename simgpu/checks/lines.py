@@ -1,8 +1,9 @@
 """Which cache lines of device memory each wave touches, in its own order: what a cache model replays.
 
 Not one of `CHECKS`: `traced_device` makes a device whose checks are this alone. A launch runs as many
-workgroups at a time as the reader of the traces wants, in dispatch order, and the next ones use the same memory. A small direct-mapped filter a wave stands for the vector
-L1 cache, so that the neighbouring accesses to a line that coalescing and L1 serve are one entry.
+workgroups at a time as the reader of the traces wants, in dispatch order, and the next ones use the same memory. A small
+direct-mapped filter a wave stands for the vector L1 cache, so that the neighbouring accesses to a line that coalescing and L1 serve
+are one entry.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
 
 @dataclass(frozen=True)
 class LineTraces:
-    """Lines of some workgroups of a launch. lines: (waves, room) of line · 2 + 1 where written, lines counted from the device's first
-    address; counts: of each wave; first: number of the first workgroup, in dispatch order; waves: of a workgroup. Wave w of workgroup g
-    is row (g - first) · waves + w; rows behind the launch's last workgroup have no lines."""
+    """Lines of some workgroups of a launch. lines: (waves, room) of line · 2 + 1 where written, lines counted from the device's
+    first address; counts: of each wave; first: number of the first workgroup, in dispatch order; waves: of a workgroup. Wave w of
+    workgroup g is row (g - first) · waves + w; rows behind the launch's last workgroup have no lines."""
 
     lines: np.ndarray
     counts: np.ndarray

@@ -14,8 +14,22 @@ from simgpu import layout
 from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
 from simgpu.checks.race_carried import (
-    ATOMIC, FLAGS_SHIFT, HEAD, LIST_BYTES, LISTS, LOG_BYTES, MASK, NUMBER, OFFSETS, RETURNS, SIZE_SHIFT, STRAIGHT, WRITES,
-    look_carried, offset_of, pass_on,
+    ATOMIC,
+    FLAGS_SHIFT,
+    HEAD,
+    LIST_BYTES,
+    LISTS,
+    LOG_BYTES,
+    MASK,
+    NUMBER,
+    OFFSETS,
+    RETURNS,
+    SIZE_SHIFT,
+    STRAIGHT,
+    WRITES,
+    look_carried,
+    offset_of,
+    pass_on,
 )  # fmt: skip
 from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
 from simgpu.checks.race_order import LDS, acquire, ordered, release
@@ -185,7 +199,7 @@ def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte:
     """A wave that did what clashes at a byte, and whether that was a write, or an atomic."""
     at, bit = byte >> 6, byte & 63
     for kind in range(OWN_MAPS):
-        if kind == OWN_READ and not flags & WRITES or kind == OWN_ATOMIC and flags & ATOMIC:
+        if (kind == OWN_READ and not flags & WRITES) or (kind == OWN_ATOMIC and flags & ATOMIC):
             continue
         for other in range(waves):
             if other != wave and bitmap(shadow, OWN + OWN_MAPS * other + kind, count)[at] >> bit & 1:

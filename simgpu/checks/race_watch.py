@@ -15,11 +15,30 @@ from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
 from simgpu.checks.race_carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
 from simgpu.checks.race_cells import (
-    PART, add_mark, any_clash, clashes, has_mark, mark_shared, note_readers, note_writer, octets, split, split_line,
-    whole_lines, words,
+    PART,
+    add_mark,
+    any_clash,
+    clashes,
+    has_mark,
+    mark_shared,
+    note_readers,
+    note_writer,
+    octets,
+    split,
+    split_line,
+    whole_lines,
+    words,
 )  # fmt: skip
 from simgpu.checks.race_lds import (
-    ADDRESS_BITS, BOTH_WRITE, LOG_ENTRIES, SWAPPED, WROTE, forget_lds, lists_of, log_of, look_lds,
+    ADDRESS_BITS,
+    BOTH_WRITE,
+    LOG_ENTRIES,
+    SWAPPED,
+    WROTE,
+    forget_lds,
+    lists_of,
+    log_of,
+    look_lds,
 )  # fmt: skip
 from simgpu.checks.race_order import GLOBAL, acquire, holds, learn, ordered, release
 from simgpu.jit import source_digest

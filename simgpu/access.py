@@ -18,8 +18,8 @@ from simgpu.lanes import (
     WIDE64,
     LaneCopy,
     constant,
-    cttz,
     each_lane,
+    first_lane,
     inside,
     lanes_of,
 )
@@ -100,7 +100,7 @@ def per_allocation(
     build.position_at_end(head)
     left = build.phi(I64)
     left.add_incoming(lanes, before)
-    lane = build.call(cttz(frame), [left, ir.Constant(ir.IntType(1), 0)])
+    lane = first_lane(frame, left)
     frame.store(addresses, spilled, align=8)
     address = frame.load(frame.at(spilled, build.mul(lane, constant(8))), I64, align=8)
     entry = find_allocation(frame, address)

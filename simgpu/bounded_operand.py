@@ -32,7 +32,8 @@ class BoundedOperand:
         self.ops = spread.ops
         self.least = max(LEAST, 1 - spread.form.bias)  # the exponent of denormals
         self.values = spread.finite_floats()
-        self.greatest, self._smallest = self._extremes()
+        self._greatest, self._smallest = self._extremes()
+        self.leading = self._leading()
 
     def _place(self, pointer: Any, row: Any, nbytes: int = ROW) -> Any:
         return self.frame.at(pointer, self.build.mul(row, ir.Constant(I64, nbytes)))
@@ -60,7 +61,7 @@ class BoundedOperand:
     def bounded(self) -> Any:
         """Whether the elements are finite and their exponents between LEAST and MOST (i1)."""
         build = self.build
-        below = build.icmp_unsigned("<", self.greatest, ir.Constant(I32, (BIAS + MOST + 1) << 23))
+        below = build.icmp_unsigned("<", self._greatest, ir.Constant(I32, (BIAS + MOST + 1) << 23))
         if self.spread.form.exponent <= 5:
             return below
         limit = ir.Constant(I32, ((BIAS + LEAST) << 23) - 1)
@@ -96,9 +97,9 @@ class BoundedOperand:
 
     # -- integers ------------------------------------------------------------------------------
 
-    def leading(self) -> Any:
+    def _leading(self) -> Any:
         """The greatest element's exponent as a field of f32 (i32)."""
-        field = self.build.lshr(self.greatest, ir.Constant(I32, 23))
+        field = self.build.lshr(self._greatest, ir.Constant(I32, 23))
         least = ir.Constant(I32, BIAS + self.least)
         return LLVMOps(self.build, 1, fix_nan=False).intrinsic("umax", I32, [field, least])
 
@@ -124,7 +125,7 @@ class BoundedOperand:
     def _integer(self, row: Any) -> tuple[Any, Any]:
         """Which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
         build = self.build
-        field = build.shl(build.sub(ir.Constant(I32, 2 * BIAS + GRID), self.leading()), ir.Constant(I32, 23))
+        field = build.shl(build.sub(ir.Constant(I32, 2 * BIAS + GRID), self.leading), ir.Constant(I32, 23))
         scale = self.frame.splat(build.bitcast(field, F32), LANES)
         scaled = build.fmul(self.frame.load(self._place(self.values, row), FROW, 64), scale)
         integers = build.fptosi(scaled, ROW32)

@@ -14,7 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu import pair_sum
+from simgpu import intrinsics, pair_sum
 from simgpu.bounded_operand import BIAS, BYTES, GRID, LEAST, NONE, BoundedOperand
 from simgpu.fragments import GROUP, Spread, stack
 from simgpu.jit import host
@@ -83,7 +83,7 @@ class BoundedSum:
         self.pairs = left, right
         # The leading exponents' fields less this and E + MARGIN: the distance of the integers' unit from 2^(E − 24).
         unit = ir.Constant(I32, 2 * (BIAS + GRID) - 24 - BIAS - MARGIN)
-        self.unit = build.sub(build.add(*(operand.leading() for operand in self.operands)), unit)
+        self.unit = build.sub(build.add(*(operand.leading for operand in self.operands)), unit)
         build.cbranch(build.and_(a, b), grid, other)
         build.position_at_end(grid)
         self._loop([list(range(self.size))], self._dots)
@@ -296,7 +296,4 @@ class BoundedSum:
         return build.select(near, build.fptosi(floor, VI), splat(VI, 0))
 
     def _x86(self, name: str, result: ir.Type, args: list[Any]) -> Any:
-        full = f"llvm.x86.avx512.{name}"
-        signature = ir.FunctionType(result, [arg.type for arg in args])
-        module = self.frame.module
-        return self.build.call(module.globals.get(full) or ir.Function(module, signature, full), args)
+        return intrinsics.call(self.build, f"llvm.x86.avx512.{name}", result, args)

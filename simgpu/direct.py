@@ -13,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from simgpu import intrinsics
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I1, I16, I32, I64
 from simgpu.lanes import Rows, constant, paired, transposed
@@ -70,11 +71,9 @@ def within(span: Span) -> Any:
 
 
 def _largest(frame: Frame, blocks: Sequence[Any]) -> Any:
-    name = f"llvm.umax.v{GROUP}i32"
-    function = frame.module.globals.get(name) or ir.Function(frame.module, ir.FunctionType(BLOCK, [BLOCK, BLOCK]), name)
     largest = blocks[0]
     for block in blocks[1:]:
-        largest = frame.build.call(function, [largest, block])
+        largest = intrinsics.call(frame.build, f"llvm.umax.v{GROUP}i32", BLOCK, [largest, block])
     return largest
 
 
@@ -156,11 +155,8 @@ def gathered(frame: Frame, addresses: Any) -> Any:
     """Dwords at 16 host addresses (<16 x i64>)."""
     places = frame.build.inttoptr(addresses, ir.VectorType(PTR, GROUP))
     mask = ir.VectorType(I1, GROUP)
-    name = f"llvm.masked.gather.v{GROUP}i32.v{GROUP}p0"
-    signature = ir.FunctionType(BLOCK, [places.type, I32, mask, BLOCK])
-    function = frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
     arguments = [places, ir.Constant(I32, 1), ir.Constant(mask, [1] * GROUP), ir.Constant(BLOCK, ir.Undefined)]
-    return frame.build.call(function, arguments)
+    return intrinsics.call(frame.build, f"llvm.masked.gather.v{GROUP}i32.v{GROUP}p0", BLOCK, arguments)
 
 
 def _columns(frame: Frame, lines: list[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu import direct, layout
+from simgpu import direct, intrinsics, layout
 from simgpu.access import hinted, mark_lane
 from simgpu.direct import BLOCK, GROUP, LINE, Span
 from simgpu.frame import ALL_LANES, PTR, Frame
@@ -89,12 +89,10 @@ class DirectGlobal:
             memory = frame.at(frame.at(frame.wave, layout.STREAMS), build.shl(which, ir.Constant(I32, 3)))
             stride = build.sub(self.start, frame.load(memory, I64, 8))
             frame.store(self.start, memory, 8)
-            name = "llvm.prefetch.p0"
-            signature = ir.FunctionType(ir.VoidType(), [PTR, I32, I32, I32])
-            function = frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
             hints = [ir.Constant(I32, value) for value in (0, 3, 1)]  # a read, into every cache, data
             for lane in range(0, LANES, 4):
-                build.call(function, [frame.at(self.span.place(lane), stride), *hints])
+                place = frame.at(self.span.place(lane), stride)
+                intrinsics.call(build, "llvm.prefetch.p0", ir.VoidType(), [place, *hints])
 
     # -- bytes touched -----------------------------------------------------------------------------
 

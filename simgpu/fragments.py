@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from hardware.mfma.instruction import SCALE_BLOCK
 from hardware.mfma.numbers import FORMATS, Format
+from simgpu import intrinsics
 from simgpu.frame import ROW32, Frame, opaque
 from simgpu.lane_llvm import F32, F64, I16, I32, LLVMOps
 from simgpu.layout import LANES, ROW
@@ -233,11 +234,7 @@ class Spread:
         return Fields(significands, exponents, values, form.mantissa)
 
     def reduced(self, how: str, row: Any) -> Any:
-        name = f"llvm.vector.reduce.{how}.v64i32"
-        function = self.frame.module.globals.get(name) or ir.Function(
-            self.frame.module, ir.FunctionType(I32, [ROW32]), name
-        )
-        return self.frame.build.call(function, [row])
+        return intrinsics.call(self.frame.build, f"llvm.vector.reduce.{how}.v64i32", I32, [row])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from hardware.errors import UnsupportedInstruction
 from hardware.isa.instruction import Instruction
-from simgpu import layout
+from simgpu import intrinsics, layout
 from simgpu.jit import host
 from simgpu.lane_llvm import I1, I8, I32, I64
 from simgpu.layout import LANES, RECORD, ROW, Status
@@ -117,10 +117,8 @@ class Frame:
         if mask is None:
             self.store(value, target, align=64)
         elif host().has_wide_masks:
-            name = "llvm.masked.store.v64i32.p0"
-            signature = ir.FunctionType(ir.VoidType(), [ROW32, PTR, I32, MASK])
-            function = self.module.globals.get(name) or ir.Function(self.module, signature, name)
-            self.build.call(function, [value, target, ir.Constant(I32, 64), mask])
+            arguments = [value, target, ir.Constant(I32, 64), mask]
+            intrinsics.call(self.build, "llvm.masked.store.v64i32.p0", ir.VoidType(), arguments)
         else:
             old = self.load(target, ROW32, align=64)
             self.store(self.build.select(mask, value, old), target, align=64)

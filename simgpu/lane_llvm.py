@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from hardware.isa.lane import Number
 from hardware.isa.types import Type
+from simgpu import intrinsics
 from simgpu.jit import host
 from simgpu.layout import LANES
 
@@ -66,11 +67,7 @@ class LLVMOps:
         kind = {F32: "f32", F64: "f64"}.get(scalar) or f"i{scalar.width}"
         suffix = f"v{self.lanes}{kind}" if self.lanes > 1 else kind
         operands = list(args) + list(extra)
-        function_type = ir.FunctionType(shaped, [a.type for a in operands])
-        full = f"llvm.{name}.{suffix}"
-        module = self.builder.module
-        function = module.globals.get(full) or ir.Function(module, function_type, full)
-        return self.builder.call(function, operands)
+        return intrinsics.call(self.builder, f"llvm.{name}.{suffix}", shaped, operands)
 
     def _vector(self, value: Any) -> Any:
         """`value` in every lane, if it is still a scalar and this engine is not."""
@@ -452,13 +449,8 @@ class LLVMOps:
         name = "fptosi.sat" if signed else "fptoui.sat"
         kind = "f64" if scalar is F64 else "f32"
         prefix = f"v{self.lanes}" if self.lanes > 1 else ""
-        full = f"llvm.{name}.{prefix}{'i%d' % target.bits}.{prefix}{kind}"
-        shaped = self.shape(ir.IntType(target.bits))
-        module = self.builder.module
-        function = module.globals.get(full) or ir.Function(
-            module, ir.FunctionType(shaped, [value.type]), full
-        )
-        return self.builder.call(function, [value])
+        full = f"llvm.{name}.{prefix}i{target.bits}.{prefix}{kind}"
+        return intrinsics.call(self.builder, full, self.shape(ir.IntType(target.bits)), [value])
 
     def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
         build = self.builder

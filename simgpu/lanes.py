@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu import layout
+from simgpu import intrinsics, layout
 from simgpu.frame import ALL_LANES, MASK, ROW32, Frame
 from simgpu.lane_llvm import I8, I16, I32, I64
 from simgpu.layout import LANES, ROW
@@ -35,7 +35,7 @@ def each_lane(frame: Frame, bits: Any, body: Callable[[Any], None]) -> None:
     build.position_at_end(head)
     left = build.phi(I64)
     left.add_incoming(bits, before)
-    lane = build.call(cttz(frame), [left, ir.Constant(ir.IntType(1), 0)])
+    lane = first_lane(frame, left)
     body(lane)
     rest = build.and_(left, build.sub(left, constant(1)))
     left.add_incoming(rest, build.block)
@@ -43,16 +43,13 @@ def each_lane(frame: Frame, bits: Any, body: Callable[[Any], None]) -> None:
     build.position_at_end(after)
 
 
-def cttz(frame: Frame) -> Any:
-    name = "llvm.cttz.i64"
-    signature = ir.FunctionType(I64, [I64, ir.IntType(1)])
-    return frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
+def first_lane(frame: Frame, lanes: Any) -> Any:
+    """Number (i64) of the lowest lane of some."""
+    return intrinsics.call(frame.build, "llvm.cttz.i64", I64, [lanes, ir.Constant(ir.IntType(1), 0)])
 
 
 def popcount(frame: Frame, bits: Any) -> Any:
-    name = "llvm.ctpop.i64"
-    function = frame.module.globals.get(name) or ir.Function(frame.module, ir.FunctionType(I64, [I64]), name)
-    return frame.build.call(function, [bits])
+    return intrinsics.call(frame.build, "llvm.ctpop.i64", I64, [bits])
 
 
 def staging(frame: Frame) -> Any:
@@ -322,7 +319,7 @@ def transposed(frame: Frame, places: list[Any]) -> list[Any]:
 def first_lane_fault(frame: Frame, kind: int, addresses: Any, lanes: Any) -> None:
     """Return with a fault of the lowest lane of the mask, which is not empty."""
     build = frame.build
-    lane = build.call(cttz(frame), [lanes, ir.Constant(ir.IntType(1), 0)])
+    lane = first_lane(frame, lanes)
     spilled = frame.at(frame.wave, layout.ADDRESSES)
     frame.store(addresses, spilled, align=8)
     address = frame.load(frame.at(spilled, build.mul(lane, constant(8))), I64, align=8)

@@ -18,6 +18,7 @@ from simgpu.lanes import (
     LaneCopy,
     Rows,
     constant,
+    first_lane,
     inside,
     interleaved,
     lanes_of,
@@ -67,10 +68,7 @@ class LDSAccess:
         out = build.and_(lanes, build.not_(fits))
         with build.if_then(build.icmp_unsigned("!=", out, constant(0)), likely=False):
             frame.store(self.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
-            name = "llvm.cttz.i64"
-            signature = ir.FunctionType(I64, [I64, ir.IntType(1)])
-            cttz = frame.module.globals.get(name) or ir.Function(frame.module, signature, name)
-            lane = build.call(cttz, [out, ir.Constant(ir.IntType(1), 0)])
+            lane = first_lane(frame, out)
             at = frame.at(frame.wave, layout.ADDRESSES)
             offset = frame.load(frame.at(at, build.mul(lane, constant(8))), I64, 8)
             frame.fault(Fault.LDS, offset, build.trunc(lane, I32))

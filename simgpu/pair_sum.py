@@ -5,10 +5,12 @@ Steps 2s and 2s + 1 must be neighbours in a lane's registers, as they are wherev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
+from simgpu import intrinsics
 from simgpu.fragments import GROUP, Spread, stack
 from simgpu.jit import host
 from simgpu.lane_llvm import I16, I32, I64, LLVMOps
@@ -47,13 +49,11 @@ def dot(groups: Groups, group: Any, steps: list[int], a: Pairs, b: Pairs) -> Any
     """Sum (<16 x i32>) over `steps`, an even number that starts with an even one."""
     build = groups.build
     kind = ir.VectorType(I16, 2 * GROUP)
-    name = "llvm.x86.avx512.pmaddw.d.512"
-    module = groups.frame.module
-    madd = module.globals.get(name) or ir.Function(module, ir.FunctionType(VI, [kind, kind]), name)
     total: Any = None
     for step in steps[::2]:
         pairs = groups.a(a.pointer, I32, group, step), groups.b(b.pointer, I32, group, step)
-        products = build.call(madd, [build.bitcast(pair, kind) for pair in pairs])
+        words = [build.bitcast(pair, kind) for pair in pairs]
+        products = intrinsics.call(build, "llvm.x86.avx512.pmaddw.d.512", VI, words)
         total = products if total is None else build.add(total, products)
     return total
 
@@ -62,26 +62,33 @@ def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: boo
     """i8: exact products and sum, added to C with wrap or saturation."""
     build = groups.build
     ops = LLVMOps(build, GROUP)
-    if serves(groups):
-        pairs = _paired(a), _paired(b)
-    else:
-        rows = a.integers(), b.integers()
-
-    def products(group: Any) -> Any:
-        steps = list(range(groups.walk.steps))
-        if serves(groups):
-            return dot(groups, group, steps, *pairs)
-        total: Any = splat(VI, 0)
-        for step in steps:
-            product = build.mul(groups.a(rows[0], I32, group, step), groups.b(rows[1], I32, group, step))
-            total = build.add(total, product)
-        return total
+    steps = list(range(groups.walk.steps))
+    products = _pair_products(groups, steps, a, b) if serves(groups) else _single_products(groups, steps, a, b)
 
     def one(group: Any) -> None:
         total, old = products(group), c.load(group, VI)
         c.store(group, ops.intrinsic("sadd.sat", I32, [old, total]) if clamp else build.add(old, total))
 
     groups.run(one)
+
+
+def _pair_products(groups: Groups, steps: list[int], a: Spread, b: Spread) -> Callable[[Any], Any]:
+    left, right = _paired(a), _paired(b)
+    return lambda group: dot(groups, group, steps, left, right)
+
+
+def _single_products(groups: Groups, steps: list[int], a: Spread, b: Spread) -> Callable[[Any], Any]:
+    build = groups.build
+    left, right = a.integers(), b.integers()
+
+    def total(group: Any) -> Any:
+        found: Any = splat(VI, 0)
+        for step in steps:
+            product = build.mul(groups.a(left, I32, group, step), groups.b(right, I32, group, step))
+            found = build.add(found, product)
+        return found
+
+    return total
 
 
 def _paired(spread: Spread) -> Pairs:

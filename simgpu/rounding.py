@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from hardware.isa.types import Type
+from simgpu import intrinsics
 from simgpu.jit import host
 from simgpu.lane_llvm import F32, F64, I16, I32, LLVMOps, element
 from simgpu.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
@@ -63,23 +64,14 @@ class RoundedOps(LLVMOps):
         return value
 
     def _strict(self, name: str, result: ir.Type, args: list[Any]) -> Any:
-        module, build = self.builder.module, self.builder
         words = [_mangled(result)] + ([_mangled(args[0].type)] if args[0].type != result else [])
         full = f"llvm.experimental.constrained.{name}.{'.'.join(words)}"
-        kinds = [arg.type for arg in args] + [ir.MetaDataType()] * 2
-        function = module.globals.get(full) or ir.Function(
-            module, ir.FunctionType(result, kinds), full
-        )
-        notes = [ir.MetaDataString(module, text) for text in ("round.dynamic", "fpexcept.ignore")]
-        return build.call(function, [*args, *notes])
+        notes = [ir.MetaDataString(self.builder.module, text) for text in ("round.dynamic", "fpexcept.ignore")]
+        return intrinsics.call(self.builder, full, result, [*args, *notes])
 
     def _set(self, way: int) -> None:
-        module = self.builder.module
-        name = "llvm.set.rounding"
-        function = module.globals.get(name) or ir.Function(
-            module, ir.FunctionType(ir.VoidType(), [I32]), name
-        )
-        self.builder.call(function, [ir.Constant(I32, _FLT_ROUNDS[way])])
+        rounding = ir.Constant(I32, _FLT_ROUNDS[way])
+        intrinsics.call(self.builder, "llvm.set.rounding", ir.VoidType(), [rounding])
 
     def _arith(self, op: str, a: Any, b: Any) -> Any:
         return self._constrained(_CONSTRAINED[op], a.type, [a, b])

@@ -19,7 +19,8 @@ from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, enter, finding_of
-from simgpu.checks.finding import Finding, lanes_of, place_of
+from simgpu.checks.finding import Finding
+from simgpu.checks.outstanding import FLAG_SHIFT, LEFT_SHIFT, unwaited
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 CELL, GROUP, OWNER, OPERATION = 24, 0, 8, 16
 RECORD_SHIFT = 40
 HEADER = 64
-# An event's address: the offset in LDS, the vmcnt that would do, whether another wave must wait.
-LEFT_SHIFT, OTHER_SHIFT = 32, 48
 READ, OVERWRITTEN = int(Event.DMA_READ), int(Event.DMA_OVERWRITTEN)
 WRITES = 256  # of an access; the bytes a lane are below
 CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
@@ -111,7 +110,7 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
                 number = operation & ((1 << RECORD_SHIFT) - 1)
                 if in_flight(wave, owner, number):
                     left = load64(owner + layout.VM_ISSUED) - number
-                    place = dword * 4 | left << LEFT_SHIFT | int(owner != wave) << OTHER_SHIFT
+                    place = dword * 4 | left << LEFT_SHIFT | int(owner != wave) << FLAG_SHIFT
                     enter(wave, record, code, 1 << lane, place, operation >> RECORD_SHIFT)
                     return
 
@@ -167,20 +166,11 @@ class Dma(Check):
 
 
 def _finding(launch: Launch, event: Report, what: str) -> Finding:
-    here, there = place_of(launch, event.record), place_of(launch, event.extra)
-    offset = event.address & ((1 << LEFT_SHIFT) - 1)
-    left = event.address >> LEFT_SHIFT & 0xFFFF
-    whose = "another wave's " if event.address >> OTHER_SHIFT else ""
-    where = "behind that, before the barrier" if whose else "before it"
-    message = (
-        f"LDS at offset {offset:#x} is {what} before {whose}`{there.text}` is sure to have written it: "
-        f"s_waitcnt vmcnt({left}) is needed {where}"
-    )
-    return Finding(
-        "missing-wait", message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
-        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
-        other_text=there.text, other_source=there.source, place=f"LDS {offset:#x}", needed=left,
-    )  # fmt: skip
+    def tell(load: str, left: int, other_wave: bool) -> str:
+        whose, where = ("another wave's ", "behind that, before the barrier") if other_wave else ("", "before it")
+        return f"{what} before {whose}`{load}` is sure to have written it: s_waitcnt vmcnt({left}) is needed {where}"
+
+    return unwaited(launch, event, tell)
 
 
 @finding_of(Event.DMA_READ)

@@ -6,23 +6,45 @@ an operation still owns, cannot follow it along the path alone as `paths` does f
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from hardware.effects import effect_of
 from hardware.isa.instruction import Imm, Instruction
 from hardware.waits import DS, VM, waited
 from simgpu import layout
 from simgpu.checks.check import Check
+from simgpu.checks.events import Report
+from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.frame import Frame
 from simgpu.lane_llvm import I64
 from simgpu.lanes import constant
 from simgpu.operands import Plan
+
+if TYPE_CHECKING:
+    from simgpu.launch import Launch
 
 # By queue: its counter, and the wave's fields of operations issued and complete.
 FIELDS = {
     VM.name: ("vmcnt", layout.VM_ISSUED, layout.VM_DONE),
     DS.name: ("lgkmcnt", layout.DS_ISSUED, layout.DS_DONE),
 }
+# Address of an event that tells of such LDS: the offset, the count that would have been waited for, and a bit: for
+# `dma` that the load is another wave's, for `race_carried` that the access writes.
+LEFT_SHIFT, FLAG_SHIFT = 32, 48
+
+
+def unwaited(launch: Launch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
+    """What such an event says. tell(the earlier instruction, the count, the bit): what is done to the LDS, and what is missing."""
+    here, there = place_of(launch, event.record), place_of(launch, event.extra)
+    offset = event.address & (1 << LEFT_SHIFT) - 1
+    left = event.address >> LEFT_SHIFT & 0xFFFF
+    message = f"LDS at offset {offset:#x} is {tell(there.text, left, bool(event.address >> FLAG_SHIFT))}"
+    return Finding(
+        "missing-wait", message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        other_text=there.text, other_source=there.source, place=f"LDS {offset:#x}", needed=left,
+    )  # fmt: skip
 
 
 class Outstanding(Check):

@@ -13,6 +13,7 @@ import numpy as np
 
 from simgpu import layout
 from simgpu.checks.events import Event, enter
+from simgpu.checks.outstanding import FLAG_SHIFT, LEFT_SHIFT
 from simgpu.checks.race_cells import PART, words
 from simgpu.layout import LANES
 from simgpu.scheduler_loop import copy, load32, load64, store64
@@ -29,8 +30,6 @@ NOW, NEXT, LISTS = range(3)
 FIRST, LAST, LEFT, ENTRY = 0, 8, 16, 24
 ENTRIES, STRIDE = 32, ENTRY + LOG_BYTES
 LIST_BYTES = 8 + ENTRIES * STRIDE
-# An event's address: the offset in LDS, the lgkmcnt, and whether the access writes.
-LEFT_SHIFT, WRITE_SHIFT = 32, 48
 
 
 @numba.njit(**PART)
@@ -134,7 +133,7 @@ def look_carried(
             found = overlap(entry + ENTRY, size, lanes, offsets)
             if found >= 0:
                 place = found // LANES | load64(entry + LEFT) << LEFT_SHIFT
-                place |= (1 if flags & WRITES else 0) << WRITE_SHIFT
+                place |= (1 if flags & WRITES else 0) << FLAG_SHIFT
                 behind = load64(entry + ENTRY + HEAD) & 0xFFFFFFFF
                 enter(wave, record, Event.LDS_CARRIED, 1 << found % LANES, place, behind)
                 return

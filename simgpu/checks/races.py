@@ -21,7 +21,8 @@ from simgpu.checks import race_order as order
 from simgpu.checks import race_watch as watch
 from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, finding_of
-from simgpu.checks.finding import Finding, lanes_of, place_of
+from simgpu.checks.finding import Finding, place_of
+from simgpu.checks.outstanding import unwaited
 from simgpu.checks.race_shadows import allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.control import ENDS
 from simgpu.frame import ALL_LANES, PTR, Frame
@@ -199,19 +200,13 @@ def _race_global(launch: Launch, event: Report) -> Finding:
 
 @finding_of(Event.LDS_CARRIED)
 def _carried(launch: Launch, event: Report) -> Finding:
-    here, there = place_of(launch, event.record), place_of(launch, event.extra)
-    offset = event.address & (1 << race_carried.LEFT_SHIFT) - 1
-    left = event.address >> race_carried.LEFT_SHIFT & 0xFFFF
-    what = "overwritten" if event.address >> race_carried.WRITE_SHIFT else "read"
-    message = (
-        f"LDS at offset {offset:#x} is {what} behind a barrier that another wave's `{there.text}` is not sure to have "
-        f"completed before: s_waitcnt lgkmcnt({left}) is needed behind that, before the barrier"
-    )
-    return Finding(
-        "missing-wait", message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
-        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
-        other_text=there.text, other_source=there.source, place=f"LDS {offset:#x}", needed=left,
-    )  # fmt: skip
+    def tell(earlier: str, left: int, writes: bool) -> str:
+        return (
+            f"{'overwritten' if writes else 'read'} behind a barrier that another wave's `{earlier}` is not sure to have "
+            f"completed before: s_waitcnt lgkmcnt({left}) is needed behind that, before the barrier"
+        )
+
+    return unwaited(launch, event, tell)
 
 
 @finding_of(Event.BARRIER)

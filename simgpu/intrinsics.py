@@ -1,0 +1,15 @@
+"""LLVM's intrinsic functions, declared where a module first calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+
+
+def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> Any:
+    """Call `name`, an intrinsic's whole name, of which all calls in a module have the same types."""
+    module = build.module
+    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [arg.type for arg in args]), name)
+    return build.call(function, args)

@@ -146,7 +146,8 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         def any_operands(first: Any = None) -> None:
             AlignedSum(groups, c, a, b, size, narrow, scales).emit(first)
 
-        if scales is None and BoundedSum.serves(groups, size):
+        # Where D lies on an operand, that is gone when the bounded sum finds that it does not hold.
+        if scales is None and not places.aliased and BoundedSum.serves(groups, size):
             BoundedSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
         else:
             any_operands()

@@ -388,6 +388,19 @@ def test_d_may_lie_on_its_sources(name, target):
         assert_same(row, run_placed(row, made, at), expected(row, made))
 
 
+@pytest.mark.parametrize("on", ["A", "B"])
+@pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_32x32x8_bf16", "v_mfma_f32_16x16x32_fp8_bf8"])
+def test_d_on_an_operand_where_c_ends_the_fast_form_midway(name, on):
+    """An infinity in the last row of C: the sum for any operands goes on there, with A and B as they were."""
+    row = find(name, "gfx942")
+    made = operands(row, rng_of("midway", name), moderate)
+    made["C"][:, -1, :] = 0x7F800000
+    first = {"A": 40, "B": 60, "C": 80}
+    first["D"] = first[on]
+    at = {op: Reg("v", first[op], row.registers(op)) for op in first}
+    assert_same(row, run_placed(row, made, at), expected(row, made))
+
+
 @pytest.mark.parametrize("name, target", PLACING)
 @pytest.mark.parametrize("code, value", [(128, 0), (129, 1), (193, -1), (242, 1.0), (245, -2.0)])
 def test_c_may_be_an_inline_constant(name, target, code, value):

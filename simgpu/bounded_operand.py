@@ -6,9 +6,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.fragments import FROW, Spread, stack
+from simgpu.fragments import FROW, Spread
 from simgpu.frame import ROW32
-from simgpu.lane_llvm import F32, I8, I32, I64, LLVMOps
+from simgpu.kept import Kept
+from simgpu.lane_llvm import F32, I1, I8, I32, I64, LLVMOps
 from simgpu.layout import LANES, ROW
 from simgpu.pair_sum import Pairs
 
@@ -23,17 +24,40 @@ GRID = 12  # bits of an integer below its leading one: the product of two has no
 
 
 class BoundedOperand:
-    """`values`: the elements' rows of 64 f32, NaN as infinities."""
+    """What the sum needs of A (which = 0) or B (1).
 
-    def __init__(self, spread: Spread) -> None:
+    values: the elements' rows of 64 f32, NaN as infinities; exponents: rows of bytes, each `copies` times (1 or 4) over;
+    pairs: where `paired`, the elements as integers; bounded, whole (i1): whether exponents are in bounds, and the elements
+    integers; leading: the greatest element's exponent as a field of f32 (i32), the integers' units 2^-GRID times that.
+    """
+
+    def __init__(self, spread: Spread, which: int, copies: int, paired: bool) -> None:
         self.spread = spread
         self.frame = spread.frame
         self.build = spread.frame.build
         self.ops = spread.ops
         self.least = max(LEAST, 1 - spread.form.bias)  # the exponent of denormals
-        self.values = spread.finite_floats()
-        self._greatest, self._smallest = self._extremes()
-        self.leading = self._leading()
+        registers = spread.rows * spread.bits // 32
+        kept = Kept(self.frame, spread.registers, registers, which, f"{spread.name} {copies} {paired}")
+        self.values = kept.take(spread.rows * ROW)
+        self.exponents = kept.take(spread.rows * LANES * copies)
+        self.pairs = Pairs(spread, kept.take(spread.rows * ROW)) if paired else None
+        bounded, whole, leading = facts = [self.frame.at(kept.header, at) for at in (8, 12, 16)]
+        with kept.renewed():
+            for fact, place in zip(self._made(copies), facts, strict=True):
+                self.frame.store(self.build.zext(fact, I32) if fact.type != I32 else fact, place)
+        self.bounded, self.whole = (
+            self.build.icmp_unsigned("!=", self.frame.load(place, I32), ir.Constant(I32, 0)) for place in (bounded, whole)
+        )
+        self.leading = self.frame.load(leading, I32)
+
+    def _made(self, copies: int) -> tuple[Any, Any, Any]:
+        """Makes it all; `bounded`, `whole` and `leading`."""
+        self.spread.store_finite_floats(self.values)
+        greatest, smallest = self._extremes()
+        self._store_exponents(copies)
+        leading = self._leading(greatest)
+        return self._bounded(greatest, smallest), self._whole(leading), leading
 
     def _place(self, pointer: Any, row: Any, nbytes: int = ROW) -> Any:
         return self.frame.at(pointer, self.build.mul(row, ir.Constant(I64, nbytes)))
@@ -58,19 +82,17 @@ class BoundedOperand:
         greatest, smallest = self.frame.loop(self.spread.rows, one, start)
         return self.spread.reduced("umax", greatest), self.spread.reduced("umin", smallest)
 
-    def bounded(self) -> Any:
+    def _bounded(self, greatest: Any, smallest: Any) -> Any:
         """Whether the elements are finite and their exponents between LEAST and MOST (i1)."""
         build = self.build
-        below = build.icmp_unsigned("<", self._greatest, ir.Constant(I32, (BIAS + MOST + 1) << 23))
+        below = build.icmp_unsigned("<", greatest, ir.Constant(I32, (BIAS + MOST + 1) << 23))
         if self.spread.form.exponent <= 5:
             return below
         limit = ir.Constant(I32, ((BIAS + LEAST) << 23) - 1)
-        return build.and_(below, build.icmp_unsigned(">=", self._smallest, limit))
+        return build.and_(below, build.icmp_unsigned(">=", smallest, limit))
 
-    def exponents(self, copies: int) -> Any:
-        """Rows of exponents, each byte `copies` times (1 or 4) over."""
+    def _store_exponents(self, copies: int) -> None:
         build = self.build
-        pointer = stack(self.frame, self.spread.rows * LANES * copies)
         fourfold = ir.Constant(ir.VectorType(I32, 4 * LANES), [at // 4 * 4 for at in range(4 * LANES)])
 
         def one(row: Any) -> tuple[()]:
@@ -80,11 +102,10 @@ class BoundedOperand:
             else:
                 whole = build.bitcast(value, ir.VectorType(I8, 4 * LANES))
                 value = build.shuffle_vector(whole, ir.Constant(whole.type, ir.Undefined), fourfold)
-            self.frame.store(value, self._place(pointer, row, LANES * copies), 64)
+            self.frame.store(value, self._place(self.exponents, row, LANES * copies), 64)
             return ()
 
         self.frame.loop(self.spread.rows, one)
-        return pointer
 
     def _exponent(self, row: Any) -> Any:
         """<64 x i32> of a row's exponents, ZERO for zeros; denormals have the format's least."""
@@ -97,35 +118,45 @@ class BoundedOperand:
 
     # -- integers ------------------------------------------------------------------------------
 
-    def _leading(self) -> Any:
-        """The greatest element's exponent as a field of f32 (i32)."""
-        field = self.build.lshr(self._greatest, ir.Constant(I32, 23))
+    def _leading(self, greatest: Any) -> Any:
+        field = self.build.lshr(greatest, ir.Constant(I32, 23))
         least = ir.Constant(I32, BIAS + self.least)
         return LLVMOps(self.build, 1, fix_nan=False).intrinsic("umax", I32, [field, least])
 
-    def first_whole(self) -> Any:
-        """Whether the first row's elements are integers of units 2^-GRID times the greatest's exponent: mostly, these tell."""
-        return self._none(self._integer(ir.Constant(I64, 0))[0])
-
-    def whole(self) -> tuple[Any, Pairs]:
-        """Whether all elements are such integers (i1), and these."""
+    def _whole(self, leading: Any) -> Any:
+        """Whether all elements are integers of units 2^-GRID times the greatest's exponent (i1), and stores them if so."""
         build = self.build
-        pairs = Pairs(self.spread)
+        if self.pairs is None:
+            return ir.Constant(I1, 0)
+        before = build.block
+        first = self._none(self._integer(ir.Constant(I64, 0), leading)[0])  # mostly, a row tells
+        with build.if_then(first):
+            every = self._store_pairs(leading)
+            last = build.block
+        result = build.phi(I1)
+        result.add_incoming(ir.Constant(I1, 0), before)
+        result.add_incoming(every, last)
+        return result
+
+    def _store_pairs(self, leading: Any) -> Any:
+        """Stores the elements as integers; whether they are (i1)."""
+        build, pairs = self.build, self.pairs
+        assert pairs is not None
 
         def one(number: Any, found: Any) -> list[Any]:
             row = build.shl(number, ir.Constant(I64, 1))
-            wrong, low = self._integer(row)
-            other, high = self._integer(build.add(row, ir.Constant(I64, 1)))
+            wrong, low = self._integer(row, leading)
+            other, high = self._integer(build.add(row, ir.Constant(I64, 1)), leading)
             pairs.store(row, low, high)
             return [build.or_(found, build.or_(wrong, other))]
 
-        start = [ir.Constant(ir.VectorType(ir.IntType(1), LANES), None)]
-        return self._none(self.frame.loop(self.spread.rows // 2, one, start)[0]), pairs
+        start = [ir.Constant(ir.VectorType(I1, LANES), None)]
+        return self._none(self.frame.loop(self.spread.rows // 2, one, start)[0])
 
-    def _integer(self, row: Any) -> tuple[Any, Any]:
+    def _integer(self, row: Any, leading: Any) -> tuple[Any, Any]:
         """Which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
         build = self.build
-        field = build.shl(build.sub(ir.Constant(I32, 2 * BIAS + GRID), self.leading), ir.Constant(I32, 23))
+        field = build.shl(build.sub(ir.Constant(I32, 2 * BIAS + GRID), leading), ir.Constant(I32, 23))
         scale = self.frame.splat(build.bitcast(field, F32), LANES)
         scaled = build.fmul(self.frame.load(self._place(self.values, row), FROW, 64), scale)
         integers = build.fptosi(scaled, ROW32)

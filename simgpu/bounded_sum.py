@@ -43,7 +43,8 @@ class BoundedSum:
         self.narrow = narrow
         self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
         self.byte_ops = LLVMOps(groups.build, LANES, fix_nan=False)
-        self.operands = BoundedOperand(a), BoundedOperand(b)
+        self.paired = pair_sum.serves(groups)
+        self.operands = BoundedOperand(a, 0, 4, self.paired), BoundedOperand(b, 1, 1, self.paired)
 
     @staticmethod
     def serves(groups: Groups, size: int) -> bool:
@@ -52,7 +53,7 @@ class BoundedSum:
     def emit(self, otherwise: Callable[[Any], None]) -> None:
         """otherwise(group): emits the sum for groups of lanes from `group` (i64) on, whatever the operands."""
         build = self.build
-        hold = build.and_(*(operand.bounded() for operand in self.operands))
+        hold = build.and_(*(operand.bounded for operand in self.operands))
         before = build.block
         usual, self.rest, done = (build.append_basic_block(name) for name in ("usual", "rest", "done"))
         build.cbranch(hold, usual, self.rest)
@@ -60,8 +61,7 @@ class BoundedSum:
         self.first = build.phi(I64)
         self.first.add_incoming(ir.Constant(I64, 0), before)
         build.position_at_end(usual)
-        self.exponents = self.operands[0].exponents(4), self.operands[1].exponents(1)
-        if pair_sum.serves(self.groups):
+        if self.paired:
             self._grid_first(done)
         steps = list(range(self.size))
         self._loop([steps[0::2], steps[1::2]] if self.narrow else [steps], self._products)
@@ -76,15 +76,11 @@ class BoundedSum:
     def _grid_first(self, done: Any) -> None:
         """Where both operands are integers of few bits, times a power of two for each, no product is cut."""
         build = self.build
-        maybe, grid, other = (build.append_basic_block(name) for name in ("maybe", "grid", "off_grid"))
-        build.cbranch(self.operands[0].first_whole(), maybe, other)
-        build.position_at_end(maybe)
-        (a, left), (b, right) = (operand.whole() for operand in self.operands)
-        self.pairs = left, right
+        grid, other = (build.append_basic_block(name) for name in ("grid", "off_grid"))
         # The leading exponents' fields less this and E + MARGIN: the distance of the integers' unit from 2^(E − 24).
         unit = ir.Constant(I32, 2 * (BIAS + GRID) - 24 - BIAS - MARGIN)
         self.unit = build.sub(build.add(*(operand.leading for operand in self.operands)), unit)
-        build.cbranch(build.and_(a, b), grid, other)
+        build.cbranch(build.and_(*(operand.whole for operand in self.operands)), grid, other)
         build.position_at_end(grid)
         self._loop([list(range(self.size))], self._dots)
         build.branch(done)
@@ -93,7 +89,9 @@ class BoundedSum:
     def _dots(self, group: Any, steps: list[int], exponent: Any) -> Any:
         """Sum of the products in units of 2^(E − 24); none is cut there; exponent: E + MARGIN in place."""
         build = self.build
-        total = pair_sum.dot(self.groups, group, steps, *self.pairs)
+        left, right = (operand.pairs for operand in self.operands)
+        assert left is not None and right is not None
+        total = pair_sum.dot(self.groups, group, steps, left, right)
         up = build.sub(self.frame.splat(self.unit, GROUP), build.lshr(exponent, splat(VI, 23)))
         return self._shifted("shl", total, up)
 
@@ -110,13 +108,13 @@ class BoundedSum:
     def _of_a(self, row: Any, step: int) -> Any:
         build, groups = self.build, self.groups
         apart = groups.a_groups.reshape(-1, PER_ROW)
-        value = groups.a(self.exponents[0], I32, row, step)
+        value = groups.a(self.operands[0].exponents, I32, row, step)
         for group in range(1, PER_ROW):
             if (apart[:, group] == apart[:, 0]).all():
                 continue
             mine = ir.Constant(ir.VectorType(I1, GROUP), [lane // (GROUP // PER_ROW) >= group for lane in range(GROUP)])
             if not (apart[:, group] == apart[:, group - 1]).all():
-                other = groups.a(self.exponents[0], I32, build.add(row, ir.Constant(I64, group)), step)
+                other = groups.a(self.operands[0].exponents, I32, build.add(row, ir.Constant(I64, group)), step)
                 value = build.select(mine, other, value)
         return build.bitcast(value, BYTES)
 
@@ -149,7 +147,7 @@ class BoundedSum:
         offset = build.add(groups._entry(groups.b_table, group, 1, 0), ir.Constant(I64, int(groups.b_steps[step])))
         if groups.moved is not None:
             offset = build.add(offset, groups.moved[1])
-        return self.frame.at(self.exponents[1], build.ashr(offset, ir.Constant(I64, 2)))
+        return self.frame.at(self.operands[1].exponents, build.ashr(offset, ir.Constant(I64, 2)))
 
     # -- the registers of D --------------------------------------------------------------------
 

@@ -133,14 +133,11 @@ class Spread:
             value = build.select(tiny, self.ops.constant(F32, 0.0), value)
         return value
 
-    def finite_floats(self) -> Any:
+    def store_finite_floats(self, pointer: Any) -> None:
         """f32 values; NaN and infinities of 8-bit formats are infinite."""
-        if self.bits != 8:
-            return self.floats(flush=False)
-        pointer = stack(self.frame, self.rows * ROW)
         for row in range(self.rows):
-            self._store(pointer, row, self._finite_float(self.raw(row)), 4)
-        return pointer
+            value = self._finite_float(self.raw(row)) if self.bits == 8 else self.float_value(row)
+            self._store(pointer, row, value, 4)
 
     def _finite_float(self, raw: Any) -> Any:
         """fp8 or bf8: the f32 number with the same fields and its exponent's bias, which is wrong for denormals only."""

@@ -253,7 +253,7 @@ class Launch:
     def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
         count = self.program.count + 1
         entered, exited, lanes = (np.zeros(count, np.int64) for _ in range(3))
-        context = np.zeros(layout.CTX_BYTES // 8, np.int64)
+        context = aligned_bytes(layout.CTX_BYTES).view(np.int64)
         programs = np.zeros(mode.NUMBERS, np.int64)
         for number, program in self.programs.items():
             programs[number] = program.address

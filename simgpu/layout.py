@@ -94,7 +94,11 @@ CTX_PERFORMANCE = 432  # u64, address of the worker's block of performance
 CTX_PERFORMANCE_CALL = 440  # u64, address of its entry
 CTX_LINES = 448  # u64, address of the block of checks.lines
 CTX_LINES_NOTE = 456  # u64, address of its `note`
-CTX_BYTES = 512
+CTX_KEPT = 512  # what was made of operands of matrix instructions (see kept): KEPT_PLACES for A, as many for B
+KEPT_PLACES = 16
+# The widest operand, 32 elements a lane: a header, 8 registers, 32 rows of 4 bytes a lane three times over.
+KEPT_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
+CTX_BYTES = CTX_KEPT + 2 * KEPT_PLACES * KEPT_BYTES
 
 # One allocation, byte offsets.
 ALLOC_BASE = 0  # u64, device address

@@ -269,6 +269,8 @@ def execute(
 def run_handler(inst: Instruction, wave: np.ndarray) -> None:
     """Run one instruction that neither branches nor touches memory on a wave's bytes."""
     address, slots = handler_of(inst, Mode(), compiler())
+    context = aligned_bytes(layout.CTX_BYTES)
+    wave[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = context.ctypes.data
     records = aligned_bytes(layout.RECORD * (1 + inst.size // 4)).view(np.uint32).reshape(-1, layout.SLOTS)
     records[0, 2 : 2 + len(slots)] = slots
     records[-1, :2].view(np.uint64)[0] = compiler().address("return", _return)

@@ -19,11 +19,11 @@ from simgpu.matrix_sums import VI, Accumulator, Groups, splat
 
 
 class Pairs:
-    """One operand's integers (of 16 bits each, as <64 x i32> rows): rows 2r and 2r + 1 as one at the place of row 2r."""
+    """One operand's integers (of 16 bits each, as <64 x i32> rows) at `pointer`: rows 2r and 2r + 1 as one at the place of row 2r."""
 
-    def __init__(self, spread: Spread) -> None:
+    def __init__(self, spread: Spread, pointer: Any) -> None:
         self.frame = spread.frame
-        self.pointer = stack(spread.frame, spread.rows * ROW)
+        self.pointer = pointer
         self.ops = spread.ops
 
     def store(self, row: Any, low: Any, high: Any) -> None:
@@ -92,7 +92,7 @@ def _single_products(groups: Groups, steps: list[int], a: Spread, b: Spread) -> 
 
 
 def _paired(spread: Spread) -> Pairs:
-    pairs = Pairs(spread)
+    pairs = Pairs(spread, stack(spread.frame, spread.rows * ROW))
     for row in range(0, spread.rows, 2):
         pairs.store(row, spread.integer(row), spread.integer(row + 1))
     return pairs

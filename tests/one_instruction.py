@@ -26,6 +26,8 @@ class Wave:
 
     def __init__(self) -> None:
         self.raw = aligned_bytes(layout.WAVE_BYTES)
+        self.context = aligned_bytes(layout.CTX_BYTES)
+        self.raw[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = self.context.ctypes.data
         self.s = self.raw[:512].view(np.uint32)
         self.v = self._rows(layout.VGPR)
         self.a = self._rows(layout.AGPR)

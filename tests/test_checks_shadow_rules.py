@@ -173,7 +173,7 @@ class ShadowedWave(Wave):
         self.undefined_s = self.raw[delta : delta + 512].view(np.uint32)
         self.undefined_v = self._rows(delta + layout.VGPR)
         self.undefined_a = self._rows(delta + layout.AGPR)
-        self.context = np.zeros(layout.CTX_BYTES // 8, np.int64)
+        self.context = aligned_bytes(layout.CTX_BYTES).view(np.int64)
         for field, value in shadow_rows.addresses(compiler()).items():
             self.context[field // 8] = value
         self.raw[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = self.context.ctypes.data

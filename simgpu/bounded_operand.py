@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from simgpu.fragments import FROW, Spread
@@ -18,44 +19,48 @@ BIAS = 127
 # Exponents of nonzero elements lie between these: all of the formats with 5 exponent bits or fewer, and those
 # of bf16 and xf32 in practice. Sums of two fit a byte, and every power of two on the way is a normal f32 number.
 LEAST, MOST = -40, 46
-ZERO = -128  # the exponent byte of a zero: even with MOST it makes a sum below NONE
-NONE = 2 * LEAST - 1  # the exponent of a sum of zeros
+CENTERS = (75, 76)  # less an exponent of A, or of B: its byte; their sum is BIAS + 24
+ZERO = 255  # the byte of a zero: with any other it makes a sum above NONE
+NONE = sum(CENTERS) - (2 * LEAST - 1)  # the sum that stands for products that are all 0
 GRID = 12  # bits of an integer below its leading one: the product of two has no more than f32's sum keeps
 
 
 class BoundedOperand:
     """What the sum needs of A (which = 0) or B (1).
 
-    values: the elements' rows of 64 f32, NaN as infinities; exponents: rows of bytes, each `copies` times (1 or 4) over;
+    values: the elements' rows of 64 f32, NaN as infinities; exponents: rows of bytes (see CENTERS), those of the lanes in `order`;
     pairs: where `paired`, the elements as integers; bounded, whole (i1): whether exponents are in bounds, and the elements
-    integers; leading: the greatest element's exponent as a field of f32 (i32), the integers' units 2^-GRID times that.
+    integers; leading: the greatest element's exponent as a field of f32 (i32), the integers' units 2^-GRID times that;
+    hint: pointer to an i32 that is kept for the next operand in these registers, too, 0 at first.
     """
 
-    def __init__(self, spread: Spread, which: int, copies: int, paired: bool) -> None:
+    def __init__(self, spread: Spread, which: int, order: np.ndarray, paired: bool) -> None:
         self.spread = spread
+        self.center = CENTERS[which]
         self.frame = spread.frame
         self.build = spread.frame.build
         self.ops = spread.ops
         self.least = max(LEAST, 1 - spread.form.bias)  # the exponent of denormals
         registers = spread.rows * spread.bits // 32
-        kept = Kept(self.frame, spread.registers, registers, which, f"{spread.name} {copies} {paired}")
+        kept = Kept(self.frame, spread.registers, registers, which, f"{spread.name} {order.tolist()} {paired}")
         self.values = kept.take(spread.rows * ROW)
-        self.exponents = kept.take(spread.rows * LANES * copies)
+        self.exponents = kept.take(spread.rows * len(order))
         self.pairs = Pairs(spread, kept.take(spread.rows * ROW)) if paired else None
         bounded, whole, leading = facts = [self.frame.at(kept.header, at) for at in (8, 12, 16)]
+        self.hint = self.frame.at(kept.header, 20)
         with kept.renewed():
-            for fact, place in zip(self._made(copies), facts, strict=True):
+            for fact, place in zip(self._made(order), facts, strict=True):
                 self.frame.store(self.build.zext(fact, I32) if fact.type != I32 else fact, place)
         self.bounded, self.whole = (
             self.build.icmp_unsigned("!=", self.frame.load(place, I32), ir.Constant(I32, 0)) for place in (bounded, whole)
         )
         self.leading = self.frame.load(leading, I32)
 
-    def _made(self, copies: int) -> tuple[Any, Any, Any]:
+    def _made(self, order: np.ndarray) -> tuple[Any, Any, Any]:
         """Makes it all; `bounded`, `whole` and `leading`."""
         self.spread.store_finite_floats(self.values)
         greatest, smallest = self._extremes()
-        self._store_exponents(copies)
+        self._store_exponents(order)
         leading = self._leading(greatest)
         return self._bounded(greatest, smallest), self._whole(leading), leading
 
@@ -91,30 +96,25 @@ class BoundedOperand:
         limit = ir.Constant(I32, ((BIAS + LEAST) << 23) - 1)
         return build.and_(below, build.icmp_unsigned(">=", smallest, limit))
 
-    def _store_exponents(self, copies: int) -> None:
+    def _store_exponents(self, order: np.ndarray) -> None:
         build = self.build
-        fourfold = ir.Constant(ir.VectorType(I32, 4 * LANES), [at // 4 * 4 for at in range(4 * LANES)])
+        lanes = ir.Constant(ir.VectorType(I32, len(order)), [int(lane) for lane in order])
 
         def one(row: Any) -> tuple[()]:
-            value = self._exponent(row)
-            if copies == 1:
-                value = build.trunc(value, BYTES)
-            else:
-                whole = build.bitcast(value, ir.VectorType(I8, 4 * LANES))
-                value = build.shuffle_vector(whole, ir.Constant(whole.type, ir.Undefined), fourfold)
-            self.frame.store(value, self._place(self.exponents, row, LANES * copies), 64)
+            found = build.trunc(self._exponent(row), BYTES)
+            ordered = build.shuffle_vector(found, ir.Constant(BYTES, ir.Undefined), lanes)
+            self.frame.store(ordered, self._place(self.exponents, row, len(order)), 64)
             return ()
 
         self.frame.loop(self.spread.rows, one)
 
     def _exponent(self, row: Any) -> Any:
-        """<64 x i32> of a row's exponents, ZERO for zeros; denormals have the format's least."""
+        """<64 x i32> of a row's exponents as CENTERS and ZERO have them; denormals have the format's least."""
         build, ops = self.build, self.ops
         size = self._size(row)
-        exponent = build.sub(build.lshr(size, ops.constant(I32, 23)), ops.constant(I32, BIAS))
-        exponent = ops.intrinsic("smax", I32, [exponent, ops.constant(I32, self.least)])
+        field = ops.intrinsic("umax", I32, [build.lshr(size, ops.constant(I32, 23)), ops.constant(I32, BIAS + self.least)])
         zero = build.icmp_unsigned("==", size, ops.constant(I32, 0))
-        return build.select(zero, ops.constant(I32, ZERO), exponent)
+        return build.select(zero, ops.constant(I32, ZERO), build.sub(ops.constant(I32, BIAS + self.center), field))
 
     # -- integers ------------------------------------------------------------------------------
 

@@ -89,7 +89,8 @@ class DirectGlobal:
             memory = frame.at(frame.at(frame.wave, layout.STREAMS), build.shl(which, ir.Constant(I32, 3)))
             stride = build.sub(self.start, frame.load(memory, I64, 8))
             frame.store(self.start, memory, 8)
-            hints = [ir.Constant(I32, value) for value in (0, 2, 1)]  # a read, data; not into the first cache, which the accumulators need
+            # A read, of data, and not into the first cache, which the accumulators need.
+            hints = [ir.Constant(I32, value) for value in (0, 2, 1)]
             for lane in range(0, LANES, 4):
                 place = frame.at(self.span.place(lane), stride)
                 intrinsics.call(build, "llvm.prefetch.p0", ir.VoidType(), [place, *hints])

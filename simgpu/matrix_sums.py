@@ -27,6 +27,11 @@ def splat(kind: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(kind, [value] * kind.count)
 
 
+def first_of_chunks(steps: np.ndarray, size: int) -> np.ndarray:
+    """Bytes from the first of each `size` steps' places to that of the first chunk's."""
+    return steps[::size] - steps[0]
+
+
 def _separated(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Offsets (groups, steps) as a part of each step plus a part of each group."""
     steps, groups = offsets[0], offsets[:, 0] - offsets[0, 0]
@@ -44,8 +49,8 @@ class Groups:
         self.lane_bytes = lane_bytes
         self.index_row = index_row
         self.width = walk.a.shape[2]
-        # Bytes from the elements of A and B that are asked for to those meant: within `chunked`.
-        self.moved: tuple[Any, Any] | None = None
+        # Bytes from the elements of A, B and so on that are asked for to those meant: within `chunked`.
+        self.moved: list[Any] | None = None
         if walk.regular:
             self.a_steps, self.a_groups = _separated(walk.a[..., 0] * lane_bytes)
             self.b_steps, self.b_groups = _separated(walk.b[..., 0] * lane_bytes)
@@ -77,7 +82,7 @@ class Groups:
 
         self.frame.loop(self.walk.groups, one, first=first)
 
-    def _entry(self, table: Any, group: Any, steps: int, step: Any) -> Any:
+    def entry(self, table: Any, group: Any, steps: int, step: Any) -> Any:
         """table[group·steps + step] as i64."""
         build = self.build
         at = build.mul(group, ir.Constant(I64, steps))
@@ -101,27 +106,37 @@ class Groups:
             place = self.frame.at(place, int(self.b_steps[step]))
         else:
             k = self._selected(group, step)
-            place = self.frame.at(place, self._entry(self.b_offsets, ir.Constant(I64, 0), 1, k))
+            place = self.frame.at(place, self.entry(self.b_offsets, ir.Constant(I64, 0), 1, k))
         return self.frame.load(place, ir.VectorType(scalar, self.width), self.lane_bytes)
 
     def _place(self, pointer: Any, table: Any, group: Any, operand: int) -> Any:
-        place = self.frame.at(pointer, self._entry(table, group, 1, 0))
+        place = self.frame.at(pointer, self.entry(table, group, 1, 0))
         return place if self.moved is None else self.frame.at(place, self.moved[operand])
 
     def chunk_offsets(self, size: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Bytes from the first `size` steps to each later `size` of them, in A and B, where that is enough."""
         if not self.walk.regular or self.walk.index is not None or self.walk.steps % size:
             return None
-        found = []
         for steps in (self.a_steps, self.b_steps):
             chunks = steps.reshape(-1, size)
             if (chunks - chunks[:, :1] != chunks[0] - chunks[0, 0]).any():
                 return None
-            found.append(chunks[:, 0] - chunks[0, 0])
-        return found[0], found[1]
+        return first_of_chunks(self.a_steps, size), first_of_chunks(self.b_steps, size)
+
+    def a_by_step(self) -> tuple[np.ndarray, np.ndarray]:
+        """An order of a row's lanes in which the elements of A that a step takes for all groups follow each other.
+
+        Returns it, to a multiple of 64 long, and where each step's first element is, over all rows in that order.
+        """
+        rows, lanes = np.divmod(self.walk.a[..., 0], LANES)
+        assert (rows == rows[0]).all(), "all groups read the same row at a step"
+        shifts, which = np.unique(lanes[0] - lanes[0, 0], return_inverse=True)
+        order = (shifts[:, None] + lanes[:, 0]).ravel()
+        order = np.pad(order, (0, -len(order) % LANES))
+        return order, rows[0] * len(order) + which * self.walk.groups
 
     def chunked(
-        self, offsets: tuple[np.ndarray, np.ndarray], body: Callable[[list[Any]], list[Any]], state: list[Any]
+        self, offsets: tuple[np.ndarray, ...], body: Callable[[list[Any]], list[Any]], state: list[Any]
     ) -> list[Any]:
         """Run body(state) for each chunk of steps; in it, steps are those of the first chunk."""
         count = len(offsets[0])
@@ -130,7 +145,7 @@ class Groups:
         tables = [self._table(o) for o in offsets]
 
         def one(chunk: Any, *carried: Any) -> list[Any]:
-            self.moved = self._entry(tables[0], chunk, 1, 0), self._entry(tables[1], chunk, 1, 0)
+            self.moved = [self.entry(table, chunk, 1, 0) for table in tables]
             result = body(list(carried))
             self.moved = None
             return result
@@ -141,7 +156,7 @@ class Groups:
         """The k of B that the sparse index names at a step."""
         assert self.walk.index is not None
         build = self.build
-        entry = self._entry(self.index_table, group, self.walk.index.shape[1], step // 2)
+        entry = self.entry(self.index_table, group, self.walk.index.shape[1], step // 2)
         place = build.shl(build.lshr(entry, ir.Constant(I64, 5)), ir.Constant(I64, 2))
         word = build.zext(self.frame.load(self.frame.at(self.index_row, place), I32), I64)
         low = build.add(build.and_(entry, ir.Constant(I64, 31)), ir.Constant(I64, 2 * (step % 2)))

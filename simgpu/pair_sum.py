@@ -19,7 +19,7 @@ from simgpu.matrix_sums import VI, Accumulator, Groups, splat
 
 
 class Pairs:
-    """One operand's integers (of 16 bits each, as <64 x i32> rows) at `pointer`: rows 2r and 2r + 1 as one at the place of row 2r."""
+    """One operand's integers (of 16 bits each, as <64 x i32> rows) at `pointer`: rows 2r and 2r + 1 as one where row 2r was."""
 
     def __init__(self, spread: Spread, pointer: Any) -> None:
         self.frame = spread.frame

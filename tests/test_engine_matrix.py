@@ -257,8 +257,10 @@ EDGES = [
 
 @pytest.mark.parametrize("name, edge", EDGES, ids=str)
 @pytest.mark.parametrize("seed", range(3))
-def test_sums_at_the_bounds_of_their_fast_form(name, edge, seed):
-    """Exponents at and past the bounds, zeros among them; C zero, tiny, huge, infinite, or nearly the sum's negative."""
+@pytest.mark.parametrize("ends", [False, True])
+def test_sums_at_the_bounds_of_their_fast_form(name, edge, seed, ends):
+    """Exponents at and past the bounds, zeros among them; C the sum's negative or zero; where it
+    ends the fast form, tiny, huge, infinite."""
     row = find(name, "gfx942")
     rng = rng_of(name, seed)
     made = operands(row, rng, moderate)
@@ -275,8 +277,13 @@ def test_sums_at_the_bounds_of_their_fast_form(name, edge, seed):
     made["A"][:, 3] = 0  # a row of D without a product
     cancelling = expected(row, made | {"C": np.zeros_like(made["C"])}).astype(np.uint64) ^ np.uint64(1 << 31)
     made["C"] = np.where(np.isnan(cancelling.astype(np.uint32).view(np.float32)), 0, cancelling).astype(np.uint64)
-    tiny = [0, 1 << 31, 1, (47 << 23) - 1, 47 << 23, (1 << 31) | (46 << 23), (1 << 31) | (48 << 23) | 5]
-    for at, bits in enumerate([*tiny, 0x7F7FFFFF]):
+    if not ends:
+        tiny = made["C"] & np.uint64(0x7FFFFFFF) < 50 << 23
+        made["C"][tiny | (rng.random(tiny.shape) < 0.5)] = 0
+        assert_same(row, executed(row, made), expected(row, made))
+        return
+    bounds = [0, 1 << 31, 1, (47 << 23) - 1, 47 << 23, (1 << 31) | (46 << 23), (1 << 31) | (48 << 23) | 5]
+    for at, bits in enumerate([*bounds, 0x7F7FFFFF]):
         made["C"][..., at::16] = np.where(rng.random(made["C"][..., at::16].shape) < 0.5, bits, made["C"][..., at::16])
     made["C"][:, 3] = rng.integers(0, 1 << 23, made["C"][:, 3].shape)
     assert_same(row, executed(row, made), expected(row, made))
@@ -306,19 +313,34 @@ SUMS = ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16
 
 
 @pytest.mark.parametrize("name", SUMS)
-@pytest.mark.parametrize("far", [False, True])
-def test_c_at_every_distance_from_the_products(name, far):
-    """Row i of D adds C of 2^(i − 8), or 2^(3·i − 20), times the products; few bits of each are set, so that sums are often
-    ties."""
+def test_a_small_c_beside_products_that_cancel(name):
+    """Products 1 and −1, and C of ±2^(i − 33): what is cut off, toward −∞, is all that there is; FP8 leaves it out altogether."""
     row = find(name, "gfx942")
-    rng = rng_of(name, far)
+    rng = rng_of("small", name)
+    made = {operand: np.zeros_like(values) for operand, values in operands(row, rng, moderate).items()}
+    for operand, kind, places in (("A", row.a_type, [(..., 0), (..., 2)]), ("B", row.b_type, [np.s_[:, 0], np.s_[:, 2]])):
+        ones = np.array([1, -1 if operand == "B" else 1], DTYPES[kind])
+        for place, one in zip(places, ones.view(f"u{ones.itemsize}"), strict=True):
+            made[operand][place] = one
+    shape = made["C"].shape
+    mantissa = rng.choice([1, 1 + 2.0**-23, 1.5, 2 - 2.0**-23], shape) * rng.choice([1, -1], shape)
+    made["C"] = (mantissa * 2.0 ** (np.arange(16) - 33)[:, None]).astype(np.float32).view(np.uint32).astype(np.uint64)
+    assert_same(row, executed(row, made), expected(row, made))
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("step, least", [(1, -8), (1, -36), (3, -20)])
+def test_c_at_every_distance_from_the_products(name, step, least):
+    """Row i of D adds C of 2^(step·i + least) times the products; few bits of each are set, so that sums are often ties."""
+    row = find(name, "gfx942")
+    rng = rng_of(name, step, least)
     made = operands(row, rng, moderate)
     for operand, kind in (("A", row.a_type), ("B", row.b_type)):
         shape = made[operand].shape
         values = rng.choice([0.0, 1.0, -1.0, 1.5, 2.0**-6, -(2.0**-7), 1.875], shape).astype(DTYPES[kind])
         made[operand] = values.view(f"u{values.itemsize}").astype(np.uint64)
     shape = made["C"].shape
-    apart = 2.0 ** (3 * np.arange(16) - 20 if far else np.arange(16) - 8)
+    apart = 2.0 ** (step * np.arange(16) + least)
     last = rng.choice([0, 1, 1 << 22, (1 << 23) - 1, 3 << 21, 2], shape)
     mantissa = rng.choice([1.0, -1.0], shape) * (1 + last / (1 << 23))
     made["C"] = (mantissa * apart[:, None]).astype(np.float32).view(np.uint32).astype(np.uint64)

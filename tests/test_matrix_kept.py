@@ -30,13 +30,13 @@ def small_integers(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) 
     return values.view(f"u{values.itemsize}").astype(np.uint64)
 
 
-def run(wave: Wave, row: MatrixInstruction, made: dict[str, np.ndarray], a: int, b: int) -> None:
-    """Runs the instruction on operands at v[a], v[128 + b] and asserts D's bits."""
-    at = {name: Reg("v", first, row.registers(name)) for name, first in zip("ABCD", (a, 128 + b, 200, 220), strict=True)}
+def run(wave: Wave, row: MatrixInstruction, made: dict[str, np.ndarray], a: int, b: int, d: int = 220) -> None:
+    """Runs the instruction on operands at v[a], v[128 + b], v[200] and asserts the bits of D, at v[d]."""
+    at = {name: Reg("v", first, row.registers(name)) for name, first in zip("ABCD", (a, 128 + b, 200, d), strict=True)}
     for name in "ABC":
         wave.v[at[name].index : at[name].index + at[name].count] = to_registers(row, name, made[name])
     wave.run(instruction_of(row, {"vdst": at["D"], "src0": at["A"], "src1": at["B"], "src2": at["C"]}, {}))
-    assert_same(row, from_registers(row, "D", wave.v[220 : 220 + at["D"].count]), expected(row, made))
+    assert_same(row, from_registers(row, "D", wave.v[d : d + at["D"].count]), expected(row, made))
 
 
 STEPS = st.lists(
@@ -80,6 +80,32 @@ def test_the_last_bit_of_every_register_counts(row):
             made[name] = made[name].copy()
             made[name].flat[at] ^= np.uint64(1)
             run(wave, row, made, 0, 0)
+
+
+C_KINDS = {"near": 1.0, "far": 2.0**9, "farther": 2.0**40, "huge": 2.0**127, "infinite": np.inf, "NaN": np.nan, "tiny": 2.0**-120}
+SUMS = st.lists(
+    st.tuples(
+        st.sampled_from(ROWS), st.sampled_from(sorted(C_KINDS)), st.integers(0, 15),
+        st.sampled_from(["none", "a row", "half of k", "all"]), st.booleans(), st.integers(0, 2**32 - 1),
+    ),
+    min_size=2, max_size=8,
+)  # fmt: skip
+
+
+@given(SUMS)
+@settings(max_examples=80, deadline=None)
+def test_c_that_needs_another_form_of_the_sum_from_a_row_on(steps):
+    """Where a sum ended with the longer rounding, the next begins with it: right wherever C is large and products are 0."""
+    wave = Wave()
+    for row, kind, line, zeros, small, seed in steps:
+        made = operands(row, np.random.default_rng(seed), small_integers if small else moderate)
+        made["C"][:, :line] = 0
+        some = C_KINDS[kind] * np.random.default_rng(seed).uniform(-2, 2, made["C"][:, line:].shape)
+        made["C"][:, line:] = some.astype(np.float32).view(np.uint32)
+        if zeros != "none":
+            places = {"a row": np.s_[:, line], "half of k": np.s_[:, :, : row.k // 2], "all": np.s_[:]}[zeros]
+            made["A"][places] = 0
+        run(wave, row, made, 0, 0, d=200)  # on C: what is done once must not be done again
 
 
 def test_kept_operands_are_used_again():

@@ -41,8 +41,7 @@ class BoundedOperand:
         self.build = spread.frame.build
         self.ops = spread.ops
         self.least = max(LEAST, 1 - spread.form.bias)  # the exponent of denormals
-        registers = spread.rows * spread.bits // 32
-        kept = Kept(self.frame, spread.registers, registers, which, f"{spread.name} {order.tolist()} {paired}")
+        kept = Kept(spread, which, f"bounded {order.tolist()} {paired}")
         self.values = kept.take(spread.rows * ROW)
         self.exponents = kept.take(spread.rows * len(order))
         self.pairs = Pairs(spread, kept.take(spread.rows * ROW)) if paired else None

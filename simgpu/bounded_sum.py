@@ -152,7 +152,7 @@ class BoundedSum:
         build.position_at_end(done)
 
     def _register(self, row: Any, parts: list[list[int]], summed: Summed, far: Onward | None) -> tuple[()]:
-        """D's register `row` (i64, its first group of lanes), by the longer rounding or, unless that sends it to `far`, the shorter."""
+        """D's register `row` (i64, its first group of lanes); far: where the shorter rounding, used if given, may go on."""
         groups = self.groups
         offsets = groups.chunk_offsets(self.size)
         assert offsets is not None

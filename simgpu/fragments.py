@@ -77,12 +77,10 @@ class Spread:
     def _store(self, pointer: Any, row: int, value: Any, lane_bytes: int) -> None:
         self.frame.store(value, self.frame.at(pointer, row * LANES * lane_bytes), align=64)
 
-    def integers(self) -> Any:
+    def store_integers(self, pointer: Any) -> None:
         """i8 elements, sign-extended to i32."""
-        pointer = stack(self.frame, self.rows * ROW)
         for row in range(self.rows):
             self._store(pointer, row, self.integer(row), 4)
-        return pointer
 
     def integer(self, row: int) -> Any:
         """An i8 element, sign-extended to i32."""
@@ -100,12 +98,10 @@ class Spread:
             self._store(pointer, row, build.bitcast(bits, DROW), 8)
         return pointer
 
-    def floats(self, flush: bool) -> Any:
+    def store_floats(self, pointer: Any, flush: bool) -> None:
         """f32 values; flush: denormals of the stored type count as +0 (gfx90a)."""
-        pointer = stack(self.frame, self.rows * ROW)
         for row in range(self.rows):
             self._store(pointer, row, self.float_value(row, flush), 4)
-        return pointer
 
     def float_value(self, row: int, flush: bool = False) -> Any:
         """The element as f32, exactly."""
@@ -159,7 +155,7 @@ class Spread:
         return build.bitcast(build.or_(build.bitcast(value, ROW32), sign), FROW)
 
     def least_exponent(self, pointer: Any) -> Any:
-        """Of the f32 values that `floats` stored, none denormal: the least exponent that is not a zero's, i32."""
+        """Of the f32 values that `store_floats` stored, none denormal: the least exponent that is not a zero's, i32."""
         build = self.frame.build
         least: Any = None
         for row in range(self.rows):

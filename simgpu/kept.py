@@ -16,22 +16,24 @@ from llvmlite import ir
 
 from simgpu import direct, layout
 from simgpu.direct import BLOCK, LINE
-from simgpu.frame import PTR, Frame
+from simgpu.fragments import Spread
+from simgpu.frame import PTR
 from simgpu.lane_llvm import I64
 from simgpu.layout import ROW
 
 
 class Kept:
-    """Memory for what is made of `count` registers from pointer `registers` on.
+    """Memory for what is made of the elements of `spread`.
 
-    which: 0 for A, 1 for B; kind: names what is made; all of that name make the same of the same bits.
+    which: 0 for A, 1 for B; kind: names what is made; all of that name make the same of the same bits of an element type.
     """
 
-    def __init__(self, frame: Frame, registers: Any, count: int, which: int, kind: str) -> None:
-        self.frame = frame
-        self.registers = registers
+    def __init__(self, spread: Spread, which: int, kind: str) -> None:
+        self.frame = frame = spread.frame
+        self.registers = registers = spread.registers
+        count = spread.rows * spread.bits // 32
         self.blocks = range(0, count * ROW, LINE)
-        digest = hashlib.blake2b(f"{which} {count} {kind}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(f"{which} {count} {spread.name} {kind}".encode(), digest_size=8).digest()
         self.key = ir.Constant(I64, int.from_bytes(digest, "little", signed=True))
         build = frame.build
         offset = build.sub(build.ptrtoint(registers, I64), build.ptrtoint(frame.wave, I64))

@@ -14,8 +14,9 @@ from llvmlite import ir
 
 from simgpu.fragments import GROUP, Spread, Walk
 from simgpu.frame import Frame
+from simgpu.kept import Kept
 from simgpu.lane_llvm import F32, F64, I32, I64, LLVMOps
-from simgpu.layout import LANES
+from simgpu.layout import LANES, ROW
 
 V32 = ir.VectorType(F32, GROUP)
 VI = ir.VectorType(I32, GROUP)
@@ -216,20 +217,30 @@ class PairwiseSum:
         self.groups = groups
         self.c = c
         self.build = groups.build
-        self.operands = a, b
         self.size = size
         self.flush = flush
-        self.left, self.right = a.floats(flush), b.floats(flush)
+        self.looks = flush and a.name != "f16"  # whether there are operands that flushes are looked for with
+        (self.left, least_of_a), (self.right, least_of_b) = (self._values(spread, which) for which, spread in enumerate((a, b)))
+        self.least = groups.build.add(least_of_a, least_of_b)  # exponent of a product but 0, where it `looks`
         self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
 
+    def _values(self, spread: Spread, which: int) -> tuple[Any, Any]:
+        """Pointer to the elements as f32, and their least exponent (i32) where it is asked for."""
+        kept = Kept(spread, which, f"floats {self.flush}")
+        pointer = kept.take(spread.rows * ROW)
+        least = self.groups.frame.at(kept.header, 8)
+        with kept.renewed():
+            spread.store_floats(pointer, self.flush)
+            if self.looks:
+                self.groups.frame.store(spread.least_exponent(pointer), least)
+        return pointer, self.groups.frame.load(least, I32)
+
     def emit(self) -> None:
-        a, b = self.operands
-        if not self.flush or a.name == "f16":
+        if not self.looks:
             self.groups.run(lambda group: self._group(group, settle=False))
             return
         build = self.build
-        product = build.add(a.least_exponent(self.left), b.least_exponent(self.right))
-        safe = build.icmp_signed(">=", product, ir.Constant(I32, self.SAFE_EXPONENT))
+        safe = build.icmp_signed(">=", self.least, ir.Constant(I32, self.SAFE_EXPONENT))
         with build.if_else(safe, likely=True) as (then, otherwise):
             with then:
                 self.groups.run(lambda group: self._group(group, settle=False))

@@ -11,8 +11,9 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu import intrinsics
-from simgpu.fragments import GROUP, Spread, stack
+from simgpu.fragments import GROUP, Spread
 from simgpu.jit import host
+from simgpu.kept import Kept
 from simgpu.lane_llvm import I16, I32, I64, LLVMOps
 from simgpu.layout import LANES, ROW
 from simgpu.matrix_sums import VI, Accumulator, Groups, splat
@@ -73,13 +74,13 @@ def integer_sum(groups: Groups, c: Accumulator, a: Spread, b: Spread, clamp: boo
 
 
 def _pair_products(groups: Groups, steps: list[int], a: Spread, b: Spread) -> Callable[[Any], Any]:
-    left, right = _paired(a), _paired(b)
+    left, right = (_paired(spread, which) for which, spread in enumerate((a, b)))
     return lambda group: dot(groups, group, steps, left, right)
 
 
 def _single_products(groups: Groups, steps: list[int], a: Spread, b: Spread) -> Callable[[Any], Any]:
     build = groups.build
-    left, right = a.integers(), b.integers()
+    left, right = (_single(spread, which) for which, spread in enumerate((a, b)))
 
     def total(group: Any) -> Any:
         found: Any = splat(VI, 0)
@@ -91,8 +92,18 @@ def _single_products(groups: Groups, steps: list[int], a: Spread, b: Spread) -> 
     return total
 
 
-def _paired(spread: Spread) -> Pairs:
-    pairs = Pairs(spread, stack(spread.frame, spread.rows * ROW))
-    for row in range(0, spread.rows, 2):
-        pairs.store(row, spread.integer(row), spread.integer(row + 1))
+def _paired(spread: Spread, which: int) -> Pairs:
+    kept = Kept(spread, which, "pairs")
+    pairs = Pairs(spread, kept.take(spread.rows * ROW))
+    with kept.renewed():
+        for row in range(0, spread.rows, 2):
+            pairs.store(row, spread.integer(row), spread.integer(row + 1))
     return pairs
+
+
+def _single(spread: Spread, which: int) -> Any:
+    kept = Kept(spread, which, "integers")
+    pointer = kept.take(spread.rows * ROW)
+    with kept.renewed():
+        spread.store_integers(pointer)
+    return pointer

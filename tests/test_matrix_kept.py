@@ -15,11 +15,15 @@ from simgpu import layout
 from simgpu.mfma import DTYPES, from_registers, instruction_of, to_registers
 
 ROWS = [
-    find(name, "gfx942")
-    for name in (
-        "v_mfma_f32_16x16x16_f16", "v_mfma_f32_32x32x8_f16", "v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x32_fp8_fp8",
-        "v_mfma_f32_16x16x32_bf8_fp8", "v_mfma_f32_16x16x8_xf32",
-    )
+    find(name, target)
+    for target, names in {
+        "gfx942": (
+            "v_mfma_f32_16x16x16_f16", "v_mfma_f32_32x32x8_f16", "v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x32_fp8_fp8",
+            "v_mfma_f32_16x16x32_bf8_fp8", "v_mfma_f32_16x16x8_xf32", "v_mfma_i32_16x16x32_i8",
+        ),
+        "gfx90a": ("v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "v_mfma_f32_16x16x8bf16"),
+    }.items()
+    for name in names
 ]  # fmt: skip
 PLACES = (0, 2, 2 * layout.KEPT_PLACES)  # the first and the last share a place, and 2 overlaps neither
 

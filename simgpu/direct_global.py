@@ -12,13 +12,16 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu import direct, intrinsics, layout
+from simgpu import direct, layout
 from simgpu.access import hinted, mark_lane
 from simgpu.direct import BLOCK, GROUP, LINE, Span
+from simgpu.fetch_ahead import Queue
 from simgpu.frame import ALL_LANES, PTR, Frame
 from simgpu.lane_llvm import I1, I32, I64
 from simgpu.lanes import constant, each_lane
 from simgpu.layout import LANES, ROW
+
+WIDE = ir.VectorType(I64, GROUP)
 
 
 class DirectGlobal:
@@ -69,17 +72,17 @@ class DirectGlobal:
                     direct.store(self.span, registers)
                 else:
                     if self.streams:
-                        self._prefetch()
+                        self._look_ahead()
                     direct.load([self.span], registers)
             with general:
                 otherwise()
 
-    def _prefetch(self) -> None:
-        """Fetch what this load will want next time, if it goes on with the stride that it has now.
+    def _look_ahead(self) -> None:
+        """Have fetched what this load will want next time, if it goes on with the stride that it has now.
 
-        Waves take turns and tiles are rows far apart, which a host's own prefetchers do not follow; the
-        wave remembers where a load began by the low bits of its record's index. Lanes that all follow each
-        other are left to the host.
+        The wave remembers where a load began by the low bits of its record's index. Lanes that all follow each other are
+        left to the host; else one of every four, another each time, stands for its neighbours: mostly they share a line,
+        or other waves' loads touch it.
         """
         frame, build = self.frame, self.frame.build
         first, last = (frame.load(frame.at(self.span.distances, 4 * lane), I32) for lane in (0, LANES - 1))
@@ -89,11 +92,28 @@ class DirectGlobal:
             memory = frame.at(frame.at(frame.wave, layout.STREAMS), build.shl(which, ir.Constant(I32, 3)))
             stride = build.sub(self.start, frame.load(memory, I64, 8))
             frame.store(self.start, memory, 8)
-            # A read, of data, and not into the first cache, which the accumulators need.
-            hints = [ir.Constant(I32, value) for value in (0, 2, 1)]
-            for lane in range(0, LANES, 4):
-                place = frame.at(self.span.place(lane), stride)
-                intrinsics.call(build, "llvm.prefetch.p0", ir.VoidType(), [place, *hints])
+            queue = Queue(frame)
+            turn = build.and_(build.lshr(queue.tail, constant(4)), constant(3))
+            distances = build.zext(self._fourth(turn), WIDE)
+            host = build.add(build.ptrtoint(self.span.start, I64), stride)
+            queue.leave(build.add(distances, frame.splat(host, GROUP)))
+            self._look_ahead_in_bitmap(build.add(distances, frame.splat(build.add(self.offset, stride), GROUP)), stride)
+
+    def _look_ahead_in_bitmap(self, offsets: Any, stride: Any) -> None:
+        """Have the words fetched that hold the bits of these bytes of the allocation, where they begin another line."""
+        frame, build = self.frame, self.frame.build
+        table = frame.load(frame.at(self.entry, layout.ALLOC_READ), I64, 8)
+        places = build.add(build.lshr(offsets, ir.Constant(WIDE, [3] * GROUP)), frame.splat(table, GROUP))
+        inner = build.and_(build.extract_element(places, ir.Constant(I32, 0)), constant(LINE - 1))
+        with build.if_then(build.icmp_unsigned("<", inner, build.lshr(stride, constant(3)))):
+            Queue(frame).leave(places)
+
+    def _fourth(self, turn: Any) -> Any:
+        """Distances of lanes `turn` (i64, below 4), `turn` + 4 and so on (<16 x i32>)."""
+        kind = ir.VectorType(I32, LANES - 3)
+        part = self.frame.load(self.frame.at(self.span.distances, self.frame.build.shl(turn, constant(2))), kind)
+        order = ir.Constant(BLOCK, list(range(0, LANES, 4)))
+        return self.frame.build.shuffle_vector(part, ir.Constant(kind, ir.Undefined), order)
 
     # -- bytes touched -----------------------------------------------------------------------------
 

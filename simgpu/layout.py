@@ -98,7 +98,9 @@ CTX_KEPT = 512  # what was made of operands of matrix instructions (see kept): K
 KEPT_PLACES = 16
 # The widest operand, 32 elements a lane: a header, 8 registers, 32 rows of 4 bytes a lane three times over.
 KEPT_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
-CTX_BYTES = CTX_KEPT + 2 * KEPT_PLACES * KEPT_BYTES
+CTX_AHEAD = CTX_KEPT + 2 * KEPT_PLACES * KEPT_BYTES  # what to fetch (see fetch_ahead): 2 u64 and, from 64 on, AHEAD_PLACES u64
+AHEAD_PLACES = 256
+CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
 
 # One allocation, byte offsets.
 ALLOC_BASE = 0  # u64, device address

@@ -21,6 +21,7 @@ from hardware.isa import types as t
 from hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.aligned_sum import AlignedSum, Scales
 from simgpu.bounded_sum import BoundedSum
+from simgpu.fetch_ahead import Queue
 from simgpu.fragments import GROUP, Spread, outputs_of, scale_places, stack, walk_of
 from simgpu.frame import Frame
 from simgpu.lane_llvm import F32, I32, I64
@@ -115,6 +116,7 @@ def _placed(plan: Plan, operand: Operand) -> Place:
 
 
 def emit_chain(frame: Frame, inst: Instruction, places: Sequence[MatrixPlaces]) -> None:
+    _fetch_ahead(frame, inst, len(places))
     FloatChain(frame, inst, places, row_of(inst)).emit()
 
 
@@ -123,6 +125,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     if row.a_type == "f32":
         emit_chain(frame, inst, [places])
         return
+    _fetch_ahead(frame, inst)
     mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
     formats = row.with_formats(mods["cbsz"], mods["blgp"])
     if row.cd_type == "f64":
@@ -151,6 +154,11 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             BoundedSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
         else:
             any_operands()
+
+
+def _fetch_ahead(frame: Frame, inst: Instruction, count: int = 1) -> None:
+    row = row_of(inst)
+    Queue(frame).fetch(count * row.m * row.n * row.k * row.blocks)
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,11 @@ class Wave:
     def run(self, inst: Instruction, mode: Mode | None = None) -> None:
         """Execute one instruction that neither branches nor touches memory."""
         address, slots = handler_of(inst, mode or Mode(), compiler())
-        records = aligned_bytes(layout.RECORD * (1 + inst.size // 4)).view(np.uint32).reshape(-1, 16)
+        self.call(address, slots, inst.size // 4)
+
+    def call(self, address: int, slots: Sequence[int] = (), dwords: int = 1) -> None:
+        """Call a handler of an instruction of so many dwords."""
+        records = aligned_bytes(layout.RECORD * (1 + dwords)).view(np.uint32).reshape(-1, 16)
         records[0, :2].view(np.uint64)[0] = address
         records[0, 2 : 2 + len(slots)] = slots
         records[-1, :2].view(np.uint64)[0] = compiler().address("return", _return)

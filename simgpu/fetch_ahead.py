@@ -1,0 +1,62 @@
+"""Fetching into the host's caches what loads will want next, between the matrix instructions that come before them.
+
+Waves take turns and tiles are rows far apart, which a host's own prefetchers do not follow. Fetched all at once, lines wait
+for each other: a core has some 16 on their way at most. So a load leaves the places of its next lines in its worker's queue,
+and matrix instructions, which seldom touch the host's memory, fetch one every few nanoseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu import intrinsics, layout
+from simgpu.frame import PTR, Frame
+from simgpu.lane_llvm import I32, I64
+
+PLACES = layout.AHEAD_PLACES
+HINTS = (0, 2, 1)  # a read, of data, and not into the first cache, which accumulators need
+PRODUCTS = 256  # multiplications of a matrix instruction for each place that it fetches: 3 ns of f32, at best
+MOST = 16  # places that an instruction fetches: as many lines as a core has on their way
+
+
+class Queue:
+    """`head` and `tail` (i64) count the places that were fetched and left; place i is entry i mod PLACES."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.build = frame.build
+        context = frame.build.inttoptr(frame.state(layout.CONTEXT, I64), PTR)
+        self.counts = [frame.at(context, layout.CTX_AHEAD + offset) for offset in (0, 8)]
+        self.entries = frame.at(context, layout.CTX_AHEAD + 64)
+        self.head, self.tail = (frame.load(count, I64, 8) for count in self.counts)
+
+    def leave(self, places: Any) -> None:
+        """places: <16 x i64>, host addresses; fetched at once if there is no room, as where there are no matrix instructions."""
+        frame, build, count = self.frame, self.build, places.type.count
+        full = build.icmp_unsigned(">", build.sub(self.tail, self.head), ir.Constant(I64, PLACES - count))
+        with build.if_else(full) as (now, later):
+            with now:
+                for number in range(count):
+                    self._fetch(build.extract_element(places, ir.Constant(I32, number)))
+            with later:
+                frame.store(places, self._entry(self.tail, 0), 64)
+                frame.store(build.add(self.tail, ir.Constant(I64, count)), self.counts[1], 8)
+
+    def fetch(self, products: int) -> None:
+        """As many places as fit beside so many multiplications, if there are so many."""
+        build, count = self.build, min(max(1, products // PRODUCTS), MOST)
+        after = build.add(self.head, ir.Constant(I64, count))
+        with build.if_then(build.icmp_unsigned("<=", after, self.tail)):
+            for number in range(count):
+                self._fetch(self.frame.load(self._entry(self.head, number), I64, 8))
+            self.frame.store(after, self.counts[0], 8)
+
+    def _entry(self, count: Any, further: int) -> Any:
+        number = self.build.and_(self.build.add(count, ir.Constant(I64, further)), ir.Constant(I64, PLACES - 1))
+        return self.frame.at(self.entries, self.build.shl(number, ir.Constant(I64, 3)))
+
+    def _fetch(self, address: Any) -> None:
+        place = self.build.inttoptr(address, PTR)
+        intrinsics.call(self.build, "llvm.prefetch.p0", ir.VoidType(), [place, *(ir.Constant(I32, hint) for hint in HINTS)])

@@ -1,0 +1,115 @@
+"""What loads leave to be fetched, and matrix instructions fetch: places only, since what a cache has changes no result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from engine_kernel import Kernel
+from llvmlite import ir
+from one_instruction import Wave
+
+from hardware.isa.instruction import Reg
+from hardware.mfma import find
+from simgpu import layout
+from simgpu.fetch_ahead import MOST, PLACES, PRODUCTS, Queue
+from simgpu.frame import Frame
+from simgpu.jit import compiler
+from simgpu.launch import Launch
+from simgpu.mfma import instruction_of
+
+TOGETHER = 16
+PITCH, STEP = 8192, 64
+
+
+def counts(context: np.ndarray) -> tuple[int, int]:
+    """Places fetched and left."""
+    head, tail = context.view(np.uint8)[layout.CTX_AHEAD :][:16].view(np.int64)
+    return int(head), int(tail)
+
+
+def entries(context: np.ndarray) -> np.ndarray:
+    return context.view(np.uint8)[layout.CTX_AHEAD + 64 :][: 8 * PLACES].view(np.int64)
+
+
+def leave(module: ir.Module, name: str) -> None:
+    """A handler that leaves the 16 places that v0 and v1 hold."""
+    frame = Frame(module, name)
+    Queue(frame).leave(frame.load(frame.at(frame.wave, layout.VGPR), ir.VectorType(ir.IntType(64), TOGETHER), 64))
+    frame.build.ret_void()
+
+
+def multiply(wave: Wave, name: str) -> int:
+    """Runs an instruction on zeros; how many places it fetches, if there are so many."""
+    row = find(name, "gfx942")
+    d, a, b = (Reg("v", first, row.registers(operand)) for first, operand in ((64, "D"), (40, "A"), (48, "B")))
+    wave.run(instruction_of(row, {"vdst": d, "src0": a, "src1": b, "src2": d}, {}))
+    return min(row.m * row.n * row.k * row.blocks // PRODUCTS, MOST)
+
+
+def test_places_are_fetched_in_the_order_in_which_they_were_left():
+    wave = Wave()
+    places = wave.v[:2].reshape(-1)[: 2 * TOGETHER].view(np.int64)
+    for turn in range(PLACES // TOGETHER + 3):
+        before = entries(wave.context).copy()
+        places[:] = 4096 * turn + 8 * np.arange(TOGETHER)
+        wave.call(compiler().address("leave places", leave))
+        room = turn < PLACES // TOGETHER  # without, all are fetched at once and the queue is as it was
+        assert counts(wave.context) == (0, TOGETHER * min(turn + 1, PLACES // TOGETHER))
+        at = TOGETHER * turn % PLACES
+        assert (entries(wave.context)[at : at + TOGETHER] == (places if room else before[at : at + TOGETHER])).all()
+    head, tail = counts(wave.context)
+    for name in 3 * ["v_mfma_f32_16x16x4_f32", "v_mfma_f32_32x32x8_f16", "v_mfma_f64_16x16x4_f64", "v_mfma_i32_16x16x32_i8"]:
+        head += multiply(wave, name)
+        assert counts(wave.context) == (head, tail)
+    while head + multiply(wave, "v_mfma_f32_32x32x8_f16") <= tail:
+        head += MOST
+    assert counts(wave.context)[0] <= tail
+    places[:] = 1
+    wave.call(compiler().address("leave places", leave))
+    assert counts(wave.context)[1] == tail + TOGETHER and (entries(wave.context)[:TOGETHER] == 1).all()
+
+
+@pytest.mark.parametrize("lanes_of_a_row, register", [(4, "x4 v[20:23]"), (1, "x2 v[20:21]"), (16, " v20")])
+def test_a_load_leaves_where_it_will_go_on(monkeypatch, lanes_of_a_row, register):
+    """Rows far apart, along which a loop loads: what it leaves lies in the lines of the step after the last, and in the bitmap."""
+    launched = []
+    worker_of = Launch._worker
+
+    def spied(self, *args):
+        worker = worker_of(self, *args)
+        launched.append((self, worker))
+        return worker
+
+    monkeypatch.setattr(Launch, "_worker", spied)
+    steps, bytes_of_row = 10, 64 // lanes_of_a_row if lanes_of_a_row > 1 else 8
+    lines = f"""
+s_mov_b32 s24, s4
+s_and_b32 s25, s5, 0xffff
+s_mov_b32 s26, -1
+s_mov_b32 s27, 0x20000
+v_and_b32 v1, {lanes_of_a_row - 1}, v0
+v_lshrrev_b32 v2, {lanes_of_a_row.bit_length() - 1}, v0
+v_mul_u32_u24 v1, {bytes_of_row}, v1
+v_mul_u32_u24 v2, {PITCH:#x}, v2
+v_add_u32 v1, v1, v2
+s_mov_b32 s17, 0
+again:
+buffer_load_dword{register}, v1, s[24:27], s17 offen
+s_add_u32 s17, s17, {STEP}
+s_cmp_lt_u32 s17, {steps * STEP}
+s_cbranch_scc1 again
+"""
+    kernel = Kernel("gfx942", lines)
+    data = kernel.gpu.upload(np.zeros(64 * PITCH, np.uint8))
+    kernel.kernel.launch(grid=1, args=[data, data])
+    (launch, worker), *_ = launched
+    start = data._allocation.data.ctypes.data
+    left = entries(worker.context)[: counts(worker.context)[1]]
+    rows = 64 // lanes_of_a_row
+    wanted = start + PITCH * np.arange(rows) + steps * STEP
+    lines_left = {int(place) for place in left - left % 64}
+    found = [int(place) - int(place) % 64 in lines_left for place in wanted]
+    assert sum(found) == min(rows, 16)  # one of four lanes is asked
+    (entry,) = [e for e in launch.table.entries if e[layout.ALLOC_BASE // 8] == data.address]
+    bitmap = int(entry[layout.ALLOC_READ // 8])
+    assert any(bitmap <= place < bitmap + data.nbytes // 8 for place in left)

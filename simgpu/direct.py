@@ -22,6 +22,7 @@ from simgpu.layout import LANES, ROW
 GROUP = 16  # lanes at a time: dwords of a vector
 BLOCK = ir.VectorType(I32, GROUP)
 LINE = 64  # bytes of a vector, and of a host's cache line
+CHUNK = 16  # bytes that kernels keep together where they swizzle tiles
 FARTHEST = 0xFFFF_FF00  # a distance to which a line's bytes can be added in 32 bits
 
 
@@ -96,14 +97,14 @@ def heads(frame: Frame, block: Any, sharing: int) -> Any:
     return frame.build.shuffle_vector(block, ir.Constant(BLOCK, ir.Undefined), picks)
 
 
-def in_runs(span: Span) -> Any:
-    """i1: the bytes of the lanes that share a line follow each other."""
-    frame, build = span.frame, span.frame.build
-    steps = ir.Constant(BLOCK, [lane % span.sharing * span.lane_bytes for lane in range(GROUP)])
+def in_runs(span: Span, nbytes: int = LINE) -> Any:
+    """i1: the bytes of as many lanes as have `nbytes` together follow each other."""
+    frame, build, lanes = span.frame, span.frame.build, nbytes // span.lane_bytes
+    steps = ir.Constant(BLOCK, [lane % lanes * span.lane_bytes for lane in range(GROUP)])
     wrong = []
     for group in range(LANES // GROUP):
         block = span.block(group)
-        wrong.append(build.xor(block, build.add(heads(frame, block, span.sharing), steps)))
+        wrong.append(build.xor(block, build.add(heads(frame, block, lanes), steps)))
     return none(frame, wrong)
 
 
@@ -115,12 +116,19 @@ def load(spans: Sequence[Span], target: Any) -> None:
 
     The spans have their distances in common; the registers may hold them.
     """
-    frame = spans[0].frame
-    with frame.build.if_else(in_runs(spans[0])) as (runs, apart):
-        with runs:
-            _fill(spans, target, _of_runs)
+    span, build = spans[0], spans[0].frame.build
+    with build.if_else(in_runs(span)) as (lines, apart):
+        with lines:
+            _fill(spans, target, _of_lines)
         with apart:
-            _fill(spans, target, _of_places)
+            if span.lane_bytes == CHUNK:
+                _fill(spans, target, _of_places)
+                return
+            with build.if_else(in_runs(span, CHUNK)) as (chunks, single):
+                with chunks:
+                    _fill(spans, target, _of_chunks)
+                with single:
+                    _fill(spans, target, _of_places)
 
 
 def _fill(spans: Sequence[Span], target: Any, fetch: Callable[[Span, int], list[Any]]) -> None:
@@ -131,10 +139,19 @@ def _fill(spans: Sequence[Span], target: Any, fetch: Callable[[Span, int], list[
             frame.store(block, frame.at(target, part * ROW + group * LINE), align=64)
 
 
-def _of_runs(span: Span, group: int) -> list[Any]:
+def _of_lines(span: Span, group: int) -> list[Any]:
     first = group * GROUP
     lines = [span.frame.load(span.place(lane), BLOCK, align=1) for lane in range(first, first + GROUP, span.sharing)]
     return _columns(span.frame, lines)
+
+
+def _of_chunks(span: Span, group: int) -> list[Any]:
+    lanes = range(group * GROUP, (group + 1) * GROUP, CHUNK // span.lane_bytes)
+    parts = [span.frame.load(span.place(lane), ir.VectorType(I32, CHUNK // 4), align=1) for lane in lanes]
+    while parts[0].type != BLOCK:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [_picked(span.frame, pair, list(range(2 * pair[0].type.count))) for pair in pairs]
+    return _columns(span.frame, parts)
 
 
 def _of_places(span: Span, group: int) -> list[Any]:

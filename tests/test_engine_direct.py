@@ -115,13 +115,17 @@ def distances(rng: np.random.Generator, case: Case, room: int) -> np.ndarray:
     def starts(count: int, reach: int, unit: int) -> np.ndarray:
         return low + rng.integers(0, (high - low - reach) // unit + 1, count) * unit
 
-    kind = rng.integers(0, 7)
+    kind = rng.integers(0, 8)
     sharing = 64 // size
     if kind == 0:  # runs
         found = starts(LANES, 64, step)[lane // sharing] + lane % sharing * size
     elif kind == 1:  # lines, permuted
         chunk = np.concatenate([rng.permutation(sharing) for _ in range(LANES // sharing)])
         found = starts(LANES, 64, step)[lane // sharing] + chunk * size
+    elif kind == 7:  # lines whose 16-byte chunks are permuted, as where tiles are swizzled
+        order = rng.permutation(4)
+        at = lane % sharing * size
+        found = starts(LANES, 64, step)[lane // sharing] + order[at // 16] * 16 + at % 16
     elif kind == 6:  # lines, the same part of each again
         found = starts(LANES, 64, step)[lane // sharing] + lane % int(rng.choice([1, 2, 4])) * size
     elif kind == 2:  # a matrix fragment

@@ -171,7 +171,9 @@ class ChainedEmitter(AttentionFrame):
         narrow, wide = (self._narrow_values, lambda: None) if shape.narrow else (lambda: None, self._advance_values)
         self._overlap("S^T, first half", lambda: wave.scores(first), narrow)
         if other:
-            self._overlap("S^T, other half; softmax of the first", lambda: wave.scores(other[0]), lambda: self.softmax.update(first))
+            self._overlap(
+                "S^T, other half; softmax of the first", lambda: wave.scores(other[0]), lambda: self.softmax.update(first)
+            )
         else:
             k.comment("softmax")
             self.softmax.update(first)

@@ -26,7 +26,9 @@ def check(plan: AttentionTiles) -> None:
         raise LaunchError(f"scale = {p.scale}: kernels take the maximum of the scores before scaling, so use a positive scale")
     blocks = p.batch * p.heads * plan.split_kv
     if blocks >= 1 << 16:
-        raise LaunchError(f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {blocks} rows of workgroups: stay below 65536")
+        raise LaunchError(
+            f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {blocks} rows of workgroups: stay below 65536"
+        )
     for name, rows in (("lq", p.lq), ("lk", p.lk)):
         if rows * p.d * 4 >= REACH:
             raise LaunchError(f"{name} = {rows}: a head must stay within 2^31 bytes, so {name} < {REACH // (4 * p.d)}")

@@ -205,7 +205,13 @@ class PaperEmitter(AttentionFrame):
         def read(number: int) -> None:
             if number < len(pieces):
                 address, place = self._at(self.staging, self._place(*pieces[number]))
-                k.emit(f"ds_read_b{32 * self.piece}", self._quad(number, self.piece), address, offset=place, note=f"K{list(pieces[number])}")
+                k.emit(
+                    f"ds_read_b{32 * self.piece}",
+                    self._quad(number, self.piece),
+                    address,
+                    offset=place,
+                    note=f"K{list(pieces[number])}",
+                )
 
         k.comment("S = Q K^T")
         for number in range(FRAGMENTS - 1):

@@ -94,7 +94,8 @@ _MI100 = HardwareDescriptor(
     peak_tflops_f32=23.1,  # vector [MI1]; the paper's 11.5 is the f64 peak (erratum E1)
     hbm_bandwidth_tb=1.2288, hbm_bytes=32 * _GB,  # [MI1]
     xcds=1, l2_bytes=8 * _MIB,  # [SPECS]
-    l2_bytes_per_clock=32 * 64,  # 32 channels x 64 B requests [RPC]; [WP]'s 6 TB/s would be 128 B; 2.53 TB/s is measured (rocm-amdgpu-bench 4)
+    # 32 channels x 64 B requests [RPC]; [WP]'s 6 TB/s would be 128 B; 2.53 TB/s is measured (rocm-amdgpu-bench 4)
+    l2_bytes_per_clock=32 * 64,
 )
 _MI210 = replace(
     _MI100,

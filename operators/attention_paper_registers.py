@@ -54,7 +54,9 @@ def is_far(keys: int, d: int, e: int) -> bool:
     return keys * d * e > DS_REACH
 
 
-def registers(d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int) -> tuple[RegisterRange, ...]:
+def registers(
+    d: int, dtype: str, descriptor: HardwareDescriptor, values: str, queries: int, keys: int
+) -> tuple[RegisterRange, ...]:
     """The named ranges of the kernel whose second product is `values`, for this tile (multiples of 16)."""
     e, nq = find_dtype(dtype).bytes, queries // ATOM
     blocks, unified, matrix = column_blocks(d, e), descriptor.unified_vgprs, values == "mfma"

@@ -210,7 +210,8 @@ class FusedAttention(Root):
             f"FusedAttention  R = softmax({p.scale:.6g} * Q @ K^T) @ V",
             "  ".join(map(str, self.views)),
             f"mask: {mask};  query heads per head of K and V: {p.heads // p.kv_heads}",
-            f"CU grid: {p.batch}x{p.heads}x{per_head}, keys split {plan.split_kv} ({plan.tiles} tiles) [parallel -- one BlockAttentionNode per CU]",
+            f"CU grid: {p.batch}x{p.heads}x{per_head}, keys split {plan.split_kv} ({plan.tiles} tiles) "
+            "[parallel -- one BlockAttentionNode per CU]",
             f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
             f"eta = {100 * plan.eta:.1f} %",
             f"boundary: views are clipped; Q, K and V read 0 outside, a masked or outside score is {FLOOR.text}",

@@ -133,7 +133,8 @@ def gemm_constraints(
     notes = {
         "LDS": (
             f"{t.stages} stage(s) of A and B, granule {d.lds_granule}, {t.blocks} block(s) a CU",
-            f"use a target with {lds_use * t.blocks} bytes of LDS a CU, {lds_use - lds_limit} more a block, or a type of fewer bytes",
+            f"use a target with {lds_use * t.blocks} bytes of LDS a CU, {lds_use - lds_limit} more a block, "
+            "or a type of fewer bytes",
         ),
         "ArchVGPR": (at, f"free {r.arch_vgprs - arch} registers a lane; {fewer}"),
         "AccVGPR": (at, f"free {r.acc_vgprs - acc} registers a lane; {fewer}"),

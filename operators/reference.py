@@ -52,7 +52,12 @@ def gemm(
 
 
 def gemm_error_bound(
-    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, arch: str = "gfx908", bias: ArrayLike | None = None
+    problem: GemmProblem,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    arch: str = "gfx908",
+    bias: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Elementwise bound, (m,n), on |kernel - float64 reference| for any order of summation, without overflow.
 
@@ -194,7 +199,9 @@ def attention_error_bound(
     tiny = lost or (2.0**-126 if p.dtype in ("f32", "f64", "xf32", "bf16") else _SMALLEST_WEIGHT[p.dtype])
     spread = weights @ np.abs(values)
     total = np.abs(values).sum(-2, keepdims=True)
-    return np.asarray((2 * r / (1 - r))[..., None] * spread + (tiny + 2.0**-149) * 2 * total + lost + (p.lk + 8) * 2.0**-52 * spread)
+    return np.asarray(
+        (2 * r / (1 - r))[..., None] * spread + (tiny + 2.0**-149) * 2 * total + lost + (p.lk + 8) * 2.0**-52 * spread
+    )
 
 
 # Smallest positive value: below it, a weight that is rounded to the type is 0 [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one lower].

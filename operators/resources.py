@@ -204,18 +204,36 @@ def limit_rows(
         return Constraint(name, level, limit, use, unit, note, remedy)
 
     rows = [
-        row("LDS", Level.BLOCK, lds_limit, lds_use, "bytes", f"granule {d.lds_granule}, {blocks} block(s) a CU",
-            f"{lds_use - lds_limit} bytes too many: use a target with more LDS or a type of fewer bytes"),
+        row(
+            "LDS",
+            Level.BLOCK,
+            lds_limit,
+            lds_use,
+            "bytes",
+            f"granule {d.lds_granule}, {blocks} block(s) a CU",
+            f"{lds_use - lds_limit} bytes too many: use a target with more LDS or a type of fewer bytes",
+        ),
         row("ArchVGPR", Level.WARP, most_arch, arch, "registers", at, f"free {arch - most_arch} registers a lane"),
         row("AccVGPR", Level.WARP, most_acc, acc, "registers", at, f"free {acc - most_acc} registers a lane"),
-        row("SGPR", Level.WARP, most_sgprs, sgprs, "registers", "VCC, FLAT_SCRATCH and XNACK_MASK included", "pass fewer arguments"),
+        row(
+            "SGPR", Level.WARP, most_sgprs, sgprs, "registers", "VCC, FLAT_SCRATCH and XNACK_MASK included", "pass fewer arguments"
+        ),
         row("waves per SIMD", Level.BLOCK, d.max_waves_per_simd, per_simd, "waves", "planned", "use fewer waves a block"),
-        row("workgroup size", Level.BLOCK, d.max_workgroup_size, waves * d.wavefront_size, "work-items", f"{waves} waves",
-            "use fewer waves a block"),
+        row(
+            "workgroup size",
+            Level.BLOCK,
+            d.max_workgroup_size,
+            waves * d.wavefront_size,
+            "work-items",
+            f"{waves} waves",
+            "use fewer waves a block",
+        ),
     ]
     if d.unified_vgprs:
         both = -(-arch // 4) * 4 + acc
-        rows.insert(3, row("VGPR file", Level.WARP, total, both, "registers", f"one file, {at}", f"free {both - total} registers a lane"))
+        rows.insert(
+            3, row("VGPR file", Level.WARP, total, both, "registers", f"one file, {at}", f"free {both - total} registers a lane")
+        )
     return tuple(rows)
 
 

@@ -82,7 +82,8 @@ class Boundary:
         if found.shape == shape:
             return found
         out = np.full(shape, self.fill, array.dtype)
-        out[tuple(slice(i.start - low, i.start - low + n) for i, (low, _), n in zip(inside, window, found.shape, strict=True))] = found
+        places = zip(inside, window, found.shape, strict=True)
+        out[tuple(slice(i.start - low, i.start - low + n) for i, (low, _), n in places)] = found
         return out
 
 

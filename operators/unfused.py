@@ -78,7 +78,9 @@ class UnfusedAttention(Root):
         common = {"target": self.descriptor, "policy": policy, "batch": batch}
         self.parts: tuple[TiledComputation, Softmax, TiledComputation] = (
             TiledComputation(rows, p.lk, p.d, dtype=p.dtype, trans_b=True, alpha=p.scale, **common),  # type: ignore[arg-type]
-            Softmax(SoftmaxProblem(batch * rows, p.lk, p.dtype_c, band=_band(p), dtype_y=p.dtype, gain=gain), self.descriptor, policy),
+            Softmax(
+                SoftmaxProblem(batch * rows, p.lk, p.dtype_c, band=_band(p), dtype_y=p.dtype, gain=gain), self.descriptor, policy
+            ),
             TiledComputation(rows, p.d, p.lk, dtype=p.dtype, alpha=1 / gain, **common),  # type: ignore[arg-type]
         )
         for product in (self.parts[0], self.parts[2]):
@@ -137,7 +139,8 @@ class UnfusedAttention(Root):
         head = (
             "UnfusedAttention  R = softmax(scale * Q @ K^T) @ V",
             "  ".join(map(str, self.views)),
-            f"three kernels in sequence; S and P cross HBM: {self.score_bytes / 1e6:,.0f} MB each time, {self.bytes_once / 1e6:,.0f} MB in all",
+            f"three kernels in sequence; S and P cross HBM: {self.score_bytes / 1e6:,.0f} MB each time, "
+            f"{self.bytes_once / 1e6:,.0f} MB in all",
             f"boundary: masked scores read {FLOOR.text}; outside of views as each kernel says",
         )
         return (head,)

@@ -39,7 +39,9 @@ class Result:
         finite = np.isfinite(self.want) & np.isfinite(self.bound)
         error = np.abs(np.where(finite, self.got - np.where(finite, self.want, 0), 0))
         bad = ~(error <= np.where(finite, self.bound, 0))
-        assert not bad.any(), f"{bad.sum()} of {bad.size} wrong, first {np.argwhere(bad)[:3]}: {self.got[bad][:3]} not {self.want[bad][:3]}"
+        assert not bad.any(), (
+            f"{bad.sum()} of {bad.size} wrong, first {np.argwhere(bad)[:3]}: {self.got[bad][:3]} not {self.want[bad][:3]}"
+        )
         special = ~np.isfinite(self.want)
         same = (self.got == self.want) | (np.isnan(self.got) & np.isnan(self.want))
         assert same[special].all(), (self.got[special & ~same][:5], self.want[special & ~same][:5])
@@ -59,7 +61,7 @@ def window(memory: np.ndarray, shape: tuple[int, ...], stride: int, guard: int) 
 
 def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.random.Generator, guard: int = GUARD):
     """A view of `shape` with rows `stride` apart, and the poisoned memory that it lies in."""
-    *outer, rows, columns = shape
+    *outer, rows, _ = shape
     count = int(np.prod(outer, dtype=int)) * rows
     memory = np.full(2 * guard + count * stride, poison(kind), kind)
     view = window(memory, shape, stride, guard)

@@ -272,7 +272,7 @@ def test_one_object_serves_every_shape_of_a_tile():
 
 def test_one_launch_of_several_is_refused():
     kernel = asm.emit(TiledComputation(40, 50, 3000))
-    with pytest.raises(LaunchError, match="first of 2 kernels .* asm.launch"):
+    with pytest.raises(LaunchError, match=r"first of 2 kernels .* asm.launch"):
         kernel.arguments(1, 2, 3)
     with pytest.raises(LaunchError, match="takes 3 buffers"):
         asm.emit(TiledComputation(40, 50, 16)).arguments(1, 2)
@@ -392,7 +392,7 @@ def test_strides_past_32_bit_offsets_are_refused(name, limit):
 def test_what_has_no_kernel_is_refused():
     with pytest.raises(TargetError, match="no emitter for a BlockGemmNode: there are emitters for"):
         asm.EmitVisitor().visit(TiledComputation(10, 10, 10).first())
-    with pytest.raises(LaunchError, match="alpha = 0.5: an i8 product takes an integer"):
+    with pytest.raises(LaunchError, match=r"alpha = 0.5: an i8 product takes an integer"):
         asm.emit(TiledComputation(10, 10, 10, dtype="i8", alpha=0.5))
     with pytest.raises(LaunchError, match="gelu is a fraction of an integer and C is i32"):
         asm.emit(TiledComputation(10, 10, 10, target="mi210", dtype="i8", activation="gelu"))

@@ -137,7 +137,7 @@ def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> Non
 
 def test_what_cannot_fit_says_so() -> None:
     huge = Conv2dProblem(1, 64, 4000, 4000, 64, 64, 64, dilation=(8, 8))
-    with pytest.raises(ResourceError, match="LDS needs .* lower dilation or filter size"):
+    with pytest.raises(ResourceError, match=r"LDS needs .* lower dilation or filter size"):
         Conv2d(huge).tree()
     for bad, message in ((dict(ic=3, groups=2), "ic = 3"), (dict(kh=40), "pad it by more"), (dict(padding=(-1, 0)), "negative")):
         with pytest.raises(LaunchError, match=message):

@@ -28,7 +28,9 @@ def operands(tree: TiledComputation, seed: int) -> list[np.ndarray]:
 
 
 def expected(p: GemmProblem, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    product = np.einsum("km,kn->mn" if p.trans_a else "mk,kn->mn", a.astype("f8"), b.astype("f8").T if p.trans_b else b.astype("f8"))
+    product = np.einsum(
+        "km,kn->mn" if p.trans_a else "mk,kn->mn", a.astype("f8"), b.astype("f8").T if p.trans_b else b.astype("f8")
+    )
     return p.alpha * product + (p.beta * c.astype("f8") if p.beta else 0)
 
 
@@ -63,7 +65,9 @@ def test_every_level_is_the_product(
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("target", "kind"), [("mi100", "f32"), ("mi100", "f16"), ("mi300x", "bf16"), ("mi100", "i8"), ("mi210", "f64")])
+@pytest.mark.parametrize(
+    ("target", "kind"), [("mi100", "f32"), ("mi100", "f16"), ("mi300x", "bf16"), ("mi100", "i8"), ("mi210", "f64")]
+)
 def test_accumulating_in_the_problem_type_stays_in_the_bound(level: str, target: str, kind: str) -> None:
     tree = TiledComputation(50, 37, 101, target, dtype=kind, alpha=1.5 if kind != "i8" else 3.0, beta=-2.0)
     a, b, c = operands(tree, 7)

@@ -58,7 +58,7 @@ def test_scalar_registers_by_m0() -> None:
 
 @pytest.mark.parametrize("m0", [82, 0x7FFFFFFF, 0xFFFFFFFF])
 def test_registers_past_the_file_are_reported(m0: int) -> None:
-    with pytest.raises(DecodeError, match="s_movrels_b32.*M0"):
+    with pytest.raises(DecodeError, match=r"s_movrels_b32.*M0"):
         execute("gfx908", f"s_mov_b32 m0, {m0:#x}\ns_movrels_b32 s30, s20")
 
 
@@ -177,7 +177,7 @@ def test_ends(end: str) -> None:
 
 
 def test_trap_is_reported() -> None:
-    with pytest.raises(SimError, match="s_trap 2.*trapped"):
+    with pytest.raises(SimError, match=r"s_trap 2.*trapped"):
         execute("gfx90a", "s_trap 2")
 
 

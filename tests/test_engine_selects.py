@@ -285,10 +285,10 @@ def test_results_of_many_registers() -> None:
 
 def test_lane_masks_are_scalar() -> None:
     in_vgprs = {**OPERANDS, "src2": Reg("v", 4, 2)}
-    with pytest.raises(UnsupportedInstruction, match="v_cndmask_b32.*lane mask"):
+    with pytest.raises(UnsupportedInstruction, match=r"v_cndmask_b32.*lane mask"):
         Wave().run(Instruction(SPECS["v_cndmask_b32"], "gfx90a", "e64", in_vgprs, size=8))
     to_constant = {"sdst": Const(125), "src0": Reg("v", 1), "src1": Reg("v", 2)}
-    with pytest.raises(UnsupportedInstruction, match="v_cmp_lt_u32.*lane mask"):
+    with pytest.raises(UnsupportedInstruction, match=r"v_cmp_lt_u32.*lane mask"):
         Wave().run(Instruction(SPECS["v_cmp_lt_u32"], "gfx90a", "e64", to_constant, size=8))
 
 

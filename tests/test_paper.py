@@ -87,11 +87,16 @@ def test_head_dimension_that_cannot_fit(policy: str) -> None:
     name = "LDS" if policy == "published" else "ArchVGPR"
     assert not tiles.feasible and tiles.binding.name in (name, "VGPR") and "fits" in tiles.remedy
     largest = int(tiles.remedy.split("d <= ")[1].split()[0])
-    rows = [next(c for c in derive_tiles(GPU_A, L=4096, d=d, policy=policy).constraints if c.name == name) for d in (largest, largest + 16)]
+    rows = [
+        next(c for c in derive_tiles(GPU_A, L=4096, d=d, policy=policy).constraints if c.name == name)
+        for d in (largest, largest + 16)
+    ]
     assert rows[0].satisfied and not rows[1].satisfied
 
 
-@pytest.mark.parametrize(("bad", "message"), [(dict(L=0), "L = 0"), (dict(d=24), "pad the head dimension to 32"), (dict(policy="x"), "policy")])
+@pytest.mark.parametrize(
+    ("bad", "message"), [(dict(L=0), "L = 0"), (dict(d=24), "pad the head dimension to 32"), (dict(policy="x"), "policy")]
+)
 def test_bad_attention_input(bad: dict[str, object], message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         derive_tiles(GPU_A, **{**dict(L=16, d=16), **bad})  # type: ignore[arg-type]
@@ -105,24 +110,40 @@ def row(what: str) -> Entry:
 
 # description, published, corrected, erratum: what `simgpu paper` must say, number by number.
 SAID = [
-    ("f32 matrix peak, gpu_a", "23.1", "46.1", "E1"), ("12.3 TFLOPS", "53%", "26.7%", "E1"), ("f32 peak, gpu_b", "383", "163.4", "E2"),
-    ("registers a lane", "256", "256 Arch + 256 Acc", "E3"), ("sqrt((LDS/2)/elem)", "90", "sqrt(LDS/elem) = 128", "E4"),
-    ("LDS of a tile", "32 KB, 1 stage(s)", "32 KB, 2 stage(s)", "E5"), ("accumulators a lane", "16", "64", "E6"),
-    ("warp tile", "32 x 32 x 8", "64 x 64 x 16", "E7"), ("accumulators allowed", "64", "128", "E8"),
-    ("eta", "94.8%", "94.8%", "E9"), ("operands at matrix peak", "1.44", "1.44", "E10"),
-    ("gpu_a: Q tiles a CU", "4.27", "4.27", "E11"), ("gpu_b: Q tiles a CU", "1.68", "1.68", "E11"),
-    ("acc[f] = ", "holds", "holds", "E12"), ("E^T, tQ", "24 KB (as printed)", "8 KB", "E15"), ("V and E through", "~10 KB (as printed)", "48 KB", "E16"),
-    ("LDS with Q, E", "56 KB", "88 KB: not in 64 KB", "E16"), ("a step of 279.3", "218 us", "328k cycles; LDS takes ~800", "E18"),
-    ("fused, L = 16384", "33.6 MB", "33.6 MB", "E19"), ("S", "1,073.7 MB", "1,073.7 MB", "E19"), ("unfused", "4,328.5 MB", "4,328.5 MB", "E19"),
-    ("unfused / fused", "129.0x", "129.0x", "E19"), ("unfused, L = 32768", "17.25 GB", "17.25 GB", "E19"),
-    ("savings formula", "32", "1 + L/d = 129", "E20"), ("K and V read again", "34 MB", "101 MB, 43x saved", "E21"),
+    ("f32 matrix peak, gpu_a", "23.1", "46.1", "E1"),
+    ("12.3 TFLOPS", "53%", "26.7%", "E1"),
+    ("f32 peak, gpu_b", "383", "163.4", "E2"),
+    ("registers a lane", "256", "256 Arch + 256 Acc", "E3"),
+    ("sqrt((LDS/2)/elem)", "90", "sqrt(LDS/elem) = 128", "E4"),
+    ("LDS of a tile", "32 KB, 1 stage(s)", "32 KB, 2 stage(s)", "E5"),
+    ("accumulators a lane", "16", "64", "E6"),
+    ("warp tile", "32 x 32 x 8", "64 x 64 x 16", "E7"),
+    ("accumulators allowed", "64", "128", "E8"),
+    ("eta", "94.8%", "94.8%", "E9"),
+    ("operands at matrix peak", "1.44", "1.44", "E10"),
+    ("gpu_a: Q tiles a CU", "4.27", "4.27", "E11"),
+    ("gpu_b: Q tiles a CU", "1.68", "1.68", "E11"),
+    ("acc[f] = ", "holds", "holds", "E12"),
+    ("E^T, tQ", "24 KB (as printed)", "8 KB", "E15"),
+    ("V and E through", "~10 KB (as printed)", "48 KB", "E16"),
+    ("LDS with Q, E", "56 KB", "88 KB: not in 64 KB", "E16"),
+    ("a step of 279.3", "218 us", "328k cycles; LDS takes ~800", "E18"),
+    ("fused, L = 16384", "33.6 MB", "33.6 MB", "E19"),
+    ("S", "1,073.7 MB", "1,073.7 MB", "E19"),
+    ("unfused", "4,328.5 MB", "4,328.5 MB", "E19"),
+    ("unfused / fused", "129.0x", "129.0x", "E19"),
+    ("unfused, L = 32768", "17.25 GB", "17.25 GB", "E19"),
+    ("savings formula", "32", "1 + L/d = 129", "E20"),
+    ("K and V read again", "34 MB", "101 MB, 43x saved", "E21"),
     ("speed-up at the roofline", "33 (as printed)", "1.2x (overlapped) to 2.2x (serial)", "E22"),
     ("L = 4096: 27.9", "0.95x", "fit 3.40 us * L * 2 rounds = 27.9 ms; 0.31 TFLOPS", "E23, E24"),
     ("L = 8192: 83.5", "1.25x", "fit 3.40 us * L * 3 rounds = 83.6 ms; 0.41 TFLOPS", "E23, E24"),
     ("L = 16384: 279.3", "1.50x", "fit 3.40 us * L * 5 rounds = 278.5 ms; 0.49 TFLOPS", "E23, E24"),
     ("L = 32768: 991.1", "1.68x", "fit 3.40 us * L * 9 rounds = 1002.7 ms; 0.55 TFLOPS", "E23, E24"),
-    ("crossover", "128 tiles, 2 rounds, eta 53%", "keys split 7: eta 93%", "E25"), ("S of one head", "as printed", "4.29 GB: fits 7 times", "E26"),
-    ("R of 3x3", "1.27", "1.27", "E27"), ("IC = 3 to 12", "1 (as printed)", "4", "E28"),
+    ("crossover", "128 tiles, 2 rounds, eta 53%", "keys split 7: eta 93%", "E25"),
+    ("S of one head", "as printed", "4.29 GB: fits 7 times", "E26"),
+    ("R of 3x3", "1.27", "1.27", "E27"),
+    ("IC = 3 to 12", "1 (as printed)", "4", "E28"),
     ("softmax FLOP/byte", "0.2 (as printed)", "0.42 (two reads), 0.62 (one)", "E29"),
 ]
 

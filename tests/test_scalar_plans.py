@@ -38,20 +38,25 @@ def assert_planned(tree):
         assert 0 <= plan.sgprs - RESERVED_SGPRS - used(step) < MOST_SLACK, (step.name, used(step), plan.scalars)
     rows = read_back(kernel, tree)
     assert all(row.equal for row in rows), rows
-    assert all(row.taken == kernel.plan.resources.sgprs and "launch state 4 + " in row.ranges for row in rows if row.resource == "SGPR")
+    assert all(
+        row.taken == kernel.plan.resources.sgprs and "launch state 4 + " in row.ranges for row in rows if row.resource == "SGPR"
+    )
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(((20, 30, 40), (300, 500, 400), (100, 100, 30000))), st.booleans(), st.booleans(),
     st.sampled_from(((1, False, "none"), (2, True, "relu"), (2, True, "gelu"))),
-    st.sampled_from((("f32", "gfx908"), ("f16", "gfx942"), ("bf16", "gfx908"), ("f64", "gfx90a"), ("i8", "gfx942"), ("fp8", "gfx950"))),
+    st.sampled_from((("f32", "gfx908"), ("f16", "gfx942"), ("bf16", "gfx908"), ("f64", "gfx90a"), ("i8", "gfx942"),
+                     ("fp8", "gfx950"))),
 )  # fmt: skip
 def test_gemm(sizes, trans_a, trans_b, extras, kind):
     batch, bias, activation = extras
     dtype, target = kind
     activation = "relu" if activation == "gelu" and dtype in ("f64", "i8") else activation
-    tree = TiledComputation(*sizes, target, dtype=dtype, trans_a=trans_a, trans_b=trans_b, batch=batch, bias=bias, activation=activation)
+    tree = TiledComputation(
+        *sizes, target, dtype=dtype, trans_a=trans_a, trans_b=trans_b, batch=batch, bias=bias, activation=activation
+    )
     assert_planned(tree)
     assert tree.plan.resources.sgprs < SGPR_LIMIT
 

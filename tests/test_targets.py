@@ -54,9 +54,11 @@ PUBLISHED = [
     ("mi210", "f32", 45.3), ("mi210", "f64", 45.3), ("mi210", "f16", 181.0), ("mi210", "bf16", 181.0),
     ("mi250x", "f16", 191.5), ("mi250x", "f64", 47.9),
     ("mi300a", "f16", 980.6), ("mi300a", "fp8", 1961.2), ("mi300a", "f64", 122.6),
-    ("mi300x", "f32", 163.4), ("mi300x", "f64", 163.4), ("mi300x", "xf32", 653.7), ("mi300x", "bf16", 1307.4), ("mi300x", "fp8", 2614.9),
+    ("mi300x", "f32", 163.4), ("mi300x", "f64", 163.4), ("mi300x", "xf32", 653.7),
+    ("mi300x", "bf16", 1307.4), ("mi300x", "fp8", 2614.9),
     ("mi325x", "i8", 2614.9),
-    ("mi355x", "f64", 78.6), ("mi355x", "f32", 157.3), ("mi355x", "f16", 2516.6), ("mi355x", "fp8", 5033.2), ("mi355x", "i8", 5033.2),
+    ("mi355x", "f64", 78.6), ("mi355x", "f32", 157.3), ("mi355x", "f16", 2516.6),
+    ("mi355x", "fp8", 5033.2), ("mi355x", "i8", 5033.2),
     ("mi350x", "f16", 2306.9),
 ]
 
@@ -105,7 +107,9 @@ def test_waves_gfx908(arch: int, acc: int, waves: int) -> None:
     assert hardware.target("gfx908").waves_from_vgprs(arch, acc) == waves
 
 
-@pytest.mark.parametrize(("arch", "acc", "waves"), [(128, 128, 2), (64, 64, 4), (65, 64, 3), (256, 256, 1), (32, 0, 8), (10, 300, 0)])
+@pytest.mark.parametrize(
+    ("arch", "acc", "waves"), [(128, 128, 2), (64, 64, 4), (65, 64, 3), (256, 256, 1), (32, 0, 8), (10, 300, 0)]
+)
 def test_waves_gfx90a(arch: int, acc: int, waves: int) -> None:
     assert hardware.target("gfx90a").waves_from_vgprs(arch, acc) == waves
 
@@ -133,7 +137,8 @@ def test_descriptor_rejects_nonsense(field: str) -> None:
 def test_fp8_kind_follows_the_target() -> None:
     assert numpy_dtype("fp8", "gfx942").name == "float8_e4m3fnuz"
     assert numpy_dtype("fp8", "gfx950").name == "float8_e4m3fn"
-    assert all(numpy_dtype(name).itemsize == dtype(name).bytes for name in ("f64", "f32", "xf32", "f16", "bf16", "bf8", "i8", "i32"))
+    names = ("f64", "f32", "xf32", "f16", "bf16", "bf8", "i8", "i32")
+    assert all(numpy_dtype(name).itemsize == dtype(name).bytes for name in names)
 
 
 def test_import_is_light() -> None:

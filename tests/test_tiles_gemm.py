@@ -88,7 +88,17 @@ def test_occupancy_is_quantised(where: tuple[str, str], m: int, n: int, k: int) 
 def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int) -> None:
     plan, d = derive(where, m, n, k), hardware.target(where[0])
     names = {row.name for row in plan.constraints}
-    wanted = {"LDS", "ArchVGPR", "AccVGPR", "SGPR", "waves per SIMD", "workgroup size", "occupancy", "operand bandwidth", "atom alignment"}
+    wanted = {
+        "LDS",
+        "ArchVGPR",
+        "AccVGPR",
+        "SGPR",
+        "waves per SIMD",
+        "workgroup size",
+        "occupancy",
+        "operand bandwidth",
+        "atom alignment",
+    }
     assert wanted <= names and ("VGPR file" in names) == d.unified_vgprs
     assert sum(row.binding for row in plan.constraints) == 1
     assert all(row.slack == row.limit - row.use for row in plan.constraints)
@@ -128,10 +138,17 @@ def test_descriptor_alone_changes_tiles() -> None:
 
 
 BAD = [
-    (dict(m=0), LaunchError, "m = 0"), (dict(n=-3), LaunchError, "n = -3"), (dict(k=1.5), LaunchError, "k = 1.5"),
-    (dict(dtype="f12"), TargetError, "f12"), (dict(dtype="f64"), TargetError, "mi100"), (dict(target="mi1"), TargetError, "mi1"),
-    (dict(policy="best"), LaunchError, "corrected, published"), (dict(lda=9), LaunchError, "lda = 9 is shorter.*lda >= 30"),
-    (dict(ldb=19), LaunchError, "ldb >= 20"), (dict(ldc=0), LaunchError, "ldc = 0"), (dict(trans_a=True, lda=9), LaunchError, "lda >= 10"),
+    (dict(m=0), LaunchError, "m = 0"),
+    (dict(n=-3), LaunchError, "n = -3"),
+    (dict(k=1.5), LaunchError, "k = 1.5"),
+    (dict(dtype="f12"), TargetError, "f12"),
+    (dict(dtype="f64"), TargetError, "mi100"),
+    (dict(target="mi1"), TargetError, "mi1"),
+    (dict(policy="best"), LaunchError, "corrected, published"),
+    (dict(lda=9), LaunchError, "lda = 9 is shorter.*lda >= 30"),
+    (dict(ldb=19), LaunchError, "ldb >= 20"),
+    (dict(ldc=0), LaunchError, "ldc = 0"),
+    (dict(trans_a=True, lda=9), LaunchError, "lda >= 10"),
 ]
 
 

@@ -65,7 +65,14 @@ def test_one_node_model(tree: Root) -> None:
         ComputeVisitor().visit(next(tree.children()))
 
 
-@given(st.integers(1, 5000), st.integers(1, 500), st.floats(1e-7, 1e-2), st.integers(1, 10**8), st.integers(1, 10**7), st.integers(1, 400))
+@given(
+    st.integers(1, 5000),
+    st.integers(1, 500),
+    st.floats(1e-7, 1e-2),
+    st.integers(1, 10**8),
+    st.integers(1, 10**7),
+    st.integers(1, 400),
+)
 def test_a_split_never_loses(tiles: int, steps: int, compute: float, base: int, partial: int, cus: int) -> None:
     work = Reduction(tiles, steps, compute, base, partial, 1e12, cus)
     split = work.split()
@@ -74,8 +81,11 @@ def test_a_split_never_loses(tiles: int, steps: int, compute: float, base: int, 
 
 
 COMMANDS = [
-    "gemm -m 100 -n 100 -k 100", "conv2d --ic 3 --oc 64 --ih 32 --iw 32 --kh 7 --kw 7 --stride 2 --padding 3", "softmax --rows 7 -n 9000",
-    "attention -L 1000 -d 64 --heads 8 --kv-heads 2 --causal --window 100", "unfused -L 500 -d 64",
+    "gemm -m 100 -n 100 -k 100",
+    "conv2d --ic 3 --oc 64 --ih 32 --iw 32 --kh 7 --kw 7 --stride 2 --padding 3",
+    "softmax --rows 7 -n 9000",
+    "attention -L 1000 -d 64 --heads 8 --kv-heads 2 --causal --window 100",
+    "unfused -L 500 -d 64",
 ]
 
 
@@ -100,4 +110,7 @@ def test_an_operator_that_cannot_fit_is_one_line(capsys: pytest.CaptureFixture[s
     assert main(["derive", "attention", "-L", "4096", "-d", "4096"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "ArchVGPR needs" in error and "d <= 304 fits" in error
-    assert FusedAttention(AttentionProblem(4096, 4096, 256)).plan.feasible and not UnfusedAttention(AttentionProblem(64, 64, 64)).derivation.remedy
+    assert (
+        FusedAttention(AttentionProblem(4096, 4096, 256)).plan.feasible
+        and not UnfusedAttention(AttentionProblem(64, 64, 64)).derivation.remedy
+    )

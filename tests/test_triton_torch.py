@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("triton", reason="Triton is an optional extra")
 torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
 
-import triton
+import triton  # noqa: E402
 
-import simgpu.triton
-from tests import triton_kernels as kernels
+import simgpu.triton  # noqa: E402
+from tests import triton_kernels as kernels  # noqa: E402
 
 FP8 = ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3fn", "float8_e5m2")
 DTYPES = ("float16", "bfloat16", "float32", "float64", "bool", "uint8", "int8", "int16", "uint32", "int64", *FP8)

@@ -38,8 +38,15 @@ class Table(Action):
 
 def configure(parser: ArgumentParser) -> None:
     """What `simgpu bench attention` has for the table."""
-    parser.add_argument("--table", action=Table, nargs=0, default=False, help="whole problems on the simulator, beside the paper's figures")
-    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), metavar="L,…", help=f"the table's (default: {','.join(map(str, LENGTHS))})")
+    parser.add_argument(
+        "--table", action=Table, nargs=0, default=False, help="whole problems on the simulator, beside the paper's figures"
+    )
+    parser.add_argument(
+        "--lengths",
+        default=",".join(map(str, LENGTHS)),
+        metavar="L,…",
+        help=f"the table's (default: {','.join(map(str, LENGTHS))})",
+    )
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,10 @@ def run(options: Namespace) -> int:
     else:
         show(f"Attention, f32, one head, d = {d} on {options.target}: whole problems, every instruction executed")
         show(_traffic(rows), _slots(rows))
-        show(f"\n{rows[0].compared_rows:,} rows of each result compared with float64: " + ("all in their bound" if _right(rows) else "WRONG"))
+        show(
+            f"\n{rows[0].compared_rows:,} rows of each result compared with float64: "
+            + ("all in their bound" if _right(rows) else "WRONG")
+        )
     return 0 if _right(rows) else 1
 
 
@@ -148,7 +158,8 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
         return sum(run.counters[name] for run in runs for name in names)
 
     return Row(
-        length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"), sum(launch.hbm_bytes for launch in model.launches),
+        length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"),
+        sum(launch.hbm_bytes for launch in model.launches),
         total("lds_read_bytes"), total("lds_write_bytes"),
         *(total(f"instructions_{name}") for name in SLOTS),
         verdict.rows, verdict.wrong, verdict.max_error,
@@ -177,7 +188,19 @@ def _traffic(rows: list[Row]) -> Any:
             f"{row.lds_read_bytes / 1e6:,.1f}", f"{row.lds_write_bytes / 1e6:,.1f}",
             f"{ms[mine]:,.1f}" if ms else "", f"{ms[1] / ms[0]:.2f}" if ms and not mine else "",
         ))  # fmt: skip
-    columns = ("L", "kernel", "launches", "HBM MB", "paper", "x fused", "behind L2", "LDS read MB", "LDS write MB", "paper ms", "speed-up")
+    columns = (
+        "L",
+        "kernel",
+        "launches",
+        "HBM MB",
+        "paper",
+        "x fused",
+        "behind L2",
+        "LDS read MB",
+        "LDS write MB",
+        "paper ms",
+        "speed-up",
+    )
     return table("Traffic: HBM bytes each once per launch and direction, and behind an LRU model of L2", columns, lines, left=2)
 
 

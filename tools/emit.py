@@ -23,7 +23,9 @@ def _outputs(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="K.S", help="write the assembly here (default: stdout)")
     parser.add_argument("--object", metavar="K.CO", help="assemble, link, and write the code object here")
     parser.add_argument(
-        "--listing", action="store_true", help="beside each instruction its bytes, the registers live behind it, and its Python line"
+        "--listing",
+        action="store_true",
+        help="beside each instruction its bytes, the registers live behind it, and its Python line",
     )
     add_force_option(parser)
 

@@ -150,7 +150,7 @@ def _strides(problem: GemmProblem) -> tuple[int, int, int]:
 
 def _window(flat: np.ndarray, shape: tuple[int, ...], stride: int) -> np.ndarray:
     """Rows `stride` elements apart, matrices right behind each other; numpy cannot stride what ml_dtypes adds, so as bytes."""
-    *outer, rows, columns = shape
+    *outer, rows, _ = shape
     size = flat.itemsize
     strides = (*((rows * stride * size,) if outer else ()), stride * size, size)
     raw = np.lib.stride_tricks.as_strided(flat.view(f"V{size}"), shape, strides)

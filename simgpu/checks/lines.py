@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 LINE_SHIFT = 7  # lines of 128 bytes: L2's on gfx90a to gfx950 (ROCm Compute Profiler); sources disagree on gfx908's
 FILTER = 128  # lines that a wave's filter holds: 16 KiB, the vector L1 of gfx908 and gfx90a (AMD ROCm gpu-arch-specs)
 CAPACITY = 1 << 20  # lines of a wave
-ADDRESS_SPACE = 8 << 30  # bytes for the lines of all waves traced at a time, memory only as they fill: with many waves, fewer lines each
+# Bytes for the lines of all waves traced at a time, memory only as they fill: with many waves, fewer lines each.
+ADDRESS_SPACE = 8 << 30
 # Words of the block that a worker's context points to.
 LINES, COUNTS, FILTERS, ROOM, GRID_X, GRID_Y, WAVES, FIRST, WORDS = range(9)
 CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])

@@ -6,6 +6,7 @@ the shadows of its last launch; the cells that were used are cleared when the la
 
 from __future__ import annotations
 
+import functools
 import mmap
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
             continue
         dwords = -(-size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
         key = "cells", dwords
-        shadow = _take(launch.device, key, lambda: _cells(key, dwords))
+        shadow = _take(launch.device, key, functools.partial(_cells, key, dwords))
         shadow.area[cells.ADDRESS] = address
         entry[layout.ALLOC_RACES // 8] = shadow.area.ctypes.data
         made.append(shadow)

@@ -38,11 +38,7 @@ class BoundedC:
 
     def highest(self, scaled: list[Any]) -> Any:
         """Lane by lane, the largest exponent of several scaled C, in place."""
-        fields = [self._field(value) for value in scaled]
-        found = fields[0]
-        for field in fields[1:]:
-            found = self.ops.intrinsic("umax", I32, [found, field])
-        return found
+        return intrinsics.folded(self.build, f"llvm.umax.v{GROUP}i32", [self._field(value) for value in scaled])
 
     def near(self, total: Any, scaled: Any, scale: Any) -> Any:
         """D of a sum and a C that is not above NEAR."""
@@ -56,7 +52,7 @@ class BoundedC:
         2^(F − 31) tell on which side of a tie the sum lies, and its last bit, 0 in C, stands for them.
         """
         build = self.build
-        apart = self.over(self._field(scaled), NEAR)
+        apart = self._over_near(self._field(scaled))
         distance = build.lshr(apart, splat(VI, 23))
         lower = build.bitcast(build.sub(build.bitcast(scaled, VI), apart), V32)
         units = build.add(shifted(build, "ashr", total, distance), self._cut(lower))
@@ -65,11 +61,11 @@ class BoundedC:
         units = build.select(inexact, self._odd(units), units)
         return self._in_units(units, build.add(self._unit(scale), apart))
 
-    def over(self, field: Any, limit: int) -> Any:
-        """Exponents in place less such a limit, or 0: a saturating difference of the upper halves, the lower ones being 0."""
+    def _over_near(self, field: Any) -> Any:
+        """Exponents in place less NEAR, or 0: a saturating difference of the upper halves, the lower ones being 0."""
         kind = ir.VectorType(I16, 2 * GROUP)
         halves = LLVMOps(self.build, 2 * GROUP, fix_nan=False)
-        over = halves.intrinsic("usub.sat", I16, [self.build.bitcast(value, kind) for value in (field, splat(VI, limit))])
+        over = halves.intrinsic("usub.sat", I16, [self.build.bitcast(value, kind) for value in (field, splat(VI, NEAR))])
         return self.build.bitcast(over, VI)
 
     def _field(self, value: Any) -> Any:

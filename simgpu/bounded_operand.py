@@ -57,7 +57,7 @@ class BoundedOperand:
 
     def _made(self, order: np.ndarray) -> tuple[Any, Any, Any]:
         """Makes it all; `bounded`, `whole` and `leading`."""
-        self.spread.store_finite_floats(self.values)
+        self.spread.store(self.values, self.spread.finite_float)
         greatest, smallest = self._extremes()
         self._store_exponents(order)
         leading = self._leading(greatest)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu import pair_sum
+from simgpu import intrinsics, pair_sum
 from simgpu.bounded_c import FINITE, NEAR, BoundedC, shifted
 from simgpu.bounded_operand import BIAS, GRID, LEAST, NONE, BoundedOperand
 from simgpu.byte_exponents import BYTES, PER_ROW, Exponents
@@ -164,7 +164,7 @@ class BoundedSum:
 
         def added(cs: list[Any]) -> list[Any]:
             scales = [self._scales(slots, number) for number in range(PER_ROW)]
-            least = [self._extreme("umin", of_parts) for of_parts in scales]
+            least = [self._least(of_parts) for of_parts in scales]
             scaled = [self.rounding.scaled(c, scale) for c, scale in zip(cs, least, strict=True)]
             self._look_at(self.rounding.highest(scaled), far, row)
             rounded = self.rounding.far if far is None else self.rounding.near
@@ -199,7 +199,7 @@ class BoundedSum:
             nothing = functools.reduce(build.and_, empty)
             # Less 1, a zero is the greatest.
             sizes = [build.sub(build.and_(build.bitcast(c, VI), splat(VI, 0x7FFFFFFF)), splat(VI, 1)) for c in cs]
-            tiny = build.icmp_unsigned("<", self._extreme("umin", sizes), splat(VI, FLOOR - 1))
+            tiny = build.icmp_unsigned("<", self._least(sizes), splat(VI, FLOOR - 1))
             self._leave_if(build.and_(self._any(nothing), self._any(tiny)), self.rest, row)
             after = build.block
         values = [build.phi(BYTES) for _ in parts]
@@ -225,9 +225,9 @@ class BoundedSum:
         self.build.cbranch(leave, onward.block, stay)
         self.build.position_at_end(stay)
 
-    def _extreme(self, how: str, values: list[Any]) -> Any:
-        """Lane by lane, the greatest ("umax") or least ("umin") of several."""
-        return functools.reduce(lambda x, y: self.ops.intrinsic(how, I32, [x, y]), values)
+    def _least(self, values: list[Any]) -> Any:
+        """Lane by lane, of several <16 x i32>."""
+        return intrinsics.folded(self.build, f"llvm.umin.v{GROUP}i32", values)
 
     def _any_above(self, fields: Any, limit: int) -> Any:
         return self._any(self.build.icmp_unsigned(">", fields, splat(VI, limit)))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from simgpu import intrinsics
 from simgpu.fragments import GROUP
 from simgpu.lane_llvm import I8, I32, I64, LLVMOps
 from simgpu.layout import LANES
@@ -36,11 +37,8 @@ class Exponents:
 
     def least(self, row: Any, steps: list[int]) -> Any:
         """<64 x i8>: fields of 2^(24 − E) of these steps, by lane of register `row` (i64, its first group) of D."""
-        found: Any = None
-        for step in steps:
-            both = self.ops.intrinsic("uadd.sat", I8, [self._of_a(row, step), self._of_b(row, step)])
-            found = both if found is None else self.ops.intrinsic("umin", I8, [found, both])
-        return found
+        sums = [self.ops.intrinsic("uadd.sat", I8, [self._of_a(row, step), self._of_b(row, step)]) for step in steps]
+        return intrinsics.folded(self.build, f"llvm.umin.v{LANES}i8", sums)
 
     def _of_a(self, row: Any, step: int) -> Any:
         """A byte for each of the row's groups, 16 times."""

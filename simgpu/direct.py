@@ -7,6 +7,7 @@ lanes at a time go straight to their registers. What this does not serve goes th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from llvmlite import ir
 from simgpu import intrinsics
 from simgpu.frame import PTR, Frame
 from simgpu.lane_llvm import I1, I16, I32, I64
-from simgpu.lanes import Rows, constant, paired, transposed
+from simgpu.lanes import Rows, constant, joined, transposed
 from simgpu.layout import LANES, ROW
 
 GROUP = 16  # lanes at a time: dwords of a vector
@@ -63,19 +64,13 @@ class Span:
 def within(span: Span) -> Any:
     """i1: all lanes are in bounds."""
     frame, build = span.frame, span.frame.build
-    largest = _largest(frame, [span.block(group) for group in range(LANES // GROUP)])
+    blocks = [span.block(group) for group in range(LANES // GROUP)]
+    largest = intrinsics.folded(build, f"llvm.umax.v{GROUP}i32", blocks)
     some = build.icmp_signed(">=", span.room, constant(0))
     near = build.icmp_signed("<", span.room, constant(FARTHEST))
     limit = build.trunc(build.select(near, span.room, constant(FARTHEST)), I32)
     fit = build.icmp_unsigned("<=", largest, frame.splat(limit, GROUP))
     return build.and_(some, _all(frame, fit))
-
-
-def _largest(frame: Frame, blocks: Sequence[Any]) -> Any:
-    largest = blocks[0]
-    for block in blocks[1:]:
-        largest = intrinsics.call(frame.build, f"llvm.umax.v{GROUP}i32", BLOCK, [largest, block])
-    return largest
 
 
 def _all(frame: Frame, condition: Any) -> Any:
@@ -119,14 +114,14 @@ def load(spans: Sequence[Span], target: Any) -> None:
     span, build = spans[0], spans[0].frame.build
     with build.if_else(in_runs(span)) as (lines, apart):
         with lines:
-            _fill(spans, target, _of_lines)
+            _fill(spans, target, _of_runs)
         with apart:
             if span.lane_bytes == CHUNK:
                 _fill(spans, target, _of_places)
                 return
             with build.if_else(in_runs(span, CHUNK)) as (chunks, single):
                 with chunks:
-                    _fill(spans, target, _of_chunks)
+                    _fill(spans, target, functools.partial(_of_runs, nbytes=CHUNK))
                 with single:
                     _fill(spans, target, _of_places)
 
@@ -139,26 +134,19 @@ def _fill(spans: Sequence[Span], target: Any, fetch: Callable[[Span, int], list[
             frame.store(block, frame.at(target, part * ROW + group * LINE), align=64)
 
 
-def _of_lines(span: Span, group: int) -> list[Any]:
-    first = group * GROUP
-    lines = [span.frame.load(span.place(lane), BLOCK, align=1) for lane in range(first, first + GROUP, span.sharing)]
-    return _columns(span.frame, lines)
-
-
-def _of_chunks(span: Span, group: int) -> list[Any]:
-    lanes = range(group * GROUP, (group + 1) * GROUP, CHUNK // span.lane_bytes)
-    parts = [span.frame.load(span.place(lane), ir.VectorType(I32, CHUNK // 4), align=1) for lane in lanes]
-    while parts[0].type != BLOCK:
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [_picked(span.frame, pair, list(range(2 * pair[0].type.count))) for pair in pairs]
-    return _columns(span.frame, parts)
+def _of_runs(span: Span, group: int, nbytes: int = LINE) -> list[Any]:
+    """From lanes of which so many as have `nbytes` together follow each other."""
+    lanes = range(group * GROUP, (group + 1) * GROUP, nbytes // span.lane_bytes)
+    kind = ir.VectorType(I32, nbytes // 4)
+    return _columns(span.frame, joined(span.frame, [span.frame.load(span.place(lane), kind, align=1) for lane in lanes]))
 
 
 def _of_places(span: Span, group: int) -> list[Any]:
     if span.lane_bytes == 4:
         return [_gathered(span, group)]
-    gather = transposed if span.lane_bytes == 16 else paired
-    return gather(span.frame, [span.place(group * GROUP + lane) for lane in range(GROUP)])
+    if span.lane_bytes == 16:
+        return transposed(span.frame, [span.place(group * GROUP + lane) for lane in range(GROUP)])
+    return _of_runs(span, group, span.lane_bytes)
 
 
 def _gathered(span: Span, group: int) -> Any:

@@ -93,20 +93,20 @@ class DirectGlobal:
             stride = build.sub(self.start, frame.load(memory, I64, 8))
             frame.store(self.start, memory, 8)
             queue = Queue(frame)
-            turn = build.and_(build.lshr(queue.tail, constant(4)), constant(3))
+            turn = build.and_(build.lshr(queue.count(queue.tail), constant(4)), constant(3))
             distances = build.zext(self._fourth(turn), WIDE)
             host = build.add(build.ptrtoint(self.span.start, I64), stride)
             queue.leave(build.add(distances, frame.splat(host, GROUP)))
-            self._look_ahead_in_bitmap(build.add(distances, frame.splat(build.add(self.offset, stride), GROUP)), stride)
+            self._look_ahead_in_bitmap(queue, build.add(distances, frame.splat(build.add(self.offset, stride), GROUP)), stride)
 
-    def _look_ahead_in_bitmap(self, offsets: Any, stride: Any) -> None:
+    def _look_ahead_in_bitmap(self, queue: Queue, offsets: Any, stride: Any) -> None:
         """Have the words fetched that hold the bits of these bytes of the allocation, where they begin another line."""
         frame, build = self.frame, self.frame.build
         table = frame.load(frame.at(self.entry, layout.ALLOC_READ), I64, 8)
         places = build.add(build.lshr(offsets, ir.Constant(WIDE, [3] * GROUP)), frame.splat(table, GROUP))
         inner = build.and_(build.extract_element(places, ir.Constant(I32, 0)), constant(LINE - 1))
         with build.if_then(build.icmp_unsigned("<", inner, build.lshr(stride, constant(3)))):
-            Queue(frame).leave(places)
+            queue.leave(places)
 
     def _fourth(self, turn: Any) -> Any:
         """Distances of lanes `turn` (i64, below 4), `turn` + 4 and so on (<16 x i32>)."""

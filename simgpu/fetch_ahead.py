@@ -22,36 +22,39 @@ MOST = 16  # places that an instruction fetches: as many lines as a core has on 
 
 
 class Queue:
-    """`head` and `tail` (i64) count the places that were fetched and left; place i is entry i mod PLACES."""
+    """`head` and `tail` point to counts (i64) of the places that were fetched and left; place i is entry i mod PLACES."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.build = frame.build
-        context = frame.build.inttoptr(frame.state(layout.CONTEXT, I64), PTR)
-        self.counts = [frame.at(context, layout.CTX_AHEAD + offset) for offset in (0, 8)]
-        self.entries = frame.at(context, layout.CTX_AHEAD + 64)
-        self.head, self.tail = (frame.load(count, I64, 8) for count in self.counts)
+        self.head, self.tail, self.entries = (frame.context_at(layout.CTX_AHEAD + offset) for offset in (0, 8, 64))
+
+    def count(self, place: Any) -> Any:
+        """What `head` or `tail` points to."""
+        return self.frame.load(place, I64, 8)
 
     def leave(self, places: Any) -> None:
         """places: <16 x i64>, host addresses; fetched at once if there is no room, as where there are no matrix instructions."""
         frame, build, count = self.frame, self.build, places.type.count
-        full = build.icmp_unsigned(">", build.sub(self.tail, self.head), ir.Constant(I64, PLACES - count))
+        tail = self.count(self.tail)
+        full = build.icmp_unsigned(">", build.sub(tail, self.count(self.head)), ir.Constant(I64, PLACES - count))
         with build.if_else(full) as (now, later):
             with now:
                 for number in range(count):
                     self._fetch(build.extract_element(places, ir.Constant(I32, number)))
             with later:
-                frame.store(places, self._entry(self.tail, 0), 64)
-                frame.store(build.add(self.tail, ir.Constant(I64, count)), self.counts[1], 8)
+                frame.store(places, self._entry(tail, 0), 64)
+                frame.store(build.add(tail, ir.Constant(I64, count)), self.tail, 8)
 
     def fetch(self, products: int) -> None:
         """As many places as fit beside so many multiplications, if there are so many."""
         build, count = self.build, min(max(1, products // PRODUCTS), MOST)
-        after = build.add(self.head, ir.Constant(I64, count))
-        with build.if_then(build.icmp_unsigned("<=", after, self.tail)):
+        head = self.count(self.head)
+        after = build.add(head, ir.Constant(I64, count))
+        with build.if_then(build.icmp_unsigned("<=", after, self.count(self.tail))):
             for number in range(count):
-                self._fetch(self.frame.load(self._entry(self.head, number), I64, 8))
-            self.frame.store(after, self.counts[0], 8)
+                self._fetch(self.frame.load(self._entry(head, number), I64, 8))
+            self.frame.store(after, self.head, 8)
 
     def _entry(self, count: Any, further: int) -> Any:
         number = self.build.and_(self.build.add(count, ir.Constant(I64, further)), ir.Constant(I64, PLACES - 1))

@@ -8,6 +8,7 @@ one table of offsets and a loop over the 16-lane groups of D serve the whole ins
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +78,10 @@ class Spread:
     def _store(self, pointer: Any, row: int, value: Any, lane_bytes: int) -> None:
         self.frame.store(value, self.frame.at(pointer, row * LANES * lane_bytes), align=64)
 
-    def store_integers(self, pointer: Any) -> None:
-        """i8 elements, sign-extended to i32."""
+    def store(self, pointer: Any, element: Callable[[int], Any]) -> None:
+        """Rows at `pointer` of what `element` makes of the elements, 4 bytes a lane."""
         for row in range(self.rows):
-            self._store(pointer, row, self.integer(row), 4)
+            self._store(pointer, row, element(row), 4)
 
     def integer(self, row: int) -> Any:
         """An i8 element, sign-extended to i32."""
@@ -98,13 +99,8 @@ class Spread:
             self._store(pointer, row, build.bitcast(bits, DROW), 8)
         return pointer
 
-    def store_floats(self, pointer: Any, flush: bool) -> None:
-        """f32 values; flush: denormals of the stored type count as +0 (gfx90a)."""
-        for row in range(self.rows):
-            self._store(pointer, row, self.float_value(row, flush), 4)
-
     def float_value(self, row: int, flush: bool = False) -> Any:
-        """The element as f32, exactly."""
+        """The element as f32, exactly; flush: denormals of the stored type count as +0 (gfx90a)."""
         build, raw = self.frame.build, self.raw(row)
         if self.name == "f16":
             value = self.ops.widen_half(build.trunc(raw, ir.VectorType(I16, LANES)))
@@ -129,13 +125,11 @@ class Spread:
             value = build.select(tiny, self.ops.constant(F32, 0.0), value)
         return value
 
-    def store_finite_floats(self, pointer: Any) -> None:
-        """f32 values; NaN and infinities of 8-bit formats are infinite."""
-        for row in range(self.rows):
-            value = self._finite_float(self.raw(row)) if self.bits == 8 else self.float_value(row)
-            self._store(pointer, row, value, 4)
+    def finite_float(self, row: int) -> Any:
+        """The element as f32; NaN and infinities of 8-bit formats are infinite."""
+        return self._finite_byte(self.raw(row)) if self.bits == 8 else self.float_value(row)
 
-    def _finite_float(self, raw: Any) -> Any:
+    def _finite_byte(self, raw: Any) -> Any:
         """fp8 or bf8: the f32 number with the same fields and its exponent's bias, which is wrong for denormals only."""
         form = self.form
         build, c = self.frame.build, lambda value: self.ops.constant(I32, value)
@@ -155,7 +149,7 @@ class Spread:
         return build.bitcast(build.or_(build.bitcast(value, ROW32), sign), FROW)
 
     def least_exponent(self, pointer: Any) -> Any:
-        """Of the f32 values that `store_floats` stored, none denormal: the least exponent that is not a zero's, i32."""
+        """Of the f32 values at `pointer`, none denormal: the least exponent that is not a zero's, i32."""
         build = self.frame.build
         least: Any = None
         for row in range(self.rows):

@@ -94,9 +94,12 @@ class Frame:
         """Pointer to the register whose byte offset slot `slot` holds."""
         return self.at(self.wave, self.slot(slot))
 
+    def context_at(self, offset: int) -> Any:
+        """Pointer into the worker's context."""
+        return self.at(self.build.inttoptr(self.state(layout.CONTEXT, I64), PTR), offset)
+
     def context(self, offset: int, type_: ir.Type = I64) -> Any:
-        pointer = self.build.inttoptr(self.state(layout.CONTEXT, I64), PTR)
-        return self.load(self.at(pointer, offset), type_, align=8)
+        return self.load(self.context_at(offset), type_, align=8)
 
     # -- rows ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,3 +14,8 @@ def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -
     module = build.module
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [arg.type for arg in args]), name)
     return build.call(function, args)
+
+
+def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> Any:
+    """One value of several of a type, by an intrinsic of two operands."""
+    return functools.reduce(lambda x, y: call(build, name, x.type, [x, y]), values)

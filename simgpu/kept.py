@@ -17,7 +17,6 @@ from llvmlite import ir
 from simgpu import direct, layout
 from simgpu.direct import BLOCK, LINE
 from simgpu.fragments import Spread
-from simgpu.frame import PTR
 from simgpu.lane_llvm import I64
 from simgpu.layout import ROW
 
@@ -40,9 +39,7 @@ class Kept:
         number = build.udiv(build.sub(offset, ir.Constant(I64, layout.VGPR)), ir.Constant(I64, count * ROW))
         place = build.and_(number, ir.Constant(I64, layout.KEPT_PLACES - 1))
         place = build.add(place, ir.Constant(I64, which * layout.KEPT_PLACES))
-        context = build.inttoptr(frame.state(layout.CONTEXT, I64), PTR)
-        everything = frame.at(context, layout.CTX_KEPT)
-        self.memory = frame.at(everything, build.mul(place, ir.Constant(I64, layout.KEPT_BYTES)))
+        self.memory = frame.at(frame.context_at(layout.CTX_KEPT), build.mul(place, ir.Constant(I64, layout.KEPT_BYTES)))
         self.taken = 0
         self.header = self.take(LINE)
         self.bits = self.take(count * ROW)

@@ -277,14 +277,18 @@ class LaneCopy:
                 frame.store(row, frame.at(staging(frame), part * ROW + first * 4), align=64)
 
 
+def joined(frame: Frame, pieces: list[Any]) -> list[Any]:
+    """Vectors of a few dwords, one after the other, as <16 x i32>."""
+    while (size := 2 * pieces[0].type.count) <= 16:
+        order = ir.Constant(ir.VectorType(I32, size), list(range(size)))
+        pieces = [frame.build.shuffle_vector(a, b, order) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces
+
+
 def paired(frame: Frame, places: list[Any]) -> list[Any]:
     """Two dwords from each of 16 places, as two <16 x i32>."""
     build = frame.build
-    vectors = [frame.load(place, ir.VectorType(I32, 2), align=1) for place in places]
-    while len(vectors) > 2:
-        size = 2 * vectors[0].type.count
-        order = ir.Constant(ir.VectorType(I32, size), list(range(size)))
-        vectors = [build.shuffle_vector(a, b, order) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+    vectors = joined(frame, [frame.load(place, ir.VectorType(I32, 2), align=1) for place in places])
     kind = ir.VectorType(I32, 16)
     return [build.shuffle_vector(*vectors, ir.Constant(kind, [2 * lane + part for lane in range(16)])) for part in (0, 1)]
 

@@ -6,6 +6,7 @@ over a table of offsets where the walk is regular, else unrolled with shuffles.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -230,7 +231,7 @@ class PairwiseSum:
         pointer = kept.take(spread.rows * ROW)
         least = self.groups.frame.at(kept.header, 8)
         with kept.renewed():
-            spread.store_floats(pointer, self.flush)
+            spread.store(pointer, functools.partial(spread.float_value, flush=self.flush))
             if self.looks:
                 self.groups.frame.store(spread.least_exponent(pointer), least)
         return pointer, self.groups.frame.load(least, I32)

@@ -105,5 +105,5 @@ def _single(spread: Spread, which: int) -> Any:
     kept = Kept(spread, which, "integers")
     pointer = kept.take(spread.rows * ROW)
     with kept.renewed():
-        spread.store_integers(pointer)
+        spread.store(pointer, spread.integer)
     return pointer

@@ -25,8 +25,8 @@ def _return(module: ir.Module, name: str) -> None:
 class Wave:
     """A wave's state as arrays: `s` (128,), `v` and `a` (256, 64), all uint32."""
 
-    def __init__(self) -> None:
-        self.raw = aligned_bytes(layout.WAVE_BYTES)
+    def __init__(self, nbytes: int = layout.WAVE_BYTES) -> None:
+        self.raw = aligned_bytes(nbytes)
         self.context = aligned_bytes(layout.CTX_BYTES)
         self.raw[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = self.context.ctypes.data
         self.s = self.raw[:512].view(np.uint32)

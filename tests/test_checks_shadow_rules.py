@@ -165,18 +165,13 @@ class ShadowedWave(Wave):
     """A wave with its shadow block; `values` and `shadow` are the bytes that instructions here use."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.raw = aligned_bytes(layout.CHECKED_BYTES)
-        self.s = self.raw[:512].view(np.uint32)
-        self.v, self.a = self._rows(layout.VGPR), self._rows(layout.AGPR)
+        super().__init__(layout.CHECKED_BYTES)
         delta = shadow_layout.DELTA
         self.undefined_s = self.raw[delta : delta + 512].view(np.uint32)
         self.undefined_v = self._rows(delta + layout.VGPR)
         self.undefined_a = self._rows(delta + layout.AGPR)
-        self.context = aligned_bytes(layout.CTX_BYTES).view(np.int64)
         for field, value in shadow_rows.addresses(compiler()).items():
-            self.context[field // 8] = value
-        self.raw[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = self.context.ctypes.data
+            self.context.view(np.int64)[field // 8] = value
         self.flags = self.raw[shadow_layout.FLAGS : shadow_layout.FLAGS + shadow_layout.REGISTERS]
 
     def state(self) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,16 +45,13 @@ def run(wave: Wave, row: MatrixInstruction, made: dict[str, np.ndarray], a: int,
     assert_same(row, from_registers(row, "D", wave.v[d : d + at["D"].count]), expected(row, made))
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(ROWS), st.sampled_from(PLACES), st.sampled_from(PLACES),
-        st.sampled_from([None, "A", "B", "bit of A", "bit of B"]), st.integers(0, 2**32 - 1),
-    ),
-    min_size=2, max_size=12,
-)  # fmt: skip
+def instructions(most: int, *choices: Sequence[object]) -> st.SearchStrategy:
+    """Lists of a row, one of each of the choices, and a seed."""
+    chosen = [st.sampled_from(values) for values in (ROWS, *choices)]
+    return st.lists(st.tuples(*chosen, st.integers(0, 2**32 - 1)), min_size=2, max_size=most)
 
 
-@given(STEPS)
+@given(instructions(12, PLACES, PLACES, [None, "A", "B", "bit of A", "bit of B"]))
 @settings(max_examples=60, deadline=None)
 def test_operands_that_change_between_instructions(steps):
     """Any types at any places, in any order, whole operands or single bits changed in between."""
@@ -87,16 +86,9 @@ def test_the_last_bit_of_every_register_counts(row):
 
 
 C_KINDS = {"near": 1.0, "far": 2.0**9, "farther": 2.0**40, "huge": 2.0**127, "infinite": np.inf, "NaN": np.nan, "tiny": 2.0**-120}
-SUMS = st.lists(
-    st.tuples(
-        st.sampled_from(ROWS), st.sampled_from(sorted(C_KINDS)), st.integers(0, 15),
-        st.sampled_from(["none", "a row", "half of k", "all"]), st.booleans(), st.integers(0, 2**32 - 1),
-    ),
-    min_size=2, max_size=8,
-)  # fmt: skip
 
 
-@given(SUMS)
+@given(instructions(8, sorted(C_KINDS), range(16), ["none", "a row", "half of k", "all"], [False, True]))
 @settings(max_examples=80, deadline=None)
 def test_c_that_needs_another_form_of_the_sum_from_a_row_on(steps):
     """Where a sum ended with the longer rounding, the next begins with it: right wherever C is large and products are 0."""

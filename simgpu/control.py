@@ -21,6 +21,7 @@ NO_EFFECT = frozenset(
     "nop waitcnt sethalt setprio icache_inv incperflevel decperflevel ttracedata "
     "sendmsghalt dcache cache wakeup setkill".split()
 )
+RESUMED = ("barrier", "sleep")  # the wave goes on behind them, later
 ENDS = ("endpgm", "endpgm_saved")
 INDIRECT = ("setpc", "swappc")  # jumps whose target is data
 # Not in a compute kernel: the branch stack, vector skipping, the trap handler's return, GDS.

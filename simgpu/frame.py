@@ -155,10 +155,14 @@ class Frame:
         return self.build.shuffle_vector(first, undef, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
     def loop(
-        self, count: int, body: Callable[..., Sequence[Any]], state: Sequence[Any] = (), first: Any = None, step: int = 1
+        self, count: Any, body: Callable[..., Sequence[Any]], state: Sequence[Any] = (), first: Any = None, step: int = 1
     ) -> list[Any]:
-        """body(number, *state) for numbers (i64) from `first` (0) on while below `count`, once at least; the last state."""
+        """body(number, *state) for numbers (i64) from `first` (0) on while below `count`, once at least; the last state.
+
+        count: an int, or i64.
+        """
         build = self.build
+        limit = ir.Constant(I64, count) if isinstance(count, int) else count
         before = build.block
         head, after = build.append_basic_block("each"), build.append_basic_block("all")
         build.branch(head)
@@ -172,7 +176,7 @@ class Frame:
         following = build.add(number, ir.Constant(I64, step))
         for phi, value in zip((number, *carried), (following, *result), strict=True):
             phi.add_incoming(value, build.block)
-        build.cbranch(build.icmp_unsigned("<", following, ir.Constant(I64, count)), head, after)
+        build.cbranch(build.icmp_unsigned("<", following, limit), head, after)
         build.position_at_end(after)
         return result
 

@@ -18,10 +18,10 @@ from hardware.effects import Effect, effect_of
 from hardware.errors import DecodeError, ForeignInstruction, SimError
 from hardware.isa import decode
 from hardware.isa.instruction import Instruction
-from simgpu import fusion, indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
+from simgpu import float_tile, fusion, indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
 from simgpu.checks.automaton import Automaton
 from simgpu.checks.check import Check
-from simgpu.control import INDIRECT, NO_EFFECT, Control
+from simgpu.control import INDIRECT, NO_EFFECT, RESUMED, Control
 from simgpu.frame import Frame
 from simgpu.jit import Compiler
 from simgpu.lane_llvm import I32, I64
@@ -64,6 +64,7 @@ class Program:
         self._left: set[int] = set()
         self._indirect = False  # whether a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}
+        self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
         self.automata: dict[int, Automaton] = {}  # in checked mode, by entry
         self._effects: dict[int, Effect] = {}
         self._following: dict[int, list[int]] = {}
@@ -103,6 +104,7 @@ class Program:
                 self._separate()
                 if len(self.instructions) > before:
                     self._join()
+                self._pass_over()
             self._publish()
 
     def reachable(self, index: int) -> set[int]:
@@ -144,15 +146,31 @@ class Program:
     def _join_run(self, run: list[tuple[int, Instruction]]) -> None:
         if sum(inst.spec.kind == "matrix" for _, inst in run) < 2:
             return
-        for members in fusion.chains(run, self.fused):
-            insts = [self.instructions[at] for at in members]
-            plan = Plan(insts[0])
-            places = matrix.plan_chain(insts, plan)
-            emitter = functools.partial(matrix.emit_chain, inst=insts[0], places=places)
-            self._set(members[0], compiled(insts[0], plan, emitter, self.compiler), plan.slots)
-            for at, inst in zip(members[1:], insts[1:], strict=True):
-                self._set(at, compiled(inst, Plan(inst), lambda frame: None, self.compiler), [])
-            self.fused |= dict.fromkeys(members, members)
+        for tile in fusion.tiles(run, self.fused):
+            table = np.array(tile.table, np.uint32)
+            self._tables.append(table)
+            plan = Plan(tile.first)
+            for word in (0, table.ctypes.data, table.ctypes.data >> 32):
+                plan.word(word)
+            shape = {"count": len(tile.steps[0]), "steps": tile.unrolled}
+            plan.note("tile", *shape.items(), *sorted(tile.first.mods.items()))
+            emitter = functools.partial(float_tile.emit_tile, inst=tile.first, **shape)
+            first, *others = tile.records
+            self._set(first, compiled(tile.first, plan, emitter, self.compiler), plan.slots)
+            idle = self.compiler.address("idle", _idle)
+            for at in others:
+                self._set(at, idle, [])
+            self.fused |= dict.fromkeys(tile.records, tile.records)
+
+    def _pass_over(self) -> None:
+        """Have the instructions of tiles go on behind those that have nothing to do."""
+        behind: dict[int, int] = {}
+        for at in sorted(self.fused, reverse=True):
+            after = at + self.instructions[at].size // 4
+            after = behind.get(after, after)
+            self.records[at, float_tile.NEXT_SLOT] = (after - at) * layout.RECORD
+            if at != self.fused[at][0]:
+                behind[at] = after
 
     def patch(self, offset: int, data: bytes) -> None:
         """Other instructions at byte `offset`; whole ones, in the place of whole ones."""
@@ -225,7 +243,7 @@ class Program:
             return [index + inst.size // 4]
         plan = Plan(inst)
         control = Control(inst, plan)
-        if inst.spec.control not in NO_EFFECT:
+        if inst.spec.control not in (*NO_EFFECT, *RESUMED):
             self._left.add(index)
             self._indirect |= inst.spec.control in INDIRECT
             self._entered.update(self._clamped(at) for at in control.successors())
@@ -318,6 +336,11 @@ def leave(status: int) -> Callable[[ir.Module, str], None]:
         frame.build.ret_void()
 
     return build
+
+
+def _idle(module: ir.Module, name: str) -> None:
+    """The handler of an instruction whose work another of its tile does."""
+    float_tile.pass_over(Frame(module, name))
 
 
 def _fence(module: ir.Module, name: str) -> None:

@@ -8,21 +8,20 @@ generation does (`matrix_sums`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from hardware import mfma
 from hardware.errors import UnsupportedInstruction
 from hardware.isa import types as t
-from hardware.isa.instruction import Instruction, Operand, Reg
+from hardware.isa.instruction import Instruction, Reg
 from simgpu.aligned_sum import AlignedSum, Scales
 from simgpu.bounded_sum import BoundedSum
 from simgpu.fetch_ahead import Queue
-from simgpu.fragments import GROUP, Spread, outputs_of, scale_places, stack, walk_of
+from simgpu.float_tile import FloatTile, group_at, selections
+from simgpu.fragments import GROUP, Spread, scale_places, stack, walk_of
 from simgpu.frame import Frame
 from simgpu.lane_llvm import F32, I32, I64
 from simgpu.layout import LANES, ROW
@@ -101,32 +100,13 @@ def chainable(inst: Instruction) -> bool:
     return inst.args["src2"] == d and not _overlap(d, a) and not _overlap(d, b)
 
 
-def plan_chain(chain: Sequence[Instruction], plan: Plan) -> list[MatrixPlaces]:
-    """Places of instructions that `chainable` holds of, with the same D and modifiers."""
-    inst = chain[0]
-    d = _placed(plan, inst.args["vdst"])
-    operands = [[_placed(plan, i.args[name]) for name in ("src0", "src1")] for i in chain]
-    plan.note(f"chain={len(chain)}", *(f"{name}={value}" for name, value in sorted(inst.mods.items())))
-    return [MatrixPlaces(d, a, b, d, aliased=False) for a, b in operands]
-
-
-def _placed(plan: Plan, operand: Operand) -> Place:
-    assert isinstance(operand, Reg)
-    return plan.register(operand, 32 * operand.count)
-
-
-def emit_chain(frame: Frame, inst: Instruction, places: Sequence[MatrixPlaces]) -> None:
-    _fetch_ahead(frame, inst, len(places))
-    FloatChain(frame, inst, places, row_of(inst)).emit()
-
-
 def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     row = row_of(inst)
+    Queue(frame).fetch(row.m * row.n * row.k * row.blocks)
+    mods = selections(inst)
     if row.a_type == "f32":
-        emit_chain(frame, inst, [places])
+        _emit_float(frame, places, row, mods)
         return
-    _fetch_ahead(frame, inst)
-    mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
     formats = row.with_formats(mods["cbsz"], mods["blgp"])
     if row.cd_type == "f64":
         _emit_double(frame, inst, places, row, {**mods, "blgp": 0})
@@ -154,11 +134,6 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             BoundedSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
         else:
             any_operands()
-
-
-def _fetch_ahead(frame: Frame, inst: Instruction, count: int = 1) -> None:
-    row = row_of(inst)
-    Queue(frame).fetch(count * row.m * row.n * row.k * row.blocks)
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:
@@ -206,6 +181,24 @@ def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces) -> Accumula
     return Accumulator(groups, c, None, d)
 
 
+def _emit_float(frame: Frame, places: MatrixPlaces, row: Any, mods: dict[str, int]) -> None:
+    def readable(place: Place) -> Any:
+        """Pointer to the registers; to a copy of them where D may overwrite them."""
+        pointer = frame.operand(place.slot)
+        return _copied(frame, pointer, place.bits // 32) if places.aliased else pointer
+
+    operands = readable(places.a), [readable(places.b)]
+    c = None if places.c.kind == "imm" else readable(places.c)
+
+    def initial(d: int, offset: int) -> Any:
+        if c is not None:
+            return group_at(frame, c, offset)
+        return frame.splat(frame.build.bitcast(load_scalar(frame, places.c), F32), GROUP)
+
+    d = frame.operand(places.d.slot)
+    FloatTile(frame, row, mods).emit([d], initial, lambda step, values: step(operands, values))
+
+
 def _emit_double(
     frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]
 ) -> None:
@@ -231,94 +224,4 @@ def _emit_double(
     for number in range(rows):
         value = frame.load(frame.at(sums, number * 2 * ROW), wide, 64)
         frame.write_wide(frame.at(d, 2 * number * ROW), value, None)
-
-
-class FloatChain:
-    """f32: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C.
-
-    places: of one instruction, or of several that follow each other on the same D.
-    """
-
-    def __init__(self, frame: Frame, inst: Instruction, places: Sequence[MatrixPlaces], row: Any) -> None:
-        self.frame = frame
-        self.row = row
-        mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
-        broadcast = {name: mods[name] for name in ("cbsz", "abid")}
-        self.outputs = outputs_of(row)
-        self.a_map = row.map("A", **broadcast)
-        self.b_map = row.map("B", blgp=mods["blgp"])
-        self.places = places[0]
-        self.vector = ir.VectorType(F32, GROUP)
-        build = frame.build
-        signature = ir.FunctionType(self.vector, [self.vector] * 3)
-        self.fma = ir.Function(frame.module, signature, f"llvm.fma.v{GROUP}f32")
-        self.operands = [(self._readable(p.a), self._readable(p.b)) for p in places]
-        self.c = None if self.places.c.kind == "imm" else frame.operand(self.places.c.slot)
-        self.d = frame.operand(self.places.d.slot)
-        self.build = build
-
-    def _readable(self, place: Place) -> Any:
-        """Pointer to an operand; to a copy of it where D may overwrite it."""
-        pointer = self.frame.operand(place.slot)
-        if not self.places.aliased:
-            return pointer
-        return _copied(self.frame, pointer, place.bits // 32)
-
-    def emit(self) -> None:
-        registers = self.places.d.bits // 32
-        groups = [(f, g) for f in range(registers) for g in range(LANES // GROUP)]
-        if self.places.aliased:
-            done = [(f, g, self._group(f, g)) for f, g in groups]
-            for f, g, value in done:
-                self._write(f, g, value)
-            return
-        # Sixteen accumulators at a time fill the host's registers and reuse each B vector.
-        for start in range(0, len(groups), 16):
-            batch = groups[start : start + 16]
-            values = [self._initial(f, g) for f, g in batch]
-            for step in range(len(self.operands) * self.row.k):
-                for number, (f, g) in enumerate(batch):
-                    values[number] = self._step(f, g, step, values[number])
-            for (f, g), value in zip(batch, values, strict=True):
-                self._write(f, g, value)
-
-    def _group(self, f: int, g: int) -> Any:
-        value = self._initial(f, g)
-        for k in range(self.row.k):
-            value = self._step(f, g, k, value)
-        return value
-
-    def _write(self, f: int, g: int, value: Any) -> None:
-        self.frame.store(value, self.frame.at(self.d, f * ROW + g * 4 * GROUP), align=64)
-
-    def _initial(self, f: int, g: int) -> Any:
-        if self.c is None:
-            bits = load_scalar(self.frame, self.places.c)
-            return self.frame.splat(self.build.bitcast(bits, F32), GROUP)
-        return self.frame.load(self.frame.at(self.c, f * ROW + g * 4 * GROUP), self.vector, 64)
-
-    def _step(self, f: int, g: int, step: int, value: Any) -> Any:
-        which, k = divmod(step, self.row.k)
-        left, right = self.operands[which]
-        lanes = slice(g * GROUP, (g + 1) * GROUP)
-        i, j, block = (self.outputs[f, lanes, axis] for axis in range(3))
-        a = self._operand(left, self.a_map[block, i, k])
-        b = self._operand(right, self.b_map[block, k, j])
-        return self.build.call(self.fma, [a, b, value])
-
-    def _operand(self, pointer: Any, owners: np.ndarray) -> Any:
-        """One vector of elements: broadcast, plain load or shuffle, as the map has it."""
-        register, lane = int(owners[0, 0]), int(owners[0, 1])
-        if (owners == owners[0]).all():
-            place = self.frame.at(pointer, register * ROW + 4 * lane)
-            return self.frame.splat(self.frame.load(place, F32, 4), GROUP)
-        if (owners[:, 0] != register).any():
-            raise UnsupportedInstruction(f"{self.row.mnemonic}: one step reads two registers")
-        if (owners[:, 1] == lane + np.arange(GROUP)).all():
-            place = self.frame.at(pointer, register * ROW + 4 * lane)
-            return self.frame.load(place, self.vector, 4)
-        whole = ir.VectorType(F32, LANES)
-        source = self.frame.load(self.frame.at(pointer, register * ROW), whole, 64)
-        picks = ir.Constant(ir.VectorType(I32, GROUP), [int(owner[1]) for owner in owners])
-        return self.build.shuffle_vector(source, ir.Constant(whole, ir.Undefined), picks)
 

@@ -114,7 +114,7 @@ def load(spans: Sequence[Span], target: Any) -> None:
     span, build = spans[0], spans[0].frame.build
     with build.if_else(in_runs(span)) as (lines, apart):
         with lines:
-            _fill(spans, target, _of_runs)
+            load_lines(spans, target)
         with apart:
             if span.lane_bytes == CHUNK:
                 _fill(spans, target, _of_places)
@@ -124,6 +124,11 @@ def load(spans: Sequence[Span], target: Any) -> None:
                     _fill(spans, target, functools.partial(_of_runs, nbytes=CHUNK))
                 with single:
                     _fill(spans, target, _of_places)
+
+
+def load_lines(spans: Sequence[Span], target: Any) -> None:
+    """Load where the lanes that share a line follow each other."""
+    _fill(spans, target, _of_runs)
 
 
 def _fill(spans: Sequence[Span], target: Any, fetch: Callable[[Span, int], list[Any]]) -> None:
@@ -189,9 +194,14 @@ def store(span: Span, source: Any) -> None:
     """The registers from `source` on to the lanes' places; where those overlap, the highest lane's bytes remain."""
     with span.frame.build.if_else(in_runs(span)) as (runs, apart):
         with runs:
-            _spread(span, source, span.sharing)
+            store_lines(span, source)
         with apart:
             _spread(span, source, 1)
+
+
+def store_lines(span: Span, source: Any) -> None:
+    """Store where the lanes that share a line follow each other."""
+    _spread(span, source, span.sharing)
 
 
 def _spread(span: Span, source: Any, lanes: int) -> None:

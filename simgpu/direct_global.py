@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu import direct, layout
+from simgpu import contiguous, direct, layout
 from simgpu.access import hinted, mark_lane
 from simgpu.direct import BLOCK, GROUP, LINE, Span
 from simgpu.fetch_ahead import Queue
@@ -65,6 +65,33 @@ class DirectGlobal:
     def run(self, active: Any, registers: Any, otherwise: Callable[[], None]) -> None:
         """Move the registers where all is as it should be and the i1 `active` holds, else do what `otherwise` emits."""
         build = self.frame.build
+        aligned = build.icmp_unsigned("==", build.and_(self._first(), constant(7)), constant(0))
+        run = self.frame.both(build.and_(active, aligned), lambda: contiguous.follow(self.span))
+        with build.if_else(run) as (whole, apart):
+            with whole:
+                self._run_whole(registers)
+            with apart:
+                self._run_apart(active, registers, otherwise)
+
+    def _first(self) -> Any:
+        """i64: the first lane's place in the allocation."""
+        return self.frame.build.add(self.offset, self.frame.build.zext(self.frame.load(self.span.distances, I32), I64))
+
+    def _run_whole(self, registers: Any) -> None:
+        build, run, first = self.frame.build, contiguous.Run.of(self.span), self._first()
+        table = self._table()
+        marked = build.icmp_unsigned("!=", table, constant(0))
+        with build.if_then(marked):
+            run.mark(table, first)
+        if self.to_memory:
+            direct.store_lines(run, registers)
+            return
+        if self.streams and run.lane_bytes == direct.CHUNK:
+            run.look_ahead(table, first, self._stride(build.ptrtoint(run.start, I64)))
+        direct.load_lines([run], registers)
+
+    def _run_apart(self, active: Any, registers: Any, otherwise: Callable[[], None]) -> None:
+        build = self.frame.build
         with build.if_else(build.and_(active, direct.within(self.span))) as (then, general):
             with then:
                 self._mark()
@@ -77,33 +104,35 @@ class DirectGlobal:
             with general:
                 otherwise()
 
+    def _stride(self, start: Any) -> Any:
+        """How far `start` lies behind that of last time, which the wave remembers by the instruction's place in the code."""
+        frame, build = self.frame, self.frame.build
+        number = build.lshr(frame.slot(layout.SLOT_INDEX), ir.Constant(I32, 1))  # they are two dwords long
+        which = build.and_(number, ir.Constant(I32, layout.STREAM_COUNT - 1))
+        memory = frame.at(frame.at(frame.wave, layout.STREAMS), build.shl(which, ir.Constant(I32, 3)))
+        stride = build.sub(start, frame.load(memory, I64, 8))
+        frame.store(start, memory, 8)
+        return stride
+
     def _look_ahead(self) -> None:
         """Have fetched what this load will want next time, if it goes on with the stride that it has now.
 
-        The wave remembers where a load began by the low bits of its record's index. Lanes that all follow each other are
-        left to the host; else one of every four, another each time, stands for its neighbours: mostly they share a line,
-        or other waves' loads touch it.
+        One of every four lanes, another each time, stands for its neighbours: mostly they share a line, or other waves'
+        loads touch it.
         """
         frame, build = self.frame, self.frame.build
-        first, last = (frame.load(frame.at(self.span.distances, 4 * lane), I32) for lane in (0, LANES - 1))
-        whole = ir.Constant(I32, (LANES - 1) * self.span.lane_bytes)
-        with build.if_then(build.icmp_unsigned("!=", build.sub(last, first), whole)):
-            which = build.and_(frame.slot(layout.SLOT_INDEX), ir.Constant(I32, 15))
-            memory = frame.at(frame.at(frame.wave, layout.STREAMS), build.shl(which, ir.Constant(I32, 3)))
-            stride = build.sub(self.start, frame.load(memory, I64, 8))
-            frame.store(self.start, memory, 8)
-            queue = Queue(frame)
-            turn = build.and_(build.lshr(queue.count(queue.tail), constant(4)), constant(3))
-            distances = build.zext(self._fourth(turn), WIDE)
-            host = build.add(build.ptrtoint(self.span.start, I64), stride)
-            queue.leave(build.add(distances, frame.splat(host, GROUP)))
-            self._look_ahead_in_bitmap(queue, build.add(distances, frame.splat(build.add(self.offset, stride), GROUP)), stride)
+        stride = self._stride(self.start)
+        queue = Queue(frame)
+        turn = build.and_(build.lshr(queue.count(queue.tail), constant(4)), constant(3))
+        distances = build.zext(self._fourth(turn), WIDE)
+        host = build.add(build.ptrtoint(self.span.start, I64), stride)
+        queue.leave(build.add(distances, frame.splat(host, GROUP)))
+        self._look_ahead_in_bitmap(queue, build.add(distances, frame.splat(build.add(self.offset, stride), GROUP)), stride)
 
     def _look_ahead_in_bitmap(self, queue: Queue, offsets: Any, stride: Any) -> None:
         """Have the words fetched that hold the bits of these bytes of the allocation, where they begin another line."""
         frame, build = self.frame, self.frame.build
-        table = frame.load(frame.at(self.entry, layout.ALLOC_READ), I64, 8)
-        places = build.add(build.lshr(offsets, ir.Constant(WIDE, [3] * GROUP)), frame.splat(table, GROUP))
+        places = build.add(build.lshr(offsets, ir.Constant(WIDE, [3] * GROUP)), frame.splat(self._table(), GROUP))
         inner = build.and_(build.extract_element(places, ir.Constant(I32, 0)), constant(LINE - 1))
         with build.if_then(build.icmp_unsigned("<", inner, build.lshr(stride, constant(3)))):
             queue.leave(places)
@@ -117,10 +146,14 @@ class DirectGlobal:
 
     # -- bytes touched -----------------------------------------------------------------------------
 
-    def _mark(self) -> None:
-        frame, build = self.frame, self.frame.build
+    def _table(self) -> Any:
+        """i64: host address of the bitmap of bytes read, or written; 0 where there is none."""
         field = layout.ALLOC_WRITTEN if self.to_memory else layout.ALLOC_READ
-        table = frame.load(frame.at(self.entry, field), I64, 8)
+        return self.frame.load(self.frame.at(self.entry, field), I64, 8)
+
+    def _mark(self) -> None:
+        build = self.frame.build
+        table = self._table()
         with build.if_then(build.icmp_unsigned("!=", table, constant(0))):
             # Bits from a whole word of the bitmap on: the allocation's line in which `start` lies.
             words = build.inttoptr(build.add(table, build.shl(build.lshr(self.offset, constant(6)), constant(3))), PTR)

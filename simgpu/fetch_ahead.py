@@ -35,16 +35,28 @@ class Queue:
 
     def leave(self, places: Any) -> None:
         """places: <16 x i64>, host addresses; fetched at once if there is no room, as where there are no matrix instructions."""
-        frame, build, count = self.frame, self.build, places.type.count
+        build, count = self.build, places.type.count
         tail = self.count(self.tail)
-        full = build.icmp_unsigned(">", build.sub(tail, self.count(self.head)), ir.Constant(I64, PLACES - count))
-        with build.if_else(full) as (now, later):
+        with build.if_else(self._room(tail, count)) as (later, now):
+            with later:
+                self._append(tail, places)
             with now:
                 for number in range(count):
                     self._fetch(build.extract_element(places, ir.Constant(I32, number)))
-            with later:
-                frame.store(places, self._entry(tail, 0), 64)
-                frame.store(build.add(tail, ir.Constant(I64, count)), self.tail, 8)
+
+    def offer(self, places: Any) -> None:
+        """The same, but forgotten if there is no room: what the host's own prefetchers may follow too."""
+        tail = self.count(self.tail)
+        with self.build.if_then(self._room(tail, places.type.count)):
+            self._append(tail, places)
+
+    def _room(self, tail: Any, count: int) -> Any:
+        build = self.build
+        return build.icmp_unsigned("<=", build.sub(tail, self.count(self.head)), ir.Constant(I64, PLACES - count))
+
+    def _append(self, tail: Any, places: Any) -> None:
+        self.frame.store(places, self._entry(tail, 0), 64)
+        self.frame.store(self.build.add(tail, ir.Constant(I64, places.type.count)), self.tail, 8)
 
     def fetch(self, products: int) -> None:
         """As many places as fit beside so many multiplications, if there are so many."""

@@ -154,6 +154,17 @@ class Frame:
         first = self.build.insert_element(undef, value, ir.Constant(I32, 0))
         return self.build.shuffle_vector(first, undef, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
+    def both(self, first: Any, second: Callable[[], Any]) -> Any:
+        """i1: `first` holds, and what `second` emits, which is asked only then."""
+        build = self.build
+        before = build.block
+        with build.if_then(first):
+            value, asked = second(), build.block
+        result = build.phi(I1)
+        result.add_incoming(value, asked)
+        result.add_incoming(ir.Constant(I1, 0), before)
+        return result
+
     def loop(
         self, count: Any, body: Callable[..., Sequence[Any]], state: Sequence[Any] = (), first: Any = None, step: int = 1
     ) -> list[Any]:

@@ -47,8 +47,9 @@ DS_ISSUED = 696  # i64, operations of the in-order lgkmcnt queue that the wave i
 DS_DONE = 704  # i64, those that are complete for certain
 BARRIERS = 768  # i32, barriers that the wave passed
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
-STREAMS = ADDRESSES + 8 * LANES  # 16 x u64, where buffer loads last began (see direct_global)
-STAGING = STREAMS + 8 * 16  # 64 lanes x 64 bytes, its data
+STREAMS = ADDRESSES + 8 * LANES  # u64 each, where loads last began (see direct_global)
+STREAM_COUNT = 32
+STAGING = STREAMS + 8 * STREAM_COUNT  # 64 lanes x 64 bytes, its data
 VGPR = STAGING + 64 * LANES
 AGPR = VGPR + 256 * ROW
 WAVE_BYTES = AGPR + 256 * ROW
@@ -99,7 +100,7 @@ KEPT_PLACES = 16
 # The widest operand, 32 elements a lane: a header, 8 registers, 32 rows of 4 bytes a lane three times over.
 KEPT_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
 CTX_AHEAD = CTX_KEPT + 2 * KEPT_PLACES * KEPT_BYTES  # what to fetch (see fetch_ahead): 2 u64 and, from 64 on, AHEAD_PLACES u64
-AHEAD_PLACES = 256
+AHEAD_PLACES = 512
 CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
 
 # One allocation, byte offsets.

@@ -66,11 +66,10 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     if memory.lds or inst.mods.get("lds"):
         load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
         return
-    addresses = global_addresses(frame, places)
     if memory.space == "flat":
-        _flat(frame, inst, places, addresses, lanes)
+        _flat(frame, inst, places, global_addresses(frame, places), lanes)
     else:
-        transfer(frame, inst, places, addresses, lanes)
+        transfer(frame, inst, places, lanes)
 
 
 def count_lanes(frame: Frame, lanes: Any) -> None:
@@ -98,18 +97,16 @@ def rows_of(inst: Instruction) -> Rows:
     return Rows(memory.bits * memory.count, memory.sign, memory.d16)
 
 
-def transfer(
-    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
-) -> None:
+def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
     """A load, store or atomic of the lanes at their device addresses."""
     memory = inst.spec.memory
     assert memory is not None
     if memory.op == "atomic":
-        global_atomic(frame, inst, places, addresses, lanes)
+        global_atomic(frame, inst, places, global_addresses(frame, places), lanes)
         return
     rows = rows_of(inst)
     if "vaddr" not in places or not direct.serves(frame, rows):
-        _any_lanes(frame, inst, places, rows, addresses, lanes)
+        _any_lanes(frame, inst, places, rows, lanes)
         return
     build = frame.build
     store = memory.op == "store"
@@ -124,15 +121,14 @@ def transfer(
     access.run(
         whole,
         frame.operand(places["vdata" if store else "vdst"].slot),
-        otherwise=lambda: _any_lanes(frame, inst, places, rows, addresses, lanes),
+        otherwise=lambda: _any_lanes(frame, inst, places, rows, lanes),
     )
 
 
-def _any_lanes(
-    frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, addresses: Any, lanes: Any
-) -> None:
+def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:
     memory = inst.spec.memory
     assert memory is not None
+    addresses = global_addresses(frame, places)
     narrow = None
     if "saddr" in places and "vaddr" in places:
         base = frame.load(frame.operand(places["saddr"].slot), I64)

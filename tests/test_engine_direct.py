@@ -106,7 +106,7 @@ def kernel(case: Case) -> Kernel:
 
 
 def distances(rng: np.random.Generator, case: Case, room: int) -> np.ndarray:
-    """64 distances of places within the room: runs, tiles, fragments, broadcasts, anything, or nearly so."""
+    """64 distances of places within the room: streams, runs, tiles, fragments, broadcasts, anything, or nearly so."""
     size, lane = case.lane_bytes, np.arange(LANES)
     step = int(rng.choice([1, 4, 16, 64])) if case.space != "lds" else size
     low = -(-max(0, -min(case.shifts)) // step) * step
@@ -115,7 +115,7 @@ def distances(rng: np.random.Generator, case: Case, room: int) -> np.ndarray:
     def starts(count: int, reach: int, unit: int) -> np.ndarray:
         return low + rng.integers(0, (high - low - reach) // unit + 1, count) * unit
 
-    kind = rng.integers(0, 8)
+    kind = rng.integers(0, 9)
     sharing = 64 // size
     if kind == 0:  # runs
         found = starts(LANES, 64, step)[lane // sharing] + lane % sharing * size
@@ -126,6 +126,8 @@ def distances(rng: np.random.Generator, case: Case, room: int) -> np.ndarray:
         order = rng.permutation(4)
         at = lane % sharing * size
         found = starts(LANES, 64, step)[lane // sharing] + order[at // 16] * 16 + at % 16
+    elif kind == 8:  # all lanes follow each other
+        found = starts(1, 64 * size, step) + lane * size
     elif kind == 6:  # lines, the same part of each again
         found = starts(LANES, 64, step)[lane // sharing] + lane % int(rng.choice([1, 2, 4])) * size
     elif kind == 2:  # a matrix fragment
@@ -243,6 +245,18 @@ def test_bounds_of_every_lane(case: Case, beyond: int) -> None:
             kernel(case).run(image(rng, found, active))
         active[lane] = False
         compare(case, image(rng, found, active), found, active, room)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.space == "global"], ids=lambda case: case.line)
+@pytest.mark.parametrize("beyond", [4, 8])
+def test_bounds_of_lanes_that_follow_each_other(case: Case, beyond: int) -> None:
+    rng = np.random.default_rng(beyond)
+    active, size = np.ones(LANES, bool), case.lane_bytes
+    found = ROOM - max(case.shifts) - size * np.arange(LANES, 0, -1)
+    compare(case, image(rng, found, active), found, active, ROOM)  # the record knows its allocation from here on
+    found += beyond
+    with pytest.raises(MemoryFault, match=f"lane {LANES - -(-beyond // size)}"):
+        kernel(case).run(image(rng, found, active))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.space != "lds"], ids=lambda case: case.line)

@@ -2,8 +2,8 @@
 
     python -m tools.bench_mfma [--size 1024] [--threads 2] [--cpu-time] [--only NAME] [--json]
 
-Each wave of the kernel computes a 128 x 64 tile (f64: 64 x 64) of D (m, n) = A (m, k) B (k, n): it loads fragments from
-operands packed in fragment order, 16 bytes or more a lane, and runs the matrix instruction on them. Small
+Each wave of the kernel computes a 128 x 64 tile (f64: 64 x 64) of D (m, n) = A (m, k) B (k, n): it loads fragments, 16 bytes a
+lane at a time, from operands packed in the order in which it does, and runs the matrix instruction on them. Small
 integers, whose product is exact in every type: D is numpy's. Normally distributed numbers, where the time may
 depend on them: a tile of D has the bits of `hardware.mfma`. On a machine that others use, --cpu-time compares one thread's
 CPU seconds instead of wall time.
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from hardware.mfma import MatrixInstruction
 
+LOAD = 16  # bytes of a lane that an instruction loads
+DEEP = 16  # reduction indices between loads, at least, as a GEMM's tile has
 REPEATS = 7  # of a product and sgemm, turn about
 Clock = Callable[[], float]
 # (target, mnemonic, the share of sgemm's rate that issue 4 asks for)
@@ -57,23 +59,27 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class Packing:
-    """How the kernel reads its operands: `steps` instructions share one load of `a` and of `b` registers a lane."""
+    """How the kernel reads its operands: `steps` instructions on each tile between loads, of 16 bytes a lane each."""
 
     row: MatrixInstruction
     steps: int
 
     @classmethod
     def of(cls, row: MatrixInstruction) -> Packing:
-        return cls(row, max(1, 4 // row.registers("A")))
+        return cls(row, max(1, 4 // row.registers("A"), DEEP // row.k))
 
     @property
     def k(self) -> int:
-        """Reduction indices of one load."""
+        """Reduction indices between loads."""
         return self.row.k * self.steps
 
     def count(self, operand: str) -> int:
-        """Registers of one load."""
+        """Registers of a fragment that is `k` deep."""
         return self.row.registers(operand) * self.steps
+
+    def across(self, operand: str) -> int:
+        """Fragments along a wave's tile."""
+        return self.tile[0] // self.row.m if operand == "A" else self.tile[1] // self.row.n
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -207,7 +213,7 @@ def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
-    """A (or B) tile by tile in the order in which lanes load: [tile][load][lane][registers], raw."""
+    """A (or B) in the order in which waves and lanes load it: [wave's tile][k][fragment][load][lane][16 bytes], raw."""
     import numpy as np
 
     from simgpu.mfma import DTYPES, element_type
@@ -224,8 +230,10 @@ def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
     size = len(matrix)
     tiles = values.reshape(size // side, side, size // row.k, row.k).swapaxes(1, 2)
     lanes = tiles.reshape(size // side, size // row.k, -1)[..., order]
-    loads = lanes.reshape(size // side, size // packing.k, packing.steps, 64, -1).swapaxes(2, 3)
-    return np.ascontiguousarray(loads)
+    fragments = lanes.reshape(size // side, size // packing.k, packing.steps, 64, -1).swapaxes(2, 3)
+    across, loads = packing.across(operand), 4 * packing.count(operand) // LOAD
+    raw = np.ascontiguousarray(fragments).view(np.uint8).reshape(-1, across, size // packing.k, 64, loads, LOAD)
+    return np.ascontiguousarray(raw.transpose(0, 2, 1, 4, 3, 5))
 
 
 def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
@@ -248,7 +256,7 @@ def source(packing: Packing, size: int) -> str:
     from tools.matrix_kernel import Registers, clear, kernel, matrix_line
 
     row = packing.row
-    across = {"A": packing.tile[0] // row.m, "B": packing.tile[1] // row.n}
+    across = {operand: packing.across(operand) for operand in "AB"}
     base = {"A": "s[4:5]", "B": "s[6:7]"}
     first = {"A": 16, "B": 16 + across["A"] * packing.count("A")}
     count = row.registers("D")
@@ -256,22 +264,22 @@ def source(packing: Packing, size: int) -> str:
     body = clear(row.target, accumulators, across["A"] * across["B"] * count)
     offsets = {"A": 2, "B": 10}
     for operand, group in (("A", "s3"), ("B", "s2")):
-        lane = 4 * packing.count(operand)
-        tile = size // packing.k * 64 * lane  # bytes of one row of tiles
-        body += [f"v_mul_u32_u24 v1, {lane // 4}, v0", f"s_mul_i32 s10, {group}, {tile * across[operand]}"]
-        body += [f"v_add_u32 v{offsets[operand]}, s10, v1"]
-        for at in range(1, across[operand]):
-            body += [f"s_add_u32 s10, s10, {tile}", f"v_add_u32 v{offsets[operand] + at}, s10, v1"]
+        fragment = 256 * packing.count(operand)  # bytes
+        body += [f"s_mul_i32 s10, {group}, {size // packing.k * across[operand] * fragment}"]
+        body += ["v_lshlrev_b32 v1, 2, v0", f"v_add_u32 v{offsets[operand]}, s10, v1"]
+        for at in range(offsets[operand], offsets[operand] + across[operand] - 1):
+            body.append(f"v_add_u32 v{at + 1}, 0x{fragment:x}, v{at}")
     body += [f"s_mov_b32 s11, {size // packing.k}", "loop:"]
     for operand in "AB":
         for at in range(across[operand]):
             start = first[operand] + at * packing.count(operand)
             for part in range(0, packing.count(operand), 4):
-                offset = f" offset:{4 * part}" if part else ""
+                offset = f" offset:{256 * part}" if part else ""
                 registers = f"v[{start + part}:{start + part + 3}]"
                 body.append(f"global_load_dwordx4 {registers}, v{offsets[operand] + at}, {base[operand]}{offset}")
     for operand, low in (("A", 4), ("B", 6)):
-        body += [f"s_add_u32 s{low}, s{low}, {256 * packing.count(operand)}", f"s_addc_u32 s{low + 1}, s{low + 1}, 0"]
+        step = across[operand] * 256 * packing.count(operand)
+        body += [f"s_add_u32 s{low}, s{low}, {step}", f"s_addc_u32 s{low + 1}, s{low + 1}, 0"]
     body.append("s_waitcnt vmcnt(0)")
     for step in range(packing.steps):
         for i in range(across["A"]):

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
@@ -30,6 +31,7 @@ from simgpu.mode import Mode
 from simgpu.operands import BadRegister, Plan
 
 Emitter = Callable[[Frame], None]
+T = TypeVar("T")
 
 
 class Program:
@@ -66,7 +68,7 @@ class Program:
         self.fused: dict[int, tuple[int, ...]] = {}
         self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
         self.automata: dict[int, Automaton] = {}  # in checked mode, by entry
-        self._effects: dict[int, Effect] = {}
+        self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records
         self._following: dict[int, list[int]] = {}
         self._handlers: dict[int, int] = {}  # of records whose slots are filled
         self._lock = threading.Lock()
@@ -81,10 +83,17 @@ class Program:
         return int(self.records.ctypes.data)
 
     def effect(self, index: int) -> Effect:
-        """What a lowered instruction reads, writes and waits for; found once, as checks ask at every launch."""
-        if index not in self._effects:
-            self._effects[index] = effect_of(self.instructions[index])
-        return self._effects[index]
+        """What a lowered instruction reads, writes and waits for."""
+        known = self._known.setdefault(effect_of, {})
+        if index not in known:
+            known[index] = effect_of(self.instructions[index])
+        return known[index]
+
+    def each(self, function: Callable[[Instruction], T]) -> dict[int, T]:
+        """function(instruction) of every lowered one by its record; found once, as every launch asks."""
+        known = self._known.setdefault(function, {})
+        known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
+        return known
 
     def lower(self, index: int) -> None:
         """Lower everything that is reachable from record `index` by direct control flow."""
@@ -178,8 +187,8 @@ class Program:
         self.automata.clear()
         self._separate(everything=True)
         for index in range(offset // 4, (offset + len(data)) // 4):
-            self.instructions.pop(index, None)
-            self.problems.pop(index, None)
+            for found in (self.instructions, self.problems, *self._known.values()):
+                found.pop(index, None)
         self.lower(offset // 4)
 
     def _lower_one(self, index: int) -> list[int]:

@@ -73,6 +73,19 @@ def instruction_class(inst: Instruction) -> str:
     return "salu" if spec.encoding.startswith("sop") else "valu"
 
 
+@dataclass(frozen=True)
+class Account:
+    """What each execution of an instruction counts as; flops: of a matrix instruction."""
+
+    category: str
+    fidelity: Fidelity
+    flops: int
+
+    @classmethod
+    def of(cls, inst: Instruction) -> Account:
+        return cls(instruction_class(inst), fidelity_of(inst), matrix_flops(inst) if inst.spec.kind == "matrix" else 0)
+
+
 def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     """Counters of a finished launch from its workers' counts."""
     executed = np.zeros(launch.program.count + 1, np.int64)
@@ -92,25 +105,26 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     profile: dict[int, int] = {}
     served: dict[int, int] = {}
     conflicts: dict[int, int] = {}
+    accounts: dict[int, Account] = {}
     instructions: dict[int, Instruction] = {}
     for program in launch.programs.values():
         instructions |= program.instructions
-    for index, inst in instructions.items():
-        times = int(executed[index])
+        accounts |= program.each(Account.of)
+    counts, lane_counts = executed.tolist(), lanes.tolist()
+    for index, account in accounts.items():
+        times, inst = counts[index], instructions[index]
         if not times:
             continue
         total += times
         profile[4 * (index - launch.entry)] = times
-        counters[f"instructions_{instruction_class(inst)}"] += times
-        how = fidelity_of(inst)
-        fidelity[how.kind] += times
-        if how.why:
-            inexact.append(Inexact(inst.mnemonic, how, times))
-        if inst.spec.kind == "matrix":
-            counters["mfma_flops"] += times * matrix_flops(inst)
-        elif inst.spec.memory is not None:
-            served[4 * (index - launch.entry)] = int(lanes[index])
-            for key, nbytes in bytes_moved(inst, int(lanes[index])).items():
+        counters[f"instructions_{account.category}"] += times
+        fidelity[account.fidelity.kind] += times
+        if account.fidelity.why:
+            inexact.append(Inexact(inst.mnemonic, account.fidelity, times))
+        counters["mfma_flops"] += times * account.flops
+        if inst.spec.memory is not None:
+            served[4 * (index - launch.entry)] = lane_counts[index]
+            for key, nbytes in bytes_moved(inst, lane_counts[index]).items():
                 counters[key] += nbytes
     read, written = launch.table.unique_bytes()
     counters["unique_read_bytes"] = read

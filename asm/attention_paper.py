@@ -87,9 +87,11 @@ class PaperEmitter(AttentionFrame):
         self.scores = self.e if self.in_place else k.array("S", scores)
         self.m, self.delta, self.factors = (k.array(name, self.nq * QUAD) for name in ("m", "delta", "corrections"))
         self.pool, self.temporaries = k.array("fragments", FRAGMENTS * QUAD), k.array("temporaries", QUAD)
-        self.zero_c: Reg | int = 0 if self.in_place else k.array("zero", QUAD)
-        for n in range(0 if self.in_place else QUAD):
-            k.v_accvgpr_write_b32(self.zero_c[n], 0)
+        self.zero_c: Reg | int = 0
+        if not self.in_place:
+            self.zero_c = zero = k.array("zero", QUAD)
+            for n in range(QUAD):
+                k.v_accvgpr_write_b32(zero[n], 0)
         for register in (self.m[n] for n in range(self.m.count)):
             k.v_mov_b32(register, FINITE_FLOOR, note="m: the finite floor")
         for register in (self.delta[n] for n in range(self.delta.count)):

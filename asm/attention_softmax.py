@@ -84,13 +84,13 @@ class Softmax:
                 k.v_fma_f32(x, source, self.c, self.references[q], note=f"exponent, query atom {q}")
         self._masked(half)
         for q in half:
-            x = self.exponents(half, q)
-            self._raise(q, x)
-            for register in x:
+            weights = self.exponents(half, q)
+            self._raise(q, weights)
+            for register in weights:
                 k.v_exp_f32(register, register, note=f"P, query atom {q}")
-            for register in x:
+            for register in weights:
                 k.v_add_f32(self.sums[q], self.sums[q], register)
-            self._round(q, x)
+            self._round(q, weights)
 
     # -- masks -------------------------------------------------------------------------------
 

@@ -56,7 +56,8 @@ class GemmEmitter(GemmPrologue):
         self._epilogue()
         text, used = k.finish()
         operands = ("A", "B", "C", *(["bias"] * plan.problem.bias))
-        scratch, following = (), ()
+        scratch: tuple[tuple[str, int], ...] = ()
+        following: tuple[EmittedKernel, ...] = ()
         if self.split:
             following = (reduce_kernel(plan),)
             scratch = (("partials", plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c),)

@@ -230,7 +230,9 @@ class SoftmaxEmitter(StateMerges, Visitor):
             self._buffer(self.mask, "mask", self.arguments["n"])
 
     def _resource(self, name: str) -> Reg:
-        return {"X": self.x, "Y": self.y, "mask": self.mask}[name]
+        resource = {"X": self.x, "Y": self.y, "mask": self.mask}[name]
+        assert resource is not None
+        return resource
 
     # -- values ------------------------------------------------------------------------------
 

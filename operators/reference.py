@@ -185,12 +185,12 @@ def attention_error_bound(
     assert p.scale is not None
     rows = queries or Extent.whole(p.lq)
     _, weights, scores, values = _attention(p, q, k, v, rows)
-    sizes = [np.abs(np.asarray(x).astype(np.float64)) for x in (q, k)]
-    absolute = _scores(p, *sizes, rows)[0]
+    size_q, size_k = (np.abs(np.asarray(x).astype(np.float64)) for x in (q, k))
+    absolute = _scores(p, size_q, size_k, rows)[0]
     unit = max(row.step, 2.0**-53)
     largest, terms = absolute.max(-1), np.abs(scores).max(-1)
     lost = _FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
-    of_q, of_k = sizes[0].sum(-1)[:, :, rows.slice], sizes[1].sum(-1).max(-1, initial=0.0)
+    of_q, of_k = size_q.sum(-1)[:, :, rows.slice], size_k.sum(-1).max(-1, initial=0.0)
     flushed = p.scale * lost * (of_q + np.repeat(of_k, p.heads // p.kv_heads, axis=1)[..., None] + p.d * lost)
     # f32 and f64 keep P as it is; the others round it to the operands' significand.
     rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error

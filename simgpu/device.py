@@ -110,7 +110,7 @@ class Device:
         self.checks: tuple[Check, ...] = _checks(check)
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
-        self.memory = Memory(check)
+        self.memory = Memory(bool(check))
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.profiler: Profiler | None = None  # see simgpu.profile
         self.compiler: Compiler = compiler()

@@ -47,7 +47,7 @@ class FloatTile:
         self.b_map = row.map("B", blgp=mods["blgp"])
 
     def emit(
-        self, ds: Sequence[Any], initial: Callable[[int, int], Any], steps: Callable[[Callable[..., Any], list[Any]], list[Any]]
+        self, ds: Sequence[Any], initial: Callable[[int, int], Any], steps: Callable[[Callable[..., Any], list[Any]], Sequence[Any]]
     ) -> None:
         """ds: pointers to the registers of each D; initial(number, offset): the 16 lanes of C that D `number` has there.
 
@@ -121,7 +121,7 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
     entry = 1 + count  # words of a step
 
     def accumulate(step: Any, values: list[Any]) -> list[Any]:
-        def several(number: Any, *values: Any) -> list[Any]:
+        def several(number: Any, *values: Any) -> Sequence[Any]:
             Queue(frame).fetch(GROUP * len(values) * row.k * steps)
             base = frame.at(table, frame.build.mul(number, ir.Constant(I64, 4 * entry)))
             for at in range(entry, entry + steps * entry, entry):

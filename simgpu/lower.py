@@ -161,9 +161,9 @@ class Program:
             plan = Plan(tile.first)
             for word in (0, table.ctypes.data, table.ctypes.data >> 32):
                 plan.word(word)
-            shape = {"count": len(tile.steps[0]), "steps": tile.unrolled}
-            plan.note("tile", *shape.items(), *sorted(tile.first.mods.items()))
-            emitter = functools.partial(float_tile.emit_tile, inst=tile.first, **shape)
+            count, steps = len(tile.steps[0]), tile.unrolled
+            plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
+            emitter = functools.partial(float_tile.emit_tile, inst=tile.first, count=count, steps=steps)
             first, *others = tile.records
             self._set(first, compiled(tile.first, plan, emitter, self.compiler), plan.slots)
             idle = self.compiler.address("idle", _idle)
@@ -187,8 +187,9 @@ class Program:
         self.automata.clear()
         self._separate(everything=True)
         for index in range(offset // 4, (offset + len(data)) // 4):
-            for found in (self.instructions, self.problems, *self._known.values()):
-                found.pop(index, None)
+            tables: tuple[dict[int, Any], ...] = (self.instructions, self.problems, *self._known.values())
+            for table in tables:
+                table.pop(index, None)
         self.lower(offset // 4)
 
     def _lower_one(self, index: int) -> list[int]:

@@ -36,12 +36,12 @@ def row_blocks(rows: int) -> list[Extent]:
 
 def compare_rows(problem: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray, result: np.ndarray) -> RowsVerdict:
     """One head's result (lq,d) against float64, by `row_blocks`."""
-    arrays = [x[None, None] for x in (q, k, v)]
+    q, k, v = (x[None, None] for x in (q, k, v))
     rows = wrong = 0
     largest = 0.0
     for block in row_blocks(problem.lq):
-        error = np.abs(result[block.slice] - reference.attention(problem, *arrays, queries=block)[0, 0])
+        error = np.abs(result[block.slice] - reference.attention(problem, q, k, v, queries=block)[0, 0])
         np.nan_to_num(error, copy=False, nan=np.inf)
-        wrong += int((error > reference.attention_error_bound(problem, *arrays, queries=block)[0, 0]).sum())
+        wrong += int((error > reference.attention_error_bound(problem, q, k, v, queries=block)[0, 0]).sum())
         rows, largest = rows + len(block), max(largest, float(error.max()))
     return RowsVerdict(rows, wrong, largest)

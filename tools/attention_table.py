@@ -144,7 +144,8 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
     tree = TREES[kernel](problem, target)
     emitted = asm.emit(tree)
     scratch = sum(size for _, size in emitted.scratch)
-    require_memory(MEMORY_PER_BYTE * (2 * problem.bytes_once + scratch) + (1 << 30), f"{kernel} attention of {length} x {length}")
+    needed = int(MEMORY_PER_BYTE * (2 * problem.bytes_once + scratch)) + (1 << 30)
+    require_memory(needed, f"{kernel} attention of {length} x {length}")
     source = np.random.default_rng(0)
     q, k, v = (source.standard_normal((length, d), dtype=np.float32) for _ in range(3))
     model = L2Model.of(emitted, tree.descriptor)
@@ -161,8 +162,8 @@ def measure(kernel: str, length: int, d: int, target: str, threads: int | None) 
         length, kernel, len(runs), total("unique_read_bytes", "unique_write_bytes"),
         sum(launch.hbm_bytes for launch in model.launches),
         total("lds_read_bytes"), total("lds_write_bytes"),
-        *(total(f"instructions_{name}") for name in SLOTS),
-        verdict.rows, verdict.wrong, verdict.max_error,
+        compared_rows=verdict.rows, wrong=verdict.wrong, max_error=verdict.max_error,
+        **{name: total(f"instructions_{name}") for name in SLOTS},
     )  # fmt: skip
 
 

@@ -143,11 +143,12 @@ def measure(
             continue
         for kind in data if find(name, target).cd_type == "f32" else ("integers",):
             with progress(f"{target} {name}, {kind}"):
-                product, exact = _product(target, name, *data[kind], threads, clock)
+                left, right = data[kind]
+                product, exact = _product(target, name, left, right, threads, clock)
                 pairs = [(_timed(lambda: a @ b, clock), _timed(product, clock)) for _ in range(REPEATS)]
             best_sgemm = min(best_sgemm, *(pair[0] for pair in pairs))
             took, share = min(pair[1] for pair in pairs), statistics.median(x / y for x, y in pairs)
-            record = {"target": target, "instruction": name, "data": kind, "asked": asked}
+            record: dict[str, Any] = {"target": target, "instruction": name, "data": kind, "asked": asked}
             rows.append({**record, "seconds": took, "share": share, "exact": exact})
     flops = 2.0 * size**3
     for record in rows:

@@ -112,7 +112,8 @@ def launched(what: str, launch: Callable[[], T]) -> T:
     except SimError as error:
         watch.findings += error.findings
         raise KernelFailed(f"{type(error).__name__}: {error}") from None
-    for run in outcome if isinstance(outcome, list) else [outcome]:
+    runs: list[Any] = outcome if isinstance(outcome, list) else [outcome]
+    for run in runs:
         watch.runs.append((what, run))
         watch.findings += getattr(run, "findings", [])
     return outcome

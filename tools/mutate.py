@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -116,7 +117,7 @@ class Subject:
     def kernel(self, gpu: Device, mutant: Mutant) -> Kernel:
         """The kernel with what the mutant declares."""
         kernel = self.kernels[gpu]
-        fields = dict(mutant.declared)
+        fields: dict[str, Any] = dict(mutant.declared)
         size = fields.pop("group_segment_size", kernel.info.group_segment_size)
         descriptor = replace(kernel.info.descriptor, **fields)
         return Kernel(kernel.module, replace(kernel.info, descriptor=descriptor, group_segment_size=size))

@@ -99,7 +99,7 @@ def _attention(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.rando
     kind, result = array_type(p.dtype, arch), array_type(p.dtype_c, arch)
     inputs = [Strided.empty(kind, shape, contiguous(shape)).filled(random_array(rng, kind, shape))
               for shape in (p.q_shape, p.kv_shape, p.kv_shape)]  # fmt: skip
-    arrays = [operand.view for operand in inputs]
+    q, k, v = (operand.view for operand in inputs)
     rows = max(1, _BLOCK_SCORES // (p.batch * p.heads * p.lk))
 
     def by_rows(one: Callable[[Extent], np.ndarray]) -> np.ndarray:
@@ -107,8 +107,8 @@ def _attention(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.rando
 
     return Case(
         (*inputs, Strided.empty(result, p.q_shape, contiguous(p.q_shape))), 3,
-        lambda: by_rows(lambda block: reference.attention(p, *arrays, queries=block)),
-        lambda: by_rows(lambda block: reference.attention_error_bound(p, *arrays, arch=arch, queries=block)),
+        lambda: by_rows(lambda block: reference.attention(p, q, k, v, queries=block)),
+        lambda: by_rows(lambda block: reference.attention_error_bound(p, q, k, v, arch, block)),
     )  # fmt: skip
 
 

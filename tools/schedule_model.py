@@ -106,7 +106,7 @@ def _step(instr: Instr, target: str, conflicts: Conflicts, last: bool) -> Step:
     if effect.control == "barrier" or instr.mnemonic == "s_barrier":
         return Step("", barrier=True)
     if instr.mnemonic == "s_nop":
-        return Step("", states=int(instr.operands[0]) + 1)  # type: ignore[call-overload]
+        return Step("", states=int(str(instr.operands[0])) + 1)
     if effect.control in INTERNAL:
         return Step("")
     if effect.target:

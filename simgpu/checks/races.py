@@ -212,7 +212,7 @@ def _carried(launch: Launch, event: Report) -> Finding:
 @finding_of(Event.BARRIER)
 def _barrier(launch: Launch, event: Report) -> Finding | None:
     here = place_of(launch, event.record)
-    common = {"count": event.count, "workgroup": event.workgroup, "source": here.source, "kernel": launch.info.name}
+    common: dict[str, Any] = {"count": event.count, "workgroup": event.workgroup, "source": here.source, "kernel": launch.info.name}
     if event.extra >> cells.SITE_BITS == watch.ENDED:
         message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
         return Finding("barrier", message, here.pc, here.text, event.wave, severity="note", **common)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hardware.effects import Effect
 from hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
 from simgpu import scheduler
@@ -61,7 +63,7 @@ class Resources(Check):
         return False
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
-        times = sum(scheduler.executions(worker.entered, worker.exited) for worker in workers)
+        times = np.sum([scheduler.executions(worker.entered, worker.exited) for worker in workers], axis=0)
         effects: dict[int, Effect] = {}
         for program in launch.programs.values():
             reached = {record for record in program.instructions if times[record]} | program.reachable(launch.entry)

@@ -329,10 +329,10 @@ def notes(survey: Survey, times: dict[int, int]) -> list[Finding]:
     """What is told; times: how often each record ran."""
     waits = [record for record in survey.records if survey.effect(record).waits]
     idle = [record for record in waits if not any((record, c) in survey.uses for c in survey.effect(record).waits or ())]
-    found = [note for record in waits if (note := _wait_note(survey, record, times[record]))]
+    told = [note for record in waits if (note := _wait_note(survey, record, times[record]))]
     surplus = {} if survey.crowded else survey.surplus(idle)
     kept = {record for record in idle if not surplus.get(record)}
-    found = [_with_nop(note) if record in kept else note for record, note in found]
+    found = [_with_nop(note) if record in kept else note for record, note in told]
     for record, states in surplus.items():
         if states and record not in idle:
             left = survey.effect(record).access.states - states

@@ -91,9 +91,10 @@ class Program:
 
     def each(self, function: Callable[[Instruction], T]) -> dict[int, T]:
         """function(instruction) of every lowered one by its record; found once, as every launch asks."""
-        known = self._known.setdefault(function, {})
-        known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
-        return known
+        with self._lock:
+            known = self._known.setdefault(function, {})
+            known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
+            return known.copy()
 
     def lower(self, index: int) -> None:
         """Lower everything that is reachable from record `index` by direct control flow."""

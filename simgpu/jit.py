@@ -32,6 +32,14 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
+@functools.cache
+def stamp() -> int:
+    """Other than 0; changes with the sources. A variable of the closure around a function that numba caches: numba looks at
+    those, and at the function's own file, but not at what else the function was compiled from.
+    """
+    return int(source_digest()[:15], 16) | 1
+
+
 class Host:
     """The machine that handlers run on, and LLVM's code for it.
 

@@ -8,6 +8,7 @@ whether the owner had when both passed the last barrier (without a barrier betwe
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -22,13 +23,14 @@ from simgpu.checks.events import Event, Report, enter, finding_of
 from simgpu.checks.finding import Finding
 from simgpu.checks.outstanding import FLAG_SHIFT, LEFT_SHIFT, unwaited
 from simgpu.frame import PTR, Frame
+from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
 from simgpu.layout import SLOT_INDEX
 from simgpu.memory import aligned_bytes
 from simgpu.observer import Access
 from simgpu.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.scheduler_loop import INNER, load32, load64, store64
+from simgpu.scheduler_loop import PART, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -47,7 +49,7 @@ SIGNATURE = types.void(*[types.int64] * 5)
 COMPILED: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def cells_of(wave: int) -> int:
     """Address of the cells of the wave's workgroup."""
     context = load64(wave + layout.CONTEXT)
@@ -55,7 +57,7 @@ def cells_of(wave: int) -> int:
     return load64(context + layout.CTX_DMA) + slot * load64(context + layout.CTX_DMA_STRIDE)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def group_of(wave: int) -> int:
     """A number of the wave's workgroup, from 1 on; no two that follow each other in a slot share it."""
     context = load64(wave + layout.CONTEXT)
@@ -64,7 +66,7 @@ def group_of(wave: int) -> int:
     return load64(place) * 0x9E3779B97F4A7C1 + load64(place + 8) * 0x85EBCA6B + load64(place + 16) + 1
 
 
-@numba.cfunc(SIGNATURE, **COMPILED)
+@numba.njit(**PART)
 def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
     """A load to LDS was issued: its dwords are the wave's until it waited for it."""
     cells, group = cells_of(wave), group_of(wave)
@@ -80,7 +82,7 @@ def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
                 store64(cell + OPERATION, operation)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def in_flight(wave: int, owner: int, number: int) -> bool:
     """Whether the owner's operation may be under way for all that the accessing wave can know."""
     if wave == owner:
@@ -92,7 +94,7 @@ def in_flight(wave: int, owner: int, number: int) -> bool:
     return load64(synced) >= number and load64(synced + 8) < number
 
 
-@numba.cfunc(SIGNATURE, **COMPILED)
+@numba.njit(**PART)
 def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
     """An access to LDS; how: bytes a lane, and WRITES."""
     cells, group = cells_of(wave), group_of(wave)
@@ -113,6 +115,24 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
                     place = dword * 4 | left << LEFT_SHIFT | int(owner != wave) << FLAG_SHIFT
                     enter(wave, record, code, 1 << lane, place, operation >> RECORD_SHIFT)
                     return
+
+
+@functools.cache
+def _entries() -> tuple[Any, Any]:
+    """What handlers call: `mark`, `touch`."""
+    current = stamp()
+
+    @numba.cfunc(SIGNATURE, **COMPILED)
+    def at_load(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
+        if current:
+            mark(wave, record, lanes, size, offsets)
+
+    @numba.cfunc(SIGNATURE, **COMPILED)
+    def at_access(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
+        if current:
+            touch(wave, record, lanes, how, offsets)
+
+    return at_load, at_access
 
 
 class Dma(Check):
@@ -158,9 +178,10 @@ class Dma(Check):
         stride = HEADER + CELL * -(-launch.lds_bytes // 4)
         cells = aligned_bytes(len(worker.slots) * stride)
         worker.checks["dma"] = cells
+        at_load, at_access = _entries()
         for offset, value in (
             (layout.CTX_DMA, cells.ctypes.data), (layout.CTX_DMA_STRIDE, stride),
-            (layout.CTX_DMA_MARK, mark.address), (layout.CTX_DMA_TOUCH, touch.address),
+            (layout.CTX_DMA_MARK, at_load.address), (layout.CTX_DMA_TOUCH, at_access.address),
         ):  # fmt: skip
             worker.context[offset // 8] = value
 

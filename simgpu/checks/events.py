@@ -7,6 +7,7 @@ and says with `@finding_of(code)` what a drained event means.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,11 +21,12 @@ from numba import types
 from simgpu import layout
 from simgpu.checks.finding import Finding
 from simgpu.frame import PTR, Frame
+from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import SLOT_INDEX
 from simgpu.memory import aligned_bytes
 from simgpu.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.scheduler_loop import INNER, load32, load64, store64
+from simgpu.scheduler_loop import PART, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -98,7 +100,7 @@ STRIDE = 8 * FIELDS
 HEADER = ENTRIES * STRIDE
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
     """Count an event of a record, and keep it if it is the first of its kind and place."""
     context = load64(wave + layout.CONTEXT)
@@ -131,12 +133,17 @@ def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: in
         store64(entry + 8 * (X + axis), load64(group + 8 * axis))
 
 
-@numba.cfunc(
-    types.void(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
-    cache=True, nopython=True, error_model="numpy",
-)  # fmt: skip
-def _report(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
-    enter(wave, record, code, lanes, address, extra)
+@functools.cache
+def _entry() -> Any:
+    """What handlers call: `enter`."""
+    current = stamp()
+
+    @numba.cfunc(types.void(*[types.int64] * 6), cache=True, nopython=True, error_model="numpy")
+    def at_event(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
+        if current:
+            enter(wave, record, code, lanes, address, extra)
+
+    return at_event
 
 
 REPORT = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
@@ -156,7 +163,7 @@ def prepare(worker: Worker) -> None:
     table = aligned_bytes(HEADER + 16)
     worker.checks["events"] = table
     worker.context[layout.CTX_EVENTS // 8] = table.ctypes.data
-    worker.context[layout.CTX_REPORT // 8] = _report.address
+    worker.context[layout.CTX_REPORT // 8] = _entry().address
 
 
 def reports(workers: list[Worker]) -> list[Report]:

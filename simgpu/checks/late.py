@@ -8,6 +8,7 @@ and tests set `Device.checks` to it. Stores and LDS writes take effect at once.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -20,12 +21,13 @@ from hardware.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.frame import PTR, Frame
+from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
 from simgpu.layout import LANES, ROW
 from simgpu.memory import aligned_bytes
 from simgpu.observer import Access
-from simgpu.scheduler_loop import INNER, clear, copy, load32, load64, store32, store64
+from simgpu.scheduler_loop import PART, clear, copy, load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -47,10 +49,11 @@ HEADER = 64
 WAVE_STRIDE = HEADER + 144 * ENTRY
 
 ISSUE = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
+SIGNATURE = types.void(*[types.int64] * 5)
 COMPILED: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def operations_of(wave: int) -> int:
     """Address of the wave's operations, empty at its start."""
     context = load64(wave + layout.CONTEXT)
@@ -61,12 +64,12 @@ def operations_of(wave: int) -> int:
     return here
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def write_bits(address: int, value: int, bits: int) -> None:
     store32(address, load32(address) & ~bits | value & bits)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def deliver(wave: int, entry: int) -> None:
     """The data arrives."""
     kind, where = load64(entry), wave + load64(entry + 8 * WHERE)
@@ -88,14 +91,14 @@ def deliver(wave: int, entry: int) -> None:
     store64(entry, NOTHING)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def entry_of(here: int, queue: int, position: int) -> int:
     first = load64(here + 16 * queue)
     size = SIZES[queue]
     return here + HEADER + ENTRY * (STARTS[queue] + (first + position) % size)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def drain(wave: int, here: int, queue: int, left: int) -> None:
     """The oldest operations complete until `left` are left."""
     used = load64(here + 16 * queue + 8)
@@ -106,7 +109,7 @@ def drain(wave: int, here: int, queue: int, left: int) -> None:
     store64(here + 16 * queue + 8, used)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def append(wave: int, queue: int) -> int:
     """A new entry at the queue's end; a full queue stalls until the oldest is complete."""
     here = operations_of(wave)
@@ -119,7 +122,7 @@ def append(wave: int, queue: int) -> int:
     return entry
 
 
-@numba.cfunc(types.void(*[types.int64] * 5), **COMPILED)
+@numba.njit(**PART)
 def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
     """An operation whose `count` registers from offset `where` are written, and not yet there."""
     entry = append(wave, queue)
@@ -144,8 +147,8 @@ def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
                 write_bits(registers + ROW * row + 4 * lane, POISON, bits)
 
 
-@numba.cfunc(types.void(*[types.int64] * 5), **COMPILED)
-def issue_lds(wave: int, lanes: int, size: int, offsets: int, unused: int) -> None:
+@numba.njit(**PART)
+def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
     """A load to LDS: `size` bytes of each of the lanes at their offsets."""
     entry = append(wave, VM_QUEUE)
     store64(entry, IN_LDS)
@@ -161,8 +164,8 @@ def issue_lds(wave: int, lanes: int, size: int, offsets: int, unused: int) -> No
                 store32(place + at, POISON)
 
 
-@numba.cfunc(types.void(*[types.int64] * 5), **COMPILED)
-def settle(wave: int, vm: int, lgkm: int, unused: int, unused_too: int) -> None:
+@numba.njit(**PART)
+def settle(wave: int, vm: int, lgkm: int) -> None:
     """An s_waitcnt until at most so many operations are left of each counter."""
     here = operations_of(wave)
     drain(wave, here, VM_QUEUE, vm)
@@ -178,6 +181,29 @@ def settle(wave: int, vm: int, lgkm: int, unused: int, unused_too: int) -> None:
             deliver(wave, entry)
     if closed == 3:
         drain(wave, here, FLAT_QUEUE, 0)
+
+
+@functools.cache
+def _entries() -> tuple[Any, Any, Any]:
+    """What handlers call: `issue`, `issue_lds`, `settle`."""
+    current = stamp()
+
+    @numba.cfunc(SIGNATURE, **COMPILED)
+    def at_load(wave: int, queue: int, where: int, count: int, bits: int) -> None:
+        if current:
+            issue(wave, queue, where, count, bits)
+
+    @numba.cfunc(SIGNATURE, **COMPILED)
+    def at_load_to_lds(wave: int, lanes: int, size: int, offsets: int, unused: int) -> None:
+        if current:
+            issue_lds(wave, lanes, size, offsets)
+
+    @numba.cfunc(SIGNATURE, **COMPILED)
+    def at_wait(wave: int, vm: int, lgkm: int, unused: int, unused_too: int) -> None:
+        if current:
+            settle(wave, vm, lgkm)
+
+    return at_load, at_load_to_lds, at_wait
 
 
 class Late(Check):
@@ -228,7 +254,7 @@ class Late(Check):
         memory = aligned_bytes(len(worker.slots) * launch.waves * WAVE_STRIDE)
         worker.checks["late"] = memory
         worker.context[layout.CTX_LATE // 8] = memory.ctypes.data
-        for number, function in enumerate((issue, issue_lds, settle)):
+        for number, function in enumerate(_entries()):
             worker.context[layout.CTX_LATE_CALLS // 8 + number] = function.address
 
 

@@ -8,9 +8,10 @@ are one entry.
 
 from __future__ import annotations
 
+import functools
 import mmap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numba
 import numpy as np
@@ -23,12 +24,13 @@ from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding
 from simgpu.frame import PTR, Frame
+from simgpu.jit import stamp
 from simgpu.lane_llvm import I64
 from simgpu.lanes import constant
 from simgpu.memory import FIRST_ADDRESS
 from simgpu.observer import Access
 from simgpu.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.scheduler_loop import load32, load64, store32, store64
+from simgpu.scheduler_loop import PART, load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.device import Device
@@ -70,7 +72,7 @@ class Reader(Protocol):
         """The launch ended."""
 
 
-@numba.cfunc(types.void(*[types.int64] * 5), cache=True, error_model="numpy")
+@numba.njit(**PART)
 def note(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
     """Appends the lines of an access; how: bytes a lane · 2, + 1 for a write; base: line bytes of the allocation."""
     context = load64(wave + layout.CONTEXT)
@@ -96,6 +98,19 @@ def note(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
                         store32(lines + 4 * count, key)
                     count += 1
     store64(counts, count)
+
+
+@functools.cache
+def _entry() -> Any:
+    """What handlers call: `note`."""
+    current = stamp()
+
+    @numba.cfunc(types.void(*[types.int64] * 5), cache=True, error_model="numpy")
+    def at_access(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
+        if current:
+            note(wave, base, lanes, how, offsets)
+
+    return at_access
 
 
 @dataclass(frozen=True)
@@ -135,7 +150,7 @@ class LineTrace(Check):
         if "lines" not in launch.checks:
             launch.checks["lines"] = self._storage(launch)
         worker.context[layout.CTX_LINES // 8] = launch.checks["lines"].block.ctypes.data
-        worker.context[layout.CTX_LINES_NOTE // 8] = note.address
+        worker.context[layout.CTX_LINES_NOTE // 8] = _entry().address
 
     def _storage(self, launch: Launch) -> Storage:
         together = min(launch.groups, self.reader.begin(launch.info.name, -(-launch.device.memory.extent >> LINE_SHIFT) + 1))

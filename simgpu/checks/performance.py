@@ -25,7 +25,7 @@ from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding, Place, place_of
 from simgpu.checks.race_cells import PART, words
 from simgpu.frame import PTR, Frame
-from simgpu.jit import source_digest
+from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
 from simgpu.layout import LANES
@@ -202,11 +202,11 @@ def count_access(wave: int, record: int, lanes: int, size: int, kind: int) -> No
 @functools.cache
 def entry() -> Any:
     """What handlers call."""
-    stamp = int(source_digest()[:15], 16) | 1  # decides what numba may take from its cache
+    current = stamp()
 
     @numba.cfunc(types.void(*[types.int64] * 5), cache=True, nopython=True, error_model="numpy")
     def at_access(wave: int, record: int, lanes: int, size: int, kind: int) -> None:
-        if stamp:
+        if current:
             count_access(wave, record, lanes, size, kind)
 
     return at_access

@@ -41,7 +41,7 @@ from simgpu.checks.race_lds import (
     look_lds,
 )  # fmt: skip
 from simgpu.checks.race_order import GLOBAL, acquire, holds, learn, ordered, release
-from simgpu.jit import source_digest
+from simgpu.jit import stamp
 from simgpu.layout import LANES
 from simgpu.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
 from simgpu.scheduler_loop import clear, load32, load64, store32, store64
@@ -400,22 +400,21 @@ ENTRY = {"cache": True, "nopython": True, "error_model": "numpy"}
 @functools.cache
 def entries() -> tuple[Any, Any, Any]:
     """What handlers call: `watch`, `barrier`, `end`."""
-    # The sources' digest: a closure's variables decide what numba may take from its cache.
-    stamp = int(source_digest()[:15], 16) | 1
+    current = stamp()
 
     @numba.cfunc(SIX, **ENTRY)
     def at_access(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
-        if stamp:
+        if current:
             watch(wave, record, lanes, size, flags, area)
 
     @numba.cfunc(TWO, **ENTRY)
     def at_barrier(wave: int, record: int) -> None:
-        if stamp:
+        if current:
             barrier(wave, record)
 
     @numba.cfunc(TWO, **ENTRY)
     def at_end(wave: int, record: int) -> None:
-        if stamp:
+        if current:
             end(wave, record)
 
     return at_access, at_barrier, at_end

@@ -31,10 +31,11 @@ def prepare(launch: Launch, worker: Worker) -> None:
     scratch = launch.device.memory.find(int(worker.job[scheduler.JOB_SCRATCH]))
     if scratch is not None and scratch.undefined is not None:
         worker.job[scheduler.JOB_SCRATCH_SHADOW] = scratch.undefined.ctypes.data
+    at_use, at_definition = shadow_runtime.entries()
     fields = {
         layout.CTX_LDS_SHADOW: lds.ctypes.data - int(worker.job[scheduler.JOB_LDS]),
-        layout.CTX_DEMAND: shadow_runtime.DEMAND,
-        layout.CTX_DEFINE: shadow_runtime.DEFINE,
+        layout.CTX_DEMAND: at_use.address,
+        layout.CTX_DEFINE: at_definition.address,
         **shadow_rows.addresses(launch.device.compiler),
     }
     for field, value in fields.items():

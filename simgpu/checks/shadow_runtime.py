@@ -7,6 +7,7 @@ is one finding.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numba
@@ -17,8 +18,9 @@ from numba.extending import intrinsic
 from simgpu import layout
 from simgpu.checks.shadow_layout import DEFINED, DELTA, FLAGS, MIXED, ORIGINS, REGISTERS, UNDEFINED
 from simgpu.frame import Frame
+from simgpu.jit import stamp
 from simgpu.lane_llvm import I64
-from simgpu.scheduler_loop import INNER, fill, load32, load64, store32
+from simgpu.scheduler_loop import PART, fill, load32, load64, store32
 
 # Bits of a report's `extra` beside the register's byte offset in the wave.
 ROLE_SHIFT = 20  # of `shadow_matrix.ROLES`
@@ -67,7 +69,7 @@ def _byte(store: bool) -> Any:
 _load8, _store8 = _byte(False), _byte(True)
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def _scalar(wave: int, offset: int, bits: int) -> int:
     """The undefined bits of a scalar dword, which are defined from here."""
     place = wave + DELTA + offset
@@ -77,7 +79,7 @@ def _scalar(wave: int, offset: int, bits: int) -> int:
     return found
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int, int, int]:
     """Lanes of a vector register with undefined bits that count, the first such lane's, the old flag."""
     flag = wave + FLAGS + (offset - layout.VGPR) // layout.ROW
@@ -104,7 +106,7 @@ def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int
     return found, first, state
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def _origin(wave: int, offset: int) -> int:
     """The origin of a register's undefined bits."""
     if offset < layout.VGPR:
@@ -112,9 +114,7 @@ def _origin(wave: int, offset: int) -> int:
     return load32(wave + ORIGINS + 4 * ((offset - layout.VGPR) // layout.ROW))
 
 
-@numba.cfunc(
-    types.int64(*[types.int64] * 8), cache=True, nopython=True, error_model="numpy",
-)  # fmt: skip
+@numba.njit(**PART)
 def _demand(wave: int, record: int, code: int, offset: int, registers: int, lanes: int, bits: int, masks: int) -> int:
     """Report undefined bits of `registers` from byte `offset` of the wave (its role above).
 
@@ -144,14 +144,30 @@ def _demand(wave: int, record: int, code: int, offset: int, registers: int, lane
     return first
 
 
-@numba.cfunc(types.void(*[types.int64] * 3), cache=True, nopython=True)
+@numba.njit(**PART)
 def _define(wave: int, offset: int, registers: int) -> None:
     """Count vector registers from byte `offset` of the wave as wholly defined."""
     fill(wave + FLAGS + (offset - layout.VGPR) // layout.ROW, registers, DEFINED)
     fill(wave + DELTA + offset, layout.ROW * registers, 0)
 
 
-DEMAND, DEFINE = int(_demand.address), int(_define.address)
+@functools.cache
+def entries() -> tuple[Any, Any]:
+    """What handlers call: `_demand`, `_define`."""
+    current = stamp()
+
+    @numba.cfunc(types.int64(*[types.int64] * 8), cache=True, nopython=True, error_model="numpy")
+    def at_use(wave: int, record: int, code: int, offset: int, registers: int, lanes: int, bits: int, masks: int) -> int:
+        return _demand(wave, record, code, offset, registers, lanes, bits, masks) if current else 0
+
+    @numba.cfunc(types.void(*[types.int64] * 3), cache=True, nopython=True, error_model="numpy")
+    def at_definition(wave: int, offset: int, registers: int) -> None:
+        if current:
+            _define(wave, offset, registers)
+
+    return at_use, at_definition
+
+
 _DEMAND = ir.FunctionType(I64, [I64] * 8)
 _DEFINE = ir.FunctionType(ir.VoidType(), [I64] * 3)
 

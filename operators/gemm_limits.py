@@ -92,12 +92,13 @@ def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[Regis
     split, words = t.split_k > 1, dtype(problem.dtype_c).registers
     bias = problem.bias and not split
     pointers, strides, sizes, scales = 2 * (3 + bias), 6, 7, words * (1 if split else 2)
-    across = [trans for trans in (problem.trans_a, not problem.trans_b) if trans]  # operands whose rows, not k, are contiguous
+    # Atoms of a wave along the operands whose rows, not k, are contiguous.
+    across = [t.warp_m // atom.m] * problem.trans_a + [t.warp_n // atom.n] * (not problem.trans_b)
     held = {
         "buffers": 4 * (3 + bias),
         "coordinates": _COORDINATES,
         "stages_and_steps": 2 + (2 if problem.element.bytes < 4 else 1) * len(across),
-        "byte_selectors": _SELECTORS.get(problem.element.bytes, 0) * len(across),
+        "byte_selectors": sum(_selectors(problem.element.bytes, atoms) for atoms in across),
         "activation": 0 if split else _CONSTANTS.get(problem.activation, 0),
         "lane_masks": 2 * (t.warp_n // atom.n),
         "temporaries": 2,
@@ -105,6 +106,12 @@ def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[Regis
     reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)
     arguments = pointers + strides + scales + sizes + ORDER_WORDS + ALIGNMENT
     return scalar_ranges(arguments_less_those_reused=arguments - reused, **held)
+
+
+def _selectors(e: int, atoms: int) -> int:
+    """Byte selectors of an operand that is transposed on its way; where a wave has an odd number of its atoms, those of 8-bit
+    elements' halves are each lane's own, in VGPRs (`asm.transpose`)."""
+    return _SELECTORS.get(e, 0) - (2 if e == 1 and atoms % 2 else 0)
 
 
 def gemm_constraints(

@@ -4,6 +4,7 @@ out."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -43,22 +44,23 @@ def assert_planned(tree):
     )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.sampled_from(((20, 30, 40), (300, 500, 400), (100, 100, 30000))), st.booleans(), st.booleans(),
-    st.sampled_from(((1, False, "none"), (2, True, "relu"), (2, True, "gelu"))),
-    st.sampled_from((("f32", "gfx908"), ("f16", "gfx942"), ("bf16", "gfx908"), ("f64", "gfx90a"), ("i8", "gfx942"),
-                     ("fp8", "gfx950"))),
-)  # fmt: skip
-def test_gemm(sizes, trans_a, trans_b, extras, kind):
-    batch, bias, activation = extras
-    dtype, target = kind
-    activation = "relu" if activation == "gelu" and dtype in ("f64", "i8") else activation
-    tree = TiledComputation(
-        *sizes, target, dtype=dtype, trans_a=trans_a, trans_b=trans_b, batch=batch, bias=bias, activation=activation
-    )
-    assert_planned(tree)
-    assert tree.plan.resources.sgprs < SGPR_LIMIT
+SIZES = ((20, 30, 40), (300, 500, 400), (100, 100, 30000))
+EXTRAS = ((1, False, "none"), (2, True, "relu"), (2, True, "gelu"))
+
+
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize(
+    "dtype, target",
+    [("f32", "gfx908"), ("f16", "gfx942"), ("bf16", "gfx908"), ("f64", "gfx90a"), ("i8", "gfx942"), ("fp8", "gfx950")],
+)
+def test_gemm(dtype, target, trans_b):
+    for sizes, trans_a, (batch, bias, activation) in product(SIZES, (False, True), EXTRAS):
+        activation = "relu" if activation == "gelu" and dtype in ("f64", "i8") else activation
+        tree = TiledComputation(
+            *sizes, target, dtype=dtype, trans_a=trans_a, trans_b=trans_b, batch=batch, bias=bias, activation=activation
+        )
+        assert_planned(tree)
+        assert tree.plan.resources.sgprs < SGPR_LIMIT
 
 
 def test_the_order_has_as_many_arguments_as_the_plan_says():

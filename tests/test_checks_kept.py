@@ -24,7 +24,7 @@ print([(finding.kind, finding.text, finding.message) for finding in run.findings
 
 
 def test_another_layout_is_another_compilation(tmp_path: Path) -> None:
-    """A copy of the packages tells of a register that is undefined in part before and after the wave's state got longer (`layout.STREAM_COUNT`)."""
+    """A copy of the packages says the same of a register before and after the wave's state got longer (`layout.STREAM_COUNT`)."""
     for package in ("hardware", "simgpu"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     code = tmp_path / "code.o"

@@ -7,6 +7,7 @@ what was loaded serves several accumulators, of one D or, where instructions run
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ Operands = tuple[Any, Sequence[Any]]  # pointers to the registers of A, and of B
 class FloatTile:
     """Code for one f32 matrix instruction, or for several that share A step by step and have a D each.
 
-    mods: cbsz, abid and blgp. initial(d, offset): 16 lanes of C for those `offset` bytes into the registers at `d`.
+    mods: cbsz, abid and blgp.
     """
 
     def __init__(self, frame: Frame, row: Any, mods: dict[str, int]) -> None:
@@ -58,11 +59,7 @@ class FloatTile:
         for start in range(0, len(places), size):
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(d, self._offset(f, g)) for d, f, g in batch]
-
-            def step(operands: Operands, values: Sequence[Any], batch: Sequence[Any] = batch) -> list[Any]:
-                return self._step(batch, operands, values)
-
-            for (d, f, g), value in zip(batch, steps(step, values), strict=True):
+            for (d, f, g), value in zip(batch, steps(functools.partial(self._step, batch), values), strict=True):
                 self.frame.store(value, self.frame.at(ds[d], self._offset(f, g)), align=64)
 
     def _offset(self, f: int, g: int) -> int:

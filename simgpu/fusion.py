@@ -54,7 +54,7 @@ class Tile:
 def _offset(inst: Instruction, name: str) -> int:
     reg = inst.args[name]
     assert isinstance(reg, Reg)
-    return (layout.AGPR if reg.file == "a" else layout.VGPR) + layout.ROW * reg.index
+    return layout.vector_register(reg.file, reg.index)
 
 
 class Registers(NamedTuple):

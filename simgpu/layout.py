@@ -57,6 +57,13 @@ CHECKED_BYTES = 2 * WAVE_BYTES + 4096  # a wave with its shadow block, in checke
 SHADOW_BEGIN = ADDRESSES + 512  # bytes of the shadow block that a wave begins with
 SHADOW_ORIGINS = 2 * WAVE_BYTES  # 4096 bytes, zero when a wave begins: see checks.shadow_origin
 
+
+
+def vector_register(file: str, index: int) -> int:
+    """Where register `index` of file v or a lies."""
+    return (AGPR if file == "a" else VGPR) + ROW * index
+
+
 # Worker context, byte offsets.
 CTX_ALLOCATIONS = 0  # u64, address of the allocation table
 CTX_COUNT = 8  # i64, allocations in it

@@ -111,10 +111,12 @@ class Program:
                     pending.extend(following[1:])
                     at = following[0]
             if self._fuse:
-                self._separate()
+                changed = self._separate()
                 if len(self.instructions) > before:
                     self._join()
-                self._pass_over()
+                    changed = True
+                if changed:
+                    self._pass_over()
             self._publish()
 
     def reachable(self, index: int) -> set[int]:
@@ -128,8 +130,9 @@ class Program:
                 pending += self._following[at]
         return found
 
-    def _separate(self, everything: bool = False) -> None:
-        """Take chains apart that control may now enter in their midst, or all."""
+    def _separate(self, everything: bool = False) -> bool:
+        """Take tiles apart that control may now enter in their midst, or all; whether there was one."""
+        before = len(self.fused)
         for members in set(self.fused.values()):
             midst = set(range(members[0] + 1, members[-1] + 1))
             if not everything and not self._indirect and not self._entered & midst:
@@ -137,6 +140,7 @@ class Program:
             for at in members:
                 del self.fused[at]
                 self._place(at, self.instructions[at])
+        return len(self.fused) < before
 
     def _join(self) -> None:
         """Make chains of what follows each other, where that is certain."""

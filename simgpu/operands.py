@@ -94,8 +94,7 @@ class Plan:
             return self.place("sgpr", bits, layout.SGPR + 4 * reg.index)
         if reg.index + count > 256:
             raise BadRegister(f"{reg.file}{reg.index} with {count} registers runs past the file")
-        base = layout.AGPR if reg.file == "a" else layout.VGPR
-        return self.place("row", bits, base + layout.ROW * reg.index)
+        return self.place("row", bits, layout.vector_register(reg.file, reg.index))
 
     def source(self, operand: Operand, type_: Type, bits: int = 0) -> Place:
         """A source operand read as `type_`, `bits` wide (default: the type's width)."""

@@ -176,13 +176,14 @@ def copy(typing: Any, target: Any, source: Any, count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-# Functions that only other compiled ones call: no entry from Python to compile. Those of the loop stay out of
-# numba's cache, which would not notice that `scheduler` or `layout` changed; `jit` keeps the whole loop.
+# Functions that only other compiled ones call: no entry from Python to compile, and out of numba's cache, which would not notice
+# that `scheduler` or `layout` changed. `jit` keeps the whole loop;
 PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
-INNER = PART | {"cache": True}
+# numba's cache what handlers of checked mode call by address, each behind a closure that holds `jit.stamp`.
+CALLED = {"cache": True, "error_model": "numpy"}
 
 
-@numba.njit(**INNER)
+@numba.njit(**PART)
 def clear(address: int, count: int) -> None:
     """Zero `count` bytes."""
     fill(address, count, 0)

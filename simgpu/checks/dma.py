@@ -30,7 +30,7 @@ from simgpu.layout import SLOT_INDEX
 from simgpu.memory import aligned_bytes
 from simgpu.observer import Access
 from simgpu.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.scheduler_loop import PART, load32, load64, store64
+from simgpu.scheduler_loop import CALLED, PART, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -46,7 +46,6 @@ READ, OVERWRITTEN = int(Event.DMA_READ), int(Event.DMA_OVERWRITTEN)
 WRITES = 256  # of an access; the bytes a lane are below
 CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
 SIGNATURE = types.void(*[types.int64] * 5)
-COMPILED: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 
 
 @numba.njit(**PART)
@@ -122,12 +121,12 @@ def _entries() -> tuple[Any, Any]:
     """What handlers call: `mark`, `touch`."""
     current = stamp()
 
-    @numba.cfunc(SIGNATURE, **COMPILED)
+    @numba.cfunc(SIGNATURE, **CALLED)
     def at_load(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
         if current:
             mark(wave, record, lanes, size, offsets)
 
-    @numba.cfunc(SIGNATURE, **COMPILED)
+    @numba.cfunc(SIGNATURE, **CALLED)
     def at_access(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
         if current:
             touch(wave, record, lanes, how, offsets)

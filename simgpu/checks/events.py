@@ -26,7 +26,7 @@ from simgpu.lane_llvm import I32, I64
 from simgpu.layout import SLOT_INDEX
 from simgpu.memory import aligned_bytes
 from simgpu.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.scheduler_loop import PART, load32, load64, store64
+from simgpu.scheduler_loop import CALLED, PART, load32, load64, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -138,7 +138,7 @@ def _entry() -> Any:
     """What handlers call: `enter`."""
     current = stamp()
 
-    @numba.cfunc(types.void(*[types.int64] * 6), cache=True, nopython=True, error_model="numpy")
+    @numba.cfunc(types.void(*[types.int64] * 6), **CALLED)
     def at_event(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
         if current:
             enter(wave, record, code, lanes, address, extra)

@@ -27,7 +27,7 @@ from simgpu.lanes import constant
 from simgpu.layout import LANES, ROW
 from simgpu.memory import aligned_bytes
 from simgpu.observer import Access
-from simgpu.scheduler_loop import PART, clear, copy, load32, load64, store32, store64
+from simgpu.scheduler_loop import CALLED, PART, clear, copy, load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -50,7 +50,6 @@ WAVE_STRIDE = HEADER + 144 * ENTRY
 
 ISSUE = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
 SIGNATURE = types.void(*[types.int64] * 5)
-COMPILED: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 
 
 @numba.njit(**PART)
@@ -188,17 +187,17 @@ def _entries() -> tuple[Any, Any, Any]:
     """What handlers call: `issue`, `issue_lds`, `settle`."""
     current = stamp()
 
-    @numba.cfunc(SIGNATURE, **COMPILED)
+    @numba.cfunc(SIGNATURE, **CALLED)
     def at_load(wave: int, queue: int, where: int, count: int, bits: int) -> None:
         if current:
             issue(wave, queue, where, count, bits)
 
-    @numba.cfunc(SIGNATURE, **COMPILED)
+    @numba.cfunc(SIGNATURE, **CALLED)
     def at_load_to_lds(wave: int, lanes: int, size: int, offsets: int, unused: int) -> None:
         if current:
             issue_lds(wave, lanes, size, offsets)
 
-    @numba.cfunc(SIGNATURE, **COMPILED)
+    @numba.cfunc(SIGNATURE, **CALLED)
     def at_wait(wave: int, vm: int, lgkm: int, unused: int, unused_too: int) -> None:
         if current:
             settle(wave, vm, lgkm)
@@ -266,9 +265,8 @@ def _destination(inst: Instruction, effect: Effect) -> tuple[int, int, int]:
             continue
         if reg.file == "s":
             return layout.SGPR + 4 * reg.index, reg.count, 0xFFFFFFFF
-        base = layout.AGPR if reg.file == "a" else layout.VGPR
         memory = inst.spec.memory
         half = memory.d16 if memory is not None and memory.count == 1 else ""
         bits = {"lo": 0xFFFF, "hi": 0xFFFF0000}.get(half, 0xFFFFFFFF)
-        return base + ROW * reg.index, len(effect.pending), bits
+        return layout.vector_register(reg.file, reg.index), len(effect.pending), bits
     return 0, 0, 0

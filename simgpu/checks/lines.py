@@ -30,7 +30,7 @@ from simgpu.lanes import constant
 from simgpu.memory import FIRST_ADDRESS
 from simgpu.observer import Access
 from simgpu.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.scheduler_loop import PART, load32, load64, store32, store64
+from simgpu.scheduler_loop import CALLED, PART, load32, load64, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.device import Device
@@ -105,7 +105,7 @@ def _entry() -> Any:
     """What handlers call: `note`."""
     current = stamp()
 
-    @numba.cfunc(types.void(*[types.int64] * 5), cache=True, error_model="numpy")
+    @numba.cfunc(types.void(*[types.int64] * 5), **CALLED)
     def at_access(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
         if current:
             note(wave, base, lanes, how, offsets)

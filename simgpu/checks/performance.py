@@ -23,14 +23,14 @@ from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding, Place, place_of
-from simgpu.checks.race_cells import PART, words
+from simgpu.checks.race_cells import words
 from simgpu.frame import PTR, Frame
 from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
 from simgpu.layout import LANES
 from simgpu.observer import Access
-from simgpu.scheduler_loop import load64
+from simgpu.scheduler_loop import CALLED, PART, load64
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch
@@ -204,7 +204,7 @@ def entry() -> Any:
     """What handlers call."""
     current = stamp()
 
-    @numba.cfunc(types.void(*[types.int64] * 5), cache=True, nopython=True, error_model="numpy")
+    @numba.cfunc(types.void(*[types.int64] * 5), **CALLED)
     def at_access(wave: int, record: int, lanes: int, size: int, kind: int) -> None:
         if current:
             count_access(wave, record, lanes, size, kind)

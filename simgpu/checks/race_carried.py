@@ -14,9 +14,9 @@ import numpy as np
 from simgpu import layout
 from simgpu.checks.events import Event, enter
 from simgpu.checks.outstanding import FLAG_SHIFT, LEFT_SHIFT
-from simgpu.checks.race_cells import PART, words
+from simgpu.checks.race_cells import words
 from simgpu.layout import LANES
-from simgpu.scheduler_loop import copy, load32, load64, store64
+from simgpu.scheduler_loop import PART, copy, load32, load64, store64
 
 # An entry of a wave's log of LDS accesses: record, flags and size; lanes; its number among the wave's LDS
 # operations; offsets (one where the lanes follow each other).

@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from simgpu.scheduler_loop import load64
+from simgpu.scheduler_loop import PART, load64
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
@@ -43,9 +43,6 @@ LINE_SHIFT, LINE_DWORDS = 6, 16
 # Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
 # readers tell nothing; it was written; of a line, that its dwords have cells of their own.
 NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
-# How the functions that entry points call are compiled: anew with each of those, as numba's cache of a
-# function does not see that what it calls has changed.
-PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
 
 
 @intrinsic

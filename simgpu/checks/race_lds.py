@@ -31,10 +31,10 @@ from simgpu.checks.race_carried import (
     offset_of,
     pass_on,
 )  # fmt: skip
-from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, PART, SITES, WAVE_SHIFT, octets, words
+from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT, octets, words
 from simgpu.checks.race_order import LDS, acquire, ordered, release
 from simgpu.layout import LANES
-from simgpu.scheduler_loop import clear, load32, load64, store64
+from simgpu.scheduler_loop import PART, clear, load32, load64, store64
 
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
 # earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that

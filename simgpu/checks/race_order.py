@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numba
 
-from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, PART, WAVE_SHIFT
-from simgpu.scheduler_loop import load64, store64
+from simgpu.checks.race_cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
+from simgpu.scheduler_loop import PART, load64, store64
 
 # What all workers share: a clock, and whether a barrier was passed without waves that had ended.
 TIME, MISSED, CLOCK_FIELDS = range(3)

@@ -15,7 +15,6 @@ from simgpu.checks import race_order as o
 from simgpu.checks.events import Event, enter
 from simgpu.checks.race_carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
 from simgpu.checks.race_cells import (
-    PART,
     add_mark,
     any_clash,
     clashes,
@@ -44,7 +43,7 @@ from simgpu.checks.race_order import GLOBAL, acquire, holds, learn, ordered, rel
 from simgpu.jit import stamp
 from simgpu.layout import LANES
 from simgpu.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
-from simgpu.scheduler_loop import clear, load32, load64, store32, store64
+from simgpu.scheduler_loop import CALLED, PART, clear, load32, load64, store32, store64
 
 # What a barrier event says: `extra` above the record.
 ELSEWHERE, ENDED = range(2)
@@ -394,7 +393,6 @@ def end(wave: int, record: int) -> None:
 
 
 SIX, TWO = (types.void(*[types.int64] * count) for count in (6, 2))
-ENTRY = {"cache": True, "nopython": True, "error_model": "numpy"}
 
 
 @functools.cache
@@ -402,17 +400,17 @@ def entries() -> tuple[Any, Any, Any]:
     """What handlers call: `watch`, `barrier`, `end`."""
     current = stamp()
 
-    @numba.cfunc(SIX, **ENTRY)
+    @numba.cfunc(SIX, **CALLED)
     def at_access(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
         if current:
             watch(wave, record, lanes, size, flags, area)
 
-    @numba.cfunc(TWO, **ENTRY)
+    @numba.cfunc(TWO, **CALLED)
     def at_barrier(wave: int, record: int) -> None:
         if current:
             barrier(wave, record)
 
-    @numba.cfunc(TWO, **ENTRY)
+    @numba.cfunc(TWO, **CALLED)
     def at_end(wave: int, record: int) -> None:
         if current:
             end(wave, record)

@@ -20,7 +20,7 @@ from simgpu.checks.shadow_layout import DEFINED, DELTA, FLAGS, MIXED, ORIGINS, R
 from simgpu.frame import Frame
 from simgpu.jit import stamp
 from simgpu.lane_llvm import I64
-from simgpu.scheduler_loop import PART, fill, load32, load64, store32
+from simgpu.scheduler_loop import CALLED, PART, fill, load32, load64, store32
 
 # Bits of a report's `extra` beside the register's byte offset in the wave.
 ROLE_SHIFT = 20  # of `shadow_matrix.ROLES`
@@ -156,11 +156,11 @@ def entries() -> tuple[Any, Any]:
     """What handlers call: `_demand`, `_define`."""
     current = stamp()
 
-    @numba.cfunc(types.int64(*[types.int64] * 8), cache=True, nopython=True, error_model="numpy")
+    @numba.cfunc(types.int64(*[types.int64] * 8), **CALLED)
     def at_use(wave: int, record: int, code: int, offset: int, registers: int, lanes: int, bits: int, masks: int) -> int:
         return _demand(wave, record, code, offset, registers, lanes, bits, masks) if current else 0
 
-    @numba.cfunc(types.void(*[types.int64] * 3), cache=True, nopython=True, error_model="numpy")
+    @numba.cfunc(types.void(*[types.int64] * 3), **CALLED)
     def at_definition(wave: int, offset: int, registers: int) -> None:
         if current:
             _define(wave, offset, registers)

@@ -16,8 +16,8 @@ import math
 import struct
 from collections.abc import Sequence
 
-from asm.kernel import KernelBuilder
-from hardware.isa.instruction import Reg
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware.isa.instruction import Reg
 
 PAIRS = {"silu": 4, "gelu": 6}  # register pairs that an activation takes
 SIGN = 0x80000000

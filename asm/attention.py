@@ -18,19 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asm.attention_frame import ARRAYS, AttentionFrame, check, scalars
-from asm.attention_merge import Merge, Output
-from asm.attention_paper_values import MatrixValues, VectorValues
-from asm.attention_shape import QUAD, Shape
-from asm.attention_softmax import Masks, Softmax
-from asm.attention_split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
-from asm.attention_wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
-from asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
-from asm.interleave import interleave, stream
-from hardware.isa.instruction import Reg
-from operators.attention import AttentionTiles
-from operators.attention_registers import ATOM
-from operators.attention_tree import BlockAttentionNode, FusedAttention
+from simgpu.asm.attention_frame import ARRAYS, AttentionFrame, check, scalars
+from simgpu.asm.attention_merge import Merge, Output
+from simgpu.asm.attention_paper_values import MatrixValues, VectorValues
+from simgpu.asm.attention_shape import QUAD, Shape
+from simgpu.asm.attention_softmax import Masks, Softmax
+from simgpu.asm.attention_split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
+from simgpu.asm.attention_wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
+from simgpu.asm.interleave import interleave, stream
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention import AttentionTiles
+from simgpu.operators.attention_registers import ATOM
+from simgpu.operators.attention_tree import BlockAttentionNode, FusedAttention
 
 LEAD = 6  # matrix instructions before the first filler that waits for their predecessors' results
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from asm.attention_split import STATISTICS
-from asm.emit import RESOURCE_WORD3, WAVEFRONT, log2
-from asm.kernel import KernelBuilder
-from hardware.errors import LaunchError
-from hardware.isa.instruction import Reg
-from operators.attention import AttentionProblem, AttentionTiles
-from operators.attention_registers import ATOM
-from operators.tree import Visitor
+from simgpu.asm.attention_split import STATISTICS
+from simgpu.asm.emit import RESOURCE_WORD3, WAVEFRONT, log2
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention import AttentionProblem, AttentionTiles
+from simgpu.operators.attention_registers import ATOM
+from simgpu.operators.tree import Visitor
 
 ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)

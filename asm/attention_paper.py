@@ -12,19 +12,19 @@ in LDS in that type; the matrix kernel rounds E to it as well, and takes a lane'
 
 from __future__ import annotations
 
-from asm.attention_frame import ARRAYS, AttentionFrame, scalars
-from asm.attention_shape import DTYPES
-from asm.attention_softmax import MINUS_INFINITY
-from asm.emit import EmittedKernel, log2
-from hardware import mfma
-from hardware.errors import UnsupportedInstruction
-from hardware.isa.instruction import Reg
-from hardware.mfma import MatrixInstruction
-from operators.attention import AttentionTiles
-from operators.attention_paper_registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
-from operators.attention_registers import ATOM, column_blocks
-from operators.attention_tree import BlockAttentionNode, FusedAttention
-from operators.tree import FINITE_FLOOR
+from simgpu.asm.attention_frame import ARRAYS, AttentionFrame, scalars
+from simgpu.asm.attention_shape import DTYPES
+from simgpu.asm.attention_softmax import MINUS_INFINITY
+from simgpu.asm.emit import EmittedKernel, log2
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.operators.attention import AttentionTiles
+from simgpu.operators.attention_paper_registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
+from simgpu.operators.attention_registers import ATOM, column_blocks
+from simgpu.operators.attention_tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.tree import FINITE_FLOOR
 
 WORD = 4
 LANES = 64

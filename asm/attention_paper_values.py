@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from asm.attention_paper import LANES, WORD, PaperEmitter
-from asm.attention_wave import PACK_HIGH, PACK_LOW
-from asm.emit import clip, log2
-from asm.lanes import Narrowing, widen
-from hardware.isa.instruction import Reg
-from operators.attention_paper_registers import FRAGMENTS, GROUPS, QUAD, chunks
-from operators.attention_registers import ATOM
+from simgpu.asm.attention_paper import LANES, WORD, PaperEmitter
+from simgpu.asm.attention_wave import PACK_HIGH, PACK_LOW
+from simgpu.asm.emit import clip, log2
+from simgpu.asm.lanes import Narrowing, widen
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention_paper_registers import FRAGMENTS, GROUPS, QUAD, chunks
+from simgpu.operators.attention_registers import ATOM
 
 
 class MatrixValues(PaperEmitter):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from asm.attention_merge import LARGEST, WORD
-from asm.attention_shape import QUAD
-from asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, clip, raw_buffer, vector_divmod
-from asm.kernel import KernelBuilder
-from hardware.isa.instruction import Reg
-from operators.attention import AttentionTiles
-from operators.attention_registers import WAVES
+from simgpu.asm.attention_merge import LARGEST, WORD
+from simgpu.asm.attention_shape import QUAD
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, clip, raw_buffer, vector_divmod
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention import AttentionTiles
+from simgpu.operators.attention_registers import WAVES
 
 PARTIAL, STATISTICS = "partial_O", "statistics"  # (split, batch·heads, lq, d) and (split, batch·heads, lq, 2): -m, row sum; f32
 STATE_BYTES = 2 * WORD

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asm.attention_shape import QUAD, Shape
-from asm.kernel import KernelBuilder
-from hardware.isa.instruction import Reg
-from operators.resources import ResourcePlan
+from simgpu.asm.attention_shape import QUAD, Shape
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.resources import ResourcePlan
 
 PACK_LOW, PACK_HIGH = 0x05040100, 0x07060302  # v_perm_b32: {S1, S0}'s low halves, their high halves
 FILES = {"arch": "v", "acc": "a"}

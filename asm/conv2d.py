@@ -16,21 +16,21 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise, product
 
-from asm.conv2d_staging import HaloStaging, TapStaging
-from asm.conv2d_store import store
-from asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
-from asm.gemm_operands import matrix_modifiers
-from asm.kernel import KernelBuilder
-from asm.scalars import add_product, scalar_divmod
-from asm.sum_parts import emit_sum
-from hardware import mfma
-from hardware.dtypes import dtype
-from hardware.errors import LaunchError, ResourceError
-from hardware.isa.instruction import Reg
-from operators.conv2d import Conv2dPlan
-from operators.conv2d_problem import Pair
-from operators.conv2d_tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
-from operators.tree import Visitor
+from simgpu.asm.conv2d_staging import HaloStaging, TapStaging
+from simgpu.asm.conv2d_store import store
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
+from simgpu.asm.gemm_operands import matrix_modifiers
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.scalars import add_product, scalar_divmod
+from simgpu.asm.sum_parts import emit_sum
+from simgpu.hardware import mfma
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import LaunchError, ResourceError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d import Conv2dPlan
+from simgpu.operators.conv2d_problem import Pair
+from simgpu.operators.conv2d_tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
+from simgpu.operators.tree import Visitor
 
 ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
 # A raw buffer's offsets, with what is added to one that is outside, stay below this (see `emit.OUTSIDE`).

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from asm.emit import EmittedKernel, log2, raw_buffer
-from asm.kernel import KernelBuilder
-from asm.lanes import widen
-from asm.pixels import pixel_offset
-from asm.scalars import add_product, scalar_divmod
-from asm.staging import ELEMENT_LOADS
-from hardware.dtypes import dtype
-from hardware.errors import LaunchError, UnsupportedInstruction
-from operators.conv2d_tree import Conv2d
+from simgpu.asm.emit import EmittedKernel, log2, raw_buffer
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.lanes import widen
+from simgpu.asm.pixels import pixel_offset
+from simgpu.asm.scalars import add_product, scalar_divmod
+from simgpu.asm.staging import ELEMENT_LOADS
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.operators.conv2d_tree import Conv2d
 
 THREADS = 256
 TYPES = ("f32", "f16", "bf16")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
-from asm.kernel import KernelBuilder
-from asm.pixels import below
-from asm.scalars import add_product, scalar_divmod
-from asm.staging import ELEMENT_LOADS, ELEMENT_STORES
-from hardware.errors import LaunchError
-from operators.conv2d_tree import Conv2d
+from simgpu.asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.pixels import below
+from simgpu.asm.scalars import add_product, scalar_divmod
+from simgpu.asm.staging import ELEMENT_LOADS, ELEMENT_STORES
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.conv2d_tree import Conv2d
 
 THREADS = 256
 MOST_BYTES = 1 << 30  # of a tile's filters, as a convolution's offsets

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 
-from asm.emit import OUTSIDE, advance_buffer, log2, vector_divmod
-from asm.kernel import KernelBuilder, LdsRegion
-from asm.pixels import below
-from asm.softmax_row import LOADS, REACH
-from asm.staging import ELEMENT_LOADS
-from hardware.isa.instruction import Reg
-from operators.conv2d import Conv2dPlan
-from operators.conv2d_problem import Pair
+from simgpu.asm.emit import OUTSIDE, advance_buffer, log2, vector_divmod
+from simgpu.asm.kernel import KernelBuilder, LdsRegion
+from simgpu.asm.pixels import below
+from simgpu.asm.softmax_row import LOADS, REACH
+from simgpu.asm.staging import ELEMENT_LOADS
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d import Conv2dPlan
+from simgpu.operators.conv2d_problem import Pair
 
 DS_REACH = 1 << 16  # of an LDS instruction's own offset (16 bits, LLVM, all four targets)
 

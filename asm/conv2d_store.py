@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asm.emit import log2, raw_buffer
-from asm.pixels import pixel_offset
-from asm.scalars import add_product
-from asm.staging import ELEMENT_STORES
-from hardware.dtypes import dtype
+from simgpu.asm.emit import log2, raw_buffer
+from simgpu.asm.pixels import pixel_offset
+from simgpu.asm.scalars import add_product
+from simgpu.asm.staging import ELEMENT_STORES
+from simgpu.hardware.dtypes import dtype
 
 if TYPE_CHECKING:
-    from asm.conv2d import ConvEmitter
+    from simgpu.asm.conv2d import ConvEmitter
 
 SLOTS = 4  # stores in flight, each with its data and its address
 

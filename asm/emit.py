@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asm.kernel import KernelBuilder
-from asm.metadata import Resources, joined
-from asm.registers import Operand
-from asm.schedule import Item
-from asm.toolchain import SOURCE_NAME, assemble
-from hardware.errors import LaunchError, TargetError
-from hardware.isa.instruction import Reg
-from operators.tree import Node
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.metadata import Resources, joined
+from simgpu.asm.registers import Operand
+from simgpu.asm.schedule import Item
+from simgpu.asm.toolchain import SOURCE_NAME, assemble
+from simgpu.hardware.errors import LaunchError, TargetError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.tree import Node
 
 # A raw buffer: stride 0, num_records bytes. A lane whose offset is at or past them reads 0 and
 # stores nothing (ISA guides, "Buffer Addressing", range checking); OUTSIDE is such an offset: the
@@ -25,7 +25,7 @@ OUTSIDE = -2.0
 # Word 3: 32-bit data format, what gfx9 wants of a valid raw resource (Composable Kernel's too).
 RESOURCE_WORD3 = 0x00020000
 WAVEFRONT = 64
-EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `asm.kernel` writes at the end of an instruction's line
+EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `simgpu.asm.kernel` writes at the end of an instruction's line
 
 
 @dataclass(frozen=True)

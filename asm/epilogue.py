@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from asm.activation_f64 import PAIRS, ActivationF64
-from asm.kernel import KernelBuilder
-from asm.registers import Operand
-from hardware.isa.instruction import Reg
+from simgpu.asm.activation_f64 import PAIRS, ActivationF64
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.registers import Operand
+from simgpu.hardware.isa.instruction import Reg
 
 LOG2E = 1 / math.log(2)
 # erfc(z) = (a1 t + ... + a5 t^5) exp(-z²), t = 1/(1 + p z), z >= 0: off by at most 1.5e-7

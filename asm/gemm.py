@@ -20,16 +20,16 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from itertools import product
 
-from asm.emit import EmittedKernel, branch_if_zero, emits, log2, raw_buffer
-from asm.epilogue import Epilogue
-from asm.gemm_prologue import GemmPrologue
-from asm.gemm_reduce import reduce_kernel
-from asm.gemm_store import StoreInputs, TileStore
-from asm.layout import TileLayout
-from asm.staging import Fragment, Staging
-from hardware.descriptor import CLOCKS_PER_PASS
-from hardware.isa.instruction import Reg
-from operators.gemm import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
+from simgpu.asm.emit import EmittedKernel, branch_if_zero, emits, log2, raw_buffer
+from simgpu.asm.epilogue import Epilogue
+from simgpu.asm.gemm_prologue import GemmPrologue
+from simgpu.asm.gemm_reduce import reduce_kernel
+from simgpu.asm.gemm_store import StoreInputs, TileStore
+from simgpu.asm.layout import TileLayout
+from simgpu.asm.staging import Fragment, Staging
+from simgpu.hardware.descriptor import CLOCKS_PER_PASS
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 
 LDS_CLOCKS = 128  # of an LDS write until it is done, assumed (facts: 60 to 130); sets distances, not correctness
 

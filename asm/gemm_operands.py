@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asm.activation_f64 import PAIRS
-from asm.emit import WAVEFRONT
-from asm.layout import WIDEST, WORD, TileLayout, widest
-from hardware import mfma
-from hardware.descriptor import MFMAAtom
-from hardware.dtypes import dtype
-from hardware.errors import LaunchError, UnsupportedInstruction
-from operators.tiles import GemmPlan
+from simgpu.asm.activation_f64 import PAIRS
+from simgpu.asm.emit import WAVEFRONT
+from simgpu.asm.layout import WIDEST, WORD, TileLayout, widest
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import MFMAAtom
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.operators.tiles import GemmPlan
 
 # CBSZ and BLGP of the f8f6f4 instructions: 0 is fp8, 1 is bf8 (LLVM).
 FORMATS = {"fp8": 0, "bf8": 1}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from asm.emit import WAVEFRONT, log2, raw_buffer
-from asm.gemm_operands import Operands, check, matrix_modifiers, second_pass
-from asm.gemm_store import Accumulators
-from asm.kernel import KernelBuilder
-from asm.layout import WORD
-from asm.staging import Staging
-from asm.tile_order import NAMES, TileOrder, order_words
-from hardware import mfma
-from hardware.dtypes import dtype
-from hardware.isa.instruction import Reg
-from operators.tiles import GemmPlan
-from operators.tree import Visitor
+from simgpu.asm.emit import WAVEFRONT, log2, raw_buffer
+from simgpu.asm.gemm_operands import Operands, check, matrix_modifiers, second_pass
+from simgpu.asm.gemm_store import Accumulators
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.layout import WORD
+from simgpu.asm.staging import Staging
+from simgpu.asm.tile_order import NAMES, TileOrder, order_words
+from simgpu.hardware import mfma
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.tree import Visitor
 
 NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed
 BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes from one product's matrix to the next one's

@@ -8,14 +8,14 @@ The order of the sum is that of the parts: the result does not depend on who ran
 
 from __future__ import annotations
 
-from asm.emit import OUTSIDE, EmittedKernel, branch_if_zero, log2, raw_buffer
-from asm.epilogue import Epilogue
-from asm.kernel import KernelBuilder
-from asm.layout import WORD
-from asm.tile_order import PARTS, division_words
-from hardware.dtypes import dtype
-from hardware.isa.instruction import Reg
-from operators.tiles import GemmPlan
+from simgpu.asm.emit import OUTSIDE, EmittedKernel, branch_if_zero, log2, raw_buffer
+from simgpu.asm.epilogue import Epilogue
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.layout import WORD
+from simgpu.asm.tile_order import PARTS, division_words
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.tiles import GemmPlan
 
 THREADS = 256
 ELEMENTS = 4

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from asm.emit import OUTSIDE, clip, log2
-from asm.epilogue import Epilogue
-from asm.kernel import KernelBuilder
-from asm.layout import WORD, TileLayout
-from hardware.errors import ResourceError
-from hardware.isa.instruction import Reg
+from simgpu.asm.emit import OUTSIDE, clip, log2
+from simgpu.asm.epilogue import Epilogue
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.layout import WORD, TileLayout
+from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.isa.instruction import Reg
 
 BUFFER_OFFSET_LIMIT = 1 << 12  # buffer offset has 12 bits (LLVM, all four targets)
 BATCH = 8  # groups of C that are in flight at once where beta reads them

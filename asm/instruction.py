@@ -1,6 +1,6 @@
 """An instruction to be emitted, and what `schedule` must know of it: what it reads and writes.
 
-The syntax of an encoding says which operand is which; `hardware.isa` says what the instruction is.
+The syntax of an encoding says which operand is which; `simgpu.hardware.isa` says what the instruction is.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from asm.registers import Operand, operand_text
-from hardware import mfma
-from hardware.effects import CLASSES_BY_PREFIX, STORE_WORDS_SAFE
-from hardware.errors import TargetError, ToolchainError
-from hardware.hazards import Access, Register, access, matrix_classes
-from hardware.isa.instruction import EXEC, M0, VCC, Reg
-from hardware.isa.spec import REGISTRY, Spec
-from hardware.mfma import MatrixInstruction
-from hardware.waits import DS, SMEM, VM, Queue
+from simgpu.asm.registers import Operand, operand_text
+from simgpu.hardware import mfma
+from simgpu.hardware.effects import CLASSES_BY_PREFIX, STORE_WORDS_SAFE
+from simgpu.hardware.errors import TargetError, ToolchainError
+from simgpu.hardware.hazards import Access, Register, access, matrix_classes
+from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
+from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.hardware.waits import DS, SMEM, VM, Queue
 
 SCALAR_STATES = ("scc", "vcc", "exec", "m0")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from asm.kernel import KernelBuilder
-from asm.schedule import Item, Label
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.schedule import Item, Label
 
 
 @contextlib.contextmanager

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from asm import metadata
-from asm.instruction import Instr, analyse
-from asm.metadata import Header, KernelArgument, Resources
-from asm.registers import Operand, RegisterFile, register_text
-from asm.schedule import Item, Label, Remark, schedule
-from hardware.errors import ResourceError
-from hardware.isa.instruction import Reg
-from operators.resources import RESERVED_SGPRS, ResourcePlan
+from simgpu.asm import metadata
+from simgpu.asm.instruction import Instr, analyse
+from simgpu.asm.metadata import Header, KernelArgument, Resources
+from simgpu.asm.registers import Operand, RegisterFile, register_text
+from simgpu.asm.schedule import Item, Label, Remark, schedule
+from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.resources import RESERVED_SGPRS, ResourcePlan
 
 SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
 VGPR_LIMIT = 256  # what an encoding can name in each of the two files

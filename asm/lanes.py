@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from asm.kernel import KernelBuilder
-from hardware.isa.instruction import Reg
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware.isa.instruction import Reg
 
 # Lanes that hold a wave's total after `wave_reduce`'s steps: DPP rows have 16 lanes (ISA guides, "DPP").
 _STEPS = (

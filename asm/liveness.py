@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from asm.instruction import Instr
-from asm.schedule import Item, blocks_of
-from hardware.hazards import Register
+from simgpu.asm.instruction import Instr
+from simgpu.asm.schedule import Item, blocks_of
+from simgpu.hardware.hazards import Register
 
 Live = frozenset[Register]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from operators.resources import RESERVED_SGPRS
+from simgpu.operators.resources import RESERVED_SGPRS
 
 ARCH_ALIGNMENT = 4  # ACCUM_OFFSET counts ArchVGPRs in fours (AMDGPUUsage, COMPUTE_PGM_RSRC3)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from asm.emit import OUTSIDE, log2
-from asm.kernel import KernelBuilder
-from asm.registers import Operand
-from hardware.isa.instruction import Reg
-from operators.conv2d_problem import Pair
+from simgpu.asm.emit import OUTSIDE, log2
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.registers import Operand
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d_problem import Pair
 
 
 def below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:

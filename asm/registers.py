@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from hardware.errors import ResourceError
-from hardware.isa.instruction import EXEC, FLAT_SCRATCH, M0, VCC, XNACK_MASK, Reg
+from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.isa.instruction import EXEC, FLAT_SCRATCH, M0, VCC, XNACK_MASK, Reg
 
 # A register, a number, or a word of LLVM's syntax: vcc, exec, m0, off, a label.
 Operand = Reg | int | float | str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asm.emit import log2
-from asm.kernel import KernelBuilder
-from hardware.errors import LaunchError
-from hardware.isa.instruction import Reg
+from simgpu.asm.emit import log2
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Reg
 
 
 def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> Reg:

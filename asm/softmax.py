@@ -18,15 +18,15 @@ from math import log2 as logarithm
 
 import numpy as np
 
-from asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, emits, log2, raw_buffer
-from asm.kernel import KernelBuilder
-from asm.softmax_merge import STATE_BYTES, STATES, StateMerges
-from asm.softmax_row import RowPart, Window
-from hardware.errors import LaunchError, UnsupportedInstruction
-from hardware.isa.instruction import Reg
-from operators.softmax import SoftmaxPlan
-from operators.softmax_tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
-from operators.tree import Visitor
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, emits, log2, raw_buffer
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.softmax_merge import STATE_BYTES, STATES, StateMerges
+from simgpu.asm.softmax_row import RowPart, Window
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.softmax import SoftmaxPlan
+from simgpu.operators.softmax_tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
+from simgpu.operators.tree import Visitor
 
 TYPES = ("f32", "f16", "bf16")
 LARGEST = float(np.finfo(np.float32).max)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from asm.emit import WAVEFRONT, log2, raw_buffer
-from asm.kernel import KernelBuilder
-from asm.lanes import wave_reduce
-from hardware.isa.instruction import Reg
-from operators.softmax import SoftmaxPlan
-from operators.tree import FINITE_FLOOR
+from simgpu.asm.emit import WAVEFRONT, log2, raw_buffer
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.lanes import wave_reduce
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.softmax import SoftmaxPlan
+from simgpu.operators.tree import FINITE_FLOOR
 
 STATE_BYTES = 8  # m and delta of a part, f32 each
 STATES = "states"  # the scratch memory that parts of a split row leave theirs in

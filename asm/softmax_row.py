@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from asm.emit import WAVEFRONT, log2
-from asm.kernel import KernelBuilder
-from asm.lanes import Narrowing, unpack, widen
-from hardware.dtypes import dtype
-from hardware.isa.instruction import Reg
+from simgpu.asm.emit import WAVEFRONT, log2
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.lanes import Narrowing, unpack, widen
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
 
 LOAD_BYTES = 16
 REACH = 4096  # of a buffer instruction's own offset (12 bits, LLVM, all four targets)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from asm.emit import advance_buffer, clip, log2, vector_divmod
-from asm.kernel import KernelBuilder, LdsRegion
-from asm.layout import ROW_LANES, SWIZZLES, WORD, TileLayout
-from asm.registers import Operand
-from asm.transpose import Transposition
-from hardware.isa.instruction import Reg
+from simgpu.asm.emit import advance_buffer, clip, log2, vector_divmod
+from simgpu.asm.kernel import KernelBuilder, LdsRegion
+from simgpu.asm.layout import ROW_LANES, SWIZZLES, WORD, TileLayout
+from simgpu.asm.registers import Operand
+from simgpu.asm.transpose import Transposition
+from simgpu.hardware.isa.instruction import Reg
 
 DS_OFFSET_LIMIT = 1 << 16  # ds offset has 16 bits (LLVM, all four targets)
 # Loads of one element; 16 and 8 bits come zero-extended into a register of their own.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from asm.emit import EmittedKernel, log2, raw_buffer
-from asm.kernel import KernelBuilder
-from asm.scalars import add_product
-from hardware.dtypes import dtype as numbers
-from hardware.errors import UnsupportedInstruction
+from simgpu.asm.emit import EmittedKernel, log2, raw_buffer
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.scalars import add_product
+from simgpu.hardware.dtypes import dtype as numbers
+from simgpu.hardware.errors import UnsupportedInstruction
 
 THREADS = 256
 WIDE = 16  # bytes of a work-item: one 128-bit load

@@ -3,18 +3,18 @@
 Workgroups are launched in one row; the hardware deals them to the XCDs in turn (ids i, i + X, ... go to
 the same one). The kernel turns that round: every XCD gets consecutive tiles. Tiles run down groups of
 `group_rows` rows before they go on to the next column, so that those in flight together form a
-block as square as can be (`operators.gemm_order`). Divisions are by multiplication, exact for 31 bits.
+block as square as can be (`simgpu.operators.gemm_order`). Divisions are by multiplication, exact for 31 bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asm.kernel import KernelBuilder
-from hardware.errors import LaunchError
-from hardware.isa.instruction import Reg
-from operators.gemm_order import group_rows
-from operators.tiles import GemmPlan
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm_order import group_rows
+from simgpu.operators.tiles import GemmPlan
 
 DIVISORS = ("tiles", "parts", "group", "rows", "last")
 PARTS = ("", "_magic", "_shift")

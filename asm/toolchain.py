@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware import cache
-from hardware.errors import ToolchainError
+from simgpu.hardware import cache
+from simgpu.hardware.errors import ToolchainError
 
 CODE_OBJECT_VERSION = 5
 TIMEOUT_SECONDS = 120

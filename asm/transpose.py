@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asm.emit import log2
-from asm.kernel import KernelBuilder
-from asm.layout import ROW_LANES, WORD, TileLayout
-from hardware.isa.instruction import Reg
+from simgpu.asm.emit import log2
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.layout import ROW_LANES, WORD, TileLayout
+from simgpu.hardware.isa.instruction import Reg
 
 # v_perm_b32 D, S0, S1, selector: byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides, V_PERM_B32).
 LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError
 
 
 def as_bytes(array: Any) -> np.ndarray:

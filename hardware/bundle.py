@@ -9,7 +9,7 @@ import re
 import struct
 from dataclasses import dataclass
 
-from hardware.errors import DecodeError
+from simgpu.hardware.errors import DecodeError
 
 BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"

@@ -18,11 +18,11 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from hardware import bundle, elf
-from hardware.elf import EM_AMDGPU, Relocation, Segment, Symbol
-from hardware.errors import DecodeError
-from hardware.inlined import InlinedCall, Place, inlined_calls
-from hardware.kernel_descriptor import (
+from simgpu.hardware import bundle, elf
+from simgpu.hardware.elf import EM_AMDGPU, Relocation, Segment, Symbol
+from simgpu.hardware.errors import DecodeError
+from simgpu.hardware.inlined import InlinedCall, Place, inlined_calls
+from simgpu.hardware.kernel_descriptor import (
     DESCRIPTOR_BYTES,
     PRELOAD_PROLOGUE_BYTES,
     KernelDescriptor,

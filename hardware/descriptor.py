@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hardware.dtypes import dtype
-from hardware.errors import TargetError
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import TargetError
 
 CLOCKS_PER_PASS = 4  # one MFMA pass = 4 clocks [AMD Matrix Instruction Calculator 1.3.2]
 WAVEFRONT = 64  # every CDNA target [AMD ROCm gpu-arch-specs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hardware.errors import TargetError
+from simgpu.hardware.errors import TargetError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,13 +7,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hardware import mfma
-from hardware.errors import TargetError
-from hardware.hazards import Access, Register, access, matrix_classes
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
-from hardware.isa.types import mask
-from hardware.waits import Queue, queue_of, waited
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.hazards import Access, Register, access, matrix_classes
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
+from simgpu.hardware.isa.types import mask
+from simgpu.hardware.waits import Queue, queue_of, waited
 
 STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name
 STORE_WORDS_SAFE = 2  # a store of more dwords reads its data late: hazard class store_gt8

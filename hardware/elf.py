@@ -16,7 +16,7 @@ import msgpack
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from hardware.errors import DecodeError
+from simgpu.hardware.errors import DecodeError
 
 EM_AMDGPU = 224
 ELFOSABI_AMDGPU_HSA = 64

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hardware.errors import TargetError
-from hardware.mfma import MatrixInstruction, instructions
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma import MatrixInstruction, instructions
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 

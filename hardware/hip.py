@@ -1,11 +1,11 @@
 """A real GPU as the simulated one is met: Device, Buffer, Module, Kernel, on the HIP runtime.
 
-    from hardware.hip import Device
+    from simgpu.hardware.hip import Device
     gpu = Device(0)                                 # raises HipError: no ROCm, no GPU, a GPU that is none of ours
     run = gpu.load(code)["name"].launch(grid=…, block=…, args=[…])
     run.seconds                                     # GPU time, by events
 
-Kernel arguments are packed by `hardware.kernarg`, as for the simulator, and passed as one buffer.
+Kernel arguments are packed by `simgpu.hardware.kernarg`, as for the simulator, and passed as one buffer.
 Nothing imports this module unless a real GPU is asked for.
 """
 
@@ -23,16 +23,16 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-import hardware
-from hardware import hip_library as hip
-from hardware.arrays import as_bytes, extents_of
-from hardware.codeobject import CodeObject, Loaded
-from hardware.codeobject import Kernel as KernelInfo
-from hardware.descriptor import HardwareDescriptor
-from hardware.errors import HipError, HipKernelError, LaunchError
-from hardware.hip_library import Library
-from hardware.kernarg import Geometry, pack
-from hardware.targets import targets
+from simgpu import hardware
+from simgpu.hardware import hip_library as hip
+from simgpu.hardware.arrays import as_bytes, extents_of
+from simgpu.hardware.codeobject import CodeObject, Loaded
+from simgpu.hardware.codeobject import Kernel as KernelInfo
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import HipError, HipKernelError, LaunchError
+from simgpu.hardware.hip_library import Library
+from simgpu.hardware.kernarg import Geometry, pack
+from simgpu.hardware.targets import targets
 
 DEFAULT_TIMEOUT = 60.0  # seconds until a launch counts as hung
 POLL_SECONDS = 0.0005

@@ -17,7 +17,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
-from hardware.errors import HipError
+from simgpu.hardware.errors import HipError
 
 POINTERS = POINTER(c_void_p)
 PROTOTYPES: dict[str, tuple[type, ...]] = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hardware.codeobject import Argument, Kernel
-from hardware.errors import LaunchError
+from simgpu.hardware.codeobject import Argument, Kernel
+from simgpu.hardware.errors import LaunchError
 
 FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
 WORKGROUP_LIMIT = 1024  # work-items; gpu-arch-specs, all four targets

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from hardware.errors import DecodeError
+from simgpu.hardware.errors import DecodeError
 
 DESCRIPTOR_BYTES = 64
 # A kernel whose arguments are preloaded into SGPRs starts this far after its entry point; the

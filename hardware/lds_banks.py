@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.errors import TargetError
+from simgpu.hardware.errors import TargetError
 
 BANK_BYTES = 4
 WAVE = 64

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hardware.descriptor import HardwareDescriptor, MFMAAtom
-from hardware.errors import TargetError
+from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.errors import TargetError
 
 _KIB, _MIB, _GB = 1 << 10, 1 << 20, 10**9
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.isa.immediates import wait_counts
-from hardware.isa.spec import Spec
+from simgpu.hardware.isa.immediates import wait_counts
+from simgpu.hardware.isa.spec import Spec
 
 LIMITS = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}  # the field's largest value, which waits for nothing
 

@@ -21,14 +21,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hardware.descriptor import HardwareDescriptor
-from hardware.dtypes import DType
-from hardware.dtypes import dtype as find_dtype
-from hardware.errors import LaunchError
-from operators import attention_paper_registers as paper
-from operators import attention_registers as chained
-from operators.problem import one_of, positive_dimension
-from operators.resources import (
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import DType
+from simgpu.hardware.dtypes import dtype as find_dtype
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators import attention_paper_registers as paper
+from simgpu.operators import attention_registers as chained
+from simgpu.operators.problem import one_of, positive_dimension
+from simgpu.operators.resources import (
     Constraint,
     Derivation,
     LdsArray,
@@ -41,9 +41,9 @@ from operators.resources import (
     residency,
     sgprs,
 )
-from operators.split import Reduction
-from operators.tiles import POLICIES, TILES_PER_CU
-from operators.tree import Extent, Level
+from simgpu.operators.split import Reduction
+from simgpu.operators.tiles import POLICIES, TILES_PER_CU
+from simgpu.operators.tree import Extent, Level
 
 _PUBLISHED_OVERHEAD = 16  # E14
 _PUBLISHED_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hardware.dtypes import numpy_dtype
-from operators.attention import AttentionProblem
-from operators.attention_registers import merge_traffic
-from operators.attention_tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
-from operators.compute import Array, Executor, computes
-from operators.epilogue import expect_shape
-from operators.softmax import SoftmaxState, exponentials, normalise
-from operators.tree import FINITE_FLOOR, Extent, Level
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.operators.attention import AttentionProblem
+from simgpu.operators.attention_registers import merge_traffic
+from simgpu.operators.attention_tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
+from simgpu.operators.compute import Array, Executor, computes
+from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.softmax import SoftmaxState, exponentials, normalise
+from simgpu.operators.tree import FINITE_FLOOR, Extent, Level
 
 
 @dataclass

@@ -19,11 +19,11 @@ keys are left, and as many keys, at most the published ones:
 
 from __future__ import annotations
 
-from hardware.descriptor import HardwareDescriptor
-from hardware.dtypes import dtype as find_dtype
-from operators.attention_registers import ARGUMENT_WORDS, ATOM, COORDINATES, KEYS, column_blocks
-from operators.resources import LdsArray, RegisterRange
-from operators.scalars import scalar_ranges
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import dtype as find_dtype
+from simgpu.operators.attention_registers import ARGUMENT_WORDS, ATOM, COORDINATES, KEYS, column_blocks
+from simgpu.operators.resources import LdsArray, RegisterRange
+from simgpu.operators.scalars import scalar_ranges
 
 WAVE = 64
 QUAD = 4

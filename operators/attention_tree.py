@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import chain, product
 from typing import ClassVar
 
-from hardware import target as find_target
-from hardware.descriptor import HardwareDescriptor, MFMAAtom
-from operators.attention import AttentionProblem, AttentionTiles, plan_attention
-from operators.problem import one_of
-from operators.resources import Constraint
-from operators.tree import FLOOR, Extent, Level, Node, Root, View
+from simgpu.hardware import target as find_target
+from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.operators.attention import AttentionProblem, AttentionTiles, plan_attention
+from simgpu.operators.problem import one_of
+from simgpu.operators.resources import Constraint
+from simgpu.operators.tree import FLOOR, Extent, Level, Node, Root, View
 
 VALUES = ("mfma", "fma")
 Views = tuple[View, View, View, View]  # Q, K, V, R

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from hardware.dtypes import dtype
-from operators.attention_registers import merge_traffic
-from operators.attention_tree import FusedAttention
-from operators.conv2d_tree import Conv2d
-from operators.gemm import TiledComputation
-from operators.softmax_tree import Softmax
-from operators.traffic import Counters, gemm_counters
-from operators.tree import Extent, Root
-from operators.unfused import UnfusedAttention
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.attention_registers import merge_traffic
+from simgpu.operators.attention_tree import FusedAttention
+from simgpu.operators.conv2d_tree import Conv2d
+from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.softmax_tree import Softmax
+from simgpu.operators.traffic import Counters, gemm_counters
+from simgpu.operators.tree import Extent, Root
+from simgpu.operators.unfused import UnfusedAttention
 
 
 def block_counters(tree: Root) -> Counters:

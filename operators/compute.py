@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hardware.dtypes import numpy_dtype
-from hardware.errors import LaunchError
-from operators.epilogue import epilogue, op, stored_operands
-from operators.gemm import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
-from operators.problem import one_of
-from operators.traffic import Counters
-from operators.tree import Level, Node, Visitor
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.epilogue import epilogue, op, stored_operands
+from simgpu.operators.gemm import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
+from simgpu.operators.problem import one_of
+from simgpu.operators.traffic import Counters
+from simgpu.operators.tree import Level, Node, Visitor
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
 the GEMM's or, where that is too large, powers of two. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is
-the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `operators.conv2d_lds` on
+the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `simgpu.operators.conv2d_lds` on
 different banks (and two more the parts of W, where a lane group has more than 16 bytes of a pixel).
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hardware.descriptor import HardwareDescriptor, MFMAAtom
-from hardware.dtypes import dtype
-from operators.conv2d_lds import WIDEST, HaloLayout, TapLayout
-from operators.conv2d_problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
-from operators.epilogue import expect_shape
-from operators.resources import (
+from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.conv2d_lds import WIDEST, HaloLayout, TapLayout
+from simgpu.operators.conv2d_problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
+from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.resources import (
     Constraint,
     Derivation,
     LdsArray,
@@ -39,10 +39,10 @@ from operators.resources import (
     residency,
     sgprs,
 )
-from operators.scalars import scalar_ranges
-from operators.split import Reduction
-from operators.tiles import GemmPlan, plan_gemm
-from operators.tree import Level
+from simgpu.operators.scalars import scalar_ranges
+from simgpu.operators.split import Reduction
+from simgpu.operators.tiles import GemmPlan, plan_gemm
+from simgpu.operators.tree import Level
 
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)

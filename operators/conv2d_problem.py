@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hardware.dtypes import DType, dtype
-from hardware.errors import LaunchError
-from operators.epilogue import expect_shape
-from operators.problem import GemmProblem, positive_dimension
-from operators.tree import ZERO
+from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.problem import GemmProblem, positive_dimension
+from simgpu.operators.tree import ZERO
 
 Pair = tuple[int, int]
 

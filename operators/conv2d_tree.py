@@ -10,15 +10,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hardware import target as find_target
-from hardware.descriptor import HardwareDescriptor
-from hardware.dtypes import numpy_dtype
-from operators.compute import Array, Executor, computes
-from operators.conv2d import Conv2dPlan, plan_conv2d
-from operators.conv2d_problem import Conv2dProblem, Pair, space_to_channel_operands
-from operators.epilogue import expect_shape
-from operators.resources import Constraint
-from operators.tree import ZERO, Extent, Level, Node, Root, View
+from simgpu.hardware import target as find_target
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.operators.compute import Array, Executor, computes
+from simgpu.operators.conv2d import Conv2dPlan, plan_conv2d
+from simgpu.operators.conv2d_problem import Conv2dProblem, Pair, space_to_channel_operands
+from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.resources import Constraint
+from simgpu.operators.tree import ZERO, Extent, Level, Node, Root, View
 
 Views = tuple[View, View, View]  # X, W, Y
 

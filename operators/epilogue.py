@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hardware.errors import LaunchError
-from operators.problem import GemmProblem
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.problem import GemmProblem
 
 Array = NDArray[Any]
 

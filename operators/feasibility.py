@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.descriptor import HardwareDescriptor
-from operators.resources import Constraint, Derivation
-from operators.tree import Level, Node, Root, Visitor
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.resources import Constraint, Derivation
+from simgpu.operators.tree import Level, Node, Root, Visitor
 
 
 @dataclass(frozen=True)

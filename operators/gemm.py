@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import ClassVar
 
-from hardware import target as find_target
-from hardware.descriptor import HardwareDescriptor
-from operators.problem import GemmProblem
-from operators.resources import Constraint
-from operators.tiles import GemmPlan, plan_gemm
-from operators.tree import ZERO, Extent, Level, Node, Root, View
+from simgpu.hardware import target as find_target
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.problem import GemmProblem
+from simgpu.operators.resources import Constraint
+from simgpu.operators.tiles import GemmPlan, plan_gemm
+from simgpu.operators.tree import ZERO, Extent, Level, Node, Root, View
 
 GemmViews = tuple[View, View, View]  # op(A), op(B), C
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.descriptor import HardwareDescriptor, MFMAAtom
-from hardware.dtypes import dtype
-from operators.problem import GemmProblem
-from operators.resources import (
+from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.problem import GemmProblem
+from simgpu.operators.resources import (
     Constraint,
     LdsArray,
     RegisterRange,
@@ -18,8 +18,8 @@ from operators.resources import (
     residency,
     sgprs,
 )
-from operators.scalars import ALIGNMENT, scalar_ranges
-from operators.tree import Level
+from simgpu.operators.scalars import ALIGNMENT, scalar_ranges
+from simgpu.operators.tree import Level
 
 # Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived. A load that
 # moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
@@ -110,7 +110,7 @@ def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[Regis
 
 def _selectors(e: int, atoms: int) -> int:
     """Byte selectors of an operand that is transposed on its way; where a wave has an odd number of its atoms, those of 8-bit
-    elements' halves are each lane's own, in VGPRs (`asm.transpose`)."""
+    elements' halves are each lane's own, in VGPRs (`simgpu.asm.transpose`)."""
     return _SELECTORS.get(e, 0) - (2 if e == 1 and atoms % 2 else 0)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
-from hardware.dtypes import DType, dtype
-from hardware.errors import LaunchError
+from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.errors import LaunchError
 
 
 def positive_dimension(name: str, value: int) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from hardware.descriptor import HardwareDescriptor
-from hardware.errors import ResourceError
-from operators.tree import Level
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import ResourceError
+from simgpu.operators.tree import Level
 
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, behind a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operators.resources import RegisterRange
+from simgpu.operators.resources import RegisterRange
 
 LAUNCH = 4  # the kernel arguments' address, workgroup ids x and y
 ALIGNMENT = 3  # lost at most where a buffer's four (or a pair) do not follow directly

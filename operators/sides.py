@@ -22,9 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, isqrt, sqrt
 
-from hardware.descriptor import HardwareDescriptor
-from hardware.dtypes import dtype
-from operators.problem import GemmProblem
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.problem import GemmProblem
 
 Sides = tuple[int, int]
 

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hardware.descriptor import HardwareDescriptor
-from hardware.dtypes import DType, dtype
-from hardware.errors import LaunchError
-from operators.epilogue import expect_shape
-from operators.problem import one_of, positive_dimension
-from operators.resources import (
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import DType, dtype
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.problem import one_of, positive_dimension
+from simgpu.operators.resources import (
     Constraint,
     Derivation,
     LdsArray,
@@ -38,9 +38,9 @@ from operators.resources import (
     residency,
     sgprs,
 )
-from operators.scalars import scalar_ranges
-from operators.tiles import POLICIES
-from operators.tree import FINITE_FLOOR, Level
+from simgpu.operators.scalars import scalar_ranges
+from simgpu.operators.tiles import POLICIES
+from simgpu.operators.tree import FINITE_FLOOR, Level
 
 FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)
 _WAVES = 4

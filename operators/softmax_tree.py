@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hardware import target as find_target
-from hardware.descriptor import HardwareDescriptor
-from operators.compute import Array, Executor, computes
-from operators.epilogue import expect_shape
-from operators.resources import Constraint
-from operators.softmax import SoftmaxPlan, SoftmaxProblem, SoftmaxState, exponentials, normalise, plan_softmax
-from operators.tree import FLOOR, Extent, Level, Node, Root, View
+from simgpu.hardware import target as find_target
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.compute import Array, Executor, computes
+from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.resources import Constraint
+from simgpu.operators.softmax import SoftmaxPlan, SoftmaxProblem, SoftmaxState, exponentials, normalise, plan_softmax
+from simgpu.operators.tree import FLOOR, Extent, Level, Node, Root, View
 
 Views = tuple[View, View]  # X, Y
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.dtypes import dtype
-from operators.tiles import GemmPlan
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.tiles import GemmPlan
 
 
 @dataclass(frozen=True)

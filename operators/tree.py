@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from hardware.descriptor import HardwareDescriptor
-    from operators.resources import Constraint
+    from simgpu.hardware.descriptor import HardwareDescriptor
+    from simgpu.operators.resources import Constraint
 
 FINITE_FLOOR = -1e38  # stands for -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
 

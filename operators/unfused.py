@@ -8,19 +8,19 @@ from itertools import chain
 
 from numpy.typing import ArrayLike
 
-from hardware import target as find_target
-from hardware.descriptor import HardwareDescriptor
-from hardware.dtypes import numpy_dtype
-from operators.attention import AttentionProblem
-from operators.compute import Array, ComputeVisitor, Executor, computes
-from operators.epilogue import expect_shape
-from operators.gemm import TiledComputation
-from operators.resources import Constraint, Derivation
-from operators.softmax import Band, SoftmaxProblem
-from operators.softmax_tree import Softmax
-from operators.tiles import without_split
-from operators.traffic import Counters
-from operators.tree import FLOOR, Extent, Node, Root, View, render
+from simgpu.hardware import target as find_target
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.operators.attention import AttentionProblem
+from simgpu.operators.compute import Array, ComputeVisitor, Executor, computes
+from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.resources import Constraint, Derivation
+from simgpu.operators.softmax import Band, SoftmaxProblem
+from simgpu.operators.softmax_tree import Softmax
+from simgpu.operators.tiles import without_split
+from simgpu.operators.traffic import Counters
+from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, render
 
 PARTS = ("scores", "softmax", "values")
 # P is at most 1 and, of a long row, mostly small: f16, whose smallest normal is 2^-14 (gfx90a reads less as 0), holds it 2^15 times

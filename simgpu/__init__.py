@@ -1,22 +1,48 @@
-"""simgpu: AMD CDNA kernels on a functional, instruction-exact model of the GPU."""
+"""simgpu: AMD CDNA kernels on a functional, instruction-exact model of the GPU.
+
+`simgpu.Device` runs code objects, `simgpu.mfma` one matrix instruction, `simgpu.disassemble` prints code. Beside them lie
+`simgpu.hardware` (the chips), `simgpu.operators` (computations and their tiles), `simgpu.asm` (kernels), `simgpu.triton`
+and `simgpu.tools` (the command). All of it is loaded when it is first used.
+"""
 
 from __future__ import annotations
 
-from hardware.errors import (
-    Deadlock,
-    DecodeError,
-    InstructionLimit,
-    KernelTrap,
-    LaunchError,
-    MemoryFault,
-    SimError,
-    UnsupportedInstruction,
-)
-from hardware.isa import disassemble
-from simgpu.device import Buffer, Device, Kernel, Module
-from simgpu.mfma import mfma
-from simgpu.run import Finding, Run
-from simgpu.version import VERSION as __version__
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
+    from simgpu import asm, hardware, operators, triton
+    from simgpu.device import Buffer, Device, Kernel, Module
+    from simgpu.hardware.errors import (
+        Deadlock,
+        DecodeError,
+        InstructionLimit,
+        KernelTrap,
+        LaunchError,
+        MemoryFault,
+        SimError,
+        UnsupportedInstruction,
+    )
+    from simgpu.hardware.isa import disassemble
+    from simgpu.one_mfma import mfma
+    from simgpu.run import Finding, Run
+    from simgpu.version import VERSION as __version__
+
+# Public name -> the module that has it.
+_HOME = {
+    **dict.fromkeys(("Buffer", "Device", "Kernel", "Module"), "simgpu.device"),
+    **dict.fromkeys(("Finding", "Run"), "simgpu.run"),
+    **dict.fromkeys(
+        (
+            "Deadlock", "DecodeError", "InstructionLimit", "KernelTrap", "LaunchError", "MemoryFault", "SimError",
+            "UnsupportedInstruction",
+        ),
+        "simgpu.hardware.errors",
+    ),
+    "disassemble": "simgpu.hardware.isa",
+    "mfma": "simgpu.one_mfma",
+}  # fmt: skip
+_FOLDERS = ("asm", "hardware", "operators", "triton")
 
 __all__ = [
     "Buffer",
@@ -34,6 +60,28 @@ __all__ = [
     "SimError",
     "UnsupportedInstruction",
     "__version__",
+    "asm",
     "disassemble",
+    "hardware",
     "mfma",
+    "operators",
+    "triton",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, loaded at its first use (PEP 562)."""
+    if name in _FOLDERS:
+        return importlib.import_module(f"simgpu.{name}")
+    if name == "__version__":
+        value: Any = importlib.import_module("simgpu.version").VERSION
+    elif name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'simgpu' has no attribute {name!r}; it has {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

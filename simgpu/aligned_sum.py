@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.fragments import GROUP, Fields, Spread, Walk
 from simgpu.frame import Frame
+from simgpu.hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.lane_llvm import F32, F64, I1, I32, LLVMOps
 from simgpu.matrix_sums import V32, VD, VI, VL, Accumulator, Groups, splat
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.access import mark, per_allocation
 from simgpu.frame import PTR, Frame
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I64, LLVMOps
 from simgpu.lanes import WIDE64, LaneCopy, constant, each_lane, first_lane_fault, lanes_of, staging
 from simgpu.layout import LANES, Fault

@@ -14,11 +14,11 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import types as t
-from hardware.isa.instruction import Instruction
-from hardware.isa.spec import Memory
 from simgpu.access import GlobalAccess
 from simgpu.frame import ROW32, Frame
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.spec import Memory
 from simgpu.lane_llvm import F32, I16, I32, I64, LLVMOps
 from simgpu.lanes import Rows, constant, read_staged, write_staged
 from simgpu.layout import LANES

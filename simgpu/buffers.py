@@ -11,13 +11,13 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.errors import UnsupportedInstruction
-from hardware.isa.instruction import Instruction
 from simgpu import buffer_formats, direct
 from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic, returns_old
 from simgpu.direct_global import DirectGlobal
 from simgpu.frame import ALL_LANES, ROW32, Frame
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I64
 from simgpu.lanes import WIDE64, Rows, constant, lanes_of, read_staged, write_staged
 from simgpu.layout import LANES

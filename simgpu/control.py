@@ -6,12 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.errors import UnsupportedInstruction
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Imm, Instruction, Literal, Reg
-from hardware.isa.types import u32
 from simgpu import hwreg, indexing, layout, lds_atomics
 from simgpu.frame import Frame
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Imm, Instruction, Literal, Reg
+from simgpu.hardware.isa.types import u32
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import Fault, Status
 from simgpu.operands import Plan, load_scalar

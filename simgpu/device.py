@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-import hardware
-from hardware.arrays import as_bytes, extents_of
-from hardware.codeobject import CodeObject, Loaded
-from hardware.codeobject import Kernel as KernelInfo
-from hardware.errors import LaunchError
-from hardware.kernarg import Geometry, check_geometry
-from simgpu import scheduler
+from simgpu import hardware, scheduler
+from simgpu.hardware.arrays import as_bytes, extents_of
+from simgpu.hardware.codeobject import CodeObject, Loaded
+from simgpu.hardware.codeobject import Kernel as KernelInfo
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.kernarg import Geometry, check_geometry
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program
@@ -83,7 +82,7 @@ class Buffer:
 class Device:
     """A simulated GPU.
 
-    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`); check: look
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `simgpu.hardware.targets`); check: look
     for what the hardware would not forgive, see `Run.findings` and docs/check.md, or "performance": notes
     on what costs time, too;
     threads: host threads (default: all cores); max_instructions: budget of a launch, in

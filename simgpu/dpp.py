@@ -11,8 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.errors import UnsupportedInstruction
 from simgpu.frame import MASK, Frame
+from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.lane_llvm import I1, I32
 from simgpu.layout import LANES
 

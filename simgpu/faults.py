@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hardware.errors import (
+from simgpu import layout, scheduler
+from simgpu.hardware.errors import (
     Deadlock,
     DecodeError,
     InstructionLimit,
@@ -15,8 +16,7 @@ from hardware.errors import (
     SimError,
     UnsupportedInstruction,
 )
-from hardware.isa import text
-from simgpu import layout, scheduler
+from simgpu.hardware.isa import text
 from simgpu.layout import Fault, Status
 from simgpu.worker import Worker, current_wave, wave_bytes_of
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from hardware import mfma
-from hardware.errors import UnsupportedInstruction
-from hardware.isa.instruction import Instruction
 from simgpu import intrinsics
 from simgpu.fetch_ahead import Queue
 from simgpu.fragments import GROUP, outputs_of
 from simgpu.frame import PTR, Frame
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import F32, I32, I64
 from simgpu.layout import LANES, ROW
 

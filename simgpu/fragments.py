@@ -1,7 +1,7 @@
 """Matrix operands out of their registers: every stored element in a lane-wide row of its own.
 
 Packed elements (f16, fp8, i8 ...) are spread so that element s of each lane is row s of a block on
-the host stack, in the form that the arithmetic wants; the maps of `hardware.mfma` then say which
+the host stack, in the form that the arithmetic wants; the maps of `simgpu.hardware.mfma` then say which
 row and lane holds [i][k]. Where 16 lanes of D share a row of A and take consecutive lanes of B,
 one table of offsets and a loop over the 16-lane groups of D serve the whole instruction.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from hardware.mfma.instruction import SCALE_BLOCK
-from hardware.mfma.numbers import FORMATS, Format
 from simgpu import intrinsics
 from simgpu.frame import ROW32, Frame, opaque
+from simgpu.hardware.mfma.instruction import SCALE_BLOCK
+from simgpu.hardware.mfma.numbers import FORMATS, Format
 from simgpu.lane_llvm import F32, F64, I16, I32, LLVMOps
 from simgpu.layout import LANES, ROW
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from hardware.errors import UnsupportedInstruction
-from hardware.isa.instruction import Instruction
 from simgpu import intrinsics, layout
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.jit import host
 from simgpu.lane_llvm import I1, I8, I32, I64
 from simgpu.layout import LANES, RECORD, ROW, Status

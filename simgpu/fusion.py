@@ -13,8 +13,8 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hardware.isa.instruction import Instruction, Reg
 from simgpu import layout
+from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.matrix import chainable
 
 WIDEST = 2  # D's of a tile

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hardware.errors import UnsupportedInstruction
 from simgpu.cformat import formatted
+from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.layout import LANES
 from simgpu.memory import Memory, aligned_bytes
 

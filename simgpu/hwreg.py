@@ -10,9 +10,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
 from simgpu import layout, mode
 from simgpu.frame import PTR, Frame
+from simgpu.hardware.isa import instruction as isa
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import RECORD, Status
 from simgpu.operands import PRIVATE_APERTURE, SHARED_APERTURE

@@ -12,9 +12,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
 from simgpu import layout, mode
 from simgpu.frame import Frame, opaque
+from simgpu.hardware.isa import instruction as isa
 from simgpu.hwreg import change_mode
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import RECORD, ROW, SLOTS, Fault

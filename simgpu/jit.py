@@ -17,16 +17,16 @@ from pathlib import Path
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-import hardware.errors
-from hardware import cache
-from hardware.errors import SimError
+import simgpu.hardware
+from simgpu.hardware import cache
+from simgpu.hardware.errors import SimError
 
 
 @functools.cache
 def source_digest() -> str:
     """Digest of the sources that decide what a handler is."""
     digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
-    for root in (Path(__file__).parent, Path(hardware.errors.__file__).parent):
+    for root in (Path(__file__).parent, Path(simgpu.hardware.__file__).parent):
         for path in sorted(root.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()

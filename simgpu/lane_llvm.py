@@ -12,9 +12,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa.lane import Number
-from hardware.isa.types import Type
 from simgpu import intrinsics
+from simgpu.hardware.isa.lane import Number
+from simgpu.hardware.isa.types import Type
 from simgpu.jit import host
 from simgpu.layout import LANES
 
@@ -40,7 +40,7 @@ def element(type_: Type) -> ir.Type:
 
 
 class LLVMOps:
-    """`hardware.isa.lane.Ops` that emits IR at `builder`.
+    """`simgpu.hardware.isa.lane.Ops` that emits IR at `builder`.
 
     lanes: 64 for vector instructions, 1 for scalar ones; fix_nan: whether float results get
     AMD's NaN payload rule (off inside approximations, whose bodies select NaNs themselves).

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
-from hardware.isa import Instruction
-from hardware.kernarg import Geometry, pack
 from simgpu import layout, mode, scheduler
 from simgpu.checks.finding import Finding
 from simgpu.faults import describe
+from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
+from simgpu.hardware.isa import Instruction
+from simgpu.hardware.kernarg import Geometry, pack
 from simgpu.hostcall import ARGUMENT, HostCalls
 from simgpu.layout import Status
 from simgpu.lower import Program

@@ -6,12 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.errors import UnsupportedInstruction
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Instruction, Reg
-from hardware.isa.lane import Value
 from simgpu import direct, layout
 from simgpu.frame import ALL_LANES, PTR, Frame
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.lane import Value
 from simgpu.lane_llvm import I8, I32, I64, LLVMOps, element
 from simgpu.lanes import (
     WIDE64,

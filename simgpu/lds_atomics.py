@@ -9,10 +9,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.frame import ROW32, Frame
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I32, I64, LLVMOps
 from simgpu.lanes import WIDE64, constant, each_lane, popcount, staging
 from simgpu.layout import LANES, Fault

@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 from llvmlite import ir
 
-from hardware.effects import Effect, effect_of
-from hardware.errors import DecodeError, ForeignInstruction, SimError
-from hardware.isa import decode
-from hardware.isa.instruction import Instruction
 from simgpu import float_tile, fusion, indexing, layout, lds, lds_atomics, matrix, salu, smem, valu, vmem
 from simgpu.checks.automaton import Automaton
 from simgpu.checks.check import Check
 from simgpu.control import INDIRECT, NO_EFFECT, RESUMED, Control
 from simgpu.frame import Frame
+from simgpu.hardware.effects import Effect, effect_of
+from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.jit import Compiler
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import SLOTS, Fault, Status

@@ -1,4 +1,4 @@
-"""Matrix instructions: a row of `hardware.mfma` as straight vector code.
+"""Matrix instructions: a row of `simgpu.hardware.mfma` as straight vector code.
 
 f32, the commonest, is unrolled: for each group of 16 lanes of D and each k, the elements of A and
 B that the lanes multiply are a broadcast, a run of lanes, or a fixed shuffle, straight from the
@@ -13,16 +13,16 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware import mfma
-from hardware.errors import UnsupportedInstruction
-from hardware.isa import types as t
-from hardware.isa.instruction import Instruction, Reg
 from simgpu.aligned_sum import AlignedSum, Scales
 from simgpu.bounded_sum import BoundedSum
 from simgpu.fetch_ahead import Queue
 from simgpu.float_tile import FloatTile, group_at, selections
 from simgpu.fragments import GROUP, Spread, scale_places, stack, walk_of
 from simgpu.frame import Frame
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.lane_llvm import F32, I32, I64
 from simgpu.layout import LANES, ROW
 from simgpu.matrix_sums import (

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.errors import LaunchError, SimError
 from simgpu import layout
+from simgpu.hardware.errors import LaunchError, SimError
 
 FIRST_ADDRESS = 0x0000_0010_0000_0000
 ALIGNMENT = 256

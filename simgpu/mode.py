@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.isa.spec import Spec
-from hardware.isa.types import Type
+from simgpu.hardware.isa.spec import Spec
+from simgpu.hardware.isa.types import Type
 
 NEAREST, UP, DOWN, TO_ZERO = range(4)
 FP16_OVFL, GPR_IDX_EN = 23, 27

@@ -13,12 +13,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.errors import DecodeError, UnsupportedInstruction
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Const, Imm, Instruction, Literal, Off, Operand, Reg
-from hardware.isa.types import Type
 from simgpu import layout
 from simgpu.frame import Frame
+from simgpu.hardware.errors import DecodeError, UnsupportedInstruction
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Off, Operand, Reg
+from simgpu.hardware.isa.types import Type
 from simgpu.lane_llvm import I32, I64
 
 # Apertures of flat addressing: the high 32 bits of addresses that mean LDS or private memory.

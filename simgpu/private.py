@@ -11,12 +11,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic
 from simgpu.frame import Frame
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import WIDE64, Rows, constant, inside, lanes_of, read_staged, staging, write_staged
 from simgpu.layout import LANES, Fault

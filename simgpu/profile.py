@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError
 from simgpu.jit import compiler
 from simgpu.lower import mnemonic_of
 

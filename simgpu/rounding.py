@@ -11,8 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa.types import Type
 from simgpu import intrinsics
+from simgpu.hardware.isa.types import Type
 from simgpu.jit import host
 from simgpu.lane_llvm import F32, F64, I16, I32, LLVMOps, element
 from simgpu.mode import DOWN, NEAREST, TO_ZERO, UP, Mode

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware import mfma
-from hardware.isa.fidelity import Fidelity, fidelity_of
-from hardware.isa.instruction import Instruction
 from simgpu import scheduler
 from simgpu.checks.finding import Finding
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
+from simgpu.hardware.isa.instruction import Instruction
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

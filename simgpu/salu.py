@@ -6,12 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Imm, Instruction, Reg
-from hardware.isa.lane import Value
-from hardware.isa.types import Type
 from simgpu import layout
 from simgpu.frame import Frame
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
+from simgpu.hardware.isa.lane import Value
+from simgpu.hardware.isa.types import Type
 from simgpu.lane_llvm import I1, I32, I64, LLVMOps, element
 from simgpu.operands import Place, Plan, load_scalar
 

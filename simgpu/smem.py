@@ -10,11 +10,11 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu import layout
 from simgpu.access import find_allocation, mark_lane
 from simgpu.atomics import indivisible
 from simgpu.frame import PTR, Frame
+from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant, copy_bytes
 from simgpu.layout import Fault

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.errors import LaunchError
-from hardware.isa import text
-from hardware.isa.instruction import EXEC, VCC, Instruction, Reg
-from hardware.kernarg import Geometry, check_geometry
 from simgpu import layout, scheduler
 from simgpu.device import Kernel
 from simgpu.faults import describe
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa import text
+from simgpu.hardware.isa.instruction import EXEC, VCC, Instruction, Reg
+from simgpu.hardware.kernarg import Geometry, check_geometry
 from simgpu.launch import Launch
 from simgpu.layout import Status
 from simgpu.lower import Program, leave

@@ -6,13 +6,13 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.errors import UnsupportedInstruction
-from hardware.isa import instruction as isa
-from hardware.isa import types as t
-from hardware.isa.instruction import Instruction, Reg
-from hardware.isa.lane import Value, both, const, isnan, negate, where
-from hardware.isa.types import Type
 from simgpu.frame import ROW32
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
+from simgpu.hardware.isa.types import Type
 from simgpu.lane_llvm import I32, I64
 from simgpu.mode import Mode
 from simgpu.operands import Place, Plan, load_vector

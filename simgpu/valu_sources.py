@@ -12,12 +12,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import types as t
-from hardware.isa.instruction import Instruction
-from hardware.isa.lane import Value, cast
-from hardware.isa.types import Type
 from simgpu.dpp import permuted
 from simgpu.frame import Frame
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.lane import Value, cast
+from simgpu.hardware.isa.types import Type
 from simgpu.lane_llvm import I32, element
 from simgpu.layout import LANES
 from simgpu.mode import Mode

@@ -6,14 +6,14 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import types as t
-from hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu import direct, direct_global, layout, private
 from simgpu.access import GlobalAccess
 from simgpu.atomics import global_atomic
 from simgpu.buffers import buffer_access
 from simgpu.direct_global import DirectGlobal
 from simgpu.frame import ALL_LANES, ROW32, Frame
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu.lane_llvm import I64
 from simgpu.lanes import WIDE64, Rows, constant, lanes_of, popcount, read_staged, write_staged
 from simgpu.layout import LANES

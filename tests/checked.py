@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm import toolchain
-from hardware.errors import ToolchainError
 from simgpu import Finding
+from simgpu.asm import toolchain
+from simgpu.hardware.errors import ToolchainError
 from tests.engine_kernel import source
 
 OPTIONS: dict[str, Any] = {"group_segment_fixed_size": 16384, "next_free_vgpr": 128}

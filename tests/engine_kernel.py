@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm import toolchain
-from hardware.errors import ToolchainError
+from simgpu.asm import toolchain
+from simgpu.hardware.errors import ToolchainError
 from simgpu.run import Run
 
 SAVED = "v60"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-import asm
 import simgpu
-from hardware.dtypes import dtype, numpy_dtype
-from operators import reference
-from operators.gemm import TiledComputation
+from simgpu import asm
+from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.operators import reference
+from simgpu.operators.gemm import TiledComputation
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 TRANSPOSES = [(a, b) for a in (False, True) for b in (False, True)]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from engine_kernel import execute
 
-import asm
 import simgpu
-from operators import (
+from simgpu import asm
+from simgpu.operators import (
     AttentionProblem,
     Conv2d,
     Conv2dProblem,
@@ -27,7 +27,7 @@ from operators import (
     TiledComputation,
     UnfusedAttention,
 )
-from tools.workload import Workload, workload
+from simgpu.tools.workload import Workload, workload
 
 
 def gemm(target: str, name: str, m: int = 72, n: int = 40, k: int = 56) -> TiledComputation:

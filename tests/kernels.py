@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from asm import toolchain
-from hardware.errors import ToolchainError
+from simgpu.asm import toolchain
+from simgpu.hardware.errors import ToolchainError
 
 SIZES = {"buffer": 8, "i16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 

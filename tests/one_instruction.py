@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.frame import Frame
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.jit import compiler
 from simgpu.lower import handler_of
 from simgpu.memory import aligned_bytes

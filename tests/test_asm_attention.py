@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import asm
-from asm.attention_frame import check
-from asm.interleave import interleave, stream
-from asm.kernel import KernelBuilder
-from asm.schedule import Label
-from hardware import target as find_target
-from hardware.codeobject import CodeObject
-from hardware.dtypes import numpy_dtype
-from hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
-from operators import AttentionProblem, FusedAttention, reference
+from simgpu import asm
+from simgpu.asm.attention_frame import check
+from simgpu.asm.interleave import interleave, stream
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.schedule import Label
+from simgpu.hardware import target as find_target
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
+from simgpu.operators import AttentionProblem, FusedAttention, reference
 
 simgpu = pytest.importorskip("simgpu")
 

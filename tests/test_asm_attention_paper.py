@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import asm
-from asm import toolchain
-from asm.attention_paper_values import MatrixValues
-from asm.instruction import Instr
-from hardware import target as find_target
-from hardware.dtypes import numpy_dtype
-from hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
-from operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention, reference
-from operators import attention_paper_registers as paper
-from tools.read_back import read_back
+from simgpu import asm
+from simgpu.asm import toolchain
+from simgpu.asm.attention_paper_values import MatrixValues
+from simgpu.asm.instruction import Instr
+from simgpu.hardware import target as find_target
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
+from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention, reference
+from simgpu.operators import attention_paper_registers as paper
+from simgpu.tools.read_back import read_back
 
 simgpu = pytest.importorskip("simgpu")
 

@@ -11,17 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import asm
-import hardware
-from asm import toolchain
-from asm.conv2d_naive import emit_naive
-from asm.conv2d_pack import emit_pack
-from hardware import lds_banks
-from hardware.codeobject import CodeObject
-from hardware.dtypes import numpy_dtype
-from hardware.errors import LaunchError, ResourceError, TargetError, UnsupportedInstruction
-from operators import Conv2d, Conv2dProblem, packed_filter, reference
-from tools.use import kernel_use
+from simgpu import asm, hardware
+from simgpu.asm import toolchain
+from simgpu.asm.conv2d_naive import emit_naive
+from simgpu.asm.conv2d_pack import emit_pack
+from simgpu.hardware import lds_banks
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, UnsupportedInstruction
+from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
+from simgpu.tools.use import kernel_use
 
 simgpu = pytest.importorskip("simgpu")
 

@@ -17,18 +17,18 @@ pytest.importorskip("simgpu")
 
 from gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 
-import asm
 import simgpu
-from asm.gemm import GemmEmitter
-from asm.gemm_operands import Operands, check
-from asm.kernel import KernelBuilder
-from asm.liveness import live_registers, ranges
-from hardware import target as board
-from hardware.codeobject import CodeObject
-from hardware.errors import LaunchError, ResourceError, TargetError
-from operators.gemm import TiledComputation
-from operators.gemm_order import group_rows, tile_at
-from tools.listing import listed
+from simgpu import asm
+from simgpu.asm.gemm import GemmEmitter
+from simgpu.asm.gemm_operands import Operands, check
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.liveness import live_registers, ranges
+from simgpu.hardware import target as board
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
+from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.gemm_order import group_rows, tile_at
+from simgpu.tools.listing import listed
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
 # A corner of every kind: below a tile, whole tiles, odd strides that are not aligned, more than one tile.

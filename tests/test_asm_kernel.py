@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-import asm
-from asm.kernel import KernelBuilder
-from asm.registers import RegisterFile, operand_text
-from hardware.codeobject import CodeObject
-from hardware.errors import ResourceError, TargetError, ToolchainError
-from hardware.isa.instruction import EXEC, M0, VCC, Reg
+from simgpu import asm
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.registers import RegisterFile, operand_text
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.errors import ResourceError, TargetError, ToolchainError
+from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 v, s, a = (RegisterFile(letter, 256) for letter in "vsa")

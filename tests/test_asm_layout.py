@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from asm.emit import division_magic
-from asm.gemm_operands import Operands
-from asm.layout import TileLayout
-from hardware import lds_banks
-from hardware import target as board
-from hardware.errors import ResourceError, TargetError
-from operators.gemm import TiledComputation
+from simgpu.asm.emit import division_magic
+from simgpu.asm.gemm_operands import Operands
+from simgpu.asm.layout import TileLayout
+from simgpu.hardware import lds_banks
+from simgpu.hardware import target as board
+from simgpu.hardware.errors import ResourceError, TargetError
+from simgpu.operators.gemm import TiledComputation
 
 # (tile rows, warp rows, tile k, threads): the tiles of both policies, and some of neither.
 SHAPES = (

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-import asm
-from asm.instruction import Instr
-from asm.kernel import KernelBuilder
-from asm.registers import RegisterFile
-from asm.schedule import Label, blocks_of
-from hardware.hazards import clashes, max_states
-from hardware.waits import VM
-from operators.gemm import TiledComputation
+from simgpu import asm
+from simgpu.asm.instruction import Instr
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.asm.registers import RegisterFile
+from simgpu.asm.schedule import Label, blocks_of
+from simgpu.hardware.hazards import clashes, max_states
+from simgpu.hardware.waits import VM
+from simgpu.operators.gemm import TiledComputation
 
 v, s, a = (RegisterFile(letter, 256) for letter in "vsa")
 RSRC = s[4:7]
@@ -220,7 +220,7 @@ def test_emitted_kernels_wait_enough_on_random_paths(target, trans, policy, monk
         seen[:] = original(items, gfx)
         return list(seen)
 
-    monkeypatch.setattr("asm.kernel.schedule", recording)
+    monkeypatch.setattr("simgpu.asm.kernel.schedule", recording)
     trans_a, trans_b = trans
     asm.emit(TiledComputation(300, 300, 300, target, policy, trans_a=trans_a, trans_b=trans_b))
     assert len(blocks_of(seen)) > 10

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import asm
-from asm import toolchain
-from hardware import target as find_target
-from hardware.codeobject import CodeObject
-from hardware.dtypes import numpy_dtype
-from hardware.errors import LaunchError, UnsupportedInstruction
-from operators import Band, Softmax, SoftmaxProblem, reference
-from tools.use import kernel_use
+from simgpu import asm
+from simgpu.asm import toolchain
+from simgpu.hardware import target as find_target
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
+from simgpu.tools.use import kernel_use
 
 simgpu = pytest.importorskip("simgpu")
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-import asm
-from asm import toolchain
-from hardware.codeobject import CodeObject
-from hardware.errors import ToolchainError
+from simgpu import asm
+from simgpu.asm import toolchain
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.errors import ToolchainError
 
 TEXT = """
 .amdgcn_target "amdgcn-amd-amdhsa--{target}"

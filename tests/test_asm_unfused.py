@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import asm
-from hardware.dtypes import numpy_dtype
-from hardware.errors import UnsupportedInstruction
-from operators import AttentionProblem, UnfusedAttention, reference
+from simgpu import asm
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.operators import AttentionProblem, UnfusedAttention, reference
 
 simgpu = pytest.importorskip("simgpu")
 

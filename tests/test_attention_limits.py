@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-import asm
-import hardware
-from hardware.codeobject import CodeObject
-from operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention
-from operators.unfused import PARTS
+from simgpu import asm, hardware
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention
+from simgpu.operators.unfused import PARTS
 
 COMMON = {"LDS", "SGPR", "waves per SIMD", "workgroup size", "atom alignment"}
 FILES = {"mi100": {"ArchVGPR", "AccVGPR"}, "mi300x": {"ArchVGPR", "AccVGPR", "VGPR file"}}

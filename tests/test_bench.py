@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from asm.toolchain import assemble
 from simgpu import Device
+from simgpu.asm.toolchain import assemble
 from simgpu.profile import Opcode, Profile
-from tests.test_profile import pytestmark as LINUX
-from tools import (
+from simgpu.tools import (
     bench,
     bench_attention,
     bench_corpus,
@@ -24,13 +23,14 @@ from tools import (
     bench_profile,
     bench_start,
 )
-from tools.bench import Row
-from tools.bench_goals import GOALS, Measured, Setting
-from tools.children import output_of
-from tools.cli import main
-from tools.errors import KernelFailed
-from tools.matrix_kernel import NAME, kernel
-from tools.turns import best_seconds
+from simgpu.tools.bench import Row
+from simgpu.tools.bench_goals import GOALS, Measured, Setting
+from simgpu.tools.children import output_of
+from simgpu.tools.cli import main
+from simgpu.tools.errors import KernelFailed
+from simgpu.tools.matrix_kernel import NAME, kernel
+from simgpu.tools.turns import best_seconds
+from tests.test_profile import pytestmark as LINUX
 
 Capture = pytest.CaptureFixture[str]
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"

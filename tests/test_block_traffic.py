@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from operators import (
+from simgpu.operators import (
     AttentionProblem,
     ComputeVisitor,
     Conv2d,
@@ -18,9 +18,9 @@ from operators import (
     TiledComputation,
     UnfusedAttention,
 )
-from operators.block_traffic import block_counters
-from operators.tree import Root
-from tools.cli import main
+from simgpu.operators.block_traffic import block_counters
+from simgpu.operators.tree import Root
+from simgpu.tools.cli import main
 
 TREES: list[tuple[Root, tuple[tuple[int, ...], ...]]] = [
     (TiledComputation(70, 50, 300), ((70, 300), (300, 50))),

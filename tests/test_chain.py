@@ -8,11 +8,11 @@ import itertools
 import numpy as np
 import pytest
 
-import hardware.isa  # noqa: F401  (fills the registry)
-from hardware.errors import TargetError
-from hardware.isa.spec import REGISTRY
-from hardware.mfma import MatrixInstruction, find, instructions
-from hardware.mfma.chain import Chain, chain, conversion, exchange, lane_blocks, wanted_of_lanes
+import simgpu.hardware.isa  # noqa: F401  (fills the registry)
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.isa.spec import REGISTRY
+from simgpu.hardware.mfma import MatrixInstruction, find, instructions
+from simgpu.hardware.mfma.chain import Chain, chain, conversion, exchange, lane_blocks, wanted_of_lanes
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import simgpu
-from hardware.errors import MemoryFault
 from simgpu.checks.finding import Finding
+from simgpu.hardware.errors import MemoryFault
 from tests.kernels import KernelText, assemble
 
 HEAD = """

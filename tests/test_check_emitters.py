@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import asm
-import operators
 import simgpu
-from asm.emit import EmittedKernel
+from simgpu import asm, operators
+from simgpu.asm.emit import EmittedKernel
 from simgpu.checks.finding import Finding
-from tools.cli import main
+from simgpu.tools.cli import main
 
 SIZES = (33, 17, 19)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware.errors import SimError
 from simgpu.checks.finding import Finding
+from simgpu.hardware.errors import SimError
 from tests.kernels import KernelText, assemble
 
 # v0 work-item, v1 four times it, v2 lane, v3 four times it; s8 workgroup, s9 wave; s[4:5] input, s[6:7] output of 64 KiB.

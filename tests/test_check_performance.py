@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware import lds_banks
 from simgpu.checks.finding import Finding
+from simgpu.hardware import lds_banks
 from tests.kernels import KernelText, assemble
 
 HEAD = """

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import asm
-import operators
 import simgpu
-from simgpu import Finding
+from simgpu import Finding, asm, operators
 from tests.checked import assembled, findings, line_of
 
 LOAD = "global_load_dword v{}, v60, s[4:5]"

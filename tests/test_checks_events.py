@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm import toolchain
-from hardware.errors import MemoryFault
-from hardware.isa.instruction import Instruction
+from simgpu.asm import toolchain
 from simgpu.checks import events
 from simgpu.checks.check import Check
 from simgpu.checks.events import finding_of
 from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.frame import Frame
+from simgpu.hardware.errors import MemoryFault
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.launch import Launch
 from tests.engine_kernel import source
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from asm.toolchain import assemble
-from tools.matrix_kernel import NAME, kernel
+from simgpu.asm.toolchain import assemble
+from simgpu.tools.matrix_kernel import NAME, kernel
 
 ROOT = Path(__file__).parent.parent
 FINDINGS = f"""

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm import toolchain
-from hardware.errors import SimError, ToolchainError
+from simgpu.asm import toolchain
 from simgpu.checks.finding import Finding
+from simgpu.hardware.errors import SimError, ToolchainError
 from tests.engine_kernel import source
 
 ALL = tuple(range(64))

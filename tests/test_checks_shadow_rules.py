@@ -17,14 +17,14 @@ from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 from one_instruction import Wave, _return
 
-from asm import toolchain
-from hardware.errors import ToolchainError
-from hardware.isa import decode
-from hardware.isa.instruction import Instruction
 from simgpu import layout
+from simgpu.asm import toolchain
 from simgpu.checks import shadow_layout, shadow_rows
 from simgpu.checks.shadow import Shadow
 from simgpu.checks.shadow_ir import DryFrame, instrument
+from simgpu.hardware.errors import ToolchainError
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.jit import compiler
 from simgpu.lower import emitter_of, handler_of
 from simgpu.memory import aligned_bytes

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import asm
-from hardware.codeobject import CodeObject
-from hardware.isa import decode_all
-from operators import TiledComputation
-from operators.tiles import GemmPlan
+from simgpu import asm
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.isa import decode_all
+from simgpu.operators import TiledComputation
+from simgpu.operators.tiles import GemmPlan
+from simgpu.tools.cli import VERBS, main
+from simgpu.tools.resources import resource_rows
+from simgpu.tools.run import Operands, compare
+from simgpu.tools.use import kernel_use
 from simgpu.version import VERSION
-from tools.cli import VERBS, main
-from tools.resources import resource_rows
-from tools.run import Operands, compare
-from tools.use import kernel_use
 
 SMALL = ["gemm", "-m", "40", "-n", "33", "-k", "21"]
 Capture = pytest.CaptureFixture[str]

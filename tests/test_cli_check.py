@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from simgpu.tools.cli import main
 from tests.checked import assembled
-from tools.cli import main
 
 Capture = pytest.CaptureFixture[str]
 BROKEN = ["global_load_dword v1, v60, s[4:5]", "v_add_u32 v2, v1, v1"]

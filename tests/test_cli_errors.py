@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import asm
-from operators import TiledComputation
-from tools.cli import BROKEN_PIPE, INTERRUPTED, main
+from simgpu import asm
+from simgpu.operators import TiledComputation
+from simgpu.tools.cli import BROKEN_PIPE, INTERRUPTED, main
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = ["-m", "8", "-n", "8", "-k", "8"]
@@ -108,7 +108,7 @@ def test_interrupted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     def stop(*unused: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tools.derive.run", stop)
+    monkeypatch.setattr("simgpu.tools.derive.run", stop)
     assert "interrupted" in one_line(capsys, ["derive", "gemm", *SIZES], INTERRUPTED)
 
 
@@ -116,14 +116,14 @@ def test_a_bug_is_one_line_too(capsys: pytest.CaptureFixture[str], monkeypatch: 
     def stumble(*unused: object) -> int:
         return {}["missing"]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr("tools.derive.run", stumble)
+    monkeypatch.setattr("simgpu.tools.derive.run", stumble)
     assert main(["derive", "gemm", *SIZES]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "KeyError" in said and "test_cli_errors.py" in said
 
 
 def test_process_whose_reader_left() -> None:
-    command = [sys.executable, "-m", "tools.cli", "emit", "gemm", "-m", "300", "-n", "300", "-k", "64"]
+    command = [sys.executable, "-m", "simgpu.tools.cli", "emit", "gemm", "-m", "300", "-n", "300", "-k", "64"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and process.stderr
     process.stdout.close()
@@ -133,7 +133,7 @@ def test_process_whose_reader_left() -> None:
 
 
 def test_process_status_and_streams() -> None:
-    command = [sys.executable, "-m", "tools.cli", "tree", "gemm", "-m", "0", "-n", "1", "-k", "1"]
+    command = [sys.executable, "-m", "simgpu.tools.cli", "tree", "gemm", "-m", "0", "-n", "1", "-k", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "simgpu tree: m = 0 is not a size: give m >= 1\n"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import asm
-from asm.metadata import Header, KernelArgument, Resources, epilogue, prologue
-from tools.cli import main
-from tools.errors import UsageError
-from tools.exec import argument_maker, parse_extents, parse_saves
+from simgpu import asm
+from simgpu.asm.metadata import Header, KernelArgument, Resources, epilogue, prologue
+from simgpu.tools.cli import main
+from simgpu.tools.errors import UsageError
+from simgpu.tools.exec import argument_maker, parse_extents, parse_saves
 
 # y[i] = x[i] * factor + (float)bias, i the global work-item id, blocks of 64.
 SCALE = """  s_load_dwordx4 s[4:7], s[0:1], 0x0

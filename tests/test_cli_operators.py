@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.codeobject import CodeObject
-from tools.cli import main
-from tools.read_back import ReadBack
-from tools.run_operator import Strided, contiguous
-from tools.verdict import judge
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.tools.cli import main
+from simgpu.tools.read_back import ReadBack
+from simgpu.tools.run_operator import Strided, contiguous
+from simgpu.tools.verdict import judge
 
 SPLIT = ["softmax", "--rows", "1", "-n", "300000"]
 RUNS = [

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hardware.bundle import BUNDLE_MAGIC
-from hardware.codeobject import CodeObject
-from hardware.elf import Relocation, relocate
-from hardware.errors import DecodeError
+from simgpu.hardware.bundle import BUNDLE_MAGIC
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.elf import Relocation, relocate
+from simgpu.hardware.errors import DecodeError
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 MANIFEST = CORPUS / "manifest.json"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hardware
-from hardware.dtypes import numpy_dtype
-from hardware.errors import LaunchError, ResourceError
-from operators import (
+from simgpu import hardware
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError, ResourceError
+from simgpu.operators import (
     AttentionProblem,
     ComputeVisitor,
     FeasibilityVisitor,
@@ -19,7 +19,7 @@ from operators import (
     plan_attention,
     reference,
 )
-from operators.tree import Extent
+from simgpu.operators.tree import Extent
 
 LEVELS = ("device", "block", "warp", "atom")
 problems = st.builds(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hardware
-from hardware.errors import LaunchError, ResourceError
-from operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
-from operators.conv2d_problem import space_to_channel_operands
+from simgpu import hardware
+from simgpu.hardware.errors import LaunchError, ResourceError
+from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
+from simgpu.operators.conv2d_problem import space_to_channel_operands
 
 LEVELS = ("device", "block", "warp", "atom")
 pair = st.tuples(st.integers(1, 3), st.integers(1, 3))

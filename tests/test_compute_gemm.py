@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hardware
-from hardware.dtypes import numpy_dtype
-from hardware.errors import LaunchError
-from operators import ComputeVisitor, GemmProblem, TiledComputation, gemm_counters, reference
+from simgpu import hardware
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, gemm_counters, reference
 
 LEVELS = ("device", "block", "warp", "atom")
 

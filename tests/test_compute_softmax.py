@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hardware
-from hardware.errors import LaunchError
-from operators import ComputeVisitor, FeasibilityVisitor, Softmax, SoftmaxProblem, SoftmaxState, reference
+from simgpu import hardware
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators import ComputeVisitor, FeasibilityVisitor, Softmax, SoftmaxProblem, SoftmaxState, reference
 
 LEVELS = ("device", "block", "warp", "atom")
 

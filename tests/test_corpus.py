@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware import mfma
+from simgpu.hardware import mfma
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 MANIFEST = CORPUS / "manifest.json"

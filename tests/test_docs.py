@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from simgpu.tools.cli import VERBS
 from tests import hip_server, transcripts
 from tests.hip_server import GPU
-from tools.cli import VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))

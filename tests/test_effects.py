@@ -7,16 +7,16 @@ import functools
 import numpy as np
 import pytest
 
-import asm
-from asm.instruction import Effect, Instr, analyse
-from hardware.codeobject import CodeObject
-from hardware.effects import effect_of
-from hardware.errors import DecodeError
-from hardware.isa import decode, decode_all
-from hardware.isa.decode import table
-from hardware.isa.instruction import Instruction
-from hardware.waits import DS, FLAT, MESSAGE, SMEM, VM, queue_of
-from operators import TiledComputation
+from simgpu import asm
+from simgpu.asm.instruction import Effect, Instr, analyse
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.effects import effect_of
+from simgpu.hardware.errors import DecodeError
+from simgpu.hardware.isa import decode, decode_all
+from simgpu.hardware.isa.decode import table
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.waits import DS, FLAT, MESSAGE, SMEM, VM, queue_of
+from simgpu.operators import TiledComputation
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from engine_kernel import execute
 
-from hardware.errors import DecodeError, SimError, UnsupportedInstruction
-from hardware.isa import decode
+from simgpu.hardware.errors import DecodeError, SimError, UnsupportedInstruction
+from simgpu.hardware.isa import decode
 
 u32 = np.uint32
 LANES = np.arange(64, dtype=u32)

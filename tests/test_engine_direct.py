@@ -11,7 +11,7 @@ from engine_kernel import Kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.errors import MemoryFault
+from simgpu.hardware.errors import MemoryFault
 
 u32 = np.uint32
 LANES = 64

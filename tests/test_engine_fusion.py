@@ -12,9 +12,9 @@ from engine_kernel import Kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asm.toolchain import assemble
-from hardware.isa import decode
+from simgpu.asm.toolchain import assemble
 from simgpu.fusion import tiles
+from simgpu.hardware.isa import decode
 from simgpu.launch import Launch
 from simgpu.lower import Program
 

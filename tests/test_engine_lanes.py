@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from one_instruction import Wave
 
-from hardware.isa.instruction import Const, Instruction, Reg
-from hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.isa.instruction import Const, Instruction, Reg
+from simgpu.hardware.isa.spec import REGISTRY, Spec
 
 SPECS: dict[str, Spec] = {spec.mnemonic: spec for spec in REGISTRY.specs}
 u32 = np.uint32

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from engine_kernel import execute
 
-from hardware.errors import MemoryFault, UnsupportedInstruction
+from simgpu.hardware.errors import MemoryFault, UnsupportedInstruction
 
 u32, u64 = np.uint32, np.uint64
 SIZE = 16384

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from one_instruction import Wave
 
-from hardware.isa.instruction import Const, Operand, Reg
-from hardware.mfma import MatrixInstruction, find, instructions, multiply
-from hardware.mfma.instruction import BITS
-from simgpu.mfma import (
+from simgpu.hardware.isa.instruction import Const, Operand, Reg
+from simgpu.hardware.mfma import MatrixInstruction, find, instructions, multiply
+from simgpu.hardware.mfma.instruction import BITS
+from simgpu.one_mfma import (
     DTYPES,
     execute,
     from_registers,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from engine_kernel import execute
 
-from hardware.errors import MemoryFault
+from simgpu.hardware.errors import MemoryFault
 
 u32 = np.uint32
 LANES = np.arange(64, dtype=u32)

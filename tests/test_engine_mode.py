@@ -11,9 +11,9 @@ import pytest
 from engine_kernel import execute
 from one_instruction import Wave
 
-from hardware.errors import MemoryFault, SimError, UnsupportedInstruction
-from hardware.isa.instruction import Instruction, Reg
-from hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.errors import MemoryFault, SimError, UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.mode import DOWN, NEAREST, TO_ZERO, UP, Mode, number
 
 SPECS: dict[str, Spec] = {spec.mnemonic: spec for spec in REGISTRY.specs}

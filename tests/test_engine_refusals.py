@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hardware.errors import DecodeError, UnsupportedInstruction
-from hardware.isa import TARGETS, decode, table
-from hardware.isa.instruction import Instruction
 from simgpu.control import Control
+from simgpu.hardware.errors import DecodeError, UnsupportedInstruction
+from simgpu.hardware.isa import TARGETS, decode, table
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lower import emitter_of
 from simgpu.mode import Mode
 from simgpu.operands import Plan

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from one_instruction import Wave
 
-from hardware.isa.instruction import Const, Imm, Instruction, Literal, Reg
-from hardware.isa.lane_numpy import evaluate
-from hardware.isa.spec import REGISTRY, Spec
-from hardware.isa.types import Type
+from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Reg
+from simgpu.hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.isa.types import Type
 
 SPECS = [
     spec for spec in REGISTRY.specs

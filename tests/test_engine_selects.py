@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from one_instruction import Wave
 
-from hardware.errors import SimError, UnsupportedInstruction
-from hardware.isa.instruction import Const, Instruction, Modifiers, Reg
-from hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.errors import SimError, UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Const, Instruction, Modifiers, Reg
+from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.mode import Mode
 
 SPECS: dict[str, Spec] = {spec.mnemonic: spec for spec in REGISTRY.specs}

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from one_instruction import Wave
 
-from hardware.isa import decode
-from hardware.isa import types as t
-from hardware.isa.instruction import Instruction, Reg
-from hardware.isa.lane_numpy import evaluate
-from hardware.isa.spec import REGISTRY, Param, Spec
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa.spec import REGISTRY, Param, Spec
 
 VECTOR = ("vop1", "vop2", "vopc", "vop3", "vop3p")
 SPECIAL = np.array(

@@ -8,14 +8,14 @@ from engine_kernel import Kernel
 from llvmlite import ir
 from one_instruction import Wave
 
-from hardware.isa.instruction import Reg
-from hardware.mfma import find
 from simgpu import layout
 from simgpu.fetch_ahead import MOST, PLACES, PRODUCTS, Queue
 from simgpu.frame import Frame
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.hardware.mfma import find
 from simgpu.jit import compiler
 from simgpu.launch import Launch
-from simgpu.mfma import instruction_of
+from simgpu.one_mfma import instruction_of
 
 TOGETHER = 16
 PITCH, STEP = 8192, 64

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from engine_kernel import execute
 
-from hardware import mfma
-from hardware.isa import REGISTRY, TARGETS
-from hardware.isa.fidelity import BOUNDS, OPEN, fidelity_of
-from hardware.isa.instruction import Instruction
-from tools.launching import run_document, show_run, together
+from simgpu.hardware import mfma
+from simgpu.hardware.isa import REGISTRY, TARGETS
+from simgpu.hardware.isa.fidelity import BOUNDS, OPEN, fidelity_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.tools.launching import run_document, show_run, together
 
 
 def test_every_bounded_instruction_has_its_bound() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.errors import TargetError
-from hardware.hazards import (
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.hazards import (
     CLASSES,
     RULES,
     TARGETS,
@@ -18,7 +18,7 @@ from hardware.hazards import (
     max_states,
     wait_states,
 )
-from hardware.mfma import find, instructions
+from simgpu.hardware.mfma import find, instructions
 
 
 def v(*indices: int) -> list[tuple[str, int]]:

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware import hip, hip_library
-from hardware.errors import HipError, LaunchError
-from hardware.kernarg import pack
+from simgpu.hardware import hip, hip_library
+from simgpu.hardware.errors import HipError, LaunchError
+from simgpu.hardware.kernarg import pack
+from simgpu.tools.cli import main
+from simgpu.tools.clock import clock_mhz
+from simgpu.tools.launching import together
 from tests import hip_server
 from tests.hip_server import GPU
 from tests.test_cli_exec import SCALE, code_object
 from tests.test_kernarg import CASES, arguments, corpus, geometry, load
-from tools.cli import main
-from tools.clock import clock_mhz
-from tools.launching import together
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = Path("/usr/include/hip/hip_runtime_api.h")
@@ -252,7 +252,7 @@ def test_probe_asks_the_gpu(machine: GPU, capfd: Capture) -> None:
 
 BAD_CALLS = """
 import ctypes
-from hardware.hip_library import Library
+from simgpu.hardware.hip_library import Library
 library = Library({path!r})
 assert library.status("hipMalloc", None, 64) == 1
 library.call("hipInit", 0)
@@ -428,8 +428,8 @@ def test_a_launch_of_the_corpus_carries_the_metadata_s_segment(case: dict) -> No
 
 def test_nothing_imports_hip_unless_asked() -> None:
     script = (
-        "import sys; from tools.cli import main; "
-        f"assert main({['run', *GEMM]!r}) == 0; print('LOADED', 'hardware.hip' in sys.modules)"
+        "import sys; from simgpu.tools.cli import main; "
+        f"assert main({['run', *GEMM]!r}) == 0; print('LOADED', 'simgpu.hardware.hip' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("LOADED False\n")

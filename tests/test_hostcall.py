@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kernels import KernelText, assemble
 
 import simgpu
-from hardware.errors import KernelTrap, UnsupportedInstruction
 from simgpu.cformat import formatted
+from simgpu.hardware.errors import KernelTrap, UnsupportedInstruction
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 

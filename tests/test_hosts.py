@@ -19,9 +19,9 @@ from host_kernels import digests
 from llvmlite import ir
 from test_engine_refusals import instances
 
-from hardware.isa import decode
 from simgpu import jit
 from simgpu.control import Control
+from simgpu.hardware.isa import decode
 from simgpu.lower import compiled, handler_of
 from simgpu.mode import UP, Mode
 from simgpu.operands import Plan

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hardware.codeobject import CodeObject
-from hardware.isa import disassemble
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.isa import disassemble
 
 SOURCE = """static __attribute__((always_inline)) inline float inner(float x) {
   return x * x + 1.0f;

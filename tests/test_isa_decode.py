@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware import mfma
-from hardware.errors import DecodeError, TargetError
-from hardware.isa import (
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import DecodeError, TargetError
+from simgpu.hardware.isa import (
     REGISTRY,
     TARGETS,
     Const,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.isa import REGISTRY, Spec
-from hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa import REGISTRY, Spec
+from simgpu.hardware.isa.lane_numpy import evaluate
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 SPECS = {spec.mnemonic: spec for spec in REGISTRY.specs}

@@ -24,9 +24,9 @@ from valu_reference import (
     to_raw,
 )
 
-from hardware.isa.lane_numpy import evaluate
-from hardware.isa.spec import REGISTRY
-from hardware.isa.types import f32 as f32_type
+from simgpu.hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa.spec import REGISTRY
+from simgpu.hardware.isa.types import f32 as f32_type
 
 DTYPES = {
     ("fp8", "gfx942"): ml_dtypes.float8_e4m3fnuz,

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from hardware.errors import DecodeError
-from hardware.isa import TARGETS, decode, disassemble, text
+from simgpu.hardware.errors import DecodeError
+from simgpu.hardware.isa import TARGETS, decode, disassemble, text
 
 FOLDER = Path(__file__).parents[2] / "shared" / "oracles" / "encodings"
 FORMATS = [

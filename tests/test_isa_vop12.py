@@ -35,9 +35,9 @@ from valu_reference import (
     signed,
 )
 
-from hardware.isa.lane_numpy import evaluate
-from hardware.isa.spec import REGISTRY
-from hardware.isa.types import EXEC, f16x2, i16x2
+from simgpu.hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa.spec import REGISTRY
+from simgpu.hardware.isa.types import EXEC, f16x2, i16x2
 
 I16, U16 = (-(1 << 15), (1 << 15) - 1), (0, (1 << 16) - 1)
 I32, U32 = (-(1 << 31), (1 << 31) - 1), (0, (1 << 32) - 1)

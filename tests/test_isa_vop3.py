@@ -31,8 +31,8 @@ from valu_reference import (
     signed,
 )
 
-from hardware.isa.lane_numpy import evaluate
-from hardware.isa.spec import REGISTRY
+from simgpu.hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa.spec import REGISTRY
 
 I64, U64 = (-(1 << 63), (1 << 63) - 1), (0, (1 << 64) - 1)
 Reference = Callable[..., Any]

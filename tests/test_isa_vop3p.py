@@ -24,8 +24,8 @@ from valu_reference import (
     joined,
 )
 
-from hardware.isa.spec import REGISTRY
-from hardware.isa.types import i16x2
+from simgpu.hardware.isa.spec import REGISTRY
+from simgpu.hardware.isa.types import i16x2
 
 
 def dot(width: int, is_signed: bool) -> Callable[[int, int, int], int]:

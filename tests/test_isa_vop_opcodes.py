@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hardware.isa import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
-from hardware.isa.spec import REGISTRY, Spec
-from hardware.isa.types import TARGETS
+from simgpu.hardware.isa import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
+from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.isa.types import TARGETS
 
 MODULES = (vop1, vop1_cvt, vop2, vop3, vop3p, vopc)
 ENCODINGS = Path(__file__).resolve().parents[2] / "shared" / "oracles" / "encodings"

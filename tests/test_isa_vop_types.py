@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from valu_reference import MODULES
 
-from hardware.isa import types as t
-from hardware.isa.lane import Number, Value
-from hardware.isa.spec import REGISTRY, Spec
-from hardware.isa.types import Type
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.lane import Number, Value
+from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.isa.types import Type
 
 VALU = ("vop1", "vop2", "vopc", "vop3", "vop3p")
 BODIES = [s for s in REGISTRY.specs if s.encoding in VALU and s.kind in ("lane", "wave")]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from valu_reference import F16, F32, F64, Format, check, float_patterns, run, signed
 
-from hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.isa.spec import REGISTRY, Spec
 
 SPECS = [s for s in REGISTRY.specs if s.encoding == "vopc"]
 FORMATS = {"f16": F16, "f32": F32, "f64": F64}

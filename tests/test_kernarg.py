@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hardware.codeobject import Argument, CodeObject
-from hardware.errors import LaunchError
-from hardware.kernarg import Geometry, encode, pack
+from simgpu.hardware.codeobject import Argument, CodeObject
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.kernarg import Geometry, encode, pack
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 MANIFEST = CORPUS / "manifest.json"

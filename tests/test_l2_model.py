@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import asm
-from hardware import target as find_target
-from operators import AttentionProblem, FusedAttention, UnfusedAttention
+from simgpu import asm
+from simgpu.hardware import target as find_target
+from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention
 
 simgpu = pytest.importorskip("simgpu")
 
 from simgpu.checks.lines import LineTraces, traced_device  # noqa: E402
-from tools.l2_model import LINE_BYTES, L2Model  # noqa: E402
+from simgpu.tools.l2_model import LINE_BYTES, L2Model  # noqa: E402
 
 
 def replay(rows, board, together):

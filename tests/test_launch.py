@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware.errors import LaunchError, MemoryFault
+from simgpu.hardware.errors import LaunchError, MemoryFault
 from tests.kernels import loaded_kernel
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware.errors import LaunchError, MemoryFault, SimError, UnsupportedInstruction
+from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, UnsupportedInstruction
 from tests.kernels import loaded_kernel
 
 STORE = """

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm import toolchain
-from hardware.bundle import BUNDLE_MAGIC
+from simgpu.asm import toolchain
+from simgpu.hardware.bundle import BUNDLE_MAGIC
 from tests.kernels import KernelText, assemble, source
 
 LINES = """

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm.toolchain import assemble
-from hardware.errors import ToolchainError
-from hardware.mfma import MatrixInstruction, find, instructions
-from simgpu.mfma import places
-from tools.cli import main
-from tools.fragments import Fragment, formula, ranges
-from tools.structured import probe, product
+from simgpu.asm.toolchain import assemble
+from simgpu.hardware.errors import ToolchainError
+from simgpu.hardware.mfma import MatrixInstruction, find, instructions
+from simgpu.one_mfma import places
+from simgpu.tools.cli import main
+from simgpu.tools.fragments import Fragment, formula, ranges
+from simgpu.tools.structured import probe, product
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 ROWS = [row for target in TARGETS for row in instructions(target)]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware.errors import LaunchError, TargetError, ToolchainError
-from hardware.mfma import find, instructions, multiply
-from simgpu.mfma import DTYPES
-from tools.bench_mfma import measure
+from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError
+from simgpu.hardware.mfma import find, instructions, multiply
+from simgpu.one_mfma import DTYPES
+from simgpu.tools.bench_mfma import measure
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 # One cheap instruction for each combination of element types.

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.errors import TargetError
-from hardware.mfma import MatrixInstruction, find, instructions, multiply
-from hardware.mfma.arithmetic import fma_f32, fma_f64
-from hardware.mfma.numbers import FORMATS, decode, to_f32
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma import MatrixInstruction, find, instructions, multiply
+from simgpu.hardware.mfma.arithmetic import fma_f32, fma_f64
+from simgpu.hardware.mfma.numbers import FORMATS, decode, to_f32
 
 VECTORS = pathlib.Path(__file__).parents[2] / "shared" / "oracles" / "mfma_numerics.json.gz"
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

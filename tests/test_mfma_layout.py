@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.errors import TargetError
-from hardware.mfma import MatrixInstruction, by_opcode, find, instructions
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma import MatrixInstruction, by_opcode, find, instructions
 
 ORACLES = pathlib.Path(__file__).parents[2] / "shared" / "oracles"
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from hardware.errors import TargetError
-from hardware.mfma import MatrixInstruction, find, instructions
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma import MatrixInstruction, find, instructions
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware.errors import LaunchError, MemoryFault
+from simgpu.hardware.errors import LaunchError, MemoryFault
 from tests.kernels import KernelText, assemble, loaded_kernel, loaded_module
 
 SET = """

@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hardware.isa import decode_all, text
+from simgpu.hardware.isa import decode_all, text
+from simgpu.tools.corpus import Argument, Case
+from simgpu.tools.mutants import Mutant, encoded
+from simgpu.tools.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, Outcome, Subject, share
 from tests.checked import assembled
-from tools.corpus import Argument, Case
-from tools.mutants import Mutant, encoded
-from tools.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, Outcome, Subject, share
 
 LINES = [
     "global_load_dword v1, v60, s[4:5]",

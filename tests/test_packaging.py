@@ -78,26 +78,47 @@ def check_command(at: Path, cwd: Path) -> None:
 def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
     assert wheel.name == f"simgpu-{VERSION}-py3-none-any.whl"
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names} == {
-        "hardware", "operators", "asm", "simgpu", "tools", f"simgpu-{VERSION}.dist-info"
-    }  # fmt: skip
-    assert {f"{package}/py.typed" for package in ("hardware", "operators", "asm", "simgpu", "tools")} <= set(names)
+    assert {name.partition("/")[0] for name in names} == {"simgpu", f"simgpu-{VERSION}.dist-info"}
+    assert "simgpu/py.typed" in names
     made = {name for name in names if name.endswith(".py")}
     assert made == {
-        str(path.relative_to(ROOT))
-        for package in PROJECT["tool"]["setuptools"]["packages"]
-        for path in (ROOT / package.replace(".", "/")).glob("*.py")
+        f"{folder}/{path.name}"
+        for folder in (package.replace(".", "/") for package in PROJECT["tool"]["setuptools"]["packages"])
+        for path in (ROOT / folder).glob("*.py")
     }
 
 
-def test_the_wheel_in_an_environment_with_nothing_but_its_dependencies(wheel: Path, tmp_path: Path) -> None:
-    """The dependencies are this environment's, seen through a .pth; the project is not among them."""
-    at = environment(tmp_path / "env")
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python with the wheel. The dependencies are this environment's, seen through a .pth; the project is not among them."""
+    folder = tmp_path_factory.mktemp("env")
+    at = environment(folder)
     python("-m", "pip", "install", "--no-deps", "--no-index", "-q", wheel, at=at)
-    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    (site,) = (folder / "lib").glob("python*/site-packages")
     here = {str(Path(path).resolve()) for path in sys.path if path.endswith("site-packages")}
     (site / "dependencies.pth").write_text("\n".join(sorted(here)) + "\n")
-    check_command(at, tmp_path)
+    return at
+
+
+def test_the_wheel_in_an_environment_with_nothing_but_its_dependencies(installed: Path, tmp_path: Path) -> None:
+    check_command(installed, tmp_path)
+
+
+def test_a_project_with_folders_of_our_names(installed: Path, tmp_path: Path) -> None:
+    """Its tests import its own `tools`, `asm`, `hardware` and `operators`, and ours below `simgpu`; pytest loads our plugin."""
+    names = ("tools", "asm", "hardware", "operators")
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"OWNER = 'the project {name}'\n")
+    (tmp_path / "test_it.py").write_text(
+        f"import {', '.join(names)}\nimport simgpu\nfrom simgpu import asm as ours, hardware as chips\n"
+        "def test_both():\n"
+        f"    assert [m.OWNER for m in ({', '.join(names)})] == {[f'the project {name}' for name in names]}\n"
+        "    assert chips.target('mi300x').arch == 'gfx942' and ours.emit and simgpu.Device('mi100')\n"
+    )
+    said = python("-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path, at=installed, cwd=tmp_path)
+    assert "1 passed" in said
+    assert "--simgpu TARGET" in " ".join(python("-m", "pytest", "--help", at=installed, cwd=tmp_path).split()).replace("=", " ")
 
 
 @pytest.mark.packaging

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hardware
-from hardware.errors import LaunchError
-from operators import TiledComputation, derive_tiles
-from tools.paper import Entry, document, entries
+from simgpu import hardware
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators import TiledComputation, derive_tiles
+from simgpu.tools.paper import Entry, document, entries
 
 GPU_A, GPU_B = hardware.target("gpu_a"), hardware.target("gpu_b")
 

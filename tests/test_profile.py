@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm.toolchain import assemble
-from hardware.errors import LaunchError, ToolchainError
+from simgpu.asm.toolchain import assemble
+from simgpu.hardware.errors import LaunchError, ToolchainError
 from simgpu.profile import POINTER, Profile, Profiler
-from tools.matrix_kernel import NAME, kernel
+from simgpu.tools.matrix_kernel import NAME, kernel
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in POINTER or not hasattr(ctypes.CDLL(None), "pthread_sigqueue"),

@@ -111,7 +111,7 @@ def suite(folder: Path, *options: str, text: str = SUITE) -> subprocess.Complete
     (folder / "test_suite.py").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the checkout's plugin, not an installed one
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tools.pytest_plugin", "-rA", "-q", *options]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "simgpu.tools.pytest_plugin", "-rA", "-q", *options]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes: a result or a SimError. `python -m tools.fuzz` runs the same at length."""
+"""Whatever the bytes: a result or a SimError. `python -m simgpu.tools.fuzz` runs the same at length."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import struct
 import pytest
 
 import simgpu
-from hardware.codeobject import CodeObject
-from hardware.errors import DecodeError, LaunchError, SimError, UnsupportedInstruction
-from hardware.isa import decode, text
-from hardware.isa.types import TARGETS
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.errors import DecodeError, LaunchError, SimError, UnsupportedInstruction
+from simgpu.hardware.isa import decode, text
+from simgpu.hardware.isa.types import TARGETS
+from simgpu.tools import fuzz, fuzz_cases
 from tests.kernels import KernelText, assemble
-from tools import fuzz, fuzz_cases
 
 SEED = 20
 PROGRAM_HEADERS = 64  # file offset; 56 bytes each

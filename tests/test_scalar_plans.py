@@ -10,16 +10,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import asm
-from asm.instruction import Instr
-from asm.kernel import SGPR_LIMIT, KernelBuilder
-from asm.tile_order import NAMES
-from hardware import target as find_target
-from hardware.errors import ResourceError
-from operators import AttentionProblem, Band, Conv2d, Conv2dProblem, FusedAttention, Softmax, SoftmaxProblem, TiledComputation
-from operators.gemm_limits import ORDER_WORDS
-from operators.resources import RESERVED_SGPRS
-from tools.read_back import read_back
+from simgpu import asm
+from simgpu.asm.instruction import Instr
+from simgpu.asm.kernel import SGPR_LIMIT, KernelBuilder
+from simgpu.asm.tile_order import NAMES
+from simgpu.hardware import target as find_target
+from simgpu.hardware.errors import ResourceError
+from simgpu.operators import (
+    AttentionProblem,
+    Band,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+)
+from simgpu.operators.gemm_limits import ORDER_WORDS
+from simgpu.operators.resources import RESERVED_SGPRS
+from simgpu.tools.read_back import read_back
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 DTYPES = ("f32", "f16", "bf16")

@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import asm
-from asm.emit import EmittedKernel
-from asm.instruction import Instr
-from asm.kernel import KernelBuilder
-from hardware import lds_banks
-from hardware import target as board
-from hardware.errors import LaunchError
-from operators.gemm import TiledComputation
-from tools.cli import main
-from tools.loop_conflicts import lost_clocks
-from tools.schedule_model import MEMORY_LATENCY, SLOT, loop_body, model, steps_of
-from tools.schedule_report import schedules
+from simgpu import asm
+from simgpu.asm.emit import EmittedKernel
+from simgpu.asm.instruction import Instr
+from simgpu.asm.kernel import KernelBuilder
+from simgpu.hardware import lds_banks
+from simgpu.hardware import target as board
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.gemm import TiledComputation
+from simgpu.tools.cli import main
+from simgpu.tools.loop_conflicts import lost_clocks
+from simgpu.tools.schedule_model import MEMORY_LATENCY, SLOT, loop_body, model, steps_of
+from simgpu.tools.schedule_report import schedules
 
 MI100 = board("mi100")
 MFMA = "v_mfma_f32_16x16x4f32"  # 8 passes, 32 clocks

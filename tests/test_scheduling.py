@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from hardware.errors import Deadlock, InstructionLimit
+from simgpu.hardware.errors import Deadlock, InstructionLimit
 from tests.kernels import loaded_kernel
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import hardware
-from hardware import HardwareDescriptor, MFMAAtom
-from hardware.dtypes import dtype, numpy_dtype
-from hardware.errors import SimError, TargetError
+from simgpu import hardware
+from simgpu.hardware import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.hardware.errors import SimError, TargetError
 
 ORACLE = Path(__file__).parents[2] / "shared" / "oracles" / "mfma_layouts.json.gz"
 BOARDS = ("mi100", "mi210", "mi250x", "mi300a", "mi300x", "mi325x", "mi350x", "mi355x")
@@ -142,5 +142,5 @@ def test_fp8_kind_follows_the_target() -> None:
 
 
 def test_import_is_light() -> None:
-    code = "import sys, hardware; sys.exit('numpy' in sys.modules)"
+    code = "import sys, simgpu.hardware; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=False).returncode == 0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hardware
-from hardware.errors import LaunchError, ResourceError, TargetError
-from operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
+from simgpu import hardware
+from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
+from simgpu.operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
 
 CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]
 size = st.one_of(st.integers(1, 300), st.integers(1, 20000))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import hardware
-from operators import Conv2dPlan, Conv2dProblem, GemmPlan, GemmProblem, SoftmaxProblem, plan_conv2d, plan_gemm, plan_softmax
+from simgpu import hardware
+from simgpu.operators import Conv2dPlan, Conv2dProblem, GemmPlan, GemmProblem, SoftmaxProblem, plan_conv2d, plan_gemm, plan_softmax
 
 HARD = {"LDS", "ArchVGPR", "AccVGPR", "VGPR file"}
 CASES = [(t, k) for t in hardware.targets() for k in hardware.target(t).dtypes()]

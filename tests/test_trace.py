@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import simgpu
-from asm.toolchain import assemble
-from hardware.errors import LaunchError, MemoryFault, ToolchainError
-from hardware.isa.instruction import Reg
-from hardware.mfma import find
-from simgpu.mfma import from_registers, to_registers
+from simgpu.asm.toolchain import assemble
+from simgpu.hardware.errors import LaunchError, MemoryFault, ToolchainError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.hardware.mfma import find
+from simgpu.one_mfma import from_registers, to_registers
+from simgpu.tools.cli import main
+from simgpu.tools.matrix_kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
 from simgpu.trace import trace
-from tools.cli import main
-from tools.matrix_kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
 
 Capture = pytest.CaptureFixture[str]
 LOOP = """

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators import TiledComputation
-from operators.tree import Extent, Level, representatives
+from simgpu.operators import TiledComputation
+from simgpu.operators.tree import Extent, Level, representatives
 
 FIGURE_1 = """\
 TiledComputation  C = A @ B

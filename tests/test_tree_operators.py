@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import hardware
-from hardware.errors import LaunchError
-from operators import (
+from simgpu import hardware
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators import (
     AttentionProblem,
     ComputeVisitor,
     Conv2d,
@@ -23,9 +23,9 @@ from operators import (
     TiledComputation,
     UnfusedAttention,
 )
-from operators.split import TOLERANCE, Reduction
-from operators.tree import FLOOR, ZERO, Boundary, Extent, Level, Root, View
-from tools.cli import main
+from simgpu.operators.split import TOLERANCE, Reduction
+from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Level, Root, View
+from simgpu.tools.cli import main
 
 TREES: list[Root] = [
     TiledComputation(300, 200, 100),

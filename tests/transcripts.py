@@ -19,9 +19,9 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simgpu.tools.cli import main as main_of_simgpu
 from tests.hip_server import GPU, build
 from tests.test_cli_exec import SCALE, code_object
-from tools.cli import main as main_of_simgpu
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
@@ -85,7 +85,7 @@ def _inside(words: list[str], folder: Path) -> tuple[str, str]:
 
 
 def _outside(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
-    command = [sys.executable, "-P", "-m", "tools.cli", *words]
+    command = [sys.executable, "-P", "-m", "simgpu.tools.cli", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**environment, "PYTHONPATH": str(ROOT)})
     return done.stdout, done.stderr
 

@@ -1,6 +1,6 @@
 """Scalar reference arithmetic on bit patterns: rationals and Python integers, no numpy.
 
-Independent of `hardware.isa`: formats, rounding, NaN rules and integer helpers are written out
+Independent of `simgpu.hardware.isa`: formats, rounding, NaN rules and integer helpers are written out
 again here. Also the operand patterns that the tests run over, and `run`.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hardware.isa import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
-from hardware.isa.lane_numpy import evaluate
-from hardware.isa.spec import REGISTRY, Spec
-from hardware.isa.types import Type
+from simgpu.hardware.isa import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
+from simgpu.hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.isa.types import Type
 
 MODULES = (vop1, vop1_cvt, vop2, vop3, vop3p, vopc)
 

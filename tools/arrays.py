@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.random import Generator
 
-from hardware.dtypes import numpy_dtype
-from hardware.errors import TargetError
-from tools.errors import UsageError
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import TargetError
+from simgpu.tools.errors import UsageError
 
 # What GPU arguments come in, beside the matrix unit's types.
 _PLAIN = {"u8": "uint8", "i16": "int16", "u16": "uint16", "u32": "uint32", "i64": "int64", "u64": "uint64"}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.errors import LaunchError
-from tools.console import print_json, progress, show, table
-from tools.launching import launched
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools.console import print_json, progress, show, table
+from simgpu.tools.launching import launched
 
 if TYPE_CHECKING:
-    from operators import AttentionProblem
-    from operators.tree import Root
     from simgpu import Run
+    from simgpu.operators import AttentionProblem
+    from simgpu.operators.tree import Root
 
 D = 128  # the paper's head dimension
 LENGTHS = (4096, 8192, 16384, 32768)  # Table 3's
@@ -103,25 +103,25 @@ def _lengths(text: str) -> list[int]:
 
 
 def _fused(problem: AttentionProblem, target: str) -> Root:
-    from operators import FusedAttention
+    from simgpu.operators import FusedAttention
 
     return FusedAttention(problem, target)
 
 
 def _matrix(problem: AttentionProblem, target: str) -> Root:
-    from operators import FusedAttention
+    from simgpu.operators import FusedAttention
 
     return FusedAttention(problem, target, "published")
 
 
 def _vector(problem: AttentionProblem, target: str) -> Root:
-    from operators import FusedAttention
+    from simgpu.operators import FusedAttention
 
     return FusedAttention(problem, target, "published", "fma")
 
 
 def _unfused(problem: AttentionProblem, target: str) -> Root:
-    from operators import UnfusedAttention
+    from simgpu.operators import UnfusedAttention
 
     return UnfusedAttention(problem, target)
 
@@ -133,12 +133,12 @@ TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {
 
 def measure(kernel: str, length: int, d: int, target: str, threads: int | None) -> Row:
     """Runs one computation whole; LaunchError, TargetError as its tree."""
-    import asm
-    from operators import AttentionProblem
+    from simgpu import asm
     from simgpu.checks.lines import traced_device
-    from tools.arrays import require_memory
-    from tools.attention_rows import compare_rows
-    from tools.l2_model import L2Model
+    from simgpu.operators import AttentionProblem
+    from simgpu.tools.arrays import require_memory
+    from simgpu.tools.attention_rows import compare_rows
+    from simgpu.tools.l2_model import L2Model
 
     problem = AttentionProblem(length, length, d)
     tree = TREES[kernel](problem, target)

@@ -1,6 +1,6 @@
 """`simgpu bench`: the table of goals of speed, or the times of one operator's or code object's kernels; by opcode with --profile.
 
-python -m tools.bench is the same. The goals are issue 8's, a row of `tools.bench_goals` each, every one measured in a new process.
+python -m simgpu.tools.bench is the same. The goals are issue 8's, a row of `bench_goals` each, every one measured in a new process.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from dataclasses import dataclass
 from typing import Any
 
-from tools import bench_exec, bench_operator
-from tools.bench_goals import CORPUS, GOALS, NAMES, Goal, Measured
-from tools.blas import threads_environment
-from tools.children import output_of
-from tools.console import print_json, progress, show, table
-from tools.errors import KernelFailed, UsageError
-from tools.operator_options import EMITTED, add_operator_options
+from simgpu.tools import bench_exec, bench_operator
+from simgpu.tools.bench_goals import CORPUS, GOALS, NAMES, Goal, Measured
+from simgpu.tools.blas import threads_environment
+from simgpu.tools.children import output_of
+from simgpu.tools.console import print_json, progress, show, table
+from simgpu.tools.errors import KernelFailed, UsageError
+from simgpu.tools.operator_options import EMITTED, add_operator_options
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -100,7 +100,7 @@ class Row:
 
 def goals(options: Namespace) -> int:
     """The table."""
-    from tools.host import host_document, host_lines
+    from simgpu.tools.host import host_document, host_lines
 
     unknown = [name for name in options.only if name not in NAMES]
     if unknown:
@@ -124,7 +124,7 @@ def goals(options: Namespace) -> int:
         show(table("Goals; `over goal` of 1 or less meets one", columns, [row.cells() for row in rows], left=2))
         for row in rows:
             if options.verbose and row.goal.name == "corpus" and row.measured and row.measured.detail:
-                from tools.bench_corpus import corpus_table
+                from simgpu.tools.bench_corpus import corpus_table
 
                 show(corpus_table(row.measured.detail))
         met = sum(row.document()["met"] for row in rows)
@@ -133,7 +133,7 @@ def goals(options: Namespace) -> int:
 
 
 def _child(goal: Goal, options: Namespace, threads: int, *more: str) -> Any:
-    arguments = ["-m", "tools.bench_goals", goal.name, "--threads", str(threads), "--corpus", options.corpus, *more]
+    arguments = ["-m", "simgpu.tools.bench_goals", goal.name, "--threads", str(threads), "--corpus", options.corpus, *more]
     with progress(goal.work):
         return json.loads(output_of(arguments, threads_environment(threads)))
 
@@ -150,8 +150,8 @@ def _row(goal: Goal, options: Namespace, threads: int) -> Row:
 
 def _profiles(options: Namespace, chosen: list[Goal], host: dict[str, Any], threads: int) -> int:
     """A table by opcode for each row that is one kernel."""
-    from tools.bench_profile import show_profile
-    from tools.host import host_lines
+    from simgpu.tools.bench_profile import show_profile
+    from simgpu.tools.host import host_lines
 
     kernels = [goal for goal in chosen if goal.subject is not None]
     if not kernels:
@@ -167,6 +167,6 @@ def _profiles(options: Namespace, chosen: list[Goal], host: dict[str, Any], thre
 
 
 if __name__ == "__main__":
-    from tools.cli import main
+    from simgpu.tools.cli import main
 
     sys.exit(main(["bench", *sys.argv[1:]]))

@@ -1,6 +1,6 @@
 """Times simulated fused attention (f32, one head, every instruction executed) against numpy's five unfused float32 lines.
 
-python -m tools.bench_attention [--length 16384] [--dim 128] [--target mi100] [--threads 2] [--json]
+python -m simgpu.tools.bench_attention [--length 16384] [--dim 128] [--target mi100] [--threads 2] [--json]
 
 Both are the best of three, turn about, on memory that was touched before.
 """
@@ -12,14 +12,14 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tools.blas import limit_threads
+from simgpu.tools.blas import limit_threads
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from operators import AttentionProblem
     from simgpu import Run
-    from tools.prepared import Prepared
+    from simgpu.operators import AttentionProblem
+    from simgpu.tools.prepared import Prepared
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     limit_threads(options.threads)  # before numpy is loaded
-    from tools.console import print_figures
+    from simgpu.tools.console import print_figures
 
     figures = measure(prepare(options.length, options.dim, options.target, options.threads))
     print_figures(figures, options.json)
@@ -52,10 +52,9 @@ def prepare(length: int, dim: int, target: str, threads: int) -> Attention:
     """Emits the kernel and runs one workgroup, which compiles what it uses."""
     import numpy as np
 
-    import asm
-    from operators import AttentionProblem, FusedAttention
-    from simgpu import Device
-    from tools.prepared import Prepared
+    from simgpu import Device, asm
+    from simgpu.operators import AttentionProblem, FusedAttention
+    from simgpu.tools.prepared import Prepared
 
     problem = AttentionProblem(length, length, dim)
     source = np.random.default_rng(0)
@@ -70,8 +69,8 @@ def measure(attention: Attention) -> dict[str, Any]:
     """Both times and what follows from them; units are in the names."""
     import numpy as np
 
-    from tools.attention_rows import compare_rows
-    from tools.turns import best_seconds
+    from simgpu.tools.attention_rows import compare_rows
+    from simgpu.tools.turns import best_seconds
 
     problem, (q, k, v) = attention.problem, attention.arrays
     held = np.ones((problem.lq, problem.lk), np.float32)

@@ -1,6 +1,6 @@
 """Times compilers' kernels, warm and without imports: device, module, uploads, launch, downloads, each in a new process.
 
-python -m tools.bench_corpus FOLDER [--only NAME] [--threads 2] [--json]
+python -m simgpu.tools.bench_corpus FOLDER [--only NAME] [--threads 2] [--json]
 
 FOLDER has a manifest.json (tools.corpus). A process that has imported everything and run nothing forks for each kernel: once to
 fill the cache on disk, and then twice more; the better of those counts.
@@ -18,12 +18,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hardware.errors import SimError
-from tools.corpus import Case, cases
-from tools.errors import KernelFailed, UsageError
+from simgpu.hardware.errors import SimError
+from simgpu.tools.corpus import Case, cases
+from simgpu.tools.errors import KernelFailed, UsageError
 
 REPEATS = 2
-EVERYONES = ("simgpu", "hardware.codeobject", "hardware.isa.fidelity")  # imported before the processes part
+EVERYONES = ("simgpu", "simgpu.hardware.codeobject", "simgpu.hardware.isa.fidelity")  # imported before the processes part
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
-    from tools.console import print_json, show
+    from simgpu.tools.console import print_json, show
 
     try:
         figures = measure(options.folder, options.threads, options.only)
@@ -78,7 +78,7 @@ def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[st
 
 def corpus_table(figures: dict[str, Any]) -> Any:
     """The table of all."""
-    from tools.console import table
+    from simgpu.tools.console import table
 
     title = f"{figures['kernels']} kernels, warm, without imports: median {figures['median_seconds']:.3f} s"
     columns = ("kernel", "target", "seconds", "launch", "first process", "wave-instructions")

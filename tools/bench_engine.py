@@ -1,6 +1,6 @@
 """Wave-instructions per second of the simulator, plain mode, by kind of work.
 
-    python -m tools.bench_engine [--target gfx908] [--threads 2] [--scale 1.0] [--only NAME] [--check] [--json]
+    python -m simgpu.tools.bench_engine [--target gfx908] [--threads 2] [--scale 1.0] [--only NAME] [--check] [--json]
 
 Every kernel is assembled from the text below, launched once to compile its handlers, and
 then timed, best of five. With --check the same is done in checked mode, turn about: `checked` is its CPU time over plain mode's.
@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import asm
-from asm.metadata import Header, KernelArgument, Resources, epilogue, prologue
-from simgpu import Device
-from tools.console import print_json, show, table
-from tools.turns import best_seconds
+from simgpu import Device, asm
+from simgpu.asm.metadata import Header, KernelArgument, Resources, epilogue, prologue
+from simgpu.tools.console import print_json, show, table
+from simgpu.tools.turns import best_seconds
 
 if TYPE_CHECKING:
     from simgpu import Buffer, Run

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tools import exec as exec_verb
-from tools.bench_operator import FEWEST
-from tools.bench_profile import profile_document, profiled, show_profile
-from tools.console import print_json, show, table
-from tools.errors import UsageError
-from tools.launching import launched
+from simgpu.tools import exec as exec_verb
+from simgpu.tools.bench_operator import FEWEST
+from simgpu.tools.bench_profile import profile_document, profiled, show_profile
+from simgpu.tools.console import print_json, show, table
+from simgpu.tools.errors import UsageError
+from simgpu.tools.launching import launched
 
 if TYPE_CHECKING:
     from simgpu import Run

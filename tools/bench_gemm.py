@@ -1,6 +1,6 @@
 """Times a simulated GEMM, every instruction executed, against numpy's sgemm of matrices of that size.
 
-python -m tools.bench_gemm [--size 4096] [--target mi100] [--dtype f32] [--threads 2] [--check] [--json]
+python -m simgpu.tools.bench_gemm [--size 4096] [--target mi100] [--dtype f32] [--threads 2] [--check] [--json]
 
 Both are the best of three, turn about (fewer where that takes long).
 """
@@ -12,13 +12,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tools.blas import limit_threads
+from simgpu.tools.blas import limit_threads
 
 if TYPE_CHECKING:
-    from operators import TiledComputation
     from simgpu import Run
-    from tools.prepared import Prepared
-    from tools.run import Operands
+    from simgpu.operators import TiledComputation
+    from simgpu.tools.prepared import Prepared
+    from simgpu.tools.run import Operands
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     limit_threads(options.threads)  # before numpy is loaded
-    from tools.console import print_figures
+    from simgpu.tools.console import print_figures
 
     figures = measure(prepare(options.size, options.target, options.threads, options.dtype, options.check))
     print_figures(figures, options.json)
@@ -51,12 +51,11 @@ class Gemm:
 
 def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: bool = False) -> Gemm:
     """Emits the kernel and runs one workgroup, which compiles what it uses."""
-    import asm
-    from operators import TiledComputation
-    from simgpu import Device
-    from tools.prepared import Prepared
-    from tools.run import Operands
-    from tools.turns import best_seconds
+    from simgpu import Device, asm
+    from simgpu.operators import TiledComputation
+    from simgpu.tools.prepared import Prepared
+    from simgpu.tools.run import Operands
+    from simgpu.tools.turns import best_seconds
 
     tree = TiledComputation(size, size, size, dtype=dtype, target=target)
     device = Device(target, threads=threads, check=check)
@@ -70,8 +69,8 @@ def measure(gemm: Gemm) -> dict[str, Any]:
     """Both times and what follows from them; units are in the names."""
     import numpy as np
 
-    from tools.run import compare
-    from tools.turns import best_seconds
+    from simgpu.tools.run import compare
+    from simgpu.tools.turns import best_seconds
 
     prepared, device = gemm.prepared, gemm.prepared.device
     a, b = (gemm.operands.matrix(which).astype(np.float32) for which in (0, 1))

@@ -1,8 +1,8 @@
 """The goals of issue 8, a row each: what is measured, by which of the benchmarks, against what.
 
-python -m tools.bench_goals NAME [--threads 2] [--corpus FOLDER] [--profile]
+python -m simgpu.tools.bench_goals NAME [--threads 2] [--corpus FOLDER] [--profile]
 
-prints one row as JSON: what `tools.bench` asks a new process for.
+prints one row as JSON: what `simgpu.tools.bench` asks a new process for.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hardware.errors import SimError
-from tools import bench_attention, bench_gemm
-from tools.blas import limit_threads
+from simgpu.hardware.errors import SimError
+from simgpu.tools import bench_attention, bench_gemm
+from simgpu.tools.blas import limit_threads
 
 if TYPE_CHECKING:
     from simgpu import Device
@@ -109,13 +109,13 @@ def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -
 
     def prepare(setting: Setting) -> Any:
         from simgpu import Device
-        from tools import bench_engine
+        from simgpu.tools import bench_engine
 
         (chosen,) = [row for row in bench_engine.benches(threads=setting.threads) if row.name == bench]
         return bench_engine.prepare(chosen, Device(TARGET, threads=setting.threads, check=check))
 
     def measure(setting: Setting) -> Measured:
-        from tools import bench_engine
+        from simgpu.tools import bench_engine
 
         found = bench_engine.measure(prepare(setting))
         note = f"{found['wave_instructions'] / 1e6:.3g} M wave-instructions in {found['seconds']:.3g} s"
@@ -133,7 +133,7 @@ def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -
 def _corpus(setting: Setting) -> Measured:
     if not Path(setting.corpus, "manifest.json").is_file():
         return Measured(None, f"{setting.corpus} not found: give --corpus FOLDER")
-    from tools import bench_corpus
+    from simgpu.tools import bench_corpus
 
     found = bench_corpus.measure(setting.corpus, setting.threads)
     note = f"{found['kernels']} kernels, the slowest {found['slowest_seconds']:.2g} s ({found['all'][0]['name']})"
@@ -142,7 +142,7 @@ def _corpus(setting: Setting) -> Measured:
 
 def _start(which: str) -> Callable[[Setting], Measured]:
     def measure(setting: Setting) -> Measured:
-        from tools import bench_start
+        from simgpu.tools import bench_start
 
         found = getattr(bench_start, which)()
         return Measured(found["seconds"], f"median of {', '.join(f'{took:.2g}' for took in found['all'])} s", True, found)
@@ -151,7 +151,7 @@ def _start(which: str) -> Callable[[Setting], Measured]:
 
 
 def _memory(setting: Setting) -> Measured:
-    from tools import bench_memory
+    from simgpu.tools import bench_memory
 
     found = bench_memory.each(setting.threads)
     note = ", ".join(f"{name} {row['peak_mib']:.0f} - {row['buffers_mib']:.0f}" for name, row in found.items())
@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="the time by opcode instead")
     options = parser.parse_args()
     limit_threads(options.threads)  # before numpy is loaded
-    from tools.console import print_json
+    from simgpu.tools.console import print_json
 
     (goal,) = [goal for goal in GOALS if goal.name == options.name]
     setting = Setting(options.threads, options.corpus)
@@ -198,7 +198,7 @@ def main() -> int:
 
 
 def _profile(goal: Goal, setting: Setting) -> dict[str, Any]:
-    from tools.bench_profile import profile_document, profiled
+    from simgpu.tools.bench_profile import profile_document, profiled
 
     assert goal.subject is not None
     return profile_document(profiled(*goal.subject(setting)))

@@ -1,6 +1,6 @@
 """Peak memory of a process that simulates a kernel, beyond the buffers of its launch: Python, numpy and ours, warm.
 
-python -m tools.bench_memory [WORK] [--threads 2] [--json]
+python -m simgpu.tools.bench_memory [WORK] [--threads 2] [--json]
 
 WORK is one of gemm (f32, 4096 x 4096 x 4096), attention (f32, L = 16384, d = 128), vector-add (2^20 elements); default: each, in a
 process of its own.
@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tools.children import output_of
-from tools.console import print_figures
+from simgpu.tools.children import output_of
+from simgpu.tools.console import print_figures
 
 if TYPE_CHECKING:
     from simgpu import Buffer
@@ -46,7 +46,7 @@ def each(threads: int) -> dict[str, dict[str, float]]:
     found = {}
     for name in WORKS:
         for _ in range(2):  # the first may compile
-            found[name] = json.loads(output_of(["-m", "tools.bench_memory", name, "--threads", str(threads), "--json"]))
+            found[name] = json.loads(output_of(["-m", "simgpu.tools.bench_memory", name, "--threads", str(threads), "--json"]))
     return found
 
 
@@ -61,8 +61,7 @@ def _launched(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
     """Runs the tree's kernel on float32 operands of so many elements; no array of the host's outlives its upload."""
     import numpy as np
 
-    import asm
-    from simgpu import Device
+    from simgpu import Device, asm
 
     kernel, device = asm.emit(tree), Device(TARGET, threads=threads)
     source = np.random.default_rng(0)
@@ -73,20 +72,20 @@ def _launched(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
 
 
 def _gemm(threads: int) -> list[Buffer]:
-    from operators import TiledComputation
+    from simgpu.operators import TiledComputation
 
     return _launched(TiledComputation(4096, 4096, 4096, target=TARGET), (4096 * 4096,) * 3, threads)
 
 
 def _attention(threads: int) -> list[Buffer]:
-    from operators import AttentionProblem, FusedAttention
+    from simgpu.operators import AttentionProblem, FusedAttention
 
     return _launched(FusedAttention(AttentionProblem(16384, 16384, 128), TARGET), (16384 * 128,) * 4, threads)
 
 
 def _vector_add(threads: int) -> list[Buffer]:
     from simgpu import Device
-    from tools.bench_engine import benches, prepare
+    from simgpu.tools.bench_engine import benches, prepare
 
     (bench,) = [bench for bench in benches() if bench.name == "vector add"]
     return prepare(bench, Device(TARGET, threads=threads)).buffers

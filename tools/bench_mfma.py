@@ -1,11 +1,11 @@
 """Dense products through executed kernels, by matrix instruction, against numpy's sgemm in the same run.
 
-    python -m tools.bench_mfma [--size 1024] [--threads 2] [--cpu-time] [--only NAME] [--json]
+    python -m simgpu.tools.bench_mfma [--size 1024] [--threads 2] [--cpu-time] [--only NAME] [--json]
 
 Each wave of the kernel computes a 128 x 64 tile (f64: 64 x 64) of D (m, n) = A (m, k) B (k, n): it loads fragments, 16 bytes a
 lane at a time, from operands packed in the order in which it does, and runs the matrix instruction on them. Small
 integers, whose product is exact in every type: D is numpy's. Normally distributed numbers, where the time may
-depend on them: a tile of D has the bits of `hardware.mfma`. On a machine that others use, --cpu-time compares one thread's
+depend on them: a tile of D has the bits of `simgpu.hardware.mfma`. On a machine that others use, --cpu-time compares one thread's
 CPU seconds instead of wall time.
 """
 
@@ -21,12 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tools.blas import limit_threads
+from simgpu.tools.blas import limit_threads
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from hardware.mfma import MatrixInstruction
+    from simgpu.hardware.mfma import MatrixInstruction
 
 LOAD = 16  # bytes of a lane that an instruction loads
 DEEP = 16  # reduction indices between loads, at least, as a GEMM's tile has
@@ -102,7 +102,7 @@ def main() -> int:
     limit_threads(threads)  # before numpy is loaded
     clock = time.thread_time if options.cpu_time else time.perf_counter
     rows, sgemm = measure(options.size, threads, options.only, clock)
-    from tools.console import print_json, show, table
+    from simgpu.tools.console import print_json, show, table
 
     if options.json:
         print_json({"size": options.size, "threads": threads, "sgemm_gflops": sgemm, "products": rows})
@@ -127,8 +127,8 @@ def measure(
     """
     import numpy as np
 
-    from hardware.mfma import find
-    from tools.console import progress
+    from simgpu.hardware.mfma import find
+    from simgpu.tools.console import progress
 
     rng = np.random.default_rng(0)
     data = {
@@ -171,10 +171,10 @@ def _product(
     """The simulated product, compiled, to be run; whether D is right: all of an exact product, else a tile's bits."""
     import numpy as np
 
-    from asm.toolchain import assemble
-    from hardware.mfma import find
     from simgpu import Device
-    from tools.matrix_kernel import NAME
+    from simgpu.asm.toolchain import assemble
+    from simgpu.hardware.mfma import find
+    from simgpu.tools.matrix_kernel import NAME
 
     row = find(name, target)._formats()
     packing = Packing.of(row)
@@ -196,11 +196,11 @@ def _product(
 
 
 def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The first m x n elements of A B as a chain of the instruction has them, by `hardware.mfma`."""
+    """The first m x n elements of A B as a chain of the instruction has them, by `simgpu.hardware.mfma`."""
     import numpy as np
 
-    from hardware.mfma import multiply
-    from simgpu.mfma import DTYPES
+    from simgpu.hardware.mfma import multiply
+    from simgpu.one_mfma import DTYPES
 
     def raw(x: np.ndarray, kind: str) -> np.ndarray:
         values = x.astype(DTYPES[kind])
@@ -217,7 +217,7 @@ def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
     """A (or B) in the order in which waves and lanes load it: [wave's tile][k][fragment][load][lane][16 bytes], raw."""
     import numpy as np
 
-    from simgpu.mfma import DTYPES, element_type
+    from simgpu.one_mfma import DTYPES, element_type
 
     row = packing.row
     values = matrix.astype(DTYPES[element_type(row, operand)])
@@ -241,7 +241,7 @@ def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
     """D from what the waves stored: [tile row][tile column][register][lane]."""
     import numpy as np
 
-    from simgpu.mfma import DTYPES
+    from simgpu.one_mfma import DTYPES
 
     owners = row.map("D")[0]
     tiles = raw.reshape(size // row.m, size // row.n, row.registers("D"), 64)
@@ -254,7 +254,7 @@ def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
 
 def source(packing: Packing, size: int) -> str:
     """The kernel's text: workgroup (x, y) is one wave and computes D's tile column x, tile row y."""
-    from tools.matrix_kernel import Registers, clear, kernel, matrix_line
+    from simgpu.tools.matrix_kernel import Registers, clear, kernel, matrix_line
 
     row = packing.row
     across = {operand: packing.across(operand) for operand in "AB"}

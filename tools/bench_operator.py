@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.errors import LaunchError
-from tools import attention_table
-from tools.against import Agreement, all_exact
-from tools.bench_profile import profile_document, profiled, show_profile
-from tools.clock import clock_mhz
-from tools.console import print_json, progress, show, table
-from tools.errors import UsageError
-from tools.launching import add_device_options, device_of, launched, simulated_device
-from tools.operator_options import operator_document, operator_tree
-from tools.timing import WARM_UP, Bench, Figures
-from tools.verdict import Verdict
-from tools.workload import Workload, workload
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools import attention_table
+from simgpu.tools.against import Agreement, all_exact
+from simgpu.tools.bench_profile import profile_document, profiled, show_profile
+from simgpu.tools.clock import clock_mhz
+from simgpu.tools.console import print_json, progress, show, table
+from simgpu.tools.errors import UsageError
+from simgpu.tools.launching import add_device_options, device_of, launched, simulated_device
+from simgpu.tools.operator_options import operator_document, operator_tree
+from simgpu.tools.timing import WARM_UP, Bench, Figures
+from simgpu.tools.verdict import Verdict
+from simgpu.tools.workload import Workload, workload
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
-    from operators.tree import Root
+    from simgpu.asm import EmittedKernel
+    from simgpu.operators.tree import Root
 
 FEWEST = 20  # launches; a median of fewer says little
 
@@ -113,7 +113,7 @@ class Measured:
 
 def measure(options: Namespace, device: Any, tree: Root) -> Measured:
     """Emits the tree's kernels, times them on `device` and compares the first result."""
-    import asm
+    from simgpu import asm
 
     kernel = asm.emit(tree)
     real = options.device == "hip"
@@ -135,14 +135,14 @@ def measure(options: Namespace, device: Any, tree: Root) -> Measured:
 
 
 def _unfused(tree: Root) -> Root:
-    from operators import UnfusedAttention
+    from simgpu.operators import UnfusedAttention
 
     return UnfusedAttention(tree.problem, tree.descriptor, tree.derivation.policy)
 
 
 def _against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
     """The real GPU's output of one launch beside the simulated one."""
-    import asm
+    from simgpu import asm
 
     device = simulated_device(options, kernel.target)
     buffers = [device.upload(array) for array in work.arrays]

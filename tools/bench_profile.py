@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from simgpu.profile import Profiler
-from tools.console import show, table
+from simgpu.tools.console import show, table
 
 if TYPE_CHECKING:
     from simgpu import Device

@@ -1,6 +1,6 @@
 """From `import simgpu` to the first result, a small GEMM emitted, assembled and simulated: the README's example, in a new process.
 
-python -m tools.bench_start [--json]
+python -m simgpu.tools.bench_start [--json]
 
 Cold: the caches of simgpu and numba are empty folders. Warm: a process before has filled them. Starting Python itself is not
 counted.
@@ -15,14 +15,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tools.children import output_of
-from tools.console import print_figures
+from simgpu.tools.children import output_of
+from simgpu.tools.console import print_figures
 
 COLD, WARM = 3, 5  # processes; medians count
 EXAMPLE = """
 import time
 began = time.perf_counter()
-import simgpu, asm, operators
+import simgpu
+from simgpu import asm, operators
 import numpy as np
 a, b = np.random.rand(100, 33).astype("f4"), np.random.rand(33, 77).astype("f4")
 kernel = asm.emit(operators.TiledComputation(100, 77, 33, target="mi300x"))

@@ -10,12 +10,12 @@ from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFor
 from pathlib import Path
 from typing import Any
 
-from tools.console import add_json_option, print_json, show
-from tools.errors import KernelFailed
-from tools.launching import WATCH, Watch, has_errors, run_document
-from tools.operator_options import OPERATORS
-from tools.outputs import add_force_option, claim, write
-from tools.sarif import sarif
+from simgpu.tools.console import add_json_option, print_json, show
+from simgpu.tools.errors import KernelFailed
+from simgpu.tools.launching import WATCH, Watch, has_errors, run_document
+from simgpu.tools.operator_options import OPERATORS
+from simgpu.tools.outputs import add_force_option, claim, write
+from simgpu.tools.sarif import sarif
 
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu check k.co --kernel k --grid 4 --arg zeros:f32:256
@@ -44,7 +44,7 @@ def _own_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Launches in checked mode; status 1 for findings, a kernel that fails, or a wrong result."""
-    from tools.cli import Parser
+    from simgpu.tools.cli import Parser
 
     verb = "run" if options.what in OPERATORS and not Path(options.what).is_file() else "exec"
     own = Parser(add_help=False, allow_abbrev=False)

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tools.errors import KernelFailed
+import simgpu
+from simgpu.tools.errors import KernelFailed
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(simgpu.__file__).resolve().parents[1]
 
 
 def output_of(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:

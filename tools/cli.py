@@ -16,8 +16,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hardware.errors import HipKernelError, SimError
-from tools.errors import KernelFailed, UsageError
+from simgpu.hardware.errors import HipKernelError, SimError
+from simgpu.tools.errors import KernelFailed, UsageError
 
 VERBS = {
     "derive": "the tiles, the constraint that binds, and the slack of every other",
@@ -51,7 +51,7 @@ class Version(argparse.Action):
     """Prints the version, clang's and the host's; what that needs is imported only for it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
-        from tools.versions import version_lines
+        from simgpu.tools.versions import version_lines
 
         print("\n".join(version_lines()))
         parser.exit(FINE)
@@ -97,12 +97,12 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
     module = None
     if verb is not None:
-        module = importlib.import_module(f"tools.{verb}")
+        module = importlib.import_module(f"simgpu.tools.{verb}")
         module.configure(parsers[verb])
     options = parser.parse_args(arguments)
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:
-        from tools.supervise import supervised
+        from simgpu.tools.supervise import supervised
 
         return supervised(arguments)
     return int(module.run(options))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tools.errors import UsageError
+from simgpu.tools.errors import UsageError
 
 if TYPE_CHECKING:
     from simgpu import Device, Kernel, Run

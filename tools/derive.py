@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from tools.console import print_json, show, table
-from tools.derive_rows import COLUMNS, constraint_document, constraint_row
-from tools.limits import show_limits
-from tools.operator_options import add_operator_options, operator_tree
-from tools.problem import headline, problem_document, tree_of
+from simgpu.tools.console import print_json, show, table
+from simgpu.tools.derive_rows import COLUMNS, constraint_document, constraint_row
+from simgpu.tools.limits import show_limits
+from simgpu.tools.operator_options import add_operator_options, operator_tree
+from simgpu.tools.problem import headline, problem_document, tree_of
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the derivation; ResourceError behind it if the tiles cannot fit."""
-    from operators.feasibility import FeasibilityVisitor
+    from simgpu.operators.feasibility import FeasibilityVisitor
 
     if options.op != "gemm":
         show_limits(operator_tree(options), options.op, options.json, bars=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operators.resources import Constraint
+    from simgpu.operators.resources import Constraint
 
 COLUMNS = ("node", "constraint", "limit", "use", "slack", "used", "", "unit", "note")
 

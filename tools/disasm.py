@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tools.console import add_json_option, print_json, show, table
-from tools.errors import UsageError
+from simgpu.tools.console import add_json_option, print_json, show, table
+from simgpu.tools.errors import UsageError
 
 if TYPE_CHECKING:
-    from hardware.codeobject import CodeObject, Kernel
+    from simgpu.hardware.codeobject import CodeObject, Kernel
 
 RESOURCES = (
     "vgpr_count", "agpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "group_segment_size",
@@ -56,8 +56,8 @@ def run(options: Namespace) -> int:
 
 def read_code_object(path: str, target: str | None = None) -> CodeObject:
     """The code object in a file; OSError, DecodeError, TargetError."""
-    import hardware
-    from hardware.codeobject import CodeObject
+    from simgpu import hardware
+    from simgpu.hardware.codeobject import CodeObject
 
     arch = hardware.target(target).arch if target else ""
     with open(path, "rb") as file:
@@ -77,7 +77,7 @@ def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
 
 
 def _document(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
-    from tools.use import listing
+    from simgpu.tools.use import listing
 
     source = None
     instructions = []

@@ -6,12 +6,12 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tools.console import print_json, show
-from tools.operator_options import EMITTED, add_operator_options, emitted, operator_document, operator_tree
-from tools.outputs import add_force_option, claim, write
+from simgpu.tools.console import print_json, show
+from simgpu.tools.operator_options import EMITTED, add_operator_options, emitted, operator_document, operator_tree
+from simgpu.tools.outputs import add_force_option, claim, write
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
+    from simgpu.asm import EmittedKernel
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -69,8 +69,8 @@ def run(options: Namespace) -> int:
 
 
 def _listing(kernel: EmittedKernel, code: bytes) -> str:
-    from hardware.codeobject import CodeObject
-    from tools.listing import listed
+    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.tools.listing import listed
 
     parsed = CodeObject.parse(code)
     lines = [f"{step.name}:\n" + "\n".join(line.render() for line in listed(step, parsed)) for step in kernel.steps]

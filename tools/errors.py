@@ -1,8 +1,8 @@
-"""Errors of the command itself; `tools.cli` turns them into a line and an exit status."""
+"""Errors of the command itself; `simgpu.tools.cli` turns them into a line and an exit status."""
 
 from __future__ import annotations
 
-from hardware.errors import SimError
+from simgpu.hardware.errors import SimError
 
 
 class UsageError(SimError):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tools.against import Agreement, all_exact
-from tools.arrays import FILLS, TYPES, array_type, require_memory
-from tools.console import add_json_option, print_json, show, table
-from tools.disasm import kernel_named, read_code_object
-from tools.errors import UsageError
-from tools.launching import (
+from simgpu.tools.against import Agreement, all_exact
+from simgpu.tools.arrays import FILLS, TYPES, array_type, require_memory
+from simgpu.tools.console import add_json_option, print_json, show, table
+from simgpu.tools.disasm import kernel_named, read_code_object
+from simgpu.tools.errors import UsageError
+from simgpu.tools.launching import (
     add_device_options,
     device_of,
     has_errors,
@@ -25,12 +25,12 @@ from tools.launching import (
     show_run,
     simulated_device,
 )
-from tools.outputs import add_force_option, claim, write
+from simgpu.tools.outputs import add_force_option, claim, write
 
 if TYPE_CHECKING:
-    from hardware import hip
-    from hardware.codeobject import CodeObject, Kernel
     from simgpu import Device
+    from simgpu.hardware import hip
+    from simgpu.hardware.codeobject import CodeObject, Kernel
 
 ARGUMENTS = f"""arguments, one --arg each, in the kernel's order, hidden ones left out:
   in.npy            a buffer with the file's array

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from hardware.mfma.layout import WAVE
-from tools.fragments import Fragment, ranges
+from simgpu.hardware.mfma.layout import WAVE
+from simgpu.tools.fragments import Fragment, ranges
 
 CELL = 34  # pixels of one element
 GAP = 46

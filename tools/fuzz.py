@@ -1,6 +1,6 @@
 """Throws damaged code objects and random instructions at the simulator: each must end in words.
 
-`python -m tools.fuzz --count 1000 --seed 1 --jobs 2` runs that many cases of each kind:
+`python -m simgpu.tools.fuzz --count 1000 --seed 1 --jobs 2` runs that many cases of each kind:
 
 * objects: a code object (given by `--objects`, or assembled here) with bytes flipped, overwritten,
   moved or cut off, in its headers, metadata, descriptors, symbols or code;
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from hardware.errors import SimError
+from simgpu.hardware.errors import SimError
 
 KINDS = ("objects", "streams")
 MEMORY_CAP = 2 << 30
@@ -59,7 +59,7 @@ class Case:
     def repeat(self, objects: Sequence[str]) -> str:
         """The command that runs this case alone, with a traceback."""
         given = f" --objects {' '.join(objects)}" if objects and self.kind == "objects" else ""
-        return f"python -m tools.fuzz --kind {self.kind} --seed {self.seed} --only {self.number}{given}"
+        return f"python -m simgpu.tools.fuzz --kind {self.kind} --seed {self.seed} --only {self.number}{given}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Outcome:
 
 def run_case(case: Case, objects: Sequence[str], strict: bool = False) -> Outcome:
     """Run one case in this process; strict lets unexpected exceptions through."""
-    from tools import fuzz_cases
+    from simgpu.tools import fuzz_cases
 
     try:
         fuzz_cases.run(case.kind, case.rng, tuple(objects), INSTRUCTIONS)
@@ -129,7 +129,7 @@ class Worker:
 
     def command(self, objects: Sequence[str]) -> list[str]:
         given = ["--objects", *objects] if objects else []
-        return [sys.executable, "-m", "tools.fuzz", "--serve", *given]
+        return [sys.executable, "-m", "simgpu.tools.fuzz", "--serve", *given]
 
     def ask(self, case: Case) -> None:
         assert self.process.stdin is not None
@@ -221,7 +221,7 @@ def _ready(workers: Sequence[Worker]) -> list[Worker]:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tools.fuzz", description=(__doc__ or "").split("\n")[0])
+    made = argparse.ArgumentParser(prog="python -m simgpu.tools.fuzz", description=(__doc__ or "").split("\n")[0])
     made.add_argument("--count", type=int, default=1000, help="cases of each kind (1000)")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")

@@ -1,4 +1,4 @@
-"""What `tools.fuzz` throws: damaged code objects and random instructions, made from a `random.Random`."""
+"""What `simgpu.tools.fuzz` throws: damaged code objects and random instructions, made from a `random.Random`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import simgpu
-from asm import assemble
-from hardware.codeobject import CodeObject, Kernel
-from hardware.errors import DecodeError
-from hardware.isa.decode import MEMORY_PREFIX, SEGMENTS, SOP_PREFIX, decode, table
-from hardware.isa.mai import LOAD_SCALE
-from hardware.isa.types import TARGETS
-from hardware.kernel_descriptor import DESCRIPTOR_BYTES
+from simgpu.asm import assemble
+from simgpu.hardware.codeobject import CodeObject, Kernel
+from simgpu.hardware.errors import DecodeError
+from simgpu.hardware.isa.decode import MEMORY_PREFIX, SEGMENTS, SOP_PREFIX, decode, table
+from simgpu.hardware.isa.mai import LOAD_SCALE
+from simgpu.hardware.isa.types import TARGETS
+from simgpu.hardware.kernel_descriptor import DESCRIPTOR_BYTES
 
 BUFFER_BYTES = 4096
 STREAM_DWORDS = 96  # of random code in a stream, and of zeros in the kernel that it is put into

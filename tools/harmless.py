@@ -1,7 +1,7 @@
 """Whether a mutant can harm at all, by all paths of the code and not only those that ran.
 
 An analysis of its own, so that the checker is not its own judge: the emitter's data flow
-(`asm.schedule`: the smallest age of each register's load over all paths, all recent windows), read
+(`simgpu.asm.schedule`: the smallest age of each register's load over all paths, all recent windows), read
 over the mutated code. A mutant is harmless if nothing lacks that did not lack before.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from asm.schedule import Flight
-from hardware.effects import Effect, effect_of
-from hardware.hazards import Access, max_states, wait_states
-from hardware.isa.instruction import Instruction
-from hardware.waits import FLAT, SMEM, VM, Queue
-from tools.mutants import target_of
+from simgpu.asm.schedule import Flight
+from simgpu.hardware.effects import Effect, effect_of
+from simgpu.hardware.hazards import Access, max_states, wait_states
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.waits import FLAT, SMEM, VM, Queue
+from simgpu.tools.mutants import target_of
 
 ENDS = ("endpgm", "endpgm_saved", "setpc", "swappc", "trap", "branch")
 LDS = ("lds", 0)  # stands for LDS that a load writes

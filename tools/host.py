@@ -8,8 +8,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from simgpu.tools.blas import THREAD_VARIABLES, blas_name
 from simgpu.version import VERSION
-from tools.blas import THREAD_VARIABLES, blas_name
 
 PACKAGES = ("numpy", "numba", "llvmlite")
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numba
 import numpy as np
 
-from hardware.descriptor import HardwareDescriptor
-from operators.resources import RESERVED_SGPRS, residency
 from simgpu.checks.lines import LINE_SHIFT, LineTraces
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.resources import RESERVED_SGPRS, residency
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
+    from simgpu.asm import EmittedKernel
 
 LINE_BYTES = 1 << LINE_SHIFT
 

@@ -9,14 +9,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import hardware
-from hardware.errors import HipError, LaunchError, SimError
-from tools.console import progress, show, table
-from tools.errors import KernelFailed
+from simgpu import hardware
+from simgpu.hardware.errors import HipError, LaunchError, SimError
+from simgpu.tools.console import progress, show, table
+from simgpu.tools.errors import KernelFailed
 
 if TYPE_CHECKING:
-    from hardware import hip
     from simgpu import Device, Finding, Run
+    from simgpu.hardware import hip
 
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def simulated_device(options: Namespace, target: str) -> Device:
 
 def real_device(options: Namespace, target: str) -> hip.Device:
     """The real GPU, if it is of `target`'s architecture."""
-    from hardware.hip import Device
+    from simgpu.hardware.hip import Device
 
     wanted = hardware.target(target)
     device = Device(timeout=options.timeout)

@@ -7,14 +7,14 @@ import io
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from hardware.errors import TargetError
-from hardware.mfma import MatrixInstruction, find, instructions
-from hardware.mfma.chain import Chain, chain
-from hardware.mfma.rows import FORMATS
-from tools.console import add_json_option, print_json, show, table
-from tools.errors import UsageError
-from tools.fragments import Fragment, formula, headline, instruction_document
-from tools.outputs import add_force_option, claim, write
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma import MatrixInstruction, find, instructions
+from simgpu.hardware.mfma.chain import Chain, chain
+from simgpu.hardware.mfma.rows import FORMATS
+from simgpu.tools.console import add_json_option, print_json, show, table
+from simgpu.tools.errors import UsageError
+from simgpu.tools.fragments import Fragment, formula, headline, instruction_document
+from simgpu.tools.outputs import add_force_option, claim, write
 
 MODIFIERS = ("cbsz", "abid", "blgp")
 
@@ -62,7 +62,7 @@ def run(options: Namespace) -> int:
         return _probe(row, modifiers, options)
     fragments = [Fragment.of(row, name, modifiers) for name in _operands(row, options)]
     if options.svg:
-        from tools.fragment_svg import draw
+        from simgpu.tools.fragment_svg import draw
 
         claim((options.svg,), options.force)
         write(options.svg, draw(fragments).encode(), options.force)
@@ -219,7 +219,7 @@ def _list(options: Namespace) -> int:
 
 def _probe(row: MatrixInstruction, modifiers: dict[str, int], options: Namespace) -> int:
     from simgpu import Device
-    from tools.structured import probe, probe_document, probe_lines
+    from simgpu.tools.structured import probe, probe_document, probe_lines
 
     if any(modifiers.values()):
         raise UsageError("--probe runs the instruction without modifiers: leave --cbsz, --abid and --blgp out")

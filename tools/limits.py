@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from hardware.errors import TargetError
-from tools.console import print_json, show, table
-from tools.derive_rows import COLUMNS, constraint_document, constraint_row
-from tools.operator_options import operator_document
+from simgpu.hardware.errors import TargetError
+from simgpu.tools.console import print_json, show, table
+from simgpu.tools.derive_rows import COLUMNS, constraint_document, constraint_row
+from simgpu.tools.operator_options import operator_document
 
 if TYPE_CHECKING:
-    from operators.resources import Constraint
-    from operators.tree import Root
+    from simgpu.operators.resources import Constraint
+    from simgpu.operators.tree import Root
 
 CounterRow = tuple[str, str, float, str]  # node, counter, value, unit
 
@@ -35,7 +35,7 @@ def show_limits(
 
     more: what JSON says besides; parts: the same for people.
     """
-    from operators.feasibility import FeasibilityVisitor
+    from simgpu.operators.feasibility import FeasibilityVisitor
 
     plan = tree.derivation
     report = FeasibilityVisitor().visit(tree)
@@ -74,7 +74,7 @@ def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
 
 def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
     """What the tree computes and moves: node, counter, value, unit; of a level that moves nothing, no row."""
-    from operators.block_traffic import block_counters
+    from simgpu.operators.block_traffic import block_counters
 
     c = block_counters(tree)
     rows = (
@@ -109,9 +109,9 @@ def bar(ratio: float) -> str:
 
 def show_targets(tree: Root, op: str, names: list[str], as_json: bool) -> None:
     """The same problem and policy derived for each target, side by side."""
-    from hardware import target
-    from operators.block_traffic import block_counters
-    from operators.feasibility import FeasibilityVisitor
+    from simgpu.hardware import target
+    from simgpu.operators.block_traffic import block_counters
+    from simgpu.operators.feasibility import FeasibilityVisitor
 
     answers: dict[str, dict[str, Any]] = {}
     for name in names:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asm.instruction import Instr
-from asm.liveness import live_registers, ranges
-from asm.schedule import Label
-from hardware.codeobject import CodeObject
-from hardware.errors import ToolchainError
-from tools.use import listing
+from simgpu.asm.instruction import Instr
+from simgpu.asm.liveness import live_registers, ranges
+from simgpu.asm.schedule import Label
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.errors import ToolchainError
+from simgpu.tools.use import listing
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
+    from simgpu.asm import EmittedKernel
 
 BYTES_COLUMN, TEXT_COLUMN, LIVE_COLUMN, WHERE_COLUMN = 8, 26, 100, 160
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asm.instruction import Instr
-from hardware import lds_banks
-from hardware.codeobject import CodeObject
-from hardware.errors import MemoryFault, ToolchainError, UnsupportedInstruction
-from hardware.isa.instruction import Instruction
-from tools.use import listing
+from simgpu.asm.instruction import Instr
+from simgpu.hardware import lds_banks
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.errors import MemoryFault, ToolchainError, UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.tools.use import listing
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
+    from simgpu.asm import EmittedKernel
     from simgpu.trace import Snapshot
 
 # Bytes behind each pointer, the second where the first are too few: what a raw buffer reaches. The host gives what is touched.

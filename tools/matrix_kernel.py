@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hardware.isa import text
-from hardware.isa.instruction import Operand, Reg
-from hardware.mfma import MatrixInstruction
-from hardware.mfma.rows import FORMATS
-from simgpu.mfma import instruction_of
+from simgpu.hardware.isa import text
+from simgpu.hardware.isa.instruction import Operand, Reg
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.hardware.mfma.rows import FORMATS
+from simgpu.one_mfma import instruction_of
 
 NAME = "matrix"
 ROW_BYTES = 256  # one register of 64 lanes

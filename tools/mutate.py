@@ -1,6 +1,6 @@
 """How much checked mode finds: mutants of compilers' kernels, run checked, tallied.
 
-    python -m tools.mutate FOLDER [--only NAME ...] [--limit N] [--seed S] [--threads N] [--json]
+    python -m simgpu.tools.mutate FOLDER [--only NAME ...] [--limit N] [--seed S] [--threads N] [--json]
 
 FOLDER has a manifest.json (tools.corpus). Of each kernel's waits, nops and barriers that ran, one at a time
 is removed or weakened in the code's bytes, one address that was used is moved as far as its field allows, one
@@ -28,16 +28,16 @@ from typing import Any
 
 import numpy as np
 
-from hardware.effects import effect_of
-from hardware.errors import SimError
-from hardware.isa import decode
-from hardware.isa.instruction import Instruction
 from simgpu import Device, Finding, Kernel
 from simgpu.checks.late import Late
-from tools.console import print_json, show, table
-from tools.corpus import Case, cases
-from tools.harmless import Lack, lacks
-from tools.mutants import Mutant, declarations, mutants
+from simgpu.hardware.effects import effect_of
+from simgpu.hardware.errors import SimError
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.tools.console import print_json, show, table
+from simgpu.tools.corpus import Case, cases
+from simgpu.tools.harmless import Lack, lacks
+from simgpu.tools.mutants import Mutant, declarations, mutants
 
 FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
 WANTED = 0.95

@@ -6,12 +6,12 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tools.console import add_json_option
-from tools.problem import add_gemm_options, finite_number, tree_of
+from simgpu.tools.console import add_json_option
+from simgpu.tools.problem import add_gemm_options, finite_number, tree_of
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
-    from operators.tree import Root
+    from simgpu.asm import EmittedKernel
+    from simgpu.operators.tree import Root
 
 Pair = tuple[int, int]
 
@@ -55,10 +55,10 @@ OTHER_KERNELS = ("naive", "pack")
 
 
 def emitted(tree: Root, options: Namespace) -> EmittedKernel:
-    """The kernel that the options ask for; raises as `asm.emit`."""
-    import asm
-    from asm.conv2d_naive import emit_naive
-    from asm.conv2d_pack import emit_pack
+    """The kernel that the options ask for; raises as `simgpu.asm.emit`."""
+    from simgpu import asm
+    from simgpu.asm.conv2d_naive import emit_naive
+    from simgpu.asm.conv2d_pack import emit_pack
 
     other: dict[str, Callable[[Any], EmittedKernel]] = dict(zip(OTHER_KERNELS, (emit_naive, emit_pack), strict=True))
     return other.get(getattr(options, "kernel", ""), asm.emit)(tree)
@@ -95,7 +95,7 @@ def _conv2d_options(sub: ArgumentParser) -> None:
 
 
 def _conv2d(o: Namespace) -> Root:
-    from operators import Conv2d, Conv2dProblem
+    from simgpu.operators import Conv2d, Conv2dProblem
 
     stride, padding, dilation = (_pair(name, getattr(o, name)) for name in ("stride", "padding", "dilation"))
     problem = Conv2dProblem(o.batch, o.ic, o.ih, o.iw, o.oc, o.kh, o.kw, stride, padding, dilation, o.groups, o.dtype)
@@ -103,7 +103,7 @@ def _conv2d(o: Namespace) -> Root:
 
 
 def _pair(name: str, given: list[int]) -> Pair:
-    from tools.errors import UsageError
+    from simgpu.tools.errors import UsageError
 
     if len(given) > 2:
         raise UsageError(f"--{name} has {len(given)} numbers: give one, or rows and columns")
@@ -121,7 +121,7 @@ def _softmax_options(sub: ArgumentParser) -> None:
 
 
 def _softmax(o: Namespace) -> Root:
-    from operators import Band, Softmax, SoftmaxProblem
+    from simgpu.operators import Band, Softmax, SoftmaxProblem
 
     band = Band(o.rows, -o.rows, 1) if o.causal else None
     return Softmax(SoftmaxProblem(o.rows, o.n, o.dtype, o.scale, o.ldx, o.ldy, o.mask, band), o.target, o.policy)
@@ -144,19 +144,19 @@ def _fused_options(sub: ArgumentParser) -> None:
 
 
 def _attention_problem(o: Namespace) -> Any:
-    from operators import AttentionProblem
+    from simgpu.operators import AttentionProblem
 
     return AttentionProblem(o.lq, o.lk or o.lq, o.d, o.heads, o.kv_heads, o.batch, o.causal, o.window, dtype=o.dtype)
 
 
 def _attention(o: Namespace) -> Root:
-    from operators import FusedAttention
+    from simgpu.operators import FusedAttention
 
     return FusedAttention(_attention_problem(o), o.target, o.policy, o.values)
 
 
 def _unfused(o: Namespace) -> Root:
-    from operators import UnfusedAttention
+    from simgpu.operators import UnfusedAttention
 
     return UnfusedAttention(_attention_problem(o), o.target, o.policy)
 

@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from pathlib import Path
 
-from tools.errors import UsageError
+from simgpu.tools.errors import UsageError
 
 
 def add_force_option(parser: ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import isqrt
 
-from tools.console import add_json_option, print_json
-from tools.outputs import add_force_option, claim, write
+from simgpu.tools.console import add_json_option, print_json
+from simgpu.tools.outputs import add_force_option, claim, write
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def entries() -> list[Entry]:
 
 def document() -> str:
     """docs/paper.md."""
-    from tools.paper_figures import figure_1
+    from simgpu.tools.paper_figures import figure_1
 
     parts = [
         "# The paper's numbers, recomputed\n",
@@ -95,7 +95,7 @@ def pair(texts: Iterable[str]) -> tuple[str, str]:
 
 @section
 def _hardware() -> Iterator[Entry]:
-    from hardware import target
+    from simgpu.hardware import target
 
     where = "Hardware model"
     a, b, mi100, mi300x = (target(name) for name in ("gpu_a", "gpu_b", "mi100", "mi300x"))
@@ -137,7 +137,7 @@ def _hardware() -> Iterator[Entry]:
 
 @section
 def _layout() -> Iterator[Entry]:
-    from hardware import mfma
+    from simgpu.hardware import mfma
 
     where = "MFMA layout"
     row = mfma.find("v_mfma_f32_16x16x4f32", "gfx908")
@@ -164,7 +164,7 @@ def _layout() -> Iterator[Entry]:
 
 @section
 def _derivation() -> Iterator[Entry]:
-    from operators import TiledComputation
+    from simgpu.operators import TiledComputation
 
     where = "Tile derivation, 4096^3 GEMM"
     old, new = (
@@ -219,8 +219,8 @@ def _derivation() -> Iterator[Entry]:
 
 @section
 def _occupancy() -> Iterator[Entry]:
-    from hardware import target
-    from operators import derive_tiles
+    from simgpu.hardware import target
+    from simgpu.operators import derive_tiles
 
     where = "derive_tiles(L = 16384, d = 128)"
     for name, printed in (("gpu_a", "0.27"), ("gpu_b", "1.69")):
@@ -238,8 +238,8 @@ def _occupancy() -> Iterator[Entry]:
 
 @section
 def _table_2() -> Iterator[Entry]:
-    from hardware import target
-    from operators import derive_tiles
+    from simgpu.hardware import target
+    from simgpu.operators import derive_tiles
 
     where = "Table 2: registers between the two products"
     for d, tile_q, printed in (
@@ -304,7 +304,7 @@ def _table_2() -> Iterator[Entry]:
 
 @section
 def _operators() -> Iterator[Entry]:
-    from operators import Conv2dProblem, SoftmaxProblem, space_to_channel
+    from simgpu.operators import Conv2dProblem, SoftmaxProblem, space_to_channel
 
     where = "Convolution and softmax"
     rgb = Conv2dProblem(1, 3, 224, 224, 64, 3, 3, padding=(1, 1))
@@ -351,8 +351,8 @@ def _operators() -> Iterator[Entry]:
 
 @section
 def _traffic() -> Iterator[Entry]:
-    from hardware import target
-    from operators import AttentionProblem, UnfusedAttention, plan_attention
+    from simgpu.hardware import target
+    from simgpu.operators import AttentionProblem, UnfusedAttention, plan_attention
 
     where = "HBM traffic of one head, d = 128"
     short, long = AttentionProblem(16384, 16384, 128), AttentionProblem(32768, 32768, 128)
@@ -411,8 +411,8 @@ def _traffic() -> Iterator[Entry]:
 
 @section
 def _table_3() -> Iterator[Entry]:
-    from hardware import target
-    from operators import AttentionProblem, plan_attention
+    from simgpu.hardware import target
+    from simgpu.operators import AttentionProblem, plan_attention
 
     where = "Table 3: fused over unfused (times measured by the paper)"
     rows = (

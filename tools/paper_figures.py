@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def figure_1() -> str:
     """The trees, in Markdown."""
-    from operators import AttentionProblem, FusedAttention, TiledComputation
+    from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation
 
     trees = (
         (

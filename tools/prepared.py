@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from asm import EmittedKernel
     from simgpu import Buffer, Device, Run
+    from simgpu.asm import EmittedKernel
 
 
 @dataclass(frozen=True)

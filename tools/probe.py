@@ -6,14 +6,14 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import hardware
-from hardware.mfma import MatrixInstruction, find, instructions
-from tools.console import add_json_option, print_json, progress, show, table
-from tools.launching import add_device_options, device_of, launched
+from simgpu import hardware
+from simgpu.hardware.mfma import MatrixInstruction, find, instructions
+from simgpu.tools.console import add_json_option, print_json, progress, show, table
+from simgpu.tools.launching import add_device_options, device_of, launched
 
 if TYPE_CHECKING:
-    from hardware import hip
     from simgpu import Device
+    from simgpu.hardware import hip
 
 DEFAULT_TARGET = "mi100"
 
@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
 
 
 def _tested(row: MatrixInstruction, device: Device | hip.Device, seed: int) -> Tested:
-    from tools.structured import probe, product
+    from simgpu.tools.structured import probe, product
 
     with progress(f"testing {row.mnemonic}"):
         structured = launched(row.mnemonic, lambda: probe(row, device))

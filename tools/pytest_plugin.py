@@ -34,7 +34,7 @@ def targets_of(given: Iterable[str]) -> list[str]:
     """The targets asked for, in order; pytest.UsageError for an unknown one."""
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     if names:
-        import hardware
+        from simgpu import hardware
 
         for name in names:
             try:
@@ -84,7 +84,7 @@ class OnTargets:
 
         self._whole.enter_context(simgpu.triton.device(self._targets[0], check=self._check))
         if importlib.util.find_spec("torch") is not None:
-            import tools.torch_on_host as torch_on_host
+            from simgpu.tools import torch_on_host
 
             patch = self._whole.enter_context(pytest.MonkeyPatch.context())
             torch_on_host.pretend(patch)

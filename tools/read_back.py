@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from hardware.codeobject import CodeObject
-from hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
-from operators.resources import RESERVED_SGPRS
-from tools.console import table
-from tools.use import kernel_use
+from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
+from simgpu.operators.resources import RESERVED_SGPRS
+from simgpu.tools.console import table
+from simgpu.tools.use import kernel_use
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
-    from operators.tree import Root
+    from simgpu.asm import EmittedKernel
+    from simgpu.operators.tree import Root
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read_back(kernel: EmittedKernel, tree: Root) -> list[ReadBack]:
 
 def read_back_of(tree: Root) -> tuple[list[ReadBack], str]:
     """The rows of a tree's kernels, or none and the reason why there are no kernels on this machine."""
-    import asm
+    from simgpu import asm
 
     if not tree.derivation.feasible:
         return [], "the tiles do not fit, so there is no kernel"

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.dtypes import dtype
-from tools.console import add_json_option, print_json, progress, show, table
+from simgpu.hardware.dtypes import dtype
+from simgpu.tools.console import add_json_option, print_json, progress, show, table
 
 if TYPE_CHECKING:
-    from hardware.descriptor import HardwareDescriptor
-    from operators.tiles import GemmPlan
+    from simgpu.hardware.descriptor import HardwareDescriptor
+    from simgpu.operators.tiles import GemmPlan
 
 Shape = tuple[int, int, int]
 MOST_PARTS = 128
@@ -61,7 +61,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the table of regrets for 200 shapes."""
-    from hardware import target
+    from simgpu.hardware import target
 
     wanted = list(shapes() if options.seed is None else drawn(options.seed))
     if options.all:
@@ -94,7 +94,7 @@ def run(options: Namespace) -> int:
 
 def _every_row(wanted: list[tuple[str, Shape]], as_json: bool) -> int:
     """Prints the summary of all shapes for every board and type."""
-    from hardware import target, targets
+    from simgpu.hardware import target, targets
 
     names = ("target", "dtype", *SUMMARY[1:], "worst shape")
     lines = []
@@ -168,7 +168,7 @@ def drawn(seed: int, count: int = SHAPES) -> Iterator[tuple[str, Shape]]:
 
 def rank(descriptor: HardwareDescriptor, kind_of_element: str, kind: str, shape: Shape) -> Ranking:
     """The closed form's answer for a shape, and the best of all aligned tiles."""
-    from operators import GemmProblem, plan_gemm
+    from simgpu.operators import GemmProblem, plan_gemm
 
     plan = plan_gemm(GemmProblem(*shape, kind_of_element), descriptor)
     chosen = (plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k)

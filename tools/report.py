@@ -5,16 +5,16 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
-from tools.console import print_json, show
-from tools.limits import bar_chart, counter_documents, counter_rows, counter_table, show_limits, show_targets
-from tools.operator_options import EMITTED, add_operator_options, operator_tree
-from tools.problem import headline, problem_document, tree_of
+from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
+from simgpu.tools.console import print_json, show
+from simgpu.tools.limits import bar_chart, counter_documents, counter_rows, counter_table, show_limits, show_targets
+from simgpu.tools.operator_options import EMITTED, add_operator_options, operator_tree
+from simgpu.tools.problem import headline, problem_document, tree_of
 
 if TYPE_CHECKING:
-    from operators.gemm import TiledComputation
-    from operators.tree import Root
-    from tools.use import KernelUse
+    from simgpu.operators.gemm import TiledComputation
+    from simgpu.operators.tree import Root
+    from simgpu.tools.use import KernelUse
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -30,13 +30,13 @@ def _schedule(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the table; ResourceError behind it if the tiles cannot fit."""
-    from tools.resources import resource_documents, resource_rows, resource_table
+    from simgpu.tools.resources import resource_documents, resource_rows, resource_table
 
     if options.compare_targets is not None:
         show_targets(operator_tree(options), options.op, options.compare_targets.split(","), options.json)
         return 0
     if options.schedule:
-        from tools.schedule_report import show_schedule
+        from simgpu.tools.schedule_report import show_schedule
 
         show_schedule(operator_tree(options), options.json)
         return 0
@@ -78,7 +78,7 @@ def run(options: Namespace) -> int:
 
 def _operator(tree: Root, op: str, as_json: bool) -> None:
     """Limits, and where the operator has kernels, what these take."""
-    from tools.read_back import read_back_documents, read_back_of, read_back_table
+    from simgpu.tools.read_back import read_back_documents, read_back_of, read_back_table
 
     if op not in EMITTED:
         show_limits(tree, op, as_json, bars=True)
@@ -90,9 +90,9 @@ def _operator(tree: Root, op: str, as_json: bool) -> None:
 
 def assembled_use(tree: TiledComputation) -> tuple[KernelUse | None, str]:
     """The linked kernel's use, or None and the reason why there is no kernel on this machine."""
-    import asm
-    from hardware.codeobject import CodeObject
-    from tools.use import kernel_use
+    from simgpu import asm
+    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.tools.use import kernel_use
 
     try:
         kernel = asm.emit(tree)

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
-from operators.resources import Derivation, residency
-from operators.tiles import GemmPlan
-from tools.console import table
-from tools.use import KernelUse
+from simgpu.operators.resources import Derivation, residency
+from simgpu.operators.tiles import GemmPlan
+from simgpu.tools.console import table
+from simgpu.tools.use import KernelUse
 
 COLUMNS = ("node", "resource", "derived", "actual", "limit", "slack", "", "unit", "note")
 # Constraints of the plan that a kernel's own figures answer, with the field that does.

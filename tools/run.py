@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.dtypes import dtype
-from operators import reference
-from tools.against import Agreement, all_exact
-from tools.arrays import array_type, random_array, require_memory
-from tools.console import print_json, progress, show
-from tools.launching import (
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators import reference
+from simgpu.tools.against import Agreement, all_exact
+from simgpu.tools.arrays import array_type, random_array, require_memory
+from simgpu.tools.console import print_json, progress, show
+from simgpu.tools.launching import (
     add_device_options,
     device_of,
     has_errors,
@@ -24,15 +24,15 @@ from tools.launching import (
     simulated_device,
     together,
 )
-from tools.operator_options import EMITTED, add_operator_options
-from tools.problem import headline, problem_document, tree_of
-from tools.verdict import WAITS, Verdict, judge
+from simgpu.tools.operator_options import EMITTED, add_operator_options
+from simgpu.tools.problem import headline, problem_document, tree_of
+from simgpu.tools.verdict import WAITS, Verdict, judge
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
-    from hardware import hip
-    from operators.problem import GemmProblem
     from simgpu import Device
+    from simgpu.asm import EmittedKernel
+    from simgpu.hardware import hip
+    from simgpu.operators.problem import GemmProblem
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -43,13 +43,13 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Runs the kernel on random inputs; status 1 if an element is outside the error bound."""
     if options.op != "gemm":
-        from tools import run_operator
+        from simgpu.tools import run_operator
 
         return run_operator.run(options)
-    import asm
-    from hardware.codeobject import CodeObject
-    from tools.resources import resource_documents, resource_rows, resource_table
-    from tools.use import kernel_use
+    from simgpu import asm
+    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.tools.resources import resource_documents, resource_rows, resource_table
+    from simgpu.tools.use import kernel_use
 
     tree = tree_of(options)
     kernel = asm.emit(tree)
@@ -170,7 +170,7 @@ def _padded(
 
 def execute(device: Device | hip.Device, kernel: EmittedKernel, operands: Operands) -> tuple[np.ndarray, Any]:
     """Launches all of the kernels; the flat C afterwards, and the runs as one. KernelFailed, HipError if one errs."""
-    import asm
+    from simgpu import asm
 
     buffers = [device.upload(flat) for flat in operands.flat]
     runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.dtypes import dtype
-from operators import packed_filter, reference
-from operators.attention_tree import FusedAttention
-from operators.conv2d_tree import Conv2d
-from operators.softmax_tree import Softmax
-from operators.tree import Extent
-from operators.unfused import UnfusedAttention
-from tools.against import Agreement, all_exact
-from tools.arrays import array_type, random_array, require_memory
-from tools.console import print_json, progress, show
-from tools.launching import device_of, has_errors, is_simulated, launched, run_document, show_run, simulated_device
-from tools.operator_options import emitted, operator_document, operator_tree
-from tools.verdict import WAITS, judge
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators import packed_filter, reference
+from simgpu.operators.attention_tree import FusedAttention
+from simgpu.operators.conv2d_tree import Conv2d
+from simgpu.operators.softmax_tree import Softmax
+from simgpu.operators.tree import Extent
+from simgpu.operators.unfused import UnfusedAttention
+from simgpu.tools.against import Agreement, all_exact
+from simgpu.tools.arrays import array_type, random_array, require_memory
+from simgpu.tools.console import print_json, progress, show
+from simgpu.tools.launching import device_of, has_errors, is_simulated, launched, run_document, show_run, simulated_device
+from simgpu.tools.operator_options import emitted, operator_document, operator_tree
+from simgpu.tools.verdict import WAITS, judge
 
 if TYPE_CHECKING:
-    from hardware import hip
-    from operators.tree import Root
     from simgpu import Device
+    from simgpu.hardware import hip
+    from simgpu.operators.tree import Root
 
 _BLOCK_SCORES = 1 << 24  # scores that float64 attention holds at once: some arrays of 128 MiB
 _GUARD = 64  # bytes of NaN behind each array; its start is aligned as a caller's would be
@@ -144,15 +144,15 @@ def _row_major(array: np.ndarray) -> Strided:
 CASES: dict[type[Root], Callable[[Any, str, np.random.Generator], Case]] = {
     Softmax: _softmax, Conv2d: _conv2d, FusedAttention: _attention, UnfusedAttention: _attention,
 }  # fmt: skip
-# Of kernels that are not the tree's (`tools.operator_options.emitted`).
+# Of kernels that are not the tree's (`simgpu.tools.operator_options.emitted`).
 OTHER_CASES: dict[str, Callable[[Any, str, np.random.Generator], Case]] = {"naive": _naive, "pack": _pack}
 
 
 def run(options: Namespace) -> int:
     """Runs the operator's kernels on random inputs; status 1 if an element is outside the error bound."""
-    from hardware.codeobject import CodeObject
-    from tools.resources import constraint_rows, resource_documents, resource_table
-    from tools.use import kernel_use
+    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.tools.resources import constraint_rows, resource_documents, resource_table
+    from simgpu.tools.use import kernel_use
 
     tree = operator_tree(options)
     kernel = emitted(tree, options)
@@ -209,7 +209,7 @@ def against_sim(options: Namespace, kernel: Any, case: Case, real: np.ndarray) -
 
 def _execute(device: Device | hip.Device, kernel: Any, case: Case) -> tuple[np.ndarray, list[Any]]:
     """The result's memory afterwards, and the runs; KernelFailed if a kernel errs."""
-    import asm
+    from simgpu import asm
 
     buffers = [device.upload(operand.flat) for operand in case.operands]
     runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))

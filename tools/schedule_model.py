@@ -23,12 +23,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from asm.instruction import Effect, Instr
-from asm.schedule import Item, Label
-from hardware import mfma
-from hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
-from hardware.errors import LaunchError
-from hardware.waits import DS, VM
+from simgpu.asm.instruction import Effect, Instr
+from simgpu.asm.schedule import Item, Label
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.waits import DS, VM
 
 SLOT = 4  # clocks
 LDS_LATENCY = 128

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from hardware.errors import LaunchError
-from operators.tree import Root
-from tools.console import print_json, show, table
-from tools.loop_conflicts import lost_clocks
-from tools.schedule_model import LDS_LATENCY, MEMORY_LATENCY, Schedule, loop_body, model, steps_of
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.tree import Root
+from simgpu.tools.console import print_json, show, table
+from simgpu.tools.loop_conflicts import lost_clocks
+from simgpu.tools.schedule_model import LDS_LATENCY, MEMORY_LATENCY, Schedule, loop_body, model, steps_of
 
 COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "issue-bound", "limited by", "modelled", "LDS conflicts", "stalls")
 
 
 def schedules(tree: Root) -> dict[str, Schedule]:
     """The model's answer for each kernel of the computation that has matrix instructions in a loop, by name."""
-    import asm
+    from simgpu import asm
 
     answers = {}
     kernel = asm.emit(tree)

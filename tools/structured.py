@@ -15,16 +15,16 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from asm.toolchain import assemble
-from hardware.mfma import MatrixInstruction
-from hardware.mfma.instruction import BITS
-from simgpu.mfma import DTYPES, element_type, stored_shape, to_registers
-from tools.console import table
-from tools.matrix_kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
+from simgpu.asm.toolchain import assemble
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.hardware.mfma.instruction import BITS
+from simgpu.one_mfma import DTYPES, element_type, stored_shape, to_registers
+from simgpu.tools.console import table
+from simgpu.tools.matrix_kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
 
 if TYPE_CHECKING:
-    from hardware import hip
     from simgpu import Device
+    from simgpu.hardware import hip
 
 ONE_E8M0 = 127
 KEPT = 0b0100  # of every four k, a sparse A holds the first two

@@ -1,5 +1,5 @@
 """A command that uses a real GPU runs in a process of its own: ROCm aborts the process of a kernel that faults,
-and its exit handlers wait for a kernel that hangs. `python -m tools.supervise ARGUMENTS` is that process."""
+and its exit handlers wait for a kernel that hangs. `python -m simgpu.tools.supervise ARGUMENTS` is that process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hardware.errors import HipKernelError
-from hardware.hip_library import SIMULATE
+from simgpu.hardware.errors import HipKernelError
+from simgpu.hardware.hip_library import SIMULATE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,7 +20,7 @@ def supervised(arguments: Sequence[str]) -> int:
     """The status of `simgpu ARGUMENTS` on a GPU; HipKernelError where a signal ended it, with the runtime's last words."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tools.supervise", *arguments],
+        [sys.executable, "-P", "-m", "simgpu.tools.supervise", *arguments],
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
@@ -39,7 +39,7 @@ def supervised(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Ends without exit handlers: HIP's would wait for a kernel that hangs."""
-    from tools.cli import main as command
+    from simgpu.tools.cli import main as command
 
     status = command(sys.argv[1:], on_gpu=True)
     sys.stdout.flush()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tools.arrays import require_memory
-from tools.workload import Workload
+from simgpu.tools.arrays import require_memory
+from simgpu.tools.workload import Workload
 
 if TYPE_CHECKING:
-    from asm import EmittedKernel
+    from simgpu.asm import EmittedKernel
 
 WARM_UP = 3  # launches before those that count
 COLD = 2  # times L2 and Infinity Cache: what is touched between two uses of a buffer

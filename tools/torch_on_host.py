@@ -13,8 +13,8 @@ import torch
 import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode
 
+from simgpu.tools import torch_cuda
 from simgpu.triton.driver import SimDriver
-from tools import torch_cuda
 
 _GPU = ("cuda", "hip")
 HERE = torch.device("cuda", 0)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.text import Text
 
-from tools.console import add_json_option, print_json, progress, show, table
-from tools.errors import KernelFailed, UsageError
-from tools.problem import OPERATORS, finite_number
+from simgpu.tools.console import add_json_option, print_json, progress, show, table
+from simgpu.tools.errors import KernelFailed, UsageError
+from simgpu.tools.problem import OPERATORS, finite_number
 
 if TYPE_CHECKING:
-    from hardware.codeobject import CodeObject
-    from hardware.isa.instruction import Reg
     from simgpu import Device, Kernel
+    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.isa.instruction import Reg
     from simgpu.trace import Snapshot
 
 VIEWS = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "u32": np.uint32}
@@ -81,7 +81,7 @@ class Subject:
 
 def run(options: Namespace) -> int:
     """Prints each visit; status 1 if a tile differs from its reference or the kernel fails."""
-    from tools.trace_tile import Comparison, Declaration
+    from simgpu.tools.trace_tile import Comparison, Declaration
 
     if options.hits < 1 or options.skip < 0:
         raise UsageError(f"--hits {options.hits} --skip {options.skip}: give at least 1 and at least 0")
@@ -113,7 +113,7 @@ def run(options: Namespace) -> int:
 
 
 def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Snapshot]:
-    from hardware.errors import LaunchError, SimError
+    from simgpu.hardware.errors import LaunchError, SimError
     from simgpu.trace import trace
 
     try:
@@ -147,8 +147,8 @@ def _device(options: Namespace, target: str) -> Device:
 
 
 def _file(options: Namespace) -> Subject:
-    from tools.disasm import kernel_named, read_code_object
-    from tools.exec import argument_maker, parse_extents
+    from simgpu.tools.disasm import kernel_named, read_code_object
+    from simgpu.tools.exec import argument_maker, parse_extents
 
     code = read_code_object(options.what, options.target)
     info = code.kernels[kernel_named(code.kernels, options.kernel)]
@@ -163,10 +163,10 @@ def _file(options: Namespace) -> Subject:
 
 
 def _operator(options: Namespace) -> Subject:
-    import asm
-    from hardware.codeobject import CodeObject
-    from tools.problem import tree_of
-    from tools.run import Operands
+    from simgpu import asm
+    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.tools.problem import tree_of
+    from simgpu.tools.run import Operands
 
     missing = [f"-{name}" for name in "mnk" if getattr(options, name) is None]
     if missing:
@@ -197,7 +197,7 @@ def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:
     if not name.endswith(".npy"):
         known = ", ".join(subject.references) or "none here"
         raise UsageError(f"--against {name}: give a .npy file or an operator's matrix ({known})")
-    from tools.exec import _load
+    from simgpu.tools.exec import _load
 
     matrix = _load(name)
     if matrix.ndim != 2:
@@ -242,7 +242,7 @@ def places(where: str, code: CodeObject, kernel: str, source: str) -> list[int]:
 
 
 def _registers(text: str | None) -> list[Reg] | None:
-    from tools.trace_tile import register
+    from simgpu.tools.trace_tile import register
 
     return None if text is None else [register(part) for part in text.split(",")]
 
@@ -257,7 +257,7 @@ def _lanes(text: str | None) -> range:
 
 def _chosen(snapshot: Snapshot, chosen: list[Reg] | None) -> list[Reg]:
     """The registers asked for, or the instruction's own."""
-    from hardware.isa.instruction import Reg
+    from simgpu.hardware.isa.instruction import Reg
 
     if chosen is not None:
         return chosen
@@ -279,7 +279,7 @@ def _names(reg: Reg) -> list[str]:
 
 
 def _tables(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: range) -> list[Any]:
-    from hardware.isa.operands import register_text
+    from simgpu.hardware.isa.operands import register_text
 
     parts: list[Any] = []
     scalar = [reg for reg in _chosen(snapshot, chosen) if reg.file == "s"]
@@ -325,7 +325,7 @@ def _document(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: ra
             return [[row.copy().view(np.float16).reshape(64, 2)[lane].tolist() for lane in lanes] for row in raw]
         return [[row.view(VIEWS[view])[lane].item() for lane in lanes] for row in raw]
 
-    from hardware.isa.operands import register_text
+    from simgpu.hardware.isa.operands import register_text
 
     return {
         "pc": snapshot.pc, "text": snapshot.text, "line": snapshot.line, "group": list(snapshot.group),

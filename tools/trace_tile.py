@@ -11,11 +11,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from hardware.isa.instruction import Reg
-from hardware.mfma import MatrixInstruction, find
-from simgpu.mfma import DTYPES, element_type, from_registers, stored_shape
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.hardware.mfma import MatrixInstruction, find
+from simgpu.one_mfma import DTYPES, element_type, from_registers, stored_shape
+from simgpu.tools.errors import UsageError
 from simgpu.trace import Snapshot
-from tools.errors import UsageError
 
 _REGISTER = re.compile(r"([sva])(?:(\d+)|\[(\d+):(\d+)\])")
 _DECLARATION = re.compile(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from tools.console import print_json
-from tools.operator_options import add_operator_options, operator_document, operator_tree
+from simgpu.tools.console import print_json
+from simgpu.tools.operator_options import add_operator_options, operator_document, operator_tree
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.codeobject import CodeObject, Kernel
-from hardware.errors import DecodeError
-from hardware.isa import Instruction, Reg, decode, text
+from simgpu.hardware.codeobject import CodeObject, Kernel
+from simgpu.hardware.errors import DecodeError
+from simgpu.hardware.isa import Instruction, Reg, decode, text
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 
-from asm.toolchain import candidates
-from hardware.errors import ToolchainError
+from simgpu.asm.toolchain import candidates
+from simgpu.hardware.errors import ToolchainError
 from simgpu.version import VERSION
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from operators.gemm import TiledComputation
-from tools.errors import UsageError
-from tools.verdict import Verdict, judge
+from simgpu.operators.gemm import TiledComputation
+from simgpu.tools.errors import UsageError
+from simgpu.tools.verdict import Verdict, judge
 
 if TYPE_CHECKING:
-    from operators.tree import Root
+    from simgpu.operators.tree import Root
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def workload(tree: Root, arch: str, seed: int) -> Workload:
     """Random inputs of a tree's problem. UsageError for a root that none of the functions here describes."""
     if isinstance(tree, TiledComputation):
         return _gemm(tree, arch, seed)
-    from tools.run_operator import CASES
+    from simgpu.tools.run_operator import CASES
 
     if type(tree) not in CASES:
         known = ", ".join(kind.__name__ for kind in CASES)
@@ -50,7 +50,7 @@ def workload(tree: Root, arch: str, seed: int) -> Workload:
 
 
 def _gemm(tree: TiledComputation, arch: str, seed: int) -> Workload:
-    from tools.run import Operands, compare
+    from simgpu.tools.run import Operands, compare
 
     problem = tree.problem
     operands = Operands.random(problem, arch, seed)

@@ -5,7 +5,7 @@ Importing the package loads every encoding's file, which registers its instructi
 
 from __future__ import annotations
 
-from hardware.isa import (  # noqa: F401  (registration)
+from simgpu.hardware.isa import (  # noqa: F401  (registration)
     buffer,
     ds,
     flat,
@@ -20,8 +20,8 @@ from hardware.isa import (  # noqa: F401  (registration)
     vop3p,
     vopc,
 )
-from hardware.isa.decode import decode, decode_all, table
-from hardware.isa.instruction import (
+from simgpu.hardware.isa.decode import decode, decode_all, table
+from simgpu.hardware.isa.instruction import (
     Const,
     Imm,
     Instruction,
@@ -31,9 +31,9 @@ from hardware.isa.instruction import (
     Operand,
     Reg,
 )
-from hardware.isa.spec import REGISTRY, Memory, Param, Spec
-from hardware.isa.text import disassemble, text
-from hardware.isa.types import TARGETS
+from simgpu.hardware.isa.spec import REGISTRY, Memory, Param, Spec
+from simgpu.hardware.isa.text import disassemble, text
+from simgpu.hardware.isa.types import TARGETS
 
 __all__ = [
     "REGISTRY",

@@ -9,13 +9,13 @@ Coefficients: Chebyshev interpolation in 40 digits, rounded to f32.
 
 from __future__ import annotations
 
-from hardware.isa import types as t
-from hardware.isa.floats import (
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.floats import (
     default_nan,
     flush,
     is_infinite,
 )
-from hardware.isa.lane import (
+from simgpu.hardware.isa.lane import (
     Value,
     as_signed,
     as_unsigned,

@@ -8,8 +8,8 @@ the L2 do (CDNA3 ISA guide, DS_MIN_F32); adding is the lane's addition, rounded 
 
 from collections.abc import Callable
 
-from hardware.isa.lane import Value, either, imax, imin, lshr, where
-from hardware.isa.types import Type, bf16x2, f16x2, f32, f64, i32, i64, u32, u64
+from simgpu.hardware.isa.lane import Value, either, imax, imin, lshr, where
+from simgpu.hardware.isa.types import Type, bf16x2, f16x2, f32, f64, i32, i64, u32, u64
 
 Body = Callable[..., Value]
 Pair = tuple[Value, Value]

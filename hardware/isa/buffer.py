@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hardware.isa.encodings import row
-from hardware.isa.flat import FLOAT_ATOMICS, PLAIN, SINCE_GFX90A, SINCE_GFX942, cache_atomics
-from hardware.isa.spec import Memory
-from hardware.isa.types import TARGETS
+from simgpu.hardware.isa.encodings import row
+from simgpu.hardware.isa.flat import FLOAT_ATOMICS, PLAIN, SINCE_GFX90A, SINCE_GFX942, cache_atomics
+from simgpu.hardware.isa.spec import Memory
+from simgpu.hardware.isa.types import TARGETS
 
 COMPONENTS = ("x", "xy", "xyz", "xyzw")
 # A load with the LDS bit writes M0's place in LDS instead of vdata.

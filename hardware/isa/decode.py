@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from hardware.errors import DecodeError, ForeignInstruction, TargetError
-from hardware.isa import formats, vector_formats
-from hardware.isa.formats import Decoded
-from hardware.isa.instruction import Instruction
-from hardware.isa.mai import LOAD_SCALE
-from hardware.isa.operands import Undefined
-from hardware.isa.spec import REGISTRY, Spec
-from hardware.isa.types import TARGETS
+from simgpu.hardware.errors import DecodeError, ForeignInstruction, TargetError
+from simgpu.hardware.isa import formats, vector_formats
+from simgpu.hardware.isa.formats import Decoded
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.mai import LOAD_SCALE
+from simgpu.hardware.isa.operands import Undefined
+from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.isa.types import TARGETS
 
 Reader = Callable[[Spec, int, str], Decoded]
 Key = tuple[str, int]

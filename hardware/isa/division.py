@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.isa import types as t
-from hardware.isa.floats import (
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.floats import (
     default_nan,
     exponent_field,
     is_denormal_or_zero,
@@ -26,7 +26,7 @@ from hardware.isa.floats import (
     magnitude,
     with_sign_of,
 )
-from hardware.isa.lane import (
+from simgpu.hardware.isa.lane import (
     Value,
     as_signed,
     as_unsigned,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hardware.isa import types as t
-from hardware.isa.integers import clamp_to, signed_field, unsigned_field
-from hardware.isa.lane import Value, cast, fma
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.integers import clamp_to, signed_field, unsigned_field
+from simgpu.hardware.isa.lane import Value, cast, fma
 
 Pair = tuple[Value, Value]
 

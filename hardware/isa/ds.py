@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hardware.isa.atomics import (
+from simgpu.hardware.isa.atomics import (
     FLOAT,
     PACKED,
     SIGNED,
@@ -14,11 +14,11 @@ from hardware.isa.atomics import (
     operation,
     wrap,
 )
-from hardware.isa.encodings import ds, row
-from hardware.isa.lane import Value, const, gather, lane_id, lshr, scatter, shl, splat, where
-from hardware.isa.spec import Memory
-from hardware.isa.types import EXEC, TARGETS, u32, u64
-from hardware.isa.vectors import modifier
+from simgpu.hardware.isa.encodings import ds, row
+from simgpu.hardware.isa.lane import Value, const, gather, lane_id, lshr, scatter, shl, splat, where
+from simgpu.hardware.isa.spec import Memory
+from simgpu.hardware.isa.types import EXEC, TARGETS, u32, u64
+from simgpu.hardware.isa.vectors import modifier
 
 SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
 SINCE_GFX942 = ("gfx942", "gfx950")

@@ -6,8 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from hardware import mfma
-from hardware.isa.instruction import Instruction
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.instruction import Instruction
 
 
 @dataclass(frozen=True)

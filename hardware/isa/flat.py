@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hardware.isa.atomics import FLOAT, INTEGER, PACKED, Body, cache_atomic, operation
-from hardware.isa.encodings import row
-from hardware.isa.spec import Memory
-from hardware.isa.types import TARGETS
+from simgpu.hardware.isa.atomics import FLOAT, INTEGER, PACKED, Body, cache_atomic, operation
+from simgpu.hardware.isa.encodings import row
+from simgpu.hardware.isa.spec import Memory
+from simgpu.hardware.isa.types import TARGETS
 
 SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
 SINCE_GFX942 = ("gfx942", "gfx950")

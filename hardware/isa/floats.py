@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.isa import types as t
-from hardware.isa.lane import (
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.lane import (
     Value,
     as_unsigned,
     bits,
@@ -26,7 +26,7 @@ from hardware.isa.lane import (
     shl,
     where,
 )
-from hardware.isa.types import Type
+from simgpu.hardware.isa.types import Type
 
 
 @dataclass(frozen=True)

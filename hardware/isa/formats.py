@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from hardware.isa.instruction import Imm, Literal, Modifiers, Off, Operand, Reg
-from hardware.isa.operands import Undefined, scalar, source, source_or_literal, vector
-from hardware.isa.spec import Memory, Spec
-from hardware.isa.types import Type, f16x2, f32x2, i16x2, u16x2, u32x2
+from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Off, Operand, Reg
+from simgpu.hardware.isa.operands import Undefined, scalar, source, source_or_literal, vector
+from simgpu.hardware.isa.spec import Memory, Spec
+from simgpu.hardware.isa.types import Type, f16x2, f32x2, i16x2, u16x2, u32x2
 
 NO_MODIFIERS = Modifiers()
 OFF = Off()

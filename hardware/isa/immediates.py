@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hardware.isa.vector_formats import ROW_NEWBCAST, WHOLE_WAVE
+from simgpu.hardware.isa.vector_formats import ROW_NEWBCAST, WHOLE_WAVE
 
 SINCE_GFX942 = ("gfx942", "gfx950")
 HARDWARE_REGISTERS = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hardware.isa.spec import Spec
+from simgpu.hardware.isa.spec import Spec
 
 FLAT_SCRATCH, XNACK_MASK, VCC, TTMP, M0, EXEC = 102, 104, 106, 108, 124, 126
 # Sources that are no registers (encodings 235..254).

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from hardware.isa import types as t
-from hardware.isa.lane import (
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.lane import (
     Value,
     as_signed,
     as_unsigned,
@@ -21,7 +21,7 @@ from hardware.isa.lane import (
     shl,
     where,
 )
-from hardware.isa.types import Type
+from simgpu.hardware.isa.types import Type
 
 
 def limits(type_: Type) -> tuple[int, int]:

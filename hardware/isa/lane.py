@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hardware.isa import types as t
-from hardware.isa.types import Type
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.types import Type
 
 Number = int | float
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from hardware.isa import types as t
-from hardware.isa.lane import Number, Value
-from hardware.isa.spec import Spec
-from hardware.isa.types import Type
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.lane import Number, Value
+from simgpu.hardware.isa.spec import Spec
+from simgpu.hardware.isa.types import Type
 
 Array = np.ndarray
 UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

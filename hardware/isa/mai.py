@@ -1,13 +1,13 @@
-"""Matrix instructions: one spec for each mnemonic of `hardware.mfma`, and the AccVGPR moves."""
+"""Matrix instructions: one spec for each mnemonic of `simgpu.hardware.mfma`, and the AccVGPR moves."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from hardware import mfma
-from hardware.isa.encodings import mai, vop3p
-from hardware.isa.spec import REGISTRY, Param, Spec
-from hardware.isa.types import TARGETS, Type, u32
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.encodings import mai, vop3p
+from simgpu.hardware.isa.spec import REGISTRY, Param, Spec
+from simgpu.hardware.isa.types import TARGETS, Type, u32
 
 LOAD_SCALE = 44  # v_mfma_ld_scale_b32, the first half of a scaled matrix instruction
 # CBSZ and BLGP of the f8f6f4 instructions: registers of A and B by format (fp6 and bf6 take 6 of

@@ -1,15 +1,15 @@
 """Operand fields: numbers of the encodings to registers, constants and names.
 
-The numbering is that of `hardware.isa.instruction`; 256 and up are VGPRs.
+The numbering is that of `simgpu.hardware.isa.instruction`; 256 and up are VGPRs.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Const, Literal, Operand, Reg
-from hardware.isa.types import Type
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Const, Literal, Operand, Reg
+from simgpu.hardware.isa.types import Type
 
 VGPR_BASE = 256
 VCC_PAIR = Reg("s", isa.VCC, 2)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardware.isa import types as t
-from hardware.isa.floats import ldexp
-from hardware.isa.lane import (
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.floats import ldexp
+from simgpu.hardware.isa.lane import (
     Value,
     as_signed,
     as_unsigned,
@@ -27,7 +27,7 @@ from hardware.isa.lane import (
     shl,
     where,
 )
-from hardware.isa.types import Type
+from simgpu.hardware.isa.types import Type
 
 
 @dataclass(frozen=True)

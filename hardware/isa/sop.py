@@ -8,8 +8,8 @@ Families that differ in one operator or width are made by small factories, one c
 import operator
 from collections.abc import Callable
 
-from hardware.isa.encodings import sop2, sopc, sopk
-from hardware.isa.lane import (
+from simgpu.hardware.isa.encodings import sop2, sopc, sopk
+from simgpu.hardware.isa.lane import (
     Value,
     ashr,
     both,
@@ -23,7 +23,7 @@ from hardware.isa.lane import (
     shl,
     where,
 )
-from hardware.isa.types import SCC, Type, i16, i32, i64, u16, u32, u64
+from simgpu.hardware.isa.types import SCC, Type, i16, i32, i64, u16, u32, u64
 
 LOGIC: dict[str, Callable[[Value, Value], Value]] = {
     "and": lambda a, b: a & b,

@@ -4,8 +4,8 @@
 
 from collections.abc import Callable
 
-from hardware.isa.encodings import sop1
-from hardware.isa.lane import (
+from simgpu.hardware.isa.encodings import sop1
+from simgpu.hardware.isa.lane import (
     Value,
     as_unsigned,
     ashr,
@@ -20,8 +20,8 @@ from hardware.isa.lane import (
     shl,
     where,
 )
-from hardware.isa.sop import BITS, LOGIC, SUFFIX
-from hardware.isa.types import EXEC, SCC, Type, i8, i16, i32, i64, u8, u16, u32, u64
+from simgpu.hardware.isa.sop import BITS, LOGIC, SUFFIX
+from simgpu.hardware.isa.types import EXEC, SCC, Type, i8, i16, i32, i64, u8, u16, u32, u64
 
 
 def _move(kind: Type):

@@ -5,8 +5,8 @@ None has a body: `Spec.control` names the action; the parameters and results giv
 
 from __future__ import annotations
 
-from hardware.isa.encodings import sop1, sop2, sopc, sopk, sopp
-from hardware.isa.types import i16, u16, u32, u64
+from simgpu.hardware.isa.encodings import sop1, sop2, sopc, sopk, sopp
+from simgpu.hardware.isa.types import i16, u16, u32, u64
 
 # SOPP by opcode: the name, and the control action where it is not the name without `s_`.
 PROGRAM = {

@@ -10,7 +10,7 @@ Kinds of body:
 * ``wave``: sees whole 64-lane rows and EXEC (v_readlane_b32, ds_bpermute_b32);
 * ``memory``: described by a `Memory`; the body, if any, is an atomic's (old, data) -> new;
 * ``control``: changes pc or the wave's state; named by `Spec.control`;
-* ``matrix``: a row of `hardware.mfma`.
+* ``matrix``: a row of `simgpu.hardware.mfma`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hardware.isa.types import TARGETS, Type
+from simgpu.hardware.isa.types import TARGETS, Type
 
 BodyKind = Literal["lane", "wave", "memory", "control", "matrix"]
 Opcode = int | Mapping[str, int]

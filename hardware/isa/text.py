@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hardware.isa import immediates
-from hardware.isa.decode import decode_all
-from hardware.isa.formats import layout
-from hardware.isa.instruction import Imm, Instruction, Operand, Reg
-from hardware.isa.operands import operand_text
-from hardware.isa.types import f64
+from simgpu.hardware.isa import immediates
+from simgpu.hardware.isa.decode import decode_all
+from simgpu.hardware.isa.formats import layout
+from simgpu.hardware.isa.instruction import Imm, Instruction, Operand, Reg
+from simgpu.hardware.isa.operands import operand_text
+from simgpu.hardware.isa.types import f64
 
 SHORT = ("vop1", "vop2", "vopc")
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")

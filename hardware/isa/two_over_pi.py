@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hardware.isa import types as t
-from hardware.isa.lane import Value, cast, const, lshr, shl, where
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.lane import Value, cast, const, lshr, shl, where
 
 BITS = 1201  # ISA guide, V_TRIG_PREOP_F64
 _WORDS = 38

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from hardware.isa import instruction as isa
-from hardware.isa.formats import SINCE_GFX942, UNIFIED, Decoded, layout
-from hardware.isa.instruction import Imm, Literal, Modifiers, Operand
-from hardware.isa.mai import FORMAT_REGISTERS
-from hardware.isa.operands import (
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.formats import SINCE_GFX942, UNIFIED, Decoded, layout
+from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Operand
+from simgpu.hardware.isa.mai import FORMAT_REGISTERS
+from simgpu.hardware.isa.operands import (
     VCC_PAIR,
     Undefined,
     mask_destination,
@@ -21,8 +21,8 @@ from hardware.isa.operands import (
     source_or_literal,
     vector,
 )
-from hardware.isa.spec import Spec
-from hardware.isa.types import Type
+from simgpu.hardware.isa.spec import Spec
+from simgpu.hardware.isa.types import Type
 
 SDWA, DPP = 0xF9, 0xFA
 SDWA_DWORD = 6

@@ -11,7 +11,7 @@ has a `clamp` parameter saturates by itself.
 
 from __future__ import annotations
 
-from hardware.isa.types import Type, bf16, f16, f32, u16, u32
+from simgpu.hardware.isa.types import Type, bf16, f16, f32, u16, u32
 
 u16x4 = Type("u16x4", 64, "pair", element=u16)
 u32x4 = Type("u32x4", 128, "pair", element=u32)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hardware.isa import approx, floats, vop1_cvt  # noqa: F401  (vop1_cvt registers)
-from hardware.isa.encodings import vop1
-from hardware.isa.lane import (
+from simgpu.hardware.isa import approx, floats, vop1_cvt  # noqa: F401  (vop1_cvt registers)
+from simgpu.hardware.isa.encodings import vop1
+from simgpu.hardware.isa.lane import (
     Value,
     as_unsigned,
     bitreverse,
@@ -24,7 +24,7 @@ from hardware.isa.lane import (
     trunc,
     where,
 )
-from hardware.isa.types import EXEC, f16, f32, f64, i16, i32, s32, u32, u64
+from simgpu.hardware.isa.types import EXEC, f16, f32, f64, i16, i32, s32, u32, u64
 
 SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
 SINCE_GFX942 = ("gfx942", "gfx950")

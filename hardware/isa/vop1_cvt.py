@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hardware.isa import small_floats as small
-from hardware.isa.encodings import vop1
-from hardware.isa.integers import byte, signed_field
-from hardware.isa.lane import (
+from simgpu.hardware.isa import small_floats as small
+from simgpu.hardware.isa.encodings import vop1
+from simgpu.hardware.isa.integers import byte, signed_field
+from simgpu.hardware.isa.lane import (
     Value,
     as_unsigned,
     cast,
@@ -17,7 +17,7 @@ from hardware.isa.lane import (
     shl,
     where,
 )
-from hardware.isa.types import bf16, f16, f32, f32x2, f64, i16, i16x2, i32, u16, u32
+from simgpu.hardware.isa.types import bf16, f16, f32, f32x2, f64, i16, i16x2, i32, u16, u32
 
 WIDE = ("no_sdwa",)  # 64-bit operands have no SDWA form
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hardware.isa import floats
-from hardware.isa.dots import dot_bf16, dot_bytes, dot_f16, dot_i16, dot_nibbles
-from hardware.isa.encodings import vop2
-from hardware.isa.integers import (
+from simgpu.hardware.isa import floats
+from simgpu.hardware.isa.dots import dot_bf16, dot_bytes, dot_f16, dot_i16, dot_nibbles
+from simgpu.hardware.isa.encodings import vop2
+from simgpu.hardware.isa.integers import (
     add_carry,
     low24_signed,
     low24_unsigned,
@@ -13,8 +13,8 @@ from hardware.isa.integers import (
     saturate,
     sub_borrow,
 )
-from hardware.isa.lane import ashr, cast, either, fma, imax, imin, lshr, mul_hi, shl, where
-from hardware.isa.types import (
+from simgpu.hardware.isa.lane import ashr, cast, either, fma, imax, imin, lshr, mul_hi, shl, where
+from simgpu.hardware.isa.types import (
     bf16x2,
     f16,
     f16x2,
@@ -27,7 +27,7 @@ from hardware.isa.types import (
     u16,
     u32,
 )
-from hardware.isa.vectors import modifier
+from simgpu.hardware.isa.vectors import modifier
 
 CDNA12 = ("gfx908", "gfx90a")  # targets with the unfused f32 multiply-add
 SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")

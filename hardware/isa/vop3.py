@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from hardware.isa import vop3_cvt, vop3_float, vop3_half, vop3_int, vop3_scale, vop3_wide
+from simgpu.hardware.isa import vop3_cvt, vop3_float, vop3_half, vop3_int, vop3_scale, vop3_wide
 
 MODULES = (vop3_int, vop3_half, vop3_float, vop3_wide, vop3_cvt, vop3_scale)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hardware.isa import small_floats as small
-from hardware.isa.encodings import vop3
-from hardware.isa.floats import to_f16_toward_zero
-from hardware.isa.integers import clamp_to
-from hardware.isa.lane import Value, cast, const, imin, rint, shl
-from hardware.isa.small_floats import SmallFloat
-from hardware.isa.types import (
+from simgpu.hardware.isa import small_floats as small
+from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.floats import to_f16_toward_zero
+from simgpu.hardware.isa.integers import clamp_to
+from simgpu.hardware.isa.lane import Value, cast, const, imin, rint, shl
+from simgpu.hardware.isa.small_floats import SmallFloat
+from simgpu.hardware.isa.types import (
     bf16,
     bf16x2,
     f16,
@@ -21,8 +21,8 @@ from hardware.isa.types import (
     u16x2,
     u32,
 )
-from hardware.isa.vectors import modifier
-from hardware.isa.vop1_cvt import to_snorm16, to_unorm16
+from simgpu.hardware.isa.vectors import modifier
+from simgpu.hardware.isa.vop1_cvt import to_snorm16, to_unorm16
 
 GFX950 = ("gfx950",)
 KEEP = ("preserve_high",)

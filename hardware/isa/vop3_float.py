@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hardware.isa import division, floats
-from hardware.isa.encodings import vop3
-from hardware.isa.lane import Value, both, const, either, fma, where
-from hardware.isa.types import f32, i32, mask
-from hardware.isa.vectors import modifier, vcc_lane
+from simgpu.hardware.isa import division, floats
+from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.lane import Value, both, const, either, fma, where
+from simgpu.hardware.isa.types import f32, i32, mask
+from simgpu.hardware.isa.vectors import modifier, vcc_lane
 
 CDNA12 = ("gfx908", "gfx90a")  # targets with the unfused f32 multiply-add
 SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")

@@ -5,14 +5,14 @@ Those with op_sel keep the other half of vdst (`preserve_high`); the `_legacy_` 
 
 from __future__ import annotations
 
-from hardware.isa import floats
-from hardware.isa.division import fixup
-from hardware.isa.encodings import vop3
-from hardware.isa.integers import multiply_add, saturate
-from hardware.isa.lane import Value, ashr, cast, fma, imax, imin, shl
-from hardware.isa.types import Type, f16, f16x2, i16, i32, i64, u16, u32
-from hardware.isa.vectors import modifier
-from hardware.isa.vop3_int import bit_table, middle
+from simgpu.hardware.isa import floats
+from simgpu.hardware.isa.division import fixup
+from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.integers import multiply_add, saturate
+from simgpu.hardware.isa.lane import Value, ashr, cast, fma, imax, imin, shl
+from simgpu.hardware.isa.types import Type, f16, f16x2, i16, i32, i64, u16, u32
+from simgpu.hardware.isa.vectors import modifier
+from simgpu.hardware.isa.vop3_int import bit_table, middle
 
 GFX950 = ("gfx950",)
 KEEP = ("preserve_high",)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hardware.isa.encodings import vop3
-from hardware.isa.integers import (
+from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.integers import (
     absolute_difference,
     add_carry,
     byte,
@@ -14,7 +14,7 @@ from hardware.isa.integers import (
     saturate,
     unsigned_field,
 )
-from hardware.isa.lane import (
+from simgpu.hardware.isa.lane import (
     Value,
     ashr,
     cast,
@@ -28,8 +28,8 @@ from hardware.isa.lane import (
     shl,
     where,
 )
-from hardware.isa.types import i32, i64, u32, u64
-from hardware.isa.vectors import modifier, u16x4, u32x4
+from simgpu.hardware.isa.types import i32, i64, u32, u64
+from simgpu.hardware.isa.vectors import modifier, u16x4, u32x4
 
 GFX950 = ("gfx950",)
 

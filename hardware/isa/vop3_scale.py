@@ -7,14 +7,14 @@ no public evidence settles overflow and stochastic rounding (see `small_floats`)
 
 # No postponed annotations here: the generated bodies' annotations are local objects.
 
-from hardware.isa import small_floats as small
-from hardware.isa.encodings import vop3
-from hardware.isa.lane import Value, cast, const, lshr, shl
-from hardware.isa.small_floats import BF6, BF8, FP4, FP6, FP8, SmallFloat, scale_exponent
-from hardware.isa.types import Type, bf16, bf16x2, f16, f16x2, f32, f32x2, u16, u32
-from hardware.isa.vectors import bf16x32, f16x32, f32x16, f32x32, modifier, u32x6
-from hardware.isa.vop1 import prng
-from hardware.isa.vop3_cvt import destination_byte, insert_byte
+from simgpu.hardware.isa import small_floats as small
+from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.lane import Value, cast, const, lshr, shl
+from simgpu.hardware.isa.small_floats import BF6, BF8, FP4, FP6, FP8, SmallFloat, scale_exponent
+from simgpu.hardware.isa.types import Type, bf16, bf16x2, f16, f16x2, f32, f32x2, u16, u32
+from simgpu.hardware.isa.vectors import bf16x32, f16x32, f32x16, f32x32, modifier, u32x6
+from simgpu.hardware.isa.vop1 import prng
+from simgpu.hardware.isa.vop3_cvt import destination_byte, insert_byte
 
 TARGET = ("gfx950",)
 FLAGS = ("unverified",)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hardware.isa import division, floats
-from hardware.isa.encodings import vop3
-from hardware.isa.lane import (
+from simgpu.hardware.isa import division, floats
+from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.lane import (
     as_signed,
     as_unsigned,
     ashr,
@@ -19,9 +19,9 @@ from hardware.isa.lane import (
     where,
     write_lane,
 )
-from hardware.isa.two_over_pi import fifty_three_bits
-from hardware.isa.types import f64, i32, i64, mask, s32, u32, u64
-from hardware.isa.vectors import modifier, vcc_lane
+from simgpu.hardware.isa.two_over_pi import fifty_three_bits
+from simgpu.hardware.isa.types import f64, i32, i64, mask, s32, u32, u64
+from simgpu.hardware.isa.vectors import modifier, vcc_lane
 
 SINCE_GFX942 = ("gfx942", "gfx950")
 

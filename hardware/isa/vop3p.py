@@ -2,17 +2,17 @@
 
 A body with flag `packed` is for one element: the encoding runs it for both halves, choosing each
 source's half by op_sel and op_sel_hi and negating by neg_lo and neg_hi. Matrix instructions, which
-share the encoding, are rows of `hardware.mfma`.
+share the encoding, are rows of `simgpu.hardware.mfma`.
 """
 
 from __future__ import annotations
 
-from hardware.isa import floats
-from hardware.isa.dots import dot_bf16, dot_bytes, dot_f16, dot_i16, dot_nibbles
-from hardware.isa.encodings import vop3p
-from hardware.isa.integers import saturate
-from hardware.isa.lane import Value, ashr, cast, fma, imax, imin, lshr, shl
-from hardware.isa.types import (
+from simgpu.hardware.isa import floats
+from simgpu.hardware.isa.dots import dot_bf16, dot_bytes, dot_f16, dot_i16, dot_nibbles
+from simgpu.hardware.isa.encodings import vop3p
+from simgpu.hardware.isa.integers import saturate
+from simgpu.hardware.isa.lane import Value, ashr, cast, fma, imax, imin, lshr, shl
+from simgpu.hardware.isa.types import (
     Type,
     bf16x2,
     f16,
@@ -27,7 +27,7 @@ from hardware.isa.types import (
     u32,
     u32x2,
 )
-from hardware.isa.vectors import modifier
+from simgpu.hardware.isa.vectors import modifier
 
 SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
 GFX950 = ("gfx950",)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hardware.isa import types as t
-from hardware.isa.encodings import vopc
-from hardware.isa.floats import layout, magnitude
-from hardware.isa.lane import Value, as_unsigned, const, either, isnan, lshr, negate, where
-from hardware.isa.types import Type, f16, f32, f64, i16, i32, i64, mask, u16, u32, u64
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.encodings import vopc
+from simgpu.hardware.isa.floats import layout, magnitude
+from simgpu.hardware.isa.lane import Value, as_unsigned, const, either, isnan, lshr, negate, where
+from simgpu.hardware.isa.types import Type, f16, f32, f64, i16, i32, i64, mask, u16, u32, u64
 
 Predicate = Callable[[Value, Value], Value]
 

@@ -4,10 +4,10 @@
     row.owner("D", 5, 3)        # (register, lane, low_bit)
     multiply(row, a, b, c)      # raw bits in, the hardware's raw bits out
 
-To add a matrix instruction, add its row to `hardware.mfma.rows`.
+To add a matrix instruction, add its row to `simgpu.hardware.mfma.rows`.
 """
 
-from hardware.mfma.arithmetic import multiply
-from hardware.mfma.instruction import MatrixInstruction, by_opcode, find, instructions
+from simgpu.hardware.mfma.arithmetic import multiply
+from simgpu.hardware.mfma.instruction import MatrixInstruction, by_opcode, find, instructions
 
 __all__ = ["MatrixInstruction", "by_opcode", "find", "instructions", "multiply"]

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.errors import TargetError
-from hardware.mfma.instruction import BITS, SCALE_BLOCK, MatrixInstruction
-from hardware.mfma.layout import blgp_lane, broadcast_block
-from hardware.mfma.numbers import Fields, decode, to_f32
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK, MatrixInstruction
+from simgpu.hardware.mfma.layout import blgp_lane, broadcast_block
+from simgpu.hardware.mfma.numbers import Fields, decode, to_f32
 
 _NO_TERM = -(1 << 20)  # the exponent of an empty sum
 _STICKY = 62  # shifts stop here: what is below is 0 or, rounded down, −1

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hardware.errors import TargetError
-from hardware.mfma import layout
-from hardware.mfma.instruction import BITS, MatrixInstruction
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma import layout
+from simgpu.hardware.mfma.instruction import BITS, MatrixInstruction
 
 LANE_BITS = 6
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from hardware.errors import TargetError
-from hardware.mfma import layout
-from hardware.mfma.rows import FORMATS, GFX, Entry, entries
-from hardware.targets import target as board
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.mfma import layout
+from simgpu.hardware.mfma.rows import FORMATS, GFX, Entry, entries
+from simgpu.hardware.targets import target as board
 
 BITS = {
     "f64": 64, "f32": 32, "xf32": 32, "i32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from hardware.errors import MemoryFault
-from hardware.isa.instruction import Instruction, Reg
 from simgpu import layout, scheduler
 from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, finding_of, report
 from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.frame import Frame
+from simgpu.hardware.errors import MemoryFault
+from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import WIDE64, constant
 from simgpu.lanes import lanes_of as mask_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.instruction import Instruction
 
 if TYPE_CHECKING:
     from simgpu.checks.finding import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from hardware.isa import text
+from simgpu.hardware.isa import text
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

@@ -2,7 +2,7 @@
 
 Plain and checked mode complete a load at once. Here its destination holds poison from issue until an
 s_waitcnt makes certain that it is complete, in the order that the hardware guarantees and no earlier.
-A kernel whose waits are enough gives the same results. Not a check that a user meets: `tools.mutate`
+A kernel whose waits are enough gives the same results. Not a check that a user meets: `simgpu.tools.mutate`
 and tests set `Device.checks` to it. Stores and LDS writes take effect at once.
 """
 
@@ -15,12 +15,12 @@ import numba
 from llvmlite import ir
 from numba import types
 
-from hardware.effects import Effect, effect_of, registers_of
-from hardware.isa.instruction import Imm, Instruction, Reg
-from hardware.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.frame import PTR, Frame
+from simgpu.hardware.effects import Effect, effect_of, registers_of
+from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
+from simgpu.hardware.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant

@@ -18,12 +18,12 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from hardware.errors import LaunchError
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding
 from simgpu.frame import PTR, Frame
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.jit import stamp
 from simgpu.lane_llvm import I64
 from simgpu.lanes import constant

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hardware.effects import effect_of
-from hardware.isa.instruction import Imm, Instruction
-from hardware.waits import DS, VM, waited
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.checks.events import Report
 from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.frame import Frame
+from simgpu.hardware.effects import effect_of
+from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.waits import DS, VM, waited
 from simgpu.lane_llvm import I64
 from simgpu.lanes import constant
 from simgpu.operands import Plan

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks.automaton import END, Automaton, Sighting, Transition
 from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding, place_of
 from simgpu.frame import PTR, Frame
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import Status
 from simgpu.memory import aligned_bytes

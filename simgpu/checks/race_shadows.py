@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.errors import LaunchError
 from simgpu import layout
 from simgpu.checks import race_cells as cells
 from simgpu.checks import race_lds
 from simgpu.checks import race_order as order
+from simgpu.hardware.errors import LaunchError
 
 if TYPE_CHECKING:
     from simgpu.device import Device

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from hardware.effects import effect_of
-from hardware.isa.instruction import Instruction
-from hardware.waits import DS
 from simgpu import layout, scheduler
 from simgpu.checks import race_carried, race_lds
 from simgpu.checks import race_cells as cells
@@ -26,6 +23,9 @@ from simgpu.checks.outstanding import unwaited
 from simgpu.checks.race_shadows import allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.control import ENDS
 from simgpu.frame import ALL_LANES, PTR, Frame
+from simgpu.hardware.effects import effect_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.waits import DS
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
 from simgpu.observer import Access

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks import (  # noqa: F401  (shadow_findings registers)
     shadow_findings,
@@ -34,6 +32,8 @@ from simgpu.checks.shadow_flags import STATES, registers_of, undefined, undefine
 from simgpu.checks.shadow_ir import DryFrame, instrument
 from simgpu.checks.shadow_origin import Operands
 from simgpu.frame import ROW32, Frame
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I1, I32, I64
 from simgpu.layout import LANES
 from simgpu.operands import Place, Plan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hardware.isa import instruction as isa
 from simgpu import layout
 from simgpu.checks.events import Event, Report, finding_of
 from simgpu.checks.finding import Finding, Severity, lanes_of, place_of
 from simgpu.checks.shadow_matrix import ROLES
 from simgpu.checks.shadow_runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT
+from simgpu.hardware.isa import instruction as isa
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

@@ -6,11 +6,11 @@ from typing import Any
 
 from llvmlite import ir
 
-from hardware.isa import instruction as isa
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks import shadow_layout
 from simgpu.frame import Frame
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import ROW
 from simgpu.operands import Place

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hardware.isa import instruction as isa
 from simgpu import layout, scheduler
 from simgpu.checks import shadow_layout, shadow_rows, shadow_runtime
+from simgpu.hardware.isa import instruction as isa
 from simgpu.memory import aligned_bytes
 
 if TYPE_CHECKING:

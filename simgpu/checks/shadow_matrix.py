@@ -1,6 +1,6 @@
 """Matrix instructions: undefined elements that count in a product are findings.
 
-Which bits of which registers and lanes count follows from the maps of `hardware.mfma`: a broadcast
+Which bits of which registers and lanes count follows from the maps of `simgpu.hardware.mfma`: a broadcast
 of A or B leaves lanes unread. EXEC does not count: matrix instructions ignore it.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from hardware import mfma
-from hardware.isa.instruction import Instruction
 from simgpu import layout
 from simgpu.checks import shadow_runtime
 from simgpu.checks.events import Event
 from simgpu.checks.shadow_flags import registers_of, undefined
 from simgpu.frame import Frame
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import LANES
 from simgpu.matrix import MatrixPlaces

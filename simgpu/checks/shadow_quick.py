@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hardware.isa.instruction import Instruction
 from simgpu import layout, vmem
 from simgpu.buffers import read_resource
 from simgpu.checks.shadow_flags import undefined
 from simgpu.frame import PTR, Frame
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant, inside, lanes_of
 from simgpu.operands import Place

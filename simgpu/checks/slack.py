@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hardware.effects import Effect
-from hardware.hazards import clash, reach
-from hardware.isa.instruction import Instruction
-from hardware.waits import DS, FLAT, LIMITS, SMEM, VM
 from simgpu.checks.automaton import CLAUSE, END
 from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding, place_of
 from simgpu.checks.paths import Table, automaton_of
+from simgpu.hardware.effects import Effect
+from simgpu.hardware.hazards import clash, reach
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.waits import DS, FLAT, LIMITS, SMEM, VM
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

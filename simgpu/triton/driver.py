@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 
-from hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError
 from simgpu.triton.arguments import Value, flatten
 from simgpu.triton.session import WARP, Binary, Session, properties
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hardware.isa import Instruction, decode
+from simgpu.hardware.isa import Instruction, decode
 
 if TYPE_CHECKING:
     from simgpu.triton.session import Launched

@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hardware import mfma
-from hardware.descriptor import CLOCKS_PER_PASS
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.triton.instructions import executed
 
 if TYPE_CHECKING:

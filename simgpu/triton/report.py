@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError
 from simgpu.run import bytes_moved
 from simgpu.triton.frames import line_of
 from simgpu.triton.instructions import executed

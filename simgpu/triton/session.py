@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hardware.errors import MemoryFault, SimError
-from hardware.kernarg import Geometry
 from simgpu.checks.finding import Finding
 from simgpu.device import Device, Kernel, Module
+from simgpu.hardware.errors import MemoryFault, SimError
+from simgpu.hardware.kernarg import Geometry
 from simgpu.launch import launch
 from simgpu.run import Run
 from simgpu.triton.arguments import Value, encode

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError
 from simgpu.memory import Allocation, Memory
 
 

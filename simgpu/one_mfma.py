@@ -1,7 +1,7 @@
 """`simgpu.mfma`: one matrix instruction on whole matrices, through fragments and its compiled handler.
 
 `to_registers` and `from_registers` move raw elements between matrices and the 64-lane registers
-that `hardware.mfma` says they live in; `execute` runs the handler on registers.
+that `simgpu.hardware.mfma` says they live in; `execute` runs the handler on registers.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
-from hardware.errors import LaunchError, TargetError
-from hardware.isa.instruction import Instruction, Operand, Reg
-from hardware.isa.spec import REGISTRY, Spec
-from hardware.mfma import MatrixInstruction, find
-from hardware.mfma.instruction import BITS, SCALE_BLOCK
-from hardware.mfma.rows import FORMATS
 from simgpu import layout
 from simgpu.frame import Frame
+from simgpu.hardware.errors import LaunchError, TargetError
+from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
+from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.mfma import MatrixInstruction, find
+from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
+from simgpu.hardware.mfma.rows import FORMATS
 from simgpu.jit import compiler
 from simgpu.lower import handler_of
 from simgpu.memory import aligned_bytes

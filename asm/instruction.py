@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from simgpu.asm.registers import Operand, operand_text
 from simgpu.hardware import mfma
-from simgpu.hardware.effects import CLASSES_BY_PREFIX, STORE_WORDS_SAFE
 from simgpu.hardware.errors import TargetError, ToolchainError
-from simgpu.hardware.hazards import Access, Register, access, matrix_classes
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.mfma import MatrixInstruction
-from simgpu.hardware.waits import DS, SMEM, VM, Queue
+from simgpu.hardware.timing_rules.effects import CLASSES_BY_PREFIX, STORE_WORDS_SAFE
+from simgpu.hardware.timing_rules.hazards import Access, Register, access, matrix_classes
+from simgpu.hardware.timing_rules.waits import DS, SMEM, VM, Queue
 
 SCALAR_STATES = ("scc", "vcc", "exec", "m0")
 

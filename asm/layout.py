@@ -20,7 +20,7 @@ Where rows interleave, atom t = wide·T + w has row wide·(atom·T + i) + w; whe
 lane's C columns are then neighbours and leave in one wide store. Blocks of v = wide rows go to the
 same place of `wide` atoms, so that neighbouring lanes write neighbouring slots.
 
-Bank conflicts are counted by `simgpu.hardware.lds_banks`; the tests go through every read and write.
+Bank conflicts are counted by `simgpu.hardware.timing_rules.lds_banks`; the tests go through every read and write.
 
 Functions take ints or integer arrays alike.
 """

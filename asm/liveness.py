@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from simgpu.asm.instruction import Instr
 from simgpu.asm.schedule import Item, blocks_of
-from simgpu.hardware.hazards import Register
+from simgpu.hardware.timing_rules.hazards import Register
 
 Live = frozenset[Register]
 

@@ -3,7 +3,7 @@
 Both run over basic blocks to a fixed point, so that what is in flight across a branch or a loop's
 back edge is waited for exactly as long as the nearest path asks.
 
-What the counters count and in which order it completes is in `simgpu.hardware.waits`: SMEM completes out of
+What the counters count and in which order it completes is in `simgpu.hardware.timing_rules.waits`: SMEM completes out of
 order, so that it is waited for with 0.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from simgpu.asm.instruction import Effect, Instr
-from simgpu.hardware.hazards import Register, access, max_states, wait_states
-from simgpu.hardware.waits import DS, LIMITS, SMEM, VM
+from simgpu.hardware.timing_rules.hazards import Register, access, max_states, wait_states
+from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
 S_NOP_MAX = 8  # wait states of one s_nop
 ENDS = ("endpgm", "branch")

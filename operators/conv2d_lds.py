@@ -19,7 +19,7 @@ from simgpu.operators.conv2d_problem import Conv2dProblem
 
 BANK_BYTES = 4
 WIDEST = 16  # bytes of one LDS read of a lane
-_LINE = 128  # bytes of 32 banks: what a read of 4 bytes a lane has on every target (`simgpu.hardware.lds_banks`)
+_LINE = 128  # bytes of 32 banks: what a read of 4 bytes a lane has on every target (`simgpu.hardware.timing_rules.lds_banks`)
 
 
 @dataclass(frozen=True)

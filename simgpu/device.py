@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike
 
 from simgpu import hardware, scheduler
 from simgpu.hardware.arrays import as_bytes, extents_of
-from simgpu.hardware.codeobject import CodeObject, Loaded
-from simgpu.hardware.codeobject import Kernel as KernelInfo
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
+from simgpu.hardware.code_object.code_object import CodeObject, Loaded
+from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.kernarg import Geometry, check_geometry
 from simgpu.jit import Compiler, compiler
 from simgpu.launch import launch
 from simgpu.lower import Program

@@ -1,7 +1,7 @@
 """One launch: initial state by the kernel descriptor, workers on host threads, what comes back.
 
 Initial state: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in
-hardware.kernel_descriptor.
+hardware.code_object.descriptor.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from simgpu import layout, mode, scheduler
 from simgpu.checks.finding import Finding
 from simgpu.faults import describe
+from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import Instruction
-from simgpu.hardware.kernarg import Geometry, pack
 from simgpu.hostcall import ARGUMENT, HostCalls
 from simgpu.layout import Status
 from simgpu.lower import Program

@@ -20,10 +20,10 @@ from simgpu.checks.automaton import Automaton
 from simgpu.checks.check import Check
 from simgpu.control import INDIRECT, NO_EFFECT, RESUMED, Control
 from simgpu.frame import Frame
-from simgpu.hardware.effects import Effect, effect_of
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.jit import Compiler
 from simgpu.lane_llvm import I32, I64
 from simgpu.layout import SLOTS, Fault, Status

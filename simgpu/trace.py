@@ -15,10 +15,10 @@ import numpy as np
 from simgpu import layout, scheduler
 from simgpu.device import Kernel
 from simgpu.faults import describe
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.instruction import EXEC, VCC, Instruction, Reg
-from simgpu.hardware.kernarg import Geometry, check_geometry
 from simgpu.launch import Launch
 from simgpu.layout import Status
 from simgpu.lower import Program, leave

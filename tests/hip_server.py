@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import simgpu
+from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.errors import SimError
-from simgpu.hardware.kernarg import Geometry, pack
 
 SOURCE = Path(__file__).with_name("hip_stand_in.c")
 REQUEST, ANSWER = struct.Struct("<40s10QQ"), struct.Struct("<q2QQ")

@@ -18,7 +18,7 @@ from simgpu.asm.interleave import interleave, stream
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.asm.schedule import Label
 from simgpu.hardware import target as find_target
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators import AttentionProblem, FusedAttention, reference

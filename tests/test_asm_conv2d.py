@@ -15,10 +15,10 @@ from simgpu import asm, hardware
 from simgpu.asm import toolchain
 from simgpu.asm.conv2d_naive import emit_naive
 from simgpu.asm.conv2d_pack import emit_pack
-from simgpu.hardware import lds_banks
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, UnsupportedInstruction
+from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
 from simgpu.tools.use import kernel_use
 

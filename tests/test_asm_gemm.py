@@ -24,7 +24,7 @@ from simgpu.asm.gemm_operands import Operands, check
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.asm.liveness import live_registers, ranges
 from simgpu.hardware import target as board
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.operators.gemm import TiledComputation
 from simgpu.operators.gemm_order import group_rows, tile_at

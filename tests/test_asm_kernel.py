@@ -9,7 +9,7 @@ import pytest
 from simgpu import asm
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.asm.registers import RegisterFile, operand_text
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import ResourceError, TargetError, ToolchainError
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
 

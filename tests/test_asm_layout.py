@@ -8,9 +8,9 @@ import pytest
 from simgpu.asm.emit import division_magic
 from simgpu.asm.gemm_operands import Operands
 from simgpu.asm.layout import TileLayout
-from simgpu.hardware import lds_banks
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
+from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators.gemm import TiledComputation
 
 # (tile rows, warp rows, tile k, threads): the tiles of both policies, and some of neither.

@@ -11,8 +11,8 @@ from simgpu.asm.instruction import Instr
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.asm.registers import RegisterFile
 from simgpu.asm.schedule import Label, blocks_of
-from simgpu.hardware.hazards import clashes, max_states
-from simgpu.hardware.waits import VM
+from simgpu.hardware.timing_rules.hazards import clashes, max_states
+from simgpu.hardware.timing_rules.waits import VM
 from simgpu.operators.gemm import TiledComputation
 
 v, s, a = (RegisterFile(letter, 256) for letter in "vsa")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simgpu import asm
 from simgpu.asm import toolchain
 from simgpu.hardware import target as find_target
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference

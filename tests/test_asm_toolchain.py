@@ -10,7 +10,7 @@ import pytest
 
 from simgpu import asm
 from simgpu.asm import toolchain
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import ToolchainError
 
 TEXT = """

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simgpu import asm, hardware
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention
 from simgpu.operators.unfused import PARTS
 

@@ -7,7 +7,7 @@ import pytest
 
 import simgpu
 from simgpu.checks.finding import Finding
-from simgpu.hardware import lds_banks
+from simgpu.hardware.timing_rules import lds_banks
 from tests.kernels import KernelText, assemble
 
 HEAD = """

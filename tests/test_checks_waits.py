@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simgpu.hardware.waits import waited
+from simgpu.hardware.timing_rules.waits import waited
 from tests.checked import findings, line_of
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simgpu import asm
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa import decode_all
 from simgpu.operators import TiledComputation
 from simgpu.operators.tiles import GemmPlan

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.cli import main
 from simgpu.tools.read_back import ReadBack
 from simgpu.tools.run_operator import Strided, contiguous

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simgpu.hardware.bundle import BUNDLE_MAGIC
-from simgpu.hardware.codeobject import CodeObject
-from simgpu.hardware.elf import Relocation, relocate
+from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.elf import Relocation, relocate
 from simgpu.hardware.errors import DecodeError
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"

@@ -9,13 +9,13 @@ import pytest
 
 from simgpu import asm
 from simgpu.asm.instruction import Effect, Instr, analyse
-from simgpu.hardware.codeobject import CodeObject
-from simgpu.hardware.effects import effect_of
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa import decode, decode_all
-from simgpu.hardware.isa.decode import table
+from simgpu.hardware.isa.code.decode import table
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.waits import DS, FLAT, MESSAGE, SMEM, VM, queue_of
+from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.waits import DS, FLAT, MESSAGE, SMEM, VM, queue_of
 from simgpu.operators import TiledComputation
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

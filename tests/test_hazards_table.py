@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simgpu.hardware.errors import TargetError
-from simgpu.hardware.hazards import (
+from simgpu.hardware.mfma import find, instructions
+from simgpu.hardware.timing_rules.hazards import (
     CLASSES,
     RULES,
     TARGETS,
@@ -18,7 +19,6 @@ from simgpu.hardware.hazards import (
     max_states,
     wait_states,
 )
-from simgpu.hardware.mfma import find, instructions
 
 
 def v(*indices: int) -> list[tuple[str, int]]:

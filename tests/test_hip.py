@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.hardware import hip, hip_library
+from simgpu.hardware import hip
+from simgpu.hardware.code_object.arguments import pack
 from simgpu.hardware.errors import HipError, LaunchError
-from simgpu.hardware.kernarg import pack
+from simgpu.hardware.hip import library as hip_library
 from simgpu.tools.cli import main
 from simgpu.tools.clock import clock_mhz
 from simgpu.tools.launching import together
@@ -252,7 +253,7 @@ def test_probe_asks_the_gpu(machine: GPU, capfd: Capture) -> None:
 
 BAD_CALLS = """
 import ctypes
-from simgpu.hardware.hip_library import Library
+from simgpu.hardware.hip.library import Library
 library = Library({path!r})
 assert library.status("hipMalloc", None, 64) == 1
 library.call("hipInit", 0)

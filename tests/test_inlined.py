@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa import disassemble
 
 SOURCE = """static __attribute__((always_inline)) inline float inner(float x) {

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from valu_reference import F16, F32, F64, Format, f_sqrt, find, float_patterns, run
 
+from simgpu.hardware.isa.arithmetic.two_over_pi import BITS, TWO_OVER_PI
 from simgpu.hardware.isa.spec import REGISTRY
-from simgpu.hardware.isa.two_over_pi import BITS, TWO_OVER_PI
 
 mpmath.mp.prec = 200
 INF, NAN, ZERO, ONE = 0x7F800000, 0x7FC00000, 0, 0x3F800000

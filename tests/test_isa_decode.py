@@ -8,19 +8,7 @@ from hypothesis import strategies as st
 
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import DecodeError, TargetError
-from simgpu.hardware.isa import (
-    REGISTRY,
-    TARGETS,
-    Const,
-    Imm,
-    Literal,
-    Off,
-    Reg,
-    decode,
-    decode_all,
-    table,
-    text,
-)
+from simgpu.hardware.isa import REGISTRY, TARGETS, Const, Imm, Literal, Off, Reg, decode, decode_all, table, text
 
 targets = pytest.mark.parametrize("target", TARGETS)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simgpu.hardware.isa import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
+from simgpu.hardware.isa.instructions import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.isa.types import TARGETS
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from simgpu.hardware.codeobject import Argument, CodeObject
+from simgpu.hardware.code_object.arguments import Geometry, encode, pack
+from simgpu.hardware.code_object.code_object import Argument, CodeObject
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.kernarg import Geometry, encode, pack
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 MANIFEST = CORPUS / "manifest.json"

@@ -31,10 +31,10 @@ from valu_reference import (
 )
 
 from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.arithmetic.vectors import f16x32, u16x4, u32x6
 from simgpu.hardware.isa.lane import Value, cast, fma, lane_id
 from simgpu.hardware.isa.lane_numpy import NUMPY, default_nan, unwrap, wrap
 from simgpu.hardware.isa.types import Type
-from simgpu.hardware.isa.vectors import f16x32, u16x4, u32x6
 
 FORMATS: dict[Type, Format] = {t.f16: F16, t.f32: F32, t.f64: F64}
 LANES = 400

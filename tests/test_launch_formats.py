@@ -9,7 +9,7 @@ import pytest
 
 import simgpu
 from simgpu.asm import toolchain
-from simgpu.hardware.bundle import BUNDLE_MAGIC
+from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
 from tests.kernels import KernelText, assemble, source
 
 LINES = """

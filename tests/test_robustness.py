@@ -8,7 +8,7 @@ import struct
 import pytest
 
 import simgpu
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import DecodeError, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.types import TARGETS

@@ -12,9 +12,9 @@ from simgpu import asm
 from simgpu.asm.emit import EmittedKernel
 from simgpu.asm.instruction import Instr
 from simgpu.asm.kernel import KernelBuilder
-from simgpu.hardware import lds_banks
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators.gemm import TiledComputation
 from simgpu.tools.cli import main
 from simgpu.tools.loop_conflicts import lost_clocks

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.hardware.isa import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
+from simgpu.hardware.isa.instructions import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
 from simgpu.hardware.isa.lane_numpy import evaluate
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.isa.types import Type

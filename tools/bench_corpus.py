@@ -23,7 +23,8 @@ from simgpu.tools.corpus import Case, cases
 from simgpu.tools.errors import KernelFailed, UsageError
 
 REPEATS = 2
-EVERYONES = ("simgpu", "simgpu.hardware.codeobject", "simgpu.hardware.isa.fidelity")  # imported before the processes part
+# Imported before the processes part.
+EVERYONES = ("simgpu", "simgpu.hardware.code_object.code_object", "simgpu.hardware.isa.fidelity")
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from simgpu.tools.console import add_json_option, print_json, show, table
 from simgpu.tools.errors import UsageError
 
 if TYPE_CHECKING:
-    from simgpu.hardware.codeobject import CodeObject, Kernel
+    from simgpu.hardware.code_object.code_object import CodeObject, Kernel
 
 RESOURCES = (
     "vgpr_count", "agpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "group_segment_size",
@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 def read_code_object(path: str, target: str | None = None) -> CodeObject:
     """The code object in a file; OSError, DecodeError, TargetError."""
     from simgpu import hardware
-    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject
 
     arch = hardware.target(target).arch if target else ""
     with open(path, "rb") as file:

@@ -69,7 +69,7 @@ def run(options: Namespace) -> int:
 
 
 def _listing(kernel: EmittedKernel, code: bytes) -> str:
-    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.tools.listing import listed
 
     parsed = CodeObject.parse(code)

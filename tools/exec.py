@@ -30,7 +30,7 @@ from simgpu.tools.outputs import add_force_option, claim, write
 if TYPE_CHECKING:
     from simgpu import Device
     from simgpu.hardware import hip
-    from simgpu.hardware.codeobject import CodeObject, Kernel
+    from simgpu.hardware.code_object.code_object import CodeObject, Kernel
 
 ARGUMENTS = f"""arguments, one --arg each, in the kernel's order, hidden ones left out:
   in.npy            a buffer with the file's array

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simgpu.asm.schedule import Flight
-from simgpu.hardware.effects import Effect, effect_of
-from simgpu.hardware.hazards import Access, max_states, wait_states
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.waits import FLAT, SMEM, VM, Queue
+from simgpu.hardware.timing_rules.effects import Effect, effect_of
+from simgpu.hardware.timing_rules.hazards import Access, max_states, wait_states
+from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM, Queue
 from simgpu.tools.mutants import target_of
 
 ENDS = ("endpgm", "endpgm_saved", "setpc", "swappc", "trap", "branch")

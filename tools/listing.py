@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simgpu.asm.instruction import Instr
 from simgpu.asm.liveness import live_registers, ranges
 from simgpu.asm.schedule import Label
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import ToolchainError
 from simgpu.tools.use import listing
 

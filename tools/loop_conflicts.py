@@ -1,4 +1,4 @@
-"""LDS bank conflicts of a loop, counted: addresses of the first workgroup in the simulator, clocks by `hardware.lds_banks`."""
+"""LDS bank conflicts of a loop, counted: addresses of the first workgroup in the simulator, clocks by `lds_banks`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.asm.instruction import Instr
-from simgpu.hardware import lds_banks
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import MemoryFault, ToolchainError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules import lds_banks
 from simgpu.tools.use import listing
 
 if TYPE_CHECKING:

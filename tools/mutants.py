@@ -7,12 +7,12 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from simgpu.hardware.codeobject import Kernel
+from simgpu.hardware.code_object.code_object import Kernel
+from simgpu.hardware.code_object.descriptor import VGPR_ENCODING_GRANULE
 from simgpu.hardware.isa import text
-from simgpu.hardware.isa.immediates import WAIT_COUNTERS
+from simgpu.hardware.isa.code.immediates import WAIT_COUNTERS
 from simgpu.hardware.isa.instruction import Imm, Instruction
-from simgpu.hardware.kernel_descriptor import VGPR_ENCODING_GRANULE
-from simgpu.hardware.waits import waited
+from simgpu.hardware.timing_rules.waits import waited
 
 S_NOP = 0xBF800000  # s_nop 0
 S_WAITCNT = 0xBF8C0000

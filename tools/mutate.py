@@ -30,10 +30,10 @@ import numpy as np
 
 from simgpu import Device, Finding, Kernel
 from simgpu.checks.late import Late
-from simgpu.hardware.effects import effect_of
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.tools.console import print_json, show, table
 from simgpu.tools.corpus import Case, cases
 from simgpu.tools.harmless import Lack, lacks

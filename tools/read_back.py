@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from simgpu.hardware.codeobject import CodeObject
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
 from simgpu.operators.resources import RESERVED_SGPRS
 from simgpu.tools.console import table

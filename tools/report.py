@@ -91,7 +91,7 @@ def _operator(tree: Root, op: str, as_json: bool) -> None:
 def assembled_use(tree: TiledComputation) -> tuple[KernelUse | None, str]:
     """The linked kernel's use, or None and the reason why there is no kernel on this machine."""
     from simgpu import asm
-    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.tools.use import kernel_use
 
     try:

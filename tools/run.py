@@ -47,7 +47,7 @@ def run(options: Namespace) -> int:
 
         return run_operator.run(options)
     from simgpu import asm
-    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.tools.resources import resource_documents, resource_rows, resource_table
     from simgpu.tools.use import kernel_use
 

@@ -150,7 +150,7 @@ OTHER_CASES: dict[str, Callable[[Any, str, np.random.Generator], Case]] = {"naiv
 
 def run(options: Namespace) -> int:
     """Runs the operator's kernels on random inputs; status 1 if an element is outside the error bound."""
-    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.tools.resources import constraint_rows, resource_documents, resource_table
     from simgpu.tools.use import kernel_use
 

@@ -28,7 +28,7 @@ from simgpu.asm.schedule import Item, Label
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.waits import DS, VM
+from simgpu.hardware.timing_rules.waits import DS, VM
 
 SLOT = 4  # clocks
 LDS_LATENCY = 128

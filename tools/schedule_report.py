@@ -47,8 +47,9 @@ def show_schedule(tree: Root, json: bool) -> None:
         table("Main loop, modelled in order", COLUMNS, (_cells(name, answer) for name, answer in answers.items()), left=1),
         "",
         f"Matrix clocks over clocks, in steady state; assumed latencies: LDS {LDS_LATENCY}, memory {MEMORY_LATENCY} clocks.",
-        "LDS conflicts: clocks that a wave's pass loses, of how many of its LDS accesses; by the rules of hardware/lds_banks.py",
-        "from the addresses of the simulated workgroup 0. What else the model assumes: tools/schedule_model.py.",
+        "LDS conflicts: clocks that a wave's pass loses, of how many of its LDS accesses; by the rules of",
+        "hardware/timing_rules/lds_banks.py from the addresses of the simulated workgroup 0. What else the model assumes:",
+        "tools/schedule_model.py.",
     )
 
 

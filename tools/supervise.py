@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simgpu.hardware.errors import HipKernelError
-from simgpu.hardware.hip_library import SIMULATE
+from simgpu.hardware.hip.library import SIMULATE
 
 ROOT = Path(__file__).resolve().parent.parent
 

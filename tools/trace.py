@@ -16,7 +16,7 @@ from simgpu.tools.problem import OPERATORS, finite_number
 
 if TYPE_CHECKING:
     from simgpu import Device, Kernel
-    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.hardware.isa.instruction import Reg
     from simgpu.trace import Snapshot
 
@@ -164,7 +164,7 @@ def _file(options: Namespace) -> Subject:
 
 def _operator(options: Namespace) -> Subject:
     from simgpu import asm
-    from simgpu.hardware.codeobject import CodeObject
+    from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.tools.problem import tree_of
     from simgpu.tools.run import Operands
 
@@ -279,7 +279,7 @@ def _names(reg: Reg) -> list[str]:
 
 
 def _tables(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: range) -> list[Any]:
-    from simgpu.hardware.isa.operands import register_text
+    from simgpu.hardware.isa.code.operands import register_text
 
     parts: list[Any] = []
     scalar = [reg for reg in _chosen(snapshot, chosen) if reg.file == "s"]
@@ -325,7 +325,7 @@ def _document(snapshot: Snapshot, chosen: list[Reg] | None, view: str, lanes: ra
             return [[row.copy().view(np.float16).reshape(64, 2)[lane].tolist() for lane in lanes] for row in raw]
         return [[row.view(VIEWS[view])[lane].item() for lane in lanes] for row in raw]
 
-    from simgpu.hardware.isa.operands import register_text
+    from simgpu.hardware.isa.code.operands import register_text
 
     return {
         "pc": snapshot.pc, "text": snapshot.text, "line": snapshot.line, "group": list(snapshot.group),

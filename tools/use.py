@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simgpu.hardware.codeobject import CodeObject, Kernel
+from simgpu.hardware.code_object.code_object import CodeObject, Kernel
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa import Instruction, Reg, decode, text
 

@@ -5,22 +5,9 @@ Importing the package loads every encoding's file, which registers its instructi
 
 from __future__ import annotations
 
-from simgpu.hardware.isa import (  # noqa: F401  (registration)
-    buffer,
-    ds,
-    flat,
-    mai,
-    smem,
-    sop,
-    sop1,
-    sop_control,
-    vop1,
-    vop2,
-    vop3,
-    vop3p,
-    vopc,
-)
-from simgpu.hardware.isa.decode import decode, decode_all, table
+from simgpu.hardware.isa import instructions  # noqa: F401  (registers them)
+from simgpu.hardware.isa.code.decode import decode, decode_all, table
+from simgpu.hardware.isa.code.text import disassemble, text
 from simgpu.hardware.isa.instruction import (
     Const,
     Imm,
@@ -32,7 +19,6 @@ from simgpu.hardware.isa.instruction import (
     Reg,
 )
 from simgpu.hardware.isa.spec import REGISTRY, Memory, Param, Spec
-from simgpu.hardware.isa.text import disassemble, text
 from simgpu.hardware.isa.types import TARGETS
 
 __all__ = [

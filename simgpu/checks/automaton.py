@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from simgpu.hardware.effects import Effect, effect_of
-from simgpu.hardware.hazards import Register, clash, reach
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.waits import DS, FLAT, LIMITS, SMEM, VM
+from simgpu.hardware.timing_rules.effects import Effect, effect_of
+from simgpu.hardware.timing_rules.hazards import Register, clash, reach
+from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
 
 END = -1  # the record that a wave goes to when it ends
 # Instructions of a memory clause that are looked back at, by the code object's XNACK setting. Where that

@@ -21,8 +21,8 @@ from simgpu.checks.events import Event, Report, enter, finding_of
 from simgpu.checks.finding import Finding
 from simgpu.checks.outstanding import FLAG_SHIFT, LEFT_SHIFT, unwaited
 from simgpu.frame import PTR, Frame
-from simgpu.hardware.effects import effect_of
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant

@@ -18,9 +18,9 @@ from numba import types
 from simgpu import layout
 from simgpu.checks.check import Check
 from simgpu.frame import PTR, Frame
-from simgpu.hardware.effects import Effect, effect_of, registers_of
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
-from simgpu.hardware.waits import DS, FLAT, LIMITS, SMEM, VM, waited
+from simgpu.hardware.timing_rules.effects import Effect, effect_of, registers_of
+from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant

@@ -14,9 +14,9 @@ from simgpu.checks.check import Check
 from simgpu.checks.events import Report
 from simgpu.checks.finding import Finding, lanes_of, place_of
 from simgpu.frame import Frame
-from simgpu.hardware.effects import effect_of
 from simgpu.hardware.isa.instruction import Imm, Instruction
-from simgpu.hardware.waits import DS, VM, waited
+from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.waits import DS, VM, waited
 from simgpu.lane_llvm import I64
 from simgpu.lanes import constant
 from simgpu.operands import Plan

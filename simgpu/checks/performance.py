@@ -1,6 +1,6 @@
 """Notes on what costs time, for Device(check="performance"): bank conflicts, lines, lanes, spills.
 
-LDS: clocks lost to bank conflicts by the rules of `simgpu.hardware.lds_banks`. Memory: cache lines that a
+LDS: clocks lost to bank conflicts by the rules of `simgpu.hardware.timing_rules.lds_banks`. Memory: cache lines that a
 wave's access touches against the fewest that hold as many bytes. Counted at every access, told once
 for each instruction. Active lanes are counted at vector ALU instructions too, and told once for those that
 follow each other with the same.
@@ -22,9 +22,9 @@ from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding, Place, place_of
 from simgpu.checks.race_cells import words
 from simgpu.frame import PTR, Frame
-from simgpu.hardware import lds_banks
-from simgpu.hardware.effects import effect_of
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules import lds_banks
+from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.jit import stamp
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant

@@ -23,9 +23,9 @@ from simgpu.checks.outstanding import unwaited
 from simgpu.checks.race_shadows import allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.control import ENDS
 from simgpu.frame import ALL_LANES, PTR, Frame
-from simgpu.hardware.effects import effect_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.waits import DS
+from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.waits import DS
 from simgpu.lane_llvm import I32, I64
 from simgpu.lanes import constant
 from simgpu.observer import Access

@@ -1,6 +1,6 @@
 """Registers used beyond those that the kernel descriptor declares, and what the declared ones cost.
 
-A wave gets what the descriptor says, in whole granules (`simgpu.hardware.kernel_descriptor`); a register past
+A wave gets what the descriptor says, in whole granules (`simgpu.hardware.code_object.descriptor`); a register past
 that is another wave's, or none. Counts are static: of the code that direct branches reach.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from simgpu import scheduler
 from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding, place_of
-from simgpu.hardware.effects import Effect
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
+from simgpu.hardware.timing_rules.effects import Effect
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

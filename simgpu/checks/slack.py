@@ -17,10 +17,10 @@ from simgpu.checks.automaton import CLAUSE, END
 from simgpu.checks.check import Check
 from simgpu.checks.finding import Finding, place_of
 from simgpu.checks.paths import Table, automaton_of
-from simgpu.hardware.effects import Effect
-from simgpu.hardware.hazards import clash, reach
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.hardware.waits import DS, FLAT, LIMITS, SMEM, VM
+from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.hazards import clash, reach
+from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
 
 if TYPE_CHECKING:
     from simgpu.launch import Launch

@@ -9,8 +9,8 @@ from typing import Any
 
 from simgpu.checks.finding import Finding
 from simgpu.device import Device, Kernel, Module
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import MemoryFault, SimError
-from simgpu.hardware.kernarg import Geometry
 from simgpu.launch import launch
 from simgpu.run import Run
 from simgpu.triton.arguments import Value, encode

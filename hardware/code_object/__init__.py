@@ -1,0 +1,15 @@
+"""Code objects: from a file's bytes to kernels, their metadata and their packed arguments.
+
+    bundle.py       clang offload bundles and HIP fat binaries: one code object per target
+    elf.py          the parts of an amdhsa ELF
+    descriptor.py   the 64-byte kernel descriptor
+    code_object.py  CodeObject and Kernel: what the parts say together
+    inlined.py      which calls an address was inlined from (DWARF)
+    arguments.py    kernel arguments packed by metadata, hidden ones filled in
+"""
+
+from __future__ import annotations
+
+from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+
+__all__ = ["CodeObject", "Kernel"]

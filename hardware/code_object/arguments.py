@@ -1,0 +1,206 @@
+"""Packs kernel arguments by metadata, for the simulator and for the real GPU alike.
+
+Offsets are the metadata's own, so hidden arguments of every code object version land where the
+kernel reads them (AMDGPUUsage "Code Object V5 Metadata": value kinds `hidden_*`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simgpu.hardware.code_object.code_object import Argument, Kernel
+from simgpu.hardware.errors import LaunchError
+
+FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
+WORKGROUP_LIMIT = 1024  # work-items; gpu-arch-specs, all four targets
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Extent of a launch: work-items per workgroup, work-items in all, bytes of dynamic LDS.
+
+    extra: values of hidden arguments that only a runtime knows, by value kind
+    (`hidden_queue_ptr`, `hidden_hostcall_buffer`, ...); 0 where absent.
+    """
+
+    block: tuple[int, int, int]
+    global_size: tuple[int, int, int]
+    dynamic_lds: int = 0
+    extra: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        grid: int | Sequence[int] | None,
+        block: int | Sequence[int],
+        dynamic_lds: int = 0,
+        global_size: int | Sequence[int] | None = None,
+    ) -> Geometry:
+        """From one to three extents each: grid in workgroups or global_size in work-items, one of the two.
+
+        Raises LaunchError for both or neither, an extent below 1 and negative dynamic LDS.
+        """
+        extents = _three("block", block)
+        if (grid is None) == (global_size is None):
+            raise LaunchError("give either grid (workgroups) or global_size (work-items)")
+        if grid is not None:
+            x, y, z = (g * b for g, b in zip(_three("grid", grid), extents, strict=True))
+        else:
+            assert global_size is not None
+            x, y, z = _three("global_size", global_size)
+        if dynamic_lds < 0:
+            raise LaunchError(f"dynamic_lds={dynamic_lds}: must not be negative")
+        return cls(extents, (x, y, z), dynamic_lds)
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Workgroups per dimension, partial ones included."""
+        x, y, z = (-(-n // b) for n, b in zip(self.global_size, self.block, strict=True))
+        return x, y, z
+
+    @property
+    def used_dimensions(self) -> int:
+        """Dimensions up to the last with more than one work-item, at least 1."""
+        return max((axis + 1 for axis in range(3) if self.global_size[axis] > 1), default=1)
+
+
+def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
+    """One to three extents, filled up with 1."""
+    values: tuple[object, ...] = (extents,)
+    if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
+        values = tuple(extents)
+    numbers = [int(v) for v in values if isinstance(v, (int, np.integer))]
+    if not 1 <= len(values) <= 3 or len(numbers) < len(values):
+        raise LaunchError(f"{name}={extents!r}: give one to three integers")
+    filled = numbers + [1] * (3 - len(numbers))
+    if any(v < 1 for v in filled):
+        raise LaunchError(f"{name}={tuple(values)}: every extent must be at least 1")
+    return filled[0], filled[1], filled[2]
+
+
+def hidden_value(kernel: Kernel, kind: str, geometry: Geometry) -> int:
+    """Value of a hidden argument by value kind; what is not launch geometry is null.
+
+    hidden_grid_dims is the work_dim of OpenCL, and 3 for HIP, which launches everything in three.
+    """
+    if kind in geometry.extra:
+        return geometry.extra[kind]
+    name, _, axis = kind.rpartition("_")
+    if name and axis in ("x", "y", "z"):
+        at = "xyz".index(axis)
+        size, block = geometry.global_size[at], geometry.block[at]
+        per_axis = {
+            "hidden_block_count": size // block,
+            "hidden_group_size": block,
+            "hidden_remainder": size % block,
+        }
+        return per_axis.get(name, 0)
+    if kind == "hidden_grid_dims":
+        return geometry.used_dimensions if kernel.language.startswith("OpenCL") else 3
+    return geometry.dynamic_lds if kind == "hidden_dynamic_lds_size" else 0
+
+
+def check_geometry(kernel: Kernel, geometry: Geometry) -> None:
+    """Raises LaunchError for a workgroup or grid that the kernel cannot be launched with."""
+    for label, extents in (("block", geometry.block), ("grid", geometry.global_size)):
+        if len(extents) != 3 or any(n < 1 or n >= 1 << 32 for n in extents):
+            raise LaunchError(f"{kernel.name}: {label} {extents} needs three extents from 1 to 2^32-1")
+    items = geometry.block[0] * geometry.block[1] * geometry.block[2]
+    limit = min(kernel.max_flat_workgroup_size or WORKGROUP_LIMIT, WORKGROUP_LIMIT)
+    if items > limit:
+        raise LaunchError(
+            f"{kernel.name}: a block of {geometry.block} has {items} work-items; "
+            f"the kernel allows {limit} (max_flat_workgroup_size)"
+        )
+    required = kernel.required_workgroup_size
+    if required and tuple(required) != tuple(geometry.block):
+        raise LaunchError(
+            f"{kernel.name}: compiled for a block of {tuple(required)}, launched with {geometry.block}"
+        )
+
+
+def pack(kernel: Kernel, args: Sequence[object], geometry: Geometry) -> bytes:
+    """The kernarg segment: one entry of `args` per explicit argument, in the metadata's order.
+
+    An entry is an int, a float, a numpy scalar, bytes of exactly the argument's size, or an object
+    with `.address` (a buffer) for a pointer. Raises LaunchError naming the argument.
+    """
+    check_geometry(kernel, geometry)
+    explicit = kernel.explicit_arguments
+    if len(args) != len(explicit):
+        names = ", ".join(f"{a.name} ({a.size} bytes)" for a in explicit) or "none"
+        raise LaunchError(f"{kernel.name} takes {len(explicit)} arguments, got {len(args)}: {names}")
+    segment = bytearray(kernel.kernarg_size)
+    for argument, value in zip(explicit, args, strict=True):
+        _store(segment, argument, encode(kernel.name, argument, value))
+    for argument in kernel.arguments:
+        if argument.hidden:
+            value = hidden_value(kernel, argument.value_kind, geometry) % (1 << 8 * argument.size)
+            _store(segment, argument, value.to_bytes(argument.size, "little"))
+    return bytes(segment)
+
+
+def _store(segment: bytearray, argument: Argument, raw: bytes) -> None:
+    segment[argument.offset : argument.offset + argument.size] = raw
+
+
+def encode(kernel: str, argument: Argument, value: object) -> bytes:
+    """`value` as the bytes of `argument`; raises LaunchError in words."""
+    where = f"{kernel}: argument {argument.name} ({argument.value_kind}, {argument.size} bytes)"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raw = bytes(value)
+        if len(raw) != argument.size:
+            raise LaunchError(f"{where} got {len(raw)} bytes")
+        return raw
+    address = getattr(value, "address", None)
+    if address is not None:
+        if argument.value_kind == "by_value" and argument.size != 8:
+            raise LaunchError(f"{where} got a buffer: pass a number")
+        return _integer(where, argument.size, address)
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        return _numpy_scalar(where, argument, np.asarray(value))
+    if isinstance(value, int):
+        return _integer(where, argument.size, int(value), floating=argument.value_type)
+    if isinstance(value, float):
+        return _real(where, argument, value)
+    raise LaunchError(
+        f"{where} got {type(value).__name__}: pass a buffer, a number or bytes of its size"
+    )
+
+
+def _integer(where: str, size: int, value: int, floating: str = "") -> bytes:
+    if floating.startswith("f") and size in FLOAT_FORMATS:
+        return _packed(where, size, value)
+    bits = 8 * size
+    if not -(1 << bits) <= 2 * value < 2 << bits:
+        raise LaunchError(f"{where} got {value}, which does not fit {bits} bits")
+    return (value % (1 << bits)).to_bytes(size, "little")
+
+
+def _real(where: str, argument: Argument, value: float) -> bytes:
+    integer = argument.value_type.startswith(("i", "u"))
+    if argument.is_pointer or integer or argument.size not in FLOAT_FORMATS:
+        raise LaunchError(f"{where} got the float {value}: pass a buffer, an integer or bytes")
+    return _packed(where, argument.size, value)
+
+
+def _packed(where: str, size: int, value: float) -> bytes:
+    try:
+        return struct.pack(FLOAT_FORMATS[size], value)
+    except OverflowError:
+        raise LaunchError(f"{where} got {value}, which is past the largest float of its size") from None
+
+
+def _numpy_scalar(where: str, argument: Argument, value: np.ndarray) -> bytes:
+    """A scalar of the argument's width passes its bits; another width converts like Python's."""
+    if value.dtype.itemsize == argument.size and value.dtype.kind != "b":
+        return value.tobytes()
+    if value.dtype.kind in "iub":
+        return _integer(where, argument.size, int(value))
+    if value.dtype.kind == "f":
+        return _real(where, argument, float(value))
+    raise LaunchError(f"{where} got a {value.dtype} of {value.dtype.itemsize} bytes")

@@ -1,0 +1,347 @@
+"""Reads amdhsa code objects: ELF, kernel descriptors, metadata, relocations and line tables.
+
+Formats: LLVM AMDGPUUsage ("Code Object", "Code Object Metadata", "ELF Code Object"). The target
+comes from e_flags: the spelling of `amdhsa.target` in the metadata differs between compilers.
+Whatever the bytes, the only exception is DecodeError.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from elftools.elf.elffile import ELFFile
+
+from simgpu.hardware.code_object import bundle, elf
+from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
+from simgpu.hardware.code_object.elf import EM_AMDGPU, Relocation, Segment, Symbol
+from simgpu.hardware.code_object.inlined import InlinedCall, Place, inlined_calls
+from simgpu.hardware.errors import DecodeError
+
+# No launcher takes so many bytes of arguments; hostile metadata asks for more.
+KERNARG_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One kernel argument of the metadata; offset and size in bytes of the kernarg segment."""
+
+    name: str
+    offset: int
+    size: int
+    value_kind: str
+    address_space: str = ""
+    type_name: str = ""
+    value_type: str = ""
+    access: str = ""
+    pointee_align: int = 0
+
+    @property
+    def hidden(self) -> bool:
+        """Filled in by the launcher, not by the caller."""
+        return self.value_kind.startswith("hidden_")
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.value_kind in ("global_buffer", "dynamic_shared_pointer")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel; addresses are the file's virtual addresses, sizes bytes.
+
+    entry is where the descriptor points; code_size is the entry symbol's size (without a symbol:
+    up to the segment's end).
+    """
+
+    name: str
+    target: str
+    descriptor: KernelDescriptor
+    descriptor_address: int
+    entry: int
+    code_size: int
+    arguments: tuple[Argument, ...]
+    kernarg_size: int
+    kernarg_align: int
+    group_segment_size: int
+    private_segment_size: int
+    uses_dynamic_stack: bool
+    max_flat_workgroup_size: int
+    required_workgroup_size: tuple[int, ...]
+    wavefront_size: int
+    sgpr_count: int
+    vgpr_count: int
+    agpr_count: int
+    sgpr_spill_count: int
+    vgpr_spill_count: int
+    language: str
+
+    @property
+    def explicit_arguments(self) -> tuple[Argument, ...]:
+        return tuple(arg for arg in self.arguments if not arg.hidden)
+
+    @property
+    def declared(self) -> dict[str, int]:
+        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        return {
+            "sgprs": self.sgpr_count,
+            "vgprs": self.vgpr_count,
+            "agprs": self.agpr_count,
+            "lds_bytes": self.group_segment_size,
+            "private_bytes": self.private_segment_size,
+            "kernarg_bytes": self.kernarg_size,
+            "max_workgroup_size": self.max_flat_workgroup_size,
+            "sgpr_spills": self.sgpr_spill_count,
+            "vgpr_spills": self.vgpr_spill_count,
+        }
+
+    @property
+    def start(self) -> int:
+        """Address of the first instruction for a launcher that preloads kernel arguments."""
+        preloads = self.descriptor.preload_length > 0
+        return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
+
+
+class Loaded:
+    """What a kernel on a device tells of itself; info: what its file says."""
+
+    info: Kernel
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The explicit ones."""
+        return self.info.explicit_arguments
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        return self.info.declared
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """A linked code object.
+
+    target: gfx908, ...; xnack, sramecc: any, off, on or unsupported; version: code object version;
+    kernels by name in the order of the metadata; symbols by name; metadata: the decoded note.
+    """
+
+    target: str
+    xnack: str
+    sramecc: str
+    version: int
+    kernels: Mapping[str, Kernel]
+    symbols: Mapping[str, Symbol]
+    segments: tuple[Segment, ...]
+    relocations: tuple[Relocation, ...]
+    metadata: Mapping[str, Any]
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def parse(cls, data: bytes, target: str = "") -> CodeObject:
+        """The code object in `data`: an ELF, an offload bundle, or a host file with a fat binary.
+
+        target picks an entry where a bundle holds several. Raises DecodeError, in one line.
+        """
+        try:
+            return _parse_elf(cls, _unwrap(bytes(data), target))
+        except DecodeError:
+            raise
+        except Exception as error:  # whatever pyelftools makes of damaged bytes
+            detail = " ".join(str(error).split()) or type(error).__name__
+            raise DecodeError(
+                f"damaged code object ({len(data)} bytes): {detail[:160]}; is the file cut off?"
+            ) from None
+
+    def image(self, load_address: int | None = None) -> tuple[bytes, int]:
+        """Memory image and the virtual address of its first byte, with relocations applied.
+
+        load_address: where byte 0 of the image will lie (default: its virtual address).
+        Raises DecodeError for a relocation that cannot be applied.
+        """
+        base, end = elf.span(self.segments)
+        memory = bytearray(end - base)
+        for segment in self.segments:
+            start = segment.address - base
+            memory[start : start + len(segment.data)] = segment.data
+        bias = 0 if load_address is None else load_address - base
+        for relocation in self.relocations:
+            elf.relocate(memory, base, bias, relocation)
+        return bytes(memory), base
+
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes at a virtual address, unrelocated; DecodeError if no segment holds them."""
+        for segment in self.segments:
+            start = address - segment.address
+            if start >= 0 and address + size <= segment.end:
+                return segment.data[start : start + size].ljust(size, b"\0")
+        raise DecodeError(f"{size} bytes at address {address:#x} lie in no loadable segment")
+
+    def source_line(self, address: int) -> str | None:
+        """`file:line` of the instruction at a virtual address, or None where nothing says."""
+        starts, lines = self._line_table
+        index = bisect.bisect_right(starts, address) - 1
+        return lines[index] if index >= 0 else None
+
+    def call_sites(self, address: int) -> tuple[Place, ...]:
+        """Where the code at a virtual address was inlined from: the calls, innermost first."""
+        calls = [call for call in self._inlined if call.low <= address < call.high]
+        return tuple(call.place for call in sorted(calls, key=lambda call: -call.depth))
+
+    @cached_property
+    def _inlined(self) -> list[InlinedCall]:
+        try:
+            return list(inlined_calls(self.data))
+        except Exception:  # as for the line table
+            return []
+
+    @cached_property
+    def _line_table(self) -> tuple[list[int], list[str | None]]:
+        """Debug information only helps: where it is damaged it counts as absent."""
+        try:
+            rows = sorted(elf.dwarf_rows(self.data))
+        except Exception:  # whatever pyelftools makes of damaged DWARF
+            rows = []
+        return [row[0] for row in rows], [row[2] for row in rows]
+
+
+def _unwrap(data: bytes, target: str) -> bytes:
+    """The ELF inside a bundle or a fat binary, or `data` itself."""
+    if data.startswith(bundle.COMPRESSED_MAGIC):
+        raise DecodeError(
+            "a compressed offload bundle: unpack it first with clang-offload-bundler --unbundle"
+        )
+    if data.startswith(bundle.BUNDLE_MAGIC):
+        return bundle.select(bundle.entries(data), target).data
+    if not data.startswith(b"\x7fELF"):
+        raise DecodeError(
+            f"not a code object: starts with {data[:4].hex(' ') or 'nothing'}, "
+            "not with an ELF or an offload bundle header"
+        )
+    if len(data) >= 20 and struct.unpack_from("<H", data, 18)[0] != EM_AMDGPU:
+        if bundle.BUNDLE_MAGIC in data:
+            return bundle.select(bundle.entries(data), target).data
+        machine = struct.unpack_from("<H", data, 18)[0]
+        raise DecodeError(
+            f"ELF machine {machine} is not AMDGPU ({EM_AMDGPU}), and no uncompressed offload "
+            "bundle is inside"
+        )
+    return data
+
+
+def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
+    file = ELFFile(io.BytesIO(data))
+    target, xnack, sramecc, version = elf.identity(file)
+    segments = tuple(elf.segments(file, data))
+    symbols = MappingProxyType(elf.symbols(file))
+    metadata = elf.metadata(file)
+    shell = cls(
+        target,
+        xnack,
+        sramecc,
+        version,
+        MappingProxyType({}),
+        symbols,
+        segments,
+        tuple(elf.relocations(file)),
+        MappingProxyType(metadata),
+        data,
+    )
+    listed = _get(metadata, "amdhsa.kernels", list, [])
+    kernels = [_kernel(shell, entry) for entry in listed]
+    return replace(shell, kernels=MappingProxyType({kernel.name: kernel for kernel in kernels}))
+
+
+def _get(table: Any, key: str, kind: type, default: Any = None) -> Any:
+    """table[key] of the given type; DecodeError if it is of another, or absent without default."""
+    if not isinstance(table, dict):
+        raise DecodeError(f"metadata: {key} is looked up in {type(table).__name__}, not in a map")
+    value = table.get(key, default)
+    if not isinstance(value, kind):
+        found = "absent" if value is None else f"of type {type(value).__name__}"
+        raise DecodeError(f"metadata: {key} is {found}, expected {kind.__name__}")
+    return value
+
+
+def _count(table: Any, key: str, default: int | None = None) -> int:
+    """A non-negative 32-bit metadata entry."""
+    value = int(_get(table, key, int, default))
+    if not 0 <= value < 1 << 32:
+        raise DecodeError(f"metadata: {key} is {value}, outside 0..2^32-1")
+    return value
+
+
+def _argument(entry: Any, index: int) -> Argument:
+    return Argument(
+        _get(entry, ".name", str, f"arg{index}"),
+        _count(entry, ".offset"),
+        _count(entry, ".size"),
+        _get(entry, ".value_kind", str),
+        _get(entry, ".address_space", str, ""),
+        _get(entry, ".type_name", str, ""),
+        _get(entry, ".value_type", str, ""),
+        _get(entry, ".actual_access", str, _get(entry, ".access", str, "")),
+        _count(entry, ".pointee_align", 0),
+    )
+
+
+def _kernel(code: CodeObject, entry: Any) -> Kernel:
+    name = _get(entry, ".name", str)
+    symbol_name = _get(entry, ".symbol", str, f"{name}.kd")
+    symbol = code.symbols.get(symbol_name)
+    if symbol is None or not symbol.defined:
+        raise DecodeError(f"kernel {name}: its descriptor symbol {symbol_name} is not in the file")
+    descriptor = KernelDescriptor.decode(code.read(symbol.address, DESCRIPTOR_BYTES), code.target)
+    start = symbol.address + descriptor.entry_offset
+    home = next((s for s in code.segments if s.executable and s.address <= start < s.end), None)
+    if home is None or start % 4:
+        raise DecodeError(f"kernel {name}: its entry address {start:#x} lies in no executable segment")
+    function = code.symbols.get(symbol_name.removesuffix(".kd"))
+    sized = function is not None and function.address == start and function.size > 0
+    size = min(function.size, home.end - start) if function and sized else home.end - start
+    arguments = tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, [])))
+    kernarg_size = _count(entry, ".kernarg_segment_size", descriptor.kernarg_size)
+    if kernarg_size > KERNARG_LIMIT:
+        raise DecodeError(f"kernel {name}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")
+    for argument in arguments:
+        if argument.offset + argument.size > kernarg_size:
+            raise DecodeError(
+                f"kernel {name}: argument {argument.name} ends at byte "
+                f"{argument.offset + argument.size}, past the kernarg segment of {kernarg_size}"
+            )
+    required = _get(entry, ".reqd_workgroup_size", list, [])
+    if not all(isinstance(extent, int) for extent in required):
+        raise DecodeError(f"kernel {name}: .reqd_workgroup_size {required} holds no integers")
+    return Kernel(
+        name,
+        code.target,
+        descriptor,
+        symbol.address,
+        start,
+        size,
+        arguments,
+        kernarg_size,
+        _count(entry, ".kernarg_segment_align", 8),
+        _count(entry, ".group_segment_fixed_size", descriptor.group_segment_size),
+        _count(entry, ".private_segment_fixed_size", descriptor.private_segment_size),
+        bool(_get(entry, ".uses_dynamic_stack", bool, descriptor.dynamic_stack)),
+        _count(entry, ".max_flat_workgroup_size", 1024),
+        tuple(required),
+        _count(entry, ".wavefront_size", 64),
+        _count(entry, ".sgpr_count", 0),
+        _count(entry, ".vgpr_count", 0),
+        _count(entry, ".agpr_count", 0),
+        _count(entry, ".sgpr_spill_count", 0),
+        _count(entry, ".vgpr_spill_count", 0),
+        _get(entry, ".language", str, ""),
+    )

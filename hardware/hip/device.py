@@ -1,0 +1,319 @@
+"""A real GPU as the simulated one is met: Device, Buffer, Module, Kernel, on the HIP runtime.
+
+    from simgpu.hardware.hip import Device
+    gpu = Device(0)                                 # raises HipError: no ROCm, no GPU, a GPU that is none of ours
+    run = gpu.load(code)["name"].launch(grid=…, block=…, args=[…])
+    run.seconds                                     # GPU time, by events
+
+Kernel arguments are packed by `simgpu.hardware.code_object.arguments`, as for the simulator, and passed as one buffer.
+Nothing imports this module unless a real GPU is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from ctypes import c_float, c_size_t, c_void_p
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from simgpu import hardware
+from simgpu.hardware.arrays import as_bytes, extents_of
+from simgpu.hardware.code_object.arguments import Geometry, pack
+from simgpu.hardware.code_object.code_object import CodeObject, Loaded
+from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import HipError, HipKernelError, LaunchError
+from simgpu.hardware.hip import library as hip
+from simgpu.hardware.hip.library import Library
+from simgpu.hardware.targets import targets
+
+DEFAULT_TIMEOUT = 60.0  # seconds until a launch counts as hung
+POLL_SECONDS = 0.0005
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """One finished launch: GPU time between two events around it, on `device`."""
+
+    seconds: float
+    device: str
+    findings: list[Any] = field(default_factory=list)
+
+
+class Buffer:
+    """GPU memory that the user owns: `address` (device), `nbytes`."""
+
+    def __init__(self, library: Library, address: int, nbytes: int) -> None:
+        self._library = library
+        self.address = address
+        self.nbytes = nbytes
+
+    def download(self, dtype: DTypeLike, shape: int | Sequence[int] | None = None) -> np.ndarray:
+        """A copy of the buffer's first bytes as an array of `dtype` and `shape` (default: all).
+
+        Raises LaunchError where the buffer is smaller than that.
+        """
+        kind, extents = extents_of(self.nbytes, dtype, shape)
+        array = np.empty(extents, kind)
+        if array.nbytes:
+            self._library.call("hipMemcpy", array.ctypes.data, self.address, array.nbytes, hip.DEVICE_TO_HOST)
+        return array
+
+    def write(self, array: np.ndarray) -> None:
+        """Overwrite the buffer's first bytes with the array's."""
+        raw = as_bytes(array)
+        if raw.size > self.nbytes:
+            raise LaunchError(f"{raw.size} bytes do not fit a buffer of {self.nbytes}")
+        if raw.size:
+            self._library.call("hipMemcpy", self.address, raw.ctypes.data, raw.size, hip.HOST_TO_DEVICE)
+
+    def __repr__(self) -> str:
+        return f"<Buffer of {self.nbytes} bytes at {self.address:#x} on the GPU>"
+
+
+class Device:
+    """A real GPU by its HIP index.
+
+    timeout: seconds until a launch counts as hung. Raises HipError in words for a missing runtime, a
+    missing GPU and one that is none of simgpu's targets.
+    """
+
+    def __init__(self, index: int = 0, *, timeout: float = DEFAULT_TIMEOUT, library: Library | None = None) -> None:
+        self.library = library or hip.open_library()
+        self.timeout = timeout
+        count = _devices(self.library)
+        if not 0 <= index < count:
+            raise HipError(f"no GPU {index}: HIP finds {count}", f"Give an index from 0 to {count - 1}.")
+        self.library.call("hipSetDevice", index)
+        self.index = index
+        self.product, self.target_id = self.library.identity(index)
+        self.arch = self.target_id.partition(":")[0]
+        self.descriptor = _descriptor(self.product, self.arch, self.name)
+        self.stream = self.library.new("hipStreamCreate")
+
+    @property
+    def name(self) -> str:
+        """For messages: index, product and target with its features."""
+        return f"GPU {self.index} ({self.product}, {self.target_id})"
+
+    def alloc(self, nbytes: int) -> Buffer:
+        """GPU memory of `nbytes`; LaunchError for a negative size, HipError when there is no room."""
+        if nbytes < 0:
+            raise LaunchError(f"an allocation of {nbytes} bytes: the size must not be negative")
+        try:
+            return Buffer(self.library, self.library.new("hipMalloc", max(nbytes, 1)), nbytes)
+        except HipError as error:
+            if error.status != hip.OUT_OF_MEMORY:
+                raise
+            free, total = self.library.memory()
+            raise HipError(
+                f"{self.name} is out of memory: {nbytes:,} bytes asked for, {free:,} of {total:,} free: {error}",
+                "Choose smaller sizes, or end what else uses the GPU (rocm-smi --showpids).",
+                error.status,
+            ) from None
+
+    def upload(self, array: Any) -> Buffer:
+        """GPU memory with a copy of the array's bytes, in C order."""
+        raw = as_bytes(np.asarray(array))
+        buffer = self.alloc(raw.size)
+        buffer.write(raw)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back."""
+        self.library.call("hipFree", buffer.address)
+
+    def load(self, source: str | os.PathLike[str] | bytes) -> Module:
+        """Load a code object (ELF or clang offload bundle) from a path or from bytes.
+
+        Raises DecodeError for damaged files and HipError for another target's.
+        """
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            data = bytes(source)
+        else:
+            try:
+                data = Path(source).read_bytes()
+            except OSError as error:
+                raise LaunchError(f"cannot read {source}: {error.strerror or error}") from None
+        code = CodeObject.parse(data, self.arch)
+        wanted = unsuitable(code, self.target_id)
+        if wanted:
+            raise HipError(f"the code object is for {wanted}, {self.name} is not", f"Compile for {self.target_id}.")
+        try:
+            return Module(self, code, self.library.new("hipModuleLoadData", code.data))
+        except HipError as error:
+            raise HipError(f"{self.name} does not take the code object: {error}", error.advice, error.status) from None
+
+    def time(self, launches: Sequence[Launch]) -> list[float]:
+        """Runs the launches one behind the other; GPU seconds of each. HipKernelError for a fault or a hang."""
+        library = self.library
+        events = [(library.new("hipEventCreate"), library.new("hipEventCreate")) for _ in launches]
+        for launch, (before, after) in zip(launches, events, strict=True):
+            library.call("hipEventRecord", before, self.stream)
+            launch.enqueue(library, self.stream)
+            library.call("hipEventRecord", after, self.stream)
+        if launches:
+            self._wait(launches, events[-1][1])
+        seconds = [self._elapsed(*pair) for pair in events]
+        for event in (event for pair in events for event in pair):
+            library.call("hipEventDestroy", event)
+        return seconds
+
+    def _wait(self, launches: Sequence[Launch], event: int) -> None:
+        """Polls, since a blocking wait for a kernel that hangs never returns."""
+        what = f"{launches[0].name} on {self.name}"
+        patience = self.timeout * len(launches)
+        deadline = time.monotonic() + patience
+        while (status := self.library.status("hipEventQuery", event)) == hip.NOT_READY:
+            if time.monotonic() > deadline:
+                raise HipKernelError(
+                    f"{what} hangs: not finished after {patience:g} s ({len(launches)} launch(es), --timeout {self.timeout:g})",
+                    f"{hip.SIMULATE} A longer --timeout helps if it is only slow.",
+                    status,
+                )
+            time.sleep(POLL_SECONDS)
+        if status != hip.SUCCESS:
+            raise HipKernelError(f"{what} failed: {self.library.words(status)}", hip.SIMULATE, status)
+
+    def _elapsed(self, before: int, after: int) -> float:
+        milliseconds = c_float()
+        self.library.call("hipEventElapsedTime", ctypes.byref(milliseconds), before, after)
+        return milliseconds.value / 1e3
+
+
+class Module(Mapping[str, "Kernel"]):
+    """A loaded code object: kernels by name."""
+
+    def __init__(self, device: Device, code: CodeObject, handle: int) -> None:
+        self.device = device
+        self.code = code
+        self.handle = handle
+
+    def __getitem__(self, name: str) -> Kernel:
+        info = self.code.kernels.get(name)
+        if info is None:
+            raise KeyError(f"no kernel {name!r}; the module has: {', '.join(self) or 'none'}")
+        function = self.device.library.new("hipModuleGetFunction", self.handle, name.encode())
+        return Kernel(self, info, function)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.code.kernels)
+
+    def __len__(self) -> int:
+        return len(self.code.kernels)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch with its arguments packed; groups and block as hipModuleLaunchKernel takes them."""
+
+    name: str
+    function: int
+    groups: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_lds: int
+    segment: bytes
+
+    def enqueue(self, library: Library, stream: int) -> None:
+        """Hands it to the stream; the runtime copies the arguments before it returns."""
+        raw = ctypes.create_string_buffer(self.segment, max(len(self.segment), 1))
+        size = c_size_t(len(self.segment))
+        extra = (c_void_p * 5)(
+            hip.PARAM_BUFFER_POINTER, ctypes.addressof(raw), hip.PARAM_BUFFER_SIZE, ctypes.addressof(size), hip.PARAM_END
+        )
+        library.call(
+            "hipModuleLaunchKernel", self.function, *self.groups, *self.block, self.dynamic_lds, stream, None, extra
+        )
+
+
+class Kernel(Loaded):
+    """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
+
+    def __init__(self, module: Module, info: KernelInfo, function: int) -> None:
+        self.module = module
+        self.info = info
+        self.function = function
+
+    def prepare(
+        self,
+        grid: int | Sequence[int] | None = None,
+        block: int | Sequence[int] = 64,
+        args: Sequence[object] = (),
+        dynamic_lds: int = 0,
+        *,
+        global_size: int | Sequence[int] | None = None,
+    ) -> Launch:
+        """A launch for `Device.time`; parameters as `launch`, and the same LaunchError."""
+        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
+        segment = pack(self.info, args, geometry)
+        if any(size % extent for size, extent in zip(geometry.global_size, geometry.block, strict=True)):
+            raise LaunchError(
+                f"{self.name}: hipModuleLaunchKernel takes whole workgroups, a global size of {geometry.global_size} "
+                f"is none of blocks of {geometry.block}: round it up, or simulate"
+            )
+        return Launch(self.name, self.function, geometry.groups, geometry.block, dynamic_lds, segment)
+
+    def launch(
+        self,
+        grid: int | Sequence[int] | None = None,
+        block: int | Sequence[int] = 64,
+        args: Sequence[object] = (),
+        dynamic_lds: int = 0,
+        *,
+        global_size: int | Sequence[int] | None = None,
+    ) -> Run:
+        """Run the kernel to its end; parameters as the simulated kernel's.
+
+        Raises LaunchError before running, HipError where the runtime refuses the launch,
+        HipKernelError where the kernel faults or hangs.
+        """
+        device = self.module.device
+        prepared = self.prepare(grid, block, args, dynamic_lds, global_size=global_size)
+        (seconds,) = device.time([prepared])
+        return Run(seconds, device.name)
+
+
+def _devices(library: Library) -> int:
+    """How many GPUs there are, at least one."""
+    said = "hipGetDeviceCount: 0"
+    count = 0
+    try:
+        library.call("hipInit", 0)
+        count = library.count("hipGetDeviceCount")
+    except HipError as error:
+        if error.status not in (hip.NO_DEVICE, hip.INVALID_DEVICE):
+            raise
+        said = str(error)
+    if not count:
+        raise HipError(f"{library.path} finds no AMD GPU: {said}", hip.NO_GPU, hip.NO_DEVICE)
+    return count
+
+
+def _descriptor(product: str, arch: str, name: str) -> HardwareDescriptor:
+    """The board that the product's name says ("AMD Instinct MI210"), or its architecture's."""
+    boards = [row for row in map(hardware.target, targets()) if row.arch == arch]
+    words = product.lower().split()
+    named = [row for row in boards if row.name in words]
+    if not boards:
+        known = ", ".join(sorted({hardware.target(board).arch for board in targets()}))
+        raise HipError(f"{name} is none of simgpu's targets", f"These are {known}; HIP_VISIBLE_DEVICES chooses the GPU.")
+    return named[0] if named else hardware.target(arch)
+
+
+def unsuitable(code: CodeObject, target_id: str) -> str:
+    """What the code object asks for, as gfx90a:xnack+, where the GPU of `target_id` is not that; else ""."""
+    arch, *features = target_id.split(":")
+    states = {feature[:-1]: feature[-1:] for feature in features}
+    wanted = {"sramecc": code.sramecc, "xnack": code.xnack}
+    signs = {name: {"on": "+", "off": "-"}[state] for name, state in wanted.items() if state in ("on", "off")}
+    if code.target == arch and all(states.get(name, sign) == sign for name, sign in signs.items()):
+        return ""
+    return ":".join((code.target, *(f"{name}{sign}" for name, sign in signs.items())))

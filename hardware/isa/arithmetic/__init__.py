@@ -1,0 +1,12 @@
+"""Arithmetic that instructions share, in the vocabulary of `hardware.isa.lane`.
+
+    integers.py      saturation, carries, bit fields
+    floats.py        minimum, maximum, ldexp, frexp, fract, packing
+    small_floats.py  fp8, bf8, fp6, bf6, fp4
+    vectors.py       operands of several elements
+    dots.py          V_DOT2, V_DOT4, V_DOT8
+    division.py      V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP
+    approx.py        transcendentals, as polynomials
+    two_over_pi.py   the bits of 2/pi for V_TRIG_PREOP_F64
+    atomics.py       what an atomic makes of the old value
+"""

@@ -1,0 +1,144 @@
+"""The division sequence's instructions: V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP.
+
+A quotient n/d is formed as: scale d and n, approximate 1/s(d), refine with fused multiply-adds,
+V_DIV_FMAS the last step with the scaling undone, V_DIV_FIXUP the special cases. Sources: CDNA3
+and CDNA4 ISA guides. Three places follow what a correctly rounded division needs (tests run the
+whole sequence), not the guides' text: V_DIV_SCALE divides (not multiplies) a huge denominator by
+2**64 (2**128), since the product overflows; V_DIV_FMAS scales by 2**±64 (2**±128), up when the
+addend's exponent is above the bias, where the text has one factor 2**32 (2**64); V_DIV_FIXUP takes
+an infinite or NaN quotient of finite operands for an overflow, where the text asks for an
+exponent of 255 in the denominator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.arithmetic.floats import (
+    default_nan,
+    exponent_field,
+    is_denormal_or_zero,
+    is_infinite,
+    is_negative,
+    layout,
+    ldexp,
+    magnitude,
+    with_sign_of,
+)
+from simgpu.hardware.isa.lane import (
+    Value,
+    as_signed,
+    as_unsigned,
+    bits,
+    both,
+    const,
+    differ,
+    div,
+    either,
+    fma,
+    isnan,
+    negate,
+    quiet,
+    where,
+)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Exponent of the scale factor, and the limits of exponent fields that V_DIV_SCALE tests."""
+
+    factor: int
+    spread: int  # n/d is near overflow from this difference on
+    tiny: int  # the numerator is tiny up to this field
+    underflow: int  # V_DIV_FIXUP: n/d is zero below this difference
+
+
+SCALINGS = {"f32": Scaling(64, 96, 23, -150), "f64": Scaling(128, 768, 53, -1075)}
+
+
+def _spread(n: Value, d: Value) -> Value:
+    """Difference of the exponent fields, signed."""
+    return as_signed(exponent_field(n)) - as_signed(exponent_field(d))
+
+
+def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
+    """V_DIV_SCALE(a, denominator, numerator), a being one of the two: a scaled such that the
+    refinement neither over- nor underflows, and whether V_DIV_FMAS must undo a scaling."""
+    rule = SCALINGS[a.type.name]
+    i32 = const(a, 0, t.i32)
+    up, down = ldexp(a, i32 + rule.factor), ldexp(a, i32 - rule.factor)
+    is_d, is_n = a == d, a == n
+    near_overflow = _spread(n, d) >= rule.spread
+    d_denormal = is_denormal_or_zero(d)
+    reciprocal_denormal = is_denormal_or_zero(div(const(d, 1.0), d))
+    # The smallest normal counts too: n/d may be a denormal that rounds up to it.
+    quotient_denormal = magnitude(div(n, d)) <= layout(a).implicit
+    numerator_tiny = exponent_field(n) <= rule.tiny
+
+    result = where(numerator_tiny, up, a)
+    result = where(quotient_denormal, where(is_n, up, a), result)
+    result = where(reciprocal_denormal, down, result)
+    both_denormal = both(reciprocal_denormal, quotient_denormal)
+    result = where(both_denormal, where(is_d, down, a), result)
+    result = where(d_denormal, up, result)
+    result = where(near_overflow, where(is_d, up, a), result)
+    invalid = either(n == 0.0, d == 0.0)
+    result = where(invalid, default_nan(a, a.type), result)
+
+    undo = either(near_overflow, both(quotient_denormal, negate(d_denormal)))
+    return where(isnan(a), quiet(a), result), both(undo, negate(invalid))
+
+
+def _rounded_to_odd(a: Value, b: Value, c: Value) -> Value:
+    """a·b + c truncated, its last bit set where that is inexact: the residual's sign says on
+    which side of the rounded sum the exact one lies."""
+    rounded = fma(a, b, c)
+    residual = fma(a, b, c - rounded)
+    word = as_unsigned(rounded)
+    outward = negate(differ(residual < 0.0, rounded < 0.0))
+    nudged = where(outward, word + 1, word - 1)
+    return bits(where(both(residual != 0.0, (word & 1) == 0), nudged, word), a.type)
+
+
+def _rounded_to_denormal(a: Value, b: Value, c: Value, smallest_normal: float) -> Value:
+    """a·b + c rounded once to multiples of smallest_normal · 2**-fraction, for a sum below
+    smallest_normal in which a·b is small beside c."""
+    shifter = with_sign_of(const(c, smallest_normal), c)  # its last bit is the wanted quantum
+    shifted = c + shifter
+    rest = c - (shifted - shifter)  # exact
+    return with_sign_of((shifted + _rounded_to_odd(a, b, rest)) - shifter, c)
+
+
+def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
+    """V_DIV_FMAS: a·b + c; where `undo`, times 2**±factor, rounded once."""
+    factor, bias = SCALINGS[a.type.name].factor, layout(a).bias
+    rounded = fma(a, b, c)
+    smallest_normal = 2.0 ** (1 - bias + factor)  # what becomes normal when scaled down
+    fine = _rounded_to_denormal(a, b, c, smallest_normal)
+    down = where(abs(rounded) < smallest_normal, fine, rounded) * 2.0**-factor
+    scaled = where(exponent_field(c) > bias, rounded * 2.0**factor, down)
+    return where(undo, scaled, rounded)
+
+
+def fixup(a: Value, d: Value, n: Value) -> Value:
+    """V_DIV_FIXUP(quotient, denominator, numerator): the quotient with its sign, or what n and d
+    alone decide. 0/0 and inf/inf give the default NaN with the sign set, as the guides print it.
+    """
+    negative = differ(is_negative(d), is_negative(n))
+    sign = where(negative, const(a, -1.0), 1.0)
+    infinity = with_sign_of(const(a, float("inf")), sign)
+    zero = with_sign_of(const(a, 0.0), sign)
+    result = with_sign_of(a, sign)
+    if a.type is not t.f16:
+        overflown = magnitude(a) >= magnitude(infinity)
+        result = where(overflown, infinity, result)
+        result = where(_spread(n, d) < SCALINGS[a.type.name].underflow, zero, result)
+    d_zero, n_zero = magnitude(d) == 0, magnitude(n) == 0
+    d_inf, n_inf = is_infinite(d), is_infinite(n)
+    result = where(either(d_inf, n_zero), zero, result)
+    result = where(either(d_zero, n_inf), infinity, result)
+    invalid = either(both(d_zero, n_zero), both(d_inf, n_inf))
+    nan = bits(as_unsigned(default_nan(a, a.type)) | 1 << (a.type.bits - 1), a.type)
+    result = where(invalid, nan, result)
+    return where(isnan(n), quiet(n), where(isnan(d), quiet(d), result))

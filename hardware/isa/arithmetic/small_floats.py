@@ -1,0 +1,175 @@
+"""Conversions to and from 8-, 6- and 4-bit floats, in the lane vocabulary.
+
+Sources: CDNA3 and CDNA4 ISA guides (V_CVT_PK_FP8_F32, V_CVT_SR_*, V_CVT_SCALEF32_*), OCP 8-bit
+float and microscaling specifications, and the host emulation in ROCm's amd_hip_ocp_host.hpp for
+the alignment of the random bits. fp8 is e4m3 and bf8 e5m2: on gfx942 without infinities and
+without negative zero (FNUZ), on gfx950 as OCP defines them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.arithmetic.floats import ldexp
+from simgpu.hardware.isa.lane import (
+    Value,
+    as_signed,
+    as_unsigned,
+    bits,
+    cast,
+    const,
+    either,
+    imax,
+    imin,
+    isnan,
+    lshr,
+    shl,
+    where,
+)
+from simgpu.hardware.isa.types import Type
+
+
+@dataclass(frozen=True)
+class SmallFloat:
+    """A float of at most 8 bits, sign on top.
+
+    largest: code of the largest finite magnitude; overflow, infinite, nan: code of the magnitude
+    that a too large number, an infinity and a NaN become; unsigned_specials: zero and NaN have
+    one code each (FNUZ), so their sign is dropped.
+    """
+
+    name: str
+    exponent: int
+    fraction: int
+    bias: int
+    largest: int
+    overflow: int
+    infinite: int
+    nan: int
+    unsigned_specials: bool = False
+
+    @property
+    def width(self) -> int:
+        return 1 + self.exponent + self.fraction
+
+
+FP8 = SmallFloat("fp8", 4, 3, 7, 0x7E, overflow=0x7F, infinite=0x7F, nan=0x7F)
+BF8 = SmallFloat("bf8", 5, 2, 15, 0x7B, overflow=0x7C, infinite=0x7C, nan=0x7E)
+FP8_FNUZ = SmallFloat("fp8", 4, 3, 8, 0x7F, 0x80, 0x80, 0x80, unsigned_specials=True)
+BF8_FNUZ = SmallFloat("bf8", 5, 2, 16, 0x7F, 0x80, 0x80, 0x80, unsigned_specials=True)
+# The microscaling formats have neither infinities nor NaNs: the largest magnitude stands in.
+FP6 = SmallFloat("fp6", 2, 3, 1, 0x1F, 0x1F, 0x1F, 0x1F)
+BF6 = SmallFloat("bf6", 3, 2, 3, 0x1F, 0x1F, 0x1F, 0x1F)
+FP4 = SmallFloat("fp4", 2, 1, 1, 0x7, 0x7, 0x7, 0x7)
+
+SCALE_NAN = 0xFF  # E8M0
+
+
+def scale_exponent(scale: Value) -> Value:
+    """The exponent field of the f32 scale operand, as i32 (sign and fraction do not count)."""
+    return as_signed(lshr(as_unsigned(scale), 23) & 0xFF)
+
+
+def _unpack(a: Value) -> tuple[Value, Value]:
+    """Exponent e (i32) and 24-bit significand m (u32) of |a| = m · 2**(e - 23), m >= 2**23;
+    zero comes out with an exponent below every format's."""
+    small = (as_unsigned(a) & 0x7F800000) == 0
+    word = as_unsigned(abs(where(small, a * float(1 << 24), a)))
+    field = as_signed(lshr(word, 23))
+    e = where(small, field - (127 + 24), field - 127)
+    return where(word == 0, const(e, -400), e), (word & 0x7FFFFF) | 0x800000
+
+
+def encode(
+    a: Value,
+    form: SmallFloat,
+    *,
+    scale: Value | None = None,
+    seed: Value | None = None,
+    fp16_ovfl: int = 0,
+) -> Value:
+    """f32 to a code of `form` in the low bits of a u32.
+
+    scale: exponent field (i32) of the power of two that divides a, bias 127, 255 giving NaN;
+    seed: random u32 for stochastic rounding: its top bits are added below the last kept bit, then
+    the sum is truncated; without it, to nearest even. fp16_ovfl: MODE's bit, a finite number then
+    saturates.
+    """
+    e, m = _unpack(a)
+    if scale is not None:
+        e = e - (scale - 127)
+    lowest = 1 - form.bias
+    above = imax(e - lowest, 0)
+    below = as_unsigned(imin(imax(lowest - e, 0), 31))  # bits that a denormal result loses more
+    drop = 23 - form.fraction
+    kept = lshr(m, below)
+    if seed is None:
+        lost = (m & (shl(const(m, 1), below) - 1)) != 0
+        half = (1 << (drop - 1)) - 1
+        odd = lshr(kept, drop) & 1
+        sticky = where(lost, const(m, 1), 0)
+        # nearest even: `half` plus one if the kept part is odd or bits below were lost
+        kept = kept + half + (odd | sticky)
+    else:
+        kept = kept + lshr(seed, 32 - drop)
+    code = shl(as_unsigned(above), form.fraction) + lshr(kept, drop)
+    too_large = form.largest if fp16_ovfl else form.overflow
+    code = where(code > form.largest, const(code, too_large), code)
+    code = where(abs(a) == float("inf"), const(code, form.infinite), code)
+    invalid = isnan(a) if scale is None else either(isnan(a), scale == SCALE_NAN)
+    code = where(invalid, const(code, form.nan), code)
+    sign = lshr(as_unsigned(a), 31)
+    if form.unsigned_specials:
+        sign = where(either(code == 0, code == form.nan), const(sign, 0), sign)
+    return code | shl(sign, form.width - 1)
+
+
+def decode(code: Value, form: SmallFloat) -> Value:
+    """The f32 value of the code in the low bits of a u32; exact."""
+    sign = shl(lshr(code, form.width - 1) & 1, 31)
+    magnitude = code & ((1 << (form.width - 1)) - 1)
+    normal = shl(magnitude, 23 - form.fraction) + ((127 - form.bias) << 23)
+    small = cast(magnitude, t.f32) * 2.0 ** (1 - form.bias - form.fraction)
+    value = where(magnitude < 1 << form.fraction, as_unsigned(small), normal)
+    if form is FP8:
+        value = where(magnitude == form.nan, const(value, 0x7FC00000), value)
+    elif form is BF8:
+        value = where(magnitude == form.infinite, const(value, 0x7F800000), value)
+        value = where(magnitude > form.infinite, const(value, 0x7FC00000), value)
+    value = value | sign
+    if form.unsigned_specials:
+        value = where((code & 0xFF) == form.nan, const(value, 0x7FC00000), value)
+    return bits(value, t.f32)
+
+
+def decode_scaled(code: Value, form: SmallFloat, scale: Value, type_: Type) -> Value:
+    """The code's value times 2**(scale - 127), rounded to f32, f16 or bf16; NaN for scale 255."""
+    value = cast(ldexp(decode(code, form), scale - 127), type_)
+    return where(scale == SCALE_NAN, _nan(value), value)
+
+
+def _nan(like: Value) -> Value:
+    patterns = {"f32": (0x7FC00000, t.u32), "f16": (0x7E00, t.u16), "bf16": (0x7FC0, t.u16)}
+    pattern, word = patterns[like.type.name]
+    return bits(const(like, pattern, word), like.type)
+
+
+def stochastic_f16(a: Value, seed: Value) -> Value:
+    """f32 to f16 with the seed's top 13 bits added below the last kept bit, then truncated.
+
+    A finite number that outgrows f16 becomes infinite; a NaN is quieted.
+    """
+    e, m = _unpack(a)
+    below = as_unsigned(imin(imax(-14 - e, 0), 31))
+    kept = lshr(lshr(m, below) + lshr(seed, 19), 13)
+    code = shl(as_unsigned(imax(e + 14, 0)), 10) + kept
+    code = imin(code, 0x7C00)
+    word = cast(code | shl(lshr(as_unsigned(a), 31), 15), t.u16)
+    return where(abs(a) < float("inf"), bits(word, t.f16), cast(a, t.f16))
+
+
+def stochastic_bf16(a: Value, seed: Value) -> Value:
+    """f32 to bf16 with the seed's top 16 bits added below the last kept bit, then truncated."""
+    word = cast(lshr(as_unsigned(a) + lshr(seed, 16), 16), t.u16)
+    return where(abs(a) < float("inf"), bits(word, t.bf16), cast(a, t.bf16))

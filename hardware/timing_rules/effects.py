@@ -1,0 +1,268 @@
+"""What a decoded instruction does to registers and counters: its `hazards.Access` and its queue."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
+from simgpu.hardware.isa.types import mask
+from simgpu.hardware.timing_rules.hazards import Access, Register, access, matrix_classes
+from simgpu.hardware.timing_rules.waits import Queue, queue_of, waited
+
+STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name
+STORE_WORDS_SAFE = 2  # a store of more dwords reads its data late: hazard class store_gt8
+# Classes of `hazards` by mnemonic, where the encoding alone does not say. v_fmac_f64 is the same unit's
+# as v_fma_f64 (LLVM, GCNHazardRecognizer::checkMAIVALUHazards).
+CLASSES_BY_PREFIX = {
+    "v_accvgpr_read": "accvgpr_read", "v_accvgpr_write": "accvgpr_write",
+    "v_readlane": "readlane", "v_readfirstlane": "readlane", "v_writelane": "writelane",
+    "v_permlane": "permlane_swap", "v_div_fmas": "div_fmas", "v_fma_f64": "fma_f64",
+    "v_fmac_f64": "fma_f64", "v_dot": "dot", "s_setreg": "setreg", "s_getreg": "getreg",
+    "s_movrel": "movrel",
+}  # fmt: skip
+SPECIAL_REGISTERS = {
+    isa.VCC: "vcc", isa.VCC + 1: "vcc", isa.EXEC: "exec", isa.EXEC + 1: "exec", isa.M0: "m0",
+}  # fmt: skip
+SPECIAL_SOURCES = {isa.VCCZ: "vcc", isa.EXECZ: "exec", isa.SCC_SOURCE: "scc", isa.LDS_DIRECT: "m0"}
+NONE: frozenset[Register] = frozenset()
+DWORD = 6  # SDWA's dst_sel for the whole register
+PRESERVE = 2  # SDWA's dst_unused that keeps the other bits
+HIGH_HALF = 8  # op_sel's bit of the destination
+# These choose a byte of the destination by two bits of op_sel (LLVM, isFP8DstSelInst, FP4DstByteSel).
+BYTE_SELECT = ("v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32")
+BYTE = 12
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How an instruction touches registers, counters and LDS.
+
+    access: as the hazard rules see it; queue: where its operation waits to complete; pending:
+    registers that it writes when that is so; lds: whether the operation reads or writes LDS ("read",
+    "write", or nothing); dma: whether it moves data between memory and LDS; control: `Spec.control`;
+    waits: the counters that an s_waitcnt waits for.
+    """
+
+    access: Access
+    queue: Queue | None = None
+    pending: frozenset[Register] = NONE
+    lds: str = ""
+    dma: bool = False
+    control: str = ""
+    waits: Mapping[str, int] | None = None
+
+    @functools.cached_property
+    def touched(self) -> frozenset[Register]:
+        """Registers read or written."""
+        return self.access.read() | self.access.writes
+
+
+def registers_of(operand: Operand | None) -> frozenset[Register]:
+    """The single registers of an operand, as the hazard rules name them."""
+    if isinstance(operand, Const):
+        name = SPECIAL_SOURCES.get(operand.code)
+        return frozenset({name}) if name else NONE
+    if not isinstance(operand, Reg):
+        return NONE
+    numbers = range(operand.index, operand.index + operand.count)
+    if operand.file == "s":
+        return frozenset(SPECIAL_REGISTERS.get(i, ("s", i)) for i in numbers)
+    return frozenset((operand.file, i) for i in numbers)
+
+
+def effect_of(inst: Instruction) -> Effect:
+    """The effect of a decoded instruction."""
+    spec = inst.spec
+    if spec.kind == "matrix":
+        return _matrix(inst)
+    if spec.kind == "control" and spec.encoding != "ds":
+        return _control(inst)
+    if spec.encoding == "ds":
+        return _ds(inst)
+    if spec.encoding == "smem":
+        return _smem(inst)
+    if spec.memory is not None:
+        return _vmem(inst)
+    return _alu(inst)
+
+
+def _named(inst: Instruction, *names: str) -> frozenset[Register]:
+    return NONE.union(*(registers_of(inst.args.get(name)) for name in names))
+
+
+def _matrix(inst: Instruction) -> Effect:
+    row = mfma.find(inst.mnemonic, inst.target)
+    with contextlib.suppress(TargetError):  # a reserved format takes the time of the widest
+        row = row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
+    d = _named(inst, "vdst")
+    reads = {"srcA": _named(inst, "src0"), "srcB": _named(inst, "src1")}
+    if "sparse" in inst.spec.flags:
+        reads |= {"srcC": d, "index": _named(inst, "src2")}
+    else:
+        reads |= {"srcC": _named(inst, "src2"), "index": _named(inst, "scale_src0", "scale_src1")}
+    return Effect(access(inst.mnemonic, matrix_classes(row), reads, d, passes=row.passes))
+
+
+def _control(inst: Instruction) -> Effect:
+    control, spec = inst.spec.control, inst.spec
+    immediate = inst.args.get("simm16")
+    value = immediate.value if isinstance(immediate, Imm) else 0
+    if control == "nop":
+        return Effect(access(inst.mnemonic, states=(value & 15) + 1))
+    classes = _prefix_classes(inst.mnemonic)
+    reads = {"src": frozenset(name for name in STATES if name in control) | _named(inst, "src0")}
+    writes = _named(inst, "sdst")
+    if control in ("getreg", "setreg"):
+        register = frozenset({("hwreg", value & 63)})
+        if control == "getreg":
+            reads["src"] |= register
+        else:
+            reads["src"] |= writes
+            writes = register
+    if control.startswith("set_gpr_idx"):
+        writes |= {"m0"} if control != "set_gpr_idx_off" else NONE
+    if control in ("movrels", "movreld"):
+        reads["src"] |= {"m0"}
+    if control.startswith("sendmsg"):
+        classes.add("sendmsg")
+        reads["src"] |= {"m0"}
+    if spec.encoding.startswith("sop"):
+        classes.add("salu")
+    if spec.encoding == "mubuf":  # cache maintenance
+        classes.add("vmem")
+    waits = waited(value) if control == "waitcnt" else None
+    return Effect(access(inst.mnemonic, classes, reads, writes), queue_of(spec), control=control, waits=waits)
+
+
+def _prefix_classes(mnemonic: str) -> set[str]:
+    return {name for prefix, name in CLASSES_BY_PREFIX.items() if mnemonic.startswith(prefix)}
+
+
+def _ds(inst: Instruction) -> Effect:
+    spec, memory = inst.spec, inst.spec.memory
+    result = _named(inst, "vdst")
+    reads = {"address": _named(inst, "addr"), "data": _named(inst, "data0", "data1")}
+    classes = {"ds"}
+    lds = ""
+    if memory is not None:
+        lds = "read" if memory.op == "load" else "write"
+    elif spec.control in ("append", "consume"):
+        lds = "write"
+    if lds == "write":
+        classes.add("ds_write")
+    if "addtid" in spec.flags or spec.control in ("append", "consume"):
+        reads["address"] |= {"m0"}
+    if "addtid" in spec.flags:
+        classes.add("ds_addtid")
+    if inst.mods.get("gds") or spec.control in ("gds", "gws"):
+        classes.add("gds")
+        reads["address"] |= {"m0"}
+    return Effect(access(inst.mnemonic, classes, reads, result), queue_of(spec), result, lds)
+
+
+def _smem(inst: Instruction) -> Effect:
+    memory = inst.spec.memory
+    data = _named(inst, "sdst", "sdata")
+    reads = {"address": _named(inst, "sbase"), "soffset": _named(inst, "soffset")}
+    returned = data
+    if memory is not None and memory.op != "load":
+        reads["data"] = data
+        glc = memory.op == "atomic" and inst.mods.get("glc")
+        returned = data if glc else NONE
+    return Effect(access(inst.mnemonic, {"smem"}, reads, returned), queue_of(inst.spec), returned)
+
+
+def _vmem(inst: Instruction) -> Effect:
+    """Buffer, global, flat and scratch."""
+    memory, spec = inst.spec.memory, inst.spec
+    assert memory is not None
+    dma = memory.lds or bool(inst.mods.get("lds"))
+    classes = {"vmem"}
+    reads = {
+        "address": _named(inst, "vaddr", "saddr") if spec.encoding == "flat" else _named(inst, "vaddr"),
+        "soffset": _named(inst, "srsrc", "soffset"),
+    }
+    written = _named(inst, "vdst")
+    if memory.op == "load":
+        written |= _named(inst, "vdata")
+    else:
+        data = inst.args.get("vdata")
+        reads["data"] = registers_of(data)
+        classes.add("vmem_store")
+        if isinstance(data, Reg) and data.count > STORE_WORDS_SAFE:
+            by_register = isinstance(inst.args.get("soffset"), Reg)
+            classes.add("store_gt8_soffset" if by_register else "store_gt8")
+        returns = memory.op == "atomic" and spec.encoding != "flat" and _returns(inst)
+        if returns and isinstance(data, Reg):
+            written |= registers_of(data[: max(1, memory.bits // 32)])
+    lds = ""
+    if dma:
+        classes.add("lds_dma")
+        reads["address"] |= {"m0"}
+        lds = "write" if memory.op == "load" else "read"
+    return Effect(access(inst.mnemonic, classes, reads, written), queue_of(spec), written, lds, dma)
+
+
+def _returns(inst: Instruction) -> bool:
+    return bool(inst.mods.get("glc") or inst.mods.get("sc0"))
+
+
+def _alu(inst: Instruction) -> Effect:
+    """SALU and VALU."""
+    spec = inst.spec
+    scalar = spec.encoding.startswith("sop")
+    classes = {"salu" if scalar else "valu"} | _prefix_classes(inst.mnemonic)
+    if spec.mnemonic.startswith("v_") and "trans" in spec.flags:
+        classes.add("trans")
+    if inst.form == "dpp":
+        classes.add("dpp")
+    if _partial(inst):
+        classes.add("partial_write")
+    if any(operand == Const(isa.LDS_DIRECT) for operand in inst.args.values()):
+        classes.add("lds_direct")
+    targets = _results(inst)
+    writes = _named(inst, *targets) | {t.state for t in spec.results if t.state in STATES}
+    if "cmpx" in spec.flags:
+        writes |= {"exec"}
+    also = {p.name for p in spec.params if p.name in ("vdst", "sdst")}
+    if inst.form == "sdwa" and inst.mods.get("dst_unused") == PRESERVE:
+        also.add("vdst")
+    sources = [name for name in inst.args if name in also or name not in ("vdst", "sdst", "vdst1")]
+    state = frozenset(p.type.state for p in spec.params if p.type.state in STATES)
+    lane = "lane_select"
+    reads = {"src": _named(inst, *sources) | state}
+    if "readlane" in classes or "writelane" in classes:
+        reads[lane] = _named(inst, "src1")
+    if "dot" in classes:
+        reads |= {"srcA": _named(inst, "src0"), "srcB": _named(inst, "src1"), "srcC": _named(inst, "src2")}
+        if "vdst" in also:
+            reads["srcC"] |= _named(inst, "vdst")
+        reads["src"] = state
+    return Effect(access(inst.mnemonic, classes, reads, writes))
+
+
+def _results(inst: Instruction) -> list[str]:
+    """Fields that a SALU or VALU instruction writes."""
+    names = []
+    plain = [t for t in inst.spec.results if t is not mask and t.state in ("", "sgpr")]
+    if plain:
+        names.append("vdst" if "vdst" in inst.args else "sdst")
+    if len(plain) > 1:  # v_swap_b32, v_permlane16_swap_b32: back to the source
+        names.append("vdst1" if "vdst1" in inst.args else "src0")
+    if any(t is mask for t in inst.spec.results) and "sdst" not in names:
+        names.append("sdst")
+    return names
+
+
+def _partial(inst: Instruction) -> bool:
+    """Whether only part of a VGPR is written, by a selection of the destination."""
+    if inst.form == "sdwa":
+        return "vdst" in inst.args and inst.mods.get("dst_sel", DWORD) != DWORD
+    select = BYTE if inst.mnemonic.startswith(BYTE_SELECT) else HIGH_HALF
+    return inst.form == "e64" and inst.spec.encoding != "vop3p" and bool(inst.mods.get("op_sel", 0) & select)

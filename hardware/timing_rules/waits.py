@@ -1,0 +1,52 @@
+"""What s_waitcnt's counters count and in which order it completes: for emitter and checker alike.
+
+Sources: ISA guides, "Manually inserted wait states"; LLVM AMDGPUUsage and SIInsertWaitcnts. On gfx9
+stores count on vmcnt like loads, and there is no counter of their own. FLAT may go to memory or to
+LDS, so it counts on both and may overtake the others of either. Exports and GDS, expcnt's, do not
+occur in compute kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.hardware.isa.code.immediates import wait_counts
+from simgpu.hardware.isa.spec import Spec
+
+LIMITS = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}  # the field's largest value, which waits for nothing
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Operations that complete alike.
+
+    counters: those that each operation raises by one until it is complete. in_order: waiting until n
+    are left leaves at most the last n of the queue; out of order, only 0 says anything.
+    """
+
+    name: str
+    counters: tuple[str, ...]
+    in_order: bool
+
+
+VM = Queue("vm", ("vmcnt",), True)
+DS = Queue("ds", ("lgkmcnt",), True)
+SMEM = Queue("smem", ("lgkmcnt",), False)
+FLAT = Queue("flat", ("vmcnt", "lgkmcnt"), False)
+MESSAGE = Queue("message", ("lgkmcnt",), False)
+
+QUEUE_OF_ENCODING = {"mubuf": VM, "mtbuf": VM, "flat": VM, "ds": DS, "smem": SMEM}
+
+
+def queue_of(spec: Spec) -> Queue | None:
+    """The queue of an instruction's operation; None where no counter counts it."""
+    if spec.memory is not None and spec.memory.space == "flat":
+        return FLAT
+    if spec.control.startswith("sendmsg"):
+        return MESSAGE
+    return QUEUE_OF_ENCODING.get(spec.encoding)
+
+
+def waited(simm16: int) -> dict[str, int]:
+    """The counters that an s_waitcnt waits for: at most how many operations each may have left."""
+    return {name: count for name, count in wait_counts(simm16).items() if count < LIMITS[name]}

@@ -28,9 +28,9 @@ from simgpu.asm.attention_wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
 from simgpu.asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
 from simgpu.asm.interleave import interleave, stream
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention import AttentionTiles
-from simgpu.operators.attention_registers import ATOM
-from simgpu.operators.attention_tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.attention.plan import AttentionTiles
+from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 
 LEAD = 6  # matrix instructions before the first filler that waits for their predecessors' results
 

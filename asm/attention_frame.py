@@ -9,8 +9,8 @@ from simgpu.asm.emit import RESOURCE_WORD3, WAVEFRONT, log2
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention import AttentionProblem, AttentionTiles
-from simgpu.operators.attention_registers import ATOM
+from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles
+from simgpu.operators.attention.registers import ATOM
 from simgpu.operators.tree import Visitor
 
 ARRAYS = ("Q", "K", "V", "R")

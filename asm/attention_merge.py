@@ -9,7 +9,7 @@ from simgpu.asm.attention_softmax import Softmax
 from simgpu.asm.emit import log2
 from simgpu.asm.kernel import LdsRegion
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention_registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
+from simgpu.operators.attention.registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
 
 LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatever another wave has, counts
 WORD = 4

@@ -7,8 +7,8 @@ from simgpu.asm.attention_wave import PACK_HIGH, PACK_LOW
 from simgpu.asm.emit import clip, log2
 from simgpu.asm.lanes import Narrowing, widen
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention_paper_registers import FRAGMENTS, GROUPS, QUAD, chunks
-from simgpu.operators.attention_registers import ATOM
+from simgpu.operators.attention.paper_registers import FRAGMENTS, GROUPS, QUAD, chunks
+from simgpu.operators.attention.registers import ATOM
 
 
 class MatrixValues(PaperEmitter):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from simgpu.asm.attention_shape import QUAD
 from simgpu.asm.attention_wave import Wave
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention_registers import ATOM
+from simgpu.operators.attention.registers import ATOM
 
 LAZY = 8.0  # exponents up to this stay: P <= 256, within f16, and no bits of the f32 sums are lost (HipKittens)
 FLOOR = -3.4028234663852886e38  # the lowest finite f32: only -inf (and NaN) does not pass it

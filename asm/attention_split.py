@@ -7,8 +7,8 @@ from simgpu.asm.attention_shape import QUAD
 from simgpu.asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, clip, raw_buffer, vector_divmod
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention import AttentionTiles
-from simgpu.operators.attention_registers import WAVES
+from simgpu.operators.attention.plan import AttentionTiles
+from simgpu.operators.attention.registers import WAVES
 
 PARTIAL, STATISTICS = "partial_O", "statistics"  # (split, batch·heads, lq, d) and (split, batch·heads, lq, 2): -m, row sum; f32
 STATE_BYTES = 2 * WORD

@@ -27,9 +27,9 @@ from simgpu.hardware import mfma
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d import Conv2dPlan
-from simgpu.operators.conv2d_problem import Pair
-from simgpu.operators.conv2d_tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
+from simgpu.operators.conv2d.plan import Conv2dPlan
+from simgpu.operators.conv2d.problem import Pair
+from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.tree import Visitor
 
 ATOM = 16  # rows and columns of the matrix instructions that the layouts are for

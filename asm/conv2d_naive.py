@@ -10,7 +10,7 @@ from simgpu.asm.scalars import add_product, scalar_divmod
 from simgpu.asm.staging import ELEMENT_LOADS
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
-from simgpu.operators.conv2d_tree import Conv2d
+from simgpu.operators.conv2d.tree import Conv2d
 
 THREADS = 256
 TYPES = ("f32", "f16", "bf16")

@@ -8,7 +8,7 @@ from simgpu.asm.pixels import below
 from simgpu.asm.scalars import add_product, scalar_divmod
 from simgpu.asm.staging import ELEMENT_LOADS, ELEMENT_STORES
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.conv2d_tree import Conv2d
+from simgpu.operators.conv2d.tree import Conv2d
 
 THREADS = 256
 MOST_BYTES = 1 << 30  # of a tile's filters, as a convolution's offsets

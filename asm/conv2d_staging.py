@@ -10,8 +10,8 @@ from simgpu.asm.pixels import below
 from simgpu.asm.softmax_row import LOADS, REACH
 from simgpu.asm.staging import ELEMENT_LOADS
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d import Conv2dPlan
-from simgpu.operators.conv2d_problem import Pair
+from simgpu.operators.conv2d.plan import Conv2dPlan
+from simgpu.operators.conv2d.problem import Pair
 
 DS_REACH = 1 << 16  # of an LDS instruction's own offset (16 bits, LLVM, all four targets)
 

@@ -29,7 +29,7 @@ from simgpu.asm.layout import TileLayout
 from simgpu.asm.staging import Fragment, Staging
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
+from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 
 LDS_CLOCKS = 128  # of an LDS write until it is done, assumed (facts: 60 to 130); sets distances, not correctness
 

@@ -11,7 +11,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import MFMAAtom
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
-from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.gemm.plan import GemmPlan
 
 # CBSZ and BLGP of the f8f6f4 instructions: 0 is fp8, 1 is bf8 (LLVM).
 FORMATS = {"fp8": 0, "bf8": 1}

@@ -12,7 +12,7 @@ from simgpu.asm.tile_order import NAMES, TileOrder, order_words
 from simgpu.hardware import mfma
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.tree import Visitor
 
 NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed

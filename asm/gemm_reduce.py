@@ -15,7 +15,7 @@ from simgpu.asm.layout import WORD
 from simgpu.asm.tile_order import PARTS, division_words
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.gemm.plan import GemmPlan
 
 THREADS = 256
 ELEMENTS = 4

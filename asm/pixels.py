@@ -6,7 +6,7 @@ from simgpu.asm.emit import OUTSIDE, log2
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.asm.registers import Operand
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d_problem import Pair
+from simgpu.operators.conv2d.problem import Pair
 
 
 def below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:

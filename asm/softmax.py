@@ -24,8 +24,8 @@ from simgpu.asm.softmax_merge import STATE_BYTES, STATES, StateMerges
 from simgpu.asm.softmax_row import RowPart, Window
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.softmax import SoftmaxPlan
-from simgpu.operators.softmax_tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
+from simgpu.operators.softmax.plan import SoftmaxPlan
+from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
 from simgpu.operators.tree import Visitor
 
 TYPES = ("f32", "f16", "bf16")

@@ -6,7 +6,7 @@ from simgpu.asm.emit import WAVEFRONT, log2, raw_buffer
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.asm.lanes import wave_reduce
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.softmax import SoftmaxPlan
+from simgpu.operators.softmax.plan import SoftmaxPlan
 from simgpu.operators.tree import FINITE_FLOOR
 
 STATE_BYTES = 8  # m and delta of a part, f32 each

@@ -3,7 +3,7 @@
 Workgroups are launched in one row; the hardware deals them to the XCDs in turn (ids i, i + X, ... go to
 the same one). The kernel turns that round: every XCD gets consecutive tiles. Tiles run down groups of
 `group_rows` rows before they go on to the next column, so that those in flight together form a
-block as square as can be (`simgpu.operators.gemm_order`). Divisions are by multiplication, exact for 31 bits.
+block as square as can be (`simgpu.operators.gemm.order`). Divisions are by multiplication, exact for 31 bits.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from simgpu.asm.kernel import KernelBuilder
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm_order import group_rows
-from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.gemm.order import group_rows
+from simgpu.operators.gemm.plan import GemmPlan
 
 DIVISORS = ("tiles", "parts", "group", "rows", "last")
 PARTS = ("", "_magic", "_shift")

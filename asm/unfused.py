@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simgpu.asm.emit import EmittedKernel, emit, emits
-from simgpu.operators.unfused import PARTS, UnfusedAttention
+from simgpu.operators.attention.unfused import PARTS, UnfusedAttention
 
 OPERANDS = ("Q", "K", "V", "R")
 SCORES, WEIGHTS = "S", "P"

@@ -1,6 +1,6 @@
 """What a tree of any operator moves, without executing it: a walk over its workgroups' clipped views.
 
-A GEMM has a closed form (operators.traffic); here the edges of a convolution's halos and the keys that a mask hides are counted
+A GEMM has a closed form (gemm/traffic.py); here the edges of a convolution's halos and the keys that a mask hides are counted
 block by block.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.attention_registers import merge_traffic
-from simgpu.operators.attention_tree import FusedAttention
-from simgpu.operators.conv2d_tree import Conv2d
-from simgpu.operators.gemm import TiledComputation
-from simgpu.operators.softmax_tree import Softmax
-from simgpu.operators.traffic import Counters, gemm_counters
+from simgpu.operators.attention.registers import merge_traffic
+from simgpu.operators.attention.tree import FusedAttention
+from simgpu.operators.attention.unfused import UnfusedAttention
+from simgpu.operators.conv2d.tree import Conv2d
+from simgpu.operators.gemm.traffic import Counters, gemm_counters
+from simgpu.operators.gemm.tree import TiledComputation
+from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.tree import Extent, Root
-from simgpu.operators.unfused import UnfusedAttention
 
 
 def block_counters(tree: Root) -> Counters:

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.epilogue import epilogue, op, stored_operands
-from simgpu.operators.gemm import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
-from simgpu.operators.problem import one_of
-from simgpu.operators.traffic import Counters
+from simgpu.operators.gemm.problem import one_of
+from simgpu.operators.gemm.traffic import Counters
+from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
 from simgpu.operators.tree import Level, Node, Visitor
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.problem import GemmProblem
+from simgpu.operators.gemm.problem import GemmProblem
 
 Array = NDArray[Any]
 

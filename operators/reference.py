@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.attention import AttentionProblem
-from simgpu.operators.conv2d_problem import Conv2dProblem
-from simgpu.operators.conv2d_tree import convolve
+from simgpu.operators.attention.plan import AttentionProblem
+from simgpu.operators.conv2d.problem import Conv2dProblem
+from simgpu.operators.conv2d.tree import convolve
 from simgpu.operators.epilogue import activation, expect_shape, op, stored_operands
-from simgpu.operators.problem import GemmProblem
-from simgpu.operators.softmax import SoftmaxProblem
+from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.softmax.plan import SoftmaxProblem
 from simgpu.operators.tree import Extent
 
 _SMALLEST_F32 = 2.0**-149

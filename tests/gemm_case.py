@@ -12,7 +12,7 @@ import simgpu
 from simgpu import asm
 from simgpu.hardware.dtypes import dtype, numpy_dtype
 from simgpu.operators import reference
-from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.gemm.tree import TiledComputation
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 TRANSPOSES = [(a, b) for a in (False, True) for b in (False, True)]

@@ -17,7 +17,7 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention, reference
-from simgpu.operators import attention_paper_registers as paper
+from simgpu.operators.attention import paper_registers as paper
 from simgpu.tools.read_back import read_back
 
 simgpu = pytest.importorskip("simgpu")

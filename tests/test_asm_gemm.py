@@ -26,8 +26,8 @@ from simgpu.asm.liveness import live_registers, ranges
 from simgpu.hardware import target as board
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
-from simgpu.operators.gemm import TiledComputation
-from simgpu.operators.gemm_order import group_rows, tile_at
+from simgpu.operators.gemm.order import group_rows, tile_at
+from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.listing import listed
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]

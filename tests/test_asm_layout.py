@@ -11,7 +11,7 @@ from simgpu.asm.layout import TileLayout
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.hardware.timing_rules import lds_banks
-from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.gemm.tree import TiledComputation
 
 # (tile rows, warp rows, tile k, threads): the tiles of both policies, and some of neither.
 SHAPES = (

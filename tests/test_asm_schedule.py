@@ -13,7 +13,7 @@ from simgpu.asm.registers import RegisterFile
 from simgpu.asm.schedule import Label, blocks_of
 from simgpu.hardware.timing_rules.hazards import clashes, max_states
 from simgpu.hardware.timing_rules.waits import VM
-from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.gemm.tree import TiledComputation
 
 v, s, a = (RegisterFile(letter, 256) for letter in "vsa")
 RSRC = s[4:7]

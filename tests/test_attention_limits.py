@@ -9,7 +9,7 @@ import pytest
 from simgpu import asm, hardware
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention
-from simgpu.operators.unfused import PARTS
+from simgpu.operators.attention.unfused import PARTS
 
 COMMON = {"LDS", "SGPR", "waves per SIMD", "workgroup size", "atom alignment"}
 FILES = {"mi100": {"ArchVGPR", "AccVGPR"}, "mi300x": {"ArchVGPR", "AccVGPR", "VGPR file"}}

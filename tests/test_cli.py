@@ -14,7 +14,7 @@ from simgpu import asm
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa import decode_all
 from simgpu.operators import TiledComputation
-from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.tools.cli import VERBS, main
 from simgpu.tools.resources import resource_rows
 from simgpu.tools.run import Operands, compare

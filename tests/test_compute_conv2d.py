@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
-from simgpu.operators.conv2d_problem import space_to_channel_operands
+from simgpu.operators.conv2d.problem import space_to_channel_operands
 
 LEVELS = ("device", "block", "warp", "atom")
 pair = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -26,7 +26,7 @@ from simgpu.operators import (
     SoftmaxProblem,
     TiledComputation,
 )
-from simgpu.operators.gemm_limits import ORDER_WORDS
+from simgpu.operators.gemm.limits import ORDER_WORDS
 from simgpu.operators.resources import RESERVED_SGPRS
 from simgpu.tools.read_back import read_back
 

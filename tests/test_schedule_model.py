@@ -15,7 +15,7 @@ from simgpu.asm.kernel import KernelBuilder
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules import lds_banks
-from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.cli import main
 from simgpu.tools.loop_conflicts import lost_clocks
 from simgpu.tools.schedule_model import MEMORY_LATENCY, SLOT, loop_body, model, steps_of

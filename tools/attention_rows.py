@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgpu.operators import reference
-from simgpu.operators.attention import AttentionProblem
+from simgpu.operators.attention.plan import AttentionProblem
 from simgpu.operators.tree import Extent
 
 BLOCK, BLOCKS = 64, 16  # rows of a block, and blocks: 1,024 rows

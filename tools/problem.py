@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simgpu.operators.gemm import TiledComputation
+    from simgpu.operators.gemm.tree import TiledComputation
 
 OPERATORS = ("gemm",)
 
@@ -51,7 +51,7 @@ def finite_number(text: str) -> float:
 
 def tree_of(options: Namespace) -> TiledComputation:
     """The computation's root node; raises LaunchError and TargetError as its constructor."""
-    from simgpu.operators.gemm import TiledComputation
+    from simgpu.operators.gemm.tree import TiledComputation
 
     return TiledComputation(
         options.m,

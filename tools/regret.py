@@ -23,7 +23,7 @@ from simgpu.tools.console import add_json_option, print_json, progress, show, ta
 
 if TYPE_CHECKING:
     from simgpu.hardware.descriptor import HardwareDescriptor
-    from simgpu.operators.tiles import GemmPlan
+    from simgpu.operators.gemm.plan import GemmPlan
 
 Shape = tuple[int, int, int]
 MOST_PARTS = 128

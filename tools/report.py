@@ -12,7 +12,7 @@ from simgpu.tools.operator_options import EMITTED, add_operator_options, operato
 from simgpu.tools.problem import headline, problem_document, tree_of
 
 if TYPE_CHECKING:
-    from simgpu.operators.gemm import TiledComputation
+    from simgpu.operators.gemm.tree import TiledComputation
     from simgpu.operators.tree import Root
     from simgpu.tools.use import KernelUse
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
+from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.resources import Derivation, residency
-from simgpu.operators.tiles import GemmPlan
 from simgpu.tools.console import table
 from simgpu.tools.use import KernelUse
 

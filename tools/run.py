@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from simgpu import Device
     from simgpu.asm import EmittedKernel
     from simgpu.hardware import hip
-    from simgpu.operators.problem import GemmProblem
+    from simgpu.operators.gemm.problem import GemmProblem
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators import packed_filter, reference
-from simgpu.operators.attention_tree import FusedAttention
-from simgpu.operators.conv2d_tree import Conv2d
-from simgpu.operators.softmax_tree import Softmax
+from simgpu.operators.attention.tree import FusedAttention
+from simgpu.operators.attention.unfused import UnfusedAttention
+from simgpu.operators.conv2d.tree import Conv2d
+from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.tree import Extent
-from simgpu.operators.unfused import UnfusedAttention
 from simgpu.tools.against import Agreement, all_exact
 from simgpu.tools.arrays import array_type, random_array, require_memory
 from simgpu.tools.console import print_json, progress, show

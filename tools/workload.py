@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.errors import UsageError
 from simgpu.tools.verdict import Verdict, judge
 

@@ -3,13 +3,13 @@
 Policy "published", one wave's registers for one Q tile, e = 4 whatever the type:
   tKV = (LDS/2) / (4*d),   V(tQ) = tQ*(2d + tKV)/64 + tQ/8 + 16,   tQ = floor16((V - 16)*64 / (2d + tKV + 8))
 which reproduces the paper's Table 2. LDS is checked for K or V alone, as there. Of a kernel (`values` is given), the plan has all
-registers and LDS, and smaller tiles where these do not fit (operators.attention_paper_registers).
+registers and LDS, and smaller tiles where these do not fit (`paper_registers`).
 
 Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are
 chained in registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from
 memory to registers and LDS serves only to add the four partial O at the end.
   tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
-  tQ_max = the largest of 64, 32, 16 whose registers fit (operators.attention_registers) at one wave a SIMD, both files or their sum
+  tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
   tQ = min(tQ_max, max(32, rows / (4*CUs), a power of two))     rows of all heads; four tiles a CU make eta >= 0.8
   split of the keys (E25) where tiles are fewer than four a CU: operators.split
 """
@@ -25,9 +25,10 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators import attention_paper_registers as paper
-from simgpu.operators import attention_registers as chained
-from simgpu.operators.problem import one_of, positive_dimension
+from simgpu.operators.attention import paper_registers as paper
+from simgpu.operators.attention import registers as chained
+from simgpu.operators.gemm.plan import POLICIES, TILES_PER_CU
+from simgpu.operators.gemm.problem import one_of, positive_dimension
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -42,7 +43,6 @@ from simgpu.operators.resources import (
     sgprs,
 )
 from simgpu.operators.split import Reduction
-from simgpu.operators.tiles import POLICIES, TILES_PER_CU
 from simgpu.operators.tree import Extent, Level
 
 _PUBLISHED_OVERHEAD = 16  # E14

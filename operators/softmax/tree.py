@@ -15,7 +15,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.compute import Array, Executor, computes
 from simgpu.operators.epilogue import expect_shape
 from simgpu.operators.resources import Constraint
-from simgpu.operators.softmax import SoftmaxPlan, SoftmaxProblem, SoftmaxState, exponentials, normalise, plan_softmax
+from simgpu.operators.softmax.plan import SoftmaxPlan, SoftmaxProblem, SoftmaxState, exponentials, normalise, plan_softmax
 from simgpu.operators.tree import FLOOR, Extent, Level, Node, Root, View
 
 Views = tuple[View, View]  # X, Y

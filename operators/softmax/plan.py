@@ -25,7 +25,8 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.epilogue import expect_shape
-from simgpu.operators.problem import one_of, positive_dimension
+from simgpu.operators.gemm.plan import POLICIES
+from simgpu.operators.gemm.problem import one_of, positive_dimension
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -39,7 +40,6 @@ from simgpu.operators.resources import (
     sgprs,
 )
 from simgpu.operators.scalars import scalar_ranges
-from simgpu.operators.tiles import POLICIES
 from simgpu.operators.tree import FINITE_FLOOR, Level
 
 FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)

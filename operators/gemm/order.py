@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isqrt
 
-from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.gemm.plan import GemmPlan
 
 
 def group_rows(plan: GemmPlan) -> int:

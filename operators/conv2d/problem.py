@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.epilogue import expect_shape
-from simgpu.operators.problem import GemmProblem, positive_dimension
+from simgpu.operators.gemm.problem import GemmProblem, positive_dimension
 from simgpu.operators.tree import ZERO
 
 Pair = tuple[int, int]

@@ -14,8 +14,8 @@ Policy "corrected" (errata E3 to E10), 2x2 waves, one a SIMD, B = 2, S = 2:
     (x + y)*p + 32 <= Varch, p = 3*u*kv*e/1024 + 2 fragments u*kv*e/512, staging half of that, two for addresses a unit of side
     (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
-  x, y = `simgpu.operators.sides`: three optima of T, each rounded down and up, and the largest tile
-  T = max(FLOP/(peak*eta*fill), HBM bytes/BW, re-read bytes/BW_reread), with the split of K that `simgpu.operators.split` gives; of the
+  x, y = `sides`: three optima of T, each rounded down and up, and the largest tile
+  T = max(FLOP/(peak*eta*fill), HBM bytes/BW, re-read bytes/BW_reread), with the split of K that `split` gives; of the
   tiles within 5 % of the least T that with the least 1/tM + 1/tN, LDS reads, which T does not see; 1.6 of it where K is split
   tK = kv, or 2*kv (a 128-byte line) where K is not split, bounds and 64 staged bytes a lane allow it and it pads K by at most 1/32
 
@@ -30,10 +30,10 @@ from math import isqrt
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.gemm_limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_constraints, gemm_resources
-from simgpu.operators.problem import GemmProblem, one_of
+from simgpu.operators.gemm.limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_constraints, gemm_resources
+from simgpu.operators.gemm.problem import GemmProblem, one_of
+from simgpu.operators.gemm.sides import Bounds, answers
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan, mark_binding
-from simgpu.operators.sides import Bounds, answers
 from simgpu.operators.split import Reduction
 
 POLICIES = ("corrected", "published")
@@ -246,7 +246,7 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m:
 
 
 def _sides(problem: GemmProblem, descriptor: HardwareDescriptor, bounds: Bounds, span: int) -> tuple[int, int]:
-    """tM and tN in units: of `simgpu.operators.sides`' formulas within TOLERANCE of the least T the one with the least 1/tM + 1/tN, taken
+    """tM and tN in units: of `sides`' formulas within TOLERANCE of the least T the one with the least 1/tM + 1/tN, taken
     SECOND_PASS times where K is split."""
     tiles = set(answers(problem, descriptor, bounds).values())
     works = {(x, y): gemm_reduction(problem, descriptor, x * bounds.unit, y * bounds.unit, span) for x, y in tiles}

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
-from simgpu.operators.attention import AttentionProblem, AttentionTiles, plan_attention
-from simgpu.operators.problem import one_of
+from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles, plan_attention
+from simgpu.operators.gemm.problem import one_of
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import FLOOR, Extent, Level, Node, Root, View
 

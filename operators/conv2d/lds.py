@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simgpu.operators.conv2d_problem import Conv2dProblem
+from simgpu.operators.conv2d.problem import Conv2dProblem
 
 BANK_BYTES = 4
 WIDEST = 16  # bytes of one LDS read of a lane

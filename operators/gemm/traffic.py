@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.tiles import GemmPlan
+from simgpu.operators.gemm.plan import GemmPlan
 
 
 @dataclass(frozen=True)

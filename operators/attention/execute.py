@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
-from simgpu.operators.attention import AttentionProblem
-from simgpu.operators.attention_registers import merge_traffic
-from simgpu.operators.attention_tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
+from simgpu.operators.attention.plan import AttentionProblem
+from simgpu.operators.attention.registers import merge_traffic
+from simgpu.operators.attention.tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
 from simgpu.operators.compute import Array, Executor, computes
 from simgpu.operators.epilogue import expect_shape
-from simgpu.operators.softmax import SoftmaxState, exponentials, normalise
+from simgpu.operators.softmax.plan import SoftmaxState, exponentials, normalise
 from simgpu.operators.tree import FINITE_FLOOR, Extent, Level
 
 

@@ -24,7 +24,7 @@ from math import ceil, isqrt, sqrt
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.problem import GemmProblem
+from simgpu.operators.gemm.problem import GemmProblem
 
 Sides = tuple[int, int]
 

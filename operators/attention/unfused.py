@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import numpy_dtype
-from simgpu.operators.attention import AttentionProblem
+from simgpu.operators.attention.plan import AttentionProblem
 from simgpu.operators.compute import Array, ComputeVisitor, Executor, computes
 from simgpu.operators.epilogue import expect_shape
-from simgpu.operators.gemm import TiledComputation
+from simgpu.operators.gemm.plan import without_split
+from simgpu.operators.gemm.traffic import Counters
+from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.operators.resources import Constraint, Derivation
-from simgpu.operators.softmax import Band, SoftmaxProblem
-from simgpu.operators.softmax_tree import Softmax
-from simgpu.operators.tiles import without_split
-from simgpu.operators.traffic import Counters
+from simgpu.operators.softmax.plan import Band, SoftmaxProblem
+from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, render
 
 PARTS = ("scores", "softmax", "values")

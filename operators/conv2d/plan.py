@@ -1,14 +1,14 @@
 """2-D convolution, direct: what it computes and its tiles in closed form (paper, section 2D Convolution; errata E27, E28).
 
 A block owns tOH x tOW output pixels of one image and tOC channels, and streams input channels tIC at a time. It is the GEMM of
-m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (operators.tiles) bound pixels P = tOH*tOW, tOC and the
+m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (gemm/plan.py) bound pixels P = tOH*tOW, tOC and the
 K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the input halo of all taps and two taps' filters,
 
   tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b <= banks
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
 the GEMM's or, where that is too large, powers of two. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is
-the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `simgpu.operators.conv2d_lds` on
+the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `conv2d.lds` on
 different banks (and two more the parts of W, where a lane group has more than 16 bytes of a pixel).
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
@@ -23,9 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.conv2d_lds import WIDEST, HaloLayout, TapLayout
-from simgpu.operators.conv2d_problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
+from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
+from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
 from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -41,7 +42,6 @@ from simgpu.operators.resources import (
 )
 from simgpu.operators.scalars import scalar_ranges
 from simgpu.operators.split import Reduction
-from simgpu.operators.tiles import GemmPlan, plan_gemm
 from simgpu.operators.tree import Level
 
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows

@@ -14,8 +14,8 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.compute import Array, Executor, computes
-from simgpu.operators.conv2d import Conv2dPlan, plan_conv2d
-from simgpu.operators.conv2d_problem import Conv2dProblem, Pair, space_to_channel_operands
+from simgpu.operators.conv2d.plan import Conv2dPlan, plan_conv2d
+from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel_operands
 from simgpu.operators.epilogue import expect_shape
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import ZERO, Extent, Level, Node, Root, View

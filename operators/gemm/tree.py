@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.problem import GemmProblem
+from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
+from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tiles import GemmPlan, plan_gemm
 from simgpu.operators.tree import ZERO, Extent, Level, Node, Root, View
 
 GemmViews = tuple[View, View, View]  # op(A), op(B), C

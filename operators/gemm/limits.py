@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.problem import GemmProblem
+from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.resources import (
     Constraint,
     LdsArray,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simgpu.asm import attention, conv2d, gemm, softmax, unfused  # noqa: F401  (they register their emitters)
+from simgpu.asm import attention, conv2d, gemm, softmax  # noqa: F401  (they register their emitters)
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.asm.emit import EmittedKernel, EmitVisitor, emit, launch
-from simgpu.asm.toolchain import assemble
 
 __all__ = ["EmitVisitor", "EmittedKernel", "assemble", "emit", "launch"]

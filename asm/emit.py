@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simgpu.asm.kernel import KernelBuilder
-from simgpu.asm.metadata import Resources, joined
-from simgpu.asm.registers import Operand
-from simgpu.asm.schedule import Item
-from simgpu.asm.toolchain import SOURCE_NAME, assemble
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.metadata import Resources, joined
+from simgpu.asm.builder.registers import Operand
+from simgpu.asm.builder.toolchain import SOURCE_NAME, assemble
+from simgpu.asm.builder.waits import Item
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.tree import Node
@@ -25,7 +25,7 @@ OUTSIDE = -2.0
 # Word 3: 32-bit data format, what gfx9 wants of a valid raw resource (Composable Kernel's too).
 RESOURCE_WORD3 = 0x00020000
 WAVEFRONT = 64
-EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `simgpu.asm.kernel` writes at the end of an instruction's line
+EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `simgpu.asm.builder.kernel` writes at the end of an instruction's line
 
 
 @dataclass(frozen=True)

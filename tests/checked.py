@@ -11,7 +11,7 @@ import pytest
 
 import simgpu
 from simgpu import Finding
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.hardware.errors import ToolchainError
 from tests.engine_kernel import source
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.hardware.errors import ToolchainError
 from simgpu.run import Run
 

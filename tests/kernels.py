@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.hardware.errors import ToolchainError
 
 SIZES = {"buffer": 8, "i16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm.attention_frame import check
-from simgpu.asm.interleave import interleave, stream
-from simgpu.asm.kernel import KernelBuilder
-from simgpu.asm.schedule import Label
+from simgpu.asm.attention.frame import check
+from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.waits import Label
 from simgpu.hardware import target as find_target
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype

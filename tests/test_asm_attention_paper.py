@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm import toolchain
-from simgpu.asm.attention_paper_values import MatrixValues
-from simgpu.asm.instruction import Instr
+from simgpu.asm.attention.paper_values import MatrixValues
+from simgpu.asm.builder import toolchain
+from simgpu.asm.builder.instruction import Instr
 from simgpu.hardware import target as find_target
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction

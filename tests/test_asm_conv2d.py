@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm, hardware
-from simgpu.asm import toolchain
-from simgpu.asm.conv2d_naive import emit_naive
-from simgpu.asm.conv2d_pack import emit_pack
+from simgpu.asm.builder import toolchain
+from simgpu.asm.conv2d.naive import emit_naive
+from simgpu.asm.conv2d.pack import emit_pack
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, UnsupportedInstruction

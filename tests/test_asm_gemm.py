@@ -19,10 +19,10 @@ from gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
 
 import simgpu
 from simgpu import asm
-from simgpu.asm.gemm import GemmEmitter
-from simgpu.asm.gemm_operands import Operands, check
-from simgpu.asm.kernel import KernelBuilder
-from simgpu.asm.liveness import live_registers, ranges
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.liveness import live_registers, ranges
+from simgpu.asm.gemm.emitter import GemmEmitter
+from simgpu.asm.gemm.operands import Operands, check
 from simgpu.hardware import target as board
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError

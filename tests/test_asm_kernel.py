@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from simgpu import asm
-from simgpu.asm.kernel import KernelBuilder
-from simgpu.asm.registers import RegisterFile, operand_text
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import RegisterFile, operand_text
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import ResourceError, TargetError, ToolchainError
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
@@ -98,8 +98,8 @@ def test_each_instruction_remembers_its_line():
     k.v_mov_b32(v[1], 0, note="nought")
     line = sys._getframe().f_lineno - 1
     (instr,) = k.items
-    assert instr.where == f"test_asm_kernel.py:{line}"
-    assert f"; nought  [test_asm_kernel.py:{line}]" in k.text()
+    assert instr.where == f"tests/test_asm_kernel.py:{line}"
+    assert f"; nought  [tests/test_asm_kernel.py:{line}]" in k.text()
 
 
 def test_lds_regions_are_aligned_and_bounded():

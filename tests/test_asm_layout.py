@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simgpu.asm.emit import division_magic
-from simgpu.asm.gemm_operands import Operands
-from simgpu.asm.layout import TileLayout
+from simgpu.asm.gemm.operands import Operands
+from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.hardware.timing_rules import lds_banks

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from simgpu import asm
-from simgpu.asm.instruction import Instr
-from simgpu.asm.kernel import KernelBuilder
-from simgpu.asm.registers import RegisterFile
-from simgpu.asm.schedule import Label, blocks_of
+from simgpu.asm.builder.instruction import Instr
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import RegisterFile
+from simgpu.asm.builder.waits import Label, blocks_of, schedule
 from simgpu.hardware.timing_rules.hazards import clashes, max_states
 from simgpu.hardware.timing_rules.waits import VM
 from simgpu.operators.gemm.tree import TiledComputation
@@ -214,13 +214,13 @@ def check_walk(path, target):
 @pytest.mark.parametrize("policy", ["corrected", "published"])
 def test_emitted_kernels_wait_enough_on_random_paths(target, trans, policy, monkeypatch):
     seen = []
-    original = asm.kernel.schedule
+    original = schedule
 
     def recording(items, gfx):
         seen[:] = original(items, gfx)
         return list(seen)
 
-    monkeypatch.setattr("simgpu.asm.kernel.schedule", recording)
+    monkeypatch.setattr("simgpu.asm.builder.kernel.schedule", recording)
     trans_a, trans_b = trans
     asm.emit(TiledComputation(300, 300, 300, target, policy, trans_a=trans_a, trans_b=trans_b))
     assert len(blocks_of(seen)) > 10

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.hardware import target as find_target
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
@@ -219,7 +219,7 @@ def test_llvm_has_no_warning(tmp_path):
 def test_text_says_tree_node_coordinates_and_arrays():
     text = asm.emit(Softmax(SoftmaxProblem(100, 5000))).text
     for word in ("Softmax:", "BlockSoftmaxNode", "WarpSoftmaxNode", "LaneSoftmaxNode", "row I", "m, delta", "LDS 0..31",
-                 "X columns 1024 + 4·lane", "softmax_row.py:"):  # fmt: skip
+                 "X columns 1024 + 4·lane", "softmax/row.py:"):  # fmt: skip
         assert word in text, word
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from simgpu import asm
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import ToolchainError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simgpu import Device
-from simgpu.asm.toolchain import assemble
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.profile import Opcode, Profile
 from simgpu.tools import (
     bench,

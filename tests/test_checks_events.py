@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.checks import events
 from simgpu.checks.check import Check
 from simgpu.checks.events import finding_of

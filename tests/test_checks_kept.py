@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from simgpu.asm.toolchain import assemble
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.tools.matrix_kernel import NAME, kernel
 
 ROOT = Path(__file__).parent.parent

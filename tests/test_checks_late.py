@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.checks.late import POISON, Late
 from tests.engine_kernel import source
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.checks.finding import Finding
 from simgpu.hardware.errors import SimError, ToolchainError
 from tests.engine_kernel import source

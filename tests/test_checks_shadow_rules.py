@@ -18,7 +18,7 @@ from llvmlite import ir
 from one_instruction import Wave, _return
 
 from simgpu import layout
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.checks import shadow_layout, shadow_rows
 from simgpu.checks.shadow import Shadow
 from simgpu.checks.shadow_ir import DryFrame, instrument

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm.metadata import Header, KernelArgument, Resources, epilogue, prologue
+from simgpu.asm.builder.metadata import Header, KernelArgument, Resources, epilogue, prologue
 from simgpu.tools.cli import main
 from simgpu.tools.errors import UsageError
 from simgpu.tools.exec import argument_maker, parse_extents, parse_saves

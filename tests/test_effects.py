@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simgpu import asm
-from simgpu.asm.instruction import Effect, Instr, analyse
+from simgpu.asm.builder.instruction import Effect, Instr, analyse
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa import decode, decode_all
@@ -67,7 +67,7 @@ def test_the_emitter_reads_its_text_as_the_checker_reads_the_bytes(
         analysed[instr.text()] = effect = analyse(instr, arch)
         return effect
 
-    monkeypatch.setattr(asm.kernel, "analyse", noted)
+    monkeypatch.setattr("simgpu.asm.builder.kernel.analyse", noted)
     kernel = asm.emit(TiledComputation(70, 50, 33, target=target, beta=0.5, trans_a=True))
     code = CodeObject.parse(kernel.assemble())
     info = code.kernels[kernel.name]

@@ -12,7 +12,7 @@ from engine_kernel import Kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgpu.asm.toolchain import assemble
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.fusion import tiles
 from simgpu.hardware.isa import decode
 from simgpu.launch import Launch

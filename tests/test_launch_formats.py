@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm import toolchain
+from simgpu.asm.builder import toolchain
 from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
 from tests.kernels import KernelText, assemble, source
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm.toolchain import assemble
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
 from simgpu.one_mfma import places

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm.toolchain import assemble
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.errors import LaunchError, ToolchainError
 from simgpu.profile import POINTER, Profile, Profiler
 from simgpu.tools.matrix_kernel import NAME, kernel

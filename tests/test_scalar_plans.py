@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simgpu import asm
-from simgpu.asm.instruction import Instr
-from simgpu.asm.kernel import SGPR_LIMIT, KernelBuilder
-from simgpu.asm.tile_order import NAMES
+from simgpu.asm.builder.instruction import Instr
+from simgpu.asm.builder.kernel import SGPR_LIMIT, KernelBuilder
+from simgpu.asm.gemm.tile_order import NAMES
 from simgpu.hardware import target as find_target
 from simgpu.hardware.errors import ResourceError
 from simgpu.operators import (

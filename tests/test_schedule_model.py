@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from simgpu import asm
+from simgpu.asm.builder.instruction import Instr
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.emit import EmittedKernel
-from simgpu.asm.instruction import Instr
-from simgpu.asm.kernel import KernelBuilder
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules import lds_banks

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.asm.toolchain import assemble
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.errors import LaunchError, MemoryFault, ToolchainError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import find

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu import Device, asm
-from simgpu.asm.metadata import Header, KernelArgument, Resources, epilogue, prologue
+from simgpu.asm.builder.metadata import Header, KernelArgument, Resources, epilogue, prologue
 from simgpu.tools.console import print_json, show, table
 from simgpu.tools.turns import best_seconds
 

@@ -172,7 +172,7 @@ def _product(
     import numpy as np
 
     from simgpu import Device
-    from simgpu.asm.toolchain import assemble
+    from simgpu.asm.builder.toolchain import assemble
     from simgpu.hardware.mfma import find
     from simgpu.tools.matrix_kernel import NAME
 

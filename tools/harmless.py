@@ -1,7 +1,7 @@
 """Whether a mutant can harm at all, by all paths of the code and not only those that ran.
 
 An analysis of its own, so that the checker is not its own judge: the emitter's data flow
-(`simgpu.asm.schedule`: the smallest age of each register's load over all paths, all recent windows), read
+(`simgpu.asm.builder.waits`: the smallest age of each register's load over all paths, all recent windows), read
 over the mutated code. A mutant is harmless if nothing lacks that did not lack before.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simgpu.asm.schedule import Flight
+from simgpu.asm.builder.waits import Flight
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import Access, max_states, wait_states

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simgpu.asm.instruction import Instr
-from simgpu.asm.liveness import live_registers, ranges
-from simgpu.asm.schedule import Label
+from simgpu.asm.builder.instruction import Instr
+from simgpu.asm.builder.liveness import live_registers, ranges
+from simgpu.asm.builder.waits import Label
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import ToolchainError
 from simgpu.tools.use import listing

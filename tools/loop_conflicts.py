@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.asm.instruction import Instr
+from simgpu.asm.builder.instruction import Instr
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import MemoryFault, ToolchainError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction

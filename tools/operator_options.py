@@ -57,8 +57,8 @@ OTHER_KERNELS = ("naive", "pack")
 def emitted(tree: Root, options: Namespace) -> EmittedKernel:
     """The kernel that the options ask for; raises as `simgpu.asm.emit`."""
     from simgpu import asm
-    from simgpu.asm.conv2d_naive import emit_naive
-    from simgpu.asm.conv2d_pack import emit_pack
+    from simgpu.asm.conv2d.naive import emit_naive
+    from simgpu.asm.conv2d.pack import emit_pack
 
     other: dict[str, Callable[[Any], EmittedKernel]] = dict(zip(OTHER_KERNELS, (emit_naive, emit_pack), strict=True))
     return other.get(getattr(options, "kernel", ""), asm.emit)(tree)

@@ -23,8 +23,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from simgpu.asm.instruction import Effect, Instr
-from simgpu.asm.schedule import Item, Label
+from simgpu.asm.builder.instruction import Effect, Instr
+from simgpu.asm.builder.waits import Item, Label
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
 from simgpu.hardware.errors import LaunchError

@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from simgpu.asm.toolchain import assemble
+from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.instruction import BITS
 from simgpu.one_mfma import DTYPES, element_type, stored_shape, to_registers

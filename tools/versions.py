@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 
-from simgpu.asm.toolchain import candidates
+from simgpu.asm.builder.toolchain import candidates
 from simgpu.hardware.errors import ToolchainError
 from simgpu.version import VERSION
 

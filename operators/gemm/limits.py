@@ -110,7 +110,7 @@ def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[Regis
 
 def _selectors(e: int, atoms: int) -> int:
     """Byte selectors of an operand that is transposed on its way; where a wave has an odd number of its atoms, those of 8-bit
-    elements' halves are each lane's own, in VGPRs (`simgpu.asm.transpose`)."""
+    elements' halves are each lane's own, in VGPRs (`simgpu.asm.parts.transpose`)."""
     return _SELECTORS.get(e, 0) - (2 if e == 1 and atoms % 2 else 0)
 
 

@@ -1,0 +1,249 @@
+"""Register-chained attention: R = softmax(scale · Q K^T) V, S^T and P^T never leaving a wave's registers.
+
+A workgroup's four waves own the same queries and a quarter each of every key step's keys. S^T = K Q^T leaves query i on lane column
+i, so the softmax is lane-local (see `attention_softmax`) and P^T is the second product's operand as it lies: O^T += V^T P^T.
+Nothing of K, V, S or P goes through LDS; there is no barrier in the loop. Per step, in this order, each stream hiding behind the
+products:
+
+    S^T of half the queries     V's rows interleaved (2-byte types), next V loaded
+    S^T of the other half       softmax of the first half
+    O^T of the first half       next K loaded, softmax of the other half
+    O^T of the other half       next V loaded (f32)
+
+Edges: raw buffers that end with the view read 0 past it and store nothing there; steps that no query sees are not visited; steps
+that some query sees in part are masked out of line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simgpu.asm.attention.frame import ARRAYS, AttentionFrame, check, scalars
+from simgpu.asm.attention.merge import Merge, Output
+from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
+from simgpu.asm.attention.shape import QUAD, Shape
+from simgpu.asm.attention.softmax import Masks, Softmax
+from simgpu.asm.attention.split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
+from simgpu.asm.attention.wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
+from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.plan import AttentionTiles
+from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
+
+LEAD = 6  # matrix instructions before the first filler that waits for their predecessors' results
+
+
+@emits(FusedAttention)
+def emit_attention(root: FusedAttention) -> EmittedKernel:
+    """The kernel of an attention tree: register-chained, or the paper's under its policy. UnsupportedInstruction, ResourceError,
+    LaunchError for what cannot be."""
+    plan = root.plan
+    check(plan)
+    if plan.policy == "corrected":
+        return ChainedEmitter(plan).visit(root)
+    return (VectorValues if root.values == "fma" else MatrixValues)(plan).visit(root)
+
+
+class ChainedEmitter(AttentionFrame):
+    """Visits the attention tree level by level, each emitting its part of the kernel."""
+
+    def __init__(self, plan: AttentionTiles) -> None:
+        super().__init__(plan, "attention")
+        self.shape = Shape.of(plan)
+
+    def visit_device(self, root: FusedAttention) -> EmittedKernel:
+        plan, p, k = self.plan, self.plan.problem, self.k
+        k.comment(f"FusedAttention: one workgroup per {plan.tile_Q} queries of a head")
+        self._begin()
+        self._registers()
+        self._buffers()
+        block = next(root.children())
+        assert isinstance(block, BlockAttentionNode)
+        self.visit(block)
+        self._end()
+        text, used = k.finish()
+        outputs, following = (("R",), ()) if plan.split_kv == 1 else ((PARTIAL, STATISTICS), (emit_merge(plan),))
+        return EmittedKernel(
+            text, k.name, k.target, plan, (plan.threads, 1, 1), self._grid, used, scalars(p), ("Q", "K", "V", *outputs), ARRAYS,
+            scratch(plan) if following else (), following, tuple(k.scheduled),
+        )  # fmt: skip
+
+    # -- registers and buffers ---------------------------------------------------------------
+
+    def _registers(self) -> None:
+        k, p, a = self.k, self.plan.problem, self.arguments
+        self.wave = Wave(k, self.shape, self.plan.resources)
+        self.masked = k.s.alloc("some score is masked")
+        other_half = k.v.alloc("4·(lane ^ 32)")
+        k.v_lshlrev_b32(other_half, 2, k.work_item)
+        k.v_and_b32(other_half, 4 * (WAVEFRONT - 1), other_half)
+        k.v_xor_b32(other_half, 4 * 32, other_half)
+        masks = Masks(p.causal, p.window is not None, self.masked, self.first_key, self.high, self.position, a["window"])
+        self.softmax = Softmax(self.wave, masks, a["scale"], self.lane_row, self.group, other_half)
+        partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
+        self.merge = Merge(self.softmax, self.wave_number, k.work_item, partial, statistics)
+
+    def _buffers(self) -> None:
+        k, shape, wave, a = self.k, self.shape, self.wave, self.arguments
+        queries = k.s.alloc("Q buffer", 4)
+        k.s.free(self._buffer(queries, "Q", self.head, self.first_query, self.rows, shape.e))
+        self._load_queries(queries)
+        k.s.free(queries)
+        self.key_bytes = self._buffer(wave.key_buffer, "K", self.shared_head, None, a["lk"], shape.e)
+        self.value_bytes = self._buffer(wave.value_buffer, "V", self.shared_head, None, a["lk"], shape.e)
+        self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
+        k.s_mul_i32(self.key_step, a["K_row"], self.plan.tile_KV)
+        k.s_mul_i32(self.value_step, a["V_row"], self.plan.tile_KV)
+        wave.key_rows = row_offsets(k, a["K_row"], [ATOM * n for n in range(shape.na)], "K")
+        rows = [ATOM * n + s for n in range(shape.na) for s in range(QUAD)]
+        wave.value_rows = row_offsets(k, a["V_row"], rows, "V")
+        temporary = wave.ranges["temporaries"][0]
+        k.comment("K: key i, columns from vec·g; V: key 4g, columns from wide·i")
+        k.v_add_u32(temporary, self.first_key, self.lane_row)
+        k.v_mul_lo_u32(wave.key_offset, temporary, a["K_row"])
+        k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.group)
+        k.v_add_u32(wave.key_offset, wave.key_offset, temporary)
+        for wide, offset in wave.value_offset.items():
+            k.v_lshlrev_b32(temporary, 2, self.group)
+            k.v_add_u32(temporary, self.first_key, temporary)
+            k.v_mul_lo_u32(offset, temporary, a["V_row"])
+            k.v_mul_u32_u24(temporary, wide * shape.e, self.lane_row)
+            k.v_add_u32(offset, offset, temporary)
+        if shape.narrow:
+            for register, selector in zip(wave.pack, (PACK_LOW, PACK_HIGH), strict=True):
+                k.s_mov_b32(register, selector)
+
+    def _load_queries(self, buffer: Reg) -> None:
+        k, shape, wave = self.k, self.shape, self.wave
+        offset, temporary = wave.ranges["temporaries"][0], wave.ranges["temporaries"][1]
+        row = k.s.alloc("row")
+        k.v_mul_lo_u32(offset, self.lane_row, self.arguments["Q_row"])
+        k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.group)
+        k.v_add_u32(offset, offset, temporary)
+        for q in range(shape.nq):
+            k.s_mul_i32(row, self.arguments["Q_row"], ATOM * q)
+            for span in range(shape.spans):
+                wave.load(wave.query(q, span), offset, buffer, row, span * 4 * shape.vec * shape.e, shape.vec * shape.e,
+                          f"Q[{q}][{span}]")  # fmt: skip
+        k.s.free(row)
+
+    # -- main loop ---------------------------------------------------------------------------
+
+    def visit_block(self, block: BlockAttentionNode) -> None:
+        k, wave = self.k, self.wave
+        done = k.new_label("no_keys")
+        k.comment("BlockAttentionNode: the first step's loads, O = 0")
+        self.softmax.start()
+        for number in range(wave.ranges["O"].count):
+            k.v_accvgpr_write_b32(wave.ranges["O"][number], 0)
+        for number in range(wave.ranges["zero"].count if "zero" in wave.ranges else 0):
+            k.v_accvgpr_write_b32(wave.ranges["zero"][number], 0)
+        k.s_cmp_eq_u32(self.steps_left, 0)
+        k.s_cbranch_scc1(done)
+        wave.load_keys()
+        self._advance_keys()
+        self._load_values()
+        k.comment(f"BlockAttentionNode: {self.plan.tile_KV} keys a step, {self.plan.tile_KV // self.plan.waves_kv} a wave")
+        with k.loop("keys", self.steps_left):
+            self._key_step()
+        k.label(done)
+
+    def _load_values(self) -> None:
+        for a in range(self.shape.na):
+            for s in range(QUAD):
+                self.wave.load_values(a, s)
+        self._advance_values()
+
+    def _advance_keys(self) -> None:
+        self.k.v_add_u32(self.wave.key_offset, self.key_step, self.wave.key_offset, note="K: next step")
+
+    def _advance_values(self) -> None:
+        for offset in self.wave.value_offset.values():
+            self.k.v_add_u32(offset, self.value_step, offset, note="V: next step")
+
+    def _key_step(self) -> None:
+        """WarpAttentionNode: one key step of a wave (the first block may see no key, so no node stands for all)."""
+        k, wave, shape = self.k, self.wave, self.shape
+        self._step_scalars()
+        first, *other = shape.halves
+        narrow, wide = (self._narrow_values, lambda: None) if shape.narrow else (lambda: None, self._advance_values)
+        self._overlap("S^T, first half", lambda: wave.scores(first), narrow)
+        if other:
+            self._overlap(
+                "S^T, other half; softmax of the first", lambda: wave.scores(other[0]), lambda: self.softmax.update(first)
+            )
+        else:
+            k.comment("softmax")
+            self.softmax.update(first)
+        self._overlap(
+            "O^T, first half" + "; softmax of the other" * bool(other),
+            lambda: wave.values(first, refill=not other and not shape.narrow),
+            lambda: self._behind_first_values(other),
+        )
+        if other:
+            k.comment("O^T, other half")
+            wave.values(other[0], refill=not shape.narrow)
+        wide()
+        k.s_add_u32(self.first_key, self.first_key, self.plan.tile_KV)
+
+    def _step_scalars(self) -> None:
+        """Nothing is loaded behind the last step; whether an edge cuts this one."""
+        k, wave = self.k, self.wave
+        k.comment("WarpAttentionNode: the next step's loads, if there is one; is this one masked?")
+        k.s_cmp_gt_i32(self.steps_left, 1)
+        k.s_cselect_b32(wave.key_buffer[2], self.key_bytes, 0)
+        k.s_cselect_b32(wave.value_buffer[2], self.value_bytes, 0)
+        k.s_add_u32(self.masked, self.first_key, self.plan.tile_KV // self.plan.waves_kv)
+        k.s_cmp_gt_i32(self.masked, self.full_high)
+        k.s_cselect_b32(self.masked, 1, 0)
+        if self.plan.problem.window is not None:
+            k.s_cmp_lt_i32(self.first_key, self.full_low)
+            k.s_cselect_b32(self.masked, 1, self.masked)
+
+    def _behind_first_values(self, other: list[range]) -> None:
+        self.wave.load_keys()
+        self._advance_keys()
+        for half in other:
+            self.softmax.update(half)
+
+    def _narrow_values(self) -> None:
+        self.wave.interleave_rows()
+        self._load_values()
+
+    def _overlap(self, name: str, products: Callable[[], object], filler: Callable[[], object]) -> None:
+        k = self.k
+        k.comment(name)
+        with stream(k) as main:
+            products()
+        with stream(k) as behind:
+            filler()
+        k.items += interleave(main, behind, LEAD)
+
+    # -- epilogue ----------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        k, result, states = self.k, self.k.s.alloc("R buffer", 4), None
+        if self.plan.split_kv > 1:
+            k.s_mul_i32(self.part, self.part, self.arguments["heads"])
+            k.s_add_u32(self.head, self.head, self.part, note="the part's own O")
+        k.s.free(self._buffer(result, "R", self.head, self.first_query, self.rows, 4))
+        if self.plan.split_kv > 1:
+            states = k.s.alloc("statistics buffer", 4)
+            self._statistics(states)
+        self.merge.emit(Output(result, self.arguments["R_row"], states))
+        k.s_endpgm()
+
+    def _statistics(self, resource: Reg) -> None:
+        """Raw buffer of the block's (-m, row sum) pairs."""
+        k, a = self.k, self.arguments
+        row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
+        k.s_mul_i32(row[0], self.head, a["lq"])
+        k.s_mul_hi_u32(row[1], self.head, a["lq"])
+        k.s_add_u32(row[0], row[0], self.first_query)
+        k.s_addc_u32(row[1], row[1], 0)
+        k.s_lshl_b64(offset, row, log2(STATE_BYTES))
+        raw_buffer(k, resource, a[STATISTICS], (offset[0], offset[1]), STATISTICS)
+        k.s_lshl_b32(resource[2], self.rows, log2(STATE_BYTES))
+        k.s.free(row, offset)

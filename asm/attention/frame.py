@@ -1,0 +1,200 @@
+"""What attention kernels begin with: arguments, lanes, the block's queries and the keys that they see, buffers of the arrays."""
+
+from __future__ import annotations
+
+import math
+
+from simgpu.asm.attention.split import STATISTICS
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.emit import RESOURCE_WORD3, WAVEFRONT, log2
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles
+from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.tree import Visitor
+
+ARRAYS = ("Q", "K", "V", "R")
+LOG2_E = math.log2(math.e)
+REACH = 1 << 31  # bytes of one head that 32-bit offsets may span
+
+
+def check(plan: AttentionTiles) -> None:
+    """Raises what keeps a plan from being emitted."""
+    p = plan.problem
+    assert p.scale is not None
+    if not p.scale > 0 or not math.isfinite(p.scale):
+        raise LaunchError(f"scale = {p.scale}: kernels take the maximum of the scores before scaling, so use a positive scale")
+    blocks = p.batch * p.heads * plan.split_kv
+    if blocks >= 1 << 16:
+        raise LaunchError(
+            f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {blocks} rows of workgroups: stay below 65536"
+        )
+    for name, rows in (("lq", p.lq), ("lk", p.lk)):
+        if rows * p.d * 4 >= REACH:
+            raise LaunchError(f"{name} = {rows}: a head must stay within 2^31 bytes, so {name} < {REACH // (4 * p.d)}")
+
+
+def scalars(p: AttentionProblem) -> tuple[int | float, ...]:
+    """The arguments behind the pointers for contiguous arrays: lq, lk; bytes of rows and heads of Q, K, V, R; heads of the whole
+    batch; window; scale · log2(e)."""
+    e = p.element.bytes
+    rows = (p.d * e, p.d * e, p.d * e, p.d * 4)
+    heads = (p.lq * rows[0], p.lk * rows[1], p.lk * rows[2], p.lq * rows[3])
+    assert p.scale is not None
+    return (p.lq, p.lk, *rows, *heads, p.batch * p.heads, p.window or 0, p.scale * LOG2_E)
+
+
+class AttentionFrame(Visitor):
+    """The part of an emitter that every attention kernel shares; kind: the name's beginning."""
+
+    def __init__(self, plan: AttentionTiles, kind: str) -> None:
+        self.plan = plan
+        p = plan.problem
+        self.group_size = p.heads // p.kv_heads
+        masks = "_causal" * p.causal + "_window" * (p.window is not None)
+        split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
+        shared = f"_group{self.group_size}" * (self.group_size > 1)
+        name = f"{kind}_{p.dtype}_d{p.d}_q{plan.tile_Q}_kv{plan.tile_KV}{masks}{shared}{split}"
+        self.k = KernelBuilder(name, plan.descriptor.arch, plan.threads, plan=plan.resources)
+
+    def _begin(self) -> None:
+        self._arguments()
+        self._coordinates()
+        self._extent_of_keys()
+
+    @property
+    def _grid(self) -> tuple[int, int, int]:
+        p, plan = self.plan.problem, self.plan
+        return (-(-p.lq // plan.tile_Q), p.batch * p.heads * plan.split_kv, 1)
+
+    def _arguments(self) -> None:
+        k = self.k
+        for name in (*ARRAYS, *((STATISTICS,) if self.plan.split_kv > 1 else ())):
+            k.argument(name, 8, "global_buffer")
+        for name in ("lq", "lk", *(f"{array} row" for array in ARRAYS), *(f"{array} head" for array in ARRAYS), "heads", "window"):
+            k.argument(name.replace(" ", "_"), 4, value_type="i32")
+        k.argument("scale", 4, value_type="f32")
+        self.arguments = k.load_arguments()
+
+    def _coordinates(self) -> None:
+        """Lane, wave, first query and heads."""
+        k = self.k
+        if k.target != "gfx908":
+            k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+        self.lane_row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
+        self.wave_number = k.s.alloc("wave")
+        k.v_lshrrev_b32(self.group, log2(WAVEFRONT), k.work_item)
+        k.v_readfirstlane_b32(self.wave_number, self.group)
+        k.v_and_b32(self.lane_row, ATOM - 1, k.work_item, note="i")
+        k.v_and_b32(self.group, WAVEFRONT - 1, k.work_item)
+        k.v_lshrrev_b32(self.group, log2(ATOM), self.group, note="g")
+        self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
+        self.shared_head = k.s.alloc("head of K and V")
+        k.s_mul_i32(self.first_query, k.group_x, self.plan.tile_Q)
+        split = self.plan.split_kv
+        self._divide(self.head, k.group_y, split)
+        if split > 1:
+            self.part = k.s.alloc("part of the keys")
+            k.s_mul_i32(self.part, self.head, split)
+            k.s_sub_u32(self.part, k.group_y, self.part)
+        self._divide(self.shared_head, self.head, self.group_size)
+
+    def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
+        """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery
+        1994)."""
+        shift = log2(divisor)
+        if shift is not None:
+            self.k.s_lshr_b32(target, source, shift)
+        else:
+            self.k.s_mul_hi_u32(target, source, (1 << 32) // divisor + 1)
+
+    def _extent_of_keys(self) -> None:
+        """[first, high) of the keys that some query of the block sees, and [full_low, full_high) that all of them see."""
+        k, p, a = self.k, self.plan.problem, self.arguments
+        names = ("position", "last position", "keys end", "all see from", "all see to", "first key", "steps left")
+        self.position, last, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
+        k.comment("keys that the block's queries see; query i stands at i + lk - lq among them")
+        k.s_sub_u32(self.position, a["lk"], a["lq"])
+        k.s_add_u32(last, self.first_query, self.plan.tile_Q)
+        k.s_min_i32(last, last, a["lq"])
+        k.s_sub_u32(last, last, 1)
+        k.s_add_u32(last, last, self.position)
+        k.s_add_u32(self.position, self.position, self.first_query, note="of the first query")
+        k.s_mov_b32(self.high, a["lk"])
+        k.s_mov_b32(self.full_high, a["lk"])
+        k.s_mov_b32(self.full_low, 0)
+        k.s_mov_b32(self.first_key, 0)
+        bound = k.s.alloc("bound")
+        if p.window is not None:
+            k.s_sub_u32(bound, self.position, a["window"])
+            k.s_add_u32(bound, bound, 1)
+            k.s_max_i32(self.first_key, bound, 0)
+            k.s_sub_u32(self.full_low, last, a["window"])
+            k.s_add_u32(self.full_low, self.full_low, 1)
+            k.s_add_u32(bound, last, a["window"])
+            k.s_min_i32(self.high, self.high, bound)
+            k.s_add_u32(bound, self.position, a["window"])
+            k.s_min_i32(self.full_high, self.full_high, bound)
+        if p.causal:
+            k.s_add_u32(bound, last, 1)
+            k.s_min_i32(self.high, self.high, bound)
+            k.s_add_u32(bound, self.position, 1)
+            k.s_min_i32(self.full_high, self.full_high, bound)
+        self._share(bound)
+        k.s.free(bound, last)
+        self.rows = k.s.alloc("the block's queries")
+        k.s_sub_u32(self.rows, a["lq"], self.first_query)
+        k.s_min_u32(self.rows, self.rows, self.plan.tile_Q)
+
+    def _share(self, bound: Reg) -> None:
+        """Steps of the block's keys; the wave's first key."""
+        k, plan = self.k, self.plan
+        k.s_sub_u32(self.steps_left, self.high, self.first_key)
+        k.s_max_i32(self.steps_left, self.steps_left, 0)
+        k.s_add_u32(self.steps_left, self.steps_left, plan.tile_KV - 1)
+        self._divide(self.steps_left, self.steps_left, plan.tile_KV)
+        if plan.split_kv > 1:
+            self._part(bound)
+        k.s_mul_i32(bound, self.wave_number, plan.tile_KV // plan.waves_kv)
+        k.s_add_u32(self.first_key, self.first_key, bound, note="the wave's own keys")
+        k.s_sub_u32(self.high, self.high, 1, note="last key")
+
+    def _part(self, scratch: Reg) -> None:
+        """The part's own of the block's steps, each part but the last with as many."""
+        k, plan = self.k, self.plan
+        k.comment(f"one of {plan.split_kv} parts of the keys")
+        each = k.s.alloc("steps of a part")
+        k.s_add_u32(scratch, self.steps_left, plan.split_kv - 1)
+        self._divide(each, scratch, plan.split_kv)
+        k.s_mul_i32(scratch, self.part, each)
+        k.s_sub_u32(self.steps_left, self.steps_left, scratch)
+        k.s_max_i32(self.steps_left, self.steps_left, 0)
+        k.s_min_i32(self.steps_left, self.steps_left, each)
+        k.s_mul_i32(scratch, scratch, plan.tile_KV)
+        k.s_add_u32(self.first_key, self.first_key, scratch)
+        k.s_mul_i32(scratch, self.steps_left, plan.tile_KV)
+        k.s_add_u32(scratch, self.first_key, scratch)
+        for end in (self.high, self.full_high):
+            k.s_min_i32(end, end, scratch)
+        k.s.free(each)
+
+    def _buffer(self, resource: Reg, name: str, head: Reg, first_row: Reg | None, rows: Reg, e: int) -> Reg:
+        """Raw buffer of a head's rows from `first_row` on, `rows` of them; an SGPR with its bytes."""
+        k, a = self.k, self.arguments
+        low, high, size = k.s.alloc("low"), k.s.alloc("high"), k.s.alloc(f"{name} bytes")
+        k.comment(f"{name}: from the block's first row on; what lies past the view reads 0 and is not stored")
+        k.s_mov_b32(resource[0], a[name][0])
+        k.s_mov_b32(resource[1], a[name][1])
+        for factor, unit in ((head, a[f"{name}_head"]), (first_row, a[f"{name}_row"])):
+            if factor is not None:
+                k.s_mul_i32(low, factor, unit)
+                k.s_mul_hi_u32(high, factor, unit)
+                k.s_add_u32(resource[0], resource[0], low)
+                k.s_addc_u32(resource[1], resource[1], high)
+        k.s_sub_u32(size, rows, 1)
+        k.s_mul_i32(size, size, a[f"{name}_row"])
+        k.s_add_u32(size, size, self.plan.d * e)
+        k.s_mov_b32(resource[2], size)
+        k.s_mov_b32(resource[3], RESOURCE_WORD3, note="raw, 32-bit data")
+        k.s.free(low, high)
+        return size

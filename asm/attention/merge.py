@@ -1,0 +1,180 @@
+"""The end of a register-chained attention block: its waves' partial O added through LDS, divided by the row sums and stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.asm.attention.shape import QUAD
+from simgpu.asm.attention.softmax import Softmax
+from simgpu.asm.builder.kernel import LdsRegion
+from simgpu.asm.emit import log2
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
+
+LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatever another wave has, counts
+WORD = 4
+
+
+@dataclass(frozen=True)
+class Output:
+    """R, or a part's O: raw buffer at the block's first query, SGPR with the bytes of a row; statistics: where the keys are split,
+    the buffer of the block's (-m, row sum) pairs, and O is left undivided."""
+
+    buffer: Reg
+    row_bytes: Reg
+    statistics: Reg | None
+
+
+class Merge:
+    """Emits the end; wave_number: SGPR; partial, statistics: LDS regions."""
+
+    def __init__(self, softmax: Softmax, wave_number: Reg, work_item: Reg, partial: LdsRegion, statistics: LdsRegion) -> None:
+        self.softmax, self.wave, self.k = softmax, softmax.wave, softmax.k
+        self.wave_number, self.work_item = wave_number, work_item
+        self.partial, self.statistics = partial, statistics
+        self.queries = ATOM * self.wave.shape.nq
+        self.row_bytes = merge_row_words(self.wave.shape.d, self.wave.shape.e) * WORD
+
+    def emit(self, output: Output) -> None:
+        """From partial sums and O to memory."""
+        k = self.k
+        k.comment("the waves' references and row sums meet in LDS")
+        spent = (self.wave.ranges[name] for name in LOOP_RANGES if name in self.wave.ranges)
+        k.v.free(*(held for held in spent if held.file == "v"), listed=True)
+        self._exchange_statistics()
+        self.parts = k.v.alloc("partial O", WAVES * QUAD)
+        factors = k.v.alloc("O's factor", self.wave.shape.nq)
+        for q in range(self.wave.shape.nq):
+            self._factor(q, factors[q], output)
+        self._add_partials(factors, output)
+
+    def _exchange_statistics(self) -> None:
+        k, softmax = self.k, self.softmax
+        none, base, address = k.v.alloc("none"), k.s.alloc("base"), k.v.alloc("statistics address")
+        k.v_mov_b32(none, LARGEST)
+        k.s_mul_i32(base, self.wave_number, 2 * self.queries * WORD)
+        k.v_lshlrev_b32(address, log2(WORD), softmax.lane_row)
+        k.v_add_u32(address, base, address)
+        for q in range(self.wave.shape.nq):
+            softmax.across_groups("v_add_f32", softmax.sums[q])
+            k.v_cmp_gt_f32("vcc", 0, softmax.thresholds[q], note="no key seen")
+            k.v_cndmask_b32(softmax.references[q], softmax.references[q], none, "vcc")
+            for number, value in enumerate((softmax.references[q], softmax.sums[q])):
+                k.ds_write_b32(address, value, offset=self._place(0, number, q))
+        k.s_barrier()
+        k.s.free(base)
+        k.v.free(none, address)
+
+    def _place(self, wave: int, number: int, q: int) -> int:
+        """LDS byte of reference (0) or sum (1) of query 16q, from the lane's 4i."""
+        return self.statistics.offset + ((2 * wave + number) * self.queries + ATOM * q) * WORD
+
+    def _factor(self, q: int, factor: Reg, output: Output) -> None:
+        """2^(M's -m minus the wave's own), over the total row sum unless a later kernel divides."""
+        k, softmax = self.k, self.softmax
+        references, sums, pair, address = self.parts[0:4], self.parts[4:8], self.parts[8:10], self.parts[10]
+        largest, total = pair[0], pair[1]
+        k.v_lshlrev_b32(address, log2(WORD), softmax.lane_row)
+        for number, target in enumerate((references, sums)):
+            for wave in range(WAVES):
+                k.ds_read_b32(target[wave], address, offset=self._place(wave, number, q))
+        k.v_min3_f32(largest, references[0], references[1], references[2])
+        k.v_min_f32(largest, largest, references[3])
+        k.v_mov_b32(total, 0)
+        for wave in range(WAVES):
+            k.v_sub_f32(references[wave], largest, references[wave])
+            k.v_exp_f32(references[wave], references[wave])
+            k.v_fmac_f32(total, references[wave], sums[wave])
+        k.v_sub_f32(factor, largest, softmax.references[q])
+        k.v_exp_f32(factor, factor)
+        if output.statistics is None:
+            k.v_cmp_eq_f32("vcc", 0, total)
+            k.v_rcp_f32(total, total)
+            k.v_mov_b32(largest, 0)
+            k.v_cndmask_b32(total, total, largest, "vcc", note="no key seen: 0")
+            k.v_mul_f32(factor, factor, total)
+        else:
+            self._store_statistics(q, pair, output.statistics)
+
+    def _store_statistics(self, q: int, pair: Reg, buffer: Reg) -> None:
+        """(-m, row sum) of the queries of an atom, by the first wave."""
+        k, address = self.k, self.parts[10]
+        stored = k.new_label("statistics_stored")
+        k.s_cmp_lg_u32(self.wave_number, 0)
+        k.s_cbranch_scc1(stored)
+        k.v_lshlrev_b32(address, log2(2 * WORD), self.softmax.lane_row)
+        k.buffer_store_dwordx2(pair, address, buffer, 0, offen=True, offset=2 * WORD * ATOM * q, note="-m, row sum")
+        k.label(stored)
+
+    def _add_partials(self, factors: Reg, output: Output) -> None:
+        k, shape = self.k, self.wave.shape
+        region = ATOM * self.row_bytes
+        write, base = k.v.alloc("LDS write address"), k.s.alloc("base")
+        k.s_mul_i32(base, self.wave_number, region)
+        k.v_mul_u32_u24(write, self.row_bytes, self.softmax.lane_row)
+        k.v_add_u32(write, base, write)
+        values = k.v.alloc("O", QUAD)
+        readers = {wide: self._reader(wide, output) for wide in shape.widths}
+        for q in range(shape.nq):
+            for block, (column, wide) in enumerate(shape.blocks):
+                k.comment(f"queries {ATOM * q}.., columns {column}..: the waves' O to LDS, added from there")
+                if q or block:
+                    k.s_barrier(note="the last sums have been read")
+                self._write(q, block, factors[q], write, values)
+                k.s_barrier()
+                self._sum(q, column, wide, readers[wide], output)
+        k.s.free(base)
+        k.v.free(write, values)
+
+    def _write(self, q: int, block: int, factor: Reg, write: Reg, values: Reg) -> None:
+        """A lane's 4·wide neighbouring columns, four at a time."""
+        k = self.k
+        atoms = self.wave.shape.atoms_of(block)
+        wide = len(atoms)
+        group = k.v.alloc("column")
+        k.v_mul_u32_u24(group, QUAD * wide * WORD, self.softmax.group)
+        k.v_add_u32(group, write, group)
+        for first in range(0, QUAD * wide, QUAD):
+            for n in range(QUAD):
+                r, w = divmod(first + n, wide)
+                k.v_accvgpr_read_b32(values[n], self.wave.output(atoms[w], q)[r])
+            for n in range(QUAD):
+                k.v_mul_f32(values[n], factor, values[n])
+            k.ds_write_b128(group, values, offset=self.partial.offset + first * WORD)
+        k.v.free(group)
+
+    def _reader(self, wide: int, output: Output) -> tuple[Reg, Reg]:
+        """LDS address and R offset of a work-item's four columns in a block of `wide` atoms."""
+        k = self.k
+        row, column = k.v.alloc("row"), k.v.alloc(f"LDS read address, {wide} atoms")
+        offset = k.v.alloc(f"R offset, {wide} atoms")
+        k.v_lshrrev_b32(row, log2(QUAD * wide), self.work_item)
+        k.v_and_b32(column, QUAD * wide - 1, self.work_item)
+        k.v_lshlrev_b32(column, 4, column)
+        k.v_mul_lo_u32(offset, row, output.row_bytes)
+        k.v_add_u32(offset, offset, column)
+        k.v_mul_u32_u24(row, self.row_bytes, row)
+        k.v_add_u32(column, row, column)
+        k.v.free(row)
+        return column, offset
+
+    def _sum(self, q: int, column: int, wide: int, reader: tuple[Reg, Reg], output: Output) -> None:
+        k = self.k
+        address, offset = reader
+        done = k.new_label("added")
+        if wide < WAVES:
+            k.s_cmp_ge_u32(self.wave_number, wide)
+            k.s_cbranch_scc1(done)
+        parts, row = self.parts, k.s.alloc("row")
+        rows = ATOM * WAVES // max(WAVES, wide)  # that a round of the work-items covers
+        for first in range(0, ATOM, rows):
+            k.s_mul_i32(row, output.row_bytes, ATOM * q + first)
+            for wave in range(WAVES):
+                k.ds_read_b128(parts[QUAD * wave : QUAD * (wave + 1)], address,
+                               offset=self.partial.offset + (wave * ATOM + first) * self.row_bytes)  # fmt: skip
+            for wave in range(1, WAVES):
+                for n in range(QUAD):
+                    k.v_add_f32(parts[n], parts[n], parts[QUAD * wave + n])
+            k.buffer_store_dwordx4(parts[0:QUAD], offset, output.buffer, row, offen=True, offset=column * WORD)
+        k.s.free(row)
+        k.label(done)

@@ -1,0 +1,339 @@
+"""The paper's two fused kernels (section "MFMA Kernel"): one wave a workgroup, S = Q K^T by matrix instructions, E through LDS.
+
+    mfma    E^T in LDS at [key·tQ + query], O += E V by matrix instructions, whose A fragment is [(ks·4 + g)·tQ + i] (erratum E17)
+    fma     E in LDS by rows, O += E V by v_fmac_f32, a lane's columns for every query
+
+S has queries on registers: D register r of lane group g is query 4g + r, column i its key, so a row's maximum and sum go over 16
+lanes (DPP), and m and delta take tQ/2 registers (E14). K, then V pass through the same LDS tile (E16). Algorithm 1 as printed, but
+for the finite floor (E30) and base 2. One wave's LDS operations keep their order: there is no barrier. In f16 and bf16, tiles lie
+in LDS in that type; the matrix kernel rounds E to it as well, and takes a lane's four keys of E and V element by element, which
+[key·tQ + query] asks for.
+"""
+
+from __future__ import annotations
+
+from simgpu.asm.attention.frame import ARRAYS, AttentionFrame, scalars
+from simgpu.asm.attention.shape import DTYPES
+from simgpu.asm.attention.softmax import MINUS_INFINITY
+from simgpu.asm.emit import EmittedKernel, log2
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.operators.attention.paper_registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
+from simgpu.operators.attention.plan import AttentionTiles
+from simgpu.operators.attention.registers import ATOM, column_blocks
+from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.tree import FINITE_FLOOR
+
+WORD = 4
+LANES = 64
+
+
+class PaperEmitter(AttentionFrame):
+    """What both kernels share; a subclass knows where E lies and how O grows."""
+
+    kind = ""
+
+    def __init__(self, plan: AttentionTiles) -> None:
+        super().__init__(plan, f"attention_mfma_{self.kind}")
+        p = plan.problem
+        if p.dtype not in DTYPES:
+            raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
+        self.e_bytes = p.element.bytes
+        self.vec = key_vector(plan.d, self.e_bytes)
+        self.span = GROUPS * self.vec  # columns of Q and K that one fragment a lane feeds
+        self.piece = self.vec * self.e_bytes // WORD  # registers of that fragment
+        self.row = self._atom(self.span)
+        self.nq, self.nk = plan.tile_Q // ATOM, plan.tile_KV // ATOM
+        self.blocks = column_blocks(plan.d, self.e_bytes)
+
+    def _atom(self, columns: int) -> MatrixInstruction:
+        """The widest 16x16 instruction that uses up at most so many k."""
+        atoms = self.plan.descriptor.atoms
+        names = (atom.mnemonic for atom in atoms if atom.dtype_in == self.plan.problem.dtype and atom.m == ATOM)
+        rows = (mfma.find(name, self.plan.descriptor.arch) for name in names)
+        return max((row for row in rows if row.k <= columns), key=lambda row: row.k)
+
+    def visit_device(self, root: FusedAttention) -> EmittedKernel:
+        plan, k = self.plan, self.k
+        k.comment(f"FusedAttention, MFMA+{self.kind.upper()}: one wave per {plan.tile_Q} queries of a head")
+        self._begin()
+        self._registers()
+        self._addresses()
+        block = next(root.children())
+        assert isinstance(block, BlockAttentionNode)
+        self.visit(block)
+        self._end()
+        text, used = k.finish()
+        return EmittedKernel(
+            text, k.name, k.target, plan, (plan.threads, 1, 1), self._grid, used, scalars(plan.problem), ARRAYS, ARRAYS,
+            items=tuple(k.scheduled),
+        )  # fmt: skip
+
+    # -- registers and addresses -------------------------------------------------------------
+
+    def _registers(self) -> None:
+        k, plan = self.k, self.plan
+        self.tile = k.region("K or V tile", plan.tile_KV * plan.d * self.e_bytes)
+        self.weights = k.region("E", plan.tile_KV * plan.tile_Q * weight_bytes(plan.problem.dtype, self.kind))
+        self.far: dict[Reg, Reg] = {}
+        self.staging = self.tile_address("tile address")
+        self.value_addresses()
+        self.in_place = k.target != "gfx908"
+        scores = self.nq * self.nk * QUAD
+        self.queries = k.array("Q fragments", plan.tile_Q * plan.d * self.e_bytes // (LANES * WORD))
+        self.e = k.array("S and E" if self.in_place else "E", scores)
+        self.scores = self.e if self.in_place else k.array("S", scores)
+        self.m, self.delta, self.factors = (k.array(name, self.nq * QUAD) for name in ("m", "delta", "corrections"))
+        self.pool, self.temporaries = k.array("fragments", FRAGMENTS * QUAD), k.array("temporaries", QUAD)
+        self.zero_c: Reg | int = 0
+        if not self.in_place:
+            self.zero_c = zero = k.array("zero", QUAD)
+            for n in range(QUAD):
+                k.v_accvgpr_write_b32(zero[n], 0)
+        for register in (self.m[n] for n in range(self.m.count)):
+            k.v_mov_b32(register, FINITE_FLOOR, note="m: the finite floor")
+        for register in (self.delta[n] for n in range(self.delta.count)):
+            k.v_mov_b32(register, 0)
+
+    def _addresses(self) -> None:
+        k, plan, a = self.k, self.plan, self.arguments
+        buffer, self.memory = k.s.alloc("Q buffer", 4), k.s.alloc("K or V buffer", 4)
+        offset = self.temporaries[1]
+        k.v_mul_u32_u24(self.staging, self.vec, self.group)
+        k.v_mul_u32_u24(offset, plan.d, self.lane_row)
+        k.v_add_lshl_u32(self.staging, self.staging, offset, log2(self.e_bytes), note="row i, columns vec·g.. of the tile")
+        self._reach(self.staging)
+        k.s.free(self._buffer(buffer, "Q", self.head, self.first_query, self.rows, self.e_bytes))
+        row = k.s.alloc("row")
+        k.v_mul_lo_u32(offset, self.lane_row, a["Q_row"])
+        k.v_mul_u32_u24(self.temporaries[0], self.vec * self.e_bytes, self.group)
+        k.v_add_u32(offset, offset, self.temporaries[0])
+        for q in range(self.nq):
+            k.s_mul_i32(row, a["Q_row"], ATOM * q)
+            for span in range(plan.d // self.span):
+                self._load(self._query(q, span), offset, buffer, row, span, f"Q[{q}][{span}]")
+        k.s.free(row, buffer)
+        self.atom_row = k.s.alloc("atom's first row")
+
+    def value_addresses(self) -> None:
+        """Registers of LDS addresses that the second product needs."""
+        raise NotImplementedError
+
+    def tile_address(self, name: str) -> Reg:
+        """A register for an address in the tile, and one more where offsets pass what a DS instruction reaches."""
+        address = self.k.v.alloc(name)
+        if is_far(self.plan.tile_KV, self.plan.d, self.e_bytes):
+            self.far[address] = self.k.v.alloc(f"{name}, 64 KB on")
+        return address
+
+    def _reach(self, address: Reg) -> None:
+        if address in self.far:
+            self.k.v_add_u32(self.far[address], DS_REACH, address)
+
+    def _at(self, address: Reg, place: int) -> tuple[Reg, int]:
+        """Register and offset of a byte of the tile, from a lane's address."""
+        return (address, place) if place < DS_REACH else (self.far[address], place - DS_REACH)
+
+    def _load(self, target: Reg, offset: Reg, buffer: Reg, row: Reg, span: int, note: str) -> None:
+        self.k.emit(f"buffer_load_dwordx{target.count}", target, offset, buffer, row, offen=True,
+                    offset=span * self.span * self.e_bytes, note=note)  # fmt: skip
+
+    def _query(self, q: int, span: int) -> Reg:
+        first = (q * (self.plan.d // self.span) + span) * self.piece
+        return self.queries[first : first + self.piece]
+
+    def _score(self, registers: Reg, q: int, key: int) -> Reg:
+        first = (q * self.nk + key) * QUAD
+        return registers[first : first + QUAD]
+
+    def _quad(self, number: int, count: int = QUAD) -> Reg:
+        first = number % FRAGMENTS * QUAD
+        return self.pool[first : first + count]
+
+    # -- main loop ---------------------------------------------------------------------------
+
+    def visit_block(self, block: BlockAttentionNode) -> None:
+        k, done = self.k, self.k.new_label("no_keys")
+        self._start()
+        k.s_cmp_eq_u32(self.steps_left, 0)
+        k.s_cbranch_scc1(done)
+        with k.loop("keys", self.steps_left):
+            self._stage("K")
+            self._products()
+            self._mask()
+            self._softmax()
+            self._store_weights()
+            self._stage("V")
+            self._accumulate()
+            k.s_add_u32(self.first_key, self.first_key, self.plan.tile_KV)
+        k.label(done)
+
+    def _start(self) -> None:
+        """O = 0."""
+        raise NotImplementedError
+
+    def _stage(self, name: str) -> None:
+        """The step's K or V to the LDS tile, 16 rows by 16 columns a load; rows past the view are 0."""
+        k, plan = self.k, self.plan
+        k.comment(f"{name}:({plan.tile_KV},{plan.d}) to LDS")
+        k.s.free(self._buffer(self.memory, name, self.shared_head, None, self.arguments["lk"], self.e_bytes))
+        offset, part = self.temporaries[0], self.temporaries[1]
+        k.v_add_u32(offset, self.first_key, self.lane_row)
+        k.v_mul_lo_u32(offset, offset, self.arguments[f"{name}_row"])
+        k.v_mul_u32_u24(part, self.vec * self.e_bytes, self.group)
+        k.v_add_u32(offset, offset, part)
+        pieces = [(n, span) for n in range(self.nk) for span in range(plan.d // self.span)]
+        for first in range(0, len(pieces), FRAGMENTS):
+            batch = list(enumerate(pieces[first : first + FRAGMENTS]))
+            for number, (n, span) in batch:
+                if span == 0:
+                    k.s_mul_i32(self.atom_row, self.arguments[f"{name}_row"], ATOM * n)
+                self._load(self._quad(number, self.piece), offset, self.memory, self.atom_row, span, f"{name}[{n}][{span}]")
+            for number, (n, span) in batch:
+                address, place = self._at(self.staging, self._place(n, span))
+                k.emit(f"ds_write_b{32 * self.piece}", address, self._quad(number, self.piece), offset=place)
+
+    def _place(self, n: int, span: int) -> int:
+        return self.tile.offset + (ATOM * n * self.plan.d + span * self.span) * self.e_bytes
+
+    def _products(self) -> None:
+        """S = Q K^T; fragments of K come from LDS some ahead of their use."""
+        k = self.k
+        pieces = [(n, span) for span in range(self.plan.d // self.span) for n in range(self.nk)]
+        size = self.row.registers("A")
+
+        def read(number: int) -> None:
+            if number < len(pieces):
+                address, place = self._at(self.staging, self._place(*pieces[number]))
+                k.emit(
+                    f"ds_read_b{32 * self.piece}",
+                    self._quad(number, self.piece),
+                    address,
+                    offset=place,
+                    note=f"K{list(pieces[number])}",
+                )
+
+        k.comment("S = Q K^T")
+        for number in range(FRAGMENTS - 1):
+            read(number)
+        for number, (n, span) in enumerate(pieces):
+            read(number + FRAGMENTS - 1)
+            for step in range(self.span // self.row.k):
+                part = slice(step * size, (step + 1) * size)
+                for q in range(self.nq):
+                    d = self._score(self.scores, q, n)
+                    c = d if span or step else self.zero_c
+                    k.emit(self.row.mnemonic, d, self._query(q, span)[part], self._quad(number)[part], c,
+                           note=f"S[{q}][{n}] += Q[{q}] K[{n}], span {span}")  # fmt: skip
+
+    def _mask(self) -> None:
+        """Scores to E's registers; where an edge cuts the step, what a query does not see to -inf, out of line."""
+        k, back = self.k, self.k.new_label("unmasked")
+        for n in range(0 if self.in_place else self.e.count):
+            k.v_accvgpr_read_b32(self.e[n], self.scores[n])
+        limit = k.s.alloc("limit")
+        k.s_add_u32(limit, self.first_key, self.plan.tile_KV)
+        with k.out_of_line("masked", back) as masked:
+            self._masked()
+        k.s_cmp_gt_i32(limit, self.full_high)
+        k.s_cbranch_scc1(masked)
+        if self.plan.problem.window is not None:
+            k.s_cmp_lt_i32(self.first_key, self.full_low)
+            k.s_cbranch_scc1(masked)
+        k.label(back)
+        k.s.free(limit)
+
+    def _masked(self) -> None:
+        k, p = self.k, self.plan.problem
+        position, bound, key = self.temporaries[0], self.temporaries[1], self.temporaries[2]
+        minus_infinity, offset = self.temporaries[3], k.s.alloc("offset")
+        k.v_mov_b32(minus_infinity, MINUS_INFINITY)
+        for q in range(self.nq):
+            for r in range(QUAD):
+                k.s_add_u32(offset, self.position, ATOM * q + r)
+                k.v_lshlrev_b32(position, 2, self.group)
+                k.v_add_u32(position, offset, position, note=f"place of query {ATOM * q} + 4g + {r} among the keys")
+                self._bound_keys(position, bound, p.causal, p.window is not None)
+                for n in range(self.nk):
+                    e = self._score(self.e, q, n)[r]
+                    k.s_add_u32(offset, self.first_key, ATOM * n)
+                    k.v_add_u32(key, offset, self.lane_row)
+                    k.v_cmp_ge_i32("vcc", bound, key)
+                    k.v_cndmask_b32(e, minus_infinity, e, "vcc")
+                    if p.window is not None:
+                        k.v_add_u32(key, self.arguments["window"], key)
+                        k.v_cmp_gt_i32("vcc", key, position)
+                        k.v_cndmask_b32(e, minus_infinity, e, "vcc")
+        k.s.free(offset)
+
+    def _bound_keys(self, position: Reg, bound: Reg, causal: bool, windowed: bool) -> None:
+        """bound = the last key that a query at `position` sees."""
+        k = self.k
+        k.v_mov_b32(bound, self.high)
+        if windowed:
+            k.v_add_u32(bound, self.arguments["window"], position)
+            k.v_add_u32(bound, -1, bound)
+            k.v_min_i32(bound, self.high, bound)
+        if causal:
+            k.v_min_i32(bound, bound, position)
+
+    def _softmax(self) -> None:
+        """Algorithm 1, lines 4 to 7: m, s, E, delta of every row."""
+        k, c, largest, old = self.k, self.arguments["scale"], self.temporaries[0], self.temporaries[1]
+        k.comment("m, s, E, delta: a row is a register of 16 lanes")
+        for q in range(self.nq):
+            for r in range(QUAD):
+                row = q * QUAD + r
+                e = [self._score(self.e, q, n)[r] for n in range(self.nk)]
+                k.v_max_f32(largest, e[0], e[-1])
+                for register in e[1:-1]:
+                    k.v_max_f32(largest, largest, register)
+                self._over_row("v_max_f32", largest)
+                k.v_mul_f32(largest, c, largest)
+                k.v_mov_b32(old, self.m[row])
+                k.v_max_f32(self.m[row], old, largest, note=f"m of query {ATOM * q} + 4g + {r}")
+                k.v_sub_f32(old, old, self.m[row])
+                k.v_exp_f32(self.factors[row], old)
+                k.v_sub_f32(largest, 0, self.m[row])
+                for register in e:
+                    k.v_fma_f32(register, register, c, largest)
+                    k.v_exp_f32(register, register)
+                k.v_add_f32(largest, e[0], e[1]) if len(e) > 1 else k.v_mov_b32(largest, e[0])
+                for register in e[2:]:
+                    k.v_add_f32(largest, largest, register)
+                self._over_row("v_add_f32", largest)
+                k.v_mul_f32(self.delta[row], self.delta[row], self.factors[row])
+                k.v_add_f32(self.delta[row], self.delta[row], largest)
+
+    def _over_row(self, operation: str, value: Reg) -> None:
+        """Joins a value over 16 lanes."""
+        for step in (8, 4, 2, 1):
+            self.k.emit(f"{operation}_dpp", value, value, value, row_ror=step, row_mask="0xf", bank_mask="0xf")
+
+    def _store_weights(self) -> None:
+        """E to LDS."""
+        raise NotImplementedError
+
+    def _accumulate(self) -> None:
+        """O = O·s + E V."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """O / delta to memory."""
+        raise NotImplementedError
+
+    def _inverses(self) -> None:
+        """factors = 1/delta, 0 for a query that saw no key."""
+        k, zero = self.k, self.temporaries[0]
+        k.v_mov_b32(zero, 0)
+        for row in range(self.nq * QUAD):
+            k.v_cmp_eq_f32("vcc", 0, self.delta[row])
+            k.v_rcp_f32(self.factors[row], self.delta[row])
+            k.v_cndmask_b32(self.factors[row], self.factors[row], zero, "vcc")
+
+    def _result(self) -> Reg:
+        buffer = self.k.s.alloc("R buffer", 4)
+        self.k.s.free(self._buffer(buffer, "R", self.head, self.first_query, self.rows, WORD))
+        return buffer

@@ -1,0 +1,270 @@
+"""The second product of the paper's attention kernels: by matrix instructions from E^T in LDS, or by v_fmac_f32 from E's rows."""
+
+from __future__ import annotations
+
+from simgpu.asm.attention.paper import LANES, WORD, PaperEmitter
+from simgpu.asm.attention.wave import PACK_HIGH, PACK_LOW
+from simgpu.asm.emit import clip, log2
+from simgpu.asm.parts.lanes import Narrowing, widen
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.paper_registers import FRAGMENTS, GROUPS, QUAD, chunks
+from simgpu.operators.attention.registers import ATOM
+
+
+class MatrixValues(PaperEmitter):
+    """MFMA+MFMA."""
+
+    kind = "mfma"
+
+    def value_addresses(self) -> None:
+        k = self.k
+        self.e_write, self.e_read = k.v.alloc("E write address"), k.v.alloc("E read address")
+        widths = dict.fromkeys(wide for _, wide in self.blocks)
+        self.v_read = {wide: self.tile_address(f"V address, {wide} atoms") for wide in widths}
+
+    def _start(self) -> None:
+        k, plan = self.k, self.plan
+        self.narrow = self.e_bytes < WORD
+        # Keys of one step, and of a lane group in it: one each in f32, a D register's four of 2 bytes.
+        self.keys = ATOM if self.narrow else GROUPS
+        self.value_row = self._atom(self.keys)
+        self.o = k.array("O", plan.tile_Q * plan.d // LANES)
+        for n in range(self.o.count):
+            k.v_accvgpr_write_b32(self.o[n], 0)
+        self.weights_of = 2 if self.narrow else 1  # registers of a lane's E
+        self.rows_of_e = k.array("E fragments", 2 * self.nq * self.weights_of)
+        if self.narrow:
+            self.columns = k.array("V fragments", 2 * self.blocks[0][1])
+            self.narrowing = Narrowing(k, plan.problem.dtype)
+            self.pack = k.s.alloc("low halves"), k.s.alloc("high halves of rows")
+            for register, selector in zip(self.pack, (PACK_LOW, PACK_HIGH), strict=True):
+                k.s_mov_b32(register, selector)
+        scale, base, keys = log2(self.e_bytes), self.temporaries[0], self.keys // GROUPS
+        k.v_mul_u32_u24(self.e_write, plan.tile_Q, self.lane_row)
+        k.v_lshlrev_b32(base, 2, self.group)
+        k.v_add_lshl_u32(self.e_write, self.e_write, base, scale, note="[key i][query 4g]")
+        k.v_mul_u32_u24(self.e_read, keys * plan.tile_Q, self.group)
+        k.v_add_lshl_u32(self.e_read, self.e_read, self.lane_row, scale, note="[the group's first key][query i]")
+        for address in (self.e_write, self.e_read):
+            k.v_add_u32(address, self.weights.offset, address)
+        for wide, address in self.v_read.items():
+            k.v_mul_u32_u24(address, keys * plan.d, self.group)
+            k.v_mul_u32_u24(base, wide, self.lane_row)
+            k.v_add_lshl_u32(address, address, base, scale, note="[the group's first key][column wide·i]")
+            self._reach(address)
+
+    def _output(self, t: int, q: int) -> Reg:
+        first = (t * self.nq + q) * QUAD
+        return self.o[first : first + QUAD]
+
+    def _store_weights(self) -> None:
+        k, plan = self.k, self.plan
+        k.comment("E^T to LDS at [key·tQ + query]")
+        for q in range(self.nq):
+            for n in range(self.nk):
+                e = self._score(self.e, q, n)
+                if self.narrow:
+                    for pair in (0, 1):
+                        self.narrowing.pack(e[pair], e[2 * pair], e[2 * pair + 1], self.temporaries[0])
+                place = (ATOM * n * plan.tile_Q + ATOM * q) * self.e_bytes
+                count = QUAD * self.e_bytes // WORD
+                k.emit(f"ds_write_b{32 * count}", self.e_write, e[0:count], offset=place, note=f"E[{q}][{n}]")
+
+    def _accumulate(self) -> None:
+        k, plan = self.k, self.plan
+        k.comment("O = O·s")
+        moving = self.pool
+        for t in range(plan.d // ATOM):
+            for q in range(self.nq):
+                o = self._output(t, q)
+                for r in range(QUAD):
+                    k.v_accvgpr_read_b32(moving[r], o[r])
+                for r in range(QUAD):
+                    k.v_mul_f32(moving[r], self.factors[q * QUAD + r], moving[r])
+                for r in range(QUAD):
+                    k.v_accvgpr_write_b32(o[r], moving[r])
+        k.comment("O += E V")
+        steps = plan.tile_KV // self.keys
+        items = [(step, block) for step in range(steps) for block in range(len(self.blocks))]
+        ahead = 1 if self.narrow else FRAGMENTS  # fragments of V that the pool holds
+        self._read_weights(0)
+        for item in range(ahead - 1):
+            self._read_values(items, item)
+        for number, (step, block) in enumerate(items):
+            if block == 0 and step + 1 < steps:
+                self._read_weights(step + 1)
+            self._read_values(items, number + ahead - 1)
+            if self.narrow:
+                self._interleave(block)
+            column, wide = self.blocks[block]
+            for w in range(wide):
+                for q in range(self.nq):
+                    self._multiply(number, step, column // ATOM + w, w, q)
+
+    def _multiply(self, number: int, step: int, t: int, w: int, q: int) -> None:
+        k, o, size = self.k, self._output(t, q), self.value_row.registers("A")
+        for part in range(0, self.weights_of, size):
+            v = self.columns[2 * w + part : 2 * w + part + size] if self.narrow else self._quad(number)[w]
+            e = self._weights(step, q)[part : part + size]
+            k.emit(self.value_row.mnemonic, o, e, v, o, note=f"O[{q}] += E[{q}] V, keys from {self.keys * step}")
+
+    def _weights(self, step: int, q: int) -> Reg:
+        first = (step % 2 * self.nq + q) * self.weights_of
+        return self.rows_of_e[first : first + self.weights_of]
+
+    def _read_values(self, items: list[tuple[int, int]], number: int) -> None:
+        if number >= len(items):
+            return
+        step, block = items[number]
+        column, wide = self.blocks[block]
+        for s in range(self.keys // GROUPS):
+            place = self.tile.offset + ((self.keys * step + s) * self.plan.d + column) * self.e_bytes
+            address, offset = self._at(self.v_read[wide], place)
+            bits = 8 * wide * self.e_bytes
+            name = "ds_read_u16" if bits == 16 else f"ds_read_b{bits}"
+            self.k.emit(name, self._row_of_values(number, s, wide), address, offset=offset)
+
+    def _row_of_values(self, number: int, s: int, wide: int) -> Reg:
+        return self._quad(s, max(1, wide // 2)) if self.narrow else self._quad(number, wide)
+
+    def _interleave(self, block: int) -> None:
+        """Four rows of 2-byte columns to fragments of each column atom."""
+        _, wide = self.blocks[block]
+        for w in range(wide):
+            for pair in (0, 1):
+                first, second = (self._quad(2 * pair + n)[w // 2] for n in (0, 1))
+                self.k.v_perm_b32(self.columns[2 * w + pair], second, first, self.pack[w % 2])
+
+    def _read_weights(self, step: int) -> None:
+        k = self.k
+        for q in range(self.nq):
+            held = self._weights(step, q)
+            for s in range(self.keys // GROUPS):
+                place = ((self.keys * step + s) * self.plan.tile_Q + ATOM * q) * self.e_bytes
+                name = ("ds_read_u16_d16_hi" if s % 2 else "ds_read_u16_d16") if self.narrow else "ds_read_b32"
+                k.emit(name, held[s // 2], self.e_read, offset=place, note=f"E[{q}], keys from {self.keys * step}, {s}")
+
+    def _end(self) -> None:
+        k, a = self.k, self.arguments
+        self._inverses()
+        buffer, row = self._result(), k.s.alloc("row")
+        first, address = self.temporaries[0], self.temporaries[1]
+        k.v_lshlrev_b32(first, 2, self.group)
+        k.v_mul_lo_u32(first, first, a["R_row"])
+        for q in range(self.nq):
+            for r in range(QUAD):
+                k.s_mul_i32(row, a["R_row"], ATOM * q + r)
+                for column, wide in self.blocks:
+                    k.v_mul_u32_u24(address, wide * WORD, self.lane_row)
+                    k.v_add_u32(address, first, address)
+                    for w in range(0, wide, QUAD):
+                        values = self._quad(w // QUAD, min(wide, QUAD))
+                        self._divided(values, column // ATOM + w, q, r)
+                        suffix = f"x{values.count}" if values.count > 1 else ""
+                        k.emit(f"buffer_store_dword{suffix}", values, address, buffer, row, offen=True, offset=(column + w) * WORD)
+        k.s_endpgm()
+
+    def _divided(self, values: Reg, t: int, q: int, r: int) -> None:
+        """Neighbouring columns of a row, from column atom t on, over its row sum."""
+        for n in range(values.count):
+            self.k.v_accvgpr_read_b32(values[n], self._output(t + n, q)[r])
+        for n in range(values.count):
+            self.k.v_mul_f32(values[n], self.factors[q * QUAD + r], values[n])
+
+
+class VectorValues(PaperEmitter):
+    """MFMA+FMA: a lane has columns lane, lane + 64, .. of every query's O."""
+
+    kind = "fma"
+
+    def value_addresses(self) -> None:
+        self.e_write, self.column = self.k.v.alloc("E write address"), self.k.v.alloc("4·lane")
+
+    def _start(self) -> None:
+        k, plan = self.k, self.plan
+        self.chunks = chunks(plan.d)
+        self.corrections = k.region("corrections", plan.tile_Q * WORD)
+        self.o = k.array("O", plan.tile_Q * self.chunks)
+        for n in range(self.o.count):
+            k.v_mov_b32(self.o[n], 0)
+        free = [self._quad(n) for n in range(self.chunks, FRAGMENTS)]
+        self.rows_of_e = free or [k.array("E, 4 keys", QUAD)]
+        k.v_mul_u32_u24(self.e_write, QUAD * plan.tile_KV, self.group)
+        k.v_add_lshl_u32(self.e_write, self.e_write, self.lane_row, 2, note="[query 4g][key i]")
+        k.v_add_u32(self.e_write, self.weights.offset, self.e_write)
+        k.v_lshlrev_b32(self.column, 2, k.work_item)
+
+    def _output(self, row: int, chunk: int) -> Reg:
+        return self.o[row * self.chunks + chunk]
+
+    def _store_weights(self) -> None:
+        k, plan = self.k, self.plan
+        k.comment("E to LDS by rows")
+        for q in range(self.nq):
+            for n in range(self.nk):
+                for r in range(QUAD):
+                    place = ((ATOM * q + r) * plan.tile_KV + ATOM * n) * WORD
+                    k.ds_write_b32(self.e_write, self._score(self.e, q, n)[r], offset=place)
+
+    def _scale_output(self) -> None:
+        """O times the factors, which the lanes of a row have and all lanes need."""
+        k, address = self.k, self.temporaries[0]
+        k.v_lshlrev_b32(address, 4, self.group)
+        k.v_add_u32(address, self.corrections.offset, address)
+        for q in range(self.nq):
+            factors = self.factors[q * QUAD : (q + 1) * QUAD]
+            k.ds_write_b128(address, factors, offset=ATOM * q * WORD)
+        k.v_mov_b32(address, self.corrections.offset)
+        for n in range(self.plan.tile_Q // QUAD):
+            k.ds_read_b128(self._quad(n), address, offset=n * QUAD * WORD)
+            for r in range(QUAD):
+                for chunk in range(self.chunks):
+                    o = self._output(QUAD * n + r, chunk)
+                    k.v_mul_f32(o, self._quad(n)[r], o)
+
+    def _accumulate(self) -> None:
+        self.k.comment("O = O·s")
+        self._scale_output()
+        for first in range(0, self.chunks, FRAGMENTS):
+            self._accumulate_columns(range(first, min(first + FRAGMENTS, self.chunks)))
+
+    def _accumulate_columns(self, columns: range) -> None:
+        """O += E V for as many of a lane's columns as the fragments hold, four keys at a time."""
+        k, plan = self.k, self.plan
+        k.comment(f"O += E V, four keys at a time, columns from {LANES * columns[0]}")
+        keys, of_e, of_v = k.s.alloc("keys left"), self.temporaries[0], self.temporaries[1]
+        k.s_mov_b32(keys, plan.tile_KV)
+        k.v_mov_b32(of_e, self.weights.offset)
+        k.v_lshrrev_b32(of_v, log2(WORD // self.e_bytes), self.column)
+        with k.loop("values", keys, QUAD):
+            for chunk in columns:
+                for key in range(QUAD):
+                    place = self.tile.offset + (key * plan.d + LANES * chunk) * self.e_bytes
+                    name = "ds_read_b32" if self.e_bytes == WORD else "ds_read_u16"
+                    k.emit(name, self._quad(chunk)[key], of_v, offset=place, note=f"V, key {key}, column lane + {LANES * chunk}")
+            if self.e_bytes < WORD:
+                for n in range(len(columns) * QUAD):
+                    widen(k, plan.problem.dtype, self.pool[n])
+            for row in range(plan.tile_Q):
+                e = self.rows_of_e[row % len(self.rows_of_e)]
+                k.ds_read_b128(e, of_e, offset=row * plan.tile_KV * WORD, note=f"E of query {row}, to all lanes")
+                for key in range(QUAD):
+                    for chunk in columns:
+                        k.v_fmac_f32(self._output(row, chunk), e[key], self._quad(chunk)[key])
+            k.v_add_u32(of_e, QUAD * WORD, of_e)
+            k.v_add_u32(of_v, QUAD * plan.d * self.e_bytes, of_v)
+        k.s.free(keys)
+
+    def _end(self) -> None:
+        k, plan, a = self.k, self.plan, self.arguments
+        self._inverses()
+        self._scale_output()
+        buffer, row, limit = self._result(), k.s.alloc("row"), k.s.alloc("columns left")
+        address = self.temporaries[1]
+        for chunk in range(self.chunks):
+            k.s_mov_b32(limit, plan.d - LANES * chunk)
+            clip(k, address, self.column, limit, k.work_item, note="columns past the last: outside")
+            for query in range(plan.tile_Q):
+                k.s_mul_i32(row, a["R_row"], query)
+                k.buffer_store_dword(self._output(query, chunk), address, buffer, row, offen=True, offset=LANES * chunk * WORD)
+        k.s_endpgm()

@@ -1,0 +1,214 @@
+"""The softmax between the two products: lane-local, base 2, relative to a reference that seldom moves.
+
+A lane's scores all belong to query i of an atom. With c = scale · log2(e) and a reference m per query (base 2, kept negated),
+P = 2^(c·S - m). Any m will do that keeps P in range, as long as the lanes of a query agree, so m is raised only where some exponent
+passes LAZY: one wave-wide vote an atom and step, and the cross-lane maximum, the rescale of O and of the row sums out of line
+behind it. A query that has seen no key has the threshold FLOOR instead, so that its first key sets m, whatever its sign. Masked
+scores are -inf: their P is 0 under every m, also where nothing else was seen. Row sums stay partial, a lane's keys each, until the
+end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simgpu.asm.attention.shape import QUAD
+from simgpu.asm.attention.wave import Wave
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.registers import ATOM
+
+LAZY = 8.0  # exponents up to this stay: P <= 256, within f16, and no bits of the f32 sums are lost (HipKittens)
+FLOOR = -3.4028234663852886e38  # the lowest finite f32: only -inf (and NaN) does not pass it
+MINUS_INFINITY = 0xFF800000
+
+
+@dataclass(frozen=True)
+class Masks:
+    """SGPRs that the masks need; causal, window: whether there are such masks.
+
+    masked: 1 where some score of the wave's step has to be masked; first: the wave's first key of the step; last: the part's last
+    key; position: of the block's query 0 among the keys; window: its size.
+    """
+
+    causal: bool
+    windowed: bool
+    masked: Reg
+    first: Reg
+    last: Reg
+    position: Reg
+    window: Reg
+
+
+class Softmax:
+    """Emits the update for some query atoms; c: SGPR with scale · log2(e); lane_row, group, other_half: VGPRs with i, g, 4·(lane ^
+    32)."""
+
+    def __init__(self, wave: Wave, masks: Masks, c: Reg, lane_row: Reg, group: Reg, other_half: Reg) -> None:
+        self.wave, self.k, self.masks, self.c = wave, wave.k, masks, c
+        self.lane_row, self.group, self.other_half = lane_row, group, other_half
+        self.temporaries = wave.ranges["temporaries"]
+        self.references, self.sums, self.thresholds = (
+            wave.ranges[name] for name in ("references", "row sums", "thresholds")
+        )
+
+    def start(self) -> None:
+        """No key seen."""
+        k = self.k
+        for q in range(self.wave.shape.nq):
+            k.v_mov_b32(self.references[q], 0, note=f"-m of query atom {q}")
+            k.v_mov_b32(self.sums[q], 0)
+            k.v_mov_b32(self.thresholds[q], FLOOR)
+
+    def exponents(self, half: Sequence[int], q: int) -> list[Reg]:
+        """Registers of c·S - m, then of P before rounding, key by key."""
+        wave, na = self.wave, self.wave.shape.na
+        if "exponents" in wave.ranges:
+            place = wave.ranges["exponents"]
+            start = (q - half[0]) * na * QUAD
+        elif wave.k.target == "gfx908":
+            place, start = wave.ranges["P"], q * na * QUAD
+        else:
+            place, start = wave.ranges["S"], q * na * QUAD
+        return [place[start + n] for n in range(na * QUAD)]
+
+    def update(self, half: Sequence[int]) -> None:
+        """P of these query atoms from their S, and what it does to m, the sums and O."""
+        k = self.k
+        for q in half:
+            scores = [self.wave.score(q, a)[r] for a in range(self.wave.shape.na) for r in range(QUAD)]
+            for x, score in zip(self.exponents(half, q), scores, strict=True):
+                source = score
+                if score.file == "a":
+                    source = k.v_accvgpr_read_b32(x, score)
+                k.v_fma_f32(x, source, self.c, self.references[q], note=f"exponent, query atom {q}")
+        self._masked(half)
+        for q in half:
+            weights = self.exponents(half, q)
+            self._raise(q, weights)
+            for register in weights:
+                k.v_exp_f32(register, register, note=f"P, query atom {q}")
+            for register in weights:
+                k.v_add_f32(self.sums[q], self.sums[q], register)
+            self._round(q, weights)
+
+    # -- masks -------------------------------------------------------------------------------
+
+    def _masked(self, half: Sequence[int]) -> None:
+        k, masks = self.k, self.masks
+        back = k.new_label("unmasked")
+        k.s_cmp_lg_u32(masks.masked, 0)
+        with k.out_of_line("masked", back) as masked:
+            k.comment("scores past an edge: -inf")
+            high, low, minus_infinity = self.temporaries[1], self.temporaries[2], self.temporaries[3]
+            k.v_mov_b32(minus_infinity, MINUS_INFINITY)
+            for q in half:
+                self._bounds(q, high, low)
+                for n, x in enumerate(self.exponents(half, q)):
+                    key = ATOM * (n // QUAD) + n % QUAD
+                    k.v_cmp_le_i32("vcc", key, high)
+                    k.v_cndmask_b32(x, minus_infinity, x, "vcc")
+                    if masks.windowed:
+                        k.v_cmp_ge_i32("vcc", key, low)
+                        k.v_cndmask_b32(x, minus_infinity, x, "vcc")
+        k.s_cbranch_scc1(masked)
+        k.label(back)
+
+    def _bounds(self, q: int, high: Reg, low: Reg) -> None:
+        """Last and first key that the lane's query sees, relative to 4g of the step's first."""
+        k, masks = self.k, self.masks
+        offset = k.s.alloc("offset")
+        k.v_mov_b32(high, masks.last, note=f"query atom {q}: last key")
+        if masks.causal or masks.windowed:
+            position = self.temporaries[4]
+            k.s_add_u32(offset, masks.position, ATOM * q)
+            k.v_add_u32(position, offset, self.lane_row, note="the query's place among the keys")
+            if masks.causal:
+                k.v_min_i32(high, high, position)
+            if masks.windowed:
+                k.s_sub_u32(offset, masks.window, 1)
+                k.v_subrev_u32(low, offset, position)
+                k.v_add_u32(position, offset, position)
+                k.v_min_i32(high, high, position)
+        for bound in (high, low) if masks.windowed else (high,):
+            k.v_subrev_u32(bound, masks.first, bound)
+            step = self.temporaries[5]
+            k.v_lshlrev_b32(step, 2, self.group)
+            k.v_sub_u32(bound, bound, step)
+        k.s.free(offset)
+
+    # -- the reference -----------------------------------------------------------------------
+
+    def _raise(self, q: int, x: Sequence[Reg]) -> None:
+        """Out of line where an exponent passes the threshold: m to the new maximum."""
+        k, largest = self.k, self.temporaries[0]
+        self._maximum(largest, x)
+        back = k.new_label("kept")
+        k.v_cmp_gt_f32("vcc", largest, self.thresholds[q], note=f"does a maximum of query atom {q} move?")
+        with k.out_of_line("raise", back) as moved:
+            k.comment(f"query atom {q}: new reference, rescaled sums and O")
+            rise, factor = self.temporaries[2], self.temporaries[3]
+            self.across_groups("v_max_f32", largest)
+            k.v_cmp_gt_f32("vcc", largest, self.thresholds[q])
+            k.v_cndmask_b32(rise, 0, largest, "vcc")
+            k.v_mov_b32(factor, LAZY)
+            k.v_cndmask_b32(self.thresholds[q], self.thresholds[q], factor, "vcc")
+            k.v_sub_f32(self.references[q], self.references[q], rise)
+            for register in x:
+                k.v_sub_f32(register, register, rise)
+            k.v_max_f32(rise, 0, rise, note="a first key may lower m, but there is nothing to rescale")
+            k.v_sub_f32(rise, 0, rise)
+            k.v_exp_f32(factor, rise)
+            k.v_mul_f32(self.sums[q], factor, self.sums[q])
+            moving = self.temporaries[4:8]
+            for t in range(self.wave.shape.column_atoms):
+                o = self.wave.output(t, q)
+                for r in range(QUAD):
+                    k.v_accvgpr_read_b32(moving[r], o[r])
+                for r in range(QUAD):
+                    k.v_mul_f32(moving[r], factor, moving[r])
+                for r in range(QUAD):
+                    k.v_accvgpr_write_b32(o[r], moving[r])
+        k.s_cbranch_vccnz(moved)
+        k.label(back)
+
+    def _maximum(self, target: Reg, x: Sequence[Reg]) -> None:
+        k = self.k
+        k.v_max3_f32(target, x[0], x[1], x[2])
+        rest = list(x[3:])
+        while len(rest) > 1:
+            k.v_max3_f32(target, target, rest.pop(0), rest.pop(0))
+        for last in rest:
+            k.v_max_f32(target, target, last)
+
+    def across_groups(self, operation: str, value: Reg) -> None:
+        """Combines a value over the four lane groups, lanes 16 and 32 apart; every lane gets the result."""
+        k, other = self.k, self.temporaries[1]
+        k.ds_swizzle_b32(other, value, offset="swizzle(SWAP,16)")
+        k.emit(operation, value, value, other)
+        k.ds_bpermute_b32(other, self.other_half, value)
+        k.emit(operation, value, value, other)
+
+    # -- rounding ----------------------------------------------------------------------------
+
+    def _round(self, q: int, x: Sequence[Reg]) -> None:
+        """P to the operands' type: pairs of keys in a register."""
+        k, shape = self.k, self.wave.shape
+        if not shape.narrow:
+            return
+        packed = self.wave.weights(q)
+        bf16 = shape.score.a_type == "bf16"
+        if bf16 and k.target == "gfx950":
+            for n in range(0, len(x), 2):
+                k.v_cvt_pk_bf16_f32(packed[n // 2], x[n], x[n + 1])
+            return
+        for register in x:
+            if bf16:
+                k.v_add_u32(register, 0x8000, register, note="to nearest")
+            else:
+                k.v_cvt_f16_f32(register, register)
+        for n in range(0, len(x), 2):
+            if bf16:
+                k.v_perm_b32(packed[n // 2], x[n + 1], x[n], self.wave.pack[1])
+            else:
+                k.v_pack_b32_f16(packed[n // 2], x[n], x[n + 1])

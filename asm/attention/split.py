@@ -1,0 +1,122 @@
+"""Split keys: a row's partial O and statistics, left in scratch memory by several workgroups, become a row of R."""
+
+from __future__ import annotations
+
+from simgpu.asm.attention.merge import LARGEST, WORD
+from simgpu.asm.attention.shape import QUAD
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, clip, raw_buffer, vector_divmod
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.plan import AttentionTiles
+from simgpu.operators.attention.registers import WAVES
+
+PARTIAL, STATISTICS = "partial_O", "statistics"  # (split, batch·heads, lq, d) and (split, batch·heads, lq, 2): -m, row sum; f32
+STATE_BYTES = 2 * WORD
+THREADS = WAVES * WAVEFRONT
+
+
+def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
+    """Names and bytes of what the parts leave."""
+    p = plan.problem
+    rows = plan.split_kv * p.batch * p.heads * p.lq
+    return ((PARTIAL, rows * p.d * WORD), (STATISTICS, rows * STATE_BYTES))
+
+
+def emit_merge(plan: AttentionTiles) -> EmittedKernel:
+    """The kernel behind a split one: a work-item has four columns of a row, and goes through its parts."""
+    p = plan.problem
+    k = KernelBuilder(f"attention_merge_d{p.d}", plan.descriptor.arch, THREADS)
+    pieces = p.d // QUAD
+    rows = THREADS // pieces
+    k.comment(f"one workgroup per {rows} rows of R; a part's m and row sum merge with ⊕")
+    for name in (PARTIAL, STATISTICS, "R"):
+        k.argument(name, 8, "global_buffer")
+    for name in ("rows", "split", "R_row"):
+        k.argument(name, 4, value_type="i32")
+    arguments = k.load_arguments()
+    if k.target != "gfx908":
+        k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+    row, piece = vector_divmod(k, k.work_item, pieces, THREADS, "row")
+    first, left = k.s.alloc("first row"), k.s.alloc("rows left")
+    k.s_mul_i32(first, k.group_x, rows)
+    k.s_sub_u32(left, arguments["rows"], first)
+    k.s_min_i32(left, left, rows)
+    partial, states = _buffer(k, PARTIAL, arguments, first, p.d * WORD), _buffer(k, STATISTICS, arguments, first, STATE_BYTES)
+    offset, state_offset = k.v.alloc("partial O offset"), k.v.alloc("statistics offset")
+    k.v_mul_u32_u24(offset, p.d * WORD, row)
+    k.v_lshlrev_b32(piece, 4, piece)
+    k.v_add_u32(offset, offset, piece)
+    clip(k, offset, offset, left, row, note="rows past the last: outside")
+    k.v_lshlrev_b32(state_offset, 3, row)
+    clip(k, state_offset, state_offset, left, row)
+    out, total = _parts(k, arguments, (partial, states), (offset, state_offset), p.d)
+    result, address = _result(k, arguments, row, piece, first)
+    k.v_cmp_eq_f32("vcc", 0, total)
+    zero = k.v.alloc("0")
+    k.v_mov_b32(zero, 0)
+    k.v_rcp_f32(total, total)
+    k.v_cndmask_b32(total, total, zero, "vcc", note="no key seen: 0")
+    for n in range(QUAD):
+        k.v_mul_f32(out[n], out[n], total)
+    clip(k, address, address, left, row)
+    k.buffer_store_dwordx4(out, address, result, 0, offen=True, note="R")
+    k.s_endpgm()
+    text, used = k.finish()
+    count = p.batch * p.heads * p.lq
+    scalars = (count, plan.split_kv, p.d * WORD)
+    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (-(-count // rows), 1, 1), used, scalars,
+                         (PARTIAL, STATISTICS, "R"), items=tuple(k.scheduled))  # fmt: skip
+
+
+def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, row_bytes: int) -> tuple[Reg, Reg, Reg]:
+    """Raw buffer at the workgroup's first row of part 0; the 64-bit step to the next part's."""
+    resource, step, offset = k.s.alloc(f"{name} buffer", 4), k.s.alloc(f"{name} step", 2), k.s.alloc("offset", 2)
+    k.s_mul_i32(offset[0], first, row_bytes)
+    k.s_mul_hi_u32(offset[1], first, row_bytes)
+    raw_buffer(k, resource, arguments[name], (offset[0], offset[1]), name)
+    k.s_mul_i32(step[0], arguments["rows"], row_bytes)
+    k.s_mul_hi_u32(step[1], arguments["rows"], row_bytes)
+    k.s.free(offset)
+    return resource, step[0], step[1]
+
+
+def _parts(
+    k: KernelBuilder, arguments: dict[str, Reg], buffers: tuple[tuple[Reg, Reg, Reg], ...], offsets: tuple[Reg, Reg], d: int
+) -> tuple[Reg, Reg]:
+    """VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum."""
+    out, total, lowest = k.v.alloc("O", QUAD), k.v.alloc("row sum"), k.v.alloc("-m")
+    part, state = k.v.alloc("part's O", QUAD), k.v.alloc("part's -m, row sum", 2)
+    joint, old = k.v.alloc("joint -m"), k.v.alloc("factor")
+    for register in (*(out[n] for n in range(QUAD)), total):
+        k.v_mov_b32(register, 0)
+    k.v_mov_b32(lowest, LARGEST, note="no key seen")
+    with k.loop("parts", arguments["split"]):
+        (partial, low, high), (states, state_low, state_high) = buffers
+        k.buffer_load_dwordx2(state, offsets[1], states, 0, offen=True)
+        k.buffer_load_dwordx4(part, offsets[0], partial, 0, offen=True, note=f"4 of {d} columns")
+        for resource, words in ((partial, (low, high)), (states, (state_low, state_high))):
+            advance_buffer(k, resource, words[0], "next part")
+            k.s_add_u32(resource[1], resource[1], words[1])
+        k.v_min_f32(joint, lowest, state[0])
+        k.v_sub_f32(old, joint, lowest)
+        k.v_exp_f32(old, old)
+        k.v_sub_f32(state[0], joint, state[0])
+        k.v_exp_f32(state[0], state[0])
+        k.v_mov_b32(lowest, joint)
+        for sum_, addend in ((total, state[1]), *((out[n], part[n]) for n in range(QUAD))):
+            k.v_mul_f32(sum_, old, sum_)
+            k.v_fmac_f32(sum_, state[0], addend)
+    return out, total
+
+
+def _result(k: KernelBuilder, arguments: dict[str, Reg], row: Reg, piece: Reg, first: Reg) -> tuple[Reg, Reg]:
+    """R's buffer at the workgroup's first row, and a lane's offset from there; heads follow each other as rows do."""
+    resource, offset = k.s.alloc("R buffer", 4), k.s.alloc("offset", 2)
+    k.s_mul_i32(offset[0], first, arguments["R_row"])
+    k.s_mul_hi_u32(offset[1], first, arguments["R_row"])
+    raw_buffer(k, resource, arguments["R"], (offset[0], offset[1]), "R")
+    address = k.v.alloc("R offset")
+    k.v_mul_lo_u32(address, row, arguments["R_row"])
+    k.v_add_u32(address, address, piece)
+    k.s.free(offset)
+    return resource, address

@@ -1,0 +1,160 @@
+"""One wave's share of a key step: loads of K and V, S^T = K Q^T, O^T += V^T P^T, all in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simgpu.asm.attention.shape import QUAD, Shape
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.resources import ResourcePlan
+
+PACK_LOW, PACK_HIGH = 0x05040100, 0x07060302  # v_perm_b32: {S1, S0}'s low halves, their high halves
+FILES = {"arch": "v", "acc": "a"}
+
+
+class Wave:
+    """The wave's named ranges, taken from the plan, and the moves between them.
+
+    Buffers and strides (SGPRs) and lane offsets (VGPRs) are set by the emitter before `load_*` is called.
+    """
+
+    def __init__(self, k: KernelBuilder, shape: Shape, resources: ResourcePlan) -> None:
+        self.k, self.shape = k, shape
+        self.ranges = {
+            r.name: (k.v if FILES[r.file] == "v" else k.a).alloc(r.name, r.count)
+            for r in resources.registers
+            if r.count and r.name not in ("addresses", "end")
+        }
+        self.zero_c: Reg | int = self.ranges.get("zero", 0)
+        self.key_buffer = k.s.alloc("K buffer", 4)
+        self.value_buffer = k.s.alloc("V buffer", 4)
+        self.key_rows: list[Reg | int] = []  # soffset of each key atom
+        self.value_rows: list[Reg | int] = []  # of each row s of each key atom, [a][s]
+        self.key_offset = k.v.alloc("K offset")
+        self.value_offset = {wide: k.v.alloc(f"V offset, {wide} atoms") for wide in shape.widths}
+        if shape.narrow:
+            self.pack = tuple(k.s.alloc(f"{half} halves") for half in ("low", "high"))
+
+    # -- places ------------------------------------------------------------------------------
+
+    def query(self, q: int, span: int) -> Reg:
+        """Q^T fragment: columns vec·(4·span + g) .. of query 16q + i."""
+        return self._part("Q fragments", q * self.shape.spans + span, self.shape.span_registers)
+
+    def key(self, a: int, span: int) -> Reg:
+        """K fragment: the same columns of key 16a + i."""
+        return self._part("K fragments", a * self.shape.spans + span, self.shape.span_registers)
+
+    def score(self, q: int, a: int) -> Reg:
+        """S^T atom: register r is key 16a + 4g + r of query 16q + i."""
+        return self._part("S", q * self.shape.na + a, QUAD)
+
+    def weights(self, q: int) -> Reg:
+        """P^T of query atom q: all of a lane's keys in order, as matrix operands."""
+        name = "P" if "P" in self.ranges else "S"
+        count = QUAD * self.shape.na * self.shape.e // 4
+        return self._part(name, q, count)
+
+    def output(self, t: int, q: int) -> Reg:
+        """O^T atom: column atom t, query atom q."""
+        return self._part("O", t * self.shape.nq + q, QUAD)
+
+    def value_row(self, a: int, s: int, block: int) -> Reg:
+        """What a lane loads of V's row 16a + 4g + s: its columns of a block."""
+        widths = [self.shape.block_registers(wide) for _, wide in self.shape.blocks]
+        start = sum(widths[:block]) * QUAD * self.shape.na + (a * QUAD + s) * widths[block]
+        return self.ranges["V rows"][start : start + widths[block]]
+
+    def _part(self, name: str, number: int, count: int) -> Reg:
+        return self.ranges[name][number * count : (number + 1) * count]
+
+    # -- loads -------------------------------------------------------------------------------
+
+    def load(self, target: Reg, offset: Reg, buffer: Reg, soffset: Reg | int, immediate: int, size: int, note: str) -> None:
+        """`size` bytes a lane."""
+        name = "ushort" if size == 2 else "dword" if size == 4 else f"dwordx{size // 4}"
+        self.k.emit(f"buffer_load_{name}", target, offset, buffer, soffset, offen=True, offset=immediate, note=note)
+
+    def load_keys(self) -> None:
+        """K fragments of the step at `key_offset`."""
+        shape = self.shape
+        for a in range(shape.na):
+            for span in range(shape.spans):
+                self.load(self.key(a, span), self.key_offset, self.key_buffer, self.key_rows[a], span * 4 * shape.vec * shape.e,
+                          shape.vec * shape.e, f"K[{a}][{span}]")  # fmt: skip
+
+    def load_values(self, a: int, s: int) -> None:
+        """Row 4g + s of key atom a of V."""
+        shape = self.shape
+        for block, (column, wide) in enumerate(shape.blocks):
+            self.load(self.value_row(a, s, block), self.value_offset[wide], self.value_buffer, self.value_rows[a * QUAD + s],
+                      column * shape.e, wide * shape.e, f"V[{a}][{s}], columns {column}..")  # fmt: skip
+
+    # -- products ----------------------------------------------------------------------------
+
+    def scores(self, half: Sequence[int]) -> None:
+        """S^T = K Q^T for these query atoms."""
+        k, shape, row = self.k, self.shape, self.shape.score
+        size = shape.operand_registers(row)
+        for span in range(shape.spans):
+            for step in range(shape.steps(row, shape.vec)):
+                part = slice(step * size, (step + 1) * size)
+                for a in range(shape.na):
+                    for q in half:
+                        d = self.score(q, a)
+                        c = d if span or step else self.zero_c
+                        k.emit(row.mnemonic, d, self.key(a, span)[part], self.query(q, span)[part], c,
+                               note=f"S[{q}][{a}] += K[{a}] Q[{q}], span {span}")  # fmt: skip
+
+    def values(self, half: Sequence[int], refill: bool) -> None:
+        """O^T += V^T P^T for these query atoms; refill: start the next step's loads of rows of V that are done with."""
+        k, shape, row = self.k, self.shape, self.shape.value
+        size = shape.operand_registers(row)
+        for step in range(shape.steps(row, QUAD * shape.na)):
+            part = slice(step * size, (step + 1) * size)
+            for t in range(shape.column_atoms):
+                for q in half:
+                    o = self.output(t, q)
+                    k.emit(row.mnemonic, o, self._value_operand(t, step), self.weights(q)[part], o,
+                           note=f"O[{t}][{q}] += V[{t}] P[{q}], step {step}")  # fmt: skip
+            if refill:
+                self.load_values(*divmod(step, QUAD))
+
+    def _value_operand(self, t: int, step: int) -> Reg:
+        shape = self.shape
+        if shape.narrow:
+            size = shape.operand_registers(shape.value)
+            start = t * 2 * shape.na + step * size
+            return self.ranges["V fragments"][start : start + size]
+        a, s = divmod(step, QUAD)
+        block = next(b for b in range(len(shape.blocks)) if t in shape.atoms_of(b))
+        return self.value_row(a, s, block)[t - shape.atoms_of(block)[0]]
+
+    def interleave_rows(self) -> None:
+        """V fragments of 2 bytes: the four rows of a lane's keys interleaved column by column."""
+        k, shape = self.k, self.shape
+        low, high = self.pack
+        for a in range(shape.na):
+            for block, (_, wide) in enumerate(shape.blocks):
+                rows = [self.value_row(a, s, block) for s in range(QUAD)]
+                for w in range(wide):
+                    t = shape.atoms_of(block)[w]
+                    start = t * 2 * shape.na + 2 * a
+                    for pair in (0, 1):
+                        first, second = (rows[2 * pair + n][w // 2] for n in (0, 1))
+                        k.v_perm_b32(self.ranges["V fragments"][start + pair], second, first, high if w % 2 else low,
+                                     note=f"V[{t}]: keys {16 * a + 2 * pair}, {16 * a + 2 * pair + 1} + 4g")  # fmt: skip
+
+
+def row_offsets(k: KernelBuilder, stride: Reg, rows: Sequence[int], name: str) -> list[Reg | int]:
+    """SGPRs with row · stride for each row; 0 for row 0."""
+    offsets: list[Reg | int] = []
+    for row in rows:
+        if row == 0:
+            offsets.append(0)
+            continue
+        offset = k.s.alloc(f"{name} row {row}")
+        k.s_mul_i32(offset, stride, row)
+        offsets.append(offset)
+    return offsets

@@ -1,0 +1,292 @@
+"""The kernel builder: instructions by name, registers, labels, loops, LDS regions, arguments.
+
+    k = KernelBuilder("scale", "gfx908", workgroup_size=64)
+    x = k.v.alloc("x", 4)
+    k.buffer_load_dwordx4(x, offset, resource, 0, offen=True, note="x")
+    print(k.text())
+
+Waits and wait states are not written by hand: `text` inserts them (see `schedule`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from simgpu.asm.builder import metadata
+from simgpu.asm.builder.instruction import Instr, analyse
+from simgpu.asm.builder.metadata import Header, KernelArgument, Resources
+from simgpu.asm.builder.registers import Operand, RegisterFile, register_text
+from simgpu.asm.builder.waits import Item, Label, Remark, schedule
+from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.resources import RESERVED_SGPRS, ResourcePlan
+
+SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
+VGPR_LIMIT = 256  # what an encoding can name in each of the two files
+LDS_LIMIT = {"gfx908": 65536, "gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
+KERNARG_POINTER_SGPRS = 2
+MNEMONIC_PREFIXES = ("s_", "v_", "ds_", "buffer_", "global_", "flat_")
+NOTE_COLUMN = 64
+# Frames that an instruction was not written in: it remembers the first one above them.
+BUILDER_FILES = (__file__, contextlib.__file__)
+
+
+@dataclass(frozen=True)
+class LdsRegion:
+    """Named bytes of LDS, `offset` from its start."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass
+class Loop:
+    """An open loop: `countdown` leaves it when nothing is left, `exit` is the label behind it."""
+
+    kernel: KernelBuilder
+    top: str
+    exit: str
+    left: Reg
+    step: int
+    counted: bool = False
+
+    def countdown(self) -> None:
+        """left -= step, and out of the loop if that leaves nothing (signed)."""
+        self.counted = True
+        self.kernel.s_sub_u32(self.left, self.left, self.step)
+        self.kernel.s_cmp_le_i32(self.left, 0)
+        self.kernel.s_cbranch_scc1(self.exit)
+
+
+@dataclass
+class KernelBuilder:
+    """Builds one kernel; its parts appear in the text in the order in which they are emitted.
+
+    workgroup_size: work-items, along x alone. `k.v_add_u32(d, a, b, note="...")` emits the
+    instruction of that name: operands in LLVM's order, modifiers as keywords (True for a bare
+    word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
+
+    plan: what the operator grants. Registers and LDS come from it alone, `array` takes its named ranges, and the code
+    object asks for all of it; ResourceError where it runs out. Without one the target's limits hold.
+    """
+
+    name: str
+    target: str
+    workgroup_size: int
+    items: list[Item] = field(default_factory=list)
+    outlined: list[Item] = field(default_factory=list)
+    arguments: list[KernelArgument] = field(default_factory=list)
+    lds: list[LdsRegion] = field(default_factory=list)
+    plan: ResourcePlan | None = None
+
+    def __post_init__(self) -> None:
+        even, plan = self.target != "gfx908", self.plan
+        self.s = RegisterFile("s", SGPR_LIMIT if plan is None else plan.sgprs - RESERVED_SGPRS)
+        self.v = RegisterFile("v", VGPR_LIMIT if plan is None else plan.arch_vgprs, even)
+        self.a = RegisterFile("a", VGPR_LIMIT if plan is None else plan.acc_vgprs, even)
+        self.kernarg_pointer = self.s.reserve(0, KERNARG_POINTER_SGPRS, "kernel arguments' address")
+        self.group_x = self.s.reserve(2, 1, "workgroup id x")[0]
+        self.group_y = self.s.reserve(3, 1, "workgroup id y")[0]
+        self.work_item = self.v.reserve(0, 1, "work-item id")[0]
+        self._labels: dict[str, int] = {}
+        self.scheduled: list[Item] = []
+
+    # -- instructions ------------------------------------------------------------------------
+
+    def __getattr__(self, mnemonic: str) -> Callable[..., Any]:
+        if not mnemonic.startswith(MNEMONIC_PREFIXES):
+            raise AttributeError(mnemonic)
+
+        def emit(*operands: Operand, note: str = "", **modifiers: Any) -> Any:
+            return self._emit(sys._getframe(1), mnemonic, operands, note, modifiers)
+
+        return emit
+
+    def emit(self, mnemonic: str, *operands: Operand, note: str = "", **modifiers: Any) -> Any:
+        """Emits an instruction by name and returns its first operand."""
+        return self._emit(sys._getframe(1), mnemonic, operands, note, modifiers)
+
+    def _emit(
+        self, frame: Any, mnemonic: str, operands: tuple[Operand, ...], note: str, modifiers: dict[str, Any]
+    ) -> Any:
+        while frame.f_code.co_filename in BUILDER_FILES:
+            frame = frame.f_back
+        where = f"{'/'.join(frame.f_code.co_filename.split(os.sep)[-2:])}:{frame.f_lineno}"
+        words = tuple(
+            name if value is True else f"{name}:{value}"
+            for name, value in modifiers.items()
+            if value is not False and not (name == "offset" and value == 0)
+        )
+        instr = Instr(mnemonic, operands, words, note, where)
+        instr.effect = analyse(instr, self.target)
+        self.items.append(instr)
+        return operands[0] if operands else None
+
+    def comment(self, text: str) -> None:
+        """A line of comment."""
+        self.items.append(Remark(text))
+
+    # -- flow --------------------------------------------------------------------------------
+
+    def new_label(self, name: str) -> str:
+        """A label that no other place of the kernel has."""
+        number = self._labels[name] = self._labels.get(name, -1) + 1
+        return f".L{self.name}_{name}_{number}"
+
+    def label(self, name: str) -> None:
+        """Places a label made by `new_label`."""
+        self.items.append(Label(name))
+
+    @contextlib.contextmanager
+    def loop(self, name: str, left: Reg, step: int = 1) -> Iterator[Loop]:
+        """Repeats the body while left > 0, left falling by `step` (at `countdown`, or at the end).
+
+        The body runs at least once.
+        """
+        loop = Loop(self, self.new_label(name), self.new_label(f"{name}_exit"), left, step)
+        self.label(loop.top)
+        yield loop
+        if loop.counted:
+            self.s_branch(loop.top)
+        else:
+            self.s_sub_u32(left, left, step)
+            self.s_cmp_gt_i32(left, 0)
+            self.s_cbranch_scc1(loop.top)
+        self.label(loop.exit)
+
+    @contextlib.contextmanager
+    def out_of_line(self, name: str, back: str) -> Iterator[str]:
+        """A block behind the kernel's end that returns to the label `back`; yields its own label."""
+        start = self.new_label(name)
+        here, self.items = self.items, []
+        self.label(start)
+        yield start
+        self.s_branch(back)
+        self.outlined += self.items
+        self.items = here
+
+    def array(self, name: str, count: int) -> Reg:
+        """The plan's range of that name, which must hold `count` registers, or a new one without a plan."""
+        ranges = {} if self.plan is None else {r.name: r for r in self.plan.registers}
+        planned = ranges.get(name)
+        if self.plan is not None and (planned is None or planned.count < count):
+            held = "has no such range" if planned is None else f"gives it {planned.count}"
+            raise ResourceError(f"{self.name}: {name} takes {count} registers, the plan {held}")
+        file = self.a if planned is not None and planned.file == "acc" else self.v
+        return file.alloc(name, count if planned is None else planned.count)
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def region(self, name: str, size: int, align: int = 16) -> LdsRegion:
+        """`size` bytes of LDS behind the regions made before; ResourceError past the limit."""
+        offset = -(-self.lds_bytes // align) * align
+        limit = LDS_LIMIT[self.target] if self.plan is None else self.plan.lds_bytes
+        if offset + size > limit:
+            whose = f"{self.target} has" if self.plan is None else "the plan grants"
+            raise ResourceError(
+                f"{self.name}: {name} ends at byte {offset + size} of LDS; {whose} {limit} for a workgroup: shrink the tile"
+            )
+        self.lds.append(LdsRegion(name, offset, size))
+        return self.lds[-1]
+
+    @property
+    def lds_bytes(self) -> int:
+        return max((r.offset + r.size for r in self.lds), default=0)
+
+    def argument(self, name: str, size: int, value_kind: str = "by_value", value_type: str = "") -> None:
+        """Appends an explicit kernel argument of `size` bytes, naturally aligned."""
+        end = max((a.offset + a.size for a in self.arguments), default=0)
+        offset = -(-end // size) * size
+        self.arguments.append(KernelArgument(name, offset, size, value_kind, value_type))
+
+    def load_arguments(self) -> dict[str, Reg]:
+        """Loads all arguments into consecutive SGPRs, with few wide loads; the SGPRs by name."""
+        words = self._header().kernarg_size // 4
+        base = self.s.alloc("kernel arguments", max(4, words))
+        done = 0
+        while done < words:
+            count = next(n for n in (16, 8, 4, 2, 1) if n <= words - done)
+            suffix = f"x{count}" if count > 1 else ""
+            held = [a.name for a in self.arguments if done <= a.offset // 4 < done + count]
+            destination = base[done : done + count]
+            address = self.kernarg_pointer
+            self.emit(f"s_load_dword{suffix}", destination, address, 4 * done, note=" ".join(held))
+            done += count
+        return {
+            a.name: base[a.offset // 4 : a.offset // 4 + max(1, a.size // 4)] for a in self.arguments
+        }
+
+    # -- the result --------------------------------------------------------------------------
+
+    def _header(self) -> Header:
+        return Header(
+            self.name,
+            self.target,
+            self.workgroup_size,
+            tuple(self.arguments),
+            KERNARG_POINTER_SGPRS,
+            (True, True, False),
+        )
+
+    def resources(self, items: list[Item]) -> Resources:
+        """Registers and LDS that `items` use."""
+        highest = {"v": 0, "a": 0, "s": 3}
+        instructions = [item for item in items if isinstance(item, Instr)]
+        for instr in instructions:
+            for reg in instr.registers():
+                if reg.file != "s" or reg.index < SGPR_LIMIT:
+                    highest[reg.file] = max(highest[reg.file], reg.index + reg.count - 1)
+        uses_acc = any(reg.file == "a" for instr in instructions for reg in instr.registers())
+        return Resources(
+            highest["v"] + 1,
+            highest["a"] + 1 if uses_acc else 0,
+            highest["s"] + 1,
+            self.lds_bytes,
+            len(instructions),
+        )
+
+    def granted(self, used: Resources) -> Resources:
+        """What the code object asks for: the plan, if there is one."""
+        if self.plan is None:
+            return used
+        plan = self.plan
+        return replace(
+            used, vgprs=plan.arch_vgprs, agprs=plan.acc_vgprs, sgprs=plan.sgprs - RESERVED_SGPRS, lds=plan.lds_bytes
+        )
+
+    def finish(self) -> tuple[str, Resources]:
+        """The assembly with waits inserted, and what it uses."""
+        items = self.scheduled = schedule([*self.items, *self.outlined], self.target)
+        used = self.granted(self.resources(items))
+        header = self._header()
+        legend = [f"; {line}" for line in self._legend()]
+        body = [_line(item) for item in items]
+        parts = [*legend, *metadata.prologue(header), *body, *metadata.epilogue(header, used)]
+        return "\n".join(parts) + "\n", used
+
+    def text(self) -> str:
+        """The assembly with waits inserted."""
+        return self.finish()[0]
+
+    def _legend(self) -> Iterator[str]:
+        for file in (self.s, self.v, self.a):
+            for reg, name in file.names:
+                yield f"{register_text(reg):10} {name}"
+        for region in self.lds:
+            yield f"LDS {region.offset}..{region.offset + region.size - 1}  {region.name}"
+
+
+def _line(item: Item) -> str:
+    if isinstance(item, Label):
+        return f"{item.name}:"
+    if isinstance(item, Remark):
+        return f"  ; {item.text}"
+    note = "  ".join(part for part in (item.note, f"[{item.where}]" if item.where else "") if part)
+    text = f"  {item.text()}"
+    return f"{text:<{NOTE_COLUMN}}; {note}" if note else text

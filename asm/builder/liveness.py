@@ -1,0 +1,66 @@
+"""Which registers an instruction's successors still read: the last column of a listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from simgpu.asm.builder.instruction import Instr
+from simgpu.asm.builder.waits import Item, blocks_of
+from simgpu.hardware.timing_rules.hazards import Register
+
+Live = frozenset[Register]
+
+
+def live_registers(items: Sequence[Item]) -> list[Live]:
+    """For each instruction of `items`, in order, the registers that are live behind it; all have their effects.
+
+    Backwards over basic blocks to a fixed point. A write counts as whole, whatever EXEC says, so a register that only
+    some lanes get is shown live from there on.
+    """
+    blocks = blocks_of(items)
+    entering: list[Live] = [frozenset() for _ in blocks]
+    changed = True
+    while changed:
+        changed = False
+        for index in range(len(blocks) - 1, -1, -1):
+            live = _behind(blocks[index].successors, entering)
+            for item in reversed(blocks[index].items):
+                live = _before(item, live)
+            changed |= live != entering[index]
+            entering[index] = live
+    result: list[Live] = []
+    for block in blocks:
+        live, rows = _behind(block.successors, entering), []
+        for item in reversed(block.items):
+            if isinstance(item, Instr):
+                rows.append(live)
+            live = _before(item, live)
+        result += reversed(rows)
+    return result
+
+
+def _behind(successors: Iterable[int], entering: Sequence[Live]) -> Live:
+    return frozenset().union(*(entering[successor] for successor in successors))
+
+
+def _before(item: Item, live: Live) -> Live:
+    if not isinstance(item, Instr) or item.effect is None:
+        return live
+    access = item.effect.access
+    return (live - access.writes - item.effect.pending) | access.read()
+
+
+def ranges(live: Live) -> str:
+    """`v0-3,7 a0-63 s4`: registers by file, then named state."""
+    parts = []
+    for file in "vas":
+        numbers = sorted(register[1] for register in live if not isinstance(register, str) and register[0] == file)
+        runs: list[list[int]] = []
+        for number in numbers:
+            if runs and number == runs[-1][1] + 1:
+                runs[-1][1] = number
+            else:
+                runs.append([number, number])
+        if runs:
+            parts.append(file + ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs))
+    return " ".join([*parts, *sorted(register for register in live if isinstance(register, str))])

@@ -1,0 +1,276 @@
+"""Waits by rule: s_waitcnt before a register that is still on its way, s_nop by the hazard tables.
+
+Both run over basic blocks to a fixed point, so that what is in flight across a branch or a loop's
+back edge is waited for exactly as long as the nearest path asks.
+
+What the counters count and in which order it completes is in `simgpu.hardware.timing_rules.waits`: SMEM completes out of
+order, so that it is waited for with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from simgpu.asm.builder.instruction import Effect, Instr
+from simgpu.hardware.timing_rules.hazards import Register, access, max_states, wait_states
+from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
+
+S_NOP_MAX = 8  # wait states of one s_nop
+ENDS = ("endpgm", "branch")
+
+
+@dataclass(frozen=True)
+class Label:
+    """A branch target."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A line of comment."""
+
+    text: str
+
+
+Item = Instr | Label | Remark
+
+
+def schedule(items: Sequence[Item], target: str) -> list[Item]:
+    """`items` with s_waitcnt and s_nop inserted; every Instr has its effect."""
+    return _insert_nops(_insert_waits(items), target)
+
+
+@dataclass
+class Block:
+    """Items of a straight line, and the blocks that may follow it."""
+
+    items: list[Item] = field(default_factory=list)
+    successors: list[int] = field(default_factory=list)
+
+
+def blocks_of(items: Sequence[Item]) -> list[Block]:
+    """Basic blocks in order: a label starts one, a branch ends one."""
+    blocks = [Block()]
+    for item in items:
+        if isinstance(item, Label) and any(isinstance(i, Instr | Label) for i in blocks[-1].items):
+            blocks.append(Block())
+        blocks[-1].items.append(item)
+        if isinstance(item, Instr) and _effect(item).control and _leaves(_effect(item)):
+            blocks.append(Block())
+    starts = {
+        item.name: index
+        for index, block in enumerate(blocks)
+        for item in block.items
+        if isinstance(item, Label)
+    }
+    for index, block in enumerate(blocks):
+        last = next((_effect(i) for i in reversed(block.items) if isinstance(i, Instr)), None)
+        if last is not None and last.target:
+            block.successors.append(starts[last.target])
+        if (last is None or last.control not in ENDS) and index + 1 < len(blocks):
+            block.successors.append(index + 1)
+    return blocks
+
+
+def _leaves(effect: Effect) -> bool:
+    return bool(effect.target) or effect.control in ENDS
+
+
+def _effect(instr: Instr) -> Effect:
+    assert instr.effect is not None
+    return instr.effect
+
+
+# -- s_waitcnt -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Flight:
+    """What has been issued and not waited for.
+
+    vm, ds: registers to the number of operations issued later on the same counter, the smallest
+    over all paths; smem: registers of scalar loads; stores: later operations behind the last LDS
+    operation, -1 if none is in flight.
+    """
+
+    vm: dict[Register, int] = field(default_factory=dict)
+    ds: dict[Register, int] = field(default_factory=dict)
+    smem: set[Register] = field(default_factory=set)
+    last_ds: int = -1
+
+    def copy(self) -> Flight:
+        return Flight(dict(self.vm), dict(self.ds), set(self.smem), self.last_ds)
+
+    def join(self, other: Flight) -> bool:
+        """Adds what is in flight on another path; whether that changed anything."""
+        before = (dict(self.vm), dict(self.ds), len(self.smem), self.last_ds)
+        for mine, theirs in ((self.vm, other.vm), (self.ds, other.ds)):
+            for reg, age in theirs.items():
+                mine[reg] = min(age, mine.get(reg, age))
+        self.smem |= other.smem
+        if other.last_ds >= 0:
+            self.last_ds = other.last_ds if self.last_ds < 0 else min(self.last_ds, other.last_ds)
+        return before != (self.vm, self.ds, len(self.smem), self.last_ds)
+
+    def needs(self, effect: Effect) -> tuple[int | None, int | None]:
+        """vmcnt and lgkmcnt to wait for before an instruction; None: no wait."""
+        touched = effect.touched
+        vm = min((age for reg, age in self.vm.items() if reg in touched), default=None)
+        ds = min((age for reg, age in self.ds.items() if reg in touched), default=None)
+        if effect.control == "barrier" and self.last_ds >= 0:
+            ds = self.last_ds  # other waves may read or overwrite after it
+        if not self.smem.isdisjoint(touched) or (ds is not None and self.smem):
+            ds = 0
+        return (
+            None if vm is None else min(vm, LIMITS["vmcnt"] - 1),
+            None if ds is None else min(ds, LIMITS["lgkmcnt"] - 1),
+        )
+
+    def wait(self, vm: int | None, lgkm: int | None) -> None:
+        if vm is not None:
+            self.vm = {reg: age for reg, age in self.vm.items() if age < vm}
+        if lgkm is not None:
+            self.ds = {reg: age for reg, age in self.ds.items() if age < lgkm}
+            self.last_ds = self.last_ds if self.last_ds < lgkm else -1
+        if lgkm == 0:
+            self.smem = set()
+
+    def issue(self, effect: Effect) -> None:
+        if effect.queue is VM:
+            self.vm = {reg: age + 1 for reg, age in self.vm.items()}
+            self.vm.update(dict.fromkeys(effect.pending, 0))
+        elif effect.queue in (DS, SMEM):
+            self.ds = {reg: age + 1 for reg, age in self.ds.items()}
+            self.last_ds += self.last_ds >= 0
+            if effect.queue is DS:
+                self.ds.update(dict.fromkeys(effect.pending, 0))
+                self.last_ds = 0
+            else:
+                self.smem |= effect.pending
+
+
+def _insert_waits(items: Sequence[Item]) -> list[Item]:
+    blocks = blocks_of(items)
+    entering = [Flight() for _ in blocks]
+    visited = [False] * len(blocks)
+    work = [0]
+    while work:
+        index = work.pop()
+        visited[index] = True
+        leaving = _through(blocks[index], entering[index].copy(), None)
+        for successor in blocks[index].successors:
+            if entering[successor].join(leaving) or not visited[successor]:
+                work.append(successor)
+    result: list[Item] = []
+    for block, flight in zip(blocks, entering, strict=True):
+        _through(block, flight, result)
+    return result
+
+
+def _through(block: Block, flight: Flight, result: list[Item] | None) -> Flight:
+    """The flight behind a block; its items with their waits go to `result`, if there is one."""
+    for item in block.items:
+        if isinstance(item, Instr):
+            effect = _effect(item)
+            vm, lgkm = flight.needs(effect)
+            if vm is not None or lgkm is not None:
+                flight.wait(vm, lgkm)
+                if result is not None:
+                    result.append(_waitcnt(vm, lgkm))
+            flight.issue(effect)
+        if result is not None:
+            result.append(item)
+    return flight
+
+
+def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
+    counts = (("vmcnt", vm), ("lgkmcnt", lgkm))
+    words = " & ".join(f"{name}({count})" for name, count in counts if count is not None)
+    return Instr("s_waitcnt", (words,), effect=Effect(access("s_waitcnt"), control="waitcnt"))
+
+
+# -- s_nop ---------------------------------------------------------------------------------------
+
+Window = tuple[Effect, ...]
+
+
+def _insert_nops(items: Sequence[Item], target: str) -> list[Item]:
+    """Windows of recent instructions flow along the branches; several where paths meet."""
+    blocks = blocks_of(items)
+    entering: list[set[Window]] = [set() for _ in blocks]
+    entering[0].add(())
+    nops: list[dict[int, int]] = [{} for _ in blocks]
+    work = [0]
+    while work:
+        index = work.pop()
+        leaving = {_walk(blocks[index], window, nops[index], target) for window in entering[index]}
+        for successor in blocks[index].successors:
+            if not leaving <= entering[successor]:
+                entering[successor] |= leaving
+                work.append(successor)
+    result: list[Item] = []
+    for block, waits in zip(blocks, nops, strict=True):
+        for position, item in enumerate(block.items):
+            result += _nop_instructions(waits.get(position, 0))
+            result.append(item)
+    return result
+
+
+def _walk(block: Block, window: Window, nops: dict[int, int], target: str) -> Window:
+    """Raises `nops` (wait states by position) to what the window asks; the window behind."""
+    reach = max_states(target)
+    recent = list(window)
+    for position, item in enumerate(block.items):
+        if not isinstance(item, Instr):
+            continue
+        effect = _effect(item)
+        needed = nops.get(position, 0)
+        if needed:
+            recent.append(_nop_effect(needed))
+        short = _missing(recent, effect, target)
+        if short > 0:
+            nops[position] = needed + short
+            recent.append(_nop_effect(short))
+        recent.append(effect)
+        recent = _trim(recent, reach)
+    return tuple(recent)
+
+
+def _missing(window: Sequence[Effect], later: Effect, target: str) -> int:
+    """Wait states that lack before `later`: `hazards.clashes`, asked only where a rule could apply.
+
+    A rule needs a shared register, or state that the earlier instruction writes by name, or is
+    about the order of f64 matrix instructions.
+    """
+    found = missing = 0
+    for index in range(len(window) - 1, -1, -1):
+        earlier = window[index]
+        if earlier.ordered or not earlier.touched.isdisjoint(later.touched):
+            between = [effect.access for effect in window[index + 1 :]]
+            needed = wait_states(earlier.access, later.access, target, between)
+            missing = max(missing, needed - found)
+        found += earlier.access.states
+    return missing
+
+
+def _trim(window: list[Effect], reach: int) -> list[Effect]:
+    """The last instructions, back to the first that any rule could still reach."""
+    states = 0
+    for index in range(len(window) - 1, -1, -1):
+        states += window[index].access.states
+        if states > reach:
+            return window[index:]
+    return window
+
+
+def _nop_effect(states: int) -> Effect:
+    return Effect(access("s_nop", states=states), control="nop")
+
+
+def _nop_instructions(states: int) -> Iterable[Instr]:
+    while states > 0:
+        taken = min(states, S_NOP_MAX)
+        yield Instr("s_nop", (taken - 1,), effect=_nop_effect(taken))
+        states -= taken

@@ -1,0 +1,302 @@
+"""Convolution, direct: Y = X * W from the tree's plan to kernels; sizes are constants of the code, only pointers are arguments.
+
+A workgroup owns tOH x tOW pixels of an image by tOC channels. Per channel step the input halo goes to LDS once; every tap then
+reads its pixels from there at a fixed distance, and its filters, packed (OC/tOC, IC/tIC, KH, KW, tOC, tIC) and contiguous in the
+order of use, pass through two stages of LDS: one barrier a tap, the next tap's filters and the next step's halo in flight under
+this tap's matrix instructions, which take W as A and X as B, so that a lane's pixels are its columns and Y leaves in rows of
+pixels.
+
+Edges: raw buffers that end with the channels, and offsets outside for pixels outside the image, stand for the clipped views.
+With split input channels, blocks leave partial sums that a second kernel adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise, product
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
+from simgpu.asm.conv2d.store import store
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
+from simgpu.asm.gemm.operands import matrix_modifiers
+from simgpu.asm.parts.add_parts import emit_sum
+from simgpu.asm.parts.scalar_math import add_product, scalar_divmod
+from simgpu.hardware import mfma
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import LaunchError, ResourceError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.plan import Conv2dPlan
+from simgpu.operators.conv2d.problem import Pair
+from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
+from simgpu.operators.tree import Visitor
+
+ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
+# A raw buffer's offsets, with what is added to one that is outside, stay below this (see `emit.OUTSIDE`).
+MOST_BYTES = 1 << 30
+UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap rows: 8 KiB of 32 (instruction cache)
+MOST_WORKGROUPS = (1 << 32) - 1  # work-items of a launch along one dimension have 32 bits (HSA, dispatch packet)
+
+
+@emits(Conv2d)
+def emit_conv2d(root: Conv2d) -> EmittedKernel:
+    """The kernel of a convolution's tree, with the one that adds partial sums behind it where channels are split.
+
+    Operands: X (n,ic,ih,iw), W packed (`operators.packed_filter`), Y (n,oc,oh,ow). LaunchError and ResourceError for sizes past
+    the limits of addresses.
+    """
+    plan = root.plan
+    check(plan)
+    return ConvEmitter(plan).visit(root)
+
+
+def check(plan: Conv2dPlan) -> None:
+    """Raises what keeps a plan from being emitted."""
+    p, e = plan.problem, plan.problem.element.bytes
+    if plan.tile_ic % plan.factor**2:
+        raise ResourceError(
+            f"{plan.title}: {plan.tile_ic} channels a step do not hold {plan.factor}x{plan.factor} taps: use less dilation"
+        )
+    spans = {
+        "input channels of a step": plan.tile_ic // plan.factor**2 * p.ih * p.iw * e,
+        "output channels of a tile": plan.tile_oc * p.oh * p.ow * dtype(p.dtype_c).bytes,
+        "filters of a tile": plan.ic_steps * plan.cut.kh * plan.cut.kw * plan.taps.packed_bytes,
+    }
+    for name, nbytes in spans.items():
+        if nbytes >= MOST_BYTES:
+            raise LaunchError(f"{plan.title}: the {name} take {nbytes} bytes, the limit is 2^30: use smaller images or filters")
+    if plan.blocks * plan.threads > MOST_WORKGROUPS:
+        raise LaunchError(f"{plan.title}: {plan.blocks} workgroups of {plan.threads} work-items pass 2^32: use a smaller batch")
+
+
+class ConvEmitter(Visitor):
+    """Visits the tree level by level, each emitting its part of the kernel."""
+
+    def __init__(self, plan: Conv2dPlan) -> None:
+        self.plan, p = plan, plan.problem
+        self.target = plan.descriptor.arch
+        self.mnemonic = mfma.find(plan.atom.mnemonic, self.target).mnemonic
+        self.modifiers = matrix_modifiers(plan.atom, p.dtype)
+        name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
+        self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
+        self.output = "Y" if plan.split_ic == 1 else "parts"
+
+    def visit_device(self, root: Conv2d) -> EmittedKernel:
+        plan, p, k = self.plan, self.plan.problem, self.k
+        k.comment(f"Conv2d: one workgroup per {plan.tile_oh}x{plan.tile_ow} pixels x {plan.tile_oc} channels")
+        for name in ("X", "W", self.output):
+            k.argument(name, 8, "global_buffer")
+        self.arguments = k.load_arguments()
+        self._coordinates()
+        self._operands()
+        block = root.first()
+        assert isinstance(block, BlockConv2dNode)
+        self.visit(block)
+        self.x.release()
+        self.w.release()
+        store(self)
+        k.s_endpgm()
+        text, used = k.finish()
+        following: tuple[EmittedKernel, ...] = ()
+        scratch: tuple[tuple[str, int], ...] = ()
+        if plan.split_ic > 1:
+            elements = p.n * p.oc * p.oh * p.ow
+            following = (emit_sum(self.target, p.dtype_c, elements, plan.split_ic, self.output, "Y"),)
+            scratch = ((self.output, elements * plan.split_ic * dtype(p.dtype_c).bytes),)
+        return EmittedKernel(
+            text, k.name, self.target, plan, (plan.threads, 1, 1), (plan.blocks, 1, 1), used, (),
+            ("X", "W", self.output), ("X", "W", "Y"), scratch, following, tuple(k.scheduled),
+        )  # fmt: skip
+
+    # -- prologue ----------------------------------------------------------------------------
+
+    def _coordinates(self) -> None:
+        """Image, group, tiles and part from the workgroup's number; the wave's place in the tile."""
+        k, plan, p = self.k, self.plan, self.plan.problem
+        if self.target != "gfx908":
+            k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+        gx, gy, gz = plan.grid
+        k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
+        rest, limit = k.group_x, plan.blocks
+        self.tile: dict[str, Reg] = {}
+        for name, count in (("OW tile", gx), ("OH tile", gy), ("part", plan.split_ic), ("OC tile", gz), ("group", p.groups)):
+            self.tile[name] = scalar_divmod(k, rest, count, limit, name)
+            limit = -(-limit // count)
+        self.tile["image"] = rest
+        wave, first = k.s.alloc("wave"), k.v.alloc("wave")
+        k.v_lshrrev_b32(first, log2(WAVEFRONT), k.work_item)
+        k.v_readfirstlane_b32(wave, first)
+        k.v.free(first)
+        self.wave_channel = scalar_divmod(k, wave, plan.waves_oc, plan.waves_p * plan.waves_oc, "wave along channels")
+        self.wave_pixel = wave
+
+    def _operands(self) -> None:
+        """Buffers of X and W, addresses of loads, LDS writes and reads, registers of the arrays."""
+        k, plan, p = self.k, self.plan, self.plan.problem
+        e, sources = p.element.bytes, plan.tile_ic // plan.factor**2
+        self.scratch = k.v.alloc("temporary")
+        regions = k.region("W, two taps", 2 * plan.taps.nbytes), k.region("X halo", plan.halo.nbytes)
+        resources = k.s.alloc("W buffer", 4), k.s.alloc("X buffer", 4)
+        self.w = TapStaging(k, plan, regions[0], resources[0], self.scratch)
+        self.x = HaloStaging(k, plan, regions[1], resources[1], self.scratch)
+        arrays = self._arrays()
+        k.v.free(*(reg for reg, _ in arrays))  # the prologue's temporaries lie where they will be
+        self.steps, self.left = k.s.alloc("channel steps left"), k.s.alloc("input channels left")
+        first = k.s.alloc("first")
+        k.s_mul_i32(first, self.tile["part"], plan.ic_steps_per_block, note="the part's first step")
+        k.s_sub_u32(self.steps, plan.ic_steps, first)
+        k.s_min_i32(self.steps, self.steps, plan.ic_steps_per_block)
+        blocks = (self.tile["group"], plan.grid[2] * plan.ic_steps), (self.tile["OC tile"], plan.ic_steps), (first, 1)
+        step_bytes = plan.taps.packed_bytes * plan.cut.kh * plan.cut.kw
+        self._buffer(self.w.resource, "W", blocks, step_bytes)
+        k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
+        k.s_mul_i32(first, first, sources, note="the part's first input channel")
+        self._buffer(self.x.resource, "X", ((self.tile["image"], p.ic), (self.tile["group"], p.icg), (first, 1)), p.ih * p.iw * e)
+        k.s_sub_u32(self.left, p.icg, first)
+        self.x.limit(self.left)
+        top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")
+        for target, tile, size, axis in ((top, "OH tile", plan.tile_oh, 0), (column, "OW tile", plan.tile_ow, 1)):
+            k.s_mul_i32(target, self.tile[tile], size * p.stride[axis])
+            k.s_sub_u32(target, target, p.padding[axis])
+        self.x.prepare_loads(top, column)
+        lane, group = self.lane()
+        k.s_mul_i32(first, self.wave_channel, plan.tile_oc // plan.waves_oc * plan.taps.row)
+        self.w.prepare(lane, group, first)
+        rows = plan.pixels // plan.waves_p // plan.tile_ow
+        k.s_mul_i32(first, self.wave_pixel, plan.halo.pixel(rows, 0) * plan.halo.chunk)
+        self.x.prepare_reads(lane, group, first)
+        k.v.free(lane, group)
+        k.s.free(top, column, first)
+        for reg, name in arrays:
+            k.v.reserve(reg.index, reg.count, name)
+
+    def _arrays(self) -> tuple[tuple[Reg, str], ...]:
+        """The arrays' registers and names; single registers last, so that tuples start evenly without gaps."""
+        arrays = self.x.allocate() + self.w.allocate()
+        if self.w.loads * self.w.vec == 4:
+            self.x.allocate_offsets()
+            return arrays + self.w.allocate_staging()
+        arrays += self.w.allocate_staging()
+        self.x.allocate_offsets()
+        return arrays
+
+    def lane(self) -> tuple[Reg, Reg]:
+        """VGPRs with a lane's place in an atom and its group g, owned by the caller."""
+        k = self.k
+        place, group = k.v.alloc("i: lane's place in an atom"), k.v.alloc("g: lane group")
+        k.v_and_b32(place, ATOM - 1, k.work_item, note="i")
+        k.v_and_b32(group, WAVEFRONT - 1, k.work_item)
+        k.v_lshrrev_b32(group, log2(ATOM), group, note="g")
+        return place, group
+
+    def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...], unit: int) -> None:
+        """A raw buffer at the pointer `name` plus the sum of index · count · unit bytes."""
+        k = self.k
+        raw_buffer(k, resource, self.arguments[name], (0, 0), name)
+        for index, count in terms:
+            add_product(k, resource[0:2], index, count * unit)
+
+    # -- main loop ---------------------------------------------------------------------------
+
+    def visit_block(self, block: BlockConv2dNode) -> None:
+        """Channel steps: the halo to LDS, then the taps."""
+        k, plan, x, w = self.k, self.plan, self.x, self.w
+        p, atom = plan.cut, plan.atom
+        warp = block.first()
+        assert isinstance(warp, WarpConv2dNode)
+        self.atoms = plan.tile_oc // plan.waves_oc // atom.n, plan.pixels // plan.waves_p // atom.m
+        self.acc = k.a.alloc("accumulators", self.atoms[0] * self.atoms[1] * atom.acc_registers)
+        for number in range(self.acc.count):
+            k.v_accvgpr_write_b32(self.acc[number], 0)
+        k.comment("BlockConv2dNode: the first halo and the first taps")
+        w.load()
+        x.load(0)
+        w.write()
+        k.s_barrier(note="the first tap's filters are in LDS")
+        for oc in range(self.atoms[0]):
+            w.read(oc)
+        w.other_stage()
+        w.load()
+        k.comment(f"BlockConv2dNode: for IC in steps of {plan.tile_ic} channels")
+        with k.loop("channel_step", self.steps):
+            k.s_barrier(note="all waves have read the last halo")
+            for batch in range(x.batches):
+                if batch:
+                    x.load(batch)
+                x.write(batch)
+            k.s_sub_u32(self.left, self.left, x.channels)
+            x.advance(self.left)
+            k.s_barrier(note="the halo is in LDS")
+            if p.kh * p.kw * self.products <= UNROLLED:
+                taps = [*product(range(p.kh), range(p.kw)), None]
+                for tap, following in pairwise(taps):
+                    self.visit(warp, tap, following)
+            else:
+                self._rows(warp)
+
+    def _rows(self, warp: WarpConv2dNode) -> None:
+        """The taps of a large filter: a loop over its rows behind the first one, which starts the next halo's loads."""
+        k, x, p = self.k, self.x, self.plan.cut
+        taps = [*((0, kw) for kw in range(p.kw)), None]
+        for tap, following in pairwise(taps):
+            self.visit(warp, tap, following)
+        rows = k.s.alloc("tap rows left")
+        k.s_mov_b32(rows, p.kh - 1)
+        with k.loop("tap_row", rows):
+            x.next_row()
+            for tap, following in pairwise(taps):
+                self.visit(warp, tap, following, False)
+        x.first_row(p.kh - 1)
+        k.s.free(rows)
+
+    @property
+    def products(self) -> int:
+        """Matrix instructions of a tap."""
+        words, each = self.plan.fragment_words, self.plan.atom.elements_per_lane * self.x.bytes // 4
+        return words // each * self.atoms[0] * self.atoms[1]
+
+    def visit_warp(self, warp: WarpConv2dNode, tap: Pair, following: Pair | None, first: bool = True) -> None:
+        """One tap: the next one's filters from registers to LDS, those after it from memory, the matrix instructions.
+
+        following: the tap whose pixels can be read ahead, None if it is not known; first: whether tap (0, 0) is the step's first.
+        """
+        k, x, w = self.k, self.x, self.w
+        atom = warp.first()
+        assert isinstance(atom, AtomConv2dNode)
+        where = f"tap {tap[0]},{tap[1]} of {self.plan.cut.kh}x{self.plan.cut.kw}"
+        k.comment(f"WarpConv2dNode: {where}{'' if first else ', counted from the row'}")
+        w.write()
+        w.load()
+        if first and tap == (0, 0):
+            x.load(0)
+        for pixel in range(self.atoms[1] if tap[1] == 0 and (tap[0] == 0 or not first) else 0):
+            x.read(pixel, tap)
+        self.visit(atom, following)
+        w.other_stage()
+
+    def visit_atom(self, atom: AtomConv2dNode, following: Pair | None) -> None:
+        """A tap's matrix instructions, steps outermost, so that accumulators are independent.
+
+        Towards the end comes the barrier behind which the next tap's filters are in LDS, and all waves are done with those of the
+        tap before; from there on its fragments are read as soon as their registers are free.
+        """
+        k, plan, x, w = self.k, self.plan, self.x, self.w
+        words, each = plan.fragment_words, plan.atom.elements_per_lane * x.bytes // 4
+        steps, (channels, pixels) = words // each, self.atoms
+        barrier = max((steps - 1) * channels * pixels, self.products // 2)
+        reads: list[Callable[[], None]] = []
+        for number, (step, oc, pixel) in enumerate(product(range(steps), range(channels), range(pixels))):
+            if number == barrier:
+                k.s_barrier(note="the next tap's filters are in LDS")
+            start = (oc * pixels + pixel) * plan.atom.acc_registers
+            c = self.acc[start : start + plan.atom.acc_registers]
+            firsts = oc * words + step * each, pixel * words + step * each
+            a, b = (r[first : first + each] for r, first in zip((w.fragments, x.fragments), firsts, strict=True))
+            k.emit(self.mnemonic, c, a, b, c, note=f"Y[{oc}][{pixel}] += W[{oc}] X[{pixel}], step {step}", **self.modifiers)
+            if step == steps - 1 and oc == channels - 1 and following is not None:
+                reads.append(partial(x.read, pixel, following))
+            if step == steps - 1 and pixel == pixels - 1:
+                reads.append(partial(w.read, oc))
+            while reads and number >= barrier:
+                reads.pop(0)()

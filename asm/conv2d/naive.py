@@ -1,0 +1,107 @@
+"""The convolution that the paper compares with: a work-item an output pixel, every operand from memory, no tiles, no LDS."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.emit import EmittedKernel, log2, raw_buffer
+from simgpu.asm.parts.lanes import widen
+from simgpu.asm.parts.pixels import pixel_offset
+from simgpu.asm.parts.scalar_math import add_product, scalar_divmod
+from simgpu.asm.parts.staging import ELEMENT_LOADS
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.operators.conv2d.tree import Conv2d
+
+THREADS = 256
+TYPES = ("f32", "f16", "bf16")
+MOST_BYTES = 1 << 30
+
+
+def emit_naive(root: Conv2d) -> EmittedKernel:
+    """The kernel of operands X, W (oc,ic/groups,kh,kw), Y for a convolution's tree, whose tiles it does not use.
+
+    A workgroup has 256 pixels of one channel of one image; X and W are loaded element by element for every product.
+    """
+    p = root.problem
+    e, size = p.element.bytes, dtype(p.dtype_c).bytes
+    if p.dtype not in TYPES:
+        raise UnsupportedInstruction(f"the naive convolution is emitted for {', '.join(TYPES)}, not for {p.dtype}")
+    if max(p.icg * p.ih * p.iw * e, p.icg * p.kh * p.kw * e, p.oh * p.ow * size) >= MOST_BYTES:
+        raise LaunchError(f"{root.derivation.title}: an image's group or a filter takes 2^30 bytes or more: use smaller ones")
+    k = KernelBuilder(f"conv2d_naive_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}", root.descriptor.arch, THREADS)
+    for name in "XWY":
+        k.argument(name, 8, "global_buffer")
+    arguments = k.load_arguments()
+    if k.target != "gfx908":
+        k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+    pixels, tiles = p.oh * p.ow, -(-p.oh * p.ow // THREADS)
+    blocks = p.n * p.oc * tiles
+    k.comment(f"workgroup = (image·{p.oc} + output channel)·{tiles} + 256 pixels")
+    tile = scalar_divmod(k, k.group_x, tiles, blocks, "pixels")
+    x, w, y = (k.s.alloc(f"{name} buffer", 4) for name in "XWY")
+    raw_buffer(k, y, arguments["Y"], (0, 0), "Y")
+    add_product(k, y[0:2], k.group_x, pixels * size)
+    k.s_mov_b32(y[2], pixels * size, note="the image's channel")
+    channel = scalar_divmod(k, k.group_x, p.oc, p.n * p.oc, "output channel")
+    raw_buffer(k, w, arguments["W"], (0, 0), "W")
+    add_product(k, w[0:2], channel, p.icg * p.kh * p.kw * e)
+    k.s.free(scalar_divmod(k, channel, p.ocg, p.oc, "channel in its group"))
+    raw_buffer(k, x, arguments["X"], (0, 0), "X")
+    for index, count in ((k.group_x, p.ic), (channel, p.icg)):
+        add_product(k, x[0:2], index, count * p.ih * p.iw * e)
+    names = (  # of the VGPRs
+        "pixel", "output row", "output column", "row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch",
+    )
+    pixel, row, column, high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)
+    bound = k.s.alloc("bound")
+    loops = [k.s.alloc(name) for name in ("channels left", "tap rows left", "tap columns left")]
+    k.s_lshl_b32(bound, tile, log2(THREADS))
+    k.v_add_u32(pixel, bound, k.work_item)
+    k.comment(f"output row and column: pixel / {p.ow} by reciprocal in f32, corrected")
+    k.v_cvt_f32_u32(scratch, pixel)
+    k.v_mul_f32(scratch, 1.0 / p.ow, scratch)
+    k.v_cvt_u32_f32(row, scratch)
+    k.s_mov_b32(bound, p.ow)
+    for _ in range(2):
+        k.v_mul_lo_u32(column, row, bound)
+        k.v_sub_u32(column, pixel, column)
+        k.v_ashrrev_i32(scratch, 31, column)
+        k.v_add_u32(row, scratch, row, note="one less where the remainder is negative")
+        k.v_mul_lo_u32(column, row, bound)
+        k.v_sub_u32(column, pixel, column)
+        k.v_cmp_le_u32("vcc", bound, column)
+        k.v_addc_co_u32(row, "vcc", 0, row, "vcc", note="one more where it is too large")
+    k.v_mul_lo_u32(column, row, bound)
+    k.v_sub_u32(column, pixel, column)
+    for value, stride, padding in ((row, p.stride[0], p.padding[0]), (column, p.stride[1], p.padding[1])):
+        k.v_mul_u32_u24(value, stride, value)
+        k.v_subrev_u32(value, padding, value)
+    k.v_mov_b32(total, 0)
+    k.v_mov_b32(weight, 0)
+    plane = k.s.alloc("bytes of X before the channel")
+    k.s_mov_b32(plane, 0)
+    k.s_mov_b32(loops[0], p.icg)
+    with k.loop("channel", loops[0]):
+        k.v_mov_b32(high, row)
+        k.s_mov_b32(loops[1], p.kh)
+        with k.loop("tap_row", loops[1]):
+            k.v_mov_b32(across, column)
+            k.s_mov_b32(loops[2], p.kw)
+            with k.loop("tap_column", loops[2]):
+                pixel_offset(k, base, (high, across), (p.ih, p.iw), plane, e, "outside the image: reads 0")
+                k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", a, base, x, 0, offen=True, note="X")
+                k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", b, weight, w, 0, offen=True, note="W")
+                if e == 2:
+                    widen(k, p.dtype, a)
+                    widen(k, p.dtype, b)
+                k.v_fmac_f32(total, a, b)
+                k.v_add_u32(weight, e, weight)
+                k.v_add_u32(across, p.dilation[1], across)
+            k.v_add_u32(high, p.dilation[0], high)
+        k.s_add_u32(plane, plane, p.ih * p.iw * e)
+    k.v_lshlrev_b32(pixel, log2(size), pixel)
+    k.buffer_store_dword(total, pixel, y, 0, offen=True, note="Y")
+    k.s_endpgm()
+    text, used = k.finish()
+    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (blocks, 1, 1), used, (), tuple("XWY"), tuple("XWY"),
+                         items=tuple(k.scheduled))  # fmt: skip

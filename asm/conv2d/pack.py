@@ -1,0 +1,91 @@
+"""The kernel that packs a filter: W (oc,ic/groups,kh,kw) to the layout that a convolution's plan reads, 0 in padded channels."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
+from simgpu.asm.parts.pixels import below
+from simgpu.asm.parts.scalar_math import add_product, scalar_divmod
+from simgpu.asm.parts.staging import ELEMENT_LOADS, ELEMENT_STORES
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators.conv2d.tree import Conv2d
+
+THREADS = 256
+MOST_BYTES = 1 << 30  # of a tile's filters, as a convolution's offsets
+
+
+def emit_pack(root: Conv2d) -> EmittedKernel:
+    """The kernel of operands (W, packed W) for a convolution's tree: what `operators.packed_filter` computes, element by element.
+
+    A workgroup writes the (tOC, tIC) block of one tap of one channel step. LaunchError for filters of 2^30 bytes a tile and more.
+    """
+    plan = root.plan
+    p, cut, f, e = plan.problem, plan.cut, plan.factor, plan.problem.element.bytes
+    source_taps = p.kh * p.kw
+    if plan.tile_oc * p.icg * source_taps * e >= MOST_BYTES:
+        raise LaunchError(f"{plan.title}: the filters of a tile pass 2^30 bytes: use smaller filters")
+    k = KernelBuilder(f"pack_filter_{p.dtype}_{plan.tile_oc}x{plan.tile_ic}", plan.descriptor.arch, THREADS)
+    for name in ("W", "packed"):
+        k.argument(name, 8, "global_buffer")
+    arguments = k.load_arguments()
+    if k.target != "gfx908":
+        k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+    blocks = p.groups * plan.grid[2] * plan.ic_steps * cut.kh * cut.kw
+    k.comment(f"workgroup = (((group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")
+    target, source = k.s.alloc("packed buffer", 4), k.s.alloc("W buffer", 4)
+    raw_buffer(k, target, arguments["packed"], (0, 0), "packed")
+    add_product(k, target[0:2], k.group_x, plan.taps.packed_bytes)
+    rest, limit, place = k.group_x, blocks, {}
+    for name, count in (("kw", cut.kw), ("kh", cut.kh), ("step", plan.ic_steps), ("OC tile", plan.grid[2])):
+        place[name] = scalar_divmod(k, rest, count, limit, name)
+        limit = -(-limit // count)
+    k.comment("W from the tile's first output channel on; it ends with the group's")
+    first, left = k.s.alloc("first channel"), k.s.alloc("channels left")
+    k.s_mul_i32(first, place["OC tile"], plan.tile_oc)
+    k.s_sub_u32(left, p.ocg, first)
+    k.s_min_u32(left, left, plan.tile_oc)
+    raw_buffer(k, source, arguments["W"], (0, 0), "W")
+    for index, count in ((rest, p.ocg), (first, 1)):
+        add_product(k, source[0:2], index, count * p.icg * source_taps * e)
+    k.s_mul_i32(source[2], left, p.icg * source_taps * e)
+    k.s_mul_i32(place["step"], place["step"], plan.tile_ic)
+    for name in ("kh", "kw"):
+        k.s_mul_i32(place[name], place[name], f, note=f"the first {name} of W under the tap")
+    channel, oc, row, column, scratch = (k.v.alloc(name) for name in ("channel", "output channel", "kh", "kw", "scratch"))
+    data, bound, inside = k.v.alloc("data", max(1, e // 4)), k.s.alloc("bound"), k.s.alloc("inside", 2)
+
+    for start in range(0, plan.tile_oc * plan.tile_ic, THREADS):
+        k.comment(f"elements {start}.. of the block")
+        k.v_add_u32(scratch, start, k.work_item)
+        k.v_lshrrev_b32(oc, log2(plan.tile_ic), scratch)
+        k.v_and_b32(channel, plan.tile_ic - 1, scratch)
+        k.v_add_u32(channel, place["step"], channel)
+        k.v_and_b32(column, f - 1, channel)
+        k.v_lshrrev_b32(row, log2(f), channel)
+        k.v_and_b32(row, f - 1, row)
+        k.v_lshrrev_b32(channel, log2(f * f), channel, note="input channel of W")
+        k.v_add_u32(row, place["kh"], row)
+        k.v_add_u32(column, place["kw"], column)
+        below(k, inside, p.icg, channel)
+        for value, limit in ((row, p.kh), (column, p.kw)):
+            below(k, "vcc", limit, value)
+            k.s_and_b64(inside, inside, "vcc")
+        k.s_mov_b32(bound, p.icg)
+        k.v_mul_lo_u32(oc, oc, bound)
+        k.v_add_u32(oc, channel, oc)
+        for factor, term in ((p.kh, row), (p.kw, column)):
+            k.s_mov_b32(bound, factor)
+            k.v_mul_lo_u32(oc, oc, bound)
+            k.v_add_u32(oc, term, oc)
+        k.v_lshlrev_b32(oc, log2(e), oc)
+        k.v_cndmask_b32(oc, OUTSIDE, oc, inside, note="no such channel or tap: outside, reads 0")
+        k.emit(f"buffer_load_{ELEMENT_LOADS[e]}", data, oc, source, 0, offen=True, note="W")
+        k.v_lshlrev_b32(scratch, log2(e), scratch)
+        if plan.tile_oc * plan.tile_ic < THREADS:
+            below(k, "vcc", plan.tile_oc * plan.tile_ic, k.work_item)
+            k.v_cndmask_b32(scratch, OUTSIDE, scratch, "vcc")
+        k.emit(f"buffer_store_{ELEMENT_STORES[e]}", data, scratch, target, 0, offen=True, note="packed")
+    k.s_endpgm()
+    text, used = k.finish()
+    grid, names = (blocks, 1, 1), ("W", "packed")
+    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), grid, used, (), names, names, items=tuple(k.scheduled))

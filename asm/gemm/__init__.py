@@ -1,0 +1,3 @@
+"""TODO."""
+
+from simgpu.asm.gemm import emitter  # noqa: F401  (registration)

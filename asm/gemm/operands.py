@@ -1,0 +1,83 @@
+"""From a GEMM plan to the layouts of its operand tiles, and what no kernel can be emitted for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.asm.emit import WAVEFRONT
+from simgpu.asm.parts.activation_f64 import PAIRS
+from simgpu.asm.parts.lds_tile import WIDEST, WORD, TileLayout, widest
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import MFMAAtom
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.operators.gemm.plan import GemmPlan
+
+# CBSZ and BLGP of the f8f6f4 instructions: 0 is fp8, 1 is bf8 (LLVM).
+FORMATS = {"fp8": 0, "bf8": 1}
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The layouts of A's and B's tiles for a plan."""
+
+    a: TileLayout
+    b: TileLayout
+
+    @classmethod
+    def of(cls, plan: GemmPlan) -> Operands:
+        atom, problem = plan.atom, plan.problem
+        groups, element = WAVEFRONT // atom.n, problem.element.bytes
+        words = max(1, plan.warp_k * element // WORD // groups)
+        common = {
+            "k": plan.tile_k, "groups": groups, "kw": widest(words), "threads": plan.threads, "element": element,
+            "operand": mfma.find(atom.mnemonic, plan.descriptor.arch).registers("A"),
+            "most_wide": WIDEST // dtype(problem.dtype_c).bytes,
+        }  # fmt: skip
+        return cls(
+            TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,
+                       interleave=False, **common),
+            TileLayout("B", plan.tile_n, warp_rows=plan.warp_n, atom=atom.n, k_contiguous=problem.trans_b,
+                       interleave=True, **common),
+        )  # fmt: skip
+
+
+def matrix_modifiers(atom: MFMAAtom, dtype: str) -> dict[str, int]:
+    """CBSZ and BLGP of a matrix instruction on operands of a type, where they name formats."""
+    code = FORMATS.get(dtype, 0) if "f8f6f4" in atom.mnemonic else 0
+    return {"cbsz": code, "blgp": code} if code else {}
+
+
+def second_pass(plan: GemmPlan) -> bool:
+    """Whether C is a second kernel's work: where K is split, and where an activation is hundreds of instructions an element."""
+    return plan.split_k > 1 or (plan.problem.dtype_c == "f64" and plan.problem.activation in PAIRS)
+
+
+def check(plan: GemmPlan) -> None:
+    """Raises what keeps a plan from being emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
+    problem, element, size_c = plan.problem, plan.problem.element.bytes, dtype(plan.problem.dtype_c).bytes
+    if plan.atom.blocks != 1:
+        raise UnsupportedInstruction(f"GEMM kernels take atoms of one block, not {plan.atom.mnemonic}")
+    tiles = {
+        "lda": (problem.lda, plan.tile_k if problem.trans_a else plan.tile_m, element),
+        "ldb": (problem.ldb, plan.tile_n if problem.trans_b else plan.tile_k, element),
+        "ldc": (problem.ldc, plan.tile_m, size_c),
+    }
+    for name, (stride, rows, size) in tiles.items():
+        limit = (1 << 31) // (rows * size)
+        if stride is not None and stride >= limit:
+            raise LaunchError(
+                f"{name} = {stride}: a tile of {rows} rows must stay within 2^31 bytes, so {name} < {limit}"
+            )
+    if second_pass(plan) and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
+        raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where C takes a second kernel, it must stay within 2^31 bytes")
+    if problem.dtype_c == "i32":
+        if problem.activation in PAIRS:
+            raise LaunchError(
+                f"activation {problem.activation} is a fraction of an integer and C is i32: use none or relu, and apply it "
+                "behind the scale that makes C a real number"
+            )
+        for name in ("alpha", "beta"):
+            value = getattr(problem, name)
+            if value != int(value) or abs(value) >= 1 << 31:
+                raise LaunchError(f"{name} = {value:g}: an i8 product takes an integer of 32 bits")

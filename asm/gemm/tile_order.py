@@ -1,0 +1,113 @@
+"""Which tile a workgroup takes: an order that shares tiles of A and B in each L2.
+
+Workgroups are launched in one row; the hardware deals them to the XCDs in turn (ids i, i + X, ... go to
+the same one). The kernel turns that round: every XCD gets consecutive tiles. Tiles run down groups of
+`group_rows` rows before they go on to the next column, so that those in flight together form a
+block as square as can be (`simgpu.operators.gemm.order`). Divisions are by multiplication, exact for 31 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.order import group_rows
+from simgpu.operators.gemm.plan import GemmPlan
+
+DIVISORS = ("tiles", "parts", "group", "rows", "last")
+PARTS = ("", "_magic", "_shift")
+NAMES = ("xcd_tiles", "xcd_rest", "tile_rows", *(name + part for name in DIVISORS for part in PARTS))
+LIMIT = 1 << 31
+
+
+def division_words(divisor: int) -> tuple[int, int, int]:
+    """(d, magic, shift): x // d = (2x · magic >> 32) >> shift for 0 <= x < 2^31.
+
+    magic = ceil(2^(31+l)/d), l = ceil(log2 d) (Granlund and Montgomery 1994, theorem 4.2, N = 31).
+    """
+    shift = (divisor - 1).bit_length()
+    return divisor, -(-(1 << 31 + shift) // divisor), shift
+
+
+def order_words(plan: GemmPlan) -> tuple[int, ...]:
+    """The values of NAMES for a plan; LaunchError if there are 2^31 workgroups or more."""
+    gx, gy = plan.grid
+    total = plan.blocks
+    if total >= LIMIT:
+        raise LaunchError(f"{total} workgroups are more than a launch can have ({LIMIT - 1}): use a smaller batch")
+    rows = group_rows(plan)
+    last = gy - (gy - 1) // rows * rows
+    divisors = (gx * gy, plan.split_k, rows * gx, rows, last)
+    words = [word for divisor in divisors for word in division_words(divisor)]
+    return (*divmod(total, plan.descriptor.xcds), gy, *words)
+
+
+@dataclass(frozen=True)
+class TileOrder:
+    """Emits the order from the arguments `order_words`."""
+
+    k: KernelBuilder
+    arguments: dict[str, Reg]
+    xcds: int
+
+    def emit(self, row: Reg, column: Reg, batch: Reg, part: Reg) -> None:
+        """Row and column of the tile, number of the product and part of K, each in tiles; frees its arguments but `parts`."""
+        k = self.k
+        k.comment("which tile: every XCD a run of them, down groups of rows")
+        number, scratch, group = k.group_x, k.s.alloc("scratch"), k.s.alloc("group")
+        if self.xcds > 1:
+            self._consecutive(number, scratch, group)
+        self._divide(part, number, "tiles")
+        k.s_mul_i32(scratch, part, self.arguments["tiles"])
+        k.s_sub_u32(number, number, scratch, note="tile in its product and part")
+        self._divide(batch, part, "parts")
+        k.s_mul_i32(scratch, batch, self.arguments["parts"])
+        k.s_sub_u32(part, part, scratch)
+        self._divide(group, number, "group")
+        k.s_mul_i32(scratch, group, self.arguments["group"])
+        k.s_sub_u32(number, number, scratch, note="tile in its group")
+        k.s_mul_i32(group, group, self.arguments["rows"])
+        self._rows_of_last_group(group, scratch)
+        self._divide(column, number, "rows")
+        k.s_mul_i32(scratch, column, self.arguments["rows"])
+        k.s_sub_u32(row, number, scratch)
+        k.s_add_u32(row, row, group)
+        k.s.free(scratch, group, *(self.arguments[name] for name in NAMES if name != "parts"))
+
+    def _consecutive(self, number: Reg, local: Reg, xcd: Reg) -> None:
+        """number = xcd·(tiles of an XCD) + min(xcd, rest) + local, (local, xcd) = divmod(number, X)."""
+        k = self.k
+        shift = (self.xcds - 1).bit_length()
+        if self.xcds == 1 << shift:
+            k.s_lshr_b32(local, number, shift)
+            k.s_and_b32(xcd, number, self.xcds - 1, note="XCD")
+        else:
+            k.s_lshl_b32(local, number, 1)
+            k.s_mul_hi_u32(local, local, division_words(self.xcds)[1])
+            k.s_lshr_b32(local, local, shift)
+            k.s_mul_i32(xcd, local, self.xcds)
+            k.s_sub_u32(xcd, number, xcd, note="XCD")
+        k.s_mul_i32(number, xcd, self.arguments["xcd_tiles"])
+        k.s_add_u32(number, number, local)
+        k.s_min_u32(xcd, xcd, self.arguments["xcd_rest"])
+        k.s_add_u32(number, number, xcd)
+
+    def _rows_of_last_group(self, first_row: Reg, scratch: Reg) -> None:
+        """"rows" become "last" in the group that is cut."""
+        k, arguments = self.k, self.arguments
+        k.s_add_u32(scratch, first_row, arguments["rows"])
+        k.s_cmp_gt_u32(scratch, arguments["tile_rows"], note="the last group has fewer rows")
+        for part in PARTS:
+            k.s_cselect_b32(arguments["rows" + part], arguments["last" + part], arguments["rows" + part])
+
+    def _divide(self, quotient: Reg, x: Reg, name: str) -> None:
+        divide(self.k, quotient, x, self.arguments[f"{name}_magic"], self.arguments[f"{name}_shift"])
+
+
+def divide(k: KernelBuilder, quotient: Reg, x: Reg, magic: Reg, shift: Reg) -> None:
+    """quotient = x // d by `division_words`, all in SGPRs."""
+    k.s_lshl_b32(quotient, x, 1)
+    k.s_mul_hi_u32(quotient, quotient, magic)
+    k.s_lshr_b32(quotient, quotient, shift)

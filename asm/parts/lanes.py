@@ -1,0 +1,92 @@
+"""Moves between a wave's lanes, and elements of 16 bits in and out of 32-bit registers."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.hardware.isa.instruction import Reg
+
+# Lanes that hold a wave's total after `wave_reduce`'s steps: DPP rows have 16 lanes (ISA guides, "DPP").
+_STEPS = (
+    {"quad_perm": "[1,0,3,2]"},
+    {"quad_perm": "[2,3,0,1]"},
+    {"row_half_mirror": True},
+    {"row_mirror": True},
+    {"row_bcast": 15, "row_mask": "0xa"},
+    {"row_bcast": 31, "row_mask": "0xc"},
+)
+_TOTAL_LANE = 63
+BF16_ROUND = 0x7FFF  # with the kept bit's value added: half a unit, ties to even
+HIGH_HALVES = 0x07060302  # v_perm_b32: the high halves of both sources
+
+
+def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note: str) -> None:
+    """result (an SGPR) = all 64 lanes of `value` joined by `operation` (v_max_f32, v_add_f32 …); `value` is used up."""
+    for step in _STEPS:
+        masks = {"row_mask": "0xf", "bank_mask": "0xf"}
+        k.emit(f"{operation}_dpp", value, value, value, **{**step, **{m: step.get(m, v) for m, v in masks.items()}}, note=note)
+    k.v_readlane_b32(result, value, _TOTAL_LANE, note=f"{note} of all lanes")
+
+
+def unpack(k: KernelBuilder, dtype: str, low: Reg, high: Reg, packed: Reg) -> None:
+    """low, high = f32 of the two 16-bit elements in `packed`, which may be `high`, or `low` if that is not read again."""
+    if dtype == "bf16":
+        k.v_lshlrev_b32(low, 16, packed)
+        k.v_and_b32(high, 0xFFFF0000, packed)
+        return
+    k.v_cvt_f32_f16(low, packed)
+    k.v_lshrrev_b32(high, 16, packed)
+    k.v_cvt_f32_f16(high, high)
+
+
+def widen(k: KernelBuilder, dtype: str, value: Reg) -> None:
+    """value = f32 of the 16-bit element in its low half."""
+    if dtype == "bf16":
+        k.v_lshlrev_b32(value, 16, value)
+    else:
+        k.v_cvt_f32_f16(value, value)
+
+
+class Narrowing:
+    """Rounds f32 to f16 or bf16, to nearest even; holds two SGPRs of constants where bf16 has no instruction.
+
+    NaNs whose payload is in the high half stay NaNs; those of bf16 inputs do.
+    """
+
+    def __init__(self, k: KernelBuilder, dtype: str) -> None:
+        self.k, self.dtype = k, dtype
+        self.converts = dtype == "f16" or k.target == "gfx950"
+        self.constants: tuple[Reg, ...] = ()
+        if not self.converts:
+            self.constants = round_, halves = k.s.alloc("bf16 rounding"), k.s.alloc("high halves")
+            k.s_movk_i32(round_, BF16_ROUND)
+            k.s_mov_b32(halves, HIGH_HALVES)
+
+    def pack(self, target: Reg, low: Reg, high: Reg, scratch: Reg) -> None:
+        """target = both elements, rounded; low and high are used up."""
+        k = self.k
+        if self.dtype == "f16":
+            for value in (low, high):
+                k.v_cvt_f16_f32(value, value)
+            k.v_pack_b32_f16(target, low, high)
+        elif self.converts:
+            k.v_cvt_pk_bf16_f32(target, low, high)
+        else:
+            for value in (low, high):
+                self._round(value, scratch)
+            k.v_perm_b32(target, high, low, self.constants[1])
+
+    def one(self, value: Reg, scratch: Reg) -> str:
+        """Rounds in place; the mnemonic's ending of the buffer store that writes the half where it is."""
+        if self.dtype == "f16":
+            self.k.v_cvt_f16_f32(value, value)
+            return "short"
+        if self.converts:
+            self.k.v_cvt_pk_bf16_f32(value, value, value)
+            return "short"
+        self._round(value, scratch)
+        return "short_d16_hi"
+
+    def _round(self, value: Reg, scratch: Reg) -> None:
+        k = self.k
+        k.v_bfe_u32(scratch, value, 16, 1)
+        k.v_add3_u32(value, value, scratch, self.constants[0])

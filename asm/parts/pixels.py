@@ -1,0 +1,35 @@
+"""Lanes' pixels of an image: which are inside, and where they lie in memory."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import Operand
+from simgpu.asm.emit import OUTSIDE, log2
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.problem import Pair
+
+
+def below(k: KernelBuilder, mask: Reg | str, limit: int, value: Reg) -> None:
+    """mask = 0 <= value < limit."""
+    bound = k.s.alloc("limit")
+    k.s_mov_b32(bound, limit)
+    k.v_cmp_gt_u32(mask, bound, value)
+    k.s.free(bound)
+
+
+def pixel_offset(
+    k: KernelBuilder, target: Reg, pixel: tuple[Reg, Reg], image: Pair, plane: Operand, size: int, note: str
+) -> None:
+    """target = plane + bytes from an image's first element of `size` bytes to a pixel (row, column), OUTSIDE where it has none."""
+    row, column = pixel
+    inside = k.s.alloc("inside", 2)
+    below(k, inside, image[0], row)
+    width = k.s.alloc("columns")
+    k.s_mov_b32(width, image[1])
+    k.v_cmp_gt_u32("vcc", width, column)
+    k.s_and_b64("vcc", "vcc", inside)
+    k.v_mul_lo_u32(target, row, width)
+    k.v_add_lshl_u32(target, target, column, log2(size))
+    k.v_add_u32(target, plane, target)
+    k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note=note)
+    k.s.free(width, inside)

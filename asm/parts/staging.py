@@ -1,0 +1,413 @@
+"""One operand's way from memory through LDS to fragments: addresses, loads, writes, reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
+from simgpu.asm.builder.registers import Operand
+from simgpu.asm.emit import advance_buffer, clip, log2, vector_divmod
+from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, WORD, TileLayout
+from simgpu.asm.parts.transpose import Transposition
+from simgpu.hardware.isa.instruction import Reg
+
+DS_OFFSET_LIMIT = 1 << 16  # ds offset has 16 bits (LLVM, all four targets)
+# Loads of one element; 16 and 8 bits come zero-extended into a register of their own.
+ELEMENT_LOADS = {8: "dwordx2", 4: "dword", 2: "ushort", 1: "ubyte"}
+ELEMENT_STORES = {8: "dwordx2", 4: "dword", 2: "short", 1: "byte"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One staging unit of a work-item: row + row_step and k + k_step are its first element's place."""
+
+    row: Reg  # needed by clipped loads only where rows are contiguous
+    k: Reg
+    row_step: int
+    k_step: int
+    offset: Reg  # bytes from the tile's first element; OUTSIDE if the row is out of the view
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A read of LDS at `address` + immediate that brings a lane `registers`, for the (atom, step) pairs that it feeds."""
+
+    registers: Reg
+    address: Reg
+    immediate: int
+    feeds: tuple[tuple[int, int], ...]
+
+
+class Staging:
+    """Emits the staging of one operand's tiles.
+
+    resource: raw buffer whose base is the tile's first element; stride: bytes between stored rows
+    (an SGPR); rows_left: rows of the view from the tile's first row on (an SGPR).
+    """
+
+    def __init__(
+        self,
+        k: KernelBuilder,
+        layout: TileLayout,
+        region: LdsRegion,
+        resource: Reg,
+        stride: Reg,
+        rows_left: Reg,
+    ) -> None:
+        self.k, self.layout, self.region = k, layout, region
+        self.resource, self.stride, self.rows_left = resource, stride, rows_left
+        self.units: list[Unit] = []
+        self.staged = k.array(f"{layout.name} staging", layout.staged_words)
+        self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
+        blocks = ("", ", odd blocks") if layout.turned else ("",)
+        self.read_addresses = tuple(k.v.alloc(f"{layout.name} fragments' LDS address{block}") for block in blocks)
+        self.step: Reg | int = layout.k * layout.element
+        self.transposition = Transposition(k, layout, self.staged) if layout.transposes else None
+
+    # -- addresses ---------------------------------------------------------------------------
+
+    def prepare_loads(self) -> None:
+        """Offsets of every unit, rows outside the view folded in, and the step to the next tile."""
+        k, layout = self.k, self.layout
+        k.comment(f"{layout.name}: {layout.loads} unit(s) of {layout.vec}x{layout.depth} elements a work-item and tile")
+        for load in range(layout.loads):
+            same = layout.offset_from_first(load) if load else None
+            if same is not None:
+                first = self.units[0]
+                row, kk, (row_step, k_step) = first.row, first.k, same
+            else:
+                row, kk = self._place(load)
+                row_step = k_step = 0
+            self.units.append(Unit(row, kk, row_step, k_step, self._offset(row, kk, row_step, k_step)))
+        if layout.k_contiguous:
+            k.v.free(*{unit.row for unit in self.units})  # folded into the offsets
+        else:
+            self.step = k.s.alloc(f"{layout.name} bytes to the next tile")
+            k.s_mul_i32(self.step, self.stride, layout.k)
+        if layout.depth > 2:
+            self.later_k = k.s.alloc(f"{layout.name} bytes to a unit's later k")
+
+    def _place(self, load: int) -> tuple[Reg, Reg]:
+        """VGPRs with the row and k of `TileLayout.staged`."""
+        k, layout = self.k, self.layout
+        unit = k.v.alloc("unit")
+        k.v_add_u32(unit, load * layout.threads, k.work_item)
+        place = (
+            self._k_contiguous_place if layout.k_contiguous
+            else self._transposed_place if layout.transposes
+            else self._row_contiguous_place
+        )  # fmt: skip
+        row, kk = place(unit, layout.units)
+        k.v.free(unit)
+        return row, kk
+
+    def _row_contiguous_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
+        k, layout = self.k, self.layout
+        kk, row = vector_divmod(k, unit, layout.rows // layout.vec, units, layout.name)
+        k.v_mul_u32_u24(row, layout.vec, row, note="row")
+        if layout.swap:
+            k.v_lshrrev_b32(unit, log2(layout.chunk), kk)
+            k.v_and_b32(unit, 1, unit)
+            k.v_mul_u32_u24(unit, layout.swap, unit)
+            k.v_xor_b32(row, row, unit, note="odd k group: moved")
+        return row, kk
+
+    def _transposed_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
+        k, layout = self.k, self.layout
+        if units < layout.threads:
+            k.v_and_b32(unit, units - 1, unit, note="several work-items move the same unit")
+        blocks, pieces = layout.block_rows // layout.vec // ROW_LANES, layout.chunk // layout.depth
+        rest, row = vector_divmod(k, unit, ROW_LANES, units, "unit")
+        rest_2, kk = vector_divmod(k, rest, pieces, units, "piece")
+        chunk, high = vector_divmod(k, rest_2, blocks, units, "row block")
+        k.v_mad_u32_u24(row, high, ROW_LANES, row)
+        k.v_mul_u32_u24(row, layout.vec, row, note="row")
+        k.v_mul_u32_u24(kk, layout.depth, kk)
+        k.v_mad_u32_u24(kk, chunk, layout.chunk, kk, note="k")
+        k.v.free(rest, rest_2, chunk, high)
+        return row, kk
+
+    def _k_contiguous_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
+        k, layout = self.k, self.layout
+        a_slot = layout.span // layout.vec
+        block, rest = vector_divmod(k, unit, layout.rows * a_slot, units, f"{layout.name} k block")
+        slot, place = vector_divmod(k, rest, a_slot, layout.rows * a_slot, f"{layout.name} slot")
+        a_chunk = layout.chunk // layout.vec
+        chunk, half = vector_divmod(k, place, a_chunk, a_slot, f"{layout.name} chunk")
+        k.v.free(rest, place)
+        swizzle = self._swizzle(slot)
+        k.v_xor_b32(chunk, chunk, swizzle, note="swizzled")
+        k.v_mul_u32_u24(half, layout.vec, half)
+        k.v_mad_u32_u24(half, chunk, layout.chunk, half)
+        k.v.free(chunk, swizzle)
+        k.v_mul_u32_u24(block, layout.span, block)
+        k.v_add_u32(half, block, half, note="k")
+        k.v.free(block)
+        if layout.wide == 1:
+            return slot, half
+        atom, i = vector_divmod(k, slot, layout.atom, layout.rows, "atom")
+        group, w = vector_divmod(k, atom, layout.wide, layout.rows, "atom in group")
+        k.v_mad_u32_u24(i, group, layout.atom, i)
+        k.v_mad_u32_u24(slot, i, layout.wide, w, note="row")
+        k.v.free(atom, i, group, w)
+        return slot, half
+
+    def _swizzle(self, slot: Reg) -> Reg:
+        """A new VGPR with `TileLayout.swizzle`."""
+        k, layout = self.k, self.layout
+        step, count = SWIZZLES[layout.groups, layout.kw]
+        swizzle = k.v.alloc("swizzle")
+        k.v_lshrrev_b32(swizzle, log2(layout.rows_a_line), slot)
+        k.v_and_b32(swizzle, count - 1, swizzle)
+        if step > 1:
+            k.v_mul_u32_u24(swizzle, step, swizzle)
+        return swizzle
+
+    def _offset(self, row: Reg, kk: Reg, row_step: int, k_step: int) -> Reg:
+        """Byte offset of (row + row_step, kk + k_step), OUTSIDE where the row is past the view."""
+        k, layout = self.k, self.layout
+        offset = k.v.alloc(f"{layout.name} load offset")
+        outer, inner = (row, kk) if layout.k_contiguous else (kk, row)
+        steps = (row_step, k_step) if layout.k_contiguous else (k_step, row_step)
+        limit = k.s.alloc("limit")
+        k.v_add_u32(offset, steps[0], outer)
+        k.v_mul_lo_u32(offset, offset, self.stride)
+        k.v_lshl_add_u32(offset, inner, log2(layout.element), offset)
+        if steps[1]:
+            k.v_add_u32(offset, steps[1] * layout.element, offset)
+        k.s_sub_u32(limit, self.rows_left, row_step)
+        clip(k, offset, offset, limit, row, note=f"rows of {layout.name} past the view: outside")
+        k.s.free(limit)
+        return offset
+
+    def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg) -> None:
+        """LDS address of the wave's fragments; lane_row: i, group: g, wave_row: the wave's first
+        row (an SGPR); scratch: an SGPR."""
+        k, layout, address = self.k, self.layout, self.read_addresses[0]
+        temporary = k.v.alloc("temporary")
+        if layout.lines:
+            for block, address in enumerate(self.read_addresses):
+                k.v_mul_u32_u24(address, layout.wide, lane_row)
+                k.v_add_u32(address, wave_row, address)
+                if block:
+                    k.v_add_u32(address, layout.swap, address)
+                if layout.swap:
+                    k.v_and_b32(temporary, 1, group)
+                    k.v_mul_u32_u24(temporary, layout.swap, temporary)
+                    k.v_xor_b32(address, address, temporary)
+                k.v_mul_u32_u24(temporary, layout.chunk * layout.rows, group)
+                k.v_add_lshl_u32(address, address, temporary, log2(layout.element))
+        else:
+            swizzle = self._swizzle(lane_row)
+            k.v_xor_b32(swizzle, swizzle, group)
+            k.v_mul_u32_u24(address, layout.groups * layout.kw * WORD, lane_row)
+            k.v_mul_u32_u24(temporary, layout.kw * WORD, swizzle)
+            k.v_add_u32(address, address, temporary)
+            k.s_mul_i32(scratch, wave_row, layout.groups * layout.kw * WORD)
+            k.v_add_u32(address, scratch, address)
+            k.v.free(swizzle)
+        for address in self.read_addresses if self.region.offset else ():
+            k.v_add_u32(address, self.region.offset, address, note=f"fragments of {layout.name} in LDS")
+        k.v.free(temporary)
+
+    def other_stage(self, step: Reg) -> None:
+        """Reads go to the other stage from here on; step: SGPR, bytes to it."""
+        for address in self.read_addresses:
+            self.k.v_add_u32(address, step, address, note="the other stage")
+
+    @property
+    def write_base(self) -> int:
+        """What the write address must hold beside the work-item's place: what immediates cannot."""
+        return self.region.offset if self.region.offset + self.layout.bytes > DS_OFFSET_LIMIT else 0
+
+    @property
+    def write_key(self) -> tuple[object, ...]:
+        """Stagings with the same key can share one write address."""
+        if self.layout.transposes:
+            return self.layout.name, self.write_base
+        return self.layout.vec * self.layout.element, self.write_base
+
+    def write_address(self) -> Reg:
+        """A new VGPR with the LDS address of the work-item's first write, without what immediates add."""
+        k, layout = self.k, self.layout
+        address = k.v.alloc("LDS write address")
+        if not layout.transposes:
+            k.v_mul_u32_u24(address, layout.vec * layout.element, k.work_item)
+        else:
+            self._transposed_address(address)
+        if self.write_base:
+            k.v_add_u32(address, self.write_base, address)
+        return address
+
+    def _transposed_address(self, address: Reg) -> None:
+        """`TileLayout.byte` of the first unit's first piece; its row is a multiple of `vec`."""
+        k, layout, unit = self.k, self.layout, self.units[0]
+        block, slot = vector_divmod(k, unit.row, layout.wide * layout.atom, layout.rows, "slot")
+        k.v_lshrrev_b32(slot, log2(layout.vec), slot)
+        k.v_mul_u32_u24(block, layout.wide * layout.atom, block)
+        k.v_add_u32(slot, block, slot, note="slot")
+        if layout.pairs:
+            k.v_bfe_u32(block, k.work_item, log2(ROW_LANES // 2), 1)
+            k.v_mad_u32_u24(slot, block, layout.atom // layout.fold, slot, note="in odd atoms piece 1 first")
+        k.v.free(block)
+        chunk, rest = vector_divmod(k, unit.k, layout.chunk, layout.k, "chunk")
+        span, group = vector_divmod(k, chunk, layout.groups, layout.k, "span")
+        k.v.free(chunk)
+        swizzle = self._swizzle(slot)
+        k.v_xor_b32(group, group, swizzle)
+        k.v_mul_u32_u24(span, layout.rows, span)
+        k.v_add_u32(slot, span, slot)
+        k.v_mad_u32_u24(slot, slot, layout.groups, group)
+        k.v_mul_u32_u24(rest, layout.element, rest)
+        k.v_mul_u32_u24(slot, layout.kw * WORD, slot)
+        k.v_add_u32(address, slot, rest, note=f"{layout.name}: where the work-item's first piece goes")
+        k.v.free(slot, rest, span, group, swizzle)
+
+    # -- moves -------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """The next tile into registers: every k is inside and no wide access straddles an edge."""
+        layout = self.layout
+        for number, unit in enumerate(self.units):
+            for j in range(layout.depth):
+                note = f"{layout.name} tile, unit {number}, k {j}" if layout.transposes else f"{layout.name} tile, load {number}"
+                self._load(self._target(number, j, 0, layout.vec), unit.offset, self._soffset(j), 0, note)
+
+    def _soffset(self, j: int) -> Operand:
+        """Scalar offset of a unit's k number j; to be asked for in order."""
+        if j < 2:
+            return self.stride if j else 0
+        if j == 2:
+            self.k.s_lshl_b32(self.later_k, self.stride, 1)
+        else:
+            self.k.s_add_u32(self.later_k, self.later_k, self.stride)
+        return self.later_k
+
+    def load_clipped(self, k_left: Reg) -> None:
+        """The same element by element, rows and k outside the view read as 0.
+
+        k_left: k of the view from the tile's first k on (an SGPR).
+        """
+        k, layout = self.k, self.layout
+        limit, taken = k.s.alloc("limit"), []
+        if not layout.k_contiguous:
+            taken.append(offset := k.v.alloc("clipped offset"))
+        if layout.k_contiguous or layout.vec > 1:
+            taken.append(element := k.v.alloc("element offset"))
+        halves = [k.v.alloc("element") for _ in range(layout.pack if layout.element < WORD else 0)]
+        for number, unit in enumerate(self.units):
+            for j in range(layout.depth):
+                soffset = self._soffset(j)
+                if layout.k_contiguous:
+                    index, left, step, base = unit.k, k_left, unit.k_step, unit.offset
+                else:
+                    index, left, step, base = unit.row, self.rows_left, unit.row_step, offset
+                    k.s_sub_u32(limit, k_left, unit.k_step + j)
+                    clip(k, offset, unit.offset, limit, unit.k, note="k past the view: outside")
+                for e in range(layout.vec):
+                    source = base
+                    if layout.k_contiguous or e:
+                        k.s_sub_u32(limit, left, step + e)
+                        clip(k, element, base, limit, index)
+                        source = element
+                    note = f"{layout.name} tile, unit {number}, k {j}, element {e}"
+                    target = halves[e % layout.pack] if halves else self._target(number, j, e, 1)
+                    self._load(target, source, soffset, e * layout.element, note, single=True)
+                    if halves and e % layout.pack == layout.pack - 1:
+                        self._join(self._target(number, j, e + 1 - layout.pack, layout.pack), halves)
+        k.s.free(limit)
+        k.v.free(*taken, *halves)
+
+    def _join(self, target: Reg, parts: list[Reg]) -> None:
+        """Zero-extended elements to one register, the first lowest."""
+        bits = 8 * self.layout.element
+        joined = parts[-1]
+        for part in reversed(parts[:-1]):
+            self.k.v_lshl_or_b32(target, joined, bits, part)
+            joined = target
+
+    def _target(self, unit: int, j: int, first: int, count: int) -> Reg:
+        """Staged registers of `count` elements of a unit's k number j, from element `first` on."""
+        layout = self.layout
+        start = unit * layout.unit_words + (j * layout.vec + first) * layout.element // WORD
+        return self.staged[start : start + count * layout.element // WORD]
+
+    def _load(
+        self, target: Reg, offset: Reg, soffset: Operand, immediate: int, note: str, single: bool = False
+    ) -> None:
+        suffix = ELEMENT_LOADS[self.layout.element] if single else f"dword{f'x{target.count}' if target.count > 1 else ''}"
+        self.k.emit(
+            f"buffer_load_{suffix}", target, offset, self.resource, soffset, offen=True, offset=immediate, note=note
+        )
+
+    def advance(self) -> None:
+        """The buffer's base to the next k tile."""
+        advance_buffer(self.k, self.resource, self.step, self.layout.name)
+
+    def writes(self, address: Reg) -> list[Callable[[], None]]:
+        """Staged registers to LDS, one call an LDS write; address: `write_address`, in the right stage."""
+        base = self.region.offset - self.write_base
+        if self.transposition is not None:
+            return self.transposition.writes(address, base)
+        layout = self.layout
+
+        def write(load: int) -> None:
+            offset = base + load * layout.threads * layout.vec * layout.element
+            data = self._target(load, 0, 0, layout.vec)
+            self.k.emit(
+                f"ds_write_b{32 * data.count}", address, data, offset=offset, note=f"{layout.name} tile to LDS, load {load}"
+            )
+
+        return [lambda load=load: write(load) for load in range(layout.loads)]  # type: ignore[misc]
+
+    def release(self) -> None:
+        """Gives all VGPRs back: the last tile has been read."""
+        units = {unit.k for unit in self.units} | {unit.offset for unit in self.units}
+        if not self.layout.k_contiguous:
+            units |= {unit.row for unit in self.units}
+        if self.transposition is not None:
+            self.transposition.release()
+        self.k.v.free(self.staged, self.fragment_registers, *self.read_addresses, *units, listed=True)
+
+    # -- fragments ---------------------------------------------------------------------------
+
+    def fragments(self, turn: int) -> list[Fragment]:
+        """The reads of one turn; every turn's take the same registers."""
+        layout, registers = self.layout, self.fragment_registers
+        if not layout.lines:
+            width = max(layout.kw, layout.operand)
+            return [
+                Fragment(
+                    registers[t * width + h * layout.kw : t * width + (h + 1) * layout.kw],
+                    self.read_addresses[0],
+                    ((turn * layout.reads + h) * layout.rows + t * layout.atom) * layout.groups * layout.kw * WORD,
+                    tuple((t, s) for s in range(layout.steps)),
+                )
+                for t in range(layout.atoms)
+                for h in range(layout.reads)
+            ]
+        groups, words, ways = layout.atoms // layout.wide, layout.wide * layout.operand, len(self.read_addresses)
+        return [
+            Fragment(
+                registers[(s * groups + block) * words : (s * groups + block + 1) * words],
+                self.read_addresses[block % ways],
+                ((turn * layout.span + s) * layout.rows + block // ways * ways * layout.wide * layout.atom) * layout.element,
+                tuple((block * layout.wide + w, s) for w in range(layout.wide)),
+            )
+            for s in range(layout.steps)
+            for block in range(groups)
+        ]
+
+    def source(self, t: int, step: int) -> Reg:
+        """Registers of atom t's operand at a step of the turn."""
+        first = self.layout.source(t, step)
+        return self.fragment_registers[first : first + self.layout.operand]
+
+    def read(self, fragment: Fragment, turn: int) -> None:
+        """Emits one fragment's read."""
+        t, s = fragment.feeds[0]
+        self.k.emit(
+            f"ds_read_b{32 * fragment.registers.count}", fragment.registers, fragment.address,
+            offset=fragment.immediate, note=f"{self.layout.name} fragment: turn {turn}, atom {t}, step {s}",
+        )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Blocks of v rows by u k, loaded row-contiguous, to v pieces of u consecutive k, in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.emit import log2
+from simgpu.asm.parts.lds_tile import ROW_LANES, WORD, TileLayout
+from simgpu.hardware.isa.instruction import Reg
+
+# v_perm_b32 D, S0, S1, selector: byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides, V_PERM_B32).
+LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302
+LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
+
+
+class Transposition:
+    """Emits the writes of transposed staging units; see `TileLayout` for v, u and the places.
+
+    16-bit types take one v_perm_b32 a register, 8-bit ones two; 32-bit ones only move. An LDS write
+    takes its data when it is issued, so two buffers are enough. Where lanes of odd atoms write two pieces in
+    turned order (`TileLayout.pairs`), the selectors of halves are each lane's own.
+    """
+
+    def __init__(self, k: KernelBuilder, layout: TileLayout, staged: Reg) -> None:
+        self.k, self.layout, self.staged = k, layout, staged
+        self.selectors: dict[int, Reg] = {}
+        wanted = {1: (), 2: (LOW_HALVES, HIGH_HALVES), 4: (LOW_HALVES, HIGH_HALVES, LOW_BYTES, HIGH_BYTES)}
+        for value in wanted[layout.pack]:
+            self.selectors[value] = k.s.alloc(f"{layout.name} selector")
+            k.s_mov_b32(self.selectors[value], value)
+        self.of_lanes = tuple(self._turn(value) for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs)
+
+    def _turn(self, value: int) -> Reg:
+        """A selector of halves in a VGPR, the other half's in lanes of odd atoms."""
+        k, uniform = self.k, self.selectors[value]
+        turned = self.selectors[value] = k.v.alloc(f"{self.layout.name} selector")
+        k.v_bfe_i32(turned, k.work_item, log2(ROW_LANES // 2), 1, note="all bits in lanes of odd atoms")
+        k.v_and_b32(turned, LOW_HALVES ^ HIGH_HALVES, turned)
+        k.v_xor_b32(turned, uniform, turned)
+        k.s.free(uniform)
+        return turned
+
+    def release(self) -> None:
+        """Gives its VGPRs back."""
+        self.k.v.free(*self.of_lanes)
+
+    def writes(self, address: Reg, base: int) -> list[Callable[[], None]]:
+        """One call an LDS write; `base` is added to every offset."""
+        moves: list[Callable[[], None]] = []
+        for load in range(self.layout.loads):
+            moves += self._unit(load, address, base)
+        return moves
+
+    def _unit(self, load: int, address: Reg, base: int) -> list[Callable[[], None]]:
+        layout = self.layout
+        across, along = layout.vec * layout.element // WORD, max(1, layout.depth * layout.element // WORD)
+        first = load * layout.unit_words
+        # words[k][w]: register with rows pack·w.. of k; bytes are interleaved in place before the first write.
+        words = [[self.staged[first + j * across + w] for w in range(across)] for j in range(layout.depth)]
+
+        spares: list[Reg] = []
+
+        def write(row: int) -> None:
+            if row == 0 and layout.pack == 4:
+                spares.append(self._interleave_bytes(words))
+            self._write(words, load, row, along, address, base)
+            if row == layout.vec - 1:
+                self.k.v.free(*spares)
+
+        return [lambda row=row: write(row) for row in range(layout.vec)]  # type: ignore[misc]
+
+    def _perm(self, target: Reg, high: Reg, low: Reg, selector: int) -> None:
+        self.k.v_perm_b32(target, high, low, self.selectors[selector])
+
+    def _interleave_bytes(self, words: list[list[Reg]]) -> Reg:
+        """Pairs of k: (a, b) to bytes a0 b0 a1 b1 and a2 b2 a3 b3. The free register rotates; the one that
+        came in from the pool is returned, and holds a word until the unit is written."""
+        spare = first_spare = self.k.v.alloc("transposed bytes")
+        for j in range(0, len(words), 2):
+            for w in range(len(words[0])):
+                a, b = words[j][w], words[j + 1][w]
+                self._perm(spare, b, a, LOW_BYTES)
+                self._perm(b, b, a, HIGH_BYTES)
+                words[j][w], words[j + 1][w], spare = spare, b, a
+        return first_spare
+
+    def _write(self, words: list[list[Reg]], load: int, row: int, along: int, address: Reg, base: int) -> None:
+        k, layout = self.k, self.layout
+        xor, plus = layout.write_step(load, row)
+        w, sub = divmod(row, layout.pack)
+        data = words[0][w] if along == 1 and layout.pack == 1 else k.v.alloc("transposed", along)
+        for q in range(along):
+            if layout.pack == 2:
+                self._perm(data[q], words[2 * q + 1][w], words[2 * q][w], HIGH_HALVES if sub else LOW_HALVES)
+            elif layout.pack == 4:
+                half = sub // 2
+                self._perm(data[q], words[4 * q + 2 + half][w], words[4 * q + half][w], HIGH_HALVES if sub % 2 else LOW_HALVES)
+            elif along > 1:
+                k.v_mov_b32(data[q], words[q][w])
+        target = address
+        if xor:
+            target = k.v.alloc("LDS write address")
+            k.v_xor_b32(target, xor, address)
+        note = f"{layout.name} tile to LDS, unit {load}, row {row}"
+        k.emit(f"ds_write_b{32 * along}", target, data, offset=base + plus, note=note)
+        if xor:
+            k.v.free(target)
+        if data is not words[0][w]:
+            k.v.free(data)

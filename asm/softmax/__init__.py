@@ -1,0 +1,3 @@
+"""TODO."""
+
+from simgpu.asm.softmax import emitter  # noqa: F401  (registration)

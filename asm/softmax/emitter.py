@@ -1,0 +1,346 @@
+"""Softmax of the rows of X, from the tree's plan to one kernel or, where N is split, to two.
+
+    resident   a row (or a wave's part of it) in registers: one read, m and delta by lanes, then waves, then values
+    streamed   the same loop twice: statistics with the running rescale, then values
+    split      a kernel that leaves each part's m and delta in scratch memory, and one that merges them with ⊕ and writes values
+
+Exponents are to base 2: scores are scale·log2(e)·x. What a mask, a band or the row's end leaves out becomes -infinity, m starts at
+the finite floor and ends at the largest finite f32, so that neither side of m subtracts two infinities (E30); a row with delta = 0
+gives 0. Y may be X. Kernels of one plan's sizes serve every number of rows, n that needs as many registers, stride and scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import e as euler
+from math import log2 as logarithm
+
+import numpy as np
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, emits, log2, raw_buffer
+from simgpu.asm.softmax.merge import STATE_BYTES, STATES, StateMerges
+from simgpu.asm.softmax.row import RowPart, Window
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.softmax.plan import SoftmaxPlan
+from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
+from simgpu.operators.tree import Visitor
+
+TYPES = ("f32", "f16", "bf16")
+LARGEST = float(np.finfo(np.float32).max)
+FAR = 1 << 29  # a band's ends are clipped to this: past every row
+PHASES = ("whole", "statistics", "values")
+
+
+@emits(Softmax)
+def emit_softmax(root: Softmax) -> EmittedKernel:
+    """The kernel of a softmax tree, where N is split with a second one following. Operands: X, Y, the mask's bytes if there is one.
+    UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and more."""
+    plan = root.plan
+    _check(plan)
+    if plan.split_n == 1:
+        return SoftmaxEmitter(plan, "whole").visit(root)
+    return SoftmaxEmitter(plan, "statistics").visit(root)
+
+
+def _check(plan: SoftmaxPlan) -> None:
+    p = plan.problem
+    for name, kind in (("ldx", p.element), ("ldy", p.element_y)):
+        if kind.name not in TYPES:
+            raise UnsupportedInstruction(f"softmax kernels are emitted for {', '.join(TYPES)}, not for {kind.name}")
+        limit = (1 << 31) // kind.bytes
+        if getattr(p, name) >= limit:
+            raise LaunchError(f"{name} = {getattr(p, name)}: a row must stay below 2^31 bytes, so {name} < {limit}")
+
+
+class SoftmaxEmitter(StateMerges, Visitor):
+    """Visits the tree level by level, each emitting its part of the kernel. phase: the whole, or one of the two of split N."""
+
+    def __init__(self, plan: SoftmaxPlan, phase: str) -> None:
+        self.plan, self.phase = plan, phase
+        p = plan.problem
+        kind = f"rows{plan.waves_row}x{plan.lane_elements}" if plan.resident else f"stream_{phase}"
+        masks = f"{'_mask' if p.mask else ''}{'_band' if p.band else ''}"
+        self.target, self.bytes = plan.descriptor.arch, {"X": p.element.bytes, "Y": p.element_y.bytes, "mask": 1}
+        split = f"_split{plan.split_n}x{plan.steps_per_block}" if plan.split_n > 1 else ""
+        narrowed = f"_to_{p.dtype_y}" * (p.dtype_y != p.dtype) + f"_gain{p.gain:g}" * (p.gain != 1)
+        name = f"softmax_{p.dtype}{narrowed}_{kind}{split}{masks}"
+        self.k = KernelBuilder(name, self.target, plan.waves * WAVEFRONT, plan=plan.resources)
+
+    def visit_device(self, root: Softmax) -> EmittedKernel:
+        plan, p, k = self.plan, self.plan.problem, self.k
+        k.comment(f"Softmax: one workgroup per {plan.tile_rows} row(s), {plan.waves_row} wave(s) a row, {self.phase} of them")
+        self.end = k.new_label("end")
+        self._arguments()
+        self._coordinates()
+        block = root.first()
+        assert isinstance(block, BlockSoftmaxNode)
+        self.visit(block)
+        k.label(self.end)
+        k.s_endpgm()
+        text, used = k.finish()
+        grid = (-(-p.rows // plan.tile_rows), plan.split_n, 1)
+        following = (SoftmaxEmitter(plan, "values").visit(root),) if self.phase == "statistics" else ()
+        operands = ("X", "Y", *(("mask",) if p.mask else ()))
+        scratch = ((STATES, p.rows * plan.split_n * STATE_BYTES),) if following else ()
+        return EmittedKernel(
+            text, k.name, self.target, plan, (plan.waves * WAVEFRONT, 1, 1), grid, used, self._scalars(),
+            self.buffers, operands, scratch, following, tuple(k.scheduled),
+        )  # fmt: skip
+
+    def _scalars(self) -> tuple[int | float, ...]:
+        p = self.plan.problem
+        assert p.ldx and p.ldy
+        factor = float(np.float32(p.scale * logarithm(euler)))
+        band = () if p.band is None else (p.band.period, *(max(-FAR, min(FAR, x)) for x in (p.band.first, p.band.end)))
+        return (p.rows, p.n, p.ldx, p.ldy, factor, *band)
+
+    # -- prologue ----------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        k, p = self.k, self.plan.problem
+        self.buffers = ("X", "Y", *(("mask",) if p.mask else ()), *((STATES,) if self.plan.split_n > 1 else ()))
+        for name in self.buffers:
+            k.argument(name, 8, "global_buffer")
+        for name in ("rows", "n", "ldx", "ldy"):
+            k.argument(name, 4, value_type="i32")
+        k.argument("factor", 4, value_type="f32")
+        for name in ("period", "first", "end") if p.band else ():
+            k.argument(name, 4, value_type="i32")
+        self.arguments = k.load_arguments()
+
+    def _coordinates(self) -> None:
+        """Row, part and lane; registers by name; what is left of the row."""
+        k, plan, p = self.k, self.plan, self.plan.problem
+        if self.target != "gfx908":
+            k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+        offset = k.v.alloc("offset of a load")
+        self.state, self.scratch = k.v.alloc("m, delta", 2), k.v.alloc("temporaries", 4)
+        self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
+        self.registers = k.v.alloc("row", plan.lane_elements)
+        self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
+        k.v_lshrrev_b32(offset, log2(WAVEFRONT), k.work_item)
+        k.v_readfirstlane_b32(self.wave, offset)
+        k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
+        k.v_lshlrev_b32(k.work_item, 4, k.work_item, note="lane·16")
+        self.left = k.s.alloc("columns left")
+        if plan.waves_row > 1:
+            k.s_mov_b32(self.row, k.group_x)
+            k.s_mul_i32(self.column, self.wave, WAVEFRONT * plan.lane_elements, note="the wave's part")
+        else:
+            k.s_lshl_b32(self.row, k.group_x, log2(plan.tile_rows))
+            k.s_add_u32(self.row, self.row, self.wave)
+            k.s.free(self.wave)
+            k.s_cmp_ge_u32(self.row, self.arguments["rows"])
+            k.s_cbranch_scc1(self.end)
+            self._part_column()
+        aligned = self._alignment() if 2 in self.bytes.values() else None
+        kinds = p.element.name, p.element_y.name
+        self.part = RowPart(k, kinds, self.registers, k.work_item, offset, self.scratch, aligned)
+        self._band()
+        self.x, self.y = k.s.alloc("X buffer", 4), k.s.alloc("Y buffer", 4)
+        self.mask = k.s.alloc("mask buffer", 4) if p.mask else None
+
+    def _part_column(self) -> None:
+        self.k.s_mul_i32(self.column, self.k.group_y, self.plan.steps_per_block * self.plan.tile_n, note="the block's part")
+
+    def _alignment(self) -> Reg:
+        """An SGPR that is 0 where n, or pointers and strides of elements of 2 bytes, are no multiples of 4 bytes."""
+        k, arguments = self.k, self.arguments
+        aligned = k.s.alloc("rows of whole dwords")
+        narrow = [name for name in ("X", "Y") if self.bytes[name] == 2]
+        k.s_mov_b32(aligned, arguments["n"])
+        for name in narrow:
+            k.s_or_b32(aligned, aligned, arguments[f"ld{name.lower()}"])
+        k.s_lshl_b32(aligned, aligned, 1)
+        for name in narrow:
+            k.s_or_b32(aligned, aligned, arguments[name][0])
+        k.s_and_b32(aligned, aligned, 3)
+        k.s_cselect_b32(aligned, 0, 1, note="elements in pairs?")
+        return aligned
+
+    def _band(self) -> None:
+        """The columns that count, from the row's first: first, end; end alone without a band."""
+        k, p, arguments = self.k, self.plan.problem, self.arguments
+        self.band_first = self.band_end = None
+        if p.band is None:
+            return
+        self.band_first, self.band_end = k.s.alloc("band's first column"), k.s.alloc("band's end")
+        diagonal = self._modulo(self.row, arguments["period"])
+        k.s_add_i32(self.band_first, diagonal, arguments["first"])
+        k.s_add_i32(self.band_end, diagonal, arguments["end"])
+        k.s_min_i32(self.band_end, self.band_end, arguments["n"])
+        k.s.free(diagonal, *(arguments[name] for name in ("period", "first", "end")))
+
+    def _modulo(self, value: Reg, divisor: Reg) -> Reg:
+        """value % divisor, SGPRs below 2^31: a reciprocal in f32, one Newton step in integers, two corrections (LLVM's udiv)."""
+        k, (a, b, c, _) = self.k, (self.scratch[i] for i in range(4))
+        result = k.s.alloc("remainder")
+        k.v_cvt_f32_u32(a, divisor)
+        k.v_rcp_iflag_f32(a, a)
+        k.v_mul_f32(a, 4294966784.0, a, note="2^32 less what keeps the quotient from being too large")
+        k.v_cvt_u32_f32(a, a)
+        k.s_sub_u32(result, 0, divisor)
+        k.v_mul_lo_u32(b, result, a)
+        k.v_mul_hi_u32(b, a, b)
+        k.v_add_u32(a, a, b)
+        k.v_mul_hi_u32(a, value, a)
+        k.v_mul_lo_u32(a, a, divisor)
+        k.v_sub_u32(a, value, a)
+        for _ in range(2):
+            k.v_subrev_u32(c, divisor, a)
+            k.v_min_u32(a, a, c)
+        k.v_readfirstlane_b32(result, a)
+        return result
+
+    def _buffer(self, resource: Reg, name: str, stride: Reg) -> None:
+        """A raw buffer from the part's first column to the row's end."""
+        k, element = self.k, self.bytes[name]
+        offset, column = k.s.alloc("byte offset", 2), k.s.alloc("column bytes")
+        k.s_lshl_b32(column, stride, log2(element))
+        k.s_mul_hi_u32(offset[1], self.row, column)
+        k.s_mul_i32(offset[0], self.row, column)
+        k.s_lshl_b32(column, self.column, log2(element))
+        k.s_add_u32(offset[0], offset[0], column)
+        k.s_addc_u32(offset[1], offset[1], 0)
+        raw_buffer(k, resource, self.arguments[name], (offset[0], offset[1]), name)
+        k.s.free(offset, column)
+        self._records(resource, element)
+
+    def _records(self, resource: Reg, element: int) -> None:
+        """The buffer ends with the row: `left` columns, none if negative."""
+        k = self.k
+        k.s_max_i32(resource[2], self.left, 0)
+        k.s_lshl_b32(resource[2], resource[2], log2(element), note="bytes left of the row")
+
+    def _start(self, *names: str) -> None:
+        """What is left of the row, or of the block's part of it; the named buffers."""
+        k, plan = self.k, self.plan
+        k.s_sub_u32(self.left, self.arguments["n"], self.column)
+        if plan.split_n > 1:
+            whole = k.s.alloc("scratch")
+            k.s_mov_b32(whole, plan.steps_per_block * plan.tile_n)
+            k.s_min_i32(self.left, self.left, whole)
+            k.s.free(whole)
+        for name in names:
+            self._buffer(self._resource(name), name, self.arguments[f"ld{name.lower()}"])
+        if self.mask:
+            self._buffer(self.mask, "mask", self.arguments["n"])
+
+    def _resource(self, name: str) -> Reg:
+        resource = {"X": self.x, "Y": self.y, "mask": self.mask}[name]
+        assert resource is not None
+        return resource
+
+    # -- values ------------------------------------------------------------------------------
+
+    def visit_block(self, block: BlockSoftmaxNode) -> None:
+        k, plan = self.k, self.plan
+        warp = block.first()
+        assert isinstance(warp, WarpSoftmaxNode)
+        if plan.resident:
+            k.comment(f"BlockSoftmaxNode: row I = workgroup id x·{plan.tile_rows} + wave, read once")
+            self._start("X", "Y")
+            self.empty()
+            self.visit(warp)
+            self.merge_lanes()
+            if plan.waves_row > 1:
+                self.merge_waves()
+            self._normaliser()
+            if plan.waves_row > 1:
+                k.v_mul_f32(self.state[1], self.scratch[1], self.state[1], note="2^(m of the wave - m) / delta")
+            self.part.scale(self.state[1])
+            self.part.store(self.y, "Y")
+            return
+        if self.phase != "values":
+            k.comment(f"BlockSoftmaxNode: (m, delta)[I] ⊕= state(X[I,J]) for J in steps of {plan.tile_n} columns")
+            self._start("X")
+            self.empty()
+            with self._steps("X"):
+                self.visit(warp)
+            self.merge_lanes()
+        if self.phase == "statistics":
+            self.leave_state()
+            return
+        if self.phase == "values":
+            self.merge_parts()
+        self._normaliser()
+        k.comment(f"BlockSoftmaxNode: Y[I,J] = 2^(X[I,J] - m) / delta for J in steps of {plan.tile_n} columns")
+        self._part_column()
+        self._start("X", "Y")
+        with self._steps("X", "Y"):
+            self._scores()
+            self.part.exponentials(self.m)
+            self.part.scale(self.state[1])
+            self.part.store(self.y, "Y")
+
+    @contextmanager
+    def _steps(self, *buffers: str) -> Iterator[None]:
+        """The loop over a part's steps, `left` falling; its buffers move on behind the body and still end with the row."""
+        k, step = self.k, self.plan.tile_n
+        with k.loop("step", self.left, step) as loop:
+            yield
+            loop.countdown()
+            k.s_add_u32(self.column, self.column, step)
+            for name in (*buffers, *(("mask",) if self.mask else ())):
+                advance_buffer(k, self._resource(name), step * self.bytes[name], "the row")
+                self._records(self._resource(name), self.bytes[name])
+
+    def visit_warp(self, warp: WarpSoftmaxNode) -> None:
+        """One part: its elements become 2^(x - m); the lane's m and delta take them in."""
+        k, m, delta, kept = self.k, self.state[0], self.state[1], self.scratch[1]
+        atom = warp.first()
+        assert isinstance(atom, LaneSoftmaxNode)
+        k.comment(f"WarpSoftmaxNode: {self.part.columns} columns of the row")
+        self._scores()
+        if not self.plan.resident:
+            k.v_mov_b32(kept, m)
+        self.visit(atom)
+        if not self.plan.resident:
+            k.v_sub_f32(kept, kept, m)
+            k.v_exp_f32(kept, kept, note="2^(old m - m)")
+            k.v_mul_f32(delta, kept, delta)
+        self.part.exponentials(m)
+        self.part.add(delta)
+
+    def visit_atom(self, atom: LaneSoftmaxNode) -> None:
+        """The lanes' maxima."""
+        k, m = self.k, self.state[0]
+        k.comment("LaneSoftmaxNode: 64 elements an instruction")
+        self.part.maximum(m)
+        k.v_min_f32(m, LARGEST, m, note="infinity - m is infinity")
+        if self.plan.resident:
+            self.m = k.s.alloc("m of the wave")
+            self.reduce_maximum()
+
+    def _scores(self) -> None:
+        """A part of X, times the factor, -infinity where nothing counts."""
+        k, p, part = self.k, self.plan.problem, self.part
+        part.load(self.x, "X")
+        part.scale(self.arguments["factor"])
+        if self.band_first is not None and self.band_end is not None:
+            first, end = k.s.alloc("first that counts"), k.s.alloc("end of what counts")
+            k.s_sub_u32(first, self.band_first, self.column)
+            k.s_sub_u32(end, self.band_end, self.column)
+            part.clip(Window(end, first, everywhere=True))
+            k.s.free(first, end)
+        elif not p.mask:
+            inside = k.new_label("inside")
+            k.s_cmp_ge_i32(self.left, part.columns)
+            k.s_cbranch_scc1(inside)
+            alone = self.plan.resident and self.plan.waves_row == 1
+            part.clip(Window(self.left, None, everywhere=not alone))
+            k.label(inside)
+        if self.mask and self.flags:
+            part.mask(self.mask, self.flags)
+
+    def _normaliser(self) -> None:
+        """delta becomes gain / delta, 0 for a row in which nothing counts."""
+        k, delta, gain = self.k, self.state[1], self.plan.problem.gain
+        k.v_rcp_f32(self.scratch[0], delta)
+        if gain != 1:
+            k.v_mul_f32(self.scratch[0], gain, self.scratch[0], note="the gain")
+        k.v_cmp_eq_f32("vcc", 0, delta)
+        k.v_cndmask_b32(delta, self.scratch[0], 0, "vcc")

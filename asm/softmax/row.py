@@ -1,0 +1,228 @@
+"""A wave's part of a row in registers, as f32: loads, scale, masks, exponentials, stores.
+
+Register r of a lane holds column 64·s + width·lane + i of the part, where r = s + i lies in a group of `width` registers that start
+at s: as wide as a 128-bit load, narrower at the end. Loads and stores are then contiguous over the wave. A raw buffer that ends
+where the row does clips both; with 16-bit elements at odd addresses or of odd number, element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.emit import WAVEFRONT, log2
+from simgpu.asm.parts.lanes import Narrowing, unpack, widen
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+
+LOAD_BYTES = 16
+REACH = 4096  # of a buffer instruction's own offset (12 bits, LLVM, all four targets)
+LOADS = {1: "dword", 2: "dwordx2", 4: "dwordx4"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """`width` registers from `start`, one load of a lane."""
+
+    start: int
+    width: int
+
+
+def groups(count: int, widest: int) -> list[Group]:
+    """The groups of `count` registers."""
+    found, start = [], 0
+    for width in (widest, 4, 2, 1):
+        while width <= count - start and width <= widest:
+            found.append(Group(start, width))
+            start += width
+    return found
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which columns of the part count, as SGPRs: those below `end`, and from `first` on, if that is given; all registers are looked
+    at if `everywhere`, else only the last group's."""
+
+    end: Reg
+    first: Reg | None
+    everywhere: bool
+
+
+class RowPart:
+    """Emits what happens to one part. kinds: types that are loaded and stored, the latter no wider; registers: one an element;
+    lane: VGPR with lane·16; scratch: four VGPRs, offset: one.
+
+    aligned: SGPR, not 0 if 16-bit elements may be moved by dwords; None where there are none.
+    """
+
+    def __init__(
+        self, k: KernelBuilder, kinds: tuple[str, str], registers: Reg, lane: Reg, offset: Reg, scratch: Reg, aligned: Reg | None
+    ) -> None:
+        self.k, self.kind, self.registers, self.lane, self.offset = k, kinds[0], registers, lane, offset
+        self.bytes, self.stored_bytes = (dtype(kind).bytes for kind in kinds)
+        self.scratch, self.aligned = scratch, aligned
+        self.groups = groups(registers.count, LOAD_BYTES // self.bytes)
+        self.narrowing = Narrowing(k, kinds[1]) if self.stored_bytes == 2 else None
+
+    @property
+    def columns(self) -> int:
+        """Of the part."""
+        return WAVEFRONT * self.registers.count
+
+    def lanes(self, group: Group) -> tuple[int, ...]:
+        """The group's registers, as numbers of `registers`."""
+        return tuple(range(group.start, group.start + group.width))
+
+    def _addresses(self, element: int) -> Iterator[tuple[Group, Reg, int]]:
+        """Groups with the VGPR and the immediate of a lane's first element; the VGPR is right until the next group.
+
+        element: bytes of one, 1 for a mask.
+        """
+        k, base = self.k, None
+        for group in self.groups:
+            start, lane_bytes = WAVEFRONT * group.start * element, group.width * element
+            key = lane_bytes, start // REACH
+            if key != base:
+                base = key
+                address = self.lane if key == (LOAD_BYTES, 0) else self.offset
+                if lane_bytes < LOAD_BYTES:
+                    k.v_lshrrev_b32(self.offset, log2(LOAD_BYTES // lane_bytes), self.lane)
+                if key[1]:
+                    source = self.lane if lane_bytes == LOAD_BYTES else self.offset
+                    k.v_add_u32(self.offset, key[1] * REACH, source)
+            yield group, address, start % REACH
+
+    def load(self, resource: Reg, name: str) -> None:
+        """The part into registers; past the buffer's end 0."""
+        k = self.k
+        if self.aligned is None or self.bytes > 2:
+            self._load_wide(resource, name)
+            return
+        narrow, done = k.new_label("load_narrow"), k.new_label("loaded")
+        k.s_cmp_eq_u32(self.aligned, 0)
+        k.s_cbranch_scc1(narrow)
+        self._load_wide(resource, name)
+        for group in self.groups:
+            half = group.width // 2
+            for i in range(half):
+                low, high = group.start + 2 * i, group.start + 2 * i + 1
+                unpack(k, self.kind, self.registers[low], self.registers[high], self.registers[group.start + half + i])
+            if not half:
+                widen(k, self.kind, self.registers[group.start])
+        k.s_branch(done)
+        k.label(narrow)
+        for group, address, immediate in self._addresses(self.bytes):
+            for i, r in enumerate(self.lanes(group)):
+                k.buffer_load_ushort(self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
+                                     note=f"{name} columns {64 * group.start} + {group.width}·lane + {i}")  # fmt: skip
+        for r in range(self.registers.count):
+            widen(k, self.kind, self.registers[r])
+        k.label(done)
+
+    def _load_wide(self, resource: Reg, name: str) -> None:
+        for group, address, immediate in self._addresses(self.bytes):
+            note = f"{name} columns {64 * group.start} + {group.width}·lane"
+            words = group.width * self.bytes // 4
+            start = group.start + group.width - max(1, words)
+            target = self.registers[start : start + max(1, words)]
+            ending = LOADS[words] if words else "ushort"
+            self.k.emit(f"buffer_load_{ending}", target, address, resource, 0, offen=True, offset=immediate, note=note)
+
+    def store(self, resource: Reg, name: str) -> None:
+        """The registers, rounded to the type; they are used up."""
+        k = self.k
+        if self.narrowing is None or self.aligned is None:
+            self._store_wide(resource, name)
+            return
+        narrow, done = k.new_label("store_narrow"), k.new_label("stored")
+        k.s_cmp_eq_u32(self.aligned, 0)
+        k.s_cbranch_scc1(narrow)
+        for group in self.groups:
+            for i in range(group.width // 2):
+                low, high = group.start + 2 * i, group.start + 2 * i + 1
+                self.narrowing.pack(self.registers[group.start + i], self.registers[low], self.registers[high], self.scratch[0])
+        self._store_wide(resource, name)
+        k.s_branch(done)
+        k.label(narrow)
+        for group, address, immediate in self._addresses(self.stored_bytes):
+            for i, r in enumerate(self.lanes(group)):
+                ending = self.narrowing.one(self.registers[r], self.scratch[0])
+                k.emit(f"buffer_store_{ending}", self.registers[r], address, resource, 0, offen=True, offset=immediate + 2 * i,
+                       note=f"{name} columns {64 * group.start} + {group.width}·lane + {i}")  # fmt: skip
+        k.label(done)
+
+    def _store_wide(self, resource: Reg, name: str) -> None:
+        for group, address, immediate in self._addresses(self.stored_bytes):
+            words = group.width * self.stored_bytes // 4
+            source, ending = self.registers[group.start : group.start + max(1, words)], LOADS.get(words, "")
+            if not words:
+                assert self.narrowing is not None
+                ending = self.narrowing.one(source, self.scratch[0])
+            note = f"{name} columns {64 * group.start} + {group.width}·lane"
+            self.k.emit(f"buffer_store_{ending}", source, address, resource, 0, offen=True, offset=immediate, note=note)
+
+    # -- values ------------------------------------------------------------------------------
+
+    def scale(self, factor: Reg) -> None:
+        """Every element times an SGPR or VGPR."""
+        for r in range(self.registers.count):
+            self.k.v_mul_f32(self.registers[r], factor, self.registers[r])
+
+    def clip(self, window: Window) -> None:
+        """Elements outside the window become -infinity, so that they count 0 after exp (E30)."""
+        k, width = self.k, 0
+        k.v_mov_b32(self.scratch[2], -inf)
+        limit, within = k.s.alloc("limit"), k.s.alloc("columns from the first that counts")
+        if window.first is not None:
+            k.s_sub_i32(within, window.end, window.first)
+            k.s_max_i32(within, within, 0)
+        for group in self.groups if window.everywhere else self.groups[-1:]:
+            if group.width != width:
+                width = group.width
+                k.v_lshrrev_b32(self.offset, log2(LOAD_BYTES // width), self.lane, note=f"{width}·lane")
+            for i, r in enumerate(self.lanes(group)):
+                column = WAVEFRONT * group.start + i
+                if window.first is None:
+                    k.s_sub_u32(limit, window.end, column)
+                    k.v_cmp_gt_i32("vcc", limit, self.offset)
+                else:
+                    k.s_sub_u32(limit, column, window.first)
+                    k.v_add_u32(self.scratch[0], limit, self.offset)
+                    k.v_cmp_gt_u32("vcc", within, self.scratch[0])
+                note = f"columns {column} + {width}·lane"
+                k.v_cndmask_b32(self.registers[r], self.scratch[2], self.registers[r], "vcc", note=note)
+        k.s.free(limit, within)
+
+    def mask(self, resource: Reg, flags: Reg) -> None:
+        """Elements whose byte of the mask is 0 become -infinity; flags: VGPRs for the widest group's bytes."""
+        k = self.k
+        k.v_mov_b32(self.scratch[2], -inf)
+        for group, address, immediate in self._addresses(1):
+            for i in range(group.width):
+                k.buffer_load_ubyte(flags[i], address, resource, 0, offen=True, offset=immediate + i, note="mask")
+            for i, r in enumerate(self.lanes(group)):
+                k.v_cmp_ne_u32("vcc", 0, flags[i])
+                k.v_cndmask_b32(self.registers[r], self.scratch[2], self.registers[r], "vcc")
+
+    def maximum(self, m: Reg) -> None:
+        """m = the largest of m and the lane's elements; NaNs do not count (v_max3_f32)."""
+        k, count = self.k, self.registers.count
+        for r in range(0, count - 1, 2):
+            k.v_max3_f32(m, m, self.registers[r], self.registers[r + 1])
+        if count % 2:
+            k.v_max_f32(m, m, self.registers[count - 1])
+
+    def exponentials(self, m: Reg) -> None:
+        """Every element becomes 2^(element - m)."""
+        k = self.k
+        for r in range(self.registers.count):
+            k.v_subrev_f32(self.registers[r], m, self.registers[r])
+        for r in range(self.registers.count):
+            k.v_exp_f32(self.registers[r], self.registers[r])
+
+    def add(self, delta: Reg) -> None:
+        """delta += the lane's elements."""
+        for r in range(self.registers.count):
+            self.k.v_add_f32(delta, self.registers[r], delta)

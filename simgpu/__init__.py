@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
     from simgpu import asm, hardware, operators, triton
-    from simgpu.device import Buffer, Device, Kernel, Module
+    from simgpu.engine.device import Buffer, Device, Kernel, Module
+    from simgpu.engine.result import Finding, Run
     from simgpu.hardware.errors import (
         Deadlock,
         DecodeError,
@@ -25,13 +26,12 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
     )
     from simgpu.hardware.isa import disassemble
     from simgpu.one_mfma import mfma
-    from simgpu.run import Finding, Run
     from simgpu.version import VERSION as __version__
 
 # Public name -> the module that has it.
 _HOME = {
-    **dict.fromkeys(("Buffer", "Device", "Kernel", "Module"), "simgpu.device"),
-    **dict.fromkeys(("Finding", "Run"), "simgpu.run"),
+    **dict.fromkeys(("Buffer", "Device", "Kernel", "Module"), "simgpu.engine.device"),
+    **dict.fromkeys(("Finding", "Run"), "simgpu.engine.result"),
     **dict.fromkeys(
         (
             "Deadlock", "DecodeError", "InstructionLimit", "KernelTrap", "LaunchError", "MemoryFault", "SimError",

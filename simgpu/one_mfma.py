@@ -14,18 +14,18 @@ import ml_dtypes
 import numpy as np
 from llvmlite import ir
 
-from simgpu import layout
-from simgpu.frame import Frame
+from simgpu.alu.valu import Mode
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.program import handler_of
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
 from simgpu.hardware.mfma.rows import FORMATS
-from simgpu.jit import compiler
-from simgpu.lower import handler_of
-from simgpu.memory import aligned_bytes
-from simgpu.valu import Mode
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.jit import compiler
 
 # The array dtype of each element type; 6- and 4-bit ones take a byte an element.
 DTYPES: Mapping[str, np.dtype] = {

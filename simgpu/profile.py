@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.engine.program import mnemonic_of
 from simgpu.hardware.errors import LaunchError
-from simgpu.jit import compiler
-from simgpu.lower import mnemonic_of
+from simgpu.machine.jit import compiler
 
 if TYPE_CHECKING:
-    from simgpu.device import Device
-    from simgpu.jit import Compiler
-    from simgpu.launch import Launch
-    from simgpu.run import Run
+    from simgpu.engine.device import Device
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.result import Run
+    from simgpu.machine.jit import Compiler
 
 INTERVAL = 2e-4  # seconds between samples, in the mean
 SHORT = 1e-3  # seconds of a launch, of its workers together

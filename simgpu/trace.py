@@ -12,17 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu import layout, scheduler
-from simgpu.device import Kernel
-from simgpu.faults import describe
+from simgpu.engine import scheduler
+from simgpu.engine.device import Kernel
+from simgpu.engine.faults import describe
+from simgpu.engine.launch import Launch
+from simgpu.engine.program import Program, leave
+from simgpu.engine.worker import Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.instruction import EXEC, VCC, Instruction, Reg
-from simgpu.launch import Launch
-from simgpu.layout import Status
-from simgpu.lower import Program, leave
-from simgpu.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.machine import layout
+from simgpu.machine.layout import Status
 
 
 @dataclass(frozen=True)

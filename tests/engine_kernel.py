@@ -14,8 +14,8 @@ import pytest
 
 import simgpu
 from simgpu.asm.builder import toolchain
+from simgpu.engine.result import Run
 from simgpu.hardware.errors import ToolchainError
-from simgpu.run import Run
 
 SAVED = "v60"
 

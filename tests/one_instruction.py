@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu import layout
-from simgpu.frame import Frame
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.program import handler_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.jit import compiler
-from simgpu.lower import handler_of
-from simgpu.memory import aligned_bytes
-from simgpu.mode import Mode
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.jit import compiler
+from simgpu.machine.mode import Mode
 
 
 def _return(module: ir.Module, name: str) -> None:

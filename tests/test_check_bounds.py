@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import simgpu
-from simgpu.checks.finding import Finding
+from simgpu.engine.finding import Finding
 from simgpu.hardware.errors import MemoryFault
 from tests.kernels import KernelText, assemble
 

@@ -12,7 +12,7 @@ import pytest
 import simgpu
 from simgpu import asm, operators
 from simgpu.asm.emit import EmittedKernel
-from simgpu.checks.finding import Finding
+from simgpu.engine.finding import Finding
 from simgpu.tools.cli import main
 
 SIZES = (33, 17, 19)

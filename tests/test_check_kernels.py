@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.checks.finding import Finding
+from simgpu.engine.finding import Finding
 from simgpu.hardware.errors import SimError
 from tests.kernels import KernelText, assemble
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simgpu
-from simgpu.checks.finding import Finding
+from simgpu.engine.finding import Finding
 from simgpu.hardware.timing_rules import lds_banks
 from tests.kernels import KernelText, assemble
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import simgpu
-from simgpu.checks.finding import Finding
+from simgpu.engine.finding import Finding
 from tests.kernels import KernelText, assemble
 
 

@@ -10,13 +10,13 @@ import pytest
 import simgpu
 from simgpu.asm.builder import toolchain
 from simgpu.checks import events
-from simgpu.checks.check import Check
 from simgpu.checks.events import finding_of
-from simgpu.checks.finding import Finding, lanes_of, place_of
-from simgpu.frame import Frame
+from simgpu.engine.finding import Finding, lanes_of, place_of
+from simgpu.engine.launch import Launch
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.launch import Launch
+from simgpu.machine.check import Check
+from simgpu.machine.frame import Frame
 from tests.engine_kernel import source
 
 CODE = 1000

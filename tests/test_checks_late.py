@@ -7,7 +7,7 @@ import pytest
 
 import simgpu
 from simgpu.asm.builder import toolchain
-from simgpu.checks.late import POISON, Late
+from simgpu.checks.waits.late_arrival import POISON, Late
 from tests.engine_kernel import source
 
 OPTIONS = {"group_segment_fixed_size": 4096}

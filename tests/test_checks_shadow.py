@@ -13,7 +13,7 @@ import pytest
 
 import simgpu
 from simgpu.asm.builder import toolchain
-from simgpu.checks.finding import Finding
+from simgpu.engine.finding import Finding
 from simgpu.hardware.errors import SimError, ToolchainError
 from tests.engine_kernel import source
 

@@ -17,19 +17,19 @@ from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 from one_instruction import Wave, _return
 
-from simgpu import layout
 from simgpu.asm.builder import toolchain
-from simgpu.checks import shadow_layout, shadow_rows
-from simgpu.checks.shadow import Shadow
-from simgpu.checks.shadow_ir import DryFrame, instrument
+from simgpu.checks.uninitialized import register_rows, shadow_layout
+from simgpu.checks.uninitialized.check import Shadow
+from simgpu.checks.uninitialized.instrument import DryFrame, instrument
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.program import emitter_of, handler_of
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.jit import compiler
-from simgpu.lower import emitter_of, handler_of
-from simgpu.memory import aligned_bytes
-from simgpu.mode import Mode
-from simgpu.operands import Plan
+from simgpu.machine import layout
+from simgpu.machine.jit import compiler
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Plan
 
 TARGET = "gfx90a"
 ROWS, SCALARS = 8, 24
@@ -170,7 +170,7 @@ class ShadowedWave(Wave):
         self.undefined_s = self.raw[delta : delta + 512].view(np.uint32)
         self.undefined_v = self._rows(delta + layout.VGPR)
         self.undefined_a = self._rows(delta + layout.AGPR)
-        for field, value in shadow_rows.addresses(compiler()).items():
+        for field, value in register_rows.addresses(compiler()).items():
             self.context.view(np.int64)[field // 8] = value
         self.flags = self.raw[shadow_layout.FLAGS : shadow_layout.FLAGS + shadow_layout.REGISTERS]
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu.asm.builder.toolchain import assemble
-from simgpu.fusion import tiles
+from simgpu.engine.launch import Launch
+from simgpu.engine.program import Program
 from simgpu.hardware.isa import decode
-from simgpu.launch import Launch
-from simgpu.lower import Program
+from simgpu.matrix.f32_chains import tiles
 
 SETUP = """
 v_cvt_f32_u32 v1, v0

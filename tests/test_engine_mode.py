@@ -14,7 +14,7 @@ from one_instruction import Wave
 from simgpu.hardware.errors import MemoryFault, SimError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec
-from simgpu.mode import DOWN, NEAREST, TO_ZERO, UP, Mode, number
+from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode, number
 
 SPECS: dict[str, Spec] = {spec.mnemonic: spec for spec in REGISTRY.specs}
 FRACTION = {16: 10, 32: 23, 64: 52}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from simgpu.control import Control
+from simgpu.alu.control import Control
+from simgpu.engine.program import emitter_of
 from simgpu.hardware.errors import DecodeError, UnsupportedInstruction
 from simgpu.hardware.isa import TARGETS, decode, table
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.lower import emitter_of
-from simgpu.mode import Mode
-from simgpu.operands import Plan
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Plan
 
 # Encoding: its fixed bits, where the opcode lies, and operand bits that name vector registers where one must.
 V0 = 0x100

@@ -13,7 +13,7 @@ from one_instruction import Wave
 from simgpu.hardware.errors import SimError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Const, Instruction, Modifiers, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec
-from simgpu.mode import Mode
+from simgpu.machine.mode import Mode
 
 SPECS: dict[str, Spec] = {spec.mnemonic: spec for spec in REGISTRY.specs}
 u16, u32 = np.uint16, np.uint32

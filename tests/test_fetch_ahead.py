@@ -8,13 +8,13 @@ from engine_kernel import Kernel
 from llvmlite import ir
 from one_instruction import Wave
 
-from simgpu import layout
-from simgpu.fetch_ahead import MOST, PLACES, PRODUCTS, Queue
-from simgpu.frame import Frame
+from simgpu.engine.launch import Launch
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import find
-from simgpu.jit import compiler
-from simgpu.launch import Launch
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.jit import compiler
+from simgpu.memory.whole_wave.prefetch import MOST, PLACES, PRODUCTS, Queue
 from simgpu.one_mfma import instruction_of
 
 TOGETHER = 16

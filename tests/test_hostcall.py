@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernels import KernelText, assemble
 
 import simgpu
-from simgpu.cformat import formatted
+from simgpu.engine.printf import formatted
 from simgpu.hardware.errors import KernelTrap, UnsupportedInstruction
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

@@ -19,12 +19,12 @@ from host_kernels import digests
 from llvmlite import ir
 from test_engine_refusals import instances
 
-from simgpu import jit
-from simgpu.control import Control
+from simgpu.alu.control import Control
+from simgpu.engine.program import compiled, handler_of
 from simgpu.hardware.isa import decode
-from simgpu.lower import compiled, handler_of
-from simgpu.mode import UP, Mode
-from simgpu.operands import Plan
+from simgpu.machine import jit
+from simgpu.machine.mode import UP, Mode
+from simgpu.machine.operands import Plan
 
 ROOT = Path(__file__).parents[1]
 X86 = platform.machine() in ("x86_64", "AMD64")

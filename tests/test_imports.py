@@ -83,12 +83,12 @@ def test_every_folder_with_code_is_installed() -> None:
 def test_deriving_tiles_does_not_load_the_simulator() -> None:
     loaded = _loaded_by("derive", "gemm", "-m", "100", "-n", "100", "-k", "100")
     assert "simgpu.operators" in loaded
-    assert not loaded & {"numba", "llvmlite", "simgpu.device", "simgpu.asm"}
+    assert not loaded & {"numba", "llvmlite", "simgpu.engine.device", "simgpu.asm"}
 
 
 def test_help_loads_next_to_nothing() -> None:
     loaded = _loaded_by("--help")
-    assert not loaded & {"numpy", "rich", "numba", "simgpu.operators", "simgpu.device", "simgpu.asm"}
+    assert not loaded & {"numpy", "rich", "numba", "simgpu.operators", "simgpu.engine.device", "simgpu.asm"}
 
 
 def test_plain_simulation_loads_neither_numba_nor_the_checks() -> None:

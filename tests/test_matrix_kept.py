@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from one_instruction import Wave
 from test_engine_matrix import assert_same, expected, moderate, operands, rng_of
 
-from simgpu import layout
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
+from simgpu.machine import layout
 from simgpu.one_mfma import DTYPES, from_registers, instruction_of, to_registers
 
 ROWS = [

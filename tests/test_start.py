@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from simgpu import scheduler
+from simgpu.engine import scheduler
 
 ROOT = Path(__file__).parents[1]
 FIRST = """import sys
 from engine_kernel import execute
-from simgpu import scheduler
+from simgpu.engine import scheduler
 assert execute("gfx90a", "v_mov_b32 v1, 7", ["v1"])["v1"].tolist() == [7] * 64
 print(scheduler.begin().returncode if scheduler.begin() else None, "numba" in sys.modules)
 """

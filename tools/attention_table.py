@@ -134,7 +134,7 @@ TREES: dict[str, Callable[[AttentionProblem, str], Root]] = {
 def measure(kernel: str, length: int, d: int, target: str, threads: int | None) -> Row:
     """Runs one computation whole; LaunchError, TargetError as its tree."""
     from simgpu import asm
-    from simgpu.checks.lines import traced_device
+    from simgpu.checks.line_trace import traced_device
     from simgpu.operators import AttentionProblem
     from simgpu.tools.arrays import require_memory
     from simgpu.tools.attention_rows import compare_rows

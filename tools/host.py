@@ -18,7 +18,7 @@ def host_document(threads: int) -> dict[str, Any]:
     """For JSON; threads: that simgpu and BLAS are given."""
     import llvmlite.binding as llvm
 
-    from simgpu.jit import host
+    from simgpu.machine.jit import host
 
     return {
         "simgpu": VERSION, "cpu": _cpu(), "llvm_cpu": host().cpu, "vectors": f"{host().vector_bits}-bit vectors",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numba
 import numpy as np
 
-from simgpu.checks.lines import LINE_SHIFT, LineTraces
+from simgpu.checks.line_trace import LINE_SHIFT, LineTraces
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.resources import RESERVED_SGPRS, residency
 
@@ -40,7 +40,7 @@ class L2Traffic:
 
 
 class L2Model:
-    """Reads the traces of launches (`simgpu.checks.lines.Reader`) as they come; `launches` has the traffic of each, from an empty
+    """Reads the traces of launches (`line_trace.Reader`) as they come; `launches` has the traffic of each, from an empty
     cache.
 
     together: kernel name to workgroups that reside at once.

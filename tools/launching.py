@@ -125,7 +125,7 @@ def together(runs: Sequence[Any]) -> Any:
         return runs[0]
     if not is_simulated(runs[0]):
         return replace(runs[0], seconds=sum(run.seconds for run in runs))
-    from simgpu.run import Run, merged
+    from simgpu.engine.result import Run, merged
 
     def added(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
         total: dict[str, int] = {}

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from simgpu import Device, Finding, Kernel
-from simgpu.checks.late import Late
+from simgpu.checks.waits.late_arrival import Late
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction

@@ -13,7 +13,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def sarif(findings: Sequence[Finding], artifact: str) -> dict[str, Any]:
     """The log of one run. artifact: what was checked, for findings whose source line is not known."""
-    from simgpu.checks.finding import KINDS
+    from simgpu.engine.finding import KINDS
     from simgpu.version import VERSION
 
     used = {finding.kind for finding in findings}

@@ -14,25 +14,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu import layout, scheduler
-from simgpu.checks.check import Check
 from simgpu.checks.events import Event, Report, finding_of, report
-from simgpu.checks.finding import Finding, lanes_of, place_of
-from simgpu.frame import Frame
+from simgpu.engine import scheduler
+from simgpu.engine.finding import Finding, lanes_of, place_of
+from simgpu.engine.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
-from simgpu.lane_llvm import I32, I64
-from simgpu.lanes import WIDE64, constant
-from simgpu.lanes import lanes_of as mask_of
-from simgpu.layout import LANES, Fault
-from simgpu.observer import Access
-from simgpu.operands import PRIVATE_APERTURE, Place, Plan
-from simgpu.worker import WaveState, current_wave, wave_bytes_of
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import LANES, Fault
+from simgpu.machine.operands import PRIVATE_APERTURE, Place, Plan
+from simgpu.memory.lane_copy import WIDE64, constant
+from simgpu.memory.lane_copy import lanes_of as mask_of
 
 if TYPE_CHECKING:
-    from simgpu.launch import Launch
-    from simgpu.memory import Allocation
-    from simgpu.worker import Worker
+    from simgpu.engine.allocations import Allocation
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
 
 # Past the arguments a compiler's wide load may still begin; it never begins beyond this.
 KERNARG_GRANULE = 16

@@ -18,19 +18,19 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from simgpu import layout
-from simgpu.checks.finding import Finding
-from simgpu.frame import PTR, Frame
-from simgpu.jit import stamp
-from simgpu.lane_llvm import I32, I64
-from simgpu.layout import SLOT_INDEX
-from simgpu.memory import aligned_bytes
-from simgpu.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.scheduler_loop import CALLED, PART, load32, load64, store64
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.finding import Finding
+from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store64
+from simgpu.machine import layout
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.jit import stamp
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import SLOT_INDEX
 
 if TYPE_CHECKING:
-    from simgpu.launch import Launch
-    from simgpu.worker import Worker
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
 
 
 class Event(IntEnum):

@@ -17,24 +17,24 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from simgpu import layout
-from simgpu.checks.check import Check
-from simgpu.checks.finding import Finding, Place, place_of
-from simgpu.checks.race_cells import words
-from simgpu.frame import PTR, Frame
+from simgpu.checks.races.cells import words
+from simgpu.engine.finding import Finding, Place, place_of
+from simgpu.engine.scheduler_loop import CALLED, PART, load64
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.hardware.timing_rules.effects import effect_of
-from simgpu.jit import stamp
-from simgpu.lane_llvm import I32, I64
-from simgpu.lanes import constant
-from simgpu.layout import LANES
-from simgpu.observer import Access
-from simgpu.scheduler_loop import CALLED, PART, load64
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.jit import stamp
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import LANES
+from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
-    from simgpu.launch import Launch
-    from simgpu.worker import Worker
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
 
 # Counts of a record: accesses, their active lanes, clocks lost in LDS, lines touched, fewest lines.
 ACCESSES, ACTIVE, LOST, LINES, LEAST, FIELDS = range(6)

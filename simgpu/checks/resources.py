@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu import scheduler
-from simgpu.checks.check import Check
-from simgpu.checks.finding import Finding, place_of
+from simgpu.engine import scheduler
+from simgpu.engine.finding import Finding, place_of
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
 from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.machine.check import Check
 
 if TYPE_CHECKING:
-    from simgpu.launch import Launch
-    from simgpu.worker import Worker
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
 
 # SGPRs at the end of a wave's allocation that hold special registers, where code uses these
 # (LLVM, IsaInfo::getNumExtraSGPRs): VCC; VCC, XNACK_MASK and FLAT_SCRATCH.

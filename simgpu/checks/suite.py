@@ -11,24 +11,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu import layout, scheduler
 from simgpu.checks import events
 from simgpu.checks.bounds import Bounds
-from simgpu.checks.check import Check
-from simgpu.checks.dma import Dma
-from simgpu.checks.finding import Finding
-from simgpu.checks.outstanding import Outstanding
-from simgpu.checks.paths import Paths
 from simgpu.checks.performance import Performance
-from simgpu.checks.races import Races
+from simgpu.checks.races.check import Races
+from simgpu.checks.races.lds_dma import Dma
 from simgpu.checks.resources import Resources
-from simgpu.checks.shadow import Shadow
-from simgpu.checks.slack import Slack
-from simgpu.memory import aligned_bytes
+from simgpu.checks.uninitialized.check import Shadow
+from simgpu.checks.waits.in_flight import Outstanding
+from simgpu.checks.waits.paths import Paths
+from simgpu.checks.waits.surplus import Slack
+from simgpu.engine import scheduler
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.finding import Finding
+from simgpu.machine import layout
+from simgpu.machine.check import Check
 
 if TYPE_CHECKING:
-    from simgpu.launch import Launch
-    from simgpu.worker import Worker
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
 
 CHECKS: tuple[Check, ...] = (Paths(), Outstanding(), Dma(), Shadow(), Races(), Bounds(), Resources())
 NOTES: tuple[Check, ...] = (*CHECKS, Performance(), Slack())  # with check="performance"

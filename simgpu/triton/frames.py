@@ -7,7 +7,7 @@ from pathlib import Path
 
 import triton
 
-from simgpu.checks.finding import Finding
+from simgpu.engine.finding import Finding
 from simgpu.hardware.code_object.code_object import CodeObject
 
 # Line tables name files without directories; those of Triton's own library, and where calls in it were written.

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from simgpu.engine.result import bytes_moved
 from simgpu.hardware.errors import LaunchError
-from simgpu.run import bytes_moved
 from simgpu.triton.frames import line_of
 from simgpu.triton.instructions import executed
 from simgpu.triton.session import Binary, Launched

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simgpu.checks.finding import Finding
-from simgpu.device import Device, Kernel, Module
+from simgpu.engine.device import Device, Kernel, Module
+from simgpu.engine.finding import Finding
+from simgpu.engine.launch import launch
+from simgpu.engine.result import Run
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import MemoryFault, SimError
-from simgpu.launch import launch
-from simgpu.run import Run
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.engine.allocations import Allocation, Memory
 from simgpu.hardware.errors import LaunchError
-from simgpu.memory import Allocation, Memory
 
 
 @dataclass(frozen=True)

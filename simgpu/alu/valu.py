@@ -1,0 +1,287 @@
+"""Vector ALU instructions: modifiers, selects, DPP and masks around a body, written once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.alu.salu import STATE_REGISTER, read_state, write_state
+from simgpu.alu.valu_sources import SELECT, Places, VectorSources
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
+from simgpu.hardware.isa.types import Type
+from simgpu.machine.frame import ROW32
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Place, Plan, load_vector
+
+_UNUSED_PAD, _UNUSED_SEXT = 0, 1
+F16_LARGEST = 65504.0
+# States of parameters that no operand field holds.
+NO_OPERAND = frozenset({*STATE_REGISTER, "scc", "modifier"})
+
+
+def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
+    sources: dict[str, Place] = {}
+    position = 0
+    for param in inst.spec.params:
+        if param.type.state in NO_OPERAND:
+            continue
+        if param.name in ("vdst", "sdst"):
+            register = inst.args[param.name]
+            assert isinstance(register, Reg)
+            sources[param.name] = plan.register(register, max(32, param.type.bits))
+            continue
+        name = param.name if param.name in inst.args else f"src{position}"
+        if param.name not in inst.args:
+            position += 1
+        operand = inst.args[name]
+        if param.type is t.mask and isinstance(operand, Reg) and operand.file != "s":
+            raise UnsupportedInstruction(f"{inst.mnemonic}: a lane mask in vector registers")
+        # A mix source that op_sel_hi takes as f16 has an f16 inline constant: compilers widen by `x * 1.0 + 0` so.
+        half = "mix" in inst.spec.flags and inst.mods.get("op_sel_hi", 0) >> int(name[3:]) & 1
+        type_ = t.f16 if half else param.type
+        sources[param.name] = plan.source(operand, type_, _operand_bits(inst, param.type))
+    results: list[Place] = []
+    sdst: Place | None = None
+    for type_ in inst.spec.results:
+        if type_ is t.mask:
+            register = inst.args.get("sdst", Reg("s", isa.VCC, 2))
+            if not isinstance(register, Reg):
+                raise UnsupportedInstruction(f"{inst.mnemonic}: a lane mask written to a constant")
+            sdst = plan.register(register, 64)
+        elif type_.state in ("", "sgpr"):
+            name = _result_field(inst, len(results))
+            register = inst.args[name]
+            if not isinstance(register, Reg) or (not type_.state and register.file == "s"):
+                raise UnsupportedInstruction(f"{inst.mnemonic}: a vector result in no vector register")
+            results.append(plan.register(register, _operand_bits(inst, type_)))
+    plan.note(inst.form, inst.src_mods.neg, inst.src_mods.abs, inst.src_mods.sext, mode.key_for(inst.spec))
+    plan.note(*(f"{name}={value}" for name, value in sorted(inst.mods.items())))
+    return Places(sources, results, sdst)
+
+
+def _operand_bits(inst: Instruction, type_: Type) -> int:
+    """Width of an operand: a packed f32 instruction names pairs of registers."""
+    pairs = "packed" in inst.spec.flags and type_.bits == 32
+    return 64 if pairs else max(32, type_.bits)
+
+
+def _result_field(inst: Instruction, number: int) -> str:
+    if number == 0:
+        return "vdst" if "vdst" in inst.args else "sdst"
+    # A second vector result (v_swap_b32, v_permlane16_swap_b32) goes back to the source.
+    return "vdst1" if "vdst1" in inst.args else "src0"
+
+
+class VectorEmitter(VectorSources):
+    """Emits one vector instruction's body into a frame."""
+
+    # -- results -------------------------------------------------------------------------------
+
+    def finished(self, value: Value) -> Value:
+        """Output denormals, omod and clamp of a result."""
+        type_ = value.type
+        if type_.is_float:
+            if type_.kind == "float" and self.mode.flush(type_)[1]:
+                value = Value(self.ops, type_, self._flushed(value.raw, type_))
+            omod = self.mods.get("omod", 0)
+            # The output modifier is ignored where IEEE mode or output denormals are on.
+            if omod and not self.mode.ieee and self.mode.flush(type_)[1]:
+                value = value * {1: 2.0, 2: 4.0, 3: 0.5}[omod]
+            if self.mods.get("clamp"):
+                value = self._clamped(value)
+        return value
+
+    def _clamped(self, value: Value) -> Value:
+        low = where(value > 0.0, value, 0.0)
+        clamped = where(low < 1.0, low, 1.0)
+        if self.mode.dx10_clamp:
+            return clamped
+        return where(isnan(value), value, clamped)
+
+    def store(self, place: Place, value: Value) -> None:
+        """Write a result, honouring EXEC, dst_sel and the rule for the high half."""
+        build = self.frame.build
+        raw = self.ops._vector(value.raw)
+        integer = ir.IntType(value.type.bits if value.type.bits > 1 else 32)
+        if value.type.bits == 1:
+            raw = build.zext(raw, ROW32)
+        elif raw.type.element != integer:
+            raw = build.bitcast(raw, self.ops.shape(integer))
+        pointer = self.frame.operand(place.slot)
+        width = raw.type.element.width
+        if width < 32:
+            raw = self._placed(raw, value.type, pointer)
+        elif self.inst.form == "sdwa" and width == 32:
+            raw = self._sdwa(raw, pointer)
+        if width > 64:
+            raise UnsupportedInstruction(f"{self.inst.mnemonic}: a {width}-bit result")
+        self.frame.write_wide(pointer, raw, self.write_mask)
+
+    def _placed(self, raw: Any, type_: Type, pointer: Any) -> Any:
+        """A 16-bit result in its 32-bit register."""
+        build = self.frame.build
+        wide = build.zext(raw, ROW32)
+        if self.inst.form == "sdwa":
+            return self._sdwa(wide, pointer)
+        flags = self.inst.spec.flags
+        high = "write_high" in flags or bool(self.mods.get("op_sel", 0) & 8)
+        if self.inst.form != "e64" or not (high or "preserve_high" in flags):
+            return wide
+        old = self.frame.row(pointer)
+        if high:
+            kept = build.and_(old, self.ops.constant(I32, 0xFFFF))
+            return build.or_(kept, build.shl(wide, self.ops.constant(I32, 16)))
+        return build.or_(build.and_(old, self.ops.constant(I32, 0xFFFF0000)), wide)
+
+    def _sdwa(self, raw: Any, pointer: Any) -> Any:
+        shift, width = SELECT[self.mods.get("dst_sel", 6)]
+        if width == 32:
+            return raw
+        build, ops = self.frame.build, self.ops
+        field = ((1 << width) - 1) << shift
+        moved = build.shl(raw, ops.constant(I32, shift))
+        inside = build.and_(moved, ops.constant(I32, field))
+        unused = self.mods.get("dst_unused", _UNUSED_PAD)
+        if unused == _UNUSED_PAD:
+            return inside
+        if unused == _UNUSED_SEXT:
+            up = build.shl(raw, ops.constant(I32, 32 - width))
+            signed = build.ashr(up, ops.constant(I32, 32 - width))
+            extended = build.shl(signed, ops.constant(I32, shift))
+            return extended
+        kept = build.and_(self.frame.row(pointer), ops.constant(I32, 0xFFFFFFFF & ~field))
+        return build.or_(inside, kept)
+
+    # -- the whole instruction -----------------------------------------------------------------
+
+    def emit(self) -> None:
+        flags = self.inst.spec.flags
+        if "packed" in flags:
+            self._emit_packed()
+        else:
+            self._emit_plain()
+
+    def _arguments(self) -> tuple[list[Any], dict[str, int]]:
+        """Positional values and, by name, the modifiers that the body wants to know."""
+        values: list[Any] = []
+        modifiers: dict[str, int] = {}
+        position = 0
+        for param in self.inst.spec.params:
+            if param.type.state == "modifier":
+                modifiers.update(self._modifier(param.name))
+            elif param.type.state == "vcc" and param.type.kind == "mask":
+                values.append(Value(self.ops, t.u1, self.frame.lanes(read_state(self.frame, t.VCC))))
+            elif param.type.state in NO_OPERAND:
+                values.append(Value(self.ops, param.type, read_state(self.frame, param.type)))
+            elif param.name in ("vdst", "sdst"):
+                values.append(self._old(param.type, param.name))
+            else:
+                if "mix" in self.inst.spec.flags:
+                    values.append(self._mixed(param.name, position))
+                else:
+                    values.append(self.value(param.type, param.name, position))
+                position += 1
+        return values, modifiers
+
+    def _modifier(self, name: str) -> dict[str, int]:
+        if name in ("ieee", "fp16_ovfl"):
+            return {name: int(getattr(self.mode, name))}
+        return {name: int(self.mods[name])} if name in self.mods else {}
+
+    def _emit_plain(self) -> None:
+        arguments, modifiers = self._arguments()
+        self._write(self._evaluated(arguments, modifiers))
+
+    def _evaluated(self, arguments: list[Any], modifiers: dict[str, int]) -> tuple[Any, ...]:
+        spec = self.inst.spec
+        assert spec.body is not None
+        returned = spec.body(*arguments, **modifiers)
+        results = tuple(returned) if len(spec.results) > 1 else (returned,)
+        if self.mode.fp16_ovfl and "trans" not in spec.flags:
+            return tuple(self._without_overflow(result, arguments) for result in results)
+        return results
+
+    def _without_overflow(self, result: Any, arguments: list[Any]) -> Any:
+        """FP16_OVFL: an f16 result that is infinite though no source was becomes the largest number."""
+        if not isinstance(result, Value) or result.type is not t.f16:
+            return result
+        overflown = abs(result) > F16_LARGEST
+        for source in arguments:
+            if isinstance(source, Value) and source.type.kind == "float":
+                overflown = both(overflown, negate(abs(source) == float("inf")))
+        largest = const(result, F16_LARGEST)
+        return where(overflown, where(result > 0.0, largest, -largest), result)
+
+    def _emit_packed(self) -> None:
+        spec = self.inst.spec
+        operands = [p for p in spec.params if p.type.state not in NO_OPERAND]
+        rows = {p.name: load_vector(self.frame, self.places.sources[p.name]) for p in operands}
+        modifiers: dict[str, int] = {}
+        for param in spec.params:
+            if param.type.state == "modifier":
+                modifiers.update(self._modifier(param.name))
+        halves = []
+        for part in (0, 1):
+            values: list[Any] = []
+            position = 0
+            for param in operands:
+                if param.name == "vdst":
+                    shift = part * param.type.bits
+                    raw = self.frame.build.lshr(rows["vdst"], self.ops.constant(I32, shift))
+                    values.append(Value(self.ops, param.type, self._narrowed(raw, param.type.bits, False)))
+                else:
+                    values.append(self.half(rows[param.name], param.type, position, part, True))
+                    position += 1
+            halves.append(self.finished(self._evaluated(values, modifiers)[0]))
+        self._store_elements(self.places.result[0], tuple(halves))
+
+    def _write(self, outputs: tuple[Any, ...]) -> None:
+        build = self.frame.build
+        places = iter(self.places.result)
+        later = []
+        for type_, value in zip(self.inst.spec.results, outputs, strict=True):
+            if type_ is t.mask:
+                condition = value.raw
+                if not isinstance(condition.type, ir.VectorType):
+                    condition = self.ops._vector(condition)
+                active = build.and_(condition, self.frame.lanes(self.exec))
+                later.append((type_, build.bitcast(active, I64)))
+            elif type_.state == "sgpr":
+                place = next(places)
+                raw = value.raw
+                if isinstance(raw.type, ir.VectorType):
+                    raw = build.extract_element(raw, ir.Constant(I32, 0))
+                self.frame.store(raw, self.frame.operand(place.slot))
+            elif type_.state:
+                later.append((type_, value.raw))
+            elif isinstance(value, tuple):
+                self._store_elements(next(places), value)
+            else:
+                self.store(next(places), self.finished(value))
+        for type_, raw in later:
+            if type_ is t.mask:
+                assert self.places.sdst is not None
+                self.frame.store(raw, self.frame.operand(self.places.sdst.slot))
+                if "cmpx" in self.inst.spec.flags:
+                    self.frame.set_state(self.frame.scalar(isa.EXEC), raw)
+            else:
+                write_state(self.frame, type_, raw)
+
+    def _store_elements(self, place: Place, values: tuple[Value, ...]) -> None:
+        """A result given as its elements, lowest first."""
+        build, ops = self.frame.build, self.ops
+        width = values[0].type.bits
+        raws = [build.bitcast(ops._vector(v.raw), ops.shape(ir.IntType(width))) for v in values]
+        if width == 16:
+            pairs = zip(raws[::2], raws[1::2], strict=True)
+            half = ops.constant(I32, 16)
+            raws = [build.or_(build.zext(a, ROW32), build.shl(build.zext(b, ROW32), half)) for a, b in pairs]
+        pointer = self.frame.operand(place.slot)
+        for number, raw in enumerate(raws):
+            self.frame.write_row(pointer, number, raw, self.write_mask)

@@ -1,0 +1,229 @@
+"""Sources of vector instructions: registers and constants to typed rows, with every modifier.
+
+DPP and SDWA select first, then op_sel takes a half, abs and neg change signs, and MODE flushes
+denormals (ISA guides, "VOP encodings").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.alu.dpp import permuted
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.lane import Value, cast
+from simgpu.hardware.isa.types import Type
+from simgpu.machine.frame import Frame
+from simgpu.machine.lane_ops import I32, element
+from simgpu.machine.layout import LANES
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Place, load_scalar, load_vector
+from simgpu.machine.rounding import ops_for
+
+# SDWA selects (ISA guides, SDWA): BYTE_0..3, WORD_0, WORD_1, DWORD.
+SELECT = {0: (0, 8), 1: (8, 8), 2: (16, 8), 3: (24, 8), 4: (0, 16), 5: (16, 16), 6: (0, 32)}
+
+
+@dataclass
+class Places:
+    """Where a vector instruction's operands lie."""
+
+    sources: dict[str, Place]
+    result: list[Place]
+    sdst: Place | None
+
+    def roles(self) -> list[tuple[Place, int]]:
+        """Vector operands with their bits of s_set_gpr_idx_on: src0, src1, src2, vdst."""
+        read = [place for name, place in self.sources.items() if name not in ("vdst", "sdst")]
+        written = [self.sources[name] for name in ("vdst",) if name in self.sources]
+        return [*((place, bit) for bit, place in enumerate(read[:3])), *((p, 3) for p in (*written, *self.result))]
+
+
+class VectorSources:
+    """The operands of one vector instruction, read in a frame under a MODE."""
+
+    def __init__(self, frame: Frame, inst: Instruction, places: Places, mode: Mode) -> None:
+        self.frame = frame
+        self.inst = inst
+        self.places = places
+        self.mode = mode
+        self.mods: Mapping[str, Any] = inst.mods
+        flags = inst.spec.flags
+        self.ops = ops_for(frame.build, LANES, mode, mode.rounds(inst.spec), "trans" not in flags)
+        self.exec = frame.exec_bits()
+        self.write_mask: Any = None if "ignore_exec" in flags else frame.lanes(self.exec)
+
+    def raw_source(self, name: str, position: int) -> Any:
+        """The operand's bits after DPP and SDWA selection: rows, or a scalar to spread."""
+        raw = load_vector(self.frame, self.places.sources[name])
+        if self.inst.form == "dpp" and position == 0:
+            raw, writes = permuted(self.frame, raw, self.mods, self.exec)
+            self.write_mask = self.frame.build.and_(self.write_mask, writes)
+        if self.inst.form == "sdwa" and position < 2:
+            select = self.mods.get(f"src{position}_sel", 6)
+            raw = self._selected(raw, select, bool(self.inst.src_mods.sext >> position & 1))
+        return raw
+
+    def _selected(self, raw: Any, select: int, sign: bool) -> Any:
+        shift, width = SELECT[select]
+        if width == 32:
+            return raw
+        build = self.frame.build
+        raw = self.ops._vector(raw)
+        up = build.shl(raw, self.ops.constant(I32, 32 - width - shift))
+        move = build.ashr if sign else build.lshr
+        return move(up, self.ops.constant(I32, 32 - width))
+
+    def typed(self, raw: Any, type_: Type, position: int) -> Any:
+        """Operand bits as a value of `type_`, with op_sel and the sign modifiers applied."""
+        build = self.frame.build
+        high = bool(self.mods.get("op_sel", 0) >> position & 1) and self.inst.form == "e64"
+        if type_.bits < 32:
+            raw = self._narrowed(raw, type_.bits, high)
+        raw = self._signed(raw, type_, position)
+        wanted = element(type_)
+        current = raw.type.element if isinstance(raw.type, ir.VectorType) else raw.type
+        if current != wanted:
+            shape = ir.VectorType(wanted, LANES) if isinstance(raw.type, ir.VectorType) else wanted
+            raw = build.bitcast(raw, shape)
+        if type_.kind == "float" and self.mode.flush(type_)[0]:
+            raw = self._flushed(raw, type_)
+        return raw
+
+    def _narrowed(self, raw: Any, bits: int, high: bool) -> Any:
+        build = self.frame.build
+        vector = isinstance(raw.type, ir.VectorType)
+        if high:
+            amount: Any = ir.Constant(I32, 16)
+            raw = build.lshr(raw, self.ops.constant(I32, 16) if vector else amount)
+        narrow = ir.IntType(bits)
+        return build.trunc(raw, ir.VectorType(narrow, LANES) if vector else narrow)
+
+    def _signed(self, raw: Any, type_: Type, position: int) -> Any:
+        negate = self.inst.src_mods.neg >> position & 1
+        absolute = self.inst.src_mods.abs >> position & 1
+        if not (negate or absolute) or type_.kind == "mask":
+            return raw
+        build = self.frame.build
+        scalar = raw.type.element if isinstance(raw.type, ir.VectorType) else raw.type
+        sign = 1 << (scalar.width - 1)
+
+        def constant(value: int) -> Any:
+            if isinstance(raw.type, ir.VectorType):
+                return self.ops.constant(scalar, value)
+            return ir.Constant(scalar, value)
+
+        if absolute:
+            raw = build.and_(raw, constant(sign - 1))
+        if negate:
+            raw = build.xor(raw, constant(sign))
+        return raw
+
+    def _flushed(self, raw: Any, type_: Type) -> Any:
+        """Denormals to zero of the same sign."""
+        smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[type_.bits]
+        value = Value(self.ops, type_, self.ops._vector(raw))
+        tiny = abs(value) < smallest
+        build = self.frame.build
+        integer = ir.IntType(type_.bits)
+        bits = build.bitcast(value.raw, self.ops.shape(integer))
+        zero = build.and_(bits, self.ops.constant(integer, 1 << (type_.bits - 1)))
+        return build.select(tiny.raw, build.bitcast(zero, value.raw.type), value.raw)
+
+    def value(self, param_type: Type, name: str, position: int) -> Any:
+        """A parameter as the body wants it: a Value, or a pair of them."""
+        if param_type is t.mask:
+            bits = load_scalar(self.frame, self.places.sources[name])
+            return Value(self.ops, t.u1, self.frame.lanes(bits))
+        if param_type.state == "sgpr":
+            return Value(self.ops, param_type, load_scalar(self.frame, self.places.sources[name]))
+        if param_type.bits > 64:
+            return self._elements(name, param_type)
+        raw = self.raw_source(name, position)
+        if param_type.kind == "pair":
+            return self._pair(raw, param_type, position)
+        return Value(self.ops, param_type, self.typed(raw, param_type, position))
+
+    def half(self, raw: Any, type_: Type, position: int, part: int, default_high: bool) -> Any:
+        """Element `part` (0 or 1) of a packed source: op_sel picks the half, neg_lo/hi negate."""
+        field = "op_sel_hi" if part else "op_sel"
+        default = 7 if part and default_high else 0
+        high = bool(self.mods.get(field, default) >> position & 1)
+        negate = bool(self.mods.get("neg_hi" if part else "neg_lo", 0) >> position & 1)
+        build = self.frame.build
+        raw = self.ops._vector(raw)
+        width = type_.bits
+        if high:
+            amount = ir.Constant(raw.type, [width] * LANES)
+            raw = build.lshr(raw, amount)
+        raw = build.trunc(raw, self.ops.shape(ir.IntType(width))) if raw.type.element.width != width else raw
+        if negate:
+            raw = build.xor(raw, self.ops.constant(ir.IntType(width), 1 << (width - 1)))
+        value = build.bitcast(raw, self.ops.shape(element(type_)))
+        if type_.kind == "float" and self.mode.flush(type_)[0]:
+            value = self._flushed(value, type_)
+        return Value(self.ops, type_, value)
+
+    def _pair(self, raw: Any, type_: Type, position: int) -> tuple[Any, ...]:
+        assert type_.element is not None
+        if type_.bits == 32 and type_.element.bits == 16 and self.inst.spec.encoding == "vop3p":
+            return (
+                self.half(raw, type_.element, position, 0, True),
+                self.half(raw, type_.element, position, 1, True),
+            )
+        return self._split([raw], type_)
+
+    def _elements(self, name: str, type_: Type) -> tuple[Any, ...]:
+        """An operand of more than 64 bits, as its elements."""
+        pointer = self.frame.operand(self.places.sources[name].slot)
+        return self._split([self.frame.row(pointer, part) for part in range(type_.bits // 32)], type_)
+
+    def _split(self, words: list[Any], type_: Type) -> tuple[Any, ...]:
+        """Elements of a pair type from the words that hold them, lowest first."""
+        assert type_.element is not None
+        build, bits = self.frame.build, type_.element.bits
+        narrow = self.ops.shape(ir.IntType(bits))
+        values = []
+        for word in words:
+            whole = self.ops._vector(word)
+            for shift in range(0, whole.type.element.width, bits):
+                raw = whole
+                if shift:
+                    raw = build.lshr(raw, self.ops.constant(whole.type.element, shift))
+                if whole.type.element.width != bits:
+                    raw = build.trunc(raw, narrow)
+                shaped = build.bitcast(raw, self.ops.shape(element(type_.element)))
+                values.append(Value(self.ops, type_.element, shaped))
+        return tuple(values)
+
+    def _old(self, type_: Type, name: str) -> Any:
+        """The destination's previous value as a parameter."""
+        if type_.bits > 64:
+            return self._elements(name, type_)
+        raw = load_vector(self.frame, self.places.sources[name])
+        if type_.kind == "pair":
+            return self._split([raw], type_)
+        if type_.bits < 32:
+            raw = self._narrowed(raw, type_.bits, False)
+        return Value(self.ops, type_, self.frame.build.bitcast(raw, self.ops.shape(element(type_))))
+
+    def _mixed(self, name: str, position: int) -> Value:
+        """A v_mad_mix source: f32, or the f16 half that op_sel names, widened."""
+        raw = load_vector(self.frame, self.places.sources[name])
+        half = self.mods.get("op_sel_hi", 0) >> position & 1
+        if half:
+            high = bool(self.mods.get("op_sel", 0) >> position & 1)
+            narrow = self._narrowed(self.ops._vector(raw), 16, high)
+            value = cast(Value(self.ops, t.f16, narrow), t.f32)
+        else:
+            row = self.frame.build.bitcast(self.ops._vector(raw), self.ops.shape(element(t.f32)))
+            value = Value(self.ops, t.f32, row)
+        if self.mods.get("neg_hi", 0) >> position & 1:  # the abs bits of a mix instruction
+            value = abs(value)
+        if self.mods.get("neg_lo", 0) >> position & 1:
+            value = -value
+        return value

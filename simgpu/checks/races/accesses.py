@@ -1,0 +1,419 @@
+"""What an access, a barrier and a wave's end do to the shadow cells; called by checked handlers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from simgpu.checks.events import Event, enter
+from simgpu.checks.races import cells as c
+from simgpu.checks.races import order as o
+from simgpu.checks.races.carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
+from simgpu.checks.races.cells import (  # fmt: skip
+    add_mark,
+    any_clash,
+    clashes,
+    has_mark,
+    mark_shared,
+    note_readers,
+    note_writer,
+    octets,
+    split,
+    split_line,
+    whole_lines,
+    words,
+)
+from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
+    ADDRESS_BITS,
+    BOTH_WRITE,
+    LOG_ENTRIES,
+    SWAPPED,
+    WROTE,
+    forget_lds,
+    lists_of,
+    log_of,
+    look_lds,
+)
+from simgpu.checks.races.order import GLOBAL, acquire, holds, learn, ordered, release
+from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
+from simgpu.engine.scheduler_loop import CALLED, PART, clear, load32, load64, store32, store64
+from simgpu.machine import layout
+from simgpu.machine.jit import stamp
+from simgpu.machine.layout import LANES
+
+# What a barrier event says: `extra` above the record.
+ELSEWHERE, ENDED = range(2)
+
+
+@numba.njit(**PART)
+def block_of(wave: int) -> int:
+    return load64(load64(wave + layout.CONTEXT) + layout.CTX_RACES)
+
+
+@numba.njit(**PART)
+def slot_of(wave: int) -> int:
+    return load32(wave + layout.HW_ID) // load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+
+
+@numba.njit(**PART)
+def group_of(wave: int, slot: int, block: int) -> int:
+    """Number of the wave's workgroup in the launch."""
+    place = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    across = load64(place + 8) + load64(block + 8 * o.GRID_Y) * load64(place + 16)
+    return load64(place) + load64(block + 8 * o.GRID_X) * across
+
+
+@numba.njit(**PART)
+def judge(
+    wave: int, record: int, area: int, block: int, state: int,
+    cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
+) -> None:  # fmt: skip
+    """Report the first of the cells that clashes and is not ordered by atomics.
+
+    who: BOTH_WRITE, WROTE; start: byte offset of the first cell, unit: bytes of each; size: bytes of a lane, of
+    which `lane` is the first.
+    """
+    if not any_clash(cells, tag, skip, need):
+        return
+    for at in range(cells.size):
+        cell = cells[at]
+        if not clashes(cell, tag, skip, need):
+            continue
+        address, over = load64(area + 8 * c.ADDRESS) + start + at * unit, 0
+        while over < unit and ordered(block, state, GLOBAL, tag, cell, (address + over) >> 2):
+            over += 4
+        if over >= unit:
+            continue
+        address += over
+        seen = lane + (at * unit + over) // size | who
+        here, there = record & c.SITES, cell & c.SITES
+        if there > here:
+            here, there = there, here
+            seen |= SWAPPED
+        other = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15)
+        enter(wave, here, Event.RACE_GLOBAL, seen, other << ADDRESS_BITS | address, there)
+        return
+
+
+@numba.njit(**PART)
+def look(
+    wave: int, record: int, area: int, block: int, state: int, flags: int, tag: int,
+    cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
+) -> None:  # fmt: skip
+    """Compare an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
+    args = wave, record, area, block, state
+    place = start, unit, size, lane
+    if load64(area + 8 * c.WRITTEN):
+        writers = words(load64(area + 8 * cells) + 8 * first, count)
+        if flags & WRITES:
+            skip = c.ATOMIC if tag & c.ATOMIC else 0
+            judge(*args, writers, tag, skip, 0, BOTH_WRITE | WROTE, *place)
+        elif not flags & COHERENT:
+            judge(*args, writers, tag, 0, 0, 0, *place)
+        if flags & (COHERENT | RETURNS):
+            for at in range(count):
+                if clashes(writers[at], tag, 0, 0):
+                    learn(state, writers[at])
+    atomic = tag & c.ATOMIC
+    if not load64(area + 8 * c.READ) or (not flags & WRITES and (flags & COHERENT or not load64(area + 8 * c.ATOMICS))):
+        return
+    skip = (c.COHERENT | (c.ATOMIC if atomic else 0)) if flags & WRITES else 0
+    need = 0 if flags & WRITES else c.ATOMIC
+    wrote = WROTE if flags & WRITES else 0
+    readers = words(load64(area + 8 * (cells + 1)) + 8 * first, count)
+    judge(*args, readers, tag, skip, need, wrote, *place)
+    if load64(area + 8 * c.READ2):
+        readers = words(load64(area + 8 * (cells + 2)) + 8 * first, count)
+        judge(*args, readers, tag, skip, need, wrote, *place)
+
+
+@numba.njit(**PART)
+def keep(area: int, flags: int, tag: int, cells: int, first: int, count: int) -> None:
+    """Enter an access into the cells that it covers."""
+    per = 4 if cells == c.BYTE_WRITER else 1
+    marks = load64(area + 8 * (c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS))
+    dwords = octets(marks + first // per, (first + count - 1) // per - first // per + 1)
+    if flags & WRITES:
+        note_writer(words(load64(area + 8 * cells) + 8 * first, count), tag)
+        store64(area + 8 * c.WRITTEN, 1)
+        add_mark(dwords, c.WRITTEN_MARK)
+    if not flags & WRITES or tag & c.ATOMIC:
+        readers = words(load64(area + 8 * (cells + 1)) + 8 * first, count)
+        seconds = words(load64(area + 8 * (cells + 2)) + 8 * first, count)
+        if note_readers(readers, seconds, tag):
+            store64(area + 8 * c.READ2, 1)
+            if per == 1:
+                mark_shared(readers, seconds, dwords)
+        store64(area + 8 * c.READ, 1)
+    if tag & c.ATOMIC:
+        store64(area + 8 * c.ATOMICS, 1)
+    if per == 4:
+        add_mark(dwords, c.NARROW_MARK)
+        store64(area + 8 * c.NARROWED, 1)
+
+
+@numba.njit(**PART)
+def visit(
+    wave: int, record: int, area: int, block: int, state: int, flags: int, tag: int,
+    start: int, nbytes: int, size: int, lane: int,
+) -> None:  # fmt: skip
+    """One run of `nbytes` from byte `start` on, of lanes of `size` bytes from `lane` on."""
+    args = wave, record, area, block, state, flags, tag
+    if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
+        line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
+        if whole_lines(area, line, lines):
+            look(*args, c.LINE_WRITER, line, lines, start, 1 << c.LINE_SHIFT, size, lane)
+            keep(area, flags, tag, c.LINE_WRITER, line, lines)
+            return
+    split(area, start, nbytes)
+    first, last = start >> 2, (start + nbytes - 1) >> 2
+    count = last - first + 1
+    if (start | nbytes) & 3 == 0:
+        look(*args, c.WRITER, first, count, start, 4, size, lane)
+        if load64(area + 8 * c.NARROWED):
+            marks = octets(load64(area + 8 * c.MARKS) + first, count)
+            if has_mark(marks, c.NARROW_MARK):
+                look(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+        keep(area, flags, tag, c.WRITER, first, count)
+    else:
+        look(*args, c.WRITER, first, count, start & ~3, 4, size, lane)
+        look(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+        keep(area, flags, tag, c.BYTE_WRITER, start, nbytes)
+
+
+@numba.njit(**PART)
+def synchronise(area: int, block: int, state: int, flags: int, tag: int, start: int) -> None:
+    """What an atomic or coherent access at byte `start` releases and acquires."""
+    location = (load64(area + 8 * c.ADDRESS) + start) >> 2
+    if tag & c.ATOMIC:
+        release(block, state, GLOBAL, tag, location)
+    if flags & RETURNS or (flags & COHERENT and not flags & WRITES):
+        acquire(block, state, GLOBAL, tag, location)
+
+
+@numba.njit(**PART)
+def widely_read(area: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+    """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
+    marks = octets(load64(area + 8 * c.MARKS), load64(area + 8 * c.DWORDS))
+    all_, any_ = c.SHARED_MARK, 0
+    if count == 4:
+        four, here = 0x01010101, load64(area + 8 * c.MARKS)
+        every, some = four * c.SHARED_MARK, 0
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                held = load32(here + (offsets[lane] >> 2))
+                every &= held
+                some |= held
+        return every == four * c.SHARED_MARK and some & four * (c.NARROW_MARK | c.WRITTEN_MARK) == 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            first = offsets[lane] >> 2
+            for at in range(first, first + count):
+                all_ &= np.int64(marks[at])
+                any_ |= np.int64(marks[at])
+    return all_ & c.SHARED_MARK != 0 and any_ & (c.NARROW_MARK | c.WRITTEN_MARK) == 0
+
+
+@numba.njit(**PART)
+def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+    """Plain accesses of whole dwords, `count` a lane: all of it where nothing clashes, else False and nothing."""
+    if tag & (c.ATOMIC | c.COHERENT) or load64(area + 8 * c.NARROWED) or load64(area + 8 * c.ATOMICS):
+        return False
+    dwords = load64(area + 8 * c.DWORDS)
+    writers = words(load64(area + 8 * c.WRITER), dwords)
+    readers = words(load64(area + 8 * c.READER), dwords)
+    seconds = words(load64(area + 8 * c.READER2), dwords)
+    crooked, clash = 0, 0
+    for lane in range(LANES):
+        crooked |= offsets[lane]
+    if crooked & 3:
+        return False
+    line_marks, parted = load64(area + 8 * c.LINE_MARKS), c.SPLIT_MARK
+    held = octets(line_marks, dwords // c.LINE_DWORDS)
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            parted &= np.int64(held[offsets[lane] >> c.LINE_SHIFT])
+            parted &= np.int64(held[(offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT])
+    if not parted:
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                split_line(area, offsets[lane] >> c.LINE_SHIFT)
+                split_line(area, (offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT)
+    writes = flags & WRITES
+    if not writes and load64(area + 8 * c.READ2) and widely_read(area, lanes, offsets, count):
+        return True
+    marks = octets(load64(area + 8 * c.MARKS), dwords)
+    if load64(area + 8 * c.WRITTEN):
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
+                    clash |= np.int64(clashes(writers[at], tag, 0, 0))
+    if writes and load64(area + 8 * c.READ):
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
+                    clash |= np.int64(clashes(readers[at], tag, 0, 0))
+                    clash |= np.int64(clashes(seconds[at], tag, 0, 0))
+    if clash:
+        return False
+    others = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            first = offsets[lane] >> 2
+            if writes:
+                for at in range(first, first + count):
+                    writers[at] = tag
+                    marks[at] |= c.WRITTEN_MARK
+                continue
+            for at in range(first, first + count):
+                cell = readers[at]
+                if cell != tag:
+                    if c.stale(cell, tag):
+                        readers[at] = tag
+                    elif (cell ^ tag) >= c.WAVE_UNIT:
+                        others = 1
+                        held = seconds[at]
+                        if held != tag and ((held == 0) | ((held ^ cell) < c.GROUP_UNIT)):
+                            seconds[at] = tag
+                            if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
+                                marks[at] |= c.SHARED_MARK
+    if others:
+        store64(area + 8 * c.READ2, 1)
+    store64(area + 8 * (c.WRITTEN if writes else c.READ), 1)
+    return True
+
+
+@numba.njit(**PART)
+def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
+    """An access of the lanes at the offsets in the wave's ADDRESSES; area 0 is the workgroup's LDS."""
+    block = block_of(wave)
+    slot = slot_of(wave)
+    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    if area == 0:
+        look_lds(wave, record, lanes, size, flags, block, slot, state)
+        return
+    passed = load32(wave + layout.BARRIERS)
+    # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
+    if passed >= c.EPOCHS:
+        return
+    epoch, group = passed + 1, group_of(wave, slot, block) & c.GROUPS
+    tag = group << c.GROUP_SHIFT | epoch << c.EPOCH_SHIFT | load32(wave + layout.WAVE_ID) << c.WAVE_SHIFT
+    tag |= record & c.SITES
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    if flags & ATOMIC or (flags & COHERENT and flags & WRITES):
+        tag |= c.ATOMIC
+    elif flags & COHERENT:
+        tag |= c.COHERENT
+    elif flags & WRITES and lanes & (lanes - 1) == 0 and load64(state + 8 * o.LOCKED):
+        at = 0
+        while not flags & SCALAR and lanes >> at & 1 == 0:
+            at += 1
+        if holds(state, (load64(area + 8 * c.ADDRESS) + offsets[at]) >> 2):
+            tag |= c.ATOMIC
+    args = wave, record, area, block, state, flags, tag
+    if flags & SCALAR:
+        visit(*args, offsets[0], size, size, 0)
+    elif flags & STRAIGHT:
+        visit(*args, offsets[0], size * LANES, size, 0)
+    elif size & 3 or not brief(area, flags, tag, lanes, offsets, size >> 2):
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                visit(*args, offsets[lane], size, size, lane)
+    if tag & (c.ATOMIC | c.COHERENT):
+        if flags & SCALAR:
+            synchronise(area, block, state, flags, tag, offsets[0])
+        else:
+            for lane in range(LANES):
+                if lanes >> lane & 1:
+                    synchronise(area, block, state, flags, tag, offsets[lane])
+
+
+@numba.njit(**PART)
+def miss(wave: int, record: int, block: int) -> None:
+    """A barrier that waves which ended did not come to."""
+    store64(load64(block + 8 * o.CLOCK) + 8 * o.MISSED, 1)
+    enter(wave, record, Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+
+
+@numba.njit(**PART)
+def carry(wave: int, block: int, slot: int, ends: bool) -> None:
+    """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
+    count, waves = load64(block + 8 * o.LDS_WORDS), load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+    shadow, me = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE), load32(wave + layout.WAVE_ID)
+    lists = lists_of(shadow, me, waves, count)
+    if ends:
+        store64(lists + NEXT * LIST_BYTES, 0)
+    else:
+        arrive(wave, lists, log_of(shadow, me, waves, count), LOG_ENTRIES)
+
+
+@numba.njit(**PART)
+def barrier(wave: int, record: int) -> None:
+    """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
+    block = block_of(wave)
+    slot = slot_of(wave)
+    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    passed = load32(wave + layout.BARRIERS)
+    store32(wave + layout.BARRIERS, passed + 1)
+    group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
+    if load64(group + 8 * SLOT_LEFT) < load64(group + 8 * SLOT_WAVES):
+        miss(wave, record, block)
+    if load64(state + 8 * o.MEET_EPOCH) == passed + 1 and load64(group + 8 * SLOT_WAITING):
+        there = load64(state + 8 * o.MEET_RECORD)
+        if there != record:
+            other = load64(state + 8 * o.MEET_WAVE)
+            enter(wave, record, Event.BARRIER, 0, other, ELSEWHERE << c.SITE_BITS | there)
+    else:
+        store64(state + 8 * o.MEET_EPOCH, passed + 1)
+        store64(state + 8 * o.MEET_RECORD, record)
+        store64(state + 8 * o.MEET_WAVE, load32(wave + layout.WAVE_ID))
+    carry(wave, block, slot, False)
+    if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
+        forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
+
+
+@numba.njit(**PART)
+def end(wave: int, record: int) -> None:
+    """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
+    block = block_of(wave)
+    slot = slot_of(wave)
+    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
+    if load64(group + 8 * SLOT_WAITING):
+        miss(wave, load64(state + 8 * o.MEET_RECORD), block)
+    carry(wave, block, slot, True)
+    if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
+        forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
+    if load64(group + 8 * SLOT_LEFT) == 1:
+        clear(state, o.STATE_BYTES)
+
+
+SIX, TWO = (types.void(*[types.int64] * count) for count in (6, 2))
+
+
+@functools.cache
+def entries() -> tuple[Any, Any, Any]:
+    """What handlers call: `watch`, `barrier`, `end`."""
+    current = stamp()
+
+    @numba.cfunc(SIX, **CALLED)
+    def at_access(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
+        if current:
+            watch(wave, record, lanes, size, flags, area)
+
+    @numba.cfunc(TWO, **CALLED)
+    def at_barrier(wave: int, record: int) -> None:
+        if current:
+            barrier(wave, record)
+
+    @numba.cfunc(TWO, **CALLED)
+    def at_end(wave: int, record: int) -> None:
+        if current:
+            end(wave, record)
+
+    return at_access, at_barrier, at_end
+

@@ -1,0 +1,190 @@
+"""Shadow cells of memory that waves share, and the rule by which two accesses race.
+
+Each dword of LDS and of writable device memory has three cells: its last writer and two of its
+readers, of different waves. A cell is one number: workgroup, barrier epoch, wave, two flags, and the
+record of the access. With the first reader, and one of another wave than the first, any later
+write finds a reader that it clashes with if there is one, so what is found does not depend on the order in which
+waves happened to run. Accesses that do not cover whole dwords have cells of their own, one per byte,
+which those that do look at where a dword was ever touched that way.
+
+Where all accesses so far covered whole lines of 64 bytes, the 16 dwords of a line have the same cells,
+and three cells stand for them: a line is split, its cells copied to its dwords, by the first access
+that covers a part of it. Nothing that is found depends on that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from simgpu.engine.scheduler_loop import PART, load64
+
+# Fields of a cell; 0 is an untouched one, as epochs begin with 1.
+SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
+SITES = (1 << SITE_BITS) - 1
+COHERENT, ATOMIC = 1 << 22, 1 << 23  # a load past the caches; a step that others see whole
+WAVE_UNIT, EPOCH_UNIT, GROUP_UNIT = 1 << WAVE_SHIFT, 1 << EPOCH_SHIFT, 1 << GROUP_SHIFT
+EPOCHS, GROUPS = (1 << 16) - 1, (1 << 19) - 1
+
+# An area: the shadow of an allocation or of a workgroup's LDS, i64 fields: addresses of the cells by
+# dword, by byte and by line, of a byte of marks for each dword and for each line; its dwords, of whole
+# lines; the memory's address; and which cells were ever used, so that what is only read, or only
+# written, costs one pass.
+(
+    WRITER, READER, READER2, BYTE_WRITER, BYTE_READER, BYTE_READER2, LINE_WRITER, LINE_READER, LINE_READER2,
+    MARKS, LINE_MARKS, DWORDS, ADDRESS, WRITTEN, READ, READ2, NARROWED, ATOMICS, AREA_FIELDS,
+) = range(19)  # fmt: skip
+LINE_SHIFT, LINE_DWORDS = 6, 16
+# Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
+# readers tell nothing; it was written; of a line, that its dwords have cells of their own.
+NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any) -> Any:
+    """An address as a pointer that carray takes."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), generate
+
+
+@numba.njit(**PART)
+def words(address: int, count: int) -> np.ndarray:
+    """`count` i64 at a host address."""
+    return numba.carray(_pointer(address), count, np.int64)
+
+
+@numba.njit(**PART)
+def octets(address: int, count: int) -> np.ndarray:
+    """`count` bytes at a host address."""
+    return numba.carray(_pointer(address), count, np.uint8)
+
+
+@numba.njit(**PART)
+def clashes(cell: int, tag: int, skip: int, need: int) -> bool:
+    """Whether `cell` is another wave's, not ordered before `tag` by a barrier.
+
+    skip: flags that exempt a cell; need: flags that it must have.
+    """
+    apart = cell ^ tag
+    unordered = (apart >= GROUP_UNIT) | ((apart >= WAVE_UNIT) & (apart < EPOCH_UNIT))
+    return (cell != 0) & unordered & ((cell & skip) == 0) & ((cell & need) == need)
+
+
+@numba.njit(**PART)
+def any_clash(cells: np.ndarray, tag: int, skip: int, need: int) -> bool:
+    """Whether one of the cells `clashes`, by signs: LLVM makes vector instructions of these, not of truths."""
+    found = 0
+    for i in range(cells.size):
+        cell = cells[i]
+        apart = cell ^ tag
+        unordered = (GROUP_UNIT - 1 - apart) | ((WAVE_UNIT - 1 - apart) & (apart - EPOCH_UNIT))
+        found |= unordered & -cell & ((cell & skip) - 1) & ((~cell & need) - 1)
+    return found < 0
+
+
+@numba.njit(**PART)
+def stale(cell: int, tag: int) -> bool:
+    """Whether a reader's cell may be taken over: empty, own, or the workgroup's of an earlier epoch."""
+    apart = cell ^ tag
+    own = (apart < WAVE_UNIT) & ((cell & (ATOMIC | COHERENT)) != 0)
+    return (cell == 0) | ((apart >= EPOCH_UNIT) & (apart < GROUP_UNIT)) | own
+
+
+@numba.njit(**PART)
+def note_readers(first: np.ndarray, second: np.ndarray, tag: int) -> bool:
+    """Enter a reader: as the first, or as the second where the first is another wave's (then True)."""
+    others = 0
+    for i in range(first.size):
+        cell = first[i]
+        apart = cell ^ tag
+        # `stale`, by signs.
+        own = (apart - WAVE_UNIT) & -(cell & (ATOMIC | COHERENT))
+        take = (cell - 1) | ((EPOCH_UNIT - 1 - apart) & (apart - GROUP_UNIT)) | own
+        others |= ~take & (WAVE_UNIT - 1 - apart)
+        first[i] = tag if take < 0 else cell
+    if others < 0:
+        for i in range(first.size):
+            cell, held = first[i], second[i]
+            # A second reader of another workgroup than the first's tells more than one of the same.
+            # By signs: the cell is another's, and the held one is empty or of its workgroup.
+            put = (WAVE_UNIT - 1 - (cell ^ tag)) & ((held - 1) | ((held ^ cell) - GROUP_UNIT))
+            second[i] = tag if put < 0 else held
+    return others < 0
+
+
+@numba.njit(**PART)
+def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> None:
+    """Mark the dwords that plain loads of different workgroups read."""
+    for i in range(first.size):
+        a, b = first[i], second[i]
+        shared = -a & -b & (GROUP_UNIT - 1 - (a ^ b)) & (((a | b) & (ATOMIC | COHERENT)) - 1)
+        marks[i] |= SHARED_MARK if shared < 0 else 0
+
+
+@numba.njit(**PART)
+def add_mark(marks: np.ndarray, mark: int) -> None:
+    for i in range(marks.size):
+        marks[i] |= mark
+
+
+@numba.njit(**PART)
+def has_mark(marks: np.ndarray, mark: int) -> bool:
+    found = 0
+    for i in range(marks.size):
+        found |= np.int64(marks[i])
+    return found & mark != 0
+
+
+@numba.njit(**PART)
+def whole_lines(area: int, first: int, count: int) -> bool:
+    """Whether no line of a range is split."""
+    return not has_mark(octets(load64(area + 8 * LINE_MARKS) + first, count), SPLIT_MARK)
+
+
+@numba.njit(**PART)
+def split_line(area: int, line: int) -> None:
+    """Give the dwords of a line cells of their own.
+
+    Two threads that split a line at once, or one that uses it meanwhile, may lose one of their entries, as
+    two that write a cell at once do.
+    """
+    marks = octets(load64(area + 8 * LINE_MARKS) + line, 1)
+    if marks[0] & SPLIT_MARK:
+        return
+    for which in range(3):
+        cell = load64(load64(area + 8 * (LINE_WRITER + which)) + 8 * line)
+        if cell:
+            cells = words(load64(area + 8 * (WRITER + which)) + 8 * LINE_DWORDS * line, LINE_DWORDS)
+            for i in range(LINE_DWORDS):
+                cells[i] = cell
+    if marks[0]:
+        octets(load64(area + 8 * MARKS) + LINE_DWORDS * line, LINE_DWORDS)[:] = marks[0]
+    marks[0] = SPLIT_MARK
+
+
+@numba.njit(**PART)
+def split(area: int, start: int, nbytes: int) -> None:
+    """Split the lines of a range of bytes."""
+    for line in range(start >> LINE_SHIFT, ((start + nbytes - 1) >> LINE_SHIFT) + 1):
+        split_line(area, line)
+
+
+@numba.njit(**PART)
+def note_writer(cells: np.ndarray, tag: int) -> None:
+    """Enter a writer; an atomic does not hide the same wave's plain write of this epoch."""
+    if tag & ATOMIC:
+        for i in range(cells.size):
+            cell = cells[i]
+            keep = (cell != 0) & ((cell ^ tag) < WAVE_UNIT) & ((cell & ATOMIC) == 0)
+            cells[i] = cell if keep else tag
+    else:
+        for i in range(cells.size):
+            cells[i] = tag

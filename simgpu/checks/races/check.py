@@ -1,0 +1,240 @@
+"""Races between waves on LDS and on device memory, and barriers that some waves miss.
+
+Handlers call `race_watch` with each access; what it finds comes back as events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.alu.control import ENDS
+from simgpu.checks.events import Event, Report, finding_of
+from simgpu.checks.races import accesses as watch
+from simgpu.checks.races import carried, cells, lds_bitmaps, order
+from simgpu.checks.races.storage import allocation_shadows, give_back, groups_table, lds_shadow
+from simgpu.checks.waits.in_flight import unwaited
+from simgpu.engine import scheduler
+from simgpu.engine.finding import Finding, place_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.waits import DS
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import ALL_LANES, PTR, Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.memory.lane_copy import constant
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
+
+CONCERNED = ("barrier", "append", "consume", *ENDS)
+COHERENT_BITS = ("glc", "sc0", "sc1")
+WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
+STEP = ir.FunctionType(ir.VoidType(), [PTR, I64])
+
+
+class Races(Check):
+    """Calls `race_watch` at accesses, barriers and ends."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.memory is not None or inst.spec.control in CONCERNED
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.space != "lds" or access.reads:
+            self._watch(frame, access)
+
+    def overwrite(self, frame: Frame, access: Access) -> None:
+        # Before the store, as waves that write the same bytes do no harm.
+        self._watch(frame, access)
+
+    def _watch(self, frame: Frame, access: Access) -> None:
+        build = frame.build
+        if access.space == "lds":
+            area = constant(0)
+            wanted = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))
+        else:
+            area = frame.load(frame.at(access.entry, layout.ALLOC_RACES), I64, 8)
+            wanted = build.icmp_unsigned("!=", area, constant(0))
+        scalar = access.lanes is None
+        lanes = constant(1) if scalar else access.lanes
+        some = build.icmp_unsigned("!=", lanes, constant(0))
+        with build.if_then(build.and_(wanted, some)):
+            frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+            assert frame.inst is not None
+            flags: Any = constant(flags_of(frame.inst, access))
+            if access.contiguous is not None:
+                everyone = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+                straight = build.zext(build.and_(everyone, access.contiguous), I64)
+                flags = build.or_(flags, build.mul(straight, constant(carried.STRAIGHT)))
+            function = build.inttoptr(frame.context(layout.CTX_WATCH), WATCH.as_pointer())
+            build.call(function, [frame.wave, index_of(frame), lanes, constant(access.size), flags, area])
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if inst.spec.control != "barrier":
+            return
+        build = frame.build
+        several = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))
+        with build.if_then(several):
+            function = build.inttoptr(frame.context(layout.CTX_BARRIER), STEP.as_pointer())
+            build.call(function, [frame.wave, index_of(frame)])
+
+    def end(self, frame: Frame, index: Any) -> None:
+        build = frame.build
+        function = build.inttoptr(frame.context(layout.CTX_END), STEP.as_pointer())
+        build.call(function, [frame.wave, index_of(frame)])
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        if "races" not in launch.checks:
+            launch.checks["races"] = groups_table(launch), np.zeros(order.CLOCK_FIELDS, np.int64), allocation_shadows(launch)
+        table, clock, _ = launch.checks["races"]
+        slots = int(worker.job[scheduler.JOB_SLOTS])
+        stride = lds_bitmaps.shadow_bytes(launch.lds_bytes, launch.waves)
+        shadow = lds_shadow(launch, slots)
+        states = np.zeros(slots * order.STATE_FIELDS, np.int64)
+        block = np.zeros(order.BLOCK_FIELDS, np.int64)
+        for field, value in (
+            (order.LDS_SHADOW, shadow.memory.ctypes.data), (order.STATES, states.ctypes.data),
+            (order.TABLE, table.ctypes.data), (order.CLOCK, clock.ctypes.data),
+            (order.GRID_X, launch.geometry.groups[0]), (order.GRID_Y, launch.geometry.groups[1]),
+            (order.LDS_STRIDE, stride), (order.LDS_WORDS, lds_bitmaps.map_words(launch.lds_bytes)),
+        ):  # fmt: skip
+            block[field] = value
+        worker.checks["races"] = shadow, states, block
+        worker.context[layout.CTX_RACES // 8] = block.ctypes.data
+        for offset, entry in zip((layout.CTX_WATCH, layout.CTX_BARRIER, layout.CTX_END), watch.entries(), strict=True):
+            worker.context[offset // 8] = entry.address
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        if all(worker.error is None for worker in workers):
+            lds = [worker.checks["races"][0] for worker in workers]
+            give_back(launch.device, [*lds, *launch.checks["races"][2]])
+        return []
+
+
+def index_of(frame: Frame) -> Any:
+    return frame.build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
+
+
+def flags_of(inst: Instruction, access: Access) -> int:
+    """What kind of access it is, as bits of `race_watch`."""
+    marked = any(inst.mods.get(bit) for bit in COHERENT_BITS)
+    flags = carried.WRITES if access.writes else 0
+    if access.lanes is None:
+        flags |= carried.SCALAR
+    if effect_of(inst).queue is DS:
+        flags |= carried.QUEUED
+    if access.atomic:
+        flags |= carried.ATOMIC
+        returns = "vdst" in inst.args if access.space == "lds" else bool(inst.mods.get("glc") or inst.mods.get("sc0"))
+        flags |= carried.RETURNS if returns else 0
+    elif marked and access.space != "lds":
+        flags |= carried.COHERENT
+    return flags
+
+
+# -- findings ---------------------------------------------------------------------------------------
+
+BARRIER_MISSING = "nothing orders them; put an s_barrier between"
+
+
+def _site(launch: Launch, low: int) -> int:
+    """The record of which a cell holds the low bits."""
+    return low if launch.program.count <= cells.SITES else next(
+        (index for index in range(low, launch.program.count, cells.SITES + 1) if launch.instruction(index)), low
+    )
+
+
+def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
+    here = place_of(launch, _site(launch, event.record))
+    there = place_of(launch, _site(launch, event.extra))
+    address = event.address & (1 << lds_bitmaps.ADDRESS_BITS) - 1
+    swapped = bool(event.lanes & lds_bitmaps.SWAPPED)  # then the wave that saw it stood at the earlier place
+    sides = (event.workgroup, event.wave), _side(launch, event.address >> lds_bitmaps.ADDRESS_BITS)
+    (group, wave), other = reversed(sides) if swapped else sides
+    if event.lanes & lds_bitmaps.BOTH_WRITE:
+        clash = "two writes (a race even where both write the same value)"
+    else:
+        clash = "a write and a read" if bool(event.lanes & lds_bitmaps.WROTE) != swapped else "a read and a write"
+    elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
+    message = f"{clash} of {where} {address:#x}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
+    return Finding(
+        "race", message, here.pc, here.text, wave, () if swapped else (event.lanes & lds_bitmaps.LANE,), event.count,
+        workgroup=group, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        other_text=there.text, other_source=there.source, place=f"{where} {address:#x}",
+    )  # fmt: skip
+
+
+def _number(launch: Launch, workgroup: tuple[int, int, int]) -> int:
+    """A workgroup's number as cells hold it."""
+    gx, gy, _ = launch.geometry.groups
+    return workgroup[0] + gx * (workgroup[1] + gy * workgroup[2]) & cells.GROUPS
+
+
+def _side(launch: Launch, other: int) -> tuple[tuple[int, int, int], int]:
+    """Workgroup and wave of a race's other side."""
+    gx, gy, _ = launch.geometry.groups
+    group = other >> 4
+    return (group % gx, group // gx % gy, group // (gx * gy)), other & 15
+
+
+@finding_of(Event.RACE_LDS)
+def _race_lds(launch: Launch, event: Report) -> Finding:
+    # LDS cells hold no workgroup: the other wave is of the same one.
+    mine = _number(launch, event.workgroup) << 4 + lds_bitmaps.ADDRESS_BITS
+    return _race(launch, replace(event, address=mine | event.address), "LDS", BARRIER_MISSING)
+
+
+@finding_of(Event.RACE_GLOBAL)
+def _race_global(launch: Launch, event: Report) -> Finding:
+    same = event.address >> lds_bitmaps.ADDRESS_BITS + 4 == _number(launch, event.workgroup)
+    apart = "no barrier orders workgroups; use atomics or another launch"
+    return _race(launch, event, "memory", BARRIER_MISSING if same else apart)
+
+
+@finding_of(Event.LDS_CARRIED)
+def _carried(launch: Launch, event: Report) -> Finding:
+    def tell(earlier: str, left: int, writes: bool) -> str:
+        return (
+            f"{'overwritten' if writes else 'read'} behind a barrier that another wave's `{earlier}` is not sure to have "
+            f"completed before: s_waitcnt lgkmcnt({left}) is needed behind that, before the barrier"
+        )
+
+    return unwaited(launch, event, tell)
+
+
+@finding_of(Event.BARRIER)
+def _barrier(launch: Launch, event: Report) -> Finding | None:
+    here = place_of(launch, event.record)
+    common: dict[str, Any] = {"count": event.count, "workgroup": event.workgroup, "source": here.source, "kernel": launch.info.name}
+    if event.extra >> cells.SITE_BITS == watch.ENDED:
+        message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
+        return Finding("barrier", message, here.pc, here.text, event.wave, severity="note", **common)
+    if not launch.checks["races"][1][order.MISSED]:
+        return None  # waves with tasks of their own have barriers of their own: all passed as many
+    there = place_of(launch, _site(launch, event.extra & cells.SITES))
+    message = (
+        f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on, "
+        "and some wave ends with fewer barriers than the others"
+    )
+    return Finding(
+        "barrier", message, here.pc, here.text, event.wave, other_pc=there.pc, other_text=there.text,
+        other_source=there.source, **common,
+    )  # fmt: skip
+
+
+@finding_of(Event.DUPLICATE)
+def _duplicate(launch: Launch, event: Report) -> Finding | None:
+    if launch.device.check != "performance":
+        return None
+    here = place_of(launch, event.record)
+    message = f"several waves write the same bytes to LDS {event.address:#x} by this instruction, without a barrier between"
+    return Finding(
+        "performance", message, here.pc, here.text, event.wave, (), event.count, severity="note",
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, place=f"LDS {event.address:#x}",
+    )  # fmt: skip

@@ -1,0 +1,203 @@
+"""LDS that loads straight to LDS write, touched before the wave that issued them waited.
+
+Which LDS such a load owns is known only when it runs, so this is followed at run time: `outstanding` counts
+the operations of the in-order vmcnt queue and those that are complete for certain. A load to LDS marks the dwords that it writes
+with its number. Its own access to a marked dword asks whether it has waited for that number, another wave's
+whether the owner had when both passed the last barrier (without a barrier between, it is a race).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numba
+from llvmlite import ir
+from numba import types
+
+from simgpu.checks.events import Event, Report, enter, finding_of
+from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, unwaited
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.finding import Finding
+from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store64
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.jit import stamp
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import SLOT_INDEX
+from simgpu.memory.lane_copy import constant
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
+
+# A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, its operation's
+# number below the record. Cells are never cleared: those of another workgroup do not count. The first
+# word of a workgroup's cells says which workgroup has marked any.
+CELL, GROUP, OWNER, OPERATION = 24, 0, 8, 16
+RECORD_SHIFT = 40
+HEADER = 64
+READ, OVERWRITTEN = int(Event.DMA_READ), int(Event.DMA_OVERWRITTEN)
+WRITES = 256  # of an access; the bytes a lane are below
+CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
+SIGNATURE = types.void(*[types.int64] * 5)
+
+
+@numba.njit(**PART)
+def cells_of(wave: int) -> int:
+    """Address of the cells of the wave's workgroup."""
+    context = load64(wave + layout.CONTEXT)
+    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
+    return load64(context + layout.CTX_DMA) + slot * load64(context + layout.CTX_DMA_STRIDE)
+
+
+@numba.njit(**PART)
+def group_of(wave: int) -> int:
+    """A number of the wave's workgroup, from 1 on; no two that follow each other in a slot share it."""
+    context = load64(wave + layout.CONTEXT)
+    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
+    place = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    return load64(place) * 0x9E3779B97F4A7C1 + load64(place + 8) * 0x85EBCA6B + load64(place + 16) + 1
+
+
+@numba.njit(**PART)
+def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
+    """A load to LDS was issued: its dwords are the wave's until it waited for it."""
+    cells, group = cells_of(wave), group_of(wave)
+    operation = load64(wave + layout.VM_ISSUED) | record << RECORD_SHIFT
+    store64(cells, group)
+    for lane in range(layout.LANES):
+        if lanes >> lane & 1:
+            first = load64(offsets + 8 * lane)
+            for dword in range(first // 4, (first + size - 1) // 4 + 1):
+                cell = cells + HEADER + CELL * dword
+                store64(cell + GROUP, group)
+                store64(cell + OWNER, wave)
+                store64(cell + OPERATION, operation)
+
+
+@numba.njit(**PART)
+def in_flight(wave: int, owner: int, number: int) -> bool:
+    """Whether the owner's operation may be under way for all that the accessing wave can know."""
+    if wave == owner:
+        return load64(owner + layout.VM_DONE) < number
+    passed = load64(wave + layout.VM_BARRIERS)
+    if load64(owner + layout.VM_BARRIERS) < passed:  # it has ended
+        return False
+    synced = owner + layout.VM_SYNCED + 16 * (passed & 1)
+    return load64(synced) >= number and load64(synced + 8) < number
+
+
+@numba.njit(**PART)
+def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
+    """An access to LDS; how: bytes a lane, and WRITES."""
+    cells, group = cells_of(wave), group_of(wave)
+    if load64(cells) != group:
+        return
+    size, code = how % WRITES, OVERWRITTEN if how >= WRITES else READ
+    for lane in range(layout.LANES):
+        if lanes >> lane & 1:
+            first = load64(offsets + 8 * lane)
+            for dword in range(first // 4, (first + size - 1) // 4 + 1):
+                cell = cells + HEADER + CELL * dword
+                if load64(cell + GROUP) != group:
+                    continue
+                owner, operation = load64(cell + OWNER), load64(cell + OPERATION)
+                number = operation & ((1 << RECORD_SHIFT) - 1)
+                if in_flight(wave, owner, number):
+                    left = load64(owner + layout.VM_ISSUED) - number
+                    place = dword * 4 | left << LEFT_SHIFT | int(owner != wave) << FLAG_SHIFT
+                    enter(wave, record, code, 1 << lane, place, operation >> RECORD_SHIFT)
+                    return
+
+
+@functools.cache
+def _entries() -> tuple[Any, Any]:
+    """What handlers call: `mark`, `touch`."""
+    current = stamp()
+
+    @numba.cfunc(SIGNATURE, **CALLED)
+    def at_load(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
+        if current:
+            mark(wave, record, lanes, size, offsets)
+
+    @numba.cfunc(SIGNATURE, **CALLED)
+    def at_access(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
+        if current:
+            touch(wave, record, lanes, how, offsets)
+
+    return at_load, at_access
+
+
+class Dma(Check):
+    """Marks LDS cells and looks at them; needs `Outstanding` ahead of it."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.control == "barrier" or inst.spec.memory is not None
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if inst.spec.control == "barrier":
+            self._at_barrier(frame)
+
+    def _at_barrier(self, frame: Frame) -> None:
+        build = frame.build
+        passed = build.add(frame.state(layout.VM_BARRIERS, I64), constant(1))
+        frame.set_state(layout.VM_BARRIERS, passed)
+        place = build.add(build.mul(build.and_(passed, constant(1)), constant(16)), constant(layout.VM_SYNCED))
+        frame.store(frame.state(layout.VM_ISSUED, I64), frame.at(frame.wave, place), 8)
+        frame.store(frame.state(layout.VM_DONE, I64), frame.at(frame.wave, build.add(place, constant(8))), 8)
+
+    def access(self, frame: Frame, access: Access) -> None:
+        assert frame.inst is not None
+        if access.space != "lds":
+            return
+        build = frame.build
+        effect = effect_of(frame.inst)
+        marks = effect.dma and access.writes
+        active = build.icmp_unsigned("!=", frame.context(layout.CTX_DMA), constant(0))
+        with build.if_then(active, likely=False):
+            where = frame.at(frame.wave, layout.ADDRESSES)
+            frame.store(access.offsets, where, align=8)
+            how = access.size if marks or not access.writes else access.size + WRITES
+            function = frame.context(layout.CTX_DMA_MARK if marks else layout.CTX_DMA_TOUCH)
+            record = build.zext(frame.slot(SLOT_INDEX, I32), I64)
+            arguments = [frame.wave, record, access.lanes, constant(how), build.ptrtoint(where, I64)]
+            build.call(build.inttoptr(function, CALL.as_pointer()), arguments)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        """Cells for kernels that load to LDS; without them the hooks do nothing."""
+        effects = (program.effect(index) for program in launch.programs.values() for index in program.instructions)
+        if not launch.lds_bytes or not any(effect.dma for effect in effects):
+            return
+        stride = HEADER + CELL * -(-launch.lds_bytes // 4)
+        cells = aligned_bytes(len(worker.slots) * stride)
+        worker.checks["dma"] = cells
+        at_load, at_access = _entries()
+        for offset, value in (
+            (layout.CTX_DMA, cells.ctypes.data), (layout.CTX_DMA_STRIDE, stride),
+            (layout.CTX_DMA_MARK, at_load.address), (layout.CTX_DMA_TOUCH, at_access.address),
+        ):  # fmt: skip
+            worker.context[offset // 8] = value
+
+
+def _finding(launch: Launch, event: Report, what: str) -> Finding:
+    def tell(load: str, left: int, other_wave: bool) -> str:
+        whose, where = ("another wave's ", "behind that, before the barrier") if other_wave else ("", "before it")
+        return f"{what} before {whose}`{load}` is sure to have written it: s_waitcnt vmcnt({left}) is needed {where}"
+
+    return unwaited(launch, event, tell)
+
+
+@finding_of(Event.DMA_READ)
+def _read(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, "read")
+
+
+@finding_of(Event.DMA_OVERWRITTEN)
+def _overwritten(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, "overwritten")

@@ -1,0 +1,156 @@
+"""Where shadow cells live: memory that is taken where it is touched, and kept for the next launch.
+
+The first touch of a page costs a host far more than the check of what lies there, so a device keeps
+the shadows of its last launch; the cells that were used are cleared when the launch is over.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.checks.races import cells, lds_bitmaps, order
+from simgpu.hardware.errors import LaunchError
+from simgpu.machine import layout
+
+if TYPE_CHECKING:
+    from simgpu.engine.device import Device
+    from simgpu.engine.launch import Launch
+
+LARGE = 1 << 26  # bytes of shadow that take huge pages
+KEPT_DWORDS = 1 << 24  # of an allocation whose shadow is kept
+POOL = "races"
+# Fields of an area that point to memory: bytes for each line.
+LINE_SHARES = {
+    **dict.fromkeys((cells.WRITER, cells.READER, cells.READER2), 8 * cells.LINE_DWORDS),
+    **dict.fromkeys((cells.BYTE_WRITER, cells.BYTE_READER, cells.BYTE_READER2), 32 * cells.LINE_DWORDS),
+    **dict.fromkeys((cells.LINE_WRITER, cells.LINE_READER, cells.LINE_READER2), 8),
+    cells.MARKS: cells.LINE_DWORDS,
+    cells.LINE_MARKS: 1,
+}
+
+
+@dataclass
+class Shadow:
+    """Zeroed memory for one purpose; `area`: the fields of `race_cells`, for an allocation's."""
+
+    key: Hashable
+    memory: np.ndarray
+    area: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def lazy_zeros(nbytes: int) -> np.ndarray:
+    """Zeroed bytes that take memory where they are touched only; raises LaunchError without room."""
+    given = {}
+    if hasattr(mmap, "MAP_PRIVATE"):  # Windows has no flags
+        given["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    try:
+        memory = mmap.mmap(-1, max(nbytes, 1), **given)
+        if nbytes > LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(memory, np.uint8)
+    except OSError as error:
+        raise LaunchError(
+            f"no room for {nbytes} bytes of shadow memory: check smaller buffers, or without check=True"
+        ) from error
+
+
+def _take(device: Device, key: Hashable, make: Callable[[], Shadow]) -> Shadow:
+    """A shadow of this key that an earlier launch left, or a new one."""
+    kept: list[Shadow] = device.shadows.get(POOL, [])
+    found = next((shadow for shadow in kept if shadow.key == key), None)
+    if found is None:
+        return make()
+    kept.remove(found)
+    return found
+
+
+def lds_shadow(launch: Launch, slots: int) -> Shadow:
+    """For the LDS of a worker's slots."""
+    stride = lds_bitmaps.shadow_bytes(launch.lds_bytes, launch.waves)
+    key = "lds", slots, launch.lds_bytes, launch.waves
+    return _take(launch.device, key, lambda: Shadow(key, lazy_zeros(slots * stride)))
+
+
+def groups_table(launch: Launch) -> np.ndarray:
+    """A row for each workgroup (`race_order.GROUP_FIELDS`)."""
+    return lazy_zeros(8 * order.GROUP_FIELDS * min(launch.groups, cells.GROUPS + 1))
+
+
+def allocation_shadows(launch: Launch) -> list[Shadow]:
+    """Of the writable allocations that waves may share, entered in the launch's table."""
+    if launch.groups * launch.waves == 1:
+        return []
+    temporary = {allocation.address for allocation in launch.temporary}
+    made = []
+    for entry in launch.table.entries[1:]:
+        address, size = int(entry[layout.ALLOC_BASE // 8]), int(entry[layout.ALLOC_SIZE // 8])
+        if not entry[layout.ALLOC_WRITABLE // 8] or not size or address in temporary:
+            continue
+        dwords = -(-size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
+        key = "cells", dwords
+        shadow = _take(launch.device, key, functools.partial(_cells, key, dwords))
+        shadow.area[cells.ADDRESS] = address
+        entry[layout.ALLOC_RACES // 8] = shadow.area.ctypes.data
+        made.append(shadow)
+    return made
+
+
+def _cells(key: Hashable, dwords: int) -> Shadow:
+    lines = dwords // cells.LINE_DWORDS
+    memory = lazy_zeros(lines * sum(LINE_SHARES.values()))
+    area = np.zeros(cells.AREA_FIELDS, np.int64)
+    at = memory.ctypes.data
+    for which, share in LINE_SHARES.items():
+        area[which] = at
+        at += share * lines
+    area[cells.DWORDS] = dwords
+    return Shadow(key, memory, area)
+
+
+def give_back(device: Device, used: list[Shadow]) -> None:
+    """Clear what a finished launch used, and keep it instead of what is kept."""
+    kept = []
+    for shadow in used:
+        if shadow.area.size:
+            dwords = int(shadow.area[cells.DWORDS])
+            if dwords > KEPT_DWORDS:
+                continue
+            _clear(shadow, dwords)
+        kept.append(shadow)  # LDS shadows are clear when no workgroup is left
+    device.shadows[POOL] = kept
+
+
+def _clear(shadow: Shadow, dwords: int) -> None:
+    """Zero the cells that were used, and no page that was never touched."""
+    area, lines = shadow.area, dwords // cells.LINE_DWORDS
+
+    def rows(which: int) -> np.ndarray:
+        """A field's bytes, a row for each line."""
+        at = int(area[which] - area[cells.WRITER])
+        return shadow.memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
+
+    marks = rows(cells.LINE_MARKS)
+    split = marks[:, 0] & cells.SPLIT_MARK != 0
+    parted: Any = slice(None) if split.all() else np.flatnonzero(split)
+    if split.any():
+        rows(cells.MARKS)[parted] = 0
+    for flag, fields in (
+        (cells.WRITTEN, (cells.WRITER, cells.BYTE_WRITER, cells.LINE_WRITER)),
+        (cells.READ, (cells.READER, cells.BYTE_READER, cells.LINE_READER)),
+        (cells.READ2, (cells.READER2, cells.BYTE_READER2, cells.LINE_READER2)),
+    ):
+        wide, byte, line = fields
+        if area[flag]:
+            rows(line)[:] = 0
+            rows(wide)[parted] = 0
+            if area[cells.NARROWED]:
+                rows(byte)[parted] = 0
+    marks[:] = 0
+    for flag in (cells.WRITTEN, cells.READ, cells.READ2, cells.NARROWED, cells.ATOMICS):
+        area[flag] = 0

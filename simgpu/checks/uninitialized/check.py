@@ -1,0 +1,350 @@
+"""Uninitialised registers and memory: what nothing wrote, reported where it matters.
+
+Every register, LDS and memory byte has a shadow of undefined bits (`shadow_layout`). An instruction
+whose operands are wholly defined pays a test of their flags; another one runs its shadow first
+(`shadow_ir`): the same computation on what is defined. Undefined bits that reach an address, a branch,
+EXEC, device memory or a matrix product are findings; copies, spills and arithmetic are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+from simgpu.alu.valu_sources import Places
+from simgpu.checks.events import Event, report
+from simgpu.checks.uninitialized import (
+    fast_path,
+    findings,  # noqa: F401  (registers what its events mean)
+    flags,
+    initial_state,
+    matrix,
+    origins,
+    runtime,
+    shadow_layout,
+)
+from simgpu.checks.uninitialized.flags import STATES, registers_of, undefined, undefined_state, wholly_undefined
+from simgpu.checks.uninitialized.instrument import DryFrame, instrument
+from simgpu.checks.uninitialized.origins import Operands
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.lane_ops import I1, I32, I64
+from simgpu.machine.layout import LANES
+from simgpu.machine.operands import Place, Plan
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
+
+ALL_BITS = 0xFFFFFFFF
+# Of M0: the distance and the operands of VGPR indexing; what control instructions take an address from.
+INDEX_BITS = 0xF0FF
+M0_BITS = {"movrels": ALL_BITS, "movreld": ALL_BITS, "append": 0xFFFF, "consume": 0xFFFF}
+# Any wholly undefined source of these makes the whole result undefined.
+ABSORBING = re.compile("v_(add|sub|subrev|mul|mac|mad|fma|fmac|fmamk|fmaak|madmk|madak)_(f32|f64)|v_mov_b32")
+# Operands of memory instructions that make up an address, and those that a load writes.
+ADDRESS_FIELDS = ("vaddr", "saddr", "srsrc", "soffset", "sbase", "addr")
+LOADED_FIELDS = ("vdst", "sdst", "vdata")
+
+
+# What control instructions read or write registers, by the beginning of their names.
+CONTROL = (
+    "cbranch_scc", "cbranch_vcc", "setpc", "swappc", "getpc", "call", "getreg", "setreg", "movrel",
+    "set_gpr_idx", "append", "consume",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What the hooks know of an instruction; see `Plan`."""
+
+    places: tuple[Place, ...]
+    operands: Any
+    emitter: Any
+    indexed: bool
+
+
+class Shadow(Check):
+    """Definedness of registers, LDS, private and device memory."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.kind != "control" or inst.spec.control.startswith(CONTROL)
+
+    def plan(self, inst: Instruction, plan: Plan) -> Planned:
+        return Planned(tuple(plan.places), plan.operands, plan.emitter, plan.indexed)
+
+    def before(self, frame: Frame, inst: Instruction, planned: Planned) -> None:
+        spec = inst.spec
+        if spec.kind == "matrix":
+            matrix.emit(frame, inst, planned.operands)
+        elif spec.kind == "control":
+            _control(frame, inst, planned)
+        elif spec.memory is not None:
+            _memory(frame, inst, planned)
+        else:
+            _arithmetic(frame, inst, planned)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        initial_state.prepare(launch, worker)
+
+
+def guard(frame: Frame, inst: Instruction, planned: Planned) -> Any | None:
+    """i1: whether any operand, source or result, may be undefined."""
+    tests = [undefined(frame, place) for place in planned.places]
+    states = flags.states_read(inst) | flags.states_written(inst)
+    tests += [undefined_state(frame, *STATES[name]) for name in sorted(states)]
+    result = None
+    for test in tests:
+        if test is not None:
+            result = test if result is None else frame.build.or_(result, test)
+    return result
+
+
+# -- the slow path --------------------------------------------------------------------------------
+
+
+def propagate(frame: Frame, planned: Planned, moves: bool = False) -> None:
+    """Emit a call of the instruction's shadow; moves: see `instrument`."""
+    dry = DryFrame(frame.module, f"{frame.function.name}_shadow")
+    dry.function.linkage = "internal"
+    dry.function.attributes.add("noinline")
+    planned.emitter(dry)
+    if not dry.build.block.is_terminated:
+        dry.build.ret_void()
+    instrument(dry, moves)
+    frame.build.call(dry.function, [frame.wave, frame.record])
+
+
+def operands_of(inst: Instruction, planned: Planned) -> Operands:
+    """What an arithmetic instruction reads and writes."""
+    if isinstance(planned.operands, Places):
+        sources, results = planned.operands.sources, [*planned.operands.result]
+        if planned.operands.sdst is not None:
+            results.append(planned.operands.sdst)
+    elif isinstance(planned.operands, tuple):
+        sources, results = planned.operands
+    else:
+        sources, results = {}, []
+    return Operands(
+        list(sources.values()), results, sorted(flags.states_read(inst)), sorted(flags.states_written(inst))
+    )
+
+
+def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
+    test = guard(frame, inst, planned)
+    if test is None:
+        return
+    if planned.indexed:  # M0 chooses the registers: their flags are not those of the operands named
+        _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0", INDEX_BITS)
+        propagate(frame, planned)
+        _settle_exec(frame, ir.Constant(I32, 0))
+        return
+    build = frame.build
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(build.if_then(test, likely=False))
+        if absorbs(inst):
+            stack.enter_context(build.if_then(build.not_(absorbed(frame, planned.operands))))
+        if lanewise(inst):
+            stack.enter_context(build.if_then(build.not_(quiet(frame, inst, planned))))
+        _settle_exec(frame, _slowly(frame, inst, planned))
+
+
+def _slowly(frame: Frame, inst: Instruction, planned: Planned) -> Any:
+    """Run the shadow; returns the origin of the results' undefined bits."""
+    operands = operands_of(inst, planned)
+    origin = origins.picked(frame, operands)
+    propagate(frame, planned)
+    origins.store(frame, operands, origin)
+    return origin
+
+
+def absorbs(inst: Instruction) -> bool:
+    return bool(ABSORBING.fullmatch(inst.mnemonic)) and inst.form in ("e32", "e64")
+
+
+def absorbed(frame: Frame, places: Places) -> Any:
+    """i1: a wholly undefined source and a result that is so already: nothing to do."""
+    build = frame.build
+    source = ir.Constant(I1, 0)
+    for place in places.sources.values():
+        if place.kind == "row":
+            source = build.or_(source, wholly_undefined(frame, place))
+    return build.and_(source, wholly_undefined(frame, places.result[0]))
+
+
+def lanewise(inst: Instruction) -> bool:
+    """Whether each active lane's results depend on that lane alone."""
+    spec = inst.spec
+    vector = spec.encoding.startswith("vop") and spec.kind == "lane"
+    return vector and inst.form != "dpp" and "ignore_exec" not in spec.flags
+
+
+def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
+    """i1: undefined are only lanes that are not active, in registers that some lane wrote: nothing to do."""
+    build = frame.build
+    unknown, rows = ir.Constant(I1, 0), ir.Constant(ROW32, None)
+    for name in sorted(flags.states_read(inst) | flags.states_written(inst)):
+        unknown = build.or_(unknown, undefined_state(frame, *STATES[name]))
+    for place in planned.places:
+        if place.kind == "row":
+            unknown = build.or_(unknown, flags.never_written(frame, place))
+            shadow = frame.at(frame.at(frame.wave, shadow_layout.DELTA), frame.slot(place.slot))
+            for number in range(registers_of(place)):
+                rows = build.or_(rows, frame.row(shadow, number))
+        else:
+            test = undefined(frame, place)
+            unknown = unknown if test is None else build.or_(unknown, test)
+    lanes = build.bitcast(build.icmp_unsigned("!=", rows, ir.Constant(ROW32, None)), I64)
+    idle = build.icmp_unsigned("==", build.and_(lanes, frame.exec_bits()), ir.Constant(I64, 0))
+    return build.and_(idle, build.not_(unknown))
+
+
+def _settle_exec(frame: Frame, origin: Any) -> None:
+    """EXEC decides what every later instruction does: undefined bits in it matter at once."""
+    build = frame.build
+    place = frame.at(frame.wave, shadow_layout.DELTA + 4 * isa.EXEC)
+    lanes = frame.load(place, I64)
+    with build.if_then(build.icmp_unsigned("!=", lanes, ir.Constant(I64, 0)), likely=False):
+        shifted = build.shl(build.zext(origin, I64), ir.Constant(I64, runtime.ORIGIN_SHIFT))
+        report(frame, Event.UNDEFINED_EXEC, lanes, 0, build.or_(shifted, ir.Constant(I64, 4 * isa.EXEC)))
+        frame.store(ir.Constant(I64, 0), place)
+
+
+# -- where it matters -----------------------------------------------------------------------------
+
+
+def _demand(frame: Frame, event: Event, offset: Any, registers: int, lanes: Any = 0, bits: int = ALL_BITS) -> Any:
+    index = frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
+    return runtime.demand(frame, index, event, offset, registers, lanes, bits)
+
+
+def _demand_place(frame: Frame, event: Event, place: Place) -> None:
+    """Report an operand's undefined bits of active lanes."""
+    test = undefined(frame, place)
+    if test is None:
+        return
+    with frame.build.if_then(test, likely=False):
+        offset = frame.build.zext(frame.slot(place.slot), I64)
+        _demand(frame, event, offset, registers_of(place), frame.exec_bits())
+
+
+def _demand_state(frame: Frame, event: Event, name: str, bits: int = ALL_BITS) -> None:
+    offset, type_ = STATES[name]
+    with frame.build.if_then(undefined_state(frame, offset, type_), likely=False):
+        _demand(frame, event, ir.Constant(I64, offset), type_.width // 32, bits=bits)
+
+
+def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    places: dict[str, Place] = planned.operands
+    for name in ADDRESS_FIELDS:
+        if name in places:
+            _demand_place(frame, Event.UNDEFINED_ADDRESS, places[name])
+    for name in sorted(flags.states_read(inst)):
+        _demand_state(frame, Event.UNDEFINED_ADDRESS, name, 0xFFFF if memory.space == "ds" else ALL_BITS)
+    if memory.space == "scratch":
+        offset = 4 * isa.FLAT_SCRATCH
+        with frame.build.if_then(undefined_state(frame, offset, I64), likely=False):
+            _demand(frame, Event.UNDEFINED_ADDRESS, ir.Constant(I64, offset), 2)
+    idle = fast_path.needless(frame, inst, places)
+    if idle is None:
+        _move(frame, inst, planned)
+        return
+    with frame.build.if_then(frame.build.not_(idle), likely=False):
+        _move(frame, inst, planned)
+
+
+def _move(frame: Frame, inst: Instruction, planned: Planned) -> None:
+    """What is undefined goes along with a load, store or atomic."""
+    memory = inst.spec.memory
+    assert memory is not None
+    places: dict[str, Place] = planned.operands
+    stores = memory.op != "load" and memory.space != "ds"
+    noted = frame.at(frame.wave, shadow_layout.STORED)
+    if stores:
+        frame.store(ir.Constant(I32, 0), noted)
+    propagate(frame, planned, moves=memory.op != "atomic" and not memory.format)
+    if stores:
+        with frame.build.if_then(flags.nonzero(frame, noted, I32, 4), likely=False):
+            _stored(frame, inst, places)
+    for name in LOADED_FIELDS if memory.op != "store" else ():
+        if name in places:
+            _loaded(frame, places[name], memory.d16)
+
+
+def _loaded(frame: Frame, place: Place, d16: str) -> None:
+    """Undefined bits of active lanes in a register that was loaded came with the load."""
+    build = frame.build
+    with build.if_then(undefined(frame, place), likely=False):
+        fresh: Any = ir.Constant(I1, 1)
+        if place.kind == "row":
+            shadow = frame.at(frame.at(frame.wave, shadow_layout.DELTA), frame.slot(place.slot))
+            rows = frame.row(shadow)
+            for number in range(1, registers_of(place)):
+                rows = build.or_(rows, frame.row(shadow, number))
+            bits = {"lo": 0xFFFF, "hi": 0xFFFF0000}.get(d16, ALL_BITS)
+            rows = build.and_(rows, ir.Constant(rows.type, [bits] * LANES))
+            lanes = build.bitcast(build.icmp_unsigned("!=", rows, ir.Constant(rows.type, None)), I64)
+            fresh = build.icmp_unsigned("!=", build.and_(lanes, frame.exec_bits()), ir.Constant(I64, 0))
+        with build.if_then(fresh):
+            origins.store(frame, Operands((), (place,), (), ()), origins.this(frame))
+
+
+def _stored(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+    """Undefined bits reached device memory: from the data registers, or an atomic's old value."""
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    field = "vdata" if "vdata" in places else "sdst"
+    bits = ALL_BITS
+    if field == "vdata" and memory.op == "store" and memory.bits < 32 and not memory.format:
+        bits = ((1 << memory.bits) - 1) << (16 if memory.d16 == "hi" else 0)
+    found = ir.Constant(I64, 0)
+    if field in places:
+        place = places[field]
+        offset = build.zext(frame.slot(place.slot), I64)
+        found = _demand(frame, Event.UNDEFINED_STORE, offset, registers_of(place), frame.exec_bits(), bits)
+    with build.if_then(build.icmp_unsigned("==", found, ir.Constant(I64, 0))):
+        report(frame, Event.UNDEFINED_MEMORY, frame.exec_bits(), 0, 0)
+
+
+def _control(frame: Frame, inst: Instruction, planned: Planned) -> None:
+    control = inst.spec.control
+    branch = control.removeprefix("cbranch_")
+    if branch in ("scc0", "scc1"):
+        _demand_state(frame, Event.UNDEFINED_BRANCH, "scc")
+    elif branch in ("vccz", "vccnz"):
+        _vcc_branch(frame)
+    elif planned.places or control in ("append", "consume"):
+        if control in M0_BITS:
+            _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0", M0_BITS[control])
+        if control in ("setpc", "swappc"):
+            source = planned.places[0]
+            with frame.build.if_then(undefined(frame, source), likely=False):
+                _demand(frame, Event.UNDEFINED_BRANCH, frame.build.zext(frame.slot(source.slot), I64), 2)
+        test = guard(frame, inst, planned)
+        if control in ("append", "consume"):
+            propagate(frame, planned)
+        elif test is not None:
+            with frame.build.if_then(test, likely=False):
+                propagate(frame, planned)
+                _settle_exec(frame, ir.Constant(I32, 0))
+
+
+def _vcc_branch(frame: Frame) -> None:
+    """A defined bit of VCC that is set decides whether VCC is zero."""
+    build = frame.build
+    place = frame.at(frame.wave, shadow_layout.DELTA + 4 * isa.VCC)
+    bits = frame.load(place, I64)
+    known = build.and_(frame.state(4 * isa.VCC, I64), build.not_(bits))
+    some, none = (build.icmp_unsigned(op, value, ir.Constant(I64, 0)) for op, value in (("!=", bits), ("==", known)))
+    with build.if_then(build.and_(some, none), likely=False):
+        _demand(frame, Event.UNDEFINED_BRANCH, ir.Constant(I64, 4 * isa.VCC), 2)

@@ -1,0 +1,67 @@
+"""Loads and stores that move nothing undefined, recognised without following each byte's shadow.
+
+Device memory that was wholly defined when the launch began stays so; where all that an access can
+reach lies in such an allocation, and its data registers are defined, there is nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simgpu.checks.uninitialized.flags import undefined
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.operands import Place
+from simgpu.memory import vmem
+from simgpu.memory.buffers import read_resource
+from simgpu.memory.lane_copy import constant, inside, lanes_of
+
+
+def needless(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Any | None:
+    """i1: whether a load or store moves nothing undefined; None where that is not looked at."""
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    if memory.op == "atomic" or memory.lds or inst.mods.get("lds") or memory.format:
+        return None
+    data = places["vdata"] if "vdata" in places else places.get("vdst")
+    if data is None or memory.space not in ("global", "buffer") or inst.mods.get("idxen"):
+        return None
+    entry = _last_allocation(frame)
+    within = _lanes_within if memory.space == "global" else _resource_within
+    reached = within(frame, inst, places, entry)
+    unknown = frame.load(frame.at(entry, layout.ALLOC_UNDEFINED), I64, 8)
+    known = build.and_(reached, build.icmp_unsigned("==", unknown, constant(0)))
+    return build.and_(known, build.not_(undefined(frame, data)))
+
+
+def _last_allocation(frame: Frame) -> Any:
+    """The table entry that this record's access hit last; entry 0, which is empty, if there is none."""
+    build = frame.build
+    hint = build.zext(frame.load(frame.at(frame.record, 4 * layout.SLOT_HINT), I32), I64)
+    valid = build.icmp_unsigned("<", hint, frame.context(layout.CTX_COUNT))
+    table = build.inttoptr(frame.context(layout.CTX_ALLOCATIONS), PTR)
+    return frame.at(table, build.mul(build.select(valid, hint, constant(0)), constant(layout.ALLOC_BYTES)))
+
+
+def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, Place], entry: Any) -> Any:
+    """i1: all active lanes' bytes lie in the allocation."""
+    build = frame.build
+    base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
+    offsets = build.sub(vmem.global_addresses(frame, places), frame.splat(base))
+    fits = lanes_of(frame, inside(frame, offsets, size, vmem.rows_of(inst).lane_bytes))
+    return build.icmp_unsigned("==", build.and_(frame.exec_bits(), build.not_(fits)), constant(0))
+
+
+def _resource_within(frame: Frame, inst: Instruction, places: dict[str, Place], entry: Any) -> Any:
+    """i1: a linear buffer whose whole range lies in the allocation."""
+    build = frame.build
+    resource = read_resource(frame, inst, places["srsrc"])
+    base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
+    offset = build.sub(resource.base, base)
+    end = build.add(offset, resource.records)
+    linear = build.not_(build.or_(resource.swizzle, resource.add_tid))
+    starts = build.icmp_unsigned("<=", offset, size)
+    return build.and_(linear, build.and_(starts, build.icmp_unsigned("<=", end, size)))

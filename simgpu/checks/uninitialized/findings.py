@@ -1,0 +1,95 @@
+"""Findings of kind "uninitialized" from the events of `shadow`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simgpu.checks.events import Event, Report, finding_of
+from simgpu.checks.uninitialized.matrix import ROLES
+from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT
+from simgpu.engine.finding import Finding, Severity, lanes_of, place_of
+from simgpu.hardware.isa import instruction as isa
+from simgpu.machine import layout
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+
+_SCALARS = {
+    isa.VCC: "vcc_lo", isa.VCC + 1: "vcc_hi", isa.M0: "m0", isa.EXEC: "exec", isa.EXEC + 1: "exec_hi",
+    isa.FLAT_SCRATCH: "flat_scratch_lo", isa.FLAT_SCRATCH + 1: "flat_scratch_hi",
+    104: "xnack_mask_lo", 105: "xnack_mask_hi", layout.SCC // 4: "scc",
+}  # fmt: skip
+
+
+def register_name(offset: int) -> str:
+    """The register at a byte offset of the wave."""
+    if offset >= layout.AGPR:
+        return f"a{(offset - layout.AGPR) // layout.ROW}"
+    if offset >= layout.VGPR:
+        return f"v{(offset - layout.VGPR) // layout.ROW}"
+    number = offset // 4
+    return _SCALARS.get(number, f"s{number}")
+
+
+def _finding(launch: Launch, event: Report, what: str, place: str = "", severity: Severity = "error") -> Finding:
+    spot = place_of(launch, event.record)
+    record = (event.extra >> ORIGIN_SHIFT) - 1
+    origin = place_of(launch, record) if record >= 0 else None
+    return Finding(
+        "uninitialized", what, spot.pc, spot.text, event.wave, lanes_of(event.lanes), event.count,
+        workgroup=event.workgroup, source=spot.source, kernel=launch.info.name, place=place,
+        other_pc=origin.pc if origin else None, other_text=origin.text if origin else "",
+        other_source=origin.source if origin else "", severity=severity,
+    )  # fmt: skip
+
+
+def _described(event: Report, used: str) -> tuple[str, str]:
+    """The message for a register's use, and the register."""
+    name = register_name(event.extra & (1 << ROLE_SHIFT) - 1)
+    if event.extra & NEVER:
+        state = "which nothing wrote"
+    else:
+        whole = event.address in (0, 0xFFFFFFFF) or name == "scc"
+        holds = "which holds" if whole else f"whose bits {event.address:#010x} hold"
+        loaded = event.extra >> ORIGIN_SHIFT
+        state = f"{holds} what was loaded where nothing was written" if loaded else f"{holds} what nothing defined"
+    return f"{used.format(name=name)}, {state}", name
+
+
+@finding_of(Event.UNDEFINED_ADDRESS)
+def _address(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, *_described(event, "the address depends on {name}"))
+
+
+@finding_of(Event.UNDEFINED_BRANCH)
+def _branch(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, *_described(event, "the branch depends on {name}"))
+
+
+@finding_of(Event.UNDEFINED_EXEC)
+def _exec(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, "EXEC gets bits that nothing defined", "exec")
+
+
+@finding_of(Event.UNDEFINED_STORE)
+def _store(launch: Launch, event: Report) -> Finding:
+    what, place = _described(event, "device memory gets {name}")
+    return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
+
+
+def _padding(launch: Launch, event: Report) -> bool:
+    """Whether it looks like a struct copied whole from a lane's stack, with the bytes between its fields."""
+    inst = launch.instruction((event.extra >> ORIGIN_SHIFT) - 1)
+    memory = inst.spec.memory if inst is not None else None
+    return bool(event.extra & PARTIAL and memory is not None and memory.space in ("scratch", "flat", "buffer"))
+
+
+@finding_of(Event.UNDEFINED_MEMORY)
+def _memory(launch: Launch, event: Report) -> Finding:
+    return _finding(launch, event, "device memory gets a value made of bytes that nothing wrote")
+
+
+@finding_of(Event.UNDEFINED_MATRIX)
+def _matrix(launch: Launch, event: Report) -> Finding:
+    role = ROLES[event.extra >> ROLE_SHIFT & 15]
+    return _finding(launch, event, *_described(event, "the product takes " + role + " from {name}"))

@@ -1,0 +1,86 @@
+"""Tests of what may be undefined, emitted in front of an instruction: a load and a compare an operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.checks.uninitialized import shadow_layout
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import ROW
+from simgpu.machine.operands import Place
+
+# State that instructions use without naming it: byte offset in the wave, type.
+STATES = {"scc": (layout.SCC, I32), "vcc": (4 * isa.VCC, I64), "m0": (4 * isa.M0, I32)}
+SPECIAL = {"scc": "scc", "vccz": "vcc"}  # sources with a code of their own
+
+
+def registers_of(place: Place) -> int:
+    return max(1, place.bits // 32)
+
+
+def undefined(frame: Frame, place: Place) -> Any | None:
+    """i1: whether anything of an operand may be undefined; None for constants."""
+    if place.kind == "row":
+        return nonzero(frame, flag_pointer(frame, place), ir.IntType(8 * registers_of(place)), 1)
+    if place.kind == "sgpr":
+        shadow = frame.at(frame.at(frame.wave, shadow_layout.DELTA), frame.slot(place.slot))
+        return nonzero(frame, shadow, ir.IntType(place.bits), 4)
+    return undefined_state(frame, *STATES[SPECIAL[place.kind]]) if place.kind in SPECIAL else None
+
+
+def wholly_undefined(frame: Frame, place: Place) -> Any:
+    """i1: whether nothing wrote any of a vector operand's registers."""
+    kind = ir.IntType(8 * registers_of(place))
+    never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
+    return frame.build.icmp_unsigned("==", frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
+
+
+def never_written(frame: Frame, place: Place) -> Any:
+    """i1: whether nothing wrote some of a vector operand's registers."""
+    kind = ir.IntType(8 * registers_of(place))
+    never = int.from_bytes(bytes([shadow_layout.UNDEFINED] * registers_of(place)), "little")
+    flags = frame.build.and_(frame.load(flag_pointer(frame, place), kind, 1), ir.Constant(kind, never))
+    return frame.build.icmp_unsigned("!=", flags, ir.Constant(kind, 0))
+
+
+def register_number(frame: Frame, place: Place) -> Any:
+    """i32: a vector operand's first register, VGPRs from 0, AccVGPRs from 256."""
+    distance = frame.build.sub(frame.slot(place.slot), ir.Constant(I32, layout.VGPR))
+    return frame.build.lshr(distance, ir.Constant(I32, ROW.bit_length() - 1))
+
+
+def flag_pointer(frame: Frame, place: Place) -> Any:
+    """Pointer to the flags of a vector operand's registers."""
+    return frame.at(frame.at(frame.wave, shadow_layout.FLAGS), register_number(frame, place))
+
+
+def undefined_state(frame: Frame, offset: int, type_: ir.Type) -> Any:
+    """i1: whether any bit of a field of the wave is undefined."""
+    return nonzero(frame, frame.at(frame.wave, shadow_layout.DELTA + offset), type_, 4)
+
+
+def nonzero(frame: Frame, pointer: Any, type_: ir.Type, align: int) -> Any:
+    return frame.build.icmp_unsigned("!=", frame.load(pointer, type_, align), ir.Constant(type_, 0))
+
+
+def states_read(inst: Instruction) -> set[str]:
+    """SCC, VCC and M0 where the instruction reads them without naming them."""
+    used = {param.type.state for param in inst.spec.params}
+    memory = inst.spec.memory
+    if (memory and memory.lds) or inst.mods.get("lds") or "addtid" in inst.mnemonic:
+        used.add("m0")
+    control = inst.spec.control
+    if control in ("movrels", "movreld", "append", "consume") or control.startswith("set_gpr_idx"):
+        used.add("m0")
+    return used & STATES.keys()
+
+
+def states_written(inst: Instruction) -> set[str]:
+    """The same for what it writes."""
+    return {type_.state for type_ in inst.spec.results} & STATES.keys()

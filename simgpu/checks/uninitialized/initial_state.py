@@ -1,0 +1,68 @@
+"""What is defined when a wave begins, and where a worker's shadows of LDS and private memory lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgpu.checks.uninitialized import register_rows, runtime, shadow_layout
+from simgpu.engine import scheduler
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.hardware.isa import instruction as isa
+from simgpu.machine import layout
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
+
+
+def prepare(launch: Launch, worker: Worker) -> None:
+    """The shadow of a wave's first state, and the worker's addresses for handlers and scheduler."""
+    shadow = worker.checks["shadow"]
+    begin_scalars(launch, worker, shadow[:512].view(np.uint32))
+    shadow[layout.SCC] = 1
+    flags = shadow[layout.ADDRESSES : layout.ADDRESSES + shadow_layout.REGISTERS]
+    flags[:] = shadow_layout.UNDEFINED
+    mode = int(worker.job[scheduler.JOB_ID_MODE])
+    flags[: 1 if mode == 3 else mode + 1] = shadow_layout.DEFINED
+    lds = aligned_bytes(len(worker.slots) * int(worker.job[scheduler.JOB_LDS_STRIDE]))
+    worker.storage.append(lds)
+    worker.job[scheduler.JOB_LDS_SHADOW] = lds.ctypes.data
+    scratch = launch.device.memory.find(int(worker.job[scheduler.JOB_SCRATCH]))
+    if scratch is not None and scratch.undefined is not None:
+        worker.job[scheduler.JOB_SCRATCH_SHADOW] = scratch.undefined.ctypes.data
+    at_use, at_definition = runtime.entries()
+    fields = {
+        layout.CTX_LDS_SHADOW: lds.ctypes.data - int(worker.job[scheduler.JOB_LDS]),
+        layout.CTX_DEMAND: at_use.address,
+        layout.CTX_DEFINE: at_definition.address,
+        **register_rows.addresses(launch.device.compiler),
+    }
+    for field, value in fields.items():
+        worker.context[field // 8] = value
+
+
+def begin_scalars(launch: Launch, worker: Worker, shadow: np.ndarray) -> None:
+    """Scalar registers that the launch sets are defined (AMDGPUUsage, "SGPR Register Set Up Order")."""
+    descriptor = launch.info.descriptor
+    shadow[:] = 0xFFFFFFFF
+    user = (
+        4 * descriptor.enable_private_segment_buffer
+        + 2 * descriptor.enable_dispatch_ptr
+        + 2 * descriptor.enable_queue_ptr
+        + 2 * descriptor.enable_kernarg_segment_ptr
+        + 2 * descriptor.enable_dispatch_id
+        + 2 * descriptor.enable_flat_scratch_init
+        + descriptor.enable_private_segment_size
+        + descriptor.preload_length
+    )
+    shadow[:user] = 0
+    first = int(worker.job[scheduler.JOB_GROUP_ID_SGPR])
+    ids = int(worker.job[scheduler.JOB_GROUP_ID_MASK]).bit_count() + descriptor.enable_workgroup_info
+    shadow[first : first + ids] = 0
+    if worker.job[scheduler.JOB_SCRATCH_SGPR] >= 0:
+        shadow[int(worker.job[scheduler.JOB_SCRATCH_SGPR])] = 0
+    if worker.job[scheduler.JOB_FLAT_SCRATCH]:
+        shadow[isa.FLAT_SCRATCH : isa.FLAT_SCRATCH + 2] = 0
+    shadow[isa.EXEC : isa.EXEC + 2] = 0

@@ -1,0 +1,217 @@
+"""A handler turned into its shadow: the same computation on what is defined, without its effects.
+
+`instrument` rewrites a function that an emitter made: every value gets a shadow by the rules of
+`shadow_rules`, every store goes to the shadow bytes instead, and nothing else is changed: registers,
+memory and counters keep what they hold. So one table of rules for LLVM's operations covers every
+instruction with all its modifiers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.checks.uninitialized import register_rows, shadow_layout
+from simgpu.checks.uninitialized.pointers import Pointer, Pointers
+from simgpu.checks.uninitialized.rules import RULES, Shadow, anywhere, either, filled, integer, intrinsic, spread, strict
+from simgpu.machine import layout
+from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.lane_ops import I1, I8, I32, I64
+
+_DROPPED = ("atomicrmw", "fence")
+
+
+class DryFrame(Frame):
+    """A frame whose ways out all return: for handlers that only compute shadows."""
+
+    dry = True
+
+    def count(self, table: int, index: Any, amount: Any) -> None:
+        pass
+
+    def jump_record(self, record: Any, computed: bool = False) -> None:
+        self.build.ret_void()
+
+    def transfer(self, target: Any, index: Any, computed: bool = False) -> None:
+        self.build.ret_void()
+
+    def stop(self, status: int, index: Any, resume: Any | None = None) -> None:
+        self.build.ret_void()
+
+
+def instrument(frame: Frame, moves: bool = False) -> None:
+    """Turn the frame's finished function into its shadow.
+
+    moves: what is staged is only moved, so that its values decide nothing and need not be there.
+    """
+    Instrument(frame, moves).run()
+
+
+class Instrument:
+    """One function being rewritten, block by block in an order in which definitions come first."""
+
+    def __init__(self, frame: Frame, moves: bool) -> None:
+        self.frame = frame
+        self.moves = moves
+        self.build = ir.IRBuilder()
+        self.pointers = Pointers(frame)
+        self.shadows: dict[Any, Shadow] = {}
+        self.replaced: dict[Any, Any] = {}
+        self.phis: list[tuple[Any, Any]] = []
+
+    def run(self) -> None:
+        for block in reverse_postorder(self.frame.function):
+            old, block.instructions = block.instructions, []
+            terminator, block.terminator = block.terminator, None
+            self.build.position_at_end(block)
+            for inst in old:
+                self._settle_operands(inst)
+                if inst is not terminator:
+                    self._visit(inst)
+            block.instructions.append(terminator)
+            block.terminator = terminator
+        for real, shadow in self.phis:
+            real.incomings = [(self._now(value), block) for value, block in real.incomings]
+            for value, block in real.incomings:
+                shadow.add_incoming(filled(value, self._of(value)), block)
+
+    def _settle_operands(self, inst: Any) -> None:
+        if self.replaced and inst.opname != "phi":
+            inst.operands = [self._now(operand) for operand in inst.operands]
+
+    def _now(self, value: Any) -> Any:
+        return value if isinstance(value, ir.Constant) else self.replaced.get(value, value)
+
+    def _of(self, value: Any) -> Shadow:
+        return None if isinstance(value, ir.Constant) else self.shadows.get(value)
+
+    def _keep(self, inst: Any) -> None:
+        block = self.build.block
+        block.instructions.append(inst)
+        self.build.position_at_end(block)
+
+    def _visit(self, inst: Any) -> None:
+        build = self.build
+        name = inst.opname
+        shadows = [self._of(operand) for operand in inst.operands]
+        if name == "store":
+            self._store(inst)
+        elif name == "load":
+            self._keep(inst)
+            self.shadows[inst] = self._load(inst)
+        elif name == "call":
+            self._call(inst, shadows[1:])
+        elif name == "phi":
+            self._keep(inst)
+            if not isinstance(inst.type, ir.PointerType):
+                shadow = build.phi(integer(inst.type))
+                self.phis.append((inst, shadow))
+                self.shadows[inst] = shadow
+        elif name == "cmpxchg":
+            # A dry run always succeeds: old is what was read before, and the new value is stored.
+            self._store_shadow(self.pointers.of(inst.operands[0]), inst.operands[2], 1)
+        elif name == "extractvalue":
+            exchange = inst.operands[0]
+            self.replaced[inst] = ir.Constant(I1, 1) if inst.indices[0] else exchange.operands[1]
+        elif name in _DROPPED:
+            assert isinstance(inst.type, ir.VoidType) or name == "atomicrmw"
+        else:
+            self._keep(inst)
+            self.pointers.define(build, inst, shadows)
+            known = RULES.get(name)
+            self.shadows[inst] = known(build, inst, shadows) if known else strict(build, inst.type, shadows)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _load(self, inst: Any) -> Shadow:
+        pointer = self.pointers.of(inst.operands[0])
+        if pointer.shadow is None:
+            return None
+        if isinstance(inst.type, ir.PointerType):
+            return None
+        self._fill(pointer, inst.type)
+        shadow = self._read(pointer, inst.type, inst.align)
+        if pointer.index is not None:
+            shadow = either(self.build, shadow, spread(self.build, pointer.index, inst.type))
+        return shadow
+
+    def _read(self, pointer: Pointer, type_: ir.Type, align: int | None) -> Any:
+        return self.build.load(pointer.shadow, align=align, typ=integer(type_))
+
+    def _store(self, inst: Any) -> None:
+        value, target = inst.operands
+        pointer = self.pointers.of(target)
+        if pointer.private and not (self.moves and pointer.region == "staging"):
+            self._keep(inst)
+        self._store_shadow(pointer, value, inst.align)
+
+    def _store_shadow(self, pointer: Pointer, value: Any, align: int | None) -> None:
+        if pointer.shadow is None or isinstance(value.type, ir.PointerType):
+            return
+        shadow = filled(value, self._of(value))
+        if pointer.index is not None:
+            shadow = either(self.build, shadow, spread(self.build, pointer.index, value.type))
+        if pointer.region == "global":
+            shadow = self._to_device(pointer, shadow)
+        self.build.store(shadow, pointer.shadow, align=align)
+        self._settle_flag(pointer, value.type)
+
+    def _to_device(self, pointer: Pointer, shadow: Any) -> Any:
+        """A store that others may read: undefined bits are noted, and count as defined from there."""
+        build = self.build
+        place = build.gep(pointer.entry, [ir.Constant(I64, layout.ALLOC_PRIVATE)], source_etype=I8)
+        private = build.icmp_unsigned("!=", build.load(place, align=8, typ=I64), ir.Constant(I64, 0))
+        bad = build.and_(anywhere(build, shadow), build.not_(private))
+        noted = build.gep(self.frame.wave, [ir.Constant(I64, shadow_layout.STORED)], source_etype=I8)
+        build.store(build.or_(build.load(noted, align=4, typ=I32), build.zext(bad, I32)), noted, align=4)
+        return build.and_(shadow, spread(build, private, shadow.type))
+
+    def _call(self, inst: Any, shadows: list[Shadow]) -> None:
+        name = inst.callee.name
+        if name.startswith("llvm.masked.store."):
+            value, target, align, mask = inst.args
+            pointer = self.pointers.of(target)
+            if pointer.shadow is None:
+                return
+            self._fill(pointer, value.type)
+            shadow = filled(value, self._of(value))
+            self.build.call(inst.callee, [shadow, pointer.shadow, align, mask])
+            self._settle_flag(pointer, value.type)
+        elif not isinstance(inst.type, ir.VoidType):
+            self._keep(inst)
+            self.shadows[inst] = intrinsic(self.build, inst, shadows)
+
+    # -- flags of vector registers -------------------------------------------------------------
+
+    def _fill(self, pointer: Pointer, type_: ir.Type) -> None:
+        """Make a register's shadow row valid before it is read or written in part."""
+        whole = type_ == ROW32
+        if pointer.region == "register" and (whole or not pointer.derived):
+            register_rows.call(self.build, self.frame.wave, layout.CTX_FILL_ROW, pointer.shadow)
+
+    def _settle_flag(self, pointer: Pointer, type_: ir.Type) -> None:
+        if pointer.region == "register" and type_ == ROW32:
+            register_rows.call(self.build, self.frame.wave, layout.CTX_SETTLE_ROW, pointer.shadow)
+
+
+def reverse_postorder(function: ir.Function) -> list[Any]:
+    """The blocks that the entry reaches, each after those that dominate it."""
+    order: list[Any] = []
+    seen = {function.entry_basic_block}
+    stack = [(function.entry_basic_block, iter(_successors(function.entry_basic_block)))]
+    while stack:
+        block, left = stack[-1]
+        following = next((b for b in left if b not in seen), None)
+        if following is None:
+            order.append(block)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(_successors(following))))
+    return order[::-1]
+
+
+def _successors(block: Any) -> list[Any]:
+    return [operand for operand in block.terminator.operands if isinstance(operand, ir.Block)]
+

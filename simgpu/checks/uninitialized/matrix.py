@@ -1,0 +1,85 @@
+"""Matrix instructions: undefined elements that count in a product are findings.
+
+Which bits of which registers and lanes count follows from the maps of `simgpu.hardware.mfma`: a broadcast
+of A or B leaves lanes unread. EXEC does not count: matrix instructions ignore it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.checks.events import Event
+from simgpu.checks.uninitialized import runtime
+from simgpu.checks.uninitialized.flags import registers_of, undefined
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import LANES
+from simgpu.machine.operands import Place
+from simgpu.matrix.instruction import MatrixPlaces
+
+ALL_BITS, ALL_LANES = (1 << 32) - 1, (1 << 64) - 1
+ROLES = ("A", "B", "C", "IDX", "SCALE_A", "SCALE_B")
+
+
+def read_masks(inst: Instruction, operand: str, registers: int) -> np.ndarray:
+    """Bits that count: uint32 (registers, 64)."""
+    row: Any = mfma.find(inst.mnemonic, inst.target)
+    mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
+    masks = np.zeros((registers, LANES), np.uint64)
+    select: dict[str, int] = {}
+    if row.flexible:
+        row = row.with_formats(mods["cbsz"], mods["blgp"])
+    elif operand == ("IDX" if row.sparse else "A"):
+        select = {"cbsz": mods["cbsz"], "abid": mods["abid"]}
+    elif operand == "B" and row.cd_type != "f64":
+        select = {"blgp": mods["blgp"]}
+    width = row.width(operand)
+    owners = row.map(operand, **select).reshape(-1, 3).astype(np.int64)
+    start = scale_shift(inst, operand) if operand.startswith("SCALE") else 0
+    for bit in range(start, start + width):
+        at = owners[:, 2] + bit
+        np.bitwise_or.at(masks, (owners[:, 0] + at // 32, owners[:, 1]), np.uint64(1) << (at % 32).astype(np.uint64))
+    return masks.astype(np.uint32)
+
+
+def scale_shift(inst: Instruction, operand: str) -> int:
+    """The first bit of the scale's byte: op_sel holds the low, op_sel_hi the high bit of its number."""
+    number = ("SCALE_A", "SCALE_B").index(operand)
+    low, high = (int(inst.mods.get(name, default)) >> number & 1 for name, default in (("op_sel", 0), ("op_sel_hi", 3)))
+    return 8 * (low | high << 1)
+
+
+def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
+    index = frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
+    operands: list[tuple[str, Place | None]] = [("A", places.a), ("B", places.b), ("C", places.c), ("IDX", places.index)]
+    if places.scales:
+        operands += list(zip(("SCALE_A", "SCALE_B"), places.scales, strict=True))
+    for name, place in operands:
+        test = undefined(frame, place) if place is not None else None
+        if place is None or test is None:
+            continue
+        registers = registers_of(place)
+        with frame.build.if_then(test, likely=False):
+            wanted = read_masks(inst, name, registers)
+            masks: Any = 0 if (wanted == ALL_BITS).all() or place.kind != "row" else _table(frame, name, wanted)
+            bits = 0xFF << scale_shift(inst, name) if name.startswith("SCALE") else ALL_BITS
+            role = ROLES.index(name) << runtime.ROLE_SHIFT
+            offset = frame.build.or_(frame.build.zext(frame.slot(place.slot), I64), ir.Constant(I64, role))
+            runtime.demand(frame, index, Event.UNDEFINED_MATRIX, offset, registers, ALL_LANES, bits, masks)
+    with frame.build.if_then(undefined(frame, places.d), likely=False):
+        runtime.define(frame, frame.build.zext(frame.slot(places.d.slot), I64), places.d.bits // 32)
+
+
+def _table(frame: Frame, name: str, masks: np.ndarray) -> Any:
+    """The masks as a constant of the handler's module; its address as an i64."""
+    kind = ir.ArrayType(I32, masks.size)
+    table = ir.GlobalVariable(frame.module, kind, f"{frame.function.name}_{name}")
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(kind, [int(mask) for mask in masks.reshape(-1)])
+    return frame.build.ptrtoint(table, I64)

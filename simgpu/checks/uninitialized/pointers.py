@@ -1,0 +1,143 @@
+"""What a pointer in a handler points to, and where the shadow of those bytes lies.
+
+The pointers of handlers are made in few ways: from the wave and the record, from stack slots, from
+the wave's LDS_BASE, and from a device address plus the ALLOC_DELTA of its allocation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.checks.uninitialized import shadow_layout
+from simgpu.checks.uninitialized.rules import Shadow, anywhere, either
+from simgpu.machine import layout
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.lane_ops import I8, I64
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """region: state, register, staging, stack, lds, global, or "" for what has no shadow.
+
+    shadow: pointer to the shadow bytes, or None; offset: bytes from the region's root where known;
+    derived: whether it goes on from an operand's pointer; entry: the allocation's table entry;
+    index: i1, whether an undefined index chose the place (stack only).
+    """
+
+    region: str
+    shadow: Any = None
+    offset: int | None = None
+    derived: bool = False
+    entry: Any = None
+    index: Any = None
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody but this handler reads the bytes: stores to them happen in a dry run too."""
+        return self.region in ("stack", "scratchpad", "staging")
+
+
+UNKNOWN = Pointer("")
+
+
+def region_of(offset: int | None) -> str:
+    """The part of a wave that lies at a byte offset; operands' offsets come from the record."""
+    if offset is None or offset >= layout.VGPR:
+        return "register"
+    if offset < shadow_layout.SHADOWED_STATE:
+        return "state"
+    if offset >= layout.STAGING:
+        return "staging"
+    return "scratchpad" if layout.ADDRESSES <= offset < layout.STREAMS else ""
+
+
+class Pointers:
+    """The pointers of one function, by the values that hold them."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self._known: dict[Any, Pointer] = {}
+
+    def of(self, value: Any) -> Pointer:
+        return UNKNOWN if isinstance(value, ir.Constant) else self._known.get(value, UNKNOWN)
+
+    def define(self, build: ir.IRBuilder, inst: Any, shadows: list[Shadow]) -> None:
+        """Note what an instruction that makes a pointer (or its integer) points to."""
+        if inst.opname == "getelementptr":
+            self._known[inst] = self._step(build, inst, shadows[1])
+        elif inst.opname == "alloca":
+            twin = build.alloca(inst.allocated_type)
+            twin.align = inst.align
+            # A plain pointer: llvmlite's alloca still types what it points to.
+            self._known[inst] = Pointer("stack", build.inttoptr(build.ptrtoint(twin, I64), PTR), 0)
+        elif inst.opname == "ptrtoint":
+            self._known[inst] = self.of(inst.operands[0])
+        elif inst.opname == "inttoptr":
+            self._known[inst] = self._from_integer(build, inst.operands[0])
+
+    def _step(self, build: ir.IRBuilder, inst: Any, index: Shadow) -> Pointer:
+        offset = inst.indices[0]
+        known = int(offset.constant) if isinstance(offset, ir.Constant) else None
+        if inst.pointer is self.frame.wave:
+            region = region_of(known)
+            shadow = None
+            if region in ("state", "register", "staging"):
+                base = build.gep(self.frame.wave, [ir.Constant(I64, shadow_layout.DELTA)], source_etype=I8)
+                shadow = build.gep(base, [offset], source_etype=I8)
+            return Pointer(region, shadow, known)
+        base = self.of(inst.pointer)
+        together = base.offset + known if base.offset is not None and known is not None else None
+        if base is UNKNOWN:
+            return replace(base, offset=known)
+        taint = base.index
+        if base.region == "stack" and index is not None:
+            taint = either(build, taint, anywhere(build, index))
+        shadow = None
+        if base.shadow is not None:
+            shadow = build.gep(base.shadow, [offset], source_etype=inst.source_etype)
+        return replace(base, shadow=shadow, offset=together, derived=True, index=taint)
+
+    def _from_integer(self, build: ir.IRBuilder, value: Any) -> Pointer:
+        found = self.of(value)
+        if found is not UNKNOWN:
+            return found
+        opname = getattr(value, "opname", "")
+        if opname == "load":
+            pointer = value.operands[0]
+            if getattr(pointer, "pointer", None) is self.frame.wave and _constant_index(pointer) == layout.LDS_BASE:
+                return Pointer("lds", build.inttoptr(build.add(value, self._context(build, layout.CTX_LDS_SHADOW)), PTR))
+        if opname == "add":
+            for delta, address in (value.operands, value.operands[::-1]):
+                entry = self._entry(delta)
+                if entry is not None:
+                    place = build.gep(entry, [ir.Constant(I64, layout.ALLOC_SHADOW)], source_etype=I8)
+                    base = build.load(place, align=8, typ=I64)
+                    return Pointer("global", build.inttoptr(build.add(address, base), PTR), entry=entry)
+        return UNKNOWN
+
+    def _entry(self, delta: Any) -> Any | None:
+        """The allocation whose ALLOC_DELTA this loaded value is."""
+        if getattr(delta, "opname", "") != "load":
+            return None
+        pointer = delta.operands[0]
+        if getattr(pointer, "opname", "") != "getelementptr" or self._ours(pointer.pointer):
+            return None
+        return pointer.pointer if _constant_index(pointer) == layout.ALLOC_DELTA else None
+
+    def _ours(self, pointer: Any) -> bool:
+        """Whether a pointer goes into the wave, its record or the stack."""
+        return pointer in (self.frame.wave, self.frame.record) or self.of(pointer).region != ""
+
+    def _context(self, build: ir.IRBuilder, offset: int) -> Any:
+        place = build.gep(self.frame.wave, [ir.Constant(I64, layout.CONTEXT)], source_etype=I8)
+        context = build.inttoptr(build.load(place, align=8, typ=I64), PTR)
+        return build.load(build.gep(context, [ir.Constant(I64, offset)], source_etype=I8), align=8, typ=I64)
+
+
+def _constant_index(pointer: Any) -> int | None:
+    index = pointer.indices[0]
+    return int(index.constant) if isinstance(index, ir.Constant) else None
+

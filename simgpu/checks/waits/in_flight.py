@@ -1,0 +1,78 @@
+"""How many operations of each in-order counter a wave issued, and how many are complete for certain.
+
+What LDS an operation touches is known only when it runs, so `dma` and `race_carried`, which tell of LDS that
+an operation still owns, cannot follow it along the path alone as `paths` does for registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simgpu.checks.events import Report
+from simgpu.engine.finding import Finding, lanes_of, place_of
+from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.hardware.timing_rules.waits import DS, VM, waited
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import Frame
+from simgpu.machine.lane_ops import I64
+from simgpu.machine.operands import Plan
+from simgpu.memory.lane_copy import constant
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+
+# By queue: its counter, and the wave's fields of operations issued and complete.
+FIELDS = {
+    VM.name: ("vmcnt", layout.VM_ISSUED, layout.VM_DONE),
+    DS.name: ("lgkmcnt", layout.DS_ISSUED, layout.DS_DONE),
+}
+# Address of an event that tells of such LDS: the offset, the count that would have been waited for, and a bit: for
+# `dma` that the load is another wave's, for `race_carried` that the access writes.
+LEFT_SHIFT, FLAG_SHIFT = 32, 48
+
+
+def unwaited(launch: Launch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
+    """What such an event says. tell(the earlier instruction, the count, the bit): what is done to the LDS, and what is missing."""
+    here, there = place_of(launch, event.record), place_of(launch, event.extra)
+    offset = event.address & (1 << LEFT_SHIFT) - 1
+    left = event.address >> LEFT_SHIFT & 0xFFFF
+    message = f"LDS at offset {offset:#x} is {tell(there.text, left, bool(event.address >> FLAG_SHIFT))}"
+    return Finding(
+        "missing-wait", message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
+        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        other_text=there.text, other_source=there.source, place=f"LDS {offset:#x}", needed=left,
+    )  # fmt: skip
+
+
+class Outstanding(Check):
+    """Counts at the operations of both queues and at each s_waitcnt."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        queue = effect_of(inst).queue
+        return inst.spec.control == "waitcnt" or (queue is not None and queue.name in FIELDS)
+
+    def plan(self, inst: Instruction, plan: Plan) -> Any:
+        """By queue, the slot of the count that an s_waitcnt waits for."""
+        immediate = inst.args.get("simm16")
+        if inst.spec.control != "waitcnt" or not isinstance(immediate, Imm):
+            return {}
+        counts = waited(immediate.value)
+        slots = {name: plan.immediate(counts[row[0]]).slot for name, row in FIELDS.items() if row[0] in counts}
+        plan.note("outstanding", *slots)
+        return slots
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        build = frame.build
+        for name, slot in planned.items():
+            _, issued, done = FIELDS[name]
+            certain = build.sub(frame.state(issued, I64), build.zext(frame.slot(slot), I64))
+            known = frame.state(done, I64)
+            more = build.icmp_signed(">", certain, known)
+            frame.set_state(done, build.select(more, certain, known))
+        queue = effect_of(inst).queue
+        if queue is not None and queue.name in FIELDS:
+            _, issued, _ = FIELDS[queue.name]
+            frame.set_state(issued, build.add(frame.state(issued, I64), constant(1)))

@@ -1,0 +1,237 @@
+"""Waits and hazards along the path that each wave takes.
+
+Both depend on nothing but the sequence of instructions, so they are looked at once for each way
+through the code: a control transfer looks up (state, from, to) in a table of its worker, and only a
+transfer that was not seen in that state before returns to Python, which walks the instructions
+(`automaton`). An entry counts how often it was taken, and with it what was seen on its way.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
+from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.finding import Finding, place_of
+from simgpu.engine.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import Status
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+
+# A table entry: from | to << 32; state + 1 | next << 32; times taken; number of the transition.
+FIELDS = 4
+KEY, STATES, COUNT, NUMBER = range(FIELDS)
+STRIDE = 8 * FIELDS
+FIRST_SIZE = 1 << 10
+KEY_FACTOR, STATE_FACTOR, HASH_SHIFT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 40
+WORD = (1 << 64) - 1
+
+
+class Paths(Check):
+    """The automaton's hooks at control transfers; nothing in straight-line code."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.kind == "control"
+
+    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
+        entry = self._look_up(frame, target, index, target)
+        self._count(frame, entry)
+        following = frame.load(frame.at(entry, 8 * STATES + 4), I32)
+        frame.set_state(layout.PATH_STATE, following)
+
+    def end(self, frame: Frame, index: Any) -> None:
+        self._count(frame, self._look_up(frame, ir.Constant(I32, END), index, index))
+
+    def _count(self, frame: Frame, entry: Any) -> None:
+        count = frame.at(entry, 8 * COUNT)
+        frame.store(frame.build.add(frame.load(count, I64, 8), ir.Constant(I64, 1)), count, 8)
+
+    def _look_up(self, frame: Frame, target: Any, index: Any, resume: Any) -> Any:
+        """Pointer to the transition's entry; without one the wave leaves, to go on at `resume`."""
+        build = frame.build
+        state = build.zext(frame.state(layout.PATH_STATE), I64)
+        far = build.shl(build.zext(target, I64), ir.Constant(I64, 32))
+        key = build.or_(build.zext(index, I64), far)
+        first = build.mul(key, ir.Constant(I64, KEY_FACTOR))
+        mixed = build.xor(first, build.mul(state, ir.Constant(I64, STATE_FACTOR)))
+        start = build.lshr(mixed, ir.Constant(I64, HASH_SHIFT))
+        table = build.inttoptr(frame.context(layout.CTX_PATHS), PTR)
+        mask = frame.context(layout.CTX_PATHS_MASK)
+        marked = build.trunc(build.add(state, ir.Constant(I64, 1)), I32)
+        before = build.block
+        loop, other, absent, next_, found = (
+            build.append_basic_block(name) for name in ("look", "other", "absent", "next", "found")
+        )
+        build.branch(loop)
+        build.position_at_end(loop)
+        at = build.phi(I64)
+        at.add_incoming(start, before)
+        entry = frame.at(table, build.mul(build.and_(at, mask), ir.Constant(I64, STRIDE)))
+        held = frame.load(frame.at(entry, 8 * STATES), I32)
+        same_key = build.icmp_unsigned("==", frame.load(entry, I64, 8), key)
+        hit = build.and_(same_key, build.icmp_unsigned("==", held, marked))
+        build.cbranch(hit, found, other)
+        build.position_at_end(other)
+        build.cbranch(build.icmp_unsigned("==", held, ir.Constant(I32, 0)), absent, next_)
+        build.position_at_end(next_)
+        at.add_incoming(build.add(at, ir.Constant(I64, 1)), next_)
+        build.branch(loop)
+        build.position_at_end(absent)
+        frame.set_state(layout.PATH_FROM, index)
+        frame.set_state(layout.PATH_TO, target)
+        frame.exit(Status.PATH, resume)
+        build.ret_void()
+        build.position_at_end(found)
+        return entry
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        worker.checks["paths"] = Table(worker, FIRST_SIZE)
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        """One finding for each pair of places, its count the times that its transitions were taken."""
+        automaton = automaton_of(launch)
+        counts: dict[tuple[str, int, int], int] = {}
+        best: dict[tuple[str, int, int], Sighting] = {}
+        first: dict[tuple[str, int, int], WaveState] = {}
+        for worker in workers:
+            table: Table = worker.checks["paths"]
+            for number, taken in table.counts():
+                for seen in table.transitions[number].sightings:
+                    pair = seen.kind, seen.record, seen.other
+                    counts[pair] = counts.get(pair, 0) + taken
+                    first.setdefault(pair, table.first[number])
+                    if pair not in best or seen.needed - seen.found > best[pair].needed - best[pair].found:
+                        best[pair] = seen
+        found = [_finding(launch, best[pair], first[pair], counts[pair]) for pair in best]
+        if automaton.overflowed:
+            start = place_of(launch, launch.entry)
+            message = f"more than {automaton.limit} states of waits and hazards: later ones were not followed"
+            found.append(Finding("resource", message, start.pc, start.text, severity="note", kernel=launch.info.name))
+        return found
+
+
+@dataclass
+class Table:
+    """A worker's transitions: an open-addressing table that handlers read, grown by Python.
+
+    transitions, first: by an entry's number, the transition and the wave that took it first.
+    """
+
+    worker: Worker
+    size: int
+    entries: np.ndarray = field(init=False)
+    transitions: list[Transition] = field(default_factory=list)
+    first: list[WaveState] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._place(self.size)
+
+    def _place(self, size: int) -> None:
+        self.size = size
+        self.entries = aligned_bytes(size * STRIDE).view(np.int64).reshape(size, FIELDS)
+        self.worker.context[layout.CTX_PATHS // 8] = self.entries.ctypes.data
+        self.worker.context[layout.CTX_PATHS_MASK // 8] = size - 1
+
+    def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: WaveState) -> None:
+        """Add a transition that was taken `taken` times so far."""
+        if 2 * len(self.transitions) >= self.size:
+            old = self.entries
+            self._place(2 * self.size)
+            for entry in old[old[:, STATES] != 0]:
+                self._put(entry)
+        word = last | (target & 0xFFFFFFFF) << 32
+        key = word - (1 << 64) if word >> 63 else word
+        states = state + 1 | made.following << 32
+        self._put(np.array([key, states, taken, len(self.transitions)], np.int64))
+        self.transitions.append(made)
+        self.first.append(wave)
+
+    def _put(self, entry: np.ndarray) -> None:
+        state = (int(entry[STATES]) & 0xFFFFFFFF) - 1
+        mixed = ((int(entry[KEY]) & WORD) * KEY_FACTOR ^ state * STATE_FACTOR) & WORD
+        at = mixed >> HASH_SHIFT
+        while self.entries[at & self.size - 1, STATES]:
+            at += 1
+        self.entries[at & self.size - 1] = entry
+
+    def counts(self) -> list[tuple[int, int]]:
+        """(number, times taken) of every transition."""
+        used = self.entries[self.entries[:, STATES] != 0]
+        return [(int(number), int(taken)) for number, taken in used[:, [NUMBER, COUNT]] if taken]
+
+    def taken(self) -> list[tuple[int, int, int, int, int]]:
+        """(state, last record, target, following state, times) of every transition that was taken."""
+        used = self.entries[(self.entries[:, STATES] != 0) & (self.entries[:, COUNT] != 0)]
+        halves = np.ascontiguousarray(used[:, [KEY, STATES]]).view(np.int32).reshape(-1, 4)
+        return [
+            (int(state) - 1, int(last), int(target), int(following), int(times))
+            for (last, target, state, following), times in zip(halves, used[:, COUNT], strict=True)
+        ]
+
+
+LOCK = threading.Lock()
+
+
+def automaton_of(launch: Launch) -> Automaton:
+    """The kernel's automaton, kept with its code from launch to launch."""
+    automata = launch.program.automata
+    if launch.entry not in automata:
+        automata[launch.entry] = Automaton(launch.entry, launch.device.arch, launch.kernel.module.code.xnack)
+    return automata[launch.entry]
+
+
+def advance(launch: Launch, worker: Worker) -> None:
+    """Make the transition that the current wave lacks, and let it go on."""
+    raw = wave_bytes_of(worker, *place_of_wave(worker))
+
+    def word(offset: int) -> np.ndarray:
+        return raw[offset : offset + 4].view(np.int32)
+
+    state, last, target = (int(word(o)[0]) for o in (layout.PATH_STATE, layout.PATH_FROM, layout.PATH_TO))
+    with LOCK:
+        made = automaton_of(launch).step(state, last, target, launch.instruction)
+    # A wave that ends stands before its s_endpgm and looks the transition up again.
+    worker.checks["paths"].insert(state, last, target, int(target != END), made, current_wave(worker))
+    if target != END:
+        word(layout.PATH_STATE)[0] = made.following
+    word(layout.STATUS)[0] = Status.RUNNING
+
+
+def _finding(launch: Launch, seen: Sighting, wave: WaveState, count: int) -> Finding:
+    here, there = place_of(launch, seen.record), place_of(launch, seen.other)
+    return Finding(
+        seen.kind, MESSAGES[seen.kind](seen, there.text), here.pc, here.text, wave.wave, (), count,
+        workgroup=wave.group, source=here.source, kernel=launch.info.name, other_pc=there.pc,
+        other_text=there.text, other_source=there.source, place=seen.place, needed=seen.needed, found=seen.found,
+    )  # fmt: skip
+
+
+def _wait_message(seen: Sighting, earlier: str) -> str:
+    wanted = f"s_waitcnt {seen.wait} is needed before it"
+    if seen.what == "end":
+        return f"the wave ends while `{earlier}` may still write its LDS: {wanted}"
+    return f"{seen.place} is {seen.what} before `{earlier}` is sure to have written it: {wanted}"
+
+
+def _hazard_message(seen: Sighting, earlier: str) -> str:
+    about = f" ({seen.place})" if seen.place else ""
+    lacking = seen.needed - seen.found
+    nops = " and ".join(f"s_nop {min(8, lacking - at) - 1}" for at in range(0, lacking, 8))
+    return (
+        f"{seen.what}{about}: {seen.found} wait states lie behind `{earlier}`, {seen.needed} are needed; "
+        f"{nops} would do"
+    )
+
+
+MESSAGES = {"missing-wait": _wait_message, "hazard": _hazard_message}

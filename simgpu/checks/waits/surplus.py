@@ -1,0 +1,392 @@
+"""Waits and nops that ask for more than is needed: notes, by the paths that a launch took.
+
+Goes over the transfers that `paths` counted, as a graph of straight runs, twice. At first an operation is the
+business of the last wait on the way to its use that waits for it: the first instruction that needs it complete
+says what that wait must ask for. Then, with these counts, it is the business of the first: a later wait may
+find nothing left to do. So all that is told of a kernel holds at once. Likewise nops: what every pair of a
+hazard rule has to spare is given to the last nop between the two first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from simgpu.checks.waits.automaton import CLAUSE, END
+from simgpu.checks.waits.paths import Table, automaton_of
+from simgpu.engine.finding import Finding, place_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import Effect
+from simgpu.hardware.timing_rules.hazards import clash, reach
+from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
+from simgpu.machine.check import Check
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
+
+COHERENT_BITS = ("glc", "sc0", "sc1")
+CACHE_ENCODINGS = ("mubuf", "smem")  # without memory of their own: cache maintenance, clocks
+# Atomic stores of agent scope and below are plain stores here (LLVM AMDGPUUsage, memory model).
+PLAIN_RELEASE = ("gfx908", "gfx90a")
+WINDOWS = 64  # ways to a place by which different nops lie behind an instruction; with more, nops are not judged
+
+
+@dataclass(frozen=True)
+class Item:
+    """An operation in flight, or complete by a wait.
+
+    age: operations of its queue issued since; wait: record of the last s_waitcnt that waited for it, -1 without;
+    asked: the count that this would have had to ask for; an operation of two counters is two items.
+    """
+
+    record: int
+    counter: str
+    ordered: bool
+    age: int = 0
+    wait: int = -1
+    asked: int = -1
+
+
+Window = tuple[tuple[int, int, tuple[int, ...]], ...]  # record, wait states behind it, nops and waits among these
+
+
+@dataclass
+class Place:
+    """What may hold where a run begins, over all ways to it."""
+
+    items: set[Item] = field(default_factory=set)
+    windows: set[Window] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What needs an operation: the count to ask for, the instruction and the operation (records)."""
+
+    count: int
+    reader: int
+    operation: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A straight run that was executed: from a state's entry through record `last`; following: state, None at the end."""
+
+    state: int
+    last: int
+    following: int | None
+
+
+class Survey:
+    """What each wait and each nop of a launch is needed for.
+
+    counts: what waits ask for by record and counter, then the first wait for an operation is the one that counts; without,
+    what the code says, and the last is. uses: by wait and counter, the use that asks most; held: by wait and counter, the
+    least age of what the wave was held up for; spare: by the nops and waits between a pair, the fewest wait states too many.
+    """
+
+    def __init__(self, launch: Launch, runs: Sequence[Run], counts: Mapping[tuple[int, str], int] | None = None) -> None:
+        self.launch = launch
+        self.counts = counts
+        self.automaton = automaton_of(launch)
+        self.target = launch.device.arch
+        self.uses: dict[tuple[int, str], Use] = {}
+        self.held: dict[tuple[int, str], int] = {}
+        self.spare: dict[tuple[int, ...], int] = {}
+        self.crowded = False
+        one_way = self._one_way(runs)
+        self.paths = _said_of(one_way)
+        self.can_go = "it did nothing" if one_way else "it can go"
+        self.records = sorted({record for run in runs for record in self._records(run)})
+        self.syncs = {record for record in self.records if _synchronises(self._inst(record), self.effect(record))}
+        self.signals = self.target in PLAIN_RELEASE and bool(self.syncs)
+        self._settle(runs)
+
+    def effect(self, record: int) -> Effect:
+        return self.automaton.effects[record][0]
+
+    def _inst(self, record: int) -> Instruction:
+        inst = self.launch.instruction(record)
+        assert inst is not None  # it was executed
+        return inst
+
+    def _records(self, run: Run) -> Iterable[int]:
+        at = self.automaton.states[run.state].entry
+        while at <= run.last:
+            yield at
+            at += self.automaton.effects[at][1]
+
+    def _one_way(self, runs: Sequence[Run]) -> int:
+        """Conditional branches that were always taken, or never."""
+        taken = {run.last for run in runs}
+        passed = {record for run in runs for record in self._records(run) if record != run.last}
+        return sum(self._inst(record).spec.control.startswith("cbranch") for record in taken ^ passed)
+
+    def _settle(self, runs: Sequence[Run]) -> None:
+        """Over the graph until nothing new comes to any state."""
+        leaving: dict[int, list[Run]] = {}
+        for run in runs:
+            leaving.setdefault(run.state, []).append(run)
+        places = {0: Place(windows={()})}
+        pending = [0]
+        while pending:
+            state = pending.pop()
+            for run in leaving.get(state, ()):
+                items, windows = self._walk(run, places[state])
+                if run.following is None:
+                    continue
+                place = places.setdefault(run.following, Place())
+                known = len(place.items), len(place.windows)
+                place.items |= items
+                place.windows |= windows
+                self.crowded |= len(place.windows) > WINDOWS
+                if known != (len(place.items), len(place.windows)) and run.following not in pending:
+                    pending.append(run.following)
+
+    def _walk(self, run: Run, place: Place) -> tuple[set[Item], set[Window]]:
+        items, windows = set(place.items), set() if self.crowded else set(place.windows)
+        self._keep_clauses(run)
+        for record in self._records(run):
+            effect = self.effect(record)
+            if effect.waits is not None:
+                items = {self._waited(item, record, effect) for item in items}
+            else:
+                items = self._issued(self._used(items, record, effect), record, effect)
+            windows = {self._passed(window, record, effect) for window in windows}
+        return items, windows
+
+    def _keep_clauses(self, run: Run) -> None:
+        """Of the nops and waits between two memory instructions, one must stay where it may end a clause for XNACK."""
+        if self.automaton.xnack not in CLAUSE:
+            return
+        between: list[int] | None = []  # None: something else is there
+        for record in self._records(run):
+            effect = self.effect(record)
+            memory = not effect.access.classes.isdisjoint(("vmem", "smem"))
+            if self._removable(record):
+                between = None if between is None else [*between, record]
+                continue
+            if memory:
+                self._spare(tuple(between or ()), 1)
+            between = [] if memory else None
+        self._spare(tuple(between or ()), 1)
+
+    def _removable(self, record: int) -> bool:
+        return self.effect(record).waits is not None or self._inst(record).spec.control == "nop"
+
+    def _spare(self, between: tuple[int, ...], needed: int) -> None:
+        """At least so many of the wait states of these nops and waits must stay."""
+        if between:
+            states = max(sum(self.effect(record).access.states for record in between) - needed, 0)
+            self.spare[between] = min(states, self.spare.get(between, states))
+
+    # -- waits -------------------------------------------------------------------------------------
+
+    def _waited(self, item: Item, record: int, effect: Effect) -> Item:
+        assert effect.waits is not None
+        key = record, item.counter
+        count = effect.waits.get(item.counter) if self.counts is None else self.counts.get(key)
+        if count is None or (item.age < count if item.ordered else count) or (self.counts is not None and item.wait >= 0):
+            return item
+        if item.wait < 0:
+            self.held[key] = min(item.age, self.held.get(key, item.age))
+        return replace(item, wait=record, asked=item.age if item.ordered else 0)
+
+    def _used(self, items: set[Item], record: int, effect: Effect) -> set[Item]:
+        """The items that the instruction does not need complete; notes which ones it does."""
+        left = set()
+        for item in items:
+            if not self._needs(record, effect, item):
+                left.add(item)
+            elif item.wait >= 0:
+                use = Use(item.asked, record, item.record)
+                key = item.wait, item.counter
+                if key not in self.uses or use.count < self.uses[key].count:
+                    self.uses[key] = use
+        return left
+
+    def _needs(self, record: int, effect: Effect, item: Item) -> bool:
+        other = self.effect(item.record)
+        same_queue = effect.queue is other.queue and item.ordered
+        touched = effect.access.read() | (effect.touched - effect.pending if same_queue else effect.touched)
+        if record in self.syncs or not touched.isdisjoint(other.pending):
+            return True
+        stores = _stores(other)
+        if effect.control == "barrier":
+            scattered = self.launch.info.descriptor.tg_split
+            return self.launch.waves > 1 and (bool(other.lds) or stores or scattered)
+        if effect.control == "endpgm":
+            return other.dma
+        if effect.queue is None:
+            return False
+        # Memory that the two may share, where nothing but a wait orders them.
+        if effect.queue is FLAT or other.queue is FLAT:
+            return stores or _stores(effect) or bool(other.lds)
+        if effect.queue is not other.queue and ((effect.lds and other.lds) or (stores and not other.lds and not effect.lds)):
+            return True
+        return _stores(effect) and effect.queue is VM and (stores or self.signals) and self.target in PLAIN_RELEASE
+
+    def _issued(self, items: set[Item], record: int, effect: Effect) -> set[Item]:
+        queue = effect.queue
+        if queue is VM or queue is DS:
+            most = LIMITS[queue.counters[0]] - 1
+            items = {self._older(item, most) if item.counter == queue.counters[0] and item.ordered else item for item in items}
+            return items | {Item(record, queue.counters[0], True)}
+        if queue is SMEM or queue is FLAT:
+            return items | {Item(record, counter, False) for counter in queue.counters}
+        return items
+
+    @staticmethod
+    def _older(item: Item, most: int) -> Item:
+        return replace(item, age=min(item.age + 1, most))
+
+    # -- nops --------------------------------------------------------------------------------------
+
+    def _passed(self, window: Window, record: int, effect: Effect) -> Window:
+        later = effect.access
+        for position, (other, since, between) in enumerate(window):
+            if between:
+                accesses = [self.effect(r).access for r, _, _ in window[position + 1 :]]
+                rule, needed = clash(self.effect(other).access, later, self.target, accesses)
+                if rule is not None:
+                    self.spare[between] = min(max(since - needed, 0), self.spare.get(between, since))
+        counts = self._removable(record)
+        aged = ((r, since + later.states, (*between, record) if counts else between) for r, since, between in window)
+        kept = tuple(row for row in aged if self._binds(*row))
+        return (*kept, (record, 0, ())) if reach(later, self.target) else kept
+
+    def _binds(self, record: int, since: int, between: tuple[int, ...]) -> bool:
+        """Whether a rule may bind what follows, the more so if all that may go between went."""
+        fewest = since - sum(self.effect(other).access.states for other in between)
+        return fewest < reach(self.effect(record).access, self.target)
+
+    def surplus(self, removable: Iterable[int]) -> dict[int, int]:
+        """Wait states too many by nop, and by wait of `removable`: those that may go all at once."""
+        spare: dict[int, int] = {}
+        candidates = [record for record in self.records if self._inst(record).spec.control == "nop"]
+        for record in sorted([*candidates, *removable], reverse=True):
+            most = self.effect(record).access.states
+            for between, states in self.spare.items():
+                times = between.count(record)
+                if times:
+                    given = sum(spare.get(other, 0) for other in between if other != record)
+                    most = min(most, max(states - given, 0) // times)
+            spare[record] = most
+        return spare
+
+
+def _said_of(one_way: int) -> str:
+    """Which paths a note is about: the wait that this launch could do without may be another's."""
+    if not one_way:
+        return "on all paths"
+    return f"on the paths that ran ({one_way} branch{'es' if one_way > 1 else ''} always went one way)"
+
+
+def _stores(effect: Effect) -> bool:
+    """Whether an operation writes memory or LDS, or asks caches to."""
+    return not effect.access.classes.isdisjoint(("vmem_store", "ds_write")) or effect.lds == "write" or (
+        effect.queue is SMEM and bool(effect.access.read(("data",)))
+    )
+
+
+def _synchronises(inst: Instruction, effect: Effect) -> bool:
+    """Whether others may take it for a sign that all before is complete, or it measures time."""
+    memory = inst.spec.memory
+    if memory is None:
+        control = inst.spec.control
+        return inst.spec.encoding in CACHE_ENCODINGS or control.startswith(("sendmsg", "trap", "gws", "gds"))
+    return memory.op == "atomic" or any(inst.mods.get(bit) for bit in COHERENT_BITS)
+
+
+class Slack(Check):
+    """Nothing at run time; reads what `Paths` counted."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return False
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        tables: list[Table] = [worker.checks["paths"] for worker in workers]
+        if any(worker.error is not None for worker in workers) or automaton_of(launch).overflowed:
+            return []  # what came behind is not known
+        runs: dict[Run, int] = {}
+        for table in tables:
+            for state, last, target, following, taken in table.taken():
+                run = Run(state, last, None if target == END else following)
+                runs[run] = runs.get(run, 0) + taken
+        first = Survey(launch, list(runs))
+        counts = {key: use.count for key, use in first.uses.items()}
+        survey = Survey(launch, list(runs), counts)
+        survey.held = first.held
+        times: dict[int, int] = {}
+        for run, taken in runs.items():
+            for record in survey._records(run):
+                times[record] = times.get(record, 0) + taken
+        return notes(survey, times)
+
+
+def notes(survey: Survey, times: dict[int, int]) -> list[Finding]:
+    """What is told; times: how often each record ran."""
+    waits = [record for record in survey.records if survey.effect(record).waits]
+    idle = [record for record in waits if not any((record, c) in survey.uses for c in survey.effect(record).waits or ())]
+    told = [note for record in waits if (note := _wait_note(survey, record, times[record]))]
+    surplus = {} if survey.crowded else survey.surplus(idle)
+    kept = {record for record in idle if not surplus.get(record)}
+    found = [_with_nop(note) if record in kept else note for record, note in told]
+    for record, states in surplus.items():
+        if states and record not in idle:
+            left = survey.effect(record).access.states - states
+            message = f"s_nop {left - 1} would do" if left else survey.can_go
+            message += f": {survey.paths}, no hazard needs more here"
+            found.append(_note(survey, record, message, times[record], needed=left, found=left + states))
+    return found
+
+
+def _note(survey: Survey, record: int, message: str, count: int, other: int = -1, needed: int = -1, found: int = -1) -> Finding:
+    here = place_of(survey.launch, record)
+    note = Finding(
+        "performance", message, here.pc, here.text, count=count, severity="note", source=here.source,
+        kernel=survey.launch.info.name, needed=needed, found=found,
+    )  # fmt: skip
+    if other < 0:
+        return note
+    there = place_of(survey.launch, other)
+    return replace(note, other_pc=there.pc, other_text=there.text, other_source=there.source)
+
+
+def _with_nop(note: Finding) -> Finding:
+    return replace(note, message=note.message + "; it is a wait state that a hazard needs: s_nop 0 in its place")
+
+
+def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] | None:
+    """What an s_waitcnt could ask for instead, if that is less."""
+    counts = survey.effect(record).waits or {}
+    asked = {counter: survey.uses.get((record, counter)) for counter in counts}
+    if not any(asked.values()):
+        held = any((record, counter) in survey.held for counter in counts)
+        why = "needs what it waits for before a later wait" if held else "is in flight any more that it could wait for"
+        message = f"{survey.can_go}: {survey.paths}, nothing {why}"
+        return record, _note(survey, record, message, count)
+    better: dict[str, int] = {}
+    said: list[str] = []
+    first = Use(-1, -1, -1)
+    for counter, was in counts.items():
+        use = asked[counter]
+        holds = survey.held.get((record, counter), LIMITS[counter])
+        if use is None and holds < LIMITS[counter]:
+            said.append(f"nothing needs what {counter}({was}) waits for before a later wait")
+        elif use is None or use.count <= was or holds >= use.count:
+            better[counter] = was
+        else:
+            better[counter] = use.count
+            reader, operation = place_of(survey.launch, use.reader), place_of(survey.launch, use.operation)
+            line = f" ({reader.source})" if reader.source else ""
+            needs = f"`{reader.text}` at {reader.pc:#x}{line}"
+            said.append(f"the first to need what it waits for is {needs}, that of `{operation.text}`")
+            first = use
+    if not said:
+        return None
+    wait = " ".join(f"{counter}({left})" for counter, left in better.items())
+    message = f"s_waitcnt {wait} would do: {survey.paths}, {'; '.join(said)}"
+    found = next((counts[c] for c in counts if better.get(c) != counts[c]), -1)
+    return record, _note(survey, record, message, count, first.operation, first.count, found)

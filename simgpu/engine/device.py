@@ -1,0 +1,248 @@
+"""The simulated GPU as a user meets it: memory, modules, kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from simgpu import hardware
+from simgpu.engine import scheduler
+from simgpu.engine.allocations import ALIGNMENT, Allocation, Memory, aligned_bytes
+from simgpu.engine.launch import launch
+from simgpu.engine.program import Program
+from simgpu.engine.result import Run
+from simgpu.hardware.arrays import as_bytes, extents_of
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
+from simgpu.hardware.code_object.code_object import CodeObject, Loaded
+from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.errors import LaunchError
+from simgpu.machine.jit import Compiler, compiler
+from simgpu.machine.mode import Mode
+
+if TYPE_CHECKING:
+    from simgpu.machine.check import Check
+    from simgpu.profile import Profiler
+
+# A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
+DEFAULT_INSTRUCTIONS = 20_000_000_000
+
+# A record of 64 bytes stands for each dword of code: more code would fill the host's memory.
+CODE_LIMIT = 1 << 25
+
+
+def _checks(check: bool | str) -> tuple[Check, ...]:
+    """What the mode looks for; the suite is imported here, as plain mode starts faster without it."""
+    if not check:
+        return ()
+    from simgpu.checks.suite import CHECKS, NOTES
+
+    return NOTES if check == "performance" else CHECKS
+
+
+class Buffer:
+    """Device memory that the user owns: `address` (device), `nbytes`."""
+
+    def __init__(self, device: Device, allocation: Allocation) -> None:
+        self._device = device
+        self._allocation = allocation
+
+    @property
+    def address(self) -> int:
+        return self._allocation.address
+
+    @property
+    def nbytes(self) -> int:
+        return self._allocation.nbytes
+
+    def download(self, dtype: DTypeLike, shape: int | Sequence[int] | None = None) -> np.ndarray:
+        """A copy of the buffer's first bytes as an array of `dtype` and `shape` (default: all).
+
+        Raises LaunchError where the buffer is smaller than that.
+        """
+        kind, extents = extents_of(self.nbytes, dtype, shape)
+        wanted = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
+        return self._allocation.data[:wanted].copy().view(kind).reshape(extents)
+
+    def write(self, array: np.ndarray) -> None:
+        """Overwrite the buffer's first bytes with the array's."""
+        raw = as_bytes(array)
+        if raw.size > self.nbytes:
+            raise LaunchError(f"{raw.size} bytes do not fit a buffer of {self.nbytes}")
+        self._allocation.data[: raw.size] = raw
+        self._allocation.define(0, raw.size)
+
+    def __repr__(self) -> str:
+        return f"<Buffer of {self.nbytes} bytes at {self.address:#x}>"
+
+
+class Device:
+    """A simulated GPU.
+
+    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `simgpu.hardware.targets`); check: look
+    for what the hardware would not forgive, see `Run.findings` and docs/check.md, or "performance": notes
+    on what costs time, too;
+    threads: host threads (default: all cores); max_instructions: budget of a launch, in
+    wave-instructions. Raises TargetError for an unknown target.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        check: bool | str = False,
+        threads: int | None = None,
+        max_instructions: int | None = None,
+    ) -> None:
+        if check not in (False, True, "performance"):
+            raise LaunchError(f"check={check!r}: give False, True or \"performance\"")
+        if threads is not None and threads < 1:
+            raise LaunchError(f"threads={threads}: at least one is needed")
+        if max_instructions is not None and max_instructions < 1:
+            raise LaunchError(f"max_instructions={max_instructions}: at least one is needed")
+        self.descriptor = hardware.target(target)
+        self.arch: str = self.descriptor.arch
+        self.check = check
+        self.checks: tuple[Check, ...] = _checks(check)
+        self.threads = threads or os.cpu_count() or 1
+        self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
+        self.memory = Memory(bool(check))
+        self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
+        self.profiler: Profiler | None = None  # see simgpu.profile
+        self.compiler: Compiler = compiler()
+        scheduler.begin()
+
+    def alloc(self, nbytes: int) -> Buffer:
+        """Device memory of `nbytes`; raises LaunchError for a negative size."""
+        return Buffer(self, self.memory.allocate(nbytes))
+
+    def upload(self, array: Any) -> Buffer:
+        """Device memory with a copy of the array's bytes, in C order."""
+        raw = as_bytes(np.asarray(array))
+        buffer = self.alloc(raw.size)
+        buffer.write(raw)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back; a kernel that still touches it faults."""
+        self.memory.free(buffer._allocation)
+
+    def load(self, source: str | os.PathLike[str] | bytes) -> Module:
+        """Load a code object (ELF or clang offload bundle) from a path or from bytes.
+
+        Raises DecodeError for damaged files and LaunchError for another target's.
+        """
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            data = bytes(source)
+        else:
+            try:
+                data = Path(source).read_bytes()
+            except OSError as error:
+                raise LaunchError(f"cannot read {source}: {error.strerror or error}") from None
+        code = CodeObject.parse(data, self.arch)
+        if code.target != self.arch:
+            raise LaunchError(
+                f"the code object is for {code.target}, this device is {self.arch}: "
+                f"compile for {self.arch} or use Device({code.target!r})"
+            )
+        return Module(self, code)
+
+
+class Module(Mapping[str, "Kernel"]):
+    """A loaded code object: kernels by name.
+
+    origins: what emitted its source lines, by `CodeObject.source_line`; `asm.launch` sets it, findings name it.
+    """
+
+    def __init__(self, device: Device, code: CodeObject) -> None:
+        self.device = device
+        self.code = code
+        self.origins: Mapping[str, str] = {}
+        base = min((segment.address for segment in code.segments), default=0)
+        end = max((segment.end for segment in code.segments), default=0)
+        address = device.memory.reserve(end - base)
+        image, first = code.image(address)
+        self.bias = address - first
+        self._programs: dict[tuple[int, Mode, bool], Program] = {}
+        code_bytes = sum(segment.memory_size for segment in code.segments if segment.executable)
+        if code_bytes > CODE_LIMIT:
+            raise LaunchError(f"the module has {code_bytes} bytes of code, the limit is {CODE_LIMIT}")
+        for segment in code.segments:
+            start = segment.address - first
+            # As aligned on the host as on the device, so that aligned atomics stay in a cache line.
+            skip = (segment.address + self.bias) % ALIGNMENT
+            raw = aligned_bytes(skip + segment.memory_size)[skip:]
+            raw[:] = np.frombuffer(image, np.uint8, segment.memory_size, start)
+            device.memory.place(segment.address + self.bias, raw, segment.writable, "the module")
+
+    def __getitem__(self, name: str) -> Kernel:
+        info = self.code.kernels.get(name)
+        if info is None:
+            raise KeyError(f"no kernel {name!r}; the module has: {', '.join(self) or 'none'}")
+        return Kernel(self, info)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.code.kernels)
+
+    def __len__(self) -> int:
+        return len(self.code.kernels)
+
+    def patch(self, address: int, data: bytes) -> None:
+        """Other instructions at a virtual address of the code object: whole ones, for whole ones."""
+        start = address + self.bias
+        allocation = self.device.memory.find(start)
+        if allocation is None:
+            raise LaunchError(f"{address:#x} is no address of the module's code")
+        at = start - allocation.address
+        allocation.data[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        for program in self._programs.values():
+            if program.base <= start < program.base + len(program.code):
+                program.patch(start - program.base, data)
+
+    def program(self, info: KernelInfo, mode: Mode, fuse: bool) -> Program:
+        """The records of the segment that holds the kernel's code; fuse: see `Program`."""
+        for segment in self.code.segments:
+            if segment.executable and segment.address <= info.start < segment.end:
+                key = (segment.address, mode, fuse)
+                if key not in self._programs:
+                    start = segment.address + self.bias
+                    allocation = self.device.memory.find(start)
+                    assert allocation is not None
+                    code = allocation.data.tobytes()
+                    self._programs[key] = Program(
+                        code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse
+                    )
+                return self._programs[key]
+        raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")
+
+
+class Kernel(Loaded):
+    """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`."""
+
+    def __init__(self, module: Module, info: KernelInfo) -> None:
+        self.module = module
+        self.info = info
+
+    def launch(
+        self,
+        grid: int | Sequence[int] | None = None,
+        block: int | Sequence[int] = 64,
+        args: Sequence[object] = (),
+        dynamic_lds: int = 0,
+        *,
+        global_size: int | Sequence[int] | None = None,
+    ) -> Run:
+        """Run the kernel to its end.
+
+        grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be
+        partial); block: work-items of a workgroup; args: one entry per explicit argument;
+        dynamic_lds: bytes. Raises LaunchError before running, and MemoryFault, Deadlock,
+        InstructionLimit, UnsupportedInstruction or DecodeError where the kernel fails.
+        """
+        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
+        check_geometry(self.info, geometry)
+        return launch(self, geometry, args)

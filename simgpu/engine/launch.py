@@ -1,0 +1,465 @@
+"""One launch: initial state by the kernel descriptor, workers on host threads, what comes back.
+
+Initial state: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in
+hardware.code_object.descriptor.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.engine import scheduler
+from simgpu.engine.allocations import Allocation, aligned_bytes
+from simgpu.engine.faults import describe
+from simgpu.engine.finding import Finding
+from simgpu.engine.hostcall import ARGUMENT, HostCalls
+from simgpu.engine.program import Program
+from simgpu.engine.result import Run, summarise
+from simgpu.engine.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.hardware.code_object.arguments import Geometry, pack
+from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
+from simgpu.hardware.isa import Instruction
+from simgpu.machine import layout, mode
+from simgpu.machine.layout import Status
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simgpu.engine.device import Kernel
+
+# Workgroups that one worker may keep resident at once, as many as its memory budget allows.
+RESIDENT_GROUPS = 64
+RESIDENT_BYTES = 1 << 28
+# Private memory of a kernel with a stack of unknown depth, bytes a lane beyond the declared size.
+DYNAMIC_STACK = 16384
+# Settings of MODE's arithmetic bits in one launch: each has records of its own.
+MODES = 64
+# Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
+PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
+
+
+class Launch:
+    """The state of one launch, until `run` returns."""
+
+    fuse = True  # see `Program`
+
+    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
+        self.kernel = kernel
+        self.info = kernel.info
+        self.device = kernel.module.device
+        self.geometry = geometry
+        self.temporary: list[Allocation] = []
+        descriptor = self.info.descriptor
+        self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
+        limit = self.device.descriptor.lds_bytes
+        if self.lds_bytes > limit:
+            raise LaunchError(
+                f"{self.info.name}: {self.lds_bytes} bytes of LDS (static and dynamic); "
+                f"{self.device.arch} has {limit} for a workgroup"
+            )
+        self.args = list(args)
+        self.kernarg = pack(self.info, args, geometry)
+        self.items = geometry.block[0] * geometry.block[1] * geometry.block[2]
+        self.waves = -(-self.items // 64)
+        groups = geometry.groups
+        self.groups = groups[0] * groups[1] * groups[2]
+        if self.groups >= 1 << 62:
+            raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
+        self.host: HostCalls | None = None
+        self.calls_host = ARGUMENT not in geometry.extra and any(a.value_kind == ARGUMENT for a in self.info.arguments)
+        # One thread where the host is called: what is printed keeps its order.
+        self.workers = 1 if self.calls_host else min(self.device.threads, self.groups)
+        stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
+        self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
+        if self.private > PRIVATE_LIMIT:
+            raise LaunchError(
+                f"{self.info.name}: {self.private} bytes of private memory for a lane; "
+                f"the hardware has at most {PRIVATE_LIMIT}"
+            )
+        self.stride = layout.CHECKED_BYTES if self.device.check else layout.WAVE_BYTES
+        self.programs: dict[int, Program] = {}
+        self.checks: dict[str, Any] = {}  # what a check keeps for all workers
+        self.lock = threading.Lock()
+        self.program = self.program_for(mode_register(descriptor))
+        self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
+
+    # -- the records of each MODE --------------------------------------------------------------
+
+    def program_for(self, word: int) -> Program:
+        """The records for a value of the MODE register."""
+        number = mode.number(word)
+        with self.lock:
+            if number not in self.programs:
+                if len(self.programs) == MODES:
+                    raise UnsupportedInstruction(f"{self.info.name}: more than {MODES} settings of MODE in a launch")
+                wanted = Mode.of_register(word)
+                self.programs[number] = self.kernel.module.program(self.info, wanted, self.fuse)
+            return self.programs[number]
+
+    def instruction(self, index: int) -> Instruction | None:
+        """The instruction at a record, if any of the programs lowered it."""
+        found = (program.instructions.get(index) for program in self.programs.values())
+        return next((inst for inst in found if inst is not None), None)
+
+    def problem(self, index: int) -> str:
+        """Why a record cannot be executed, or nothing."""
+        return next((p.problems[index] for p in self.programs.values() if index in p.problems), "")
+
+    # -- initial state -------------------------------------------------------------------------
+
+    def _temporary(self, nbytes: int, data: bytes, label: str, private: bool = False) -> int:
+        allocation = self.device.memory.allocate(
+            max(nbytes, 16), writable=private, label=label, tracked=False, private=private
+        )
+        allocation.data[: len(data)] = np.frombuffer(data, np.uint8)
+        self.temporary.append(allocation)
+        return allocation.address
+
+    def _kernargs(self, data: bytes) -> int:
+        """A kernel argument segment; compilers read whole cache lines of it."""
+        return self._temporary(-(-len(data) // 64) * 64 + 64, data, "the kernel arguments")
+
+    def _partial_kernargs(self) -> np.ndarray:
+        """Addresses of the segment by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z).
+
+        Code compiled for uniform workgroups reads hidden_group_size only: a partial workgroup
+        finds its own size there (docs/semantics.md).
+        """
+        table = np.full(8, self.kernarg_address, np.int64)
+        block, size = self.geometry.block, self.geometry.global_size
+        rest = [s % b for s, b in zip(size, block, strict=True)]
+        axes = sum(1 << axis for axis in range(3) if rest[axis])
+        for which in range(1, 8):
+            if which & ~axes:
+                continue
+            extra = dict(self.geometry.extra)
+            for axis in range(3):
+                if which >> axis & 1:
+                    extra[f"hidden_group_size_{'xyz'[axis]}"] = rest[axis]
+            geometry = replace(self.geometry, extra=extra)
+            table[which] = self._kernargs(pack(self.info, self.args, geometry))
+        return table
+
+    def _packet(self, kernarg: int) -> bytes:
+        """The hsa_kernel_dispatch_packet_t that a kernel may read."""
+        block, size = self.geometry.block, self.geometry.global_size
+        dimensions = self.geometry.used_dimensions
+        kernel_object = self.info.descriptor_address + self.kernel.module.bias
+        return struct.pack(
+            "<HHHHHHIIIIIQQQQ", 2, dimensions, *block, 0, *size,
+            self.private, self.lds_bytes, kernel_object, kernarg, 0, 0,
+        )  # fmt: skip
+
+    def template(self, scratch: int, context: int) -> np.ndarray:
+        """The state that every wave of a worker begins with: scalar file and constant fields."""
+        state = np.zeros(layout.ADDRESSES, np.uint8)
+        sgprs = state[:512].view(np.uint32)
+        at = 0
+
+        def put(*words: int) -> None:
+            nonlocal at
+            for word in words:
+                if at == descriptor.user_sgprs:
+                    raise LaunchError(
+                        f"{self.info.name}: its descriptor asks for more launch state than its "
+                        f"{descriptor.user_sgprs} user SGPRs hold"
+                    )
+                sgprs[at] = word & 0xFFFFFFFF
+                at += 1
+
+        def address(value: int) -> None:
+            put(value, value >> 32)
+
+        descriptor = self.info.descriptor
+        kernarg = self.kernarg_address
+        if descriptor.enable_private_segment_buffer:
+            # Swizzled by lane in dwords: swizzle, index stride 64, add_tid (LLVM, getScratchRsrc).
+            put(scratch, scratch >> 32 & 0xFFFF | 1 << 31, 0xFFFFFFFF, 3 << 21 | 1 << 23)
+        if descriptor.enable_dispatch_ptr:
+            address(self._dispatch)
+        if descriptor.enable_queue_ptr:
+            address(self._queue)
+        if descriptor.enable_kernarg_segment_ptr:
+            address(kernarg)
+        if descriptor.enable_dispatch_id:
+            address(0)
+        if descriptor.enable_flat_scratch_init:
+            address(scratch)
+        if descriptor.enable_private_segment_size:
+            put(self.private)
+        if descriptor.preload_length:
+            first = 4 * descriptor.preload_offset
+            raw = self.kernarg.ljust(first + 4 * descriptor.preload_length, b"\0")
+            words = np.frombuffer(raw, np.uint32, descriptor.preload_length, first)
+            put(*(int(word) for word in words))
+        for offset, value in (
+            (layout.MODE, mode_register(descriptor)),
+            (layout.ENTRY, self.entry),
+            (layout.RESUME, self.entry),
+        ):
+            state[offset : offset + 4].view(np.uint32)[0] = value
+        for offset, value in (
+            (layout.CONTEXT, context),
+            (layout.LDS_SIZE, self.lds_bytes),
+            (layout.SCRATCH_SIZE, self.private),
+            (layout.RECORDS, self.program.address),
+        ):
+            state[offset : offset + 8].view(np.uint64)[0] = value
+        return state
+
+    def _connect_host(self) -> None:
+        """The buffer for calls of the host, among the arguments."""
+        self.host = HostCalls(self.device.memory, min(RESIDENT_GROUPS, self.groups) * self.waves)
+        self.temporary.append(self.host.allocation)
+        self.geometry = replace(self.geometry, extra={**self.geometry.extra, ARGUMENT: self.host.address})
+        self.kernarg = pack(self.info, self.args, self.geometry)
+
+    def prepare(self) -> list[Worker]:
+        if self.calls_host:
+            self._connect_host()
+        self.kernarg_address = self._kernargs(self.kernarg)
+        self._dispatch = self._temporary(64, self._packet(self.kernarg_address), "the dispatch packet")
+        # amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue").
+        queue = bytes(64) + struct.pack("<II", SHARED_APERTURE, PRIVATE_APERTURE)
+        self._queue = self._temporary(256, queue, "the queue")
+        wave_bytes = 64 * self.private
+        lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
+        each = self.waves * (self.stride + wave_bytes) + lds_stride
+        share = -(-self.groups // self.workers)
+        resident = max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
+        self.counter = np.zeros(1, np.int64)
+        scratches = []
+        for _ in range(self.workers):
+            total = resident * self.waves * wave_bytes
+            scratch = self._temporary(total, b"", "private memory", True) if total else 0
+            scratches.append(scratch)
+        self.kernargs = self._partial_kernargs()
+        self.table = self.device.memory.table()
+        workers = [self._worker(resident, lds_stride, wave_bytes, scratch) for scratch in scratches]
+        if self.device.check:
+            from simgpu.checks import suite
+
+            suite.prepare(self, workers)
+        return workers
+
+    def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
+        count = self.program.count + 1
+        entered, exited, lanes = (np.zeros(count, np.int64) for _ in range(3))
+        context = aligned_bytes(layout.CTX_BYTES).view(np.int64)
+        programs = np.zeros(mode.NUMBERS, np.int64)
+        for number, program in self.programs.items():
+            programs[number] = program.address
+        fields = {
+            layout.CTX_ALLOCATIONS: self.table.address,
+            layout.CTX_COUNT: len(self.table),
+            layout.CTX_ENTERED: entered.ctypes.data,
+            layout.CTX_EXITED: exited.ctypes.data,
+            layout.CTX_LANES: lanes.ctypes.data,
+            layout.CTX_RECORD_COUNT: self.program.count,
+            layout.CTX_CODE_BASE: self.program.base,
+            layout.CTX_PROGRAMS: programs.ctypes.data,
+        }
+        for offset, value in fields.items():
+            context[offset // 8] = value
+        waves = aligned_bytes(resident * self.waves * self.stride)
+        lds = aligned_bytes(resident * lds_stride)
+        template = self.template(scratch, context.ctypes.data)
+        slots = np.zeros((resident, scheduler.SLOT_FIELDS), np.int64)
+        job = np.zeros(scheduler.JOB_FIELDS, np.int64)
+        for name, value in self._job(resident, lds_stride, wave_bytes).items():
+            job[name] = value
+        job[scheduler.JOB_WAVE_MEMORY] = waves.ctypes.data
+        job[scheduler.JOB_LDS] = lds.ctypes.data
+        job[scheduler.JOB_CONTEXT] = context.ctypes.data
+        job[scheduler.JOB_OPEN] = 1
+        job[scheduler.JOB_ENTERED] = entered[self.entry :].ctypes.data
+        job[scheduler.JOB_TEMPLATE] = template.ctypes.data
+        job[scheduler.JOB_SCRATCH] = scratch
+        storage = [waves, lds, template]
+        return Worker(job, slots, context, entered, exited, lanes, programs, storage)
+
+    def _job(self, resident: int, lds_stride: int, wave_bytes: int) -> dict[int, int]:
+        s, descriptor, geometry = scheduler, self.info.descriptor, self.geometry
+        unified = self.device.arch != "gfx908"
+        arch = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
+        acc = max(0, descriptor.vgprs - arch) if unified else descriptor.vgprs
+        ids = (
+            descriptor.enable_workgroup_id_x
+            | descriptor.enable_workgroup_id_y << 1
+            | descriptor.enable_workgroup_id_z << 2
+        )
+        after_ids = descriptor.user_sgprs + ids.bit_count() + descriptor.enable_workgroup_info
+        architected = self.device.arch in ("gfx942", "gfx950")
+        offset_sgpr = -1 if architected or not descriptor.enable_private_segment else after_ids
+        groups = geometry.groups
+        return {
+            s.JOB_COUNTER: self.counter.ctypes.data,
+            s.JOB_GROUPS: self.groups,
+            s.JOB_GRID_X: groups[0],
+            s.JOB_GRID_Y: groups[1],
+            s.JOB_WAVES: self.waves,
+            s.JOB_SLOTS: resident,
+            s.JOB_LDS_STRIDE: lds_stride,
+            s.JOB_VGPRS: min(256, arch),
+            s.JOB_AGPRS: min(256, acc),
+            s.JOB_GROUP_ID_SGPR: descriptor.user_sgprs,
+            s.JOB_GROUP_ID_MASK: ids,
+            s.JOB_BLOCK_X: geometry.block[0],
+            s.JOB_BLOCK_Y: geometry.block[1],
+            s.JOB_BLOCK_Z: geometry.block[2],
+            s.JOB_ID_MODE: 3 if unified else descriptor.workitem_id_mode,
+            s.JOB_SIZE_X: geometry.global_size[0],
+            s.JOB_SIZE_Y: geometry.global_size[1],
+            s.JOB_SIZE_Z: geometry.global_size[2],
+            s.JOB_SCRATCH_WAVE: wave_bytes,
+            s.JOB_SCRATCH_SGPR: offset_sgpr,
+            s.JOB_FLAT_SCRATCH: architected,
+            s.JOB_LIMIT: self.device.max_instructions,
+            s.JOB_KERNARG_SGPR: self._kernarg_sgpr(),
+            s.JOB_KERNARGS: self.kernargs.ctypes.data,
+            s.JOB_WAVE_BYTES: self.stride,
+        }
+
+    def _kernarg_sgpr(self) -> int:
+        """First SGPR of the kernarg segment's address, -1 where it is not passed."""
+        d = self.info.descriptor
+        before = 4 * d.enable_private_segment_buffer + 2 * d.enable_dispatch_ptr + 2 * d.enable_queue_ptr
+        return before if d.enable_kernarg_segment_ptr else -1
+
+    # -- running -------------------------------------------------------------------------------
+
+    def run(self) -> Run:
+        try:
+            self.program.lower(self.entry)
+            workers = self.prepare()
+            try:
+                run = self._run(workers)
+            except SimError as error:
+                error.findings = tuple(self._findings(workers))
+                raise
+            return replace(run, findings=self._findings(workers))
+        finally:
+            if self.host is not None:
+                self.host.flush()
+            for allocation in self.temporary:
+                self.device.memory.free(allocation)
+
+    def _findings(self, workers: list[Worker]) -> list[Finding]:
+        if not self.device.check:
+            return []
+        from simgpu.checks import suite
+
+        return suite.findings(self, workers)
+
+    def _run(self, workers: list[Worker]) -> Run:
+        begun, checks = time.perf_counter(), self.device.checks
+        together = min((check.together(self) for check in checks), default=self.groups)
+        for first in range(0, self.groups, max(1, together)):
+            last = min(self.groups, first + together)
+            self._run_groups(workers, first, last)
+            for worker in workers:
+                if worker.error is not None:
+                    raise worker.error
+            for check in checks:
+                check.ran(self, first, last)
+        seconds = time.perf_counter() - begun
+        run = summarise(self, workers, seconds)
+        if self.device.profiler:
+            self.device.profiler.finished(self, run)
+        if run.instructions > self.device.max_instructions:
+            # The budget is looked at where control flow branches: a short kernel ends before.
+            raise InstructionLimit(
+                f"{self.info.name}: executed {run.instructions} instructions, more than "
+                f"max_instructions={self.device.max_instructions}; raise it if that is meant"
+            )
+        return run
+
+    def _run_groups(self, workers: list[Worker], first: int, last: int) -> None:
+        """Workgroups first to last - 1, in the order of dispatch, on all workers."""
+        self.counter[0] = first
+        for worker in workers:
+            worker.job[scheduler.JOB_GROUPS] = last
+            worker.job[[scheduler.JOB_EXHAUSTED, scheduler.JOB_CURRENT]] = 0
+        if len(workers) == 1:
+            self._work(workers[0], workers)
+            return
+        threads = [threading.Thread(target=self._work, args=(worker, workers)) for worker in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _work(self, worker: Worker, workers: list[Worker]) -> None:
+        try:
+            with self.device.profiler.working() if self.device.profiler else nullcontext():
+                self._loop(worker)
+        except BaseException as error:
+            worker.error = error
+            for other in workers:
+                other.job[scheduler.JOB_STOP] = 1
+
+    def _loop(self, worker: Worker) -> None:
+        while True:
+            status = scheduler.run_worker(worker.job, worker.slots)
+            if status in (scheduler.FINISHED, scheduler.STOPPED):
+                return
+            if status == scheduler.LIMIT:
+                raise describe(self, worker, limit=True)
+            state = current_wave(worker)
+            if state.status == Status.PATH:
+                from simgpu.checks.waits import paths
+
+                paths.advance(self, worker)
+                continue
+            if state.status == Status.MESSAGE:
+                self.answer(worker)
+                continue
+            if state.status not in (Status.LOWER, Status.MODE):
+                raise describe(self, worker)
+            program = self.program_for(state.mode)
+            program.lower(state.resume)
+            if state.status == Status.MODE:
+                self.change_mode(worker, state.mode, program)
+
+    def answer(self, worker: Worker) -> None:
+        """Serve what the current wave sent a message about, and let it go on."""
+        if self.host is not None:
+            self.host.serve()
+        raw = wave_bytes_of(worker, *place_of_wave(worker))
+        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
+
+    def change_mode(self, worker: Worker, word: int, program: Program) -> None:
+        """The current wave goes on with the handlers of its new MODE register."""
+        worker.programs[mode.number(word)] = program.address
+        raw = wave_bytes_of(worker, *place_of_wave(worker))
+        raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
+        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
+
+
+def mode_register(descriptor: Any) -> int:
+    """The MODE register that a wave begins with (ISA guides, "MODE register")."""
+    return (
+        descriptor.round_f32
+        | descriptor.round_f16_f64 << 2
+        | descriptor.denorm_f32 << 4
+        | descriptor.denorm_f16_f64 << 6
+        | descriptor.dx10_clamp << 8
+        | descriptor.ieee_mode << 9
+        | descriptor.fp16_overflow << mode.FP16_OVFL
+    )
+
+
+def launch(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Run:
+    """Run a kernel to its end; see `Kernel.launch`."""
+    return Launch(kernel, geometry, args).run()
+
+

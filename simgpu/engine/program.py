@@ -1,0 +1,377 @@
+"""Instructions to records: decode what a wave can reach, find each one's handler, fill its slots.
+
+Lowering follows direct branches from where a wave stands; a record that nothing reached yet holds
+a handler that returns LOWER, so that targets of indirect jumps are lowered when first met.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.alu import register_indexing, salu, valu
+from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
+from simgpu.checks.waits.automaton import Automaton
+from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import Effect, effect_of
+from simgpu.machine import layout
+from simgpu.machine.check import Check
+from simgpu.machine.frame import Frame
+from simgpu.machine.jit import Compiler
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import SLOTS, Fault, Status
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import BadRegister, Plan
+from simgpu.matrix import f32, f32_chains, instruction
+from simgpu.memory import lds, lds_atomics, smem, vmem
+
+Emitter = Callable[[Frame], None]
+T = TypeVar("T")
+
+
+class Program:
+    """The records of one code region: executable bytes at `base` (device address).
+
+    records: uint32 array (dwords + 1, 16), one record per dword and a last one that faults;
+    instructions: by record index, those lowered so far. fuse: whether a record may do the work of
+    others (`fusion`); who looks at registers between instructions wants that not. fused: the
+    records of a chain by each of them.
+    """
+
+    def __init__(
+        self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler,
+        checks: Sequence[Check] = (), fuse: bool = True,
+    ) -> None:  # fmt: skip
+        self.code = code
+        self.base = base
+        self.target = target
+        self.mode = mode
+        self.compiler = compiler
+        self.checks = checks
+        self.count = len(code) // 4
+        storage = np.zeros((self.count + 2) * SLOTS, dtype=np.uint32)
+        skip = (-storage.ctypes.data % 64) // 4
+        self.records = storage[skip : skip + (self.count + 1) * SLOTS].reshape(-1, SLOTS)
+        self._storage = storage
+        self.instructions: dict[int, Instruction] = {}
+        self.problems: dict[int, str] = {}
+        self._fuse = fuse and not mode.indexed and not checks
+        # Records that control may enter otherwise than from the one before, and that it may leave so.
+        self._entered: set[int] = set()
+        self._left: set[int] = set()
+        self._indirect = False  # whether a jump may lead anywhere
+        self.fused: dict[int, tuple[int, ...]] = {}
+        self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
+        self.automata: dict[int, Automaton] = {}  # in checked mode, by entry
+        self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records
+        self._following: dict[int, list[int]] = {}
+        self._handlers: dict[int, int] = {}  # of records whose slots are filled
+        self._lock = threading.Lock()
+        pending = compiler.address("lower", leave(Status.LOWER))
+        self.records[:, 0] = pending & 0xFFFFFFFF
+        self.records[:, 1] = pending >> 32
+        self.records[:, layout.SLOT_INDEX] = np.arange(self.count + 1)
+
+    @property
+    def address(self) -> int:
+        """Host address of the first record."""
+        return int(self.records.ctypes.data)
+
+    def effect(self, index: int) -> Effect:
+        """What a lowered instruction reads, writes and waits for."""
+        known = self._known.setdefault(effect_of, {})
+        if index not in known:
+            known[index] = effect_of(self.instructions[index])
+        return known[index]
+
+    def each(self, function: Callable[[Instruction], T]) -> dict[int, T]:
+        """function(instruction) of every lowered one by its record; found once, as every launch asks."""
+        with self._lock:
+            known = self._known.setdefault(function, {})
+            known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
+            return known.copy()
+
+    def lower(self, index: int) -> None:
+        """Lower everything that is reachable from record `index` by direct control flow."""
+        with self._lock:
+            before = len(self.instructions)
+            self._entered.add(index)
+            pending = [index]
+            while pending:
+                at = pending.pop()
+                while at not in self.instructions and at not in self.problems:
+                    following = self._lower_one(at)
+                    if not following:
+                        break
+                    pending.extend(following[1:])
+                    at = following[0]
+            if self._fuse:
+                changed = self._separate()
+                if len(self.instructions) > before:
+                    self._join()
+                    changed = True
+                if changed:
+                    self._pass_over()
+            self._publish()
+
+    def reachable(self, index: int) -> set[int]:
+        """Lowered records that direct control flow reaches from record `index`."""
+        found: set[int] = set()
+        pending = [index]
+        while pending:
+            at = pending.pop()
+            if at in self.instructions and at not in found:
+                found.add(at)
+                pending += self._following[at]
+        return found
+
+    def _separate(self, everything: bool = False) -> bool:
+        """Take tiles apart that control may now enter in their midst, or all; whether there was one."""
+        before = len(self.fused)
+        for members in set(self.fused.values()):
+            midst = set(range(members[0] + 1, members[-1] + 1))
+            if not everything and not self._indirect and not self._entered & midst:
+                continue
+            for at in members:
+                del self.fused[at]
+                self._place(at, self.instructions[at])
+        return len(self.fused) < before
+
+    def _join(self) -> None:
+        """Make chains of what follows each other, where that is certain."""
+        if self._indirect:
+            return
+        run: list[tuple[int, Instruction]] = []
+        expected = -1
+        for at in sorted(self.instructions):
+            if at != expected or at in self._entered or at in self._left:
+                self._join_run(run)
+                run = []
+            if at not in self._left:
+                run.append((at, self.instructions[at]))
+            expected = at + self.instructions[at].size // 4
+        self._join_run(run)
+
+    def _join_run(self, run: list[tuple[int, Instruction]]) -> None:
+        if sum(inst.spec.kind == "matrix" for _, inst in run) < 2:
+            return
+        for tile in f32_chains.tiles(run, self.fused):
+            table = np.array(tile.table, np.uint32)
+            self._tables.append(table)
+            plan = Plan(tile.first)
+            for word in (0, table.ctypes.data, table.ctypes.data >> 32):
+                plan.word(word)
+            count, steps = len(tile.steps[0]), tile.unrolled
+            plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
+            emitter = functools.partial(f32.emit_tile, inst=tile.first, count=count, steps=steps)
+            first, *others = tile.records
+            self._set(first, compiled(tile.first, plan, emitter, self.compiler), plan.slots)
+            idle = self.compiler.address("idle", _idle)
+            for at in others:
+                self._set(at, idle, [])
+            self.fused |= dict.fromkeys(tile.records, tile.records)
+
+    def _pass_over(self) -> None:
+        """Have the instructions of tiles go on behind those that have nothing to do."""
+        behind: dict[int, int] = {}
+        for at in sorted(self.fused, reverse=True):
+            after = at + self.instructions[at].size // 4
+            after = behind.get(after, after)
+            self.records[at, f32.NEXT_SLOT] = (after - at) * layout.RECORD
+            if at != self.fused[at][0]:
+                behind[at] = after
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Other instructions at byte `offset`; whole ones, in the place of whole ones."""
+        self.code = self.code[:offset] + data + self.code[offset + len(data) :]
+        self.automata.clear()
+        self._separate(everything=True)
+        for index in range(offset // 4, (offset + len(data)) // 4):
+            tables: tuple[dict[int, Any], ...] = (self.instructions, self.problems, *self._known.values())
+            for table in tables:
+                table.pop(index, None)
+        self.lower(offset // 4)
+
+    def _lower_one(self, index: int) -> list[int]:
+        """Lower one record; returns the indices that may follow."""
+        if not 0 <= index < self.count:
+            self._fault(min(max(index, 0), self.count), Fault.JUMP, "the code ends here")
+            return []
+        try:
+            inst = decode(self.code, 4 * index, self.target)
+        except ForeignInstruction as error:
+            return self._unsupported(index, str(error))
+        except DecodeError as error:
+            self._fault(index, Fault.UNDECODABLE, str(error))
+            return []
+        try:
+            following = self._place(index, inst)
+        except BadRegister as error:
+            self._fault(index, Fault.REGISTER, str(error))
+            return []
+        except SimError as error:
+            return self._unsupported(index, str(error))
+        except Exception as error:  # an oversight stops the kernels that execute it, in words
+            why = f"internal: {type(error).__name__}: {error} in the lowering of {inst.mnemonic}"
+            return self._unsupported(index, why)
+        self.instructions[index] = inst
+        self._following[index] = [self._clamped(at) for at in following]
+        return self._following[index]
+
+    def _unsupported(self, index: int, why: str) -> list[int]:
+        self.problems[index] = why
+        self._set(index, self.compiler.address("unsupported", leave(Status.UNSUPPORTED)), [])
+        return []
+
+    def _clamped(self, index: int) -> int:
+        return index if 0 <= index < self.count else self.count
+
+    def _fault(self, index: int, kind: int, why: str) -> None:
+        self.problems[index] = why
+        key = f"fault{int(kind)}"
+        self._set(index, self.compiler.address(key, _fault(kind)), [])
+
+    def _set(self, index: int, handler: int, slots: list[int]) -> None:
+        self.records[index, 2 : 2 + len(slots)] = slots
+        self._handlers[index] = handler
+
+    def _publish(self) -> None:
+        """Handlers last, when all slots are seen: other threads may be about to run these records.
+
+        They enter what was lowered meanwhile by a computed jump, which reads in this order (`Frame.jump_record`).
+        """
+        ctypes.CFUNCTYPE(None)(self.compiler.address("fence", _fence))()
+        places = np.fromiter(self._handlers, np.int64, len(self._handlers))
+        addresses = np.fromiter(self._handlers.values(), np.uint64, len(self._handlers))
+        self.records.view(np.uint64)[places, 0] = addresses
+        self._handlers.clear()
+
+    def _place(self, index: int, inst: Instruction) -> list[int]:
+        if inst.spec.kind != "control":
+            address, slots = handler_of(inst, self.mode, self.compiler, self.checks)
+            self._set(index, address, slots)
+            return [index + inst.size // 4]
+        plan = Plan(inst)
+        control = Control(inst, plan)
+        if inst.spec.control not in (*NO_EFFECT, *RESUMED):
+            self._left.add(index)
+            self._indirect |= inst.spec.control in INDIRECT
+            self._entered.update(self._clamped(at) for at in control.successors())
+        if control.target:
+            plan.slots[control.target - 2] = self._clamped(control.jump_target())
+        self._set(index, compiled(inst, plan, control.emit, self.compiler, self.checks), plan.slots)
+        return control.successors()
+
+
+def handler_of(
+    inst: Instruction, mode: Mode, compiler: Compiler, checks: Sequence[Check] = ()
+) -> tuple[int, list[int]]:
+    """Address of the handler of an instruction that falls through, and its record's slots."""
+    plan = Plan(inst)
+    emitter = emitter_of(inst, plan, mode)
+    plan.indexed = mode.indexed
+    return compiled(inst, plan, emitter, compiler, checks), plan.slots
+
+
+def compiled(
+    inst: Instruction, plan: Plan, emitter: Emitter, compiler: Compiler, checks: Sequence[Check] = ()
+) -> int:
+    """The handler's address, compiled if it is new; `checks` that it concerns emit around the body."""
+    dwords = inst.size // 4
+    plan.emitter = emitter
+    checks = [check for check in checks if check.concerns(inst)]
+    planned = [(check, check.plan(inst, plan)) for check in checks]
+
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name, checks, inst)
+        frame.planned = {type(check): data for check, data in planned}
+        for check, data in planned:
+            check.before(frame, inst, data)
+        emitter(frame)
+        if not frame.build.block.is_terminated:
+            for check, data in planned:
+                check.after(frame, inst, data)
+            frame.next(dwords)
+
+    kinds = [type(check).__name__ for check in checks]
+    return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
+
+
+def mnemonic_of(key: str) -> str | None:
+    """The mnemonic in a key of `compiled`; None for other functions' keys."""
+    parts = key.split("|")
+    target = next((at for at, part in enumerate(parts) if part.startswith("gfx")), -1)
+    return parts[target + 1] if target >= 0 else None
+
+
+def emitter_of(inst: Instruction, plan: Plan, mode: Mode) -> Emitter:
+    """What emits the instruction's body, with its operands planned."""
+    kind, encoding = inst.spec.kind, inst.spec.encoding
+    if kind == "matrix":
+        tiles = plan.operands = instruction.plan(inst, plan)
+        return lambda frame: instruction.emit(frame, inst, tiles)
+    if encoding == "smem":
+        scalars = plan.operands = smem.plan(inst, plan)
+        return lambda frame: smem.emit(frame, inst, scalars)
+    if kind == "memory" and encoding == "ds":
+        shared = plan.operands = lds.plan(inst, plan)
+        if inst.spec.memory and inst.spec.memory.op == "atomic":
+            return lambda frame: lds_atomics.emit(frame, inst, shared)
+        return lambda frame: lds.emit(frame, inst, shared)
+    if kind == "memory":
+        places = plan.operands = vmem.plan(inst, plan)
+        return lambda frame: vmem.emit(frame, inst, places)
+    if encoding.startswith("sop"):
+        operands, results = plan.operands = salu.plan(inst, plan)
+        return lambda frame: salu.emit(frame, inst, operands, results)
+    vector = plan.operands = valu.plan(inst, plan, mode)
+    return lambda frame: _vector(frame, inst, vector, mode)
+
+
+def _vector(frame: Frame, inst: Instruction, places: valu.Places, mode: Mode) -> None:
+    record = frame.record
+    if mode.indexed:
+        register_indexing.relocate(frame, places.roles())
+    valu.VectorEmitter(frame, inst, places, mode).emit()
+    frame.record = record
+
+
+def leave(status: int) -> Callable[[ir.Module, str], None]:
+    """A handler that returns before its instruction, to resume at it."""
+
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)
+        index = frame.slot(layout.SLOT_INDEX)
+        frame.exit(status, index)
+        frame.build.ret_void()
+
+    return build
+
+
+def _idle(module: ir.Module, name: str) -> None:
+    """The handler of an instruction whose work another of its tile does."""
+    f32.pass_over(Frame(module, name))
+
+
+def _fence(module: ir.Module, name: str) -> None:
+    """A function `void ()` that orders this thread's stores before it and after it."""
+    build = ir.IRBuilder(ir.Function(module, ir.FunctionType(ir.VoidType(), []), name).append_basic_block())
+    build.fence("release")
+    build.ret_void()
+
+
+def _fault(kind: int) -> Callable[[ir.Module, str], None]:
+    def build(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)
+        frame.fault(kind, ir.Constant(I64, 0), ir.Constant(I32, -1))
+
+    return build
+

@@ -1,0 +1,170 @@
+"""What a launch leaves behind: counts and counters, findings, fidelity."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.engine import scheduler
+from simgpu.engine.finding import Finding
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
+from simgpu.hardware.isa.instruction import Instruction
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.worker import Worker
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """Executed wave-instructions of one mnemonic whose results may not be the hardware's bits, and why."""
+
+    mnemonic: str
+    fidelity: Fidelity
+    count: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished launch.
+
+    instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
+    findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how
+    far their results are those of hardware; inexact: those that are not exact, by mnemonic, most executed
+    first, with the error's bound and its source or what is not public;
+    profile: executions by code offset from the kernel's first instruction; lanes: of its memory instructions, the lanes
+    served; lds_conflicts: clocks that they lost to LDS banks, with check="performance".
+    """
+
+    instructions: int
+    seconds: float
+    counters: Mapping[str, int]
+    findings: list[Finding] = field(default_factory=list)
+    fidelity: Mapping[str, int] = field(default_factory=dict)
+    profile: Mapping[int, int] = field(default_factory=dict)
+    lanes: Mapping[int, int] = field(default_factory=dict)
+    lds_conflicts: Mapping[int, int] = field(default_factory=dict)
+    inexact: Sequence[Inexact] = ()
+
+
+CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "other")
+
+
+def instruction_class(inst: Instruction) -> str:
+    """The class an instruction counts in."""
+    spec = inst.spec
+    if spec.kind == "matrix":
+        return "mfma"
+    if spec.encoding == "ds":
+        return "lds"
+    if spec.encoding == "smem":
+        return "smem"
+    if spec.encoding in ("flat", "mubuf", "mtbuf"):
+        return "vmem"
+    if spec.kind == "control":
+        if spec.control in ("waitcnt", "barrier", "nop", "sleep"):
+            return "wait"
+        return "branch" if "branch" in spec.control or "pc" in spec.control else "other"
+    return "salu" if spec.encoding.startswith("sop") else "valu"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What each execution of an instruction counts as; flops: of a matrix instruction."""
+
+    category: str
+    fidelity: Fidelity
+    flops: int
+
+    @classmethod
+    def of(cls, inst: Instruction) -> Account:
+        return cls(instruction_class(inst), fidelity_of(inst), matrix_flops(inst) if inst.spec.kind == "matrix" else 0)
+
+
+def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
+    """Counters of a finished launch from its workers' counts."""
+    executed = np.zeros(launch.program.count + 1, np.int64)
+    lanes = np.zeros_like(executed)
+    for worker in workers:
+        executed += scheduler.executions(worker.entered, worker.exited)
+        lanes += worker.lanes
+    counters: Counter[str] = Counter({f"instructions_{name}": 0 for name in CLASSES})
+    for name in (
+        "mfma_flops", "global_read_bytes", "global_write_bytes", "lds_read_bytes", "lds_write_bytes",
+        "scalar_read_bytes",
+    ):  # fmt: skip
+        counters[name] = 0
+    fidelity: Counter[str] = Counter({"exact": 0, "bounded": 0, "unverified": 0, "unsupported": 0})
+    inexact: list[Inexact] = []
+    total = 0
+    profile: dict[int, int] = {}
+    served: dict[int, int] = {}
+    conflicts: dict[int, int] = {}
+    accounts: dict[int, Account] = {}
+    instructions: dict[int, Instruction] = {}
+    for program in launch.programs.values():
+        instructions |= program.instructions
+        accounts |= program.each(Account.of)
+    counts, lane_counts = executed.tolist(), lanes.tolist()
+    for index, account in accounts.items():
+        times, inst = counts[index], instructions[index]
+        if not times:
+            continue
+        total += times
+        profile[4 * (index - launch.entry)] = times
+        counters[f"instructions_{account.category}"] += times
+        fidelity[account.fidelity.kind] += times
+        if account.fidelity.why:
+            inexact.append(Inexact(inst.mnemonic, account.fidelity, times))
+        counters["mfma_flops"] += times * account.flops
+        if inst.spec.memory is not None:
+            served[4 * (index - launch.entry)] = lane_counts[index]
+            for key, nbytes in bytes_moved(inst, lane_counts[index]).items():
+                counters[key] += nbytes
+    read, written = launch.table.unique_bytes()
+    counters["unique_read_bytes"] = read
+    counters["unique_write_bytes"] = written
+    counters["instructions"] = total
+    if launch.device.check == "performance":
+        from simgpu.checks.performance import Performance
+
+        conflicts = {4 * (index - launch.entry): lost for index, lost in Performance.conflicts(workers).items()}
+        counters["lds_bank_conflicts"] = sum(conflicts.values())
+    return Run(total, seconds, dict(counters), [], dict(fidelity), profile, served, conflicts, merged(inexact))
+
+
+def merged(entries: Iterable[Inexact]) -> tuple[Inexact, ...]:
+    """One entry for each mnemonic and reason, most executed first."""
+    counts: Counter[tuple[str, Fidelity]] = Counter()
+    for entry in entries:
+        counts[entry.mnemonic, entry.fidelity] += entry.count
+    return tuple(Inexact(mnemonic, fidelity, count) for (mnemonic, fidelity), count in counts.most_common())
+
+
+def bytes_moved(inst: Instruction, lanes: int) -> dict[str, int]:
+    """Bytes that a memory instruction moves for so many lanes, by the counter that they belong to."""
+    memory = inst.spec.memory
+    assert memory is not None
+    moved = lanes * memory.bits * memory.count // 8
+    if memory.space == "ds":
+        reads, writes = "lds_read_bytes", "lds_write_bytes"
+    elif inst.spec.encoding == "smem":
+        reads, writes = "scalar_read_bytes", "global_write_bytes"
+    else:
+        reads, writes = "global_read_bytes", "global_write_bytes"
+    found = {}
+    if memory.op in ("load", "atomic"):
+        found[reads] = moved
+    if memory.op in ("store", "atomic"):
+        found[writes] = moved
+    return found
+
+
+def matrix_flops(inst: Instruction) -> int:
+    row: Any = mfma.find(inst.mnemonic, inst.target)
+    return 2 * row.m * row.n * row.k * row.blocks

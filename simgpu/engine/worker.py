@@ -1,0 +1,72 @@
+"""A worker's state, and the wave at which it stopped.
+
+The layout of `job` and `slots` is the scheduler's, that of a wave `layout`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from simgpu.engine import scheduler
+from simgpu.machine import layout
+
+
+@dataclass
+class Worker:
+    """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps."""
+
+    job: np.ndarray
+    slots: np.ndarray
+    context: np.ndarray
+    entered: np.ndarray
+    exited: np.ndarray
+    lanes: np.ndarray
+    programs: np.ndarray
+    storage: list[np.ndarray] = field(default_factory=list)
+    checks: dict[str, Any] = field(default_factory=dict)
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class WaveState:
+    """The fields of a stopped wave that an error message needs."""
+
+    status: int
+    resume: int
+    entry: int
+    fault_kind: int
+    fault_address: int
+    fault_lane: int
+    wave: int
+    group: tuple[int, int, int]
+    mode: int
+
+
+def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
+    """The state of one wave of a worker, as bytes."""
+    at = (slot * int(worker.job[scheduler.JOB_WAVES]) + wave) * int(worker.job[scheduler.JOB_WAVE_BYTES])
+    return worker.storage[0][at : at + layout.WAVE_BYTES]
+
+
+def place_of_wave(worker: Worker) -> tuple[int, int]:
+    """Slot of the workgroup that a worker runs, and the wave in it."""
+    return int(worker.job[scheduler.JOB_CURRENT]), int(worker.job[scheduler.JOB_WAVE])
+
+
+def current_wave(worker: Worker) -> WaveState:
+    slot, wave = place_of_wave(worker)
+    raw = wave_bytes_of(worker, slot, wave)
+
+    def field32(offset: int) -> int:
+        return int(raw[offset : offset + 4].view(np.int32)[0])
+
+    x, y, z = (int(v) for v in worker.slots[slot, scheduler.SLOT_X : scheduler.SLOT_Z + 1])
+    address = int(raw[layout.FAULT_ADDRESS : layout.FAULT_ADDRESS + 8].view(np.uint64)[0])
+    return WaveState(
+        field32(layout.STATUS), field32(layout.RESUME), field32(layout.ENTRY),
+        field32(layout.FAULT_KIND), address, field32(layout.FAULT_LANE), wave, (x, y, z),
+        field32(layout.MODE) & 0xFFFFFFFF,
+    )  # fmt: skip

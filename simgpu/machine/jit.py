@@ -1,0 +1,195 @@
+"""LLVM as a handler compiler: IR in, callable addresses out, object code cached on disk.
+
+A handler is a function `void (wave, record)` of its own module, named by its key. What is
+compiled once is kept as an object file in the user's cache, keyed by the handler's key, the
+source of this package, LLVM's version and the host's CPU and features.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+import simgpu.hardware
+from simgpu.hardware import cache
+from simgpu.hardware.errors import SimError
+
+
+@functools.cache
+def source_digest() -> str:
+    """Digest of the sources that decide what a handler is: the chip's and the simulator's, not the emitters' and the command's."""
+    digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
+    own = Path(simgpu.__file__).parent
+    rooms = [path for path in sorted(own.iterdir()) if path.is_dir() and path.name not in ("asm", "hardware", "operators", "tools")]
+    for room in (own, *rooms, Path(simgpu.hardware.__file__).parent):
+        for path in sorted(room.glob("*.py") if room == own else room.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def stamp() -> int:
+    """Other than 0; changes with the sources. A variable of the closure around a function that numba caches: numba looks at
+    those, and at the function's own file, but not at what else the function was compiled from.
+    """
+    return int(source_digest()[:15], 16) | 1
+
+
+class Host:
+    """The machine that handlers run on, and LLVM's code for it.
+
+    triple: this machine's, or another whose code is only looked at. cpu, features: LLVM's name and
+    comma-separated +this,-that, by default NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, else what this machine has;
+    a name without features stands for that CPU's own.
+    """
+
+    def __init__(self, triple: str = "", cpu: str = "", features: str | None = None) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self.triple = triple or llvm.get_default_triple()
+        if not cpu and features is None:
+            cpu = os.environ.get("NUMBA_CPU_NAME", "")
+            features = os.environ.get("NUMBA_CPU_FEATURES")
+        if features is None:
+            features = "" if cpu else llvm.get_host_cpu_features().flatten()
+        self.cpu = cpu or llvm.get_host_cpu_name()
+        if self.triple.startswith(("x86_64", "i686")):
+            # Whole 64-lane rows want the full vector width; handlers tail-call each other, and clearing upper
+            # halves between them is waste.
+            features = ",".join(filter(None, (features, "-prefer-256-bit", "-vzeroupper")))
+        self.features = features
+        self.machine = self.fresh_machine()
+        self.data_layout = str(self.machine.target_data)
+
+    def fresh_machine(self) -> llvm.TargetMachine:
+        target = llvm.Target.from_triple(self.triple)
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=2, jit=True, codemodel="jitdefault"
+        )
+
+    @functools.cached_property
+    def vector_bits(self) -> int:
+        """Of a register in which lanes are added: 512, 256 or 128."""
+        text = self._assembly("define <16 x float> @f(<16 x float> %x) { %y = fadd <16 x float> %x, %x ret <16 x float> %y }")
+        return next((bits for name, bits in (("zmm", 512), ("ymm", 256)) if f"vaddps\t%{name}" in text), 128)
+
+    @property
+    def has_wide_masks(self) -> bool:
+        """Whether rows are stored under a mask 16 lanes at a time: AVX-512."""
+        return self.vector_bits == 512
+
+    @functools.cached_property
+    def has_wide_words(self) -> bool:
+        """Whether it counts with 32 words of 16 bits at a time: AVX-512 BW."""
+        return "vpaddw\t%zmm" in self._assembly(
+            "define <32 x i16> @f(<32 x i16> %x) { %y = add <32 x i16> %x, %x ret <32 x i16> %y }"
+        )
+
+    @functools.cached_property
+    def converts_half(self) -> bool:
+        """Whether f16 to f32 and back are instructions, not functions of a library: F16C, AArch64."""
+        return "__extendhfsf2" not in self._assembly(
+            "define float @f(half %x) { %y = fpext half %x to float ret float %y }"
+        )
+
+    def _assembly(self, text: str) -> str:
+        """What LLVM makes of a function: asks for the CPU's abilities, whatever name implies them."""
+        return self.machine.emit_assembly(llvm.parse_assembly(text))
+
+    def object_code(self, text: str) -> bytes:
+        """Object file of a module's IR; raises RuntimeError where LLVM rejects it."""
+        parsed = llvm.parse_assembly(text)
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = False
+        options.slp_vectorization = False
+        builder = llvm.create_pass_builder(self.machine, options)
+        builder.getModulePassManager().run(parsed, builder)
+        return self.machine.emit_object(parsed)
+
+
+@functools.cache
+def host() -> Host:
+    return Host()
+
+
+class Compiler:
+    """Compiles and loads handlers; safe to call from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._addresses: dict[str, int] = {}
+        self.code: dict[int, tuple[str, int]] = {}  # by address: the function's key, and bytes that hold it
+        self._host = host()
+        self._engine = llvm.create_mcjit_compiler(
+            llvm.parse_assembly(""), self._host.fresh_machine()
+        )
+        self._directory = cache.directory("handlers")
+        self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
+        self.compiled = 0
+        self.loaded = 0
+
+    def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
+        """Address of the function for `key`; `build(module, name)` emits it when it is new."""
+        return self.address_of_ir(key, functools.partial(self._ir, build))
+
+    def address_of_ir(self, key: str, build: Callable[[str], str]) -> int:
+        """Address of the function for `key`; `build(name)` is its module's IR, asked for when it is new."""
+        return self.address_of_object(key, functools.partial(self._compile, build))
+
+    def address_of_object(self, key: str, make: Callable[[str], bytes]) -> int:
+        """Address of the function for `key`; `make(name)` is its object file, asked for when it is new."""
+        with self._lock:
+            found = self._addresses.get(key)
+            if found is not None:
+                return found
+            name = self.name(key)
+            path = self._path(name)
+            try:
+                code = path.read_bytes()
+                self.loaded += 1
+            except OSError:
+                code = make(name)
+                self.compiled += 1
+                cache.store(path, code)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
+            address = self._engine.get_function_address(name)
+            self._addresses[key] = address
+            self.code[address] = key, len(code)
+            return address
+
+    def name(self, key: str) -> str:
+        """What the function for `key` is called in its object file."""
+        return "h" + hashlib.sha256(f"{key}|{self._salt}".encode()).hexdigest()[:32]
+
+    def is_kept(self, key: str) -> bool:
+        """Whether the function for `key` need not be compiled."""
+        return key in self._addresses or self._path(self.name(key)).is_file()
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}.o"
+
+    def _ir(self, build: Callable[[ir.Module, str], None], name: str) -> str:
+        module = ir.Module(name=name)
+        module.triple = self._host.triple
+        module.data_layout = self._host.data_layout
+        build(module, name)
+        return str(module)
+
+    def _compile(self, build: Callable[[str], str], name: str) -> bytes:
+        try:
+            return self._host.object_code(build(name))
+        except RuntimeError as error:
+            raise SimError(f"internal: LLVM rejects handler {name}: {error}") from error
+
+
+@functools.cache
+def compiler() -> Compiler:
+    return Compiler()

@@ -1,0 +1,474 @@
+"""The vocabulary of instruction bodies on LLVM IR: a body called with these values builds code.
+
+A vector engine works on rows of 64 lanes (`<64 x T>`), a scalar one (SALU) on single values; a
+`splat` value may stay scalar until a vector needs it. f16 and bf16 values are carried as i16 bit
+patterns and computed in f32 (f16 fma in f64), each operation rounded once to its type: 24 >= 2·11+2
+bits make the double rounding of +, -, · and sqrt harmless, and an f16 fma is exact in f64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.hardware.isa.lane import Number
+from simgpu.hardware.isa.types import Type
+from simgpu.machine import intrinsics
+from simgpu.machine.jit import host
+from simgpu.machine.layout import LANES
+
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
+
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
+QUIET_BIT = {16: 0x0200, 32: 0x00400000, 64: 0x0008000000000000}
+
+
+def element(type_: Type) -> ir.Type:
+    """LLVM type of one lane's value."""
+    if type_.kind == "mask" and type_.bits != 64:
+        return I1
+    if type_.name == "mask":
+        return I1
+    if type_.kind == "float" and type_.bits == 32:
+        return F32
+    if type_.kind == "float" and type_.bits == 64:
+        return F64
+    return ir.IntType(type_.bits)
+
+
+class LLVMOps:
+    """`simgpu.hardware.isa.lane.Ops` that emits IR at `builder`.
+
+    lanes: 64 for vector instructions, 1 for scalar ones; fix_nan: whether float results get
+    AMD's NaN payload rule (off inside approximations, whose bodies select NaNs themselves).
+    """
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int, fix_nan: bool = True) -> None:
+        self.builder = builder
+        self.lanes = lanes
+        self.fix_nan = fix_nan
+
+    # -- types ---------------------------------------------------------------------------------
+
+    def shape(self, scalar: ir.Type) -> ir.Type:
+        return ir.VectorType(scalar, self.lanes) if self.lanes > 1 else scalar
+
+    def constant(self, scalar: ir.Type, value: Number) -> ir.Constant:
+        if self.lanes > 1:
+            return ir.Constant(ir.VectorType(scalar, self.lanes), [ir.Constant(scalar, value)] * self.lanes)
+        return ir.Constant(scalar, value)
+
+    def intrinsic(self, name: str, scalar: ir.Type, args: list[Any], *extra: Any) -> Any:
+        """Call llvm.<name>.<type> on whole values."""
+        shaped = self.shape(scalar)
+        kind = {F32: "f32", F64: "f64"}.get(scalar) or f"i{scalar.width}"
+        suffix = f"v{self.lanes}{kind}" if self.lanes > 1 else kind
+        operands = list(args) + list(extra)
+        return intrinsics.call(self.builder, f"llvm.{name}.{suffix}", shaped, operands)
+
+    def _vector(self, value: Any) -> Any:
+        """`value` in every lane, if it is still a scalar and this engine is not."""
+        if self.lanes == 1 or isinstance(value.type, ir.VectorType):
+            return value
+        undef = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
+        one = self.builder.insert_element(undef, value, ir.Constant(I32, 0))
+        zeros = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(one, undef, zeros)
+
+    # -- protocol ------------------------------------------------------------------------------
+
+    def const(self, type_: Type, value: Number) -> Any:
+        scalar = element(type_)
+        if type_.is_float and scalar not in (F32, F64):
+            return self.constant(scalar, _half_bits(type_, value))
+        if scalar in (F32, F64):
+            return self.constant(scalar, float(value))
+        return self.constant(scalar, int(value) & ((1 << scalar.width) - 1))
+
+    def binary(self, op: str, type_: Type, a: Any, b: Any) -> Any:
+        a, b = self._vector(a), self._vector(b)
+        if type_.is_float:
+            return self._float_binary(op, type_, a, b)
+        return self._int_binary(op, type_, a, b)
+
+    def _int_binary(self, op: str, type_: Type, a: Any, b: Any) -> Any:
+        build = self.builder
+        if op in ("shl", "lshr", "ashr"):
+            count = build.and_(b, self.constant(element(type_), type_.bits - 1))
+            return {"shl": build.shl, "lshr": build.lshr, "ashr": build.ashr}[op](a, count)
+        signed = type_.kind == "signed"
+        if op in ("min", "max"):
+            return self.intrinsic(("s" if signed else "u") + op, element(type_), [a, b])
+        if op == "mul_hi":
+            wide = self.shape(ir.IntType(2 * type_.bits))
+            extend = build.sext if signed else build.zext
+            product = build.mul(extend(a, wide), extend(b, wide))
+            shift = self.constant(ir.IntType(2 * type_.bits), type_.bits)
+            return build.trunc(build.lshr(product, shift), self.shape(element(type_)))
+        if op == "udiv":
+            zero = self.constant(element(type_), 0)
+            empty = build.icmp_unsigned("==", b, zero)
+            safe = build.select(empty, self.constant(element(type_), 1), b)
+            return build.select(empty, zero, build.udiv(a, safe))
+        name = {"add": "add", "sub": "sub", "mul": "mul", "and": "and_", "or": "or_", "xor": "xor"}
+        return getattr(build, name[op])(a, b)
+
+    def _float_binary(self, op: str, type_: Type, a: Any, b: Any) -> Any:
+        build = self.builder
+        if op in ("min", "max"):
+            less = self.compare("lt" if op == "min" else "gt", type_, a, b)
+            return build.select(less, a, b)
+        if element(type_) not in (F32, F64):
+            x, y = self._widen(type_, a), self._widen(type_, b)
+            return self._settle(type_, self._narrow(type_, self._arith(op, x, y)), (a, b))
+        return self._settle(type_, self._arith(op, a, b), (a, b))
+
+    def _arith(self, op: str, a: Any, b: Any) -> Any:
+        build = self.builder
+        return {"add": build.fadd, "sub": build.fsub, "mul": build.fmul, "div": build.fdiv}[op](a, b)
+
+    def unary(self, op: str, type_: Type, a: Any) -> Any:
+        build, scalar = self.builder, element(type_)
+        a = self._vector(a)
+        if type_.is_float:
+            return self._float_unary(op, type_, a)
+        if op == "not":
+            return build.not_(a)
+        if op == "neg":
+            return build.neg(a)
+        if op == "abs":
+            negative = build.icmp_signed("<", a, self.constant(scalar, 0))
+            return build.select(negative, build.neg(a), a)
+        if op in ("ctlz", "cttz"):
+            return self.intrinsic(op, scalar, [a], ir.Constant(I1, 0))
+        return self.intrinsic(op, scalar, [a])
+
+    def _float_unary(self, op: str, type_: Type, a: Any) -> Any:
+        scalar, build = element(type_), self.builder
+        if op in ("neg", "abs", "quiet"):
+            integer = ir.IntType(type_.bits)
+            raw = build.bitcast(a, self.shape(integer))
+            sign = 1 << (type_.bits - 1)
+            if op == "neg":
+                raw = build.xor(raw, self.constant(integer, sign))
+            elif op == "abs":
+                raw = build.and_(raw, self.constant(integer, sign - 1))
+            else:
+                quieted = build.or_(raw, self.constant(integer, _quiet_bit(type_)))
+                raw = build.select(self.compare("uno", type_, a, a), quieted, raw)
+            return build.bitcast(raw, self.shape(scalar))
+        if scalar in (F32, F64):
+            return self._settle(type_, self.intrinsic(op, scalar, [a]), (a,), op == "sqrt")
+        wide = self.intrinsic(op, F32, [self._widen(type_, a)])
+        return self._settle(type_, self._narrow(type_, wide), (a,), op == "sqrt")
+
+    def compare(self, op: str, type_: Type, a: Any, b: Any) -> Any:
+        build = self.builder
+        a, b = self._vector(a), self._vector(b)
+        if type_.is_float:
+            if element(type_) not in (F32, F64):
+                a, b = self._widen(type_, a), self._widen(type_, b)
+            if op == "uno":
+                return build.fcmp_unordered("uno", a, b)
+            return build.fcmp_ordered(_COMPARE[op], a, b)
+        if type_.kind == "signed":
+            return build.icmp_signed(_COMPARE[op], a, b)
+        return build.icmp_unsigned(_COMPARE[op], a, b)
+
+    def where(self, type_: Type, condition: Any, a: Any, b: Any) -> Any:
+        if isinstance(condition.type, ir.VectorType) or self.lanes == 1:
+            a, b = self._vector(a), self._vector(b)
+        return self.builder.select(condition, a, b)
+
+    def fma(self, type_: Type, a: Any, b: Any, c: Any) -> Any:
+        a, b, c = self._vector(a), self._vector(b), self._vector(c)
+        scalar = element(type_)
+        if scalar in (F32, F64):
+            return self._settle(type_, self.intrinsic("fma", scalar, [a, b, c]), (a, b, c))
+        wide = [self._fext(self._widen(type_, x)) for x in (a, b, c)]
+        result = self.intrinsic("fma", F64, wide)
+        narrowed = self._narrow_f64(type_, result)
+        return self._settle(type_, narrowed, (a, b, c))
+
+    def convert(self, source: Type, target: Type, a: Any) -> Any:
+        build = self.builder
+        if source.kind == "mask" and source.bits == 1:
+            return build.zext(a, self._like(a, element(target)))
+        if source.is_float and target.is_float:
+            return self._float_convert(source, target, self._vector(a))
+        if source.is_float:
+            return self._to_integer(source, target, self._vector(a))
+        if target.is_float:
+            return self._from_integer(source, target, self._vector(a))
+        shaped = self._like(a, element(target))
+        if target.bits < source.bits:
+            return build.trunc(a, shaped)
+        if target.bits == source.bits:
+            return a
+        return build.sext(a, shaped) if source.kind == "signed" else build.zext(a, shaped)
+
+    def _like(self, a: Any, scalar: ir.Type) -> ir.Type:
+        return ir.VectorType(scalar, a.type.count) if isinstance(a.type, ir.VectorType) else scalar
+
+    def bitcast(self, source: Type, target: Type, a: Any) -> Any:
+        wanted = self._like(a, element(target))
+        return a if a.type == wanted else self.builder.bitcast(a, wanted)
+
+    def lane_id(self) -> Any:
+        return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+
+    # -- whole rows ----------------------------------------------------------------------------
+
+    def read_lane(self, type_: Type, row: Any, lane: Any) -> Any:
+        value = self.builder.extract_element(self._vector(row), self._index(lane))
+        return value if value.type == I32 else self.builder.bitcast(value, I32)
+
+    def _index(self, lane: Any) -> Any:
+        """A scalar lane number mod 64, as i32."""
+        scalar = self._first(lane)
+        if scalar.type.width > 32:
+            scalar = self.builder.trunc(scalar, I32)
+        return self.builder.and_(scalar, ir.Constant(I32, LANES - 1))
+
+    def _first(self, value: Any) -> Any:
+        """A scalar that may have been spread over the lanes."""
+        if isinstance(value.type, ir.VectorType):
+            return self.builder.extract_element(value, ir.Constant(I32, 0))
+        return value
+
+    def write_lane(self, type_: Type, row: Any, lane: Any, value: Any) -> Any:
+        value = self._first(value)
+        if value.type != element(type_):
+            value = self.builder.bitcast(value, element(type_))
+        return self.builder.insert_element(self._vector(row), value, self._index(lane))
+
+    def gather(self, type_: Type, row: Any, lanes: Any) -> Any:
+        row, lanes = self._vector(row), self._vector(lanes)
+        spill = self._spill(row)
+        result = ir.Constant(row.type, ir.Undefined)
+        for i in range(LANES):
+            at = self._lane_index(lanes, i)
+            source = self.builder.gep(spill, [at], inbounds=True, source_etype=element(type_))
+            value = self.builder.load(source, align=1, typ=element(type_))
+            result = self.builder.insert_element(result, value, ir.Constant(I32, i))
+        return result
+
+    def scatter(self, type_: Type, row: Any, lanes: Any, active: Any) -> Any:
+        build, scalar = self.builder, element(type_)
+        row, lanes, active = self._vector(row), self._vector(lanes), self._vector(active)
+        spill = self._spill(self.constant(scalar, 0))
+        for i in range(LANES):
+            at = self._lane_index(lanes, i)
+            target = build.gep(spill, [at], inbounds=True, source_etype=scalar)
+            old = build.load(target, align=1, typ=scalar)
+            mine = build.extract_element(row, ir.Constant(I32, i))
+            chosen = build.select(build.extract_element(active, ir.Constant(I32, i)), mine, old)
+            build.store(chosen, target, align=1)
+        return build.load(spill, align=64, typ=row.type)
+
+    def _lane_index(self, lanes: Any, i: int) -> Any:
+        lane = self.builder.extract_element(lanes, ir.Constant(I32, i))
+        return self.builder.and_(lane, ir.Constant(lane.type, LANES - 1))
+
+    def _spill(self, row: Any) -> Any:
+        entry = self.builder.function.entry_basic_block
+        with self.builder.goto_block(entry):
+            if entry.instructions:
+                self.builder.position_before(entry.instructions[0])
+            slot = self.builder.alloca(row.type)
+            slot.align = 64
+        self.builder.store(row, slot, align=64)
+        # A plain pointer: llvmlite's alloca still types what it points to.
+        return self.builder.inttoptr(self.builder.ptrtoint(slot, I64), ir.PointerType())
+
+    def ballot(self, condition: Any) -> Any:
+        return self.builder.bitcast(self._vector(condition), I64)
+
+    def splat(self, type_: Type, scalar: Any) -> Any:
+        wanted = element(type_)
+        value = scalar if scalar.type == wanted else self.builder.bitcast(scalar, wanted)
+        return self._vector(value)
+
+    # -- floats --------------------------------------------------------------------------------
+
+    def _settle(self, type_: Type, result: Any, sources: tuple[Any, ...], always: bool = False) -> Any:
+        """AMD's NaN: the first NaN operand made quiet, else the default NaN.
+
+        Hosts differ in which NaN an operation returns, so a result with a NaN in any lane takes
+        a slow path that selects it; others pay one test.
+        """
+        if not (self.fix_nan or always):
+            return result
+        build = self.builder
+        nan = self.compare("uno", type_, result, result)
+        some = nan
+        if self.lanes > 1:
+            packed = build.bitcast(nan, ir.IntType(self.lanes))
+            some = build.icmp_unsigned("!=", packed, ir.Constant(packed.type, 0))
+        start = build.block
+        with build.if_then(some, likely=False):
+            integer = ir.IntType(type_.bits)
+            shaped = self.shape(integer)
+            chosen: Any = self.constant(integer, DEFAULT_NAN.get(type_.bits, 0))
+            if type_.kind == "bfloat":
+                chosen = self.constant(integer, 0x7FC0)
+            for source in reversed(sources):
+                raw = build.bitcast(source, shaped)
+                quieted = build.or_(raw, self.constant(integer, _quiet_bit(type_)))
+                chosen = build.select(self.compare("uno", type_, source, source), quieted, chosen)
+            fixed = build.select(nan, build.bitcast(chosen, result.type), result)
+            slow = build.block
+        merged = build.phi(result.type)
+        merged.add_incoming(result, start)
+        merged.add_incoming(fixed, slow)
+        return merged
+
+    def _fext(self, a: Any) -> Any:
+        return self.builder.fpext(a, self.shape(F64))
+
+    def _widen(self, type_: Type, a: Any) -> Any:
+        """f16 or bf16 bits to an f32 value."""
+        build = self.builder
+        if type_.kind == "bfloat":
+            wide = build.zext(a, self.shape(I32))
+            return build.bitcast(build.shl(wide, self.constant(I32, 16)), self.shape(F32))
+        return self.widen_half(a)
+
+    def widen_half(self, a: Any) -> Any:
+        """f16 bits to an f32 value, exactly."""
+        build = self.builder
+        if host().converts_half:
+            half = build.bitcast(a, self.shape(ir.HalfType()))
+            return build.fpext(half, self.shape(F32))
+        return self._widen_half(a)
+
+    def _widen_half(self, a: Any) -> Any:
+        """f16 bits to f32 without a conversion instruction: rescale by a power of two."""
+        build = self.builder
+        wide = build.zext(a, self.shape(I32))
+        magnitude = build.shl(build.and_(wide, self.constant(I32, 0x7FFF)), self.constant(I32, 13))
+        scaled = build.fmul(
+            build.bitcast(magnitude, self.shape(F32)), self.constant(F32, 2.0**112)
+        )
+        special = build.icmp_unsigned(">=", magnitude, self.constant(I32, 0x7C00 << 13))
+        infinite = build.or_(magnitude, self.constant(I32, 0x7F800000))
+        nan = build.icmp_unsigned(">", magnitude, self.constant(I32, 0x7C00 << 13))
+        quiet = build.select(nan, self.constant(I32, 0x00400000), self.constant(I32, 0))
+        infinite = build.or_(infinite, quiet)  # as a conversion instruction does
+        bits = build.select(special, infinite, build.bitcast(scaled, self.shape(I32)))
+        sign = build.shl(build.and_(wide, self.constant(I32, 0x8000)), self.constant(I32, 16))
+        return build.bitcast(build.or_(bits, sign), self.shape(F32))
+
+    def _narrow(self, type_: Type, a: Any) -> Any:
+        """f32 value to f16 or bf16 bits, ties to even."""
+        build = self.builder
+        if type_.kind == "bfloat":
+            return self._narrow_bfloat(a)
+        if host().converts_half:
+            return build.bitcast(self._fptrunc(a, ir.HalfType()), self.shape(I16))
+        return self._narrow_half(a)
+
+    def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
+        return self.builder.fptrunc(a, self.shape(scalar))
+
+    def _narrow_bfloat(self, a: Any) -> Any:
+        build = self.builder
+        raw = build.bitcast(a, self.shape(I32))
+        odd = build.and_(build.lshr(raw, self.constant(I32, 16)), self.constant(I32, 1))
+        rounded = build.add(raw, build.add(odd, self.constant(I32, 0x7FFF)))
+        quieted = build.or_(raw, self.constant(I32, 0x00400000))
+        nan = build.fcmp_unordered("uno", a, a)
+        bits = build.select(nan, quieted, rounded)
+        return build.trunc(build.lshr(bits, self.constant(I32, 16)), self.shape(I16))
+
+    def _narrow_half(self, a: Any) -> Any:
+        """f32 to f16 bits by integers: normal results by carry, subnormal ones by an addition."""
+        build = self.builder
+        raw = build.bitcast(a, self.shape(I32))
+        sign = build.lshr(build.and_(raw, self.constant(I32, 0x80000000)), self.constant(I32, 16))
+        magnitude = build.and_(raw, self.constant(I32, 0x7FFFFFFF))
+        odd = build.and_(build.lshr(magnitude, self.constant(I32, 13)), self.constant(I32, 1))
+        bias = self.constant(I32, ((15 - 127) << 23) + 0xFFF & 0xFFFFFFFF)
+        normal = build.lshr(build.add(build.add(magnitude, bias), odd), self.constant(I32, 13))
+        magic = self.constant(F32, 0.5)
+        tiny = self._arith("add", build.bitcast(magnitude, self.shape(F32)), magic)
+        subnormal = build.sub(
+            build.bitcast(tiny, self.shape(I32)), build.bitcast(magic, self.shape(I32))
+        )
+        small = build.icmp_unsigned("<", magnitude, self.constant(I32, 113 << 23))
+        bits = build.select(small, subnormal, normal)
+        large = build.icmp_unsigned(">=", magnitude, self.constant(I32, 0x477FF000))
+        bits = build.select(large, self.constant(I32, 0x7C00), bits)
+        nan = build.icmp_unsigned(">", magnitude, self.constant(I32, 0x7F800000))
+        payload = build.lshr(build.and_(magnitude, self.constant(I32, 0x7FFFFF)), self.constant(I32, 13))
+        quieted = build.or_(payload, self.constant(I32, 0x7E00))
+        bits = build.select(nan, quieted, bits)
+        return build.trunc(build.or_(bits, sign), self.shape(I16))
+
+    def _narrow_f64(self, type_: Type, a: Any) -> Any:
+        """f64 to a 16-bit type in one rounding: through f32 rounded to odd."""
+        build = self.builder
+        single = self._fptrunc(a, F32)
+        back = build.fpext(single, self.shape(F64))
+        raw = build.bitcast(single, self.shape(I32))
+        exact = build.fcmp_ordered("==", back, a)
+        unordered = build.fcmp_unordered("uno", a, a)
+        keep = build.or_(exact, unordered)
+        # Truncate toward zero, then set the sticky bit: the later rounding sees it.
+        magnitude = self.intrinsic("fabs", F64, [back])
+        wanted = self.intrinsic("fabs", F64, [a])
+        above = build.fcmp_ordered(">", magnitude, wanted)
+        down = build.sub(raw, build.zext(above, self.shape(I32)))
+        odd = build.or_(down, self.constant(I32, 1))
+        return self._narrow(type_, build.bitcast(build.select(keep, raw, odd), self.shape(F32)))
+
+    def _float_convert(self, source: Type, target: Type, a: Any) -> Any:
+        wanted = element(target)
+        if source is target:
+            return a
+        if wanted is F64:
+            result = self._fext(a if element(source) is F32 else self._widen(source, a))
+        elif wanted is F32:
+            if element(source) is F64:
+                result = self._fptrunc(a, F32)
+            else:
+                result = self._widen(source, a)
+        elif element(source) is F64:
+            result = self._narrow_f64(target, a)
+        else:
+            result = self._narrow(target, a if element(source) is F32 else self._widen(source, a))
+        return result
+
+    def _to_integer(self, source: Type, target: Type, a: Any) -> Any:
+        value = a if element(source) in (F32, F64) else self._widen(source, a)
+        scalar = F64 if element(source) is F64 else F32
+        signed = target.kind == "signed"
+        name = "fptosi.sat" if signed else "fptoui.sat"
+        kind = "f64" if scalar is F64 else "f32"
+        prefix = f"v{self.lanes}" if self.lanes > 1 else ""
+        full = f"llvm.{name}.{prefix}i{target.bits}.{prefix}{kind}"
+        return intrinsics.call(self.builder, full, self.shape(ir.IntType(target.bits)), [value])
+
+    def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
+        build = self.builder
+        to = build.sitofp if source.kind == "signed" else build.uitofp
+        scalar = element(target)
+        if scalar in (F32, F64):
+            return to(a, self.shape(scalar))
+        return self._narrow_f64(target, to(a, self.shape(F64)))
+
+
+def _quiet_bit(type_: Type) -> int:
+    return 0x0040 if type_.kind == "bfloat" else QUIET_BIT[type_.bits]
+
+
+def _half_bits(type_: Type, value: Number) -> int:
+    """Bits of a 16-bit float constant."""
+    import ml_dtypes
+    import numpy as np
+
+    dtype = ml_dtypes.bfloat16 if type_.kind == "bfloat" else np.float16
+    return int(np.asarray(value, dtype=dtype).view(np.uint16))

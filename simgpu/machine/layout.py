@@ -1,0 +1,159 @@
+"""Where things lie: the byte layout of a wave's state and of an instruction's record.
+
+A wave is one block of host memory. Its first 512 bytes are the scalar file, numbered as the
+encodings number scalar operands (s0 at 0, VCC at 106·4, M0 at 124·4, EXEC at 126·4), so a scalar
+operand's address is its encoding times 4. Vector registers are rows of 64 lanes x 4 bytes.
+
+An instruction is one 64-byte record: its handler's address, then 32-bit slots with what the
+handler needs (byte offsets of operands into the wave, immediates). Records lie one per dword of
+code, so a record's index is its code offset / 4 and any jump target has one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+LANES = 64
+ROW = 4 * LANES  # bytes of one vector register
+
+# Wave state, byte offsets.
+SGPR = 0
+SCC = 512  # u32, 0 or 1
+MODE = 516  # u32, the MODE register
+STATUS = 520  # i32, why the wave returned to the scheduler (Status)
+ENTRY = 524  # i32, record index at which the current straight-line run began
+BUDGET = 528  # i64, instructions left in this time slice
+RESUME = 536  # i32, record index to go on from
+WAVE_ID = 540  # u32, wave within its workgroup
+CONTEXT = 544  # u64, address of the worker's context (Context offsets below)
+LDS_BASE = 552  # u64, host address of the workgroup's LDS
+LDS_SIZE = 560  # u64, bytes
+SCRATCH_SIZE = 576  # u64, bytes per lane
+FAULT_ADDRESS = 584  # u64
+FAULT_LANE = 592  # i32
+FAULT_KIND = 596  # i32 (Fault)
+HW_ID = 600  # u32, for s_getreg
+RECORDS = 608  # u64, address of the records of the wave's MODE
+# Checked mode only (616 to 1023; a wave's shadow block follows its WAVE_BYTES).
+PATH_STATE = 616  # i32, the state of the paths automaton when the current run began
+PATH_FROM = 620  # i32, the record whose transfer has no transition yet
+PATH_TO = 624  # i32, where that transfer goes
+VM_ISSUED = 632  # i64, operations of the in-order vmcnt queue that the wave issued
+VM_DONE = 640  # i64, those that are complete for certain
+VM_BARRIERS = 648  # i64, barriers that the wave came to
+VM_SYNCED = 656  # 2 x (issued, done) as i64 when it came to the last two, by the barrier's parity
+LATE_READY = 688  # i64, whether the wave's late loads are set up (`late_arrival`)
+DS_ISSUED = 696  # i64, operations of the in-order lgkmcnt queue that the wave issued
+DS_DONE = 704  # i64, those that are complete for certain
+BARRIERS = 768  # i32, barriers that the wave passed
+ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
+STREAMS = ADDRESSES + 8 * LANES  # u64 each, where loads last began (see direct_global)
+STREAM_COUNT = 32
+STAGING = STREAMS + 8 * STREAM_COUNT  # 64 lanes x 64 bytes, its data
+VGPR = STAGING + 64 * LANES
+AGPR = VGPR + 256 * ROW
+WAVE_BYTES = AGPR + 256 * ROW
+CHECKED_BYTES = 2 * WAVE_BYTES + 4096  # a wave with its shadow block, in checked mode (`uninitialized.shadow_layout`)
+SHADOW_BEGIN = ADDRESSES + 512  # bytes of the shadow block that a wave begins with
+SHADOW_ORIGINS = 2 * WAVE_BYTES  # 4096 bytes, zero when a wave begins: see `uninitialized.origins`
+
+
+
+def vector_register(file: str, index: int) -> int:
+    """Where register `index` of file v or a lies."""
+    return (AGPR if file == "a" else VGPR) + ROW * index
+
+
+# Worker context, byte offsets.
+CTX_ALLOCATIONS = 0  # u64, address of the allocation table
+CTX_COUNT = 8  # i64, allocations in it
+CTX_ENTERED = 16  # u64, address of i64[records]: control transfers to a record
+CTX_EXITED = 24  # u64, address of i64[records]: control transfers from a record
+CTX_LANES = 32  # u64, address of i64[records]: active lanes of memory instructions
+CTX_RECORD_COUNT = 48  # i64
+CTX_CODE_BASE = 56  # u64, device address of the first record's instruction
+CTX_CLOCK = 64  # i64, what s_memtime reads
+CTX_PROGRAMS = 96  # u64, address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
+# Checked mode only.
+CTX_REPORT = 104  # u64, address of events.report
+CTX_EVENTS = 112  # u64, address of the worker's event table
+CTX_SLOTS = 120  # u64, address of the worker's `slots`
+CTX_WAVES = 128  # i64, waves of a whole workgroup
+CTX_PATHS = 136  # u64, address of the worker's table of path transitions
+CTX_PATHS_MASK = 144  # i64, entries of that table less 1
+CTX_DMA = 152  # u64, address of the worker's LDS DMA cells
+CTX_DMA_STRIDE = 160  # i64, bytes of a workgroup's
+CTX_DMA_MARK = 168  # u64, address of dma.mark
+CTX_DMA_TOUCH = 176  # u64, address of dma.touch
+CTX_LATE = 184  # u64, address of the waves' late loads
+CTX_LATE_CALLS = 192  # 3 x u64, addresses of late.issue, late.issue_lds, late.settle
+CTX_LDS_SHADOW = 256  # i64, from a byte of LDS to its undefined bits
+CTX_DEMAND = 264  # u64, address of shadow_runtime's `demand`
+CTX_DEFINE = 272  # u64, address of its `define`
+CTX_FILL_ROW = 280  # u64, addresses of shadow_rows' functions
+CTX_SETTLE_ROW = 288
+CTX_RACES = 384  # u64, address of the worker's block of race_order
+CTX_WATCH = 392  # u64, address of race_watch.watch
+CTX_BARRIER = 400  # u64, address of race_watch.barrier
+CTX_END = 408  # u64, address of race_watch.end
+CTX_KERNARG = 416  # u64, device address of the kernel argument segment
+CTX_KERNARG_BYTES = 424  # u64, bytes of it that belong to the kernel
+CTX_PERFORMANCE = 432  # u64, address of the worker's block of performance
+CTX_PERFORMANCE_CALL = 440  # u64, address of its entry
+CTX_LINES = 448  # u64, address of the block of `line_trace`
+CTX_LINES_NOTE = 456  # u64, address of its `note`
+CTX_KEPT = 512  # what was made of operands of matrix instructions (see kept): KEPT_PLACES for A, as many for B
+KEPT_PLACES = 16
+# The widest operand, 32 elements a lane: a header, 8 registers, 32 rows of 4 bytes a lane three times over.
+KEPT_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
+CTX_AHEAD = CTX_KEPT + 2 * KEPT_PLACES * KEPT_BYTES  # what to fetch (see fetch_ahead): 2 u64 and, from 64 on, AHEAD_PLACES u64
+AHEAD_PLACES = 512
+CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
+
+# One allocation, byte offsets.
+ALLOC_BASE = 0  # u64, device address
+ALLOC_SIZE = 8  # u64, bytes
+ALLOC_DELTA = 16  # i64, host address - device address
+ALLOC_READ = 24  # u64, address of the bitmap of bytes read (bit i = byte i)
+ALLOC_WRITTEN = 32  # u64, address of the bitmap of bytes written
+ALLOC_WRITABLE = 40  # u64, 0 or 1
+# Checked mode only.
+ALLOC_SHADOW = 48  # i64, address of the undefined bits - device address
+ALLOC_PRIVATE = 56  # u64, 1: only its lane reads it, so undefined bits may be stored
+ALLOC_UNDEFINED = 64  # u64, 0: all of it was defined when the launch began
+ALLOC_RACES = 120  # u64, address of the allocation's area of race_cells, 0 without
+ALLOC_BYTES = 128
+
+RECORD = 64
+SLOTS = 16  # 32-bit slots of a record; 0 and 1 hold the handler's address
+SLOT_INDEX = 15  # the record's own index, in records that need it
+SLOT_HINT = 14  # last allocation that a memory instruction hit
+
+
+class Status(IntEnum):
+    """Why a wave returned to the scheduler."""
+
+    RUNNING = 0
+    ENDED = 1
+    BARRIER = 2
+    YIELD = 3
+    LOWER = 4
+    FAULT = 5
+    UNSUPPORTED = 6
+    MODE = 7
+    PATH = 8
+    MESSAGE = 9
+
+
+class Fault(IntEnum):
+    """What a FAULT status means."""
+
+    MEMORY = 1
+    LDS = 2
+    SCRATCH = 3
+    TRAP = 4
+    JUMP = 5
+    REGISTER = 6
+    READONLY = 7
+    UNDECODABLE = 8
+    MISALIGNED = 9

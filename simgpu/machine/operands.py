@@ -1,0 +1,198 @@
+"""Where an instruction's operands live, split into what a handler is compiled for and its data.
+
+A handler is compiled per *kind* of operand (a vector row, a scalar register, a constant); which
+register or which constant is data in the record's slots, so that one handler serves them all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.hardware.errors import DecodeError, UnsupportedInstruction
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Off, Operand, Reg
+from simgpu.hardware.isa.types import Type
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.lane_ops import I32, I64
+
+# Apertures of flat addressing: the high 32 bits of addresses that mean LDS or private memory.
+SHARED_APERTURE = 0x0001_0000
+PRIVATE_APERTURE = 0x0002_0000
+APERTURE_LIMIT = 0xFFFF_FFFF
+
+_INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
+# 1/(2*pi) as each width rounds it (ISA guides, scalar operand 248).
+_INV_2PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}
+_FLOAT_FORMAT = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
+
+
+@dataclass(frozen=True)
+class Place:
+    """An operand as the handler sees it.
+
+    kind: row (vector registers), sgpr, imm, or the special sources scc, vccz, execz;
+    slot: the record slot with its byte offset or value; bits: width of the operand.
+    """
+
+    kind: str
+    slot: int
+    bits: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}{self.bits}@{self.slot}"
+
+
+class BadRegister(DecodeError):
+    """A register tuple that runs past its file."""
+
+
+@dataclass
+class Plan:
+    """The record of one instruction under construction: slots, and the key of its handler.
+
+    For checked mode: all places, what emits the body and the operands as it has them, and whether M0
+    may move the vector registers.
+    """
+
+    instruction: Instruction
+    slots: list[int] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    emitter: Callable[[Frame], None] | None = None
+    operands: Any = None
+    indexed: bool = False
+
+    def word(self, value: int) -> int:
+        """Append a 32-bit slot; returns its index."""
+        if len(self.slots) >= layout.SLOT_HINT - 2:
+            raise UnsupportedInstruction(f"{self.instruction.mnemonic}: too many operands")
+        self.slots.append(value & 0xFFFFFFFF)
+        return len(self.slots) + 1
+
+    def place(self, kind: str, bits: int, *words: int) -> Place:
+        slot = self.word(words[0]) if words else 0
+        for word in words[1:]:
+            self.word(word)
+        place = Place(kind, slot, bits)
+        self.parts.append(place.key)
+        self.places.append(place)
+        return place
+
+    def register(self, reg: Reg, bits: int) -> Place:
+        """A register operand, source or destination."""
+        count = max(1, bits // 32)
+        if reg.file == "s":
+            if reg.index + count > 128:
+                raise BadRegister(f"s{reg.index} with {count} registers runs past the file")
+            return self.place("sgpr", bits, layout.SGPR + 4 * reg.index)
+        if reg.index + count > 256:
+            raise BadRegister(f"{reg.file}{reg.index} with {count} registers runs past the file")
+        return self.place("row", bits, layout.vector_register(reg.file, reg.index))
+
+    def source(self, operand: Operand, type_: Type, bits: int = 0) -> Place:
+        """A source operand read as `type_`, `bits` wide (default: the type's width)."""
+        bits = bits or max(32, type_.bits)
+        if isinstance(operand, Reg):
+            return self.register(operand, bits)
+        if isinstance(operand, Const) and operand.code in (isa.VCCZ, isa.EXECZ, isa.SCC_SOURCE):
+            kind = {isa.VCCZ: "vccz", isa.EXECZ: "execz", isa.SCC_SOURCE: "scc"}[operand.code]
+            return self.place(kind, bits)
+        value = constant_bits(operand, type_)
+        if bits == 64:
+            return self.place("imm", 64, value, value >> 32)
+        return self.place("imm", 32, value)
+
+    def immediate(self, value: int) -> Place:
+        return self.place("imm", 32, value)
+
+    def note(self, *parts: object) -> None:
+        """Add what else the handler is compiled for to its key."""
+        self.parts.append(",".join(str(part) for part in parts))
+
+
+def constant_bits(operand: Operand, type_: Type) -> int:
+    """Bits of an inline constant, special source, literal or immediate, read as `type_`."""
+    wide = type_.bits == 64 and type_.kind != "pair"
+    if isinstance(operand, Literal):
+        if not wide:
+            return operand.value
+        if type_.kind == "float":
+            return operand.value << 32
+        if type_.kind == "signed":
+            return _extend(operand.value)
+        return operand.value
+    if isinstance(operand, Imm):
+        return operand.value & 0xFFFFFFFFFFFFFFFF
+    if isinstance(operand, Off):
+        return 0
+    assert isinstance(operand, Const)
+    code = operand.code
+    if 128 <= code <= 192:
+        return code - 128
+    if 193 <= code <= 208:
+        return (192 - code) & (0xFFFFFFFFFFFFFFFF if wide else 0xFFFFFFFF)
+    if 240 <= code <= 248:
+        width = _float_width(type_)
+        if code == 248:
+            return _INV_2PI[width]
+        pack, unpack = _FLOAT_FORMAT[width]
+        return int(struct.unpack(unpack, struct.pack(pack, _INLINE_FLOATS[code - 240]))[0])
+    apertures = {
+        isa.SHARED_BASE: SHARED_APERTURE << 32,
+        isa.SHARED_LIMIT: SHARED_APERTURE << 32 | APERTURE_LIMIT,
+        isa.PRIVATE_BASE: PRIVATE_APERTURE << 32,
+        isa.PRIVATE_LIMIT: PRIVATE_APERTURE << 32 | APERTURE_LIMIT,
+    }
+    if code in apertures:
+        # A 32-bit read of an aperture gives 0 on GFX9 (LLVM, getSegmentAperture).
+        return apertures[code] if wide else 0
+    raise UnsupportedInstruction(f"source operand {code} has no meaning in a compute kernel")
+
+
+def _float_width(type_: Type) -> int:
+    """Width in which an inline float constant is read."""
+    if type_.kind == "pair":
+        assert type_.element is not None
+        return 32 if type_.element.bits == 32 else 16
+    return type_.bits if type_.bits in (16, 64) else 32
+
+
+def _extend(value: int) -> int:
+    return value | 0xFFFFFFFF00000000 if value & 0x80000000 else value
+
+
+def load_scalar(frame: Frame, place: Place) -> Any:
+    """A scalar source as i32 or i64."""
+    kind = I64 if place.bits == 64 else I32
+    if place.kind == "imm":
+        return frame.slot(place.slot, kind)
+    if place.kind == "sgpr":
+        if place.bits > 64:
+            raise UnsupportedInstruction("scalar operand wider than 64 bits in arithmetic")
+        return frame.load(frame.operand(place.slot), kind)
+    if place.kind == "row":  # a VGPR where the ISA wants a scalar: lane 0
+        if place.bits > 32:
+            raise UnsupportedInstruction("a scalar operand of 64 bits in vector registers")
+        return frame.load(frame.operand(place.slot), I32)
+    if place.kind == "scc":
+        value = frame.state(layout.SCC)
+    else:
+        register = isa.VCC if place.kind == "vccz" else isa.EXEC
+        bits = frame.state(frame.scalar(register), I64)
+        zero = frame.build.icmp_unsigned("==", bits, ir.Constant(I64, 0))
+        value = frame.build.zext(zero, I32)
+    return frame.build.zext(value, I64) if kind == I64 else value
+
+
+def load_vector(frame: Frame, place: Place) -> Any:
+    """A vector source: <64 x i32> or <64 x i64>, or a scalar to be spread."""
+    if place.kind == "row":
+        return frame.read_wide(frame.operand(place.slot), place.bits)
+    return load_scalar(frame, place)

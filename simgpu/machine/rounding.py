@@ -1,0 +1,154 @@
+"""Arithmetic under a rounding mode other than to nearest even.
+
+Each operation that rounds runs under the host's own rounding mode, set around it; LLVM's
+constrained intrinsics keep it between the two settings. f16 results round twice in the same
+direction, from f32, which is as good as once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.hardware.isa.types import Type
+from simgpu.machine import intrinsics
+from simgpu.machine.jit import host
+from simgpu.machine.lane_ops import F32, F64, I16, I32, LLVMOps, element
+from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
+
+# llvm.set.rounding's numbers (C's FLT_ROUNDS): 0 to zero, 1 nearest even, 2 up, 3 down.
+_FLT_ROUNDS = {NEAREST: 1, UP: 2, DOWN: 3, TO_ZERO: 0}
+_CONSTRAINED = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+
+
+class RoundedOps(LLVMOps):
+    """`LLVMOps` whose rounding operations follow MODE."""
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int, mode: Mode, fix_nan: bool = True) -> None:
+        super().__init__(builder, lanes, fix_nan)
+        self.mode = mode
+        self._way = NEAREST
+
+    # -- which rounding ------------------------------------------------------------------------
+
+    def _float_binary(self, op: str, type_: Type, a: Any, b: Any) -> Any:
+        self._way = self.mode.rounding(type_)
+        return super()._float_binary(op, type_, a, b)
+
+    def _float_unary(self, op: str, type_: Type, a: Any) -> Any:
+        self._way = self.mode.rounding(type_)
+        return super()._float_unary(op, type_, a)
+
+    def fma(self, type_: Type, a: Any, b: Any, c: Any) -> Any:
+        self._way = self.mode.rounding(type_)
+        if element(type_) in (F32, F64) or not self._way:
+            return super().fma(type_, a, b, c)
+        # Exact in f64 up to its last bit: one directed rounding there, another to f16.
+        a, b, c = self._vector(a), self._vector(b), self._vector(c)
+        x, y, z = (self._fext(self._widen(type_, v)) for v in (a, b, c))
+        wide = self.intrinsic("fma", F64, [x, y, z])
+        return self._settle(type_, self._narrow_f64(type_, wide), (a, b, c))
+
+    def convert(self, source: Type, target: Type, a: Any) -> Any:
+        self._way = self.mode.rounding(target) if target.is_float else NEAREST
+        return super().convert(source, target, a)
+
+    # -- the operations ------------------------------------------------------------------------
+
+    def _constrained(self, name: str, result: ir.Type, args: list[Any]) -> Any:
+        """llvm.experimental.constrained.<name> under the rounding mode of the moment."""
+        self._set(self._way)
+        value = self._strict(name, result, args)
+        self._set(NEAREST)
+        return value
+
+    def _strict(self, name: str, result: ir.Type, args: list[Any]) -> Any:
+        words = [_mangled(result)] + ([_mangled(args[0].type)] if args[0].type != result else [])
+        full = f"llvm.experimental.constrained.{name}.{'.'.join(words)}"
+        notes = [ir.MetaDataString(self.builder.module, text) for text in ("round.dynamic", "fpexcept.ignore")]
+        return intrinsics.call(self.builder, full, result, [*args, *notes])
+
+    def _set(self, way: int) -> None:
+        rounding = ir.Constant(I32, _FLT_ROUNDS[way])
+        intrinsics.call(self.builder, "llvm.set.rounding", ir.VoidType(), [rounding])
+
+    def _arith(self, op: str, a: Any, b: Any) -> Any:
+        return self._constrained(_CONSTRAINED[op], a.type, [a, b])
+
+    def intrinsic(self, name: str, scalar: ir.Type, args: list[Any], *extra: Any) -> Any:
+        if name in ("fma", "sqrt"):
+            return self._constrained(name, args[0].type, args)
+        return super().intrinsic(name, scalar, args, *extra)
+
+    def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
+        if self.lanes == 1 or scalar != ir.HalfType():
+            return self._constrained("fptrunc", self.shape(scalar), [a])
+        # LLVM 22 aborts on more than what one F16C instruction converts.
+        piece, pieces = ir.VectorType(scalar, 8), []
+        self._set(self._way)
+        for first in range(0, self.lanes, 8):
+            part = self.builder.shuffle_vector(a, a, _sequence(first, 8))
+            pieces.append(self._strict("fptrunc", piece, [part]))
+        self._set(NEAREST)
+        while len(pieces) > 1:
+            pairs = zip(pieces[::2], pieces[1::2], strict=True)
+            pieces = [self.builder.shuffle_vector(x, y, _sequence(0, 2 * x.type.count)) for x, y in pairs]
+        return pieces[0]
+
+    def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
+        name = "sitofp" if source.kind == "signed" else "uitofp"
+        scalar = element(target)
+        if scalar in (F32, F64):
+            return self._constrained(name, self.shape(scalar), [a])
+        return self._narrow_f64(target, self._constrained(name, self.shape(F64), [a]))
+
+    def _narrow_f64(self, type_: Type, a: Any) -> Any:
+        if not self._way:
+            return super()._narrow_f64(type_, a)
+        return self._narrow(type_, self._fptrunc(a, F32))
+
+    def _narrow(self, type_: Type, a: Any) -> Any:
+        """f32 value to f16 bits: to nearest even, then one step back where that went too far."""
+        way = self._way
+        if type_.kind == "bfloat" or not way or host().converts_half:
+            return super()._narrow(type_, a)
+        build = self.builder
+        self._way = NEAREST
+        near = super()._narrow(type_, a)
+        self._way = way
+        back = self._widen_half(near)
+        magnitude = self.constant(I16, 0x7FFF)
+        above, below = build.fcmp_ordered(">", back, a), build.fcmp_ordered("<", back, a)
+        raw = build.bitcast(a, self.shape(I32))
+        negative = build.icmp_signed("<", raw, self.constant(I32, 0))
+        positive = build.not_(negative)
+        # Shrink the magnitude where rounding went away from the mode's side; grow it otherwise.
+        far_up, far_down = build.and_(above, positive), build.and_(below, negative)
+        shrink = {TO_ZERO: build.or_(far_up, far_down), DOWN: far_up, UP: far_down}[way]
+        near_up, near_down = build.and_(below, positive), build.and_(above, negative)
+        never = build.and_(near_up, near_down)
+        grow = {TO_ZERO: never, DOWN: near_down, UP: near_up}[way]
+        step = build.sub(build.zext(grow, self.shape(I16)), build.zext(shrink, self.shape(I16)))
+        moved = build.and_(build.add(build.and_(near, magnitude), step), magnitude)
+        return build.or_(moved, build.and_(near, self.constant(I16, 0x8000)))
+
+
+def _sequence(first: int, count: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+
+
+def _mangled(kind: ir.Type) -> str:
+    """A type as LLVM's intrinsic names spell it."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{_mangled(kind.element)}"
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return {F32: "f32", F64: "f64", ir.HalfType(): "f16"}[kind]
+
+
+def ops_for(builder: ir.IRBuilder, lanes: int, mode: Mode, rounds: bool, fix_nan: bool) -> LLVMOps:
+    """The vocabulary for an instruction under this mode."""
+    if rounds:
+        return RoundedOps(builder, lanes, mode, fix_nan)
+    return LLVMOps(builder, lanes, fix_nan)

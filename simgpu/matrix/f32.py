@@ -1,0 +1,137 @@
+"""f32 matrix instructions: D[i][j] = fma(A[i][k], B[k][j], ...) over ascending k, from C.
+
+For each group of 16 lanes of D and each k, the elements of A and B that the lanes multiply are a broadcast, a run of lanes, or
+a fixed shuffle, straight from the registers. A host that multiplies twice a clock can hardly load twice a clock beside it, so
+what was loaded serves several accumulators, of one D or, where instructions run as a tile (`fusion`), of several with the same A.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import intrinsics
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.lane_ops import F32, I32, I64
+from simgpu.machine.layout import LANES, ROW
+from simgpu.matrix.fragments import GROUP, outputs_of
+from simgpu.memory.whole_wave.prefetch import Queue
+
+BATCH = 16  # accumulators that stay in host registers, 16 lanes each
+VECTOR = ir.VectorType(F32, GROUP)
+
+# Slots of the instructions of a tile: bytes to the record that comes next; in the first's, the table's host address.
+NEXT_SLOT, TABLE_SLOT = 2, 3
+
+Operands = tuple[Any, Sequence[Any]]  # pointers to the registers of A, and of B for each D
+
+
+class FloatTile:
+    """Code for one f32 matrix instruction, or for several that share A step by step and have a D each.
+
+    mods: cbsz, abid and blgp.
+    """
+
+    def __init__(self, frame: Frame, row: Any, mods: dict[str, int]) -> None:
+        self.frame = frame
+        self.build = frame.build
+        self.row = row
+        self.outputs = outputs_of(row)
+        self.a_map = row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])
+        self.b_map = row.map("B", blgp=mods["blgp"])
+
+    def emit(
+        self, ds: Sequence[Any], initial: Callable[[int, int], Any], steps: Callable[[Callable[..., Any], list[Any]], Sequence[Any]]
+    ) -> None:
+        """ds: pointers to the registers of each D; initial(number, offset): the 16 lanes of C that D `number` has there.
+
+        steps(step, values): the values after step(operands, values) for the operands of each step, in order.
+        """
+        places = [(f, g) for f in range(self.row.registers("D")) for g in range(LANES // GROUP)]
+        size = max(1, BATCH // len(ds))
+        for start in range(0, len(places), size):
+            batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
+            values = [initial(d, self._offset(f, g)) for d, f, g in batch]
+            for (d, f, g), value in zip(batch, steps(functools.partial(self._step, batch), values), strict=True):
+                self.frame.store(value, self.frame.at(ds[d], self._offset(f, g)), align=64)
+
+    def _offset(self, f: int, g: int) -> int:
+        return f * ROW + g * 4 * GROUP
+
+    def _step(self, batch: Sequence[tuple[int, int, int]], operands: Operands, values: Sequence[Any]) -> list[Any]:
+        """The accumulators of `batch` (D, register, group of lanes) after one instruction on each D."""
+        a, bs = operands
+        values = list(values)
+        for k in range(self.row.k):
+            for number, (d, f, g) in enumerate(batch):
+                i, j, block = (self.outputs[f, g * GROUP : (g + 1) * GROUP, axis] for axis in range(3))
+                left = self._operand(a, self.a_map[block, i, k])
+                right = self._operand(bs[d], self.b_map[block, k, j])
+                values[number] = intrinsics.call(self.build, f"llvm.fma.v{GROUP}f32", VECTOR, [left, right, values[number]])
+        return values
+
+    def _operand(self, pointer: Any, owners: np.ndarray) -> Any:
+        """One vector of elements: broadcast, plain load or shuffle, as the map has it."""
+        register, lane = int(owners[0, 0]), int(owners[0, 1])
+        place = self.frame.at(pointer, register * ROW + 4 * lane)
+        if (owners == owners[0]).all():
+            return self.frame.splat(self.frame.load(place, F32, 4), GROUP)
+        if (owners[:, 0] != register).any():
+            raise UnsupportedInstruction(f"{self.row.mnemonic}: one step reads two registers")
+        if (owners[:, 1] == lane + np.arange(GROUP)).all():
+            return self.frame.load(place, VECTOR, 4)
+        whole = ir.VectorType(F32, LANES)
+        source = self.frame.load(self.frame.at(pointer, register * ROW), whole, 64)
+        picks = ir.Constant(ir.VectorType(I32, GROUP), [int(owner[1]) for owner in owners])
+        return self.build.shuffle_vector(source, ir.Constant(whole, ir.Undefined), picks)
+
+
+def selections(inst: Instruction) -> dict[str, int]:
+    """The modifiers that say whose elements a lane takes."""
+    return {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
+
+
+def group_at(frame: Frame, registers: Any, offset: int) -> Any:
+    """16 lanes, `offset` bytes into registers."""
+    return frame.load(frame.at(registers, offset), VECTOR, 64)
+
+
+def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
+    """The first instruction of a tile of `count` D's, which `fusion.Tile.table` describes.
+
+    steps: what the tile's number of steps is a multiple of, and is done at a time.
+    """
+    row = mfma.find(inst.mnemonic, inst.target)
+    table = frame.build.inttoptr(frame.slot(TABLE_SLOT, I64), PTR)
+
+    def register(number: int, base: Any = table) -> Any:
+        return frame.at(frame.wave, frame.load(frame.at(base, 4 * number), I32))
+
+    ds = [register(1 + number) for number in range(count)]
+    entry = 1 + count  # words of a step
+
+    def accumulate(step: Any, values: list[Any]) -> list[Any]:
+        def several(number: Any, *values: Any) -> Sequence[Any]:
+            Queue(frame).fetch(GROUP * len(values) * row.k * steps)
+            base = frame.at(table, frame.build.mul(number, ir.Constant(I64, 4 * entry)))
+            for at in range(entry, entry + steps * entry, entry):
+                a, *bs = (register(at + part, base) for part in range(entry))
+                values = step((a, bs), values)
+            return values
+
+        return frame.loop(frame.build.zext(frame.load(table, I32), I64), several, values, step=steps)
+
+    FloatTile(frame, row, selections(inst)).emit(ds, lambda d, offset: group_at(frame, ds[d], offset), accumulate)
+    pass_over(frame)
+
+
+def pass_over(frame: Frame) -> None:
+    """Go on behind what follows and has nothing to do."""
+    frame.jump_record(frame.at(frame.record, frame.slot(NEXT_SLOT)))

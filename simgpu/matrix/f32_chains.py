@@ -1,0 +1,120 @@
+"""f32 matrix instructions of a tile, run as one.
+
+A step of f32 MFMA loads and stores each accumulator for k = 1 to 4, and its operands for one D: more than the multiplications
+take. The first instruction of a tile therefore does the work of those that follow it on the same D, in order, and that of those
+which read the same registers as A, step by step, for another D; they do nothing. That is exact where nothing between them
+touches their D's or writes what they read, none reads what another writes, and all are reached one after the other: within a
+straight run that no branch enters or leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.machine import layout
+from simgpu.matrix.instruction import chainable
+
+WIDEST = 2  # D's of a tile
+UNROLLED = 4  # steps of a tile without a branch in between, at most
+WINDOW = 256  # how far the instructions of a tile may lie apart
+
+Placed = tuple[int, Instruction]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Instructions of a tile: steps[s][d] is the record and instruction of step s on D number d; the first does the work."""
+
+    steps: tuple[tuple[Placed, ...], ...]
+
+    @property
+    def records(self) -> tuple[int, ...]:
+        return tuple(sorted(index for step in self.steps for index, _ in step))
+
+    @property
+    def first(self) -> Instruction:
+        return self.steps[0][0][1]
+
+    @property
+    def unrolled(self) -> int:
+        """Steps that the handler does at a time."""
+        return next(count for count in range(UNROLLED, 0, -1) if len(self.steps) % count == 0)
+
+    @property
+    def table(self) -> list[int]:
+        """Number of steps, D's, and for each step A and the B's: offsets of registers into a wave."""
+        d = [_offset(inst, "vdst") for _, inst in self.steps[0]]
+        operands = ([_offset(step[0][1], "src0"), *(_offset(inst, "src1") for _, inst in step)] for step in self.steps)
+        return [len(self.steps), *d, *(offset for step in operands for offset in step)]
+
+
+def _offset(inst: Instruction, name: str) -> int:
+    reg = inst.args[name]
+    assert isinstance(reg, Reg)
+    return layout.vector_register(reg.file, reg.index)
+
+
+class Registers(NamedTuple):
+    """What an instruction does to vector registers, a bit each; kind: what those of a tile share, None for no part of one."""
+
+    kind: object
+    d: int
+    sources: int
+    touched: int
+    written: int
+
+    @classmethod
+    def of(cls, inst: Instruction) -> Registers:
+        touched = _bits(inst, tuple(inst.args))
+        if inst.spec.kind != "matrix":
+            return cls(None, 0, 0, touched, touched)
+        d = _bits(inst, ("vdst",))
+        kind = (inst.mnemonic, sorted(inst.mods.items())) if chainable(inst) else None
+        return cls(kind, d, _bits(inst, ("src0", "src1")), touched, d)
+
+
+def _bits(inst: Instruction, names: Sequence[str]) -> int:
+    bits = 0
+    for name in names:
+        reg = inst.args[name]
+        if isinstance(reg, Reg) and reg.file != "s":
+            bits |= ((1 << reg.count) - 1) << (reg.index + (256 if reg.file == "a" else 0))
+    return bits
+
+
+def tiles(run: Sequence[Placed], fused: Container[int]) -> Iterator[Tile]:
+    """Tiles of two instructions or more in a straight run; records in `fused` belong to one already."""
+    registers = [Registers.of(inst) for _, inst in run]
+    taken = {at for at, (index, _) in enumerate(run) if index in fused}
+    for first in range(len(run)):
+        if first in taken or registers[first].kind is None:
+            continue
+        longest, *others = _chains(registers, first, taken)
+        a = [run[at][1].args["src0"] for at in longest]
+        beside = [chain for chain in others if [run[at][1].args["src0"] for at in chain[: len(longest)]] == a]
+        steps = list(zip(longest, *beside[: WIDEST - 1], strict=False))
+        if len(steps) * len(steps[0]) > 1:
+            taken.update(at for step in steps for at in step)
+            yield Tile(tuple(tuple(run[at] for at in step) for step in steps))
+
+
+def _chains(registers: Sequence[Registers], first: int, taken: Container[int]) -> list[list[int]]:
+    """Positions of instructions that could all be done at `first`, by their D; those with the D of `first` come first."""
+    chains: dict[int, list[int]] = {}
+    read = written = 0  # by those
+    touched = changed = 0  # by others
+    for at in range(first, min(first + WINDOW, len(registers))):
+        kind, d, sources, _, _ = other = registers[at]
+        apart = kind == registers[first].kind and (d in chains or not d & written)
+        if apart and at not in taken and not d & (touched | read) and not sources & (changed | written):
+            chains.setdefault(d, []).append(at)
+            read, written = read | sources, written | d
+            continue
+        touched |= other.touched
+        changed |= other.written
+        if all(d & touched for d in chains):
+            break
+    return list(chains.values())

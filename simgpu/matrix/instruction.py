@@ -1,0 +1,222 @@
+"""Matrix instructions: a row of `simgpu.hardware.mfma` as straight vector code.
+
+f32, the commonest, is unrolled: for each group of 16 lanes of D and each k, the elements of A and
+B that the lanes multiply are a broadcast, a run of lanes, or a fixed shuffle, straight from the
+registers. Other types spread their packed elements first (`fragments`) and then sum as their
+generation does (`matrix_sums`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import UnsupportedInstruction
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.machine.frame import Frame
+from simgpu.machine.lane_ops import F32, I32, I64
+from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
+from simgpu.matrix.cdna3 import BoundedSum
+from simgpu.matrix.cdna3_any import AlignedSum, Scales
+from simgpu.matrix.f32 import FloatTile, group_at, selections
+from simgpu.matrix.fragments import GROUP, Spread, scale_places, stack, walk_of
+from simgpu.matrix.i8 import integer_sum
+from simgpu.matrix.sums import Accumulator, Groups, PairwiseSum, double_chain
+from simgpu.memory.whole_wave.prefetch import Queue
+
+C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
+
+
+@dataclass
+class MatrixPlaces:
+    """Registers of the operands; C may be a constant; index: sparse indices of an smfmac."""
+
+    d: Place
+    a: Place
+    b: Place
+    c: Place
+    aliased: bool  # D overlaps A or B, or C without being C: read everything first
+    index: Place | None = None
+    scales: tuple[Place, Place] | None = None
+
+
+def row_of(inst: Instruction) -> Any:
+    return mfma.find(inst.mnemonic, inst.target)
+
+
+def plan(inst: Instruction, plan: Plan) -> MatrixPlaces:
+    row = row_of(inst)
+    vdst, src0, src1, src2 = (inst.args[name] for name in ("vdst", "src0", "src1", "src2"))
+    assert isinstance(vdst, Reg) and isinstance(src0, Reg) and isinstance(src1, Reg)
+    if any(isinstance(operand, Reg) and operand.file == "s" for operand in (src0, src1, src2)):
+        raise UnsupportedInstruction(f"{inst.mnemonic}: a matrix in scalar registers")
+    d = plan.register(vdst, 32 * vdst.count)
+    a = plan.register(src0, 32 * src0.count)
+    b = plan.register(src1, 32 * src1.count)
+    aliased = _overlap(vdst, src0) or _overlap(vdst, src1)
+    index = None
+    if row.sparse:
+        # D is also the accumulator; src2 holds the indices.
+        if not isinstance(src2, Reg):
+            raise UnsupportedInstruction(f"{inst.mnemonic}: the sparse indices must be in a register")
+        index = plan.register(src2, 32)
+        c = d
+    elif isinstance(src2, Reg):
+        c = plan.register(src2, 32 * src2.count)
+        aliased = aliased or (_overlap(vdst, src2) and vdst != src2)
+    else:
+        c = plan.source(src2, C_TYPE[row.cd_type])
+    scales = None
+    if row.scaled:
+        x, y = (plan.source(inst.args[f"scale_src{i}"], t.u32) for i in (0, 1))
+        scales = (x, y)
+    plan.note("aliased" if aliased else "apart", inst.src_mods.neg)
+    plan.note(*(f"{name}={value}" for name, value in sorted(inst.mods.items())))
+    return MatrixPlaces(d, a, b, c, aliased, index, scales)
+
+
+def _overlap(x: Reg, y: Reg) -> bool:
+    if x.file != y.file:
+        return False
+    return x.index < y.index + y.count and y.index < x.index + x.count
+
+
+def chainable(inst: Instruction) -> bool:
+    """An f32 instruction that accumulates in place, whose D is neither A nor B."""
+    if inst.spec.kind != "matrix" or row_of(inst).a_type != "f32":
+        return False
+    d, a, b = (inst.args[name] for name in ("vdst", "src0", "src1"))
+    assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg)
+    return inst.args["src2"] == d and not _overlap(d, a) and not _overlap(d, b)
+
+
+def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
+    row = row_of(inst)
+    Queue(frame).fetch(row.m * row.n * row.k * row.blocks)
+    mods = selections(inst)
+    if row.a_type == "f32":
+        _emit_float(frame, places, row, mods)
+        return
+    formats = row.with_formats(mods["cbsz"], mods["blgp"])
+    if row.cd_type == "f64":
+        _emit_double(frame, inst, places, row, {**mods, "blgp": 0})
+        return
+    walk = walk_of(row, formats, mods, GROUP)
+    a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, formats.a_type)
+    b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, formats.b_type)
+    groups = Groups(frame, walk, _index_row(frame, places))
+    c = _accumulator(frame, groups, places)
+    if row.cd_type == "i32":
+        integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")))
+    elif row.target in ("gfx908", "gfx90a"):
+        size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
+        PairwiseSum(groups, c, a, b, size, flush=row.target == "gfx90a").emit()
+    else:
+        narrow = formats.a_type not in ("f16", "bf16", "xf32")
+        size = 16 if narrow else 4 if row.a_type == "xf32" else 8
+        scales = _scales(frame, inst, places, row)
+
+        def any_operands(first: Any = None) -> None:
+            AlignedSum(groups, c, a, b, size, narrow, scales).emit(first)
+
+        # Where D lies on an operand, that is gone when the bounded sum finds that it does not hold.
+        if scales is None and not places.aliased and BoundedSum.serves(groups, size):
+            BoundedSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
+        else:
+            any_operands()
+
+
+def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:
+    """The scale bytes that op_sel and op_sel_hi choose, spread to rows."""
+    if places.scales is None:
+        return None
+    build = frame.build
+    rows = []
+    for number, place in enumerate(places.scales):
+        low = int(inst.mods.get("op_sel", 0)) >> number & 1
+        high = int(inst.mods.get("op_sel_hi", 3)) >> number & 1
+        raw = load_vector(frame, place)
+        if place.kind != "row":
+            raw = frame.splat(raw)
+        moved = build.lshr(raw, ir.Constant(raw.type, [8 * (low + 2 * high)] * LANES))
+        byte = build.and_(moved, ir.Constant(raw.type, [255] * LANES))
+        copy = stack(frame, ROW)
+        frame.store(byte, copy, 64)
+        rows.append(copy)
+    return Scales(frame, (rows[0], rows[1]), scale_places(row, GROUP))
+
+
+def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
+    """The sparse indices, copied: D may be written before they are used."""
+    if places.index is None:
+        return None
+    return _copied(frame, frame.operand(places.index.slot), 1)
+
+
+def _copied(frame: Frame, pointer: Any, registers: int) -> Any:
+    copy = stack(frame, registers * ROW)
+    block = ir.VectorType(I32, 16)
+    for at in range(0, registers * ROW, 64):
+        frame.store(frame.load(frame.at(pointer, at), block, 64), frame.at(copy, at), 64)
+    return copy
+
+
+def _accumulator(frame: Frame, groups: Groups, places: MatrixPlaces) -> Accumulator:
+    d = frame.operand(places.d.slot)
+    if places.c.kind == "imm":
+        return Accumulator(groups, None, load_scalar(frame, places.c), d)
+    c = frame.operand(places.c.slot)
+    if places.aliased:
+        c = _copied(frame, c, places.c.bits // 32)
+    return Accumulator(groups, c, None, d)
+
+
+def _emit_float(frame: Frame, places: MatrixPlaces, row: Any, mods: dict[str, int]) -> None:
+    def readable(place: Place) -> Any:
+        """Pointer to the registers; to a copy of them where D may overwrite them."""
+        pointer = frame.operand(place.slot)
+        return _copied(frame, pointer, place.bits // 32) if places.aliased else pointer
+
+    operands = readable(places.a), [readable(places.b)]
+    c = None if places.c.kind == "imm" else readable(places.c)
+
+    def initial(d: int, offset: int) -> Any:
+        if c is not None:
+            return group_at(frame, c, offset)
+        return frame.splat(frame.build.bitcast(load_scalar(frame, places.c), F32), GROUP)
+
+    d = frame.operand(places.d.slot)
+    FloatTile(frame, row, mods).emit([d], initial, lambda step, values: step(operands, values))
+
+
+def _emit_double(
+    frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]
+) -> None:
+    """f64: C and D as rows of doubles on the way; NEG negates A, B, C by bits 0, 1, 2."""
+    build = frame.build
+    negate = inst.src_mods.neg | int(inst.mods.get("neg", 0))
+    rows = places.d.bits // 64
+    sums = stack(frame, rows * 2 * ROW)
+    wide = ir.VectorType(I64, LANES)
+    for number in range(rows):
+        if places.c.kind == "imm":
+            value = frame.splat(load_scalar(frame, places.c))
+        else:
+            value = frame.read_wide(frame.at(frame.operand(places.c.slot), 2 * number * ROW), 64)
+        if negate & 4:
+            value = build.xor(value, ir.Constant(wide, [1 << 63] * LANES))
+        frame.store(value, frame.at(sums, number * 2 * ROW), 64)
+    walk = walk_of(row, row, mods, GROUP // 2)
+    a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, "f64")
+    b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, "f64")
+    double_chain(Groups(frame, walk, None, lane_bytes=8), sums, sums, a, b, negate)
+    d = frame.operand(places.d.slot)
+    for number in range(rows):
+        value = frame.load(frame.at(sums, number * 2 * ROW), wide, 64)
+        frame.write_wide(frame.at(d, 2 * number * ROW), value, None)
+

@@ -1,0 +1,124 @@
+"""Atomics on device memory: one lane after another, indivisible between host threads.
+
+The body computes new from old; a compare-and-swap loop on the host makes the step indivisible,
+so that workgroups on different threads see each other's updates as waves on a GPU do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.hooks import Access, observe
+from simgpu.machine.lane_ops import I64, LLVMOps
+from simgpu.machine.layout import LANES, Fault
+from simgpu.machine.operands import Place
+from simgpu.memory.any_lanes import mark, per_allocation
+from simgpu.memory.lane_copy import WIDE64, LaneCopy, constant, each_lane, first_lane_fault, lanes_of, staging
+from simgpu.memory.lds import joined_scalar, stage_operand, typed_scalar
+
+
+def returns_old(inst: Instruction) -> bool:
+    """Whether the instruction writes the old value back (glc, or sc0 on gfx942 and later)."""
+    return bool(inst.mods.get("glc") or inst.mods.get("sc0"))
+
+
+def global_atomic(
+    frame: Frame,
+    inst: Instruction,
+    places: dict[str, Place],
+    addresses: Any,
+    lanes: Any,
+    host_addresses: bool = False,
+) -> None:
+    """Read-modify-write of each active lane's location, ascending lanes.
+
+    host_addresses: the addresses are checked host pointers (LDS through a flat address).
+    """
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    bits = memory.bits
+    _demand_alignment(frame, addresses, bits // 8, lanes)
+    kind = ir.IntType(bits)
+    area = LANES * bits // 8
+    operands = sum(param.name not in ("old", "mem") for param in inst.spec.params[1:])
+    data = frame.operand(places["vdata"].slot)
+    for number in range(operands):
+        # A compare-and-swap's data holds the new value, then what to compare with.
+        stage_operand(frame, frame.at(data, number * (bits // 32) * layout.ROW), bits, number * area)
+    returned = frame.at(staging(frame), operands * area)
+
+    def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
+        frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
+
+        def one(lane: Any) -> None:
+            at = build.mul(lane, constant(8))
+            address = frame.load(frame.at(frame.at(frame.wave, layout.ADDRESSES), at), I64, 8)
+            step = build.mul(lane, constant(bits // 8))
+            values = [
+                frame.load(frame.at(frame.at(staging(frame), number * area), step), kind, align=4)
+                for number in range(operands)
+            ]
+            place = build.inttoptr(build.add(address, delta), PTR)
+            old = indivisible(frame, inst, place, values)
+            frame.store(old, frame.at(returned, step), align=4)
+
+        each_lane(frame, mask, one)
+        if not host_addresses:
+            offsets = build.sub(addresses, frame.splat(base))
+            copy = LaneCopy(frame, addresses, bits // 8, True)
+            for writes in (False, True):
+                mark(frame, entry, offsets, mask, copy, bits // 8, writes)
+            observe(frame, Access("global", offsets, mask, bits // 8, True, True, True, entry))
+
+    if host_addresses:
+        serve(lanes, None, constant(0), None)
+    else:
+        per_allocation(frame, addresses, lanes, bits // 8, True, serve)
+    if returns_old(inst):
+        result = frame.load(returned, ir.VectorType(kind, LANES), align=4)
+        field = "vdst" if "vdst" in places else "vdata"
+        frame.write_wide(frame.operand(places[field].slot), result, frame.lanes(lanes))
+
+
+def _demand_alignment(frame: Frame, addresses: Any, size: int, lanes: Any) -> None:
+    """A fault for an address that is no multiple of the element: atomics have no unaligned mode."""
+    build = frame.build
+    low = build.and_(addresses, ir.Constant(WIDE64, [size - 1] * LANES))
+    crooked = build.icmp_unsigned("!=", low, ir.Constant(WIDE64, [0] * LANES))
+    wrong = build.and_(lanes, lanes_of(frame, crooked))
+    with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
+        first_lane_fault(frame, Fault.MISALIGNED, addresses, wrong)
+
+
+def indivisible(frame: Frame, inst: Instruction, place: Any, data: list[Any]) -> Any:
+    """Compare-and-swap [place] from old to body(old, *data) until it holds; returns old."""
+    spec, build = inst.spec, frame.build
+    assert spec.body is not None
+    types = [param.type for param in spec.params]
+    kind = ir.IntType(types[0].bits)
+    first = build.load(place, align=types[0].bits // 8, typ=kind)
+    before = build.block
+    loop = build.append_basic_block("retry")
+    done = build.append_basic_block("swapped")
+    build.branch(loop)
+    build.position_at_end(loop)
+    old = build.phi(kind)
+    old.add_incoming(first, before)
+    ops = LLVMOps(build, 1)
+    values = [typed_scalar(ops, frame, types[0], old)]
+    values += [typed_scalar(ops, frame, type_, raw) for type_, raw in zip(types[1:], data, strict=True)]
+    new = joined_scalar(frame, spec.body(*values), kind)
+    pair = build.cmpxchg(place, old, new, "seq_cst", "seq_cst")
+    seen = build.extract_value(pair, 0)
+    ok = build.extract_value(pair, 1)
+    old.add_incoming(seen, build.block)
+    build.cbranch(ok, done, loop)
+    build.position_at_end(done)
+    return seen
+

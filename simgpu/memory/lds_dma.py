@@ -1,0 +1,74 @@
+"""Loads straight to LDS: each lane's dword goes to M0 + offset + 4·lane (ISA guides, "LDS DMA").
+
+The instruction's offset counts in both addresses. Wider forms (gfx950) put a lane's 12 or 16 bytes
+at that multiple of its lane number; narrow ones extend to a dword.
+buffer_store_lds_dword goes the other way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.frame import Frame
+from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.layout import LANES
+from simgpu.machine.operands import Place
+from simgpu.memory.any_lanes import GlobalAccess
+from simgpu.memory.lane_copy import WIDE64, Rows, read_staged, write_staged
+from simgpu.memory.lds import LDSAccess
+
+
+def load_to_lds(
+    frame: Frame,
+    inst: Instruction,
+    places: dict[str, Place],
+    addresses: Any,
+    lanes: Any,
+    in_range: Any | None = None,
+) -> None:
+    """Copy each active lane's element from its device address to its place in LDS.
+
+    in_range: i64 mask of lanes whose address may be read; others store 0 (buffer loads).
+    """
+    memory = inst.spec.memory
+    assert memory is not None
+    build = frame.build
+    rows = Rows(memory.bits * memory.count, memory.sign)
+    readable = lanes if in_range is None else build.and_(lanes, in_range)
+    GlobalAccess(frame, addresses, rows.lane_bytes, False).run(readable)
+    valid = frame.lanes(readable)
+    values = read_staged(frame, rows, None)
+    values = [build.select(valid, row, ir.Constant(row.type, None)) for row in values]
+    stored = Rows(max(32, rows.bits))
+    write_staged(frame, stored, values)
+    LDSAccess(frame, _lds_offsets(frame, places, stored), stored.lane_bytes).copy(lanes, True)
+
+
+def store_row(frame: Frame, places: dict[str, Place], row: Any, lanes: Any) -> None:
+    """Put a dword of each active lane (<64 x i32>) at its place in LDS."""
+    rows = Rows(32)
+    write_staged(frame, rows, [row])
+    LDSAccess(frame, _lds_offsets(frame, places, rows), rows.lane_bytes).copy(lanes, True)
+
+
+def store_from_lds(
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
+) -> None:
+    """Copy each active lane's dword from its place in LDS to its device address."""
+    rows = Rows(32)
+    LDSAccess(frame, _lds_offsets(frame, places, rows), rows.lane_bytes).copy(lanes, False)
+    write_staged(frame, rows, read_staged(frame, rows, None))
+    GlobalAccess(frame, addresses, rows.lane_bytes, True).run(lanes)
+
+
+def _lds_offsets(frame: Frame, places: dict[str, Place], rows: Rows) -> Any:
+    """M0 + the instruction's offset + the lane's share, <64 x i64>."""
+    build = frame.build
+    m0 = build.zext(frame.load(frame.at(frame.wave, frame.scalar(isa.M0)), I32), I64)
+    base = build.add(m0, build.sext(frame.slot(places["offset"].slot), I64))
+    steps = ir.Constant(WIDE64, [lane * rows.lane_bytes for lane in range(LANES)])
+    return build.add(frame.splat(base), steps)

@@ -1,0 +1,198 @@
+"""Memory instructions outside LDS: scalar loads, flat, global, scratch and buffer accesses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Reg
+from simgpu.machine import layout
+from simgpu.machine.frame import ALL_LANES, ROW32, Frame
+from simgpu.machine.hooks import Access, observe
+from simgpu.machine.lane_ops import I64
+from simgpu.machine.layout import LANES
+from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place, Plan
+from simgpu.memory import scratch
+from simgpu.memory.any_lanes import GlobalAccess
+from simgpu.memory.atomics import global_atomic
+from simgpu.memory.buffers import buffer_access
+from simgpu.memory.lane_copy import WIDE64, Rows, constant, lanes_of, popcount, read_staged, write_staged
+from simgpu.memory.lds import LDSAccess
+from simgpu.memory.lds_dma import load_to_lds
+from simgpu.memory.whole_wave import direct, direct_global
+from simgpu.memory.whole_wave.direct_global import DirectGlobal
+
+REGISTER_FIELDS = ("vdst", "vaddr", "vdata", "saddr", "srsrc", "soffset", "sdst", "sbase", "addr")
+
+
+def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
+    memory = inst.spec.memory
+    assert memory is not None
+    places: dict[str, Place] = {}
+    for name in REGISTER_FIELDS:
+        operand = inst.args.get(name)
+        if operand is None or isinstance(operand, Off):
+            continue
+        if isinstance(operand, Reg):
+            places[name] = plan.register(operand, 32 * operand.count)
+        elif isinstance(operand, Imm):
+            places[name] = plan.immediate(operand.value)
+        else:
+            places[name] = plan.source(operand, t.u32)
+    places["offset"] = plan.immediate(int(inst.mods.get("offset", 0)))
+    for name in ("offen", "idxen", "lds", "tfe", "glc", "sc0", "addr64"):
+        if inst.mods.get(name):
+            plan.note(name)
+    if memory.format:
+        plan.note("format", inst.mods.get("format", 0))
+    return places
+
+
+def signed_offset(frame: Frame, place: Place) -> Any:
+    return frame.build.sext(frame.slot(place.slot), I64)
+
+
+def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    lanes = frame.exec_bits()
+    count_lanes(frame, lanes)
+    if memory.space in ("buffer", "tbuffer"):
+        buffer_access(frame, inst, places, lanes)
+        return
+    if memory.space == "scratch":
+        scratch.scratch(frame, inst, places, lanes)
+        return
+    if memory.lds or inst.mods.get("lds"):
+        load_to_lds(frame, inst, places, global_addresses(frame, places), lanes)
+        return
+    if memory.space == "flat":
+        _flat(frame, inst, places, global_addresses(frame, places), lanes)
+    else:
+        transfer(frame, inst, places, lanes)
+
+
+def count_lanes(frame: Frame, lanes: Any) -> None:
+    frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
+
+
+def global_addresses(frame: Frame, places: dict[str, Place]) -> Any:
+    """<64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
+    build = frame.build
+    offset = signed_offset(frame, places["offset"])
+    if "saddr" in places:
+        base = frame.load(frame.operand(places["saddr"].slot), I64)
+        base = build.add(base, offset)
+        if "vaddr" not in places:
+            return frame.splat(base)
+        rows = build.zext(frame.row(frame.operand(places["vaddr"].slot)), WIDE64)
+        return build.add(rows, frame.splat(base))
+    wide = frame.read_wide(frame.operand(places["vaddr"].slot), 64)
+    return build.add(wide, frame.splat(offset))
+
+
+def rows_of(inst: Instruction) -> Rows:
+    memory = inst.spec.memory
+    assert memory is not None
+    return Rows(memory.bits * memory.count, memory.sign, memory.d16)
+
+
+def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+    """A load, store or atomic of the lanes at their device addresses."""
+    memory = inst.spec.memory
+    assert memory is not None
+    if memory.op == "atomic":
+        global_atomic(frame, inst, places, global_addresses(frame, places), lanes)
+        return
+    rows = rows_of(inst)
+    if "vaddr" not in places or not direct.serves(frame, rows):
+        _any_lanes(frame, inst, places, rows, lanes)
+        return
+    build = frame.build
+    store = memory.op == "store"
+    offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
+    whole = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+    if "saddr" in places:
+        start = build.add(frame.load(frame.operand(places["saddr"].slot), I64), offset)
+        access = DirectGlobal(frame, start, vaddr, rows.lane_bytes, store)
+    else:
+        access, near = direct_global.of_addresses(frame, vaddr, offset, rows.lane_bytes, store)
+        whole = build.and_(whole, near)
+    access.run(
+        whole,
+        frame.operand(places["vdata" if store else "vdst"].slot),
+        otherwise=lambda: _any_lanes(frame, inst, places, rows, lanes),
+    )
+
+
+def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:
+    memory = inst.spec.memory
+    assert memory is not None
+    addresses = global_addresses(frame, places)
+    narrow = None
+    if "saddr" in places and "vaddr" in places:
+        base = frame.load(frame.operand(places["saddr"].slot), I64)
+        start = frame.build.add(base, signed_offset(frame, places["offset"]))
+        narrow = (frame.operand(places["vaddr"].slot), start)
+    compact = direct.serves(frame, rows)
+    access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, compact=compact)
+    if memory.op == "store":
+        source = frame.operand(places["vdata"].slot)
+        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+        access.run(lanes)
+        return
+    access.run(lanes)
+    load_result(frame, rows, places["vdst"], lanes)
+
+
+def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Any) -> None:
+    target = frame.operand(vdst.slot)
+    old = frame.row(target) if rows.d16 else None
+    mask = frame.lanes(lanes)
+    for number, row in enumerate(read_staged(frame, rows, old)):
+        frame.write_row(target, number, row, mask)
+
+
+def _flat(
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
+) -> None:
+    """Flat addressing: the high half names LDS, private memory or device memory, lane by lane."""
+    build = frame.build
+    high = build.trunc(build.lshr(addresses, ir.Constant(WIDE64, [32] * LANES)), ROW32)
+
+    def in_aperture(aperture: int) -> Any:
+        same = build.icmp_unsigned("==", high, ir.Constant(ROW32, [aperture] * LANES))
+        return build.and_(lanes_of(frame, same), lanes)
+
+    shared, own = in_aperture(SHARED_APERTURE), in_aperture(PRIVATE_APERTURE)
+    elsewhere = build.and_(lanes, build.not_(build.or_(shared, own)))
+    low = build.and_(addresses, ir.Constant(WIDE64, [0xFFFFFFFF] * LANES))
+    memory = inst.spec.memory
+    assert memory is not None
+    if memory.op == "atomic":
+        with build.if_then(build.icmp_unsigned("!=", shared, constant(0)), likely=False):
+            base = build.ptrtoint(LDSAccess(frame, low, memory.bits // 8).base, I64)
+            LDSAccess(frame, low, memory.bits // 8).check(shared)
+            host = build.add(low, frame.splat(base))
+            global_atomic(frame, inst, places, host, shared, host_addresses=True)
+            observe(frame, Access("lds", low, shared, memory.bits // 8, True, True, True))
+        with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
+            global_atomic(frame, inst, places, addresses, elsewhere)
+        with build.if_then(build.icmp_unsigned("!=", own, constant(0)), likely=False):
+            scratch.atomic(frame, inst, places, low, own)
+        return
+    rows = rows_of(inst)
+    store = memory.op == "store"
+    if store:
+        source = frame.operand(places["vdata"].slot)
+        write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
+    with build.if_then(build.icmp_unsigned("!=", shared, constant(0)), likely=False):
+        LDSAccess(frame, low, rows.lane_bytes).copy(shared, store)
+    with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
+        GlobalAccess(frame, addresses, rows.lane_bytes, store).run(elsewhere)
+    if not store:
+        load_result(frame, rows, places["vdst"], build.or_(shared, elsewhere))
+    with build.if_then(build.icmp_unsigned("!=", own, constant(0)), likely=False):
+        scratch.access(frame, inst, places, low, own)

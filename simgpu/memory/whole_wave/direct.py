@@ -1,0 +1,231 @@
+"""Loads and stores of a whole wave within one range: from memory to registers and back, unstaged.
+
+Most accesses are of 64 active lanes, each at a common start plus 32 bits of its own, all of them in one
+allocation or in LDS. One comparison of the largest distance then stands for every lane's bounds, and 16
+lanes at a time go straight to their registers. What this does not serve goes the general way (`access`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from simgpu.machine import intrinsics
+from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.lane_ops import I1, I16, I32, I64
+from simgpu.machine.layout import LANES, ROW
+from simgpu.memory.lane_copy import Rows, constant, joined, transposed
+
+GROUP = 16  # lanes at a time: dwords of a vector
+BLOCK = ir.VectorType(I32, GROUP)
+LINE = 64  # bytes of a vector, and of a host's cache line
+CHUNK = 16  # bytes that kernels keep together where they swizzle tiles
+FARTHEST = 0xFFFF_FF00  # a distance to which a line's bytes can be added in 32 bits
+
+
+def serves(frame: Frame, rows: Rows) -> bool:
+    """Whether accesses of these rows may go this way: dwords, and nobody looks at what is staged."""
+    return rows.bits in (32, 64, 128) and not frame.dry and not frame.checks
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where the lanes' bytes lie: lane l's at host pointer `start` + dword l of `distances`.
+
+    distances: pointer to 64 x u32 (a register); room: i64, the largest distance with all bytes in bounds,
+    negative where there is none; lane_bytes: 4, 8 or 16.
+    """
+
+    frame: Frame
+    distances: Any
+    start: Any
+    room: Any
+    lane_bytes: int
+
+    def block(self, group: int) -> Any:
+        """Distances of the 16 lanes of a group."""
+        return self.frame.load(self.frame.at(self.distances, group * LINE), BLOCK, align=4)
+
+    def place(self, lane: int) -> Any:
+        """Host pointer of a lane's bytes."""
+        distance = self.frame.load(self.frame.at(self.distances, 4 * lane), I32)
+        return self.frame.at(self.start, distance)
+
+    @property
+    def sharing(self) -> int:
+        """Lanes whose bytes make a line."""
+        return LINE // self.lane_bytes
+
+
+def within(span: Span) -> Any:
+    """i1: all lanes are in bounds."""
+    frame, build = span.frame, span.frame.build
+    blocks = [span.block(group) for group in range(LANES // GROUP)]
+    largest = intrinsics.folded(build, f"llvm.umax.v{GROUP}i32", blocks)
+    some = build.icmp_signed(">=", span.room, constant(0))
+    near = build.icmp_signed("<", span.room, constant(FARTHEST))
+    limit = build.trunc(build.select(near, span.room, constant(FARTHEST)), I32)
+    fit = build.icmp_unsigned("<=", largest, frame.splat(limit, GROUP))
+    return build.and_(some, _all(frame, fit))
+
+
+def _all(frame: Frame, condition: Any) -> Any:
+    """i1: <16 x i1> holds everywhere."""
+    return frame.build.icmp_unsigned("==", frame.build.bitcast(condition, I16), ir.Constant(I16, 0xFFFF))
+
+
+def none(frame: Frame, words: Sequence[Any]) -> Any:
+    """i1: no bit is set in any of the <16 x i32>."""
+    some = words[0]
+    for word in words[1:]:
+        some = frame.build.or_(some, word)
+    return _all(frame, frame.build.icmp_unsigned("==", some, ir.Constant(BLOCK, None)))
+
+
+def heads(frame: Frame, block: Any, sharing: int) -> Any:
+    """In every lane what the first of its `sharing` lanes has."""
+    picks = ir.Constant(BLOCK, [lane - lane % sharing for lane in range(GROUP)])
+    return frame.build.shuffle_vector(block, ir.Constant(BLOCK, ir.Undefined), picks)
+
+
+def in_runs(span: Span, nbytes: int = LINE) -> Any:
+    """i1: the bytes of as many lanes as have `nbytes` together follow each other."""
+    frame, build, lanes = span.frame, span.frame.build, nbytes // span.lane_bytes
+    steps = ir.Constant(BLOCK, [lane % lanes * span.lane_bytes for lane in range(GROUP)])
+    wrong = []
+    for group in range(LANES // GROUP):
+        block = span.block(group)
+        wrong.append(build.xor(block, build.add(heads(frame, block, lanes), steps)))
+    return none(frame, wrong)
+
+
+# -- loads -----------------------------------------------------------------------------------------
+
+
+def load(spans: Sequence[Span], target: Any) -> None:
+    """The lanes' dwords, of one span after the other, into the registers from `target` on.
+
+    The spans have their distances in common; the registers may hold them.
+    """
+    span, build = spans[0], spans[0].frame.build
+    with build.if_else(in_runs(span)) as (lines, apart):
+        with lines:
+            load_lines(spans, target)
+        with apart:
+            if span.lane_bytes == CHUNK:
+                _fill(spans, target, _of_places)
+                return
+            with build.if_else(in_runs(span, CHUNK)) as (chunks, single):
+                with chunks:
+                    _fill(spans, target, functools.partial(_of_runs, nbytes=CHUNK))
+                with single:
+                    _fill(spans, target, _of_places)
+
+
+def load_lines(spans: Sequence[Span], target: Any) -> None:
+    """Load where the lanes that share a line follow each other."""
+    _fill(spans, target, _of_runs)
+
+
+def _fill(spans: Sequence[Span], target: Any, fetch: Callable[[Span, int], list[Any]]) -> None:
+    frame = spans[0].frame
+    for group in range(LANES // GROUP):
+        blocks = [block for span in spans for block in fetch(span, group)]
+        for part, block in enumerate(blocks):
+            frame.store(block, frame.at(target, part * ROW + group * LINE), align=64)
+
+
+def _of_runs(span: Span, group: int, nbytes: int = LINE) -> list[Any]:
+    """From lanes of which so many as have `nbytes` together follow each other."""
+    lanes = range(group * GROUP, (group + 1) * GROUP, nbytes // span.lane_bytes)
+    kind = ir.VectorType(I32, nbytes // 4)
+    return _columns(span.frame, joined(span.frame, [span.frame.load(span.place(lane), kind, align=1) for lane in lanes]))
+
+
+def _of_places(span: Span, group: int) -> list[Any]:
+    if span.lane_bytes == 4:
+        return [_gathered(span, group)]
+    if span.lane_bytes == 16:
+        return transposed(span.frame, [span.place(group * GROUP + lane) for lane in range(GROUP)])
+    return _of_runs(span, group, span.lane_bytes)
+
+
+def _gathered(span: Span, group: int) -> Any:
+    """The dwords of 16 lanes."""
+    frame, build = span.frame, span.frame.build
+    distances = build.zext(span.block(group), ir.VectorType(I64, GROUP))
+    return gathered(frame, build.add(frame.splat(build.ptrtoint(span.start, I64), GROUP), distances))
+
+
+def gathered(frame: Frame, addresses: Any) -> Any:
+    """Dwords at 16 host addresses (<16 x i64>)."""
+    places = frame.build.inttoptr(addresses, ir.VectorType(PTR, GROUP))
+    mask = ir.VectorType(I1, GROUP)
+    arguments = [places, ir.Constant(I32, 1), ir.Constant(mask, [1] * GROUP), ir.Constant(BLOCK, ir.Undefined)]
+    return intrinsics.call(frame.build, f"llvm.masked.gather.v{GROUP}i32.v{GROUP}p0", BLOCK, arguments)
+
+
+def _columns(frame: Frame, lines: list[Any]) -> list[Any]:
+    """From n lines (1, 2 or 4), lane after lane with n dwords each: the lanes' first dwords, second ones, and so on."""
+    if len(lines) == 1:
+        return lines
+    if len(lines) == 2:
+        return [_picked(frame, lines, [2 * lane + part for lane in range(GROUP)]) for part in (0, 1)]
+    # From two lines eight lanes' dwords 0 and 1, or 2 and 3; of those the halves.
+    pairs = [[4 * lane + part + p for p in (0, 1) for lane in range(8)] for part in (0, 2)]
+    halves = [[_picked(frame, lines[at : at + 2], pair) for at in (0, 2)] for pair in pairs]
+    sides = ([*range(8), *range(16, 24)], [*range(8, 16), *range(24, 32)])
+    return [_picked(frame, half, side) for half in halves for side in sides]
+
+
+def _picked(frame: Frame, two: Sequence[Any], picks: list[int]) -> Any:
+    """Dwords of two vectors, numbered through."""
+    return frame.build.shuffle_vector(*two, ir.Constant(ir.VectorType(I32, len(picks)), picks))
+
+
+# -- stores ----------------------------------------------------------------------------------------
+
+
+def store(span: Span, source: Any) -> None:
+    """The registers from `source` on to the lanes' places; where those overlap, the highest lane's bytes remain."""
+    with span.frame.build.if_else(in_runs(span)) as (runs, apart):
+        with runs:
+            store_lines(span, source)
+        with apart:
+            _spread(span, source, 1)
+
+
+def store_lines(span: Span, source: Any) -> None:
+    """Store where the lanes that share a line follow each other."""
+    _spread(span, source, span.sharing)
+
+
+def _spread(span: Span, source: Any, lanes: int) -> None:
+    """Store the bytes of `lanes` lanes at a time, in ascending order."""
+    frame, dwords = span.frame, span.lane_bytes // 4
+    for group in range(LANES // GROUP):
+        first = frame.at(source, group * LINE)
+        if lanes * dwords == 1:
+            pieces = [frame.load(frame.at(first, 4 * lane), I32) for lane in range(GROUP)]
+        else:
+            lines = _lines(frame, [frame.load(frame.at(first, part * ROW), BLOCK, align=64) for part in range(dwords)])
+            size = lanes * dwords
+            pieces = [_picked(frame, (line, line), list(range(at, at + size))) for line in lines for at in range(0, GROUP, size)]
+        for number, piece in enumerate(pieces):
+            frame.store(piece, span.place(group * GROUP + number * lanes), align=1)
+
+
+def _lines(frame: Frame, blocks: list[Any]) -> list[Any]:
+    """The reverse of `_columns`."""
+    if len(blocks) == 1:
+        return blocks
+    low, high = ([at + half for lane in range(8) for at in (lane, GROUP + lane)] for half in (0, 8))
+    if len(blocks) == 2:
+        return [_picked(frame, blocks, side) for side in (low, high)]
+    pairs = [[_picked(frame, blocks[at : at + 2], side) for at in (0, 2)] for side in (low, high)]
+    quads = [[at + half + p for lane in range(4) for at in (2 * lane, GROUP + 2 * lane) for p in (0, 1)] for half in (0, 8)]
+    return [_picked(frame, pair, quad) for pair in pairs for quad in quads]

@@ -27,7 +27,7 @@ from simgpu.operators import (
     TiledComputation,
     UnfusedAttention,
 )
-from simgpu.tools.workload import Workload, workload
+from simgpu.tools.cases.workload import Workload, workload
 
 
 def gemm(target: str, name: str, m: int = 72, n: int = 40, k: int = 56) -> TiledComputation:

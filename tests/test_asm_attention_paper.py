@@ -18,7 +18,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention, plan_attention, reference
 from simgpu.operators.attention import paper_registers as paper
-from simgpu.tools.read_back import read_back
+from simgpu.tools.tables.read_back import read_back
 
 simgpu = pytest.importorskip("simgpu")
 

@@ -20,7 +20,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, UnsupportedInstruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
-from simgpu.tools.use import kernel_use
+from simgpu.tools.tables.kernel_use import kernel_use
 
 simgpu = pytest.importorskip("simgpu")
 

@@ -28,7 +28,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.operators.gemm.order import group_rows, tile_at
 from simgpu.operators.gemm.tree import TiledComputation
-from simgpu.tools.listing import listed
+from simgpu.tools.tables.listing import listed
 
 CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
 # A corner of every kind: below a tile, whole tiles, odd strides that are not aligned, more than one tile.
@@ -356,7 +356,7 @@ def test_a_listing_has_bytes_lines_and_live_registers():
         assert all(line.where for line in lines if not line.text.startswith(("s_waitcnt", "s_nop")))
         assert not next(line for line in lines if line.text == "s_endpgm").live
     matrix = next(line for line in listed(kernel, code) if "v_mfma" in line.text)
-    assert "a0-3" in matrix.live and matrix.where.startswith("gemm.py:") and "C[0][0] += A[0] B[0]" in matrix.note
+    assert "a0-3" in matrix.live and matrix.where.startswith("gemm/emitter.py:") and "C[0][0] += A[0] B[0]" in matrix.note
     assert matrix.raw in matrix.render() and matrix.live in matrix.render()
 
 

@@ -18,7 +18,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
-from simgpu.tools.use import kernel_use
+from simgpu.tools.tables.kernel_use import kernel_use
 
 simgpu = pytest.importorskip("simgpu")
 

@@ -12,24 +12,16 @@ import pytest
 from simgpu import Device
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.profile import Opcode, Profile
-from simgpu.tools import (
-    bench,
-    bench_attention,
-    bench_corpus,
-    bench_engine,
-    bench_exec,
-    bench_gemm,
-    bench_operator,
-    bench_profile,
-    bench_start,
-)
-from simgpu.tools.bench import Row
-from simgpu.tools.bench_goals import GOALS, Measured, Setting
-from simgpu.tools.children import output_of
+from simgpu.tools.benchmarks import attention, corpus, engine, exec, operator, profile, start
+from simgpu.tools.benchmarks import gemm as bench_gemm
+from simgpu.tools.benchmarks.children import output_of
+from simgpu.tools.benchmarks.goals import GOALS, Measured, Setting
+from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.cli import main
-from simgpu.tools.errors import KernelFailed
-from simgpu.tools.matrix_kernel import NAME, kernel
-from simgpu.tools.turns import best_seconds
+from simgpu.tools.matrix.kernel import NAME, kernel
+from simgpu.tools.shared.errors import KernelFailed
+from simgpu.tools.verbs import bench
+from simgpu.tools.verbs.bench import Row
 from tests.test_profile import pytestmark as LINUX
 
 Capture = pytest.CaptureFixture[str]
@@ -113,23 +105,23 @@ def test_gemm_figures_come_from_whole_and_right_products(target: str, dtype: str
 
 
 def test_attention_figures_come_from_right_results() -> None:
-    figures = bench_attention.measure(bench_attention.prepare(128, 64, "mi100", 1))
+    figures = attention.measure(attention.prepare(128, 64, "mi100", 1))
     assert figures["pass"] and figures["compared_rows"] == 128 and figures["threads"] == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_scalar_loop_has_one_wave_for_each_thread(threads: int) -> None:
-    (scalar,) = [row for row in bench_engine.benches(0.001, threads) if row.name == "scalar"]
-    found = bench_engine.prepare(scalar, Device("gfx908", threads=threads))
+    (scalar,) = [row for row in engine.benches(0.001, threads) if row.name == "scalar"]
+    found = engine.prepare(scalar, Device("gfx908", threads=threads))
     assert found.launch().counters["instructions_other"] == threads  # s_endpgm
-    assert bench_engine.measure(found)["right"]
+    assert engine.measure(found)["right"]
 
 
 def test_a_wrong_result_of_a_loop_is_seen() -> None:
-    (right,) = [row for row in bench_engine.benches() if row.name == "vector add"]
+    (right,) = [row for row in engine.benches() if row.name == "vector add"]
     wrong = replace(right, body=right.body.replace("v_add_f32 v2, v2, v3", "v_sub_f32 v2, v2, v3"))
     gpu = Device("gfx908", threads=1)
-    assert [bench_engine.measure(bench_engine.prepare(row, gpu))["right"] for row in (right, wrong)] == [True, False]
+    assert [engine.measure(engine.prepare(row, gpu))["right"] for row in (right, wrong)] == [True, False]
 
 
 def test_turns_take_the_best_of_each() -> None:
@@ -139,9 +131,9 @@ def test_turns_take_the_best_of_each() -> None:
 
 
 def test_start_counts_a_right_result_only() -> None:
-    assert 0 < float(output_of(["-c", bench_start.EXAMPLE])) < 600
+    assert 0 < float(output_of(["-c", start.EXAMPLE])) < 600
     with pytest.raises(KernelFailed, match="wrong result"):
-        output_of(["-c", bench_start.EXAMPLE.replace("a @ b,", "a @ b + 1,")])
+        output_of(["-c", start.EXAMPLE.replace("a @ b,", "a @ b + 1,")])
 
 
 def test_cold_starts_find_empty_caches_and_warm_ones_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,17 +146,17 @@ def test_cold_starts_find_empty_caches_and_warm_ones_the_same(monkeypatch: pytes
             folder.mkdir(parents=True, exist_ok=True)
         return str(len(met))
 
-    monkeypatch.setattr(bench_start, "output_of", output)
-    assert bench_start.cold(2) == {"seconds": 1.5, "all": [1.0, 2.0]}
+    monkeypatch.setattr(start, "output_of", output)
+    assert start.cold(2) == {"seconds": 1.5, "all": [1.0, 2.0]}
     assert [filled for _, filled in met] == [False, False] and met[0][0] != met[1][0]
-    assert bench_start.warm(3)["all"] == [4.0, 5.0, 6.0]
+    assert start.warm(3)["all"] == [4.0, 5.0, 6.0]
     assert [filled for _, filled in met[2:]] == [False, True, True, True] and len({folder for folder, _ in met[2:]}) == 1
 
 
 @pytest.mark.corpus
 @pytest.mark.skipif(not (CORPUS / "manifest.json").exists(), reason="../shared/corpus is not here")
 def test_the_corpus_is_timed_in_forked_processes() -> None:
-    found = bench_corpus.measure(str(CORPUS), 1, ["cl_saxpy_O0.gfx908", "cl_mfma_i8.gfx908"])
+    found = corpus.measure(str(CORPUS), 1, ["cl_saxpy_O0.gfx908", "cl_mfma_i8.gfx908"])
     assert found["kernels"] == 2 and {row["name"] for row in found["all"]} == {"cl_saxpy_O0.gfx908", "cl_mfma_i8.gfx908"}
     assert all(0 < row["launch_seconds"] < row["seconds"] and row["instructions"] > 0 for row in found["all"])
     seconds = [row["seconds"] for row in found["all"]]
@@ -175,9 +167,9 @@ def test_the_corpus_is_timed_in_forked_processes() -> None:
 def test_profiles_by_opcode_of_operators_files_and_rows(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    briefly = partial(bench_profile.profiled, enough=0.1)
-    monkeypatch.setattr(bench_operator, "profiled", briefly)
-    monkeypatch.setattr(bench_exec, "profiled", briefly)
+    briefly = partial(profile.profiled, enough=0.1)
+    monkeypatch.setattr(operator, "profiled", briefly)
+    monkeypatch.setattr(exec, "profiled", briefly)
     gemm = json.loads(printed(capsys, "--profile", "gemm", "-m", "40", "-n", "33", "-k", "21", "--threads", "1", "--json"))
     assert gemm["pass"] and any(row["mnemonic"].startswith("v_mfma") for row in gemm["profile"]["opcodes"])
     file = tmp_path / "k.co"
@@ -194,13 +186,13 @@ def test_profiles_by_opcode_of_operators_files_and_rows(
 def test_rows_that_are_one_kernel_have_profiles(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     (goal,) = [goal for goal in GOALS if goal.name == "lds"]
     assert goal.subject is not None
-    document = bench_profile.profile_document(bench_profile.profiled(*goal.subject(Setting(1)), enough=0.1))
+    document = profile.profile_document(profile.profiled(*goal.subject(Setting(1)), enough=0.1))
     assert {row["mnemonic"] for row in document["opcodes"][:2]} == {"ds_read_b128", "ds_write_b128"}
     monkeypatch.setattr(bench, "_child", lambda goal, options, threads, *more: document)
     assert list(json.loads(printed(capsys, "--profile", "--json"))["profiles"]) == [goal.name for goal in GOALS if goal.subject]
     assert "ds_read_b128" in printed(capsys, "--profile", "--only", "lds", "--only", "corpus")
-    short = bench_profile.profile_document(replace(SHORT, launches=1000))
-    bench_profile.show_profile(short, "one")
+    short = profile.profile_document(replace(SHORT, launches=1000))
+    profile.show_profile(short, "one")
     assert "too short for even samples" in capsys.readouterr().out
 
 

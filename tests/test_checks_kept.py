@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from simgpu.asm.builder.toolchain import assemble
-from simgpu.tools.matrix_kernel import NAME, kernel
+from simgpu.tools.matrix.kernel import NAME, kernel
 
 ROOT = Path(__file__).parent.parent
 FINDINGS = f"""

@@ -16,9 +16,9 @@ from simgpu.hardware.isa import decode_all
 from simgpu.operators import TiledComputation
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.tools.cli import VERBS, main
-from simgpu.tools.resources import resource_rows
-from simgpu.tools.run import Operands, compare
-from simgpu.tools.use import kernel_use
+from simgpu.tools.tables.kernel_use import kernel_use
+from simgpu.tools.tables.resources import resource_rows
+from simgpu.tools.verbs.run import Operands, compare
 from simgpu.version import VERSION
 
 SMALL = ["gemm", "-m", "40", "-n", "33", "-k", "21"]

@@ -108,7 +108,7 @@ def test_interrupted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     def stop(*unused: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simgpu.tools.derive.run", stop)
+    monkeypatch.setattr("simgpu.tools.verbs.derive.run", stop)
     assert "interrupted" in one_line(capsys, ["derive", "gemm", *SIZES], INTERRUPTED)
 
 
@@ -116,7 +116,7 @@ def test_a_bug_is_one_line_too(capsys: pytest.CaptureFixture[str], monkeypatch: 
     def stumble(*unused: object) -> int:
         return {}["missing"]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr("simgpu.tools.derive.run", stumble)
+    monkeypatch.setattr("simgpu.tools.verbs.derive.run", stumble)
     assert main(["derive", "gemm", *SIZES]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "KeyError" in said and "test_cli_errors.py" in said

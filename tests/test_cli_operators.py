@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.tools.cases.operators import Strided, contiguous
 from simgpu.tools.cli import main
-from simgpu.tools.read_back import ReadBack
-from simgpu.tools.run_operator import Strided, contiguous
-from simgpu.tools.verdict import judge
+from simgpu.tools.shared.verdict import judge
+from simgpu.tools.tables.read_back import ReadBack
 
 SPLIT = ["softmax", "--rows", "1", "-n", "300000"]
 RUNS = [

@@ -9,7 +9,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.isa import REGISTRY, TARGETS
 from simgpu.hardware.isa.fidelity import BOUNDS, OPEN, fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.tools.launching import run_document, show_run, together
+from simgpu.tools.shared.launching import run_document, show_run, together
 
 
 def test_every_bounded_instruction_has_its_bound() -> None:

@@ -23,9 +23,9 @@ from simgpu.hardware import hip
 from simgpu.hardware.code_object.arguments import pack
 from simgpu.hardware.errors import HipError, LaunchError
 from simgpu.hardware.hip import library as hip_library
+from simgpu.tools.benchmarks.clock import clock_mhz
 from simgpu.tools.cli import main
-from simgpu.tools.clock import clock_mhz
-from simgpu.tools.launching import together
+from simgpu.tools.shared.launching import together
 from tests import hip_server
 from tests.hip_server import GPU
 from tests.test_cli_exec import SCALE, code_object

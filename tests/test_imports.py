@@ -70,7 +70,7 @@ def test_nothing_undeclared_is_imported(package: str) -> None:
     declared = {text.partition(">=")[0] for text in (*project["dependencies"], *extras["hip"], *extras["triton"], *extras["test"])}
     names = set().union(*(imported(path.read_text()) for path in modules(package)))
     outside = names - OURS - set(sys.stdlib_module_names)
-    # PyTorch comes with the test suites that use it: tools.torch_on_host is loaded only where it is installed.
+    # PyTorch comes with the test suites that use it: tools.torch.on_host is loaded only where it is installed.
     assert {DISTRIBUTION.get(name, name) for name in outside} <= declared | {"torch"}
 
 

@@ -16,7 +16,7 @@ from simgpu.operators import AttentionProblem, FusedAttention, UnfusedAttention
 simgpu = pytest.importorskip("simgpu")
 
 from simgpu.checks.line_trace import LineTraces, traced_device  # noqa: E402
-from simgpu.tools.l2_model import LINE_BYTES, L2Model  # noqa: E402
+from simgpu.tools.tables.l2_model import LINE_BYTES, L2Model  # noqa: E402
 
 
 def replay(rows, board, together):

@@ -17,8 +17,8 @@ from simgpu.hardware.errors import ToolchainError
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
 from simgpu.one_mfma import places
 from simgpu.tools.cli import main
-from simgpu.tools.fragments import Fragment, formula, ranges
-from simgpu.tools.structured import probe, product
+from simgpu.tools.matrix.fragments import Fragment, formula, ranges
+from simgpu.tools.matrix.structured_test import probe, product
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 ROWS = [row for target in TARGETS for row in instructions(target)]

@@ -12,7 +12,7 @@ import simgpu
 from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError
 from simgpu.hardware.mfma import find, instructions, multiply
 from simgpu.one_mfma import DTYPES
-from simgpu.tools.bench_mfma import measure
+from simgpu.tools.benchmarks.mfma import measure
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 # One cheap instruction for each combination of element types.

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.isa import decode_all, text
-from simgpu.tools.corpus import Argument, Case
-from simgpu.tools.mutants import Mutant, encoded
-from simgpu.tools.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, Outcome, Subject, share
+from simgpu.tools.robustness.corpus import Argument, Case
+from simgpu.tools.robustness.mutants import Mutant, encoded
+from simgpu.tools.robustness.mutate import ALONE, DISTANCE, FOLLOWS, FOUND, HARMLESS, MISSED, Outcome, Subject, share
 from tests.checked import assembled
 
 LINES = [

@@ -11,7 +11,7 @@ import pytest
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import TiledComputation, derive_tiles
-from simgpu.tools.paper import Entry, document, entries
+from simgpu.tools.verbs.paper import Entry, document, entries
 
 GPU_A, GPU_B = hardware.target("gpu_a"), hardware.target("gpu_b")
 

@@ -17,7 +17,7 @@ import simgpu
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.errors import LaunchError, ToolchainError
 from simgpu.profile import POINTER, Profile, Profiler
-from simgpu.tools.matrix_kernel import NAME, kernel
+from simgpu.tools.matrix.kernel import NAME, kernel
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in POINTER or not hasattr(ctypes.CDLL(None), "pthread_sigqueue"),

@@ -1,4 +1,4 @@
-"""Whatever the bytes: a result or a SimError. `python -m simgpu.tools.fuzz` runs the same at length."""
+"""Whatever the bytes: a result or a SimError. `python -m simgpu.tools.robustness.fuzz` runs the same at length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import DecodeError, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.types import TARGETS
-from simgpu.tools import fuzz, fuzz_cases
+from simgpu.tools.robustness import fuzz, fuzz_cases
 from tests.kernels import KernelText, assemble
 
 SEED = 20

@@ -28,7 +28,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.gemm.limits import ORDER_WORDS
 from simgpu.operators.resources import RESERVED_SGPRS
-from simgpu.tools.read_back import read_back
+from simgpu.tools.tables.read_back import read_back
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 DTYPES = ("f32", "f16", "bf16")

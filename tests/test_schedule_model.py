@@ -17,9 +17,9 @@ from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.cli import main
-from simgpu.tools.loop_conflicts import lost_clocks
-from simgpu.tools.schedule_model import MEMORY_LATENCY, SLOT, loop_body, model, steps_of
-from simgpu.tools.schedule_report import schedules
+from simgpu.tools.tables.loop_conflicts import lost_clocks
+from simgpu.tools.tables.schedule_model import MEMORY_LATENCY, SLOT, loop_body, model, steps_of
+from simgpu.tools.tables.schedule_report import schedules
 
 MI100 = board("mi100")
 MFMA = "v_mfma_f32_16x16x4f32"  # 8 passes, 32 clocks

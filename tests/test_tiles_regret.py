@@ -9,7 +9,7 @@ import pytest
 
 from simgpu import hardware
 from simgpu.operators import GemmProblem, plan_gemm
-from simgpu.tools.regret import SHAPES, drawn, fits, rank, seconds, shapes, summarise
+from simgpu.tools.verbs.regret import SHAPES, drawn, fits, rank, seconds, shapes, summarise
 
 MEAN, WORST = 1.05, 1.30
 # One row of each kind of chip and rate; the other boards and types repeat one of these rates or have a slower unit.

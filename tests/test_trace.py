@@ -15,7 +15,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import find
 from simgpu.one_mfma import from_registers, to_registers
 from simgpu.tools.cli import main
-from simgpu.tools.matrix_kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
+from simgpu.tools.matrix.kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
 from simgpu.trace import trace
 
 Capture = pytest.CaptureFixture[str]

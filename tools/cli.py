@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from simgpu.hardware.errors import HipKernelError, SimError
-from simgpu.tools.errors import KernelFailed, UsageError
+from simgpu.tools.shared.errors import KernelFailed, UsageError
 
 VERBS = {
     "derive": "the tiles, the constraint that binds, and the slack of every other",
@@ -51,7 +51,7 @@ class Version(argparse.Action):
     """Prints the version, clang's and the host's; what that needs is imported only for it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
-        from simgpu.tools.versions import version_lines
+        from simgpu.tools.shared.versions import version_lines
 
         print("\n".join(version_lines()))
         parser.exit(FINE)
@@ -97,12 +97,12 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
     module = None
     if verb is not None:
-        module = importlib.import_module(f"simgpu.tools.{verb}")
+        module = importlib.import_module(f"simgpu.tools.verbs.{verb}")
         module.configure(parsers[verb])
     options = parser.parse_args(arguments)
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:
-        from simgpu.tools.supervise import supervised
+        from simgpu.tools.shared.supervise import supervised
 
         return supervised(arguments)
     return int(module.run(options))

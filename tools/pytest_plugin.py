@@ -84,11 +84,11 @@ class OnTargets:
 
         self._whole.enter_context(simgpu.triton.device(self._targets[0], check=self._check))
         if importlib.util.find_spec("torch") is not None:
-            from simgpu.tools import torch_on_host
+            from simgpu.tools.torch import on_host
 
             patch = self._whole.enter_context(pytest.MonkeyPatch.context())
-            torch_on_host.pretend(patch)
-            self._whole.enter_context(torch_on_host.CudaOnHost())
+            on_host.pretend(patch)
+            self._whole.enter_context(on_host.CudaOnHost())
 
     def end(self) -> None:
         """Undo `begin`."""

@@ -57,7 +57,7 @@ def span_of(name: str, tensor: Any) -> Span:
         low, high = np.lib.array_utils.byte_bounds(tensor)
         high = high if tensor.size else low
         return Span(tensor.ctypes.data, low, high, tensor.flags.writeable, _label(name, tensor))
-    # A tensor's own word may be changed, as by tools.torch_on_host; that of its storage is the truth.
+    # A tensor's own word may be changed, as by `tools.torch.on_host`; that of its storage is the truth.
     place = getattr(tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):
         raise LaunchError(f"argument {name} is a tensor on {place}: a simulated kernel needs it on the CPU")

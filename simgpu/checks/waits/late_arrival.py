@@ -2,7 +2,7 @@
 
 Plain and checked mode complete a load at once. Here its destination holds poison from issue until an
 s_waitcnt makes certain that it is complete, in the order that the hardware guarantees and no earlier.
-A kernel whose waits are enough gives the same results. Not a check that a user meets: `simgpu.tools.mutate`
+A kernel whose waits are enough gives the same results. Not a check that a user meets: `simgpu.tools.robustness.mutate`
 and tests set `Device.checks` to it. Stores and LDS writes take effect at once.
 """
 

@@ -1,0 +1,126 @@
+"""Times compilers' kernels, warm and without imports: device, module, uploads, launch, downloads, each in a new process.
+
+python -m simgpu.tools.benchmarks.corpus FOLDER [--only NAME] [--threads 2] [--json]
+
+FOLDER has a manifest.json (`robustness.corpus`). A process that has imported everything and run nothing forks for each kernel: once to
+fill the cache on disk, and then twice more; the better of those counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simgpu.hardware.errors import SimError
+from simgpu.tools.robustness.corpus import Case, cases
+from simgpu.tools.shared.errors import KernelFailed, UsageError
+
+REPEATS = 2
+# Imported before the processes part.
+EVERYONES = ("simgpu", "simgpu.hardware.code_object.code_object", "simgpu.hardware.isa.fidelity")
+
+
+def main() -> int:
+    """Prints the table of all, and the median."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER", help="kernels, with a manifest.json")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="kernels whose names contain this")
+    parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    from simgpu.tools.shared.console import print_json, show
+
+    try:
+        figures = measure(options.folder, options.threads, options.only)
+    except SimError as error:
+        parser.error(str(error))
+    if options.json:
+        print_json(figures)
+    else:
+        show(corpus_table(figures))
+    return 0
+
+
+@dataclass(frozen=True)
+class Times:
+    """One kernel. seconds: from the device's making to the last result; launch_seconds: the launch in it; first_seconds: the first
+    process's, which compiled what the cache did not hold."""
+
+    name: str
+    target: str
+    seconds: float
+    launch_seconds: float
+    first_seconds: float
+    instructions: int
+
+
+def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
+    """The median and every kernel's Times, slowest first. UsageError for a folder without any, KernelFailed where a kernel
+    fails."""
+    chosen = cases(folder, only or [])
+    if not chosen:
+        raise UsageError(f"{folder}: no kernels in its manifest{' of such a name' if only else ''}")
+    for module in EVERYONES:
+        importlib.import_module(module)
+
+    rows = sorted((_times(case, threads) for case in chosen), key=lambda row: -row.seconds)
+    return {
+        "kernels": len(rows), "median_seconds": statistics.median(row.seconds for row in rows),
+        "slowest_seconds": rows[0].seconds, "all": [asdict(row) for row in rows],
+    }  # fmt: skip
+
+
+def corpus_table(figures: dict[str, Any]) -> Any:
+    """The table of all."""
+    from simgpu.tools.shared.console import table
+
+    title = f"{figures['kernels']} kernels, warm, without imports: median {figures['median_seconds']:.3f} s"
+    columns = ("kernel", "target", "seconds", "launch", "first process", "wave-instructions")
+    return table(title, columns, [tuple(row.values()) for row in figures["all"]], left=2)
+
+
+def _times(case: Case, threads: int) -> Times:
+    first, *again = (_forked(case, threads) for _ in range(1 + REPEATS))
+    best = min(again, key=lambda took: took[0])
+    return Times(case.name, case.target, best[0], best[1], first[0], int(best[2]))
+
+
+def _forked(case: Case, threads: int) -> tuple[float, float, float]:
+    """Seconds, the launch's seconds and wave-instructions of a run in a process that is forked for it."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            said: Any = _run(case, threads)
+        except BaseException as error:  # whatever it is, this process ends here
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, json.dumps(said).encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        told = file.read()
+    os.waitpid(process, 0)
+    answer = json.loads(told) if told else "its process ended"
+    if isinstance(answer, str):
+        raise KernelFailed(f"{case.name}: {answer}")
+    return answer[0], answer[1], answer[2]
+
+
+def _run(case: Case, threads: int) -> tuple[float, float, int]:
+    from simgpu import Device
+
+    began = time.perf_counter()
+    gpu = Device(case.target, threads=threads)
+    run, _ = case.launch(gpu, gpu.load(case.code)[case.entry])
+    return time.perf_counter() - began, run.seconds, run.instructions
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""`simgpu bench exec FILE …`: times of a kernel of any code object in the simulator; what it computes is not looked at."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.tools.benchmarks.operator import FEWEST
+from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
+from simgpu.tools.shared.console import print_json, show, table
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.launching import launched
+from simgpu.tools.verbs import exec as exec_verb
+
+if TYPE_CHECKING:
+    from simgpu import Run
+
+
+def configure(parser: ArgumentParser) -> None:
+    """As `simgpu exec`, less what saves results."""
+    exec_verb.add_launch_options(parser)
+
+
+def run(options: Namespace) -> int:
+    """Prints the times of the launches that come after the first, and what each executes."""
+    if options.device != "sim":
+        raise UsageError("bench exec times the simulator: leave --device out, or give an operator, which --device hip validates")
+    asked = exec_verb.asked(options)
+    device: Any = asked.device
+    buffers = {index: device.upload(entry.array) for index, entry in enumerate(asked.inputs) if entry.array is not None}
+    arguments = [buffers.get(index, entry.value) for index, entry in enumerate(asked.inputs)]
+    kernel = device.load(asked.code.data)[asked.kernel.name]
+
+    def launch() -> Run:
+        run: Run = kernel.launch(args=arguments, **asked.extents)
+        return run
+
+    launched(kernel.name, launch)
+    runs, taken = [], []
+    for _ in range(FEWEST):
+        began = time.perf_counter()
+        runs.append(launched(kernel.name, launch))
+        taken.append(time.perf_counter() - began)
+    profile = profile_document(launched(kernel.name, lambda: profiled(device, launch))) if options.profile else None
+    seconds = np.array(taken)
+    figures: dict[str, Any] = {
+        "median_seconds": float(np.median(seconds)),
+        "fastest_seconds": float(seconds.min()), "slowest_seconds": float(seconds.max()),
+        "wave_instructions": runs[-1].instructions,
+        "millions_per_second": runs[-1].instructions / max(float(np.median(seconds)), 1e-9) / 1e6,
+    }  # fmt: skip
+    if options.json:
+        print_json({
+            "file": options.file, "target": device.arch, "kernel": kernel.name, "threads": device.threads,
+            "launches": FEWEST, **figures, "profile": profile,
+        })  # fmt: skip
+        return 0
+    show(f"{kernel.name} of {options.file} on {device.arch}, simulated: {FEWEST} launches after one, not validated")
+    show(table("Time of a launch", ("figure", "value"), [(name.replace("_", " "), value) for name, value in figures.items()]))
+    if profile:
+        show_profile(profile, kernel.name)
+    return 0

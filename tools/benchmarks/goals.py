@@ -1,0 +1,208 @@
+"""The goals of issue 8, a row each: what is measured, by which of the benchmarks, against what.
+
+python -m simgpu.tools.benchmarks.goals NAME [--threads 2] [--corpus FOLDER] [--profile]
+
+prints one row as JSON: what `simgpu.tools.verbs.bench` asks a new process for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgpu.hardware.errors import SimError
+from simgpu.tools.benchmarks import attention, gemm
+from simgpu.tools.benchmarks.blas import limit_threads
+
+if TYPE_CHECKING:
+    from simgpu import Device
+
+CORPUS = "../shared/corpus"  # the issue's; --corpus names another folder
+TARGET = "mi100"  # of the loops: what they execute is the same everywhere
+SIZE, LENGTH, DIM = 4096, 16384, 128
+
+
+@dataclass(frozen=True)
+class Setting:
+    """threads: of simgpu and BLAS; corpus: the folder of compilers' kernels."""
+
+    threads: int
+    corpus: str = CORPUS
+
+
+@dataclass(frozen=True)
+class Measured:
+    """value: in the goal's unit, None where it cannot be had here; note: what explains it; right: whether results are."""
+
+    value: float | None
+    note: str
+    right: bool = True
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+Subject = tuple["Device", Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One row. work: as the issue words it; limit: to be reached, in unit; at_least: whether more is better; subject: where one
+    kernel is measured, its device and a launch of it, compiled, for `--profile`."""
+
+    name: str
+    work: str
+    limit: float
+    unit: str
+    measure: Callable[[Setting], Measured]
+    at_least: bool = False
+    subject: Callable[[Setting], Subject] | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.limit:g} {self.unit}"
+
+    def over(self, value: float) -> float:
+        """How many times too slow (or too large): met where it is at most 1."""
+        if self.at_least:
+            return self.limit / value if value else float("inf")
+        return value / self.limit
+
+
+def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32", check: bool = False) -> Goal:
+    def prepare(setting: Setting) -> gemm.Gemm:
+        return gemm.prepare(SIZE, target, setting.threads, dtype, check)
+
+    def measure(setting: Setting) -> Measured:
+        found = gemm.measure(prepare(setting))
+        return Measured(found["ratio"], _against(found), found["pass"], found)
+
+    def subject(setting: Setting) -> Subject:
+        prepared = prepare(setting).prepared
+        return prepared.device, prepared.launch
+
+    return Goal(name, work, limit, "x numpy", measure, subject=subject)
+
+
+def _attention(setting: Setting) -> Measured:
+    found = attention.measure(attention.prepare(LENGTH, DIM, TARGET, setting.threads))
+    return Measured(found["ratio"], _against(found), found["pass"], found)
+
+
+def _attention_subject(setting: Setting) -> Subject:
+    prepared = attention.prepare(LENGTH, DIM, TARGET, setting.threads).prepared
+    return prepared.device, prepared.launch
+
+
+def _against(found: dict[str, Any]) -> str:
+    return (
+        f"{found['simulated_seconds']:.3g} s, numpy {found['numpy_seconds']:.3g} s ({found['numpy_gflops']:.0f} GFLOP/s); "
+        f"{found['wave_instructions'] / 1e6:,.0f} M wave-instructions"
+    )
+
+
+def _loop(name: str, work: str, limit: float, bench: str, check: bool = False) -> Goal:
+    """A row of `benchmarks.engine`; millions of wave-instructions a second, or the seconds of vector add."""
+    seconds = bench == "vector add"
+
+    def prepare(setting: Setting) -> Any:
+        from simgpu import Device
+        from simgpu.tools.benchmarks import engine
+
+        (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == bench]
+        return engine.prepare(chosen, Device(TARGET, threads=setting.threads, check=check))
+
+    def measure(setting: Setting) -> Measured:
+        from simgpu.tools.benchmarks import engine
+
+        found = engine.measure(prepare(setting))
+        note = f"{found['wave_instructions'] / 1e6:.3g} M wave-instructions in {found['seconds']:.3g} s"
+        if found["lds_millions_per_second"]:
+            note += f"; {found['lds_millions_per_second']:.3g} M/s of LDS instructions alone"
+        return Measured(found["seconds" if seconds else "millions_per_second"], note, found["right"], found)
+
+    def subject(setting: Setting) -> Subject:
+        made = prepare(setting)
+        return made.device, made.launch
+
+    return Goal(name, work, limit, "s" if seconds else "M/s", measure, at_least=not seconds, subject=subject)
+
+
+def _corpus(setting: Setting) -> Measured:
+    if not Path(setting.corpus, "manifest.json").is_file():
+        return Measured(None, f"{setting.corpus} not found: give --corpus FOLDER")
+    from simgpu.tools.benchmarks import corpus as bench_corpus
+
+    found = bench_corpus.measure(setting.corpus, setting.threads)
+    note = f"{found['kernels']} kernels, the slowest {found['slowest_seconds']:.2g} s ({found['all'][0]['name']})"
+    return Measured(found["median_seconds"], note, True, found)
+
+
+def _start(which: str) -> Callable[[Setting], Measured]:
+    def measure(setting: Setting) -> Measured:
+        from simgpu.tools.benchmarks import start
+
+        found = getattr(start, which)()
+        return Measured(found["seconds"], f"median of {', '.join(f'{took:.2g}' for took in found['all'])} s", True, found)
+
+    return measure
+
+
+def _memory(setting: Setting) -> Measured:
+    from simgpu.tools.benchmarks import memory
+
+    found = memory.each(setting.threads)
+    note = ", ".join(f"{name} {row['peak_mib']:.0f} - {row['buffers_mib']:.0f}" for name, row in found.items())
+    return Measured(max(row["beyond_mib"] for row in found.values()), f"the most of: {note}", True, found)
+
+
+GOALS = (
+    _gemm("gemm f32", f"f32 GEMM {SIZE}³, MI100, whole", 1.6, "mi100"),
+    _gemm("gemm f16", f"f16 GEMM {SIZE}³, MI300X, exact arithmetic, whole", 5, "mi300x", "f16"),
+    Goal("attention", f"fused attention f32, L = {LENGTH}, d = {DIM}, whole", 2, "x numpy", _attention, subject=_attention_subject),
+    _loop("valu", "VALU loop (f32 fma, 64 lanes)", 500, "valu"),
+    _loop("lds", "LDS loop (ds_read_b128 + ds_write_b128)", 90, "lds"),
+    _loop("scalar", "scalar loop with branches, one wave per core", 300, "scalar"),
+    _loop("vector add", "vector add, 2^20 elements, 4096 workgroups, launch included", 0.05, "vector add"),
+    Goal("corpus", "compilers' kernels, warm, without imports: the median", 0.1, "s", _corpus),
+    Goal("cold start", "import simgpu to first result, small GEMM, cold", 3, "s", _start("cold")),
+    Goal("warm start", "import simgpu to first result, small GEMM, warm", 0.8, "s", _start("warm")),
+    Goal("memory", "peak memory beyond the buffers", 200, "MiB", _memory),
+    _loop("checked valu", "checked mode, VALU loop", 100, "valu", check=True),
+    _gemm("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 15, "mi100", check=True),
+)
+NAMES = tuple(goal.name for goal in GOALS)
+
+
+def main() -> int:
+    """Measures one row in this process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
+    parser.add_argument("--corpus", default=CORPUS, help=f"folder of compilers' kernels (default: {CORPUS})")
+    parser.add_argument("--profile", action="store_true", help="the time by opcode instead")
+    options = parser.parse_args()
+    limit_threads(options.threads)  # before numpy is loaded
+    from simgpu.tools.shared.console import print_json
+
+    (goal,) = [goal for goal in GOALS if goal.name == options.name]
+    setting = Setting(options.threads, options.corpus)
+    try:
+        print_json(_profile(goal, setting) if options.profile else vars(goal.measure(setting)))
+    except SimError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _profile(goal: Goal, setting: Setting) -> dict[str, Any]:
+    from simgpu.tools.benchmarks.profile import profile_document, profiled
+
+    assert goal.subject is not None
+    return profile_document(profiled(*goal.subject(setting)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The machine and the versions that decide how fast a simulation is: the head of a table of benchmarks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from simgpu.tools.benchmarks.blas import THREAD_VARIABLES, blas_name
+from simgpu.version import VERSION
+
+PACKAGES = ("numpy", "numba", "llvmlite")
+
+
+def host_document(threads: int) -> dict[str, Any]:
+    """For JSON; threads: that simgpu and BLAS are given."""
+    import llvmlite.binding as llvm
+
+    from simgpu.machine.jit import host
+
+    return {
+        "simgpu": VERSION, "cpu": _cpu(), "llvm_cpu": host().cpu, "vectors": f"{host().vector_bits}-bit vectors",
+        "cores": _cores(), "threads": threads,
+        "load": os.getloadavg()[0], "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}", "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        "llvm": ".".join(map(str, llvm.llvm_version_info)), "blas": blas_name(), "blas_threads": threads,
+    }  # fmt: skip
+
+
+def host_lines(found: dict[str, Any]) -> list[str]:
+    """For people."""
+    cores = f"{found['cores']} cores, {found['memory_gib']:.0f} GiB"
+    threads = f"{found['threads']} threads for simgpu, {found['blas_threads']} for BLAS ({THREAD_VARIABLES[0]} and kin)"
+    packages = ", ".join(f"{name} {found[name]}" for name in PACKAGES)
+    cpu = ", ".join(filter(None, [found["cpu"], f"LLVM's {found['llvm_cpu']}", found["vectors"]]))
+    return [
+        f"simgpu {found['simgpu']} on {cpu}; {cores}; load {found['load']:.1f} before",
+        f"{found['system']}, Python {found['python']}, {packages}, LLVM {found['llvm']}",
+        f"BLAS {found['blas']}; {threads}",
+    ]
+
+
+def _cpu() -> str:
+    """The model's name, as Linux or the platform has it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,98 @@
+"""Peak memory of a process that simulates a kernel, beyond the buffers of its launch: Python, numpy and ours, warm.
+
+python -m simgpu.tools.benchmarks.memory [WORK] [--threads 2] [--json]
+
+WORK is one of gemm (f32, 4096 x 4096 x 4096), attention (f32, L = 16384, d = 128), vector-add (2^20 elements); default: each, in a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simgpu.tools.benchmarks.children import output_of
+from simgpu.tools.shared.console import print_figures
+
+if TYPE_CHECKING:
+    from simgpu import Buffer
+
+MIB = 1 << 20
+TARGET = "mi100"
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss: getrusage(2)
+
+
+def main() -> int:
+    """Prints MiB: the peak, the buffers, and what is between."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", nargs="?", choices=tuple(WORKS), help="default: all, each in a process of its own")
+    parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    if options.work:
+        print_figures(measure(options.work, options.threads), options.json)
+    else:
+        found = each(options.threads)
+        print_figures({f"{work} {name}": value for work, figures in found.items() for name, value in figures.items()}, options.json)
+    return 0
+
+
+def each(threads: int) -> dict[str, dict[str, float]]:
+    """The works by name, MiB."""
+    found = {}
+    for name in WORKS:
+        for _ in range(2):  # the first may compile
+            found[name] = json.loads(output_of(["-m", "simgpu.tools.benchmarks.memory", name, "--threads", str(threads), "--json"]))
+    return found
+
+
+def measure(work: str, threads: int) -> dict[str, float]:
+    """This process's peak after the work."""
+    buffers = sum(buffer.nbytes for buffer in WORKS[work](threads))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
+    return {"peak_mib": peak / MIB, "buffers_mib": buffers / MIB, "beyond_mib": (peak - buffers) / MIB}
+
+
+def _launched(tree: Any, counts: tuple[int, ...], threads: int) -> list[Buffer]:
+    """Runs the tree's kernel on float32 operands of so many elements; no array of the host's outlives its upload."""
+    import numpy as np
+
+    from simgpu import Device, asm
+
+    kernel, device = asm.emit(tree), Device(TARGET, threads=threads)
+    source = np.random.default_rng(0)
+    buffers = [device.upload(source.random(count, dtype=np.float32)) for count in counts[:-1]]
+    buffers.append(device.alloc(4 * counts[-1]))
+    asm.launch(kernel, device, *buffers)
+    return buffers
+
+
+def _gemm(threads: int) -> list[Buffer]:
+    from simgpu.operators import TiledComputation
+
+    return _launched(TiledComputation(4096, 4096, 4096, target=TARGET), (4096 * 4096,) * 3, threads)
+
+
+def _attention(threads: int) -> list[Buffer]:
+    from simgpu.operators import AttentionProblem, FusedAttention
+
+    return _launched(FusedAttention(AttentionProblem(16384, 16384, 128), TARGET), (16384 * 128,) * 4, threads)
+
+
+def _vector_add(threads: int) -> list[Buffer]:
+    from simgpu import Device
+    from simgpu.tools.benchmarks.engine import benches, prepare
+
+    (bench,) = [bench for bench in benches() if bench.name == "vector add"]
+    return prepare(bench, Device(TARGET, threads=threads)).buffers
+
+
+WORKS: dict[str, Callable[[int], list[Buffer]]] = {"gemm": _gemm, "attention": _attention, "vector-add": _vector_add}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

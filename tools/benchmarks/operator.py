@@ -1,0 +1,151 @@
+"""`simgpu bench OP`: times of a computation over many launches on a GPU (or in the simulator), its result validated."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools.benchmarks import attention_table
+from simgpu.tools.benchmarks.clock import clock_mhz
+from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
+from simgpu.tools.cases.timing import WARM_UP, Bench, Figures
+from simgpu.tools.cases.workload import Workload, workload
+from simgpu.tools.shared.agreement import Agreement, all_exact
+from simgpu.tools.shared.console import print_json, progress, show, table
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.launching import add_device_options, device_of, launched, simulated_device
+from simgpu.tools.shared.operator_options import operator_document, operator_tree
+from simgpu.tools.shared.verdict import Verdict
+
+if TYPE_CHECKING:
+    from simgpu.asm import EmittedKernel
+    from simgpu.operators.tree import Root
+
+FEWEST = 20  # launches; a median of fewer says little
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """What an operator has beside its own options."""
+    parser.add_argument("--launches", type=int, default=FEWEST, help=f"launches to time, at least {FEWEST} (the default)")
+    parser.add_argument(
+        "--against-unfused", action="store_true", help="attention: time the three kernels of the paper's baseline as well"
+    )
+    add_device_options(parser)
+    if parser.prog.endswith("attention"):
+        attention_table.configure(parser)
+
+
+def run(options: Namespace) -> int:
+    """Times the kernels on random inputs; status 1 if a result is wrong or launches differ."""
+    if options.profile and (options.device == "hip" or getattr(options, "table", False)):
+        raise UsageError("--profile samples the simulator while it times launches: leave --device hip and --table out")
+    if options.op == "attention" and options.table:
+        return attention_table.run(options)
+    if options.launches < FEWEST:
+        raise LaunchError(f"--launches {options.launches}: give {FEWEST} or more, a median of fewer says little")
+    if options.against_unfused and options.op != "attention":
+        raise UsageError(f"--against-unfused compares attention with three kernels: {options.op} has no such baseline")
+    tree = operator_tree(options)
+    device: Any = device_of(options, options.target)
+    real = options.device == "hip"
+    where = device.name if real else f"the simulated {device.arch}, host time"
+    result = measure(options, device, tree)
+    baseline = measure(options, device, _unfused(tree)) if options.against_unfused else None
+    passed = result.passed and (baseline is None or baseline.passed)
+    faster = baseline and baseline.figures.median / result.figures.median
+    if options.json:
+        print_json({
+            **operator_document(tree, options.op), "device": where, "real": real, "launches": options.launches,
+            "warm_up": WARM_UP, **result.document(real), "unfused": baseline and baseline.document(real),
+            "unfused_over_fused": faster, "pass": passed,
+        })  # fmt: skip
+        return 0 if passed else 1
+    show(f"{tree.derivation.title}, {tree.derivation.policy} tiles, on {where}")
+    result.show(options.launches, real)
+    if baseline:
+        show("")
+        baseline.show(options.launches, real)
+        show(f"\nFused attention is {faster:.2f} times as fast as its three kernels, by the medians")
+    show("PASS" if passed else "FAIL")
+    return 0 if passed else 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was timed: names of the kernels; sets: of buffers; steady: whether all launches gave the same bits."""
+
+    kernels: tuple[str, ...]
+    sets: int
+    figures: Figures
+    verdict: Verdict
+    steady: bool
+    agreement: Agreement | None
+    clock: int | None
+    profile: dict[str, Any] | None
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict.passed and self.steady and (self.agreement is None or self.agreement.agrees)
+
+    def document(self, real: bool) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "kernels": self.kernels, "buffer_sets": self.sets, "clock_mhz": self.clock, **self.figures.document(real),
+            "error": self.verdict.document(), "same_bits": self.steady,
+            "against_sim": self.agreement and self.agreement.document(), "profile": self.profile,
+        }  # fmt: skip
+
+    def show(self, launches: int, real: bool) -> None:
+        """For people."""
+        show(f"{' + '.join(self.kernels)}: {launches} launches after {WARM_UP} to warm up, {self.sets} set(s) of buffers in turn")
+        show(table("Time of a launch", ("figure", "value", "unit"), self.figures.rows(real, self.clock)), "")
+        show(*self.verdict.lines(), *([self.agreement.line()] if self.agreement else []))
+        if not self.steady:
+            show("The launches did not all give the same bits")
+        if self.profile:
+            show_profile(self.profile, " + ".join(self.kernels))
+            show("")
+
+
+def measure(options: Namespace, device: Any, tree: Root) -> Measured:
+    """Emits the tree's kernels, times them on `device` and compares the first result."""
+    from simgpu import asm
+
+    kernel = asm.emit(tree)
+    real = options.device == "hip"
+    with progress("making inputs"):
+        work = workload(tree, device.arch, options.seed)
+    bench = Bench(device, kernel, work, real, options.launches)
+    with progress(f"timing {kernel.name}"):
+        first, times, steady = launched(kernel.name, bench.measure)
+    clock = clock_mhz(device.index) if real else None
+    with progress("comparing with float64"):
+        verdict = work.compare(first)
+    agreement = _against_sim(options, kernel, work, first) if options.against_sim else None
+    profile = None
+    if options.profile:
+        with progress(f"profiling {kernel.name}"):
+            profile = profile_document(profiled(device, bench.launch))
+    figures = Figures(times, tree.problem.flops, work.moved_bytes, device.descriptor.matrix_tflops(tree.problem.dtype))
+    return Measured(tuple(step.name for step in kernel.steps), bench.sets, figures, verdict, steady, agreement, clock, profile)
+
+
+def _unfused(tree: Root) -> Root:
+    from simgpu.operators import UnfusedAttention
+
+    return UnfusedAttention(tree.problem, tree.descriptor, tree.derivation.policy)
+
+
+def _against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
+    """The real GPU's output of one launch beside the simulated one."""
+    from simgpu import asm
+
+    device = simulated_device(options, kernel.target)
+    buffers = [device.upload(array) for array in work.arrays]
+    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
+    result = buffers[work.output].download(real.dtype, real.shape)
+    return Agreement.of("output", real, result, all(all_exact(run.fidelity) for run in runs))

@@ -1,0 +1,72 @@
+"""From `import simgpu` to the first result, a small GEMM emitted, assembled and simulated: the README's example, in a new process.
+
+python -m simgpu.tools.benchmarks.start [--json]
+
+Cold: the caches of simgpu and numba are empty folders. Warm: a process before has filled them. Starting Python itself is not
+counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from simgpu.tools.benchmarks.children import output_of
+from simgpu.tools.shared.console import print_figures
+
+COLD, WARM = 3, 5  # processes; medians count
+EXAMPLE = """
+import time
+began = time.perf_counter()
+import simgpu
+from simgpu import asm, operators
+import numpy as np
+a, b = np.random.rand(100, 33).astype("f4"), np.random.rand(33, 77).astype("f4")
+kernel = asm.emit(operators.TiledComputation(100, 77, 33, target="mi300x"))
+gpu = simgpu.Device("mi300x")
+buffers = gpu.upload(a), gpu.upload(b), gpu.alloc(4 * 100 * 77)
+asm.launch(kernel, gpu, *buffers)
+c = buffers[2].download("f4", (100, 77))
+took = time.perf_counter() - began
+assert np.allclose(c, a @ b, rtol=1e-4), "wrong result"
+print(took)
+"""
+
+
+def main() -> int:
+    """Prints both medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    print_figures({"cold_seconds": cold()["seconds"], "warm_seconds": warm()["seconds"]}, options.json)
+    return 0
+
+
+def cold(times: int = COLD) -> dict[str, Any]:
+    """Seconds of processes with empty caches, each its own."""
+    taken = []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as folder:
+            taken.append(_seconds(folder))
+    return {"seconds": statistics.median(taken), "all": taken}
+
+
+def warm(times: int = WARM) -> dict[str, Any]:
+    """Seconds of processes after one that filled the caches."""
+    with tempfile.TemporaryDirectory() as folder:
+        _seconds(folder)
+        taken = [_seconds(folder) for _ in range(times)]
+    return {"seconds": statistics.median(taken), "all": taken}
+
+
+def _seconds(folder: str) -> float:
+    caches = {"SIMGPU_CACHE_DIR": str(Path(folder, "simgpu")), "NUMBA_CACHE_DIR": str(Path(folder, "numba"))}
+    return float(output_of(["-c", EXAMPLE], caches))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

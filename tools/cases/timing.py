@@ -1,0 +1,130 @@
+"""Times of a computation's kernels over many launches, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.tools.cases.workload import Workload
+from simgpu.tools.shared.arrays import require_memory
+
+if TYPE_CHECKING:
+    from simgpu.asm import EmittedKernel
+
+WARM_UP = 3  # launches before those that count
+COLD = 2  # times L2 and Infinity Cache: what is touched between two uses of a buffer
+
+
+@dataclass(frozen=True)
+class Figures:
+    """seconds of each launch; flops and nbytes of one; peak: TFLOPS of the matrix unit by its datasheet."""
+
+    seconds: Sequence[float]
+    flops: int
+    nbytes: int
+    peak: float
+
+    @property
+    def quartiles(self) -> tuple[float, float, float]:
+        """Seconds: a quarter, half and three quarters of the launches took no longer."""
+        low, median, high = np.percentile(self.seconds, (25, 50, 75))
+        return float(low), float(median), float(high)
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return self.quartiles[1]
+
+    @property
+    def spread(self) -> float:
+        """The middle half of the launches, as a share of the median."""
+        low, median, high = self.quartiles
+        return (high - low) / median
+
+    def document(self, real: bool) -> dict[str, Any]:
+        """For JSON; the share of the peak only for a real GPU."""
+        low, median, high = self.quartiles
+        tflops = self.flops / median / 1e12
+        return {
+            "seconds": {"median": median, "min": min(self.seconds), "max": max(self.seconds), "quartiles": [low, high],
+                        "spread": self.spread, "all": list(self.seconds)},
+            "tflops": tflops, "peak_tflops": self.peak if real else None,
+            "percent_of_peak": 100 * tflops / self.peak if real else None,
+            "gb_per_s": self.nbytes / median / 1e9,
+        }  # fmt: skip
+
+    def rows(self, real: bool, clock: int | None) -> list[tuple[str, object, str]]:
+        """For a table."""
+        made = self.document(real)
+        rows: list[tuple[str, object, str]] = [
+            ("median", f"{1e6 * made['seconds']['median']:,.1f}", "us"),
+            ("fastest", f"{1e6 * min(self.seconds):,.1f}", "us"),
+            ("slowest", f"{1e6 * max(self.seconds):,.1f}", "us"),
+            ("spread", 100 * self.spread, "% of the median, the middle half of the launches"),
+            ("product", made["tflops"], "TFLOPS"),
+            ("operands", made["gb_per_s"], "GB/s, each byte once"),
+        ]
+        if real:
+            rows.append(("matrix peak", made["percent_of_peak"], f"% of {self.peak:.1f} TFLOPS (datasheet)"))
+            rows.append(("clock", clock if clock else "unknown", "MHz (amdsmi)"))
+        return rows
+
+
+class Bench:
+    """A kernel on a device with its buffers: as many sets as it takes to leave the caches behind."""
+
+    def __init__(self, device: Any, kernel: EmittedKernel, work: Workload, real: bool, launches: int) -> None:
+        self.device = device
+        self.kernel = kernel
+        self.work = work
+        self.real = real
+        self.launches = launches
+        set_bytes = sum(array.nbytes for array in work.arrays)
+        self.cold_bytes = COLD * (device.descriptor.xcds * device.descriptor.l2_bytes + device.descriptor.mall_bytes)
+        most = 1 + math.ceil(self.cold_bytes / max(set_bytes, 1))
+        self.sets = min(most, launches + WARM_UP) if real else 1
+        require_memory(set_bytes * (2 if real else 3), kernel.name)
+        self.buffers = [[device.upload(array) for array in work.arrays] for _ in range(self.sets)]
+        self.scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
+        self.steps = [(device.load(step.assemble())[step.name], step) for step in kernel.steps]
+
+    def measure(self) -> tuple[np.ndarray, list[float], bool]:
+        """The output of the first launch, seconds of each timed one, and whether every set of buffers that they used
+        ends with the same bits."""
+        self._time([0])
+        first = self._output(0)
+        self._time([self.sets - 1 - index % self.sets for index in range(WARM_UP)])
+        if self.real:  # what the warm-up and the uploads left in the caches
+            self.device.free(self.device.upload(np.zeros(self.cold_bytes, np.uint8)))
+        order = [index % self.sets for index in range(self.launches)]
+        seconds = self._time(order)
+        used = set(order) if self.work.repeatable else ()
+        steady = all(self._output(index).tobytes() == first.tobytes() for index in used)
+        return first, seconds, steady
+
+    def launch(self) -> None:
+        """Once more, on the first set of buffers."""
+        self._time([0])
+
+    def _output(self, index: int) -> np.ndarray:
+        before = self.work.arrays[self.work.output]
+        return self.buffers[index][self.work.output].download(before.dtype, before.shape)
+
+    def _time(self, sets: Sequence[int]) -> list[float]:
+        """Seconds of a run on each of these sets of buffers, its kernels one behind the other: by events on a GPU, which
+        has all of them queued; by the host's clock in the simulator."""
+        calls = [
+            (entry, {"grid": step.grid, "block": step.block, "args": step.bind(named)})
+            for named in ({**dict(zip(self.kernel.operands, self.buffers[index], strict=True)), **self.scratch} for index in sets)
+            for entry, step in self.steps
+        ]
+        if self.real:
+            seconds = self.device.time([entry.prepare(**call) for entry, call in calls])
+        else:
+            seconds = [entry.launch(**call).seconds for entry, call in calls]
+        each = len(self.steps)
+        return [sum(seconds[first : first + each]) for first in range(0, len(seconds), each)]

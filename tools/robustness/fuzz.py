@@ -1,0 +1,279 @@
+"""Throws damaged code objects and random instructions at the simulator: each must end in words.
+
+`python -m simgpu.tools.robustness.fuzz --count 1000 --seed 1 --jobs 2` runs that many cases of each kind:
+
+* objects: a code object (given by `--objects`, or assembled here) with bytes flipped, overwritten,
+  moved or cut off, in its headers, metadata, descriptors, symbols or code;
+* streams: random dwords and random but valid encodings as the body of a valid kernel.
+
+A case is loaded and each kernel launched on small buffers with a small budget of instructions, in
+a worker process with a cap on its memory. A finished run and a SimError are fine; another exception,
+an instruction that cannot be lowered for an internal reason, a crash or a hang is a failure, printed
+with the command that repeats it. The exit status is 1 if there was one. A case depends on its kind, the seed and its number only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import random
+import resource
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from simgpu.hardware.errors import SimError
+
+KINDS = ("objects", "streams")
+MEMORY_CAP = 2 << 30
+# A case runs in milliseconds, or in a second or two where all of its handlers are new.
+CASE_SECONDS = 60
+# Handlers stay loaded in a process: one that fuzzes is replaced before they fill its memory.
+CASES_PER_WORKER = 1000
+WORKER_RESIDENT = 1 << 30
+INSTRUCTIONS = 20_000
+CRASHED, HUNG, RAISED = "crash", "hang", "exception"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input: kind, seed and number make it, whatever ran before."""
+
+    kind: str
+    seed: int
+    number: int
+
+    @property
+    def rng(self) -> random.Random:
+        return random.Random(f"{self.kind}:{self.seed}:{self.number}")
+
+    def repeat(self, objects: Sequence[str]) -> str:
+        """The command that runs this case alone, with a traceback."""
+        given = f" --objects {' '.join(objects)}" if objects and self.kind == "objects" else ""
+        return f"python -m simgpu.tools.robustness.fuzz --kind {self.kind} --seed {self.seed} --only {self.number}{given}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended: `run`, the name of a SimError, or crash, hang, exception with details."""
+
+    name: str
+    detail: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.name in (CRASHED, HUNG, RAISED)
+
+
+def run_case(case: Case, objects: Sequence[str], strict: bool = False) -> Outcome:
+    """Run one case in this process; strict lets unexpected exceptions through."""
+    from simgpu.tools.robustness import fuzz_cases
+
+    try:
+        fuzz_cases.run(case.kind, case.rng, tuple(objects), INSTRUCTIONS)
+        return Outcome("run")
+    except SimError as error:
+        return Outcome(type(error).__name__, str(error)[:300])
+    except Exception as error:
+        if strict:
+            raise
+        return Outcome(RAISED, _origin(error))
+
+
+def _origin(error: Exception) -> str:
+    """The exception and the innermost places that it came from, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " > ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({places})"
+
+
+# -- worker process ------------------------------------------------------------------------------
+
+
+def serve(objects: Sequence[str]) -> None:
+    """Read `kind seed number` lines, answer each with a JSON line; until the input ends."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_CAP, MEMORY_CAP))
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever prints must not end up between the answers
+    for line in sys.stdin:
+        kind, seed, number = line.split()
+        outcome = run_case(Case(kind, int(seed), int(number)), objects)
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        out.write(json.dumps([outcome.name, outcome.detail, resident]) + "\n")
+
+
+class Worker:
+    """A worker process; `ask` runs a case in it, `close` ends it."""
+
+    def __init__(self, objects: Sequence[str]) -> None:
+        self.errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 (see `close`)
+        # One thread each: BLAS's pools only reserve address space here.
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            self.command(objects), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            env=environment, cwd=Path(__file__).parents[1],
+        )  # fmt: skip
+        self.cases = 0
+        self.resident = 0
+        self.case: Case | None = None
+        self.begun = 0.0
+
+    def command(self, objects: Sequence[str]) -> list[str]:
+        given = ["--objects", *objects] if objects else []
+        return [sys.executable, "-m", "simgpu.tools.robustness.fuzz", "--serve", *given]
+
+    def ask(self, case: Case) -> None:
+        assert self.process.stdin is not None
+        self.case, self.begun = case, time.monotonic()
+        self.cases += 1
+        try:
+            self.process.stdin.write(f"{case.kind} {case.seed} {case.number}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # `answer` sees the end of the output
+
+    def answer(self) -> Outcome:
+        """The outcome, once the output can be read; a closed output is a crash."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            name, detail, self.resident = json.loads(line)
+            return Outcome(name, detail)
+        status = self.process.wait()
+        self.errors.seek(0)
+        return Outcome(CRASHED, f"exit status {status}: {self.errors.read()[-1500:]}")
+
+    @property
+    def worn(self) -> bool:
+        gone = self.process.poll() is not None
+        return gone or self.cases >= CASES_PER_WORKER or self.resident > WORKER_RESIDENT
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+            self.process.wait(timeout=5)
+        except (OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+
+
+def run_all(
+    cases: Iterator[Case], jobs: int, objects: Sequence[str]
+) -> Iterator[tuple[Case, Outcome, int]]:
+    """Case, outcome and the worker's greatest resident bytes, in the order in which they end."""
+    workers: list[Worker | None] = [None] * jobs
+    try:
+        active = True
+        while active:
+            active = False
+            for slot in range(jobs):
+                worker = workers[slot]
+                if worker is None or worker.case is None:
+                    case = next(cases, None)
+                    if case is None:
+                        continue
+                    if worker is not None and worker.worn:
+                        worker.close()
+                        worker = None
+                    worker = worker or Worker(objects)
+                    workers[slot] = worker
+                    worker.ask(case)
+                active = True
+            busy = [worker for worker in workers if worker is not None and worker.case is not None]
+            for worker in _ready(busy):
+                outcome = worker.answer()
+                assert worker.case is not None
+                yield worker.case, outcome, worker.resident
+                worker.case = None
+            for worker in busy:
+                if worker.case is not None and time.monotonic() - worker.begun > CASE_SECONDS:
+                    worker.process.kill()
+                    worker.process.wait()
+                    yield worker.case, Outcome(HUNG, f"no answer in {CASE_SECONDS} s"), worker.resident
+                    worker.case = None
+    finally:
+        for worker in workers:
+            if worker is not None:
+                worker.close()
+
+
+def _ready(workers: Sequence[Worker]) -> list[Worker]:
+    """Those with an answer; waits a while for one."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            assert worker.process.stdout is not None
+            selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+        return [key.data for key, _ in selector.select(timeout=1.0)] if workers else []
+
+
+# -- command -------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.fuzz", description=(__doc__ or "").split("\n")[0])
+    made.add_argument("--count", type=int, default=1000, help="cases of each kind (1000)")
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
+    made.add_argument("--kind", choices=KINDS, action="append", help="only this kind")
+    made.add_argument("--first", type=int, default=0, help="number of the first case (0)")
+    made.add_argument("--objects", nargs="+", default=[], metavar="FILE", help="code objects to damage")
+    made.add_argument("--only", type=int, help="run this case here and show its error")
+    made.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(argv)
+    objects = [str(Path(path).resolve()) for path in options.objects]
+    if options.serve:
+        serve(objects)
+        return 0
+    kinds = options.kind or KINDS
+    if options.only is not None:
+        for kind in kinds:
+            outcome = run_case(Case(kind, options.seed, options.only), objects, strict=True)
+            print(f"{kind}: {outcome.name}: {outcome.detail}")
+        return 0
+    numbers = range(options.first, options.first + options.count)
+    cases = (Case(kind, options.seed, number) for kind in kinds for number in numbers)
+    summary: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
+    seen: collections.Counter[str] = collections.Counter()
+    resident, begun = 0, time.monotonic()
+    try:
+        for case, outcome, bytes_used in run_all(cases, options.jobs, objects):
+            summary[case.kind][outcome.name] += 1
+            resident = max(resident, bytes_used)
+            if outcome.failed:
+                signature = f"{outcome.name} {outcome.detail}"
+                if not seen[signature]:
+                    print(f"{outcome.name}: {case.repeat(objects)}\n  {outcome.detail}", flush=True)
+                seen[signature] += 1
+    except KeyboardInterrupt:
+        print("interrupted: what ended before")
+    seconds = time.monotonic() - begun
+    for signature, times in seen.most_common():
+        print(f"{times} times: {signature}")
+    for kind, counts in summary.items():
+        listed: list[Any] = [f"{name} {count}" for name, count in counts.most_common()]
+        print(f"{kind}: {sum(counts.values())} cases: {', '.join(listed)}")
+    total = sum(sum(counts.values()) for counts in summary.values())
+    print(
+        f"{total} cases in {seconds:.0f} s ({60 * total / max(seconds, 1e-9):.0f} a minute), "
+        f"at most {resident >> 20} MiB resident, {seen.total()} failures"
+    )
+    return 1 if seen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Whether a mutant can harm at all, by all paths of the code and not only those that ran.
+
+An analysis of its own, so that the checker is not its own judge: the emitter's data flow
+(`simgpu.asm.builder.waits`: the smallest age of each register's load over all paths, all recent windows), read
+over the mutated code. A mutant is harmless if nothing lacks that did not lack before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simgpu.asm.builder.waits import Flight
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import Effect, effect_of
+from simgpu.hardware.timing_rules.hazards import Access, max_states, wait_states
+from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM, Queue
+from simgpu.tools.robustness.mutants import target_of
+
+ENDS = ("endpgm", "endpgm_saved", "setpc", "swappc", "trap", "branch")
+LDS = ("lds", 0)  # stands for LDS that a load writes
+WINDOWS = 64  # ways into a block whose recent instructions differ; more are not told apart
+
+Lack = tuple[int, str]
+
+
+@dataclass
+class Block:
+    """A straight line of records, and the blocks behind it."""
+
+    records: list[int] = field(default_factory=list)
+    successors: list[int] = field(default_factory=list)
+
+
+def blocks_of(
+    instructions: Mapping[int, Instruction], entries: set[int], indirect: Mapping[int, set[int]]
+) -> dict[int, Block]:
+    """Basic blocks by their first record. indirect: where indirect jumps and calls were seen to go."""
+    starts = set(entries).union(*indirect.values())
+    for index, inst in instructions.items():
+        target = target_of(index, inst)
+        if target is not None:
+            starts |= {target, index + inst.size // 4}
+        elif inst.spec.control in ENDS:
+            starts.add(index + inst.size // 4)
+    blocks: dict[int, Block] = {}
+    for start in sorted(starts & instructions.keys()):
+        block = blocks[start] = Block()
+        at = start
+        while at in instructions:
+            inst = instructions[at]
+            block.records.append(at)
+            following, target = at + inst.size // 4, target_of(at, inst)
+            if target is not None:
+                block.successors.append(target)
+            block.successors += indirect.get(at, ())
+            if inst.spec.control in ENDS or inst.spec.control == "call":
+                break
+            if following in starts:
+                block.successors.append(following)
+                break
+            at = following
+    for block in blocks.values():
+        block.successors = [successor for successor in block.successors if successor in blocks]
+    return blocks
+
+
+def lacks(
+    instructions: Mapping[int, Instruction], entries: set[int], indirect: Mapping[int, set[int]],
+    target: str, kind: str,
+) -> frozenset[Lack]:  # fmt: skip
+    """(record, what lacks there) over all paths: waits for kind "wait", wait states for "nop"."""
+    blocks = blocks_of(instructions, entries, indirect)
+    effects = {index: effect_of(inst) for index, inst in instructions.items()}
+    return _waits(blocks, effects) if kind == "wait" else _states(blocks, effects, target)
+
+
+def _waits(blocks: Mapping[int, Block], effects: Mapping[int, Effect]) -> frozenset[Lack]:
+    entering = {start: Flight() for start in blocks}
+    found: set[Lack] = set()
+    pending = list(blocks)
+    while pending:
+        start = pending.pop()
+        flight = entering[start].copy()
+        for record in blocks[start].records:
+            _pass(flight, record, effects[record], found)
+        for successor in blocks[start].successors:
+            if entering[successor].join(flight):
+                pending.append(successor)
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """An effect as `Flight` asks for it; a load to LDS owns `LDS`, which LDS accesses and barriers touch."""
+
+    effect: Effect
+
+    @property
+    def touched(self) -> frozenset[object]:
+        uses = self.effect.lds or self.effect.control in ("barrier", "endpgm")
+        return self.effect.touched | ({LDS} if uses and not self.effect.dma else frozenset())
+
+    @property
+    def pending(self) -> frozenset[object]:
+        return frozenset({LDS}) if self.effect.dma and self.effect.lds == "write" else self.effect.pending
+
+    @property
+    def control(self) -> str:
+        return self.effect.control
+
+    @property
+    def queue(self) -> Queue | None:
+        return self.effect.queue
+
+
+@dataclass(frozen=True)
+class _Counted(_Seen):
+    """An effect as if it were of another queue."""
+
+    counted: Queue
+
+    @property
+    def queue(self) -> Queue:
+        return self.counted
+
+
+def _pass(flight: Flight, record: int, effect: Effect, found: set[Lack]) -> None:
+    if effect.waits is not None:
+        flight.wait(effect.waits.get("vmcnt"), effect.waits.get("lgkmcnt"))
+        return
+    seen = _Seen(effect)
+    vm, lgkm = flight.needs(seen)  # type: ignore[arg-type]
+    if vm is not None or lgkm is not None:
+        found.add((record, f"vmcnt {vm} lgkmcnt {lgkm}"))
+    if effect.queue is FLAT:  # on both counters, out of order
+        flight.issue(_Counted(effect, VM))  # type: ignore[arg-type]
+        flight.issue(_Counted(effect, SMEM))  # type: ignore[arg-type]
+    else:
+        flight.issue(seen)  # type: ignore[arg-type]
+
+
+Window = tuple[Access, ...]
+
+
+def _states(blocks: Mapping[int, Block], effects: Mapping[int, Effect], target: str) -> frozenset[Lack]:
+    entering: dict[int, set[Window]] = {start: {()} for start in blocks}
+    done: dict[int, set[Window]] = {start: set() for start in blocks}
+    found: set[Lack] = set()
+    pending = list(blocks)
+    while pending:
+        start = pending.pop()
+        for window in sorted(entering[start] - done[start], key=len):
+            done[start].add(window)
+            leaving = window
+            for record in blocks[start].records:
+                leaving = _step(leaving, record, effects[record].access, target, found)
+            for successor in blocks[start].successors:
+                if leaving not in entering[successor] and len(entering[successor]) < WINDOWS:
+                    entering[successor].add(leaving)
+                    pending.append(successor)
+    return frozenset(found)
+
+
+def _step(window: Window, record: int, later: Access, target: str, found: set[Lack]) -> Window:
+    between = 0
+    for position in range(len(window) - 1, -1, -1):
+        needed = wait_states(window[position], later, target, window[position + 1 :], xnack=True)
+        if needed > between:
+            found.add((record, f"{needed} after {window[position].mnemonic}, {between} there"))
+        between += window[position].states
+    kept, states = [*window, later], 0
+    for position in range(len(kept) - 1, -1, -1):
+        states += kept[position].states
+        if states > max_states(target):
+            return tuple(kept[position:])
+    return tuple(kept)

@@ -1,0 +1,278 @@
+"""How much checked mode finds: mutants of compilers' kernels, run checked, tallied.
+
+    python -m simgpu.tools.robustness.mutate FOLDER [--only NAME ...] [--limit N] [--seed S] [--threads N] [--json]
+
+FOLDER has a manifest.json (`corpus`). Of each kernel's waits, nops and barriers that ran, one at a time
+is removed or weakened in the code's bytes, one address that was used is moved as far as its field allows, one
+granule of registers or half of the LDS is not declared. A mutant is
+
+* found: checked mode reports what it does not report of the kernel itself, or the kernel fails;
+* harmless: by an analysis of all paths (`harmless`) nothing lacks that did not lack before, or it is a
+  barrier of a one-wave workgroup, or what is accessed is still allocated; and the adversarial completion order
+  gives the bytes that the mutant gives in the plain one;
+* missed: else.
+
+Status 0 if at least 95 % of those that are not harmless are found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simgpu import Device, Finding, Kernel
+from simgpu.checks.waits.late_arrival import Late
+from simgpu.hardware.errors import SimError
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.tools.robustness.corpus import Case, cases
+from simgpu.tools.robustness.harmless import Lack, lacks
+from simgpu.tools.robustness.mutants import Mutant, declarations, mutants
+from simgpu.tools.shared.console import print_json, show, table
+
+FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
+WANTED = 0.95
+INDIRECT = ("setpc", "swappc")
+FOLLOWS = "an equal or stricter wait follows on every path before the first use"
+DISTANCE = "the distance still meets the table"
+ALONE = "a barrier in a one-wave workgroup"
+INSIDE = "the access stays inside its allocation"
+DECLARED = "every register that the code names is still declared"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant, and why; finding: the first that is new."""
+
+    case: str
+    mutant: Mutant
+    verdict: str
+    reason: str
+    finding: Finding | None = None
+
+
+class Subject:
+    """A case on a checked device and on one with the adversarial completion order."""
+
+    def __init__(self, case: Case, threads: int | None) -> None:
+        self.case = case
+        self.checked = Device(case.target, check=True, threads=threads)
+        self.late = Device(case.target, check=True, threads=threads)
+        self.late.checks = (Late(),)
+        self.kernels = {gpu: gpu.load(case.code)[case.entry] for gpu in (self.checked, self.late)}
+        run, _ = case.launch(self.checked, self.kernels[self.checked])
+        self.known = {_place(finding) for finding in run.findings}
+        self.start = self.kernels[self.checked].info.start
+        self.executed = {offset // 4 for offset in run.profile}
+        self.code, self.first = self._segment()
+        self.instructions = self._reached()
+        self.indirect = self._jumps()
+        self.baselines: dict[str, frozenset[Lack]] = {}
+
+    def _segment(self) -> tuple[bytes, int]:
+        """The code, and the byte in it at which the kernel starts."""
+        segments = self.kernels[self.checked].module.code.segments
+        segment = next(s for s in segments if s.executable and s.address <= self.start < s.end)
+        return segment.data, self.start - segment.address
+
+    def _reached(self) -> dict[int, Instruction]:
+        """Instructions by record of the segment: all that lowering reached."""
+        module = self.kernels[self.checked].module
+        found: dict[int, Instruction] = {}
+        for program in module._programs.values():
+            found |= program.instructions
+        return found
+
+    def _jumps(self) -> dict[int, set[int]]:
+        """Where indirect jumps, calls and returns went, by the record that they are at."""
+        found: dict[int, set[int]] = {}
+        for program in self.kernels[self.checked].module._programs.values():
+            for automaton in program.automata.values():
+                for _, last, target in automaton.transitions:
+                    if self.instructions[last].spec.control in INDIRECT:
+                        found.setdefault(last, set()).add(target)
+        return found
+
+    def mutants(self) -> list[Mutant]:
+        """Offsets are bytes of the segment."""
+        executed = {record + self.first // 4 for record in self.executed}
+        changed = mutants(self.code, self.instructions, executed)
+        return [*changed, *declarations(self.kernels[self.checked].info)]
+
+    def patch(self, mutant: Mutant, data: bytes) -> None:
+        address = self.start - self.first + mutant.offset
+        for kernel in self.kernels.values():
+            if data:
+                kernel.module.patch(address, data)
+
+    def kernel(self, gpu: Device, mutant: Mutant) -> Kernel:
+        """The kernel with what the mutant declares."""
+        kernel = self.kernels[gpu]
+        fields: dict[str, Any] = dict(mutant.declared)
+        size = fields.pop("group_segment_size", kernel.info.group_segment_size)
+        descriptor = replace(kernel.info.descriptor, **fields)
+        return Kernel(kernel.module, replace(kernel.info, descriptor=descriptor, group_segment_size=size))
+
+    def judge(self, mutant: Mutant) -> Outcome:
+        """Run it, and say what became of it."""
+        original = self.code[mutant.offset : mutant.offset + len(mutant.data)]
+        self.patch(mutant, mutant.data)
+        try:
+            new, failure, results = self.run(mutant)
+            if new:
+                return Outcome(self.case.name, mutant, FOUND, new[0].kind, new[0])
+            if failure:
+                return Outcome(self.case.name, mutant, FOUND, failure)
+            reason, missing = self._harmless(mutant)
+            if not reason:
+                return Outcome(self.case.name, mutant, MISSED, missing)
+            if self._unchanged(mutant, results):
+                return Outcome(self.case.name, mutant, HARMLESS, reason)
+            return Outcome(self.case.name, mutant, MISSED, f"not so: {reason}; late loads change the results")
+        finally:
+            self.patch(mutant, original)
+
+    def run(self, mutant: Mutant) -> tuple[list[Finding], str, list[np.ndarray]]:
+        """New findings, the error that the launch raised, and the results' bytes."""
+        results: list[np.ndarray] = []
+        try:
+            run, results = self.case.launch(self.checked, self.kernel(self.checked, mutant))
+            findings, failure = run.findings, ""
+        except SimError as error:
+            findings, failure = list(error.findings), f"{type(error).__name__}"
+        new = [f for f in findings if f.severity == "error" and _place(f) not in self.known]
+        return new, failure, results
+
+    def _unchanged(self, mutant: Mutant, wanted: list[np.ndarray]) -> bool:
+        """Whether the adversarial completion order gives these bytes."""
+        try:
+            _, results = self.case.launch(self.late, self.kernel(self.late, mutant))
+        except SimError:
+            return False
+        return all(np.array_equal(a, b) for a, b in zip(results, wanted, strict=True))
+
+    def _harmless(self, mutant: Mutant) -> tuple[str, str]:
+        """(why it is harmless, or "") and (what lacks where, if it is not)."""
+        if mutant.kind == "barrier":
+            alone = int(np.prod(self.case.block)) <= 64
+            return (ALONE, "") if alone else ("", "waves are not held together, no access was seen to clash")
+        if mutant.kind in ("address", "LDS"):
+            return INSIDE, ""  # one that does not ends the run
+        if mutant.kind == "registers":
+            return self._undeclared(mutant)
+        if mutant.kind not in self.baselines:
+            self.baselines[mutant.kind] = self._lacks(self.instructions, mutant.kind)
+        new = self._lacks(self._mutated(mutant), mutant.kind) - self.baselines[mutant.kind]
+        if not new:
+            return (FOLLOWS if mutant.kind == "wait" else DISTANCE), ""
+        ran = {record + self.first // 4 for record in self.executed}
+        if all(record in ran and self.instructions[record].spec.control == "barrier" for record, _ in new):
+            return "", "LDS is in flight at a barrier, behind which no other wave was seen to touch it"
+        where = ", ".join(f"{4 * record - self.first:#x} ({what})" for record, what in sorted(new)[:3])
+        unseen = "a path" if any(record in ran for record, _ in new) else "code"
+        return "", f"lacks at {where}, on {unseen} that did not run"
+
+    def _undeclared(self, mutant: Mutant) -> tuple[str, str]:
+        descriptor = self.kernel(self.checked, mutant).info.descriptor
+        unified = descriptor.accum_offset
+        limits = {"v": unified or descriptor.vgprs, "a": descriptor.vgprs - unified}
+        touched = frozenset().union(*(effect_of(inst).touched for inst in self.instructions.values()))
+        numbered = (r for r in touched if isinstance(r, tuple))
+        past = sorted(f"{file}{number}" for file, number in numbered if file in limits and number >= limits[file])
+        return (DECLARED, "") if not past else ("", f"{', '.join(past[:3])} are not declared")
+
+    def _lacks(self, instructions: Mapping[int, Instruction], kind: str) -> frozenset[Lack]:
+        return lacks(instructions, {self.first // 4}, self.indirect, self.case.target, kind)
+
+    def _mutated(self, mutant: Mutant) -> dict[int, Instruction]:
+        """The instructions with the mutant's in their places."""
+        first, last = mutant.offset, mutant.offset + len(mutant.data)
+        code = self.code[:first] + mutant.data + self.code[last:]
+        found = {i: inst for i, inst in self.instructions.items() if not first <= 4 * i < last}
+        while first < last:
+            found[first // 4] = decode(code, first, self.case.target)
+            first += found[first // 4].size
+        return found
+
+
+def _place(finding: Finding) -> tuple[object, ...]:
+    return finding.kind, finding.pc, finding.other_pc
+
+
+def main() -> int:
+    """Prints the tally; status 1 below 95 %."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER", help="kernels with a manifest.json")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="cases whose name contains this")
+    parser.add_argument("--limit", type=int, metavar="N", help="mutants of a kernel (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="which ones, where there are more (default: 0)")
+    parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    outcomes: list[Outcome] = []
+    for case in cases(options.folder, options.only):
+        began = time.perf_counter()
+        subject = Subject(case, options.threads)
+        chosen = subject.mutants()
+        if options.limit and len(chosen) > options.limit:
+            chosen = sorted(random.Random(options.seed).sample(chosen, options.limit), key=lambda m: m.offset)
+        mine = [subject.judge(mutant) for mutant in chosen]
+        outcomes += mine
+        tally = Counter(outcome.verdict for outcome in mine)
+        spent = time.perf_counter() - began
+        print(f"{case.name}: {len(subject.known)} findings, {dict(tally)}, {spent:.1f} s", file=sys.stderr, flush=True)
+    if options.json:
+        print_json(document(outcomes))
+    else:
+        report(outcomes)
+    return 0 if share(outcomes) >= WANTED else 1
+
+
+def share(outcomes: list[Outcome]) -> float:
+    """Found, of those that are not harmless."""
+    tally = Counter(outcome.verdict for outcome in outcomes)
+    harmful = tally[FOUND] + tally[MISSED]
+    return tally[FOUND] / harmful if harmful else 1.0
+
+
+def document(outcomes: list[Outcome]) -> dict[str, object]:
+    """For JSON."""
+    return {
+        "found_share": share(outcomes),
+        "mutants": [
+            {
+                "case": o.case, "kind": o.mutant.kind, "what": o.mutant.what, "offset": o.mutant.offset,
+                "before": o.mutant.before, "verdict": o.verdict, "reason": o.reason,
+                "finding": o.finding.document() if o.finding else None,
+            }
+            for o in outcomes
+        ],
+    }  # fmt: skip
+
+
+def report(outcomes: list[Outcome]) -> None:
+    """For people: the tally, the reasons, and every miss."""
+    kinds = sorted({o.mutant.kind for o in outcomes})
+    rows = []
+    for kind in [*kinds, "all"]:
+        of_kind = [o for o in outcomes if kind in (o.mutant.kind, "all")]
+        tally = Counter(o.verdict for o in of_kind)
+        rows.append((kind, len(of_kind), tally[FOUND], tally[HARMLESS], tally[MISSED], f"{share(of_kind):.1%}"))
+    show(table("Mutants", ("kind", "run", FOUND, HARMLESS, MISSED, "found of harmful"), rows))
+    for verdict in (HARMLESS, MISSED):
+        for o in outcomes:
+            if o.verdict == verdict:
+                show(f"{verdict}: {o.case} {o.mutant.offset:#x} `{o.mutant.before}` {o.mutant.what}: {o.reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Launching from the command line: device options, a kernel's own errors, what a run prints."""
+
+from __future__ import annotations
+
+import math
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simgpu import hardware
+from simgpu.hardware.errors import HipError, LaunchError, SimError
+from simgpu.tools.shared.console import progress, show, table
+from simgpu.tools.shared.errors import KernelFailed
+
+if TYPE_CHECKING:
+    from simgpu import Device, Finding, Run
+    from simgpu.hardware import hip
+
+UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
+T = TypeVar("T")
+DEVICES = ("sim", "hip")
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass
+class Watch:
+    """Launches in checked mode: runs by what was launched, and findings, also of those that failed."""
+
+    runs: list[tuple[str, Run]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    check: bool | str = True  # what `Device` takes
+
+
+# While it is set, devices are checked and launches are kept (`simgpu check`).
+WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None:
+    """--seed, --device and what belongs to one of the devices; --against-sim where a result is compared."""
+    parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
+    parser.add_argument(
+        "--device", choices=DEVICES, default="sim", help="the simulator (default) or a real GPU through HIP"
+    )
+    sim = parser.add_argument_group("--device sim")
+    sim.add_argument("--threads", type=int, help="host threads (default: all cores)")
+    sim.add_argument("--max-instructions", type=int, help="a launch's budget in wave-instructions")
+    gpu = parser.add_argument_group("--device hip", "the first GPU of HIP_VISIBLE_DEVICES")
+    gpu.add_argument(
+        "--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS",
+        help=f"until a launch counts as hung (default: {TIMEOUT_SECONDS:g})",
+    )  # fmt: skip
+    if against_sim:
+        gpu.add_argument(
+            "--against-sim", action="store_true", help="simulate as well, and compare every element of the result"
+        )
+
+
+def _seconds(text: str) -> float:
+    """A positive number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
+def device_of(options: Namespace, target: str) -> Device | hip.Device:
+    """The GPU that the options ask for; TargetError, LaunchError, and HipError where a real one is another or missing."""
+    if options.seed < 0:
+        raise LaunchError(f"--seed {options.seed}: give 0 or more")
+    if getattr(options, "against_sim", False) and options.device == "sim":
+        raise LaunchError("--against-sim compares a real GPU with the simulator: add --device hip, or leave it out")
+    if options.device == "hip" and WATCH.get() is not None:
+        raise LaunchError("checked mode is the simulator's: leave --device hip out")
+    return real_device(options, target) if options.device == "hip" else simulated_device(options, target)
+
+
+def simulated_device(options: Namespace, target: str) -> Device:
+    """The simulated GPU."""
+    from simgpu import Device
+
+    watch = WATCH.get()
+    return Device(target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions)
+
+
+def real_device(options: Namespace, target: str) -> hip.Device:
+    """The real GPU, if it is of `target`'s architecture."""
+    from simgpu.hardware.hip import Device
+
+    wanted = hardware.target(target)
+    device = Device(timeout=options.timeout)
+    if wanted.arch != device.arch:
+        raise HipError(
+            f"{device.name} cannot run code for {target} ({wanted.arch})", f"Give --target {device.descriptor.name}."
+        )
+    return device
+
+
+def launched(what: str, launch: Callable[[], T]) -> T:
+    """Runs `launch`, which returns a run or several; what the kernel does wrong becomes KernelFailed, LaunchError and
+    HipError stay what they are."""
+    watch = WATCH.get() or Watch()
+    try:
+        with progress(f"running {what}"):
+            outcome = launch()
+    except (LaunchError, HipError):
+        raise
+    except SimError as error:
+        watch.findings += error.findings
+        raise KernelFailed(f"{type(error).__name__}: {error}") from None
+    runs: list[Any] = outcome if isinstance(outcome, list) else [outcome]
+    for run in runs:
+        watch.runs.append((what, run))
+        watch.findings += getattr(run, "findings", [])
+    return outcome
+
+
+def together(runs: Sequence[Any]) -> Any:
+    """Several launches on one device as one: counts, times and findings added; unique bytes are each launch's own."""
+    if len(runs) == 1:
+        return runs[0]
+    if not is_simulated(runs[0]):
+        return replace(runs[0], seconds=sum(run.seconds for run in runs))
+    from simgpu.engine.result import Run, merged
+
+    def added(maps: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for counts in maps:
+            for name, value in counts.items():
+                total[name] = total.get(name, 0) + value
+        return total
+
+    return Run(
+        sum(run.instructions for run in runs),
+        sum(run.seconds for run in runs),
+        added(run.counters for run in runs),
+        [finding for run in runs for finding in run.findings],
+        added(run.fidelity for run in runs),
+        inexact=merged(entry for run in runs for entry in run.inexact),
+    )
+
+
+def is_simulated(run: Any) -> bool:
+    """Whether it is a simulated Run; a real GPU's has its time only."""
+    return hasattr(run, "counters")
+
+
+def show_run(run: Any) -> None:
+    """Counters, fidelity and findings of a simulated run; the time of one on a GPU."""
+    if not is_simulated(run):
+        show(f"\nRan on {run.device} in {1e6 * run.seconds:,.1f} us, by HIP events around the launch")
+        return
+    rate = run.instructions / run.seconds if run.seconds else 0.0
+    rows = [(name, value, unit_of(name)) for name, value in run.counters.items()]
+    show(table("Counters", ("counter", "value", "unit"), rows))
+    fidelity = ", ".join(f"{count:,} {name}" for name, count in run.fidelity.items() if count)
+    if run.inexact:
+        columns = ("instruction", "fidelity", "executed", "note")
+        lines = [(e.mnemonic, e.fidelity.kind, e.count, e.fidelity.why) for e in run.inexact]
+        show(table("Not exact", columns, lines, left=2))
+    show(f"\nFidelity (wave-instructions): {fidelity or 'none executed'}")
+    show(f"Simulated {run.instructions:,} wave-instructions in {run.seconds:.3f} s, {rate / 1e6:.1f} M/s")
+    for finding in run.findings:
+        show(str(finding))
+
+
+def unit_of(counter: str) -> str:
+    """The unit of a counter's key (docs/counters.md)."""
+    return UNITS.get(counter.rsplit("_", 1)[-1], "wave-instructions")
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether any is more than a note."""
+    return any(finding.severity == "error" for finding in findings)
+
+
+def run_document(run: Any) -> dict[str, Any]:
+    """A run for JSON."""
+    if not is_simulated(run):
+        return {"device": run.device, "seconds": run.seconds, "findings": []}
+    return {
+        "instructions": run.instructions,
+        "seconds": run.seconds,
+        "counters": dict(run.counters),
+        "fidelity": dict(run.fidelity),
+        "inexact": [
+            {"instruction": e.mnemonic, "fidelity": e.fidelity.kind, "count": e.count, "why": e.fidelity.why} for e in run.inexact
+        ],
+        "findings": [finding.document() for finding in run.findings],
+    }

@@ -1,0 +1,57 @@
+"""Files that verbs write: nothing is overwritten unasked, and a file is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from pathlib import Path
+
+from simgpu.tools.shared.errors import UsageError
+
+
+def add_force_option(parser: ArgumentParser) -> None:
+    """--force, the same for every verb that writes."""
+    parser.add_argument("--force", action="store_true", help="overwrite output files that exist")
+
+
+def claim(paths: Iterable[str | None], force: bool) -> None:
+    """UsageError, before any work, for outputs that exist (without `force`), repeat or have no folder."""
+    named = [Path(path) for path in paths if path is not None]
+    for index, path in enumerate(named):
+        if path.exists() and (path.is_dir() or not force):
+            remedy = (
+                "it is a folder: name a file"
+                if path.is_dir()
+                else "give another name, or --force to overwrite it"
+            )
+            raise UsageError(f"{path} exists: {remedy}")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}: make it first")
+        if path.resolve() in [other.resolve() for other in named[:index]]:
+            raise UsageError(f"{path} is named for two outputs: give two names")
+
+
+def write(path: str, content: bytes, force: bool) -> None:
+    """Writes `content`; keeps a file that appeared meanwhile unless `force`. OSError as it comes."""
+    target = Path(path)
+    descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(scratch, 0o666 & ~_umask())
+        if force:
+            os.replace(scratch, target)
+        else:
+            os.link(scratch, target)
+    except FileExistsError:
+        raise UsageError(f"{path} exists: give another name, or --force to overwrite it") from None
+    finally:
+        Path(scratch).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

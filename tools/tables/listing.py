@@ -1,0 +1,64 @@
+"""A kernel as a listing: offset, bytes, text, live registers, and the Python line that emitted it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simgpu.asm.builder.instruction import Instr
+from simgpu.asm.builder.liveness import live_registers, ranges
+from simgpu.asm.builder.waits import Label
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.errors import ToolchainError
+from simgpu.tools.tables.kernel_use import listing
+
+if TYPE_CHECKING:
+    from simgpu.asm import EmittedKernel
+
+BYTES_COLUMN, TEXT_COLUMN, LIVE_COLUMN, WHERE_COLUMN = 8, 26, 100, 160
+
+
+@dataclass(frozen=True)
+class Line:
+    """One instruction, or (offset -1) a label or remark."""
+
+    offset: int
+    raw: str
+    text: str
+    live: str = ""
+    where: str = ""
+    note: str = ""
+
+    def render(self) -> str:
+        """The line in columns."""
+        if self.offset < 0:
+            return self.text
+        line = f"{self.offset:#06x}"
+        for column, part in (
+            (BYTES_COLUMN, self.raw), (TEXT_COLUMN, self.text), (LIVE_COLUMN, self.live), (WHERE_COLUMN, self.where), (0, self.note)
+        ):  # fmt: skip
+            line = f"{line:<{column}} {part}" if part else line
+        return line
+
+
+def listed(kernel: EmittedKernel, code: CodeObject) -> list[Line]:
+    """The lines of one kernel of the code object that was assembled from it.
+
+    ToolchainError if the code object has other instructions than were emitted.
+    """
+    info = code.kernels[kernel.name]
+    decoded = listing(code, info)
+    emitted = [item for item in kernel.items if isinstance(item, Instr)]
+    if len(decoded) != len(emitted):
+        raise ToolchainError(f"{kernel.name}: {len(emitted)} instructions were emitted, the code object has {len(decoded)}")
+    raw = code.read(info.entry, info.code_size)
+    rows = iter(zip(decoded, emitted, live_registers(kernel.items), strict=True))
+    lines: list[Line] = []
+    for item in kernel.items:
+        if isinstance(item, Instr):
+            (offset, inst, _), instr, live = next(rows)
+            size = inst.size if inst is not None else 4
+            lines.append(Line(offset, raw[offset : offset + size].hex(), instr.text(), ranges(live), instr.where, instr.note))
+        else:
+            lines.append(Line(-1, "", f"{item.name}:" if isinstance(item, Label) else f"; {item.text}"))
+    return lines

@@ -1,0 +1,163 @@
+"""The resource table: what each node of a plan takes, derived and actual, against its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.resources import Derivation, residency
+from simgpu.tools.shared.console import table
+from simgpu.tools.tables.kernel_use import KernelUse
+
+COLUMNS = ("node", "resource", "derived", "actual", "limit", "slack", "", "unit", "note")
+# Constraints of the plan that a kernel's own figures answer, with the field that does.
+FIELD_OF = {
+    "LDS": "lds_bytes",
+    "ArchVGPR": "arch_vgprs",
+    "AccVGPR": "acc_vgprs",
+    "SGPR": "sgprs",
+    "workgroup size": "workgroup_size",
+}
+
+
+@dataclass(frozen=True)
+class ResourceRow:
+    """One resource at one node: the derived figure, the actual one (None: not known), the limit.
+
+    `floor`: the limit is one from below (arithmetic intensity); `hard`: past it, the kernel cannot run.
+    """
+
+    node: str
+    name: str
+    derived: float
+    actual: float | None
+    limit: float
+    unit: str
+    note: str = ""
+    floor: bool = False
+    hard: bool = False
+    binding: bool = False
+
+    @property
+    def slack(self) -> float:
+        """Distance of the larger figure (floor: the actual one if known) from the limit; < 0: missed."""
+        if self.floor:
+            return (self.derived if self.actual is None else self.actual) - self.limit
+        return self.limit - max(self.derived, self.actual or 0)
+
+    @property
+    def mark(self) -> str:
+        """ "violated", "binds", "below" (a floor that is missed) or nothing."""
+        if self.slack < 0 and (self.hard or self.floor):
+            return "below" if self.floor else "violated"
+        return "binds" if self.binding else ""
+
+
+def resource_rows(
+    plan: GemmPlan, use: KernelUse | None = None, counters: Mapping[str, int] | None = None
+) -> list[ResourceRow]:
+    """The table's rows, device to atom; `use`: the linked kernel's figures; `counters`: of a finished run.
+
+    With counters, the actual intensities are FLOPs over the bytes that the kernel moved: the problem's over
+    each byte of memory once, the executed ones over what loads and LDS reads requested.
+    """
+    order = ("device", "block", "warp", "atom")
+    rows = [*constraint_rows(plan, use), *_residency(plan, use), *_intensities(plan, counters or {})]
+    return sorted(rows, key=lambda row: order.index(row.node))
+
+
+def constraint_rows(plan: Derivation, use: KernelUse | None) -> list[ResourceRow]:
+    """The plan's constraints, any operator's, beside the linked kernel's figures."""
+    rows = []
+    for row in plan.constraints:
+        actual = getattr(use, FIELD_OF[row.name]) if use and row.name in FIELD_OF else None
+        if use and row.name == "VGPR file":
+            actual = -(-use.arch_vgprs // 4) * 4 + use.acc_vgprs
+        rows.append(
+            ResourceRow(str(row.level), row.name, row.use, actual, row.limit, row.unit, row.note,
+                        hard=row.hard, binding=row.binding)
+        )  # fmt: skip
+    return rows
+
+
+def _residency(plan: GemmPlan, use: KernelUse | None) -> list[ResourceRow]:
+    d, planned = plan.descriptor, plan.resources
+    waves: int | None = None
+    blocks: int | None = None
+    if use:
+        waves, blocks = residency(d, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, plan.waves)
+    note = "reside at once, by registers, LDS and wave slots together"
+    slots = d.max_waves_per_simd * d.simds_per_cu // plan.waves
+    return [
+        ResourceRow("block", "resident blocks", planned.blocks_per_cu, blocks, slots, "blocks a CU", note),
+        ResourceRow(
+            "warp",
+            "resident waves",
+            planned.waves_per_simd,
+            waves,
+            d.max_waves_per_simd,
+            "waves a SIMD",
+            note,
+        ),
+    ]
+
+
+def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRow]:
+    """FLOPs a byte that each level asks of the one above, against what keeps the matrix units busy."""
+    p, d = plan.problem, plan.descriptor
+    peak, size = d.matrix_tflops(p.dtype), p.element.bytes
+    flops = counters.get("mfma_flops", 0)
+
+    def counted(work: int, *names: str) -> float | None:
+        total = sum(counters.get(name, 0) for name in names)
+        return work / total if total else None
+
+    def tile(rows: int, columns: int) -> float:
+        return 2 * rows * columns / ((rows + columns) * size) if rows and columns else 0.0
+
+    def row(node: str, derived: float, actual: float | None, limit: float, note: str) -> ResourceRow:
+        unit = "FLOP/byte"
+        return ResourceRow(node, "arithmetic intensity", derived, actual, limit, unit, note, floor=True)
+
+    once = counted(p.flops, "unique_read_bytes", "unique_write_bytes")
+    loaded, read = counted(flops, "global_read_bytes"), counted(flops, "lds_read_bytes")
+    block, warp = tile(plan.tile_m, plan.tile_n), tile(plan.warp_m, plan.warp_n)
+    lds_limit = d.matrix_flops_per_clock(p.dtype) / d.lds_bytes_per_clock
+    hbm = "HBM, every byte once; the limit is peak over bandwidth"
+    return [
+        row("device", p.flops / p.bytes_once, once, peak / d.hbm_bandwidth_tb, hbm),
+        row("block", block, loaded, peak / d.reread_bandwidth_tb, "loads of A and B, re-reads included"),
+        row("warp", warp, read, lds_limit, "LDS reads"),
+    ]
+
+
+def resource_table(rows: list[ResourceRow]) -> Table:
+    """The rows for a terminal."""
+    return table("Resources", COLUMNS, (_cells(row) for row in rows), left=2)
+
+
+def _cells(row: ResourceRow) -> tuple[object, ...]:
+    limit = f">= {row.limit:.4g}" if row.floor else row.limit
+    return row.node, row.name, row.derived, row.actual, limit, row.slack, row.mark, row.unit, row.note
+
+
+def resource_documents(rows: list[ResourceRow]) -> list[dict[str, Any]]:
+    """The rows for JSON."""
+    names = (
+        "node",
+        "name",
+        "derived",
+        "actual",
+        "limit",
+        "slack",
+        "unit",
+        "note",
+        "floor",
+        "hard",
+        "binding",
+    )
+    return [{name: getattr(row, name) for name in names} for row in rows]

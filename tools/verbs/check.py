@@ -1,0 +1,110 @@
+"""`simgpu check`: what `run` or `exec` would launch, in checked mode; silent and 0 where nothing is found."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+from simgpu.tools.shared.console import add_json_option, print_json, show
+from simgpu.tools.shared.errors import KernelFailed
+from simgpu.tools.shared.launching import WATCH, Watch, has_errors, run_document
+from simgpu.tools.shared.operator_options import OPERATORS
+from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.sarif import sarif
+
+USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
+  simgpu check k.co --kernel k --grid 4 --arg zeros:f32:256
+  simgpu check gemm -m 100 -n 70 -k 33 --target mi300x
+Status: 0 nothing found but notes, 1 findings or a kernel that fails, 2 what can be put right before running.
+What is looked for: docs/check.md
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The verb's own options; those of exec or run follow FILE or OP."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    _own_options(parser)
+    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, or an operator: {', '.join(OPERATORS)}")
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
+
+
+def _own_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--verbose", action="store_true", help="say what was checked and how much was executed")
+    parser.add_argument("--performance", action="store_true", help="notes on what costs time, too")
+    parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
+    add_force_option(parser)
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Launches in checked mode; status 1 for findings, a kernel that fails, or a wrong result."""
+    from simgpu.tools.cli import Parser
+
+    verb = "run" if options.what in OPERATORS and not Path(options.what).is_file() else "exec"
+    own = Parser(add_help=False, allow_abbrev=False)
+    _own_options(own)
+    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    claim([wanted.sarif], wanted.force)
+    module = importlib.import_module(f"simgpu.tools.verbs.{verb}")
+    inner = Parser(prog=f"simgpu check {verb}")
+    module.configure(inner)
+    forced = ["--force"] if wanted.force and verb == "exec" else []
+    watch = Watch(check="performance" if wanted.performance else True)
+    said, failure, status = io.StringIO(), "", 0
+    given = inner.parse_args([options.what, *rest, *forced])
+    token = WATCH.set(watch)
+    try:
+        with contextlib.redirect_stdout(said):
+            status = int(module.run(given))
+    except KernelFailed as error:
+        failure, status = str(error), 1
+    finally:
+        WATCH.reset(token)
+    wrong = has_errors(watch.findings)
+    if wrong:
+        status = 1
+    if wanted.sarif:
+        text = json.dumps(sarif(watch.findings, options.what), indent=1) + "\n"
+        write(wanted.sarif, text.encode(), wanted.force)
+    if wanted.json:
+        print_json(_document(options.what, watch, failure, status))
+    else:
+        for finding in watch.findings:
+            show(str(finding))
+        if wanted.verbose:
+            _summary(watch)
+        if status and not failure and not wrong:
+            show(said.getvalue())  # a wrong result: everything that run or exec has to say
+    if failure:
+        raise KernelFailed(failure)
+    return status
+
+
+def _document(what: str, watch: Watch, failure: str, status: int) -> dict[str, Any]:
+    return {
+        "checked": what,
+        "findings": [finding.document() for finding in watch.findings],
+        "runs": [{"kernel": name, **run_document(run)} for name, run in watch.runs],
+        "error": failure or None,
+        "status": status,
+    }
+
+
+def _summary(watch: Watch) -> None:
+    """What --verbose adds."""
+    for name, run in watch.runs:
+        kinds = ", ".join(
+            f"{count:,} {key.removeprefix('instructions_')}"
+            for key, count in run.counters.items()
+            if key.startswith("instructions_") and count
+        )
+        places = f"{len(run.profile):,} instructions of the code were reached"
+        show(f"{name}: {run.instructions:,} wave-instructions executed ({kinds}); {places}")
+    count = len(watch.findings)
+    show("nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}")

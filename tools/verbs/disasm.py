@@ -1,0 +1,134 @@
+"""`simgpu disasm`: kernels of a code object, with resources, descriptor, arguments and instructions."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from simgpu.tools.shared.console import add_json_option, print_json, show, table
+from simgpu.tools.shared.errors import UsageError
+
+if TYPE_CHECKING:
+    from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+
+RESOURCES = (
+    "vgpr_count", "agpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "group_segment_size",
+    "private_segment_size", "kernarg_size", "max_flat_workgroup_size", "required_workgroup_size",
+    "wavefront_size", "uses_dynamic_stack", "language",
+)  # fmt: skip
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The verb's options."""
+    parser.add_argument(
+        "file", metavar="FILE", help="code object, offload bundle, or host file with one inside"
+    )
+    parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
+    parser.add_argument("--target", help="which entry of a bundle (default: its only one)")
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Prints every kernel; DecodeError for a file that is no code object."""
+    code = read_code_object(options.file, options.target)
+    names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
+    documents = [_document(code, code.kernels[name]) for name in names]
+    if options.json:
+        print_json({
+            "file": options.file,
+            "target": code.target,
+            "code_object_version": code.version,
+            "xnack": code.xnack,
+            "sramecc": code.sramecc,
+            "kernels": documents,
+        })  # fmt: skip
+        return 0
+    print(
+        f"{options.file}: {code.target}, code object version {code.version}, xnack {code.xnack}, "
+        f"sramecc {code.sramecc}, {len(code.kernels)} kernel(s)"
+    )
+    for document in documents:
+        _show(document)
+    return 0
+
+
+def read_code_object(path: str, target: str | None = None) -> CodeObject:
+    """The code object in a file; OSError, DecodeError, TargetError."""
+    from simgpu import hardware
+    from simgpu.hardware.code_object.code_object import CodeObject
+
+    arch = hardware.target(target).arch if target else ""
+    with open(path, "rb") as file:
+        return CodeObject.parse(file.read(), arch)
+
+
+def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
+    """`name`, or the only kernel; UsageError lists what there is."""
+    listed = ", ".join(kernels) or "none"
+    if name is None and len(kernels) == 1:
+        return next(iter(kernels))
+    if name is None:
+        raise UsageError(f"the file has {len(kernels)} kernels: choose one with --kernel ({listed})")
+    if name not in kernels:
+        raise UsageError(f"no kernel {name!r}; the file has: {listed}")
+    return name
+
+
+def _document(code: CodeObject, kernel: Kernel) -> dict[str, Any]:
+    from simgpu.tools.tables.kernel_use import listing
+
+    source = None
+    instructions = []
+    for offset, inst, text in listing(code, kernel):
+        line = code.source_line(kernel.entry + offset)
+        size = inst.size if inst else 4
+        raw = code.read(kernel.entry + offset, min(size, kernel.code_size - offset))
+        instructions.append({
+            "offset": offset,
+            "bytes": raw.hex(),
+            "text": text,
+            "source": line if line != source else None,
+        })  # fmt: skip
+        source = line
+    return {
+        "name": kernel.name,
+        "entry": kernel.entry,
+        "code_bytes": kernel.code_size,
+        "resources": {name: getattr(kernel, name) for name in RESOURCES},
+        "descriptor": asdict(kernel.descriptor),
+        "arguments": [asdict(argument) for argument in kernel.arguments],
+        "instructions": instructions,
+    }
+
+
+def _show(document: dict[str, Any]) -> None:
+    instructions = document["instructions"]
+    print(
+        f"\n{document['name']}: {len(instructions)} instructions, "
+        f"{document['code_bytes']} bytes at {document['entry']:#x}"
+    )
+    show(table("Resources (metadata)", ("field", "value"), _fields(document["resources"])))
+    present = {name: value for name, value in document["descriptor"].items() if value}
+    show(table("Kernel descriptor (fields that are not named are 0)", ("field", "value"), _fields(present)))
+    columns = ("argument", "offset", "size", "kind", "type")
+    rows = [
+        (f"{index} {a['name']}", a["offset"], a["size"], a["value_kind"], a["type_name"] or a["value_type"])
+        for index, a in enumerate(document["arguments"])
+    ]
+    if rows:
+        show(table("Arguments", columns, rows))
+    print()
+    for row in instructions:
+        if row["source"]:
+            print(f"; {row['source']}")
+        words = bytes.fromhex(row["bytes"])
+        dwords = " ".join(words[i : i + 4][::-1].hex().upper() for i in range(0, len(words), 4))
+        print(f"{row['offset']:6x}:  {row['text']:<60} // {dwords}")
+
+
+def _fields(fields: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """Name and value; extents as 1 x 2 x 3, absent ones left out."""
+    shown = ((name, " x ".join(map(str, v)) if isinstance(v, tuple) else v) for name, v in fields.items())
+    return [(name, value) for name, value in shown if value != ""]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from simgpu.tools.cli import VERBS
-from tests import hip_server, transcripts
-from tests.hip_server import GPU
+from tests.support import hip_server, transcripts
+from tests.support.hip_server import GPU
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 # `folder/file.py`, `folder.module`, `folder/` in running text
 PATHS = re.compile(r"`((?:hardware|operators|asm|simgpu|tools|tests|docs)/[\w/.]*)`")
@@ -25,7 +25,7 @@ def test_commands_print_what_the_page_says(tmp_path_factory: pytest.TempPathFact
     with GPU(hip_server.build(tmp_path_factory.mktemp("hip"))) as gpu:
         printed = transcripts.rerun(page, tmp_path_factory.mktemp("work"), gpu.environment)
     for wanted, got in zip(transcripts.comparable(page), transcripts.comparable(printed), strict=True):
-        assert got == wanted, "python -m tests.transcripts docs/commands.md writes what the commands print now"
+        assert got == wanted, "python -m tests.support.transcripts docs/commands.md writes what the commands print now"
 
 
 def test_a_changed_output_is_seen_and_a_time_is_not() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.places import ROOT
+
 MAY_IMPORT = {
     "hardware": {"hardware"},
     "operators": {"operators", "hardware"},

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from simgpu.version import VERSION
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SIZES = ("-m", "40", "-n", "33", "-k", "21")
 

@@ -1,7 +1,7 @@
 """The 64-byte amdhsa kernel descriptor: what the packet processor reads before a kernel starts.
 
 Layout and bit positions: LLVM AMDGPUUsage "Kernel Descriptor"; the positions used here were
-checked by assembling every directive and reading the bytes back (see tests/test_codeobject.py).
+checked by assembling every directive and reading the bytes back (see tests/hardware/code_object/test_code_object.py).
 """
 
 from __future__ import annotations

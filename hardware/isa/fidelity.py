@@ -23,7 +23,7 @@ class Fidelity:
 
 EXACT = Fidelity("exact")
 
-# Errors that the ISA guides document for the hardware. tests/test_isa_approx.py holds what is computed here to
+# Errors that the ISA guides document for the hardware. tests/hardware/isa/test_approx.py holds what is computed here to
 # them, against mpmath; it is not the hardware's bits.
 _ULP = "within 1 ulp on hardware and here (CDNA ISA guides, VOP1)"
 _SEED = "hardware within 2^29 ulp (CDNA ISA guides, VOP1), here within 2 ulp"

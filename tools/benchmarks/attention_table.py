@@ -51,7 +51,7 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind the model of L2 (`tables.l2_model`);
+    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind `tables.l2_model`;
     issue slots are wave-instructions of a class; wrong: elements outside their bound."""
 
     length: int

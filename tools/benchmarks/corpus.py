@@ -2,7 +2,7 @@
 
 python -m simgpu.tools.benchmarks.corpus FOLDER [--only NAME] [--threads 2] [--json]
 
-FOLDER has a manifest.json (`robustness.corpus`). A process that has imported everything and run nothing forks for each kernel: once to
+FOLDER: see `robustness.corpus`. A process that has imported everything and run nothing forks for each kernel: once to
 fill the cache on disk, and then twice more; the better of those counts.
 """
 

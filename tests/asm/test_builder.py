@@ -1,0 +1,176 @@
+"""The kernel builder: registers, operand checks, loops, LDS, arguments, and what the object says."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from simgpu import asm
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import RegisterFile, operand_text
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.errors import ResourceError, TargetError, ToolchainError
+from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+v, s, a = (RegisterFile(letter, 256) for letter in "vsa")
+
+
+def builder(target="gfx908"):
+    return KernelBuilder("kernel", target, 64)
+
+
+@pytest.mark.parametrize(
+    ("operand", "text"),
+    [
+        (v[0], "v0"),
+        (v[0:3], "v[0:3]"),
+        (v[4:7][0], "v4"),
+        (v[4:7][1:3], "v[5:6]"),
+        (a[0:15], "a[0:15]"),
+        (Reg("s", VCC, 2), "vcc"),
+        (Reg("s", EXEC), "exec_lo"),
+        (Reg("s", M0), "m0"),
+        (-16, "-16"),
+        (64, "64"),
+        (65, "0x41"),
+        (-17, "0xffffffef"),
+        (0x80000000, "0x80000000"),
+        (1.0, "1.0"),
+        (-2.0, "-2.0"),
+        (0.0, "0"),
+        (3.0, "0x40400000"),
+        ("off", "off"),
+    ],
+)
+def test_operands_are_spelt_as_llvm_spells_them(operand, text):
+    assert operand_text(operand) == text
+
+
+def test_ranges_are_handed_out_lowest_first_and_aligned():
+    file = RegisterFile("v", 16)
+    one, four = file.alloc("one"), file.alloc("four", 4)
+    assert (one, four) == (v[0], v[1:4])
+    file.free(one)
+    assert file.alloc("two", 2) == v[5:6] and file.alloc("again") == v[0]
+    even = RegisterFile("v", 16, even=True)
+    even.alloc("one")
+    assert even.alloc("pair", 2) == v[2:3]
+    scalars = RegisterFile("s", 102)
+    scalars.alloc("one")
+    assert scalars.alloc("resource", 4) == s[4:7] and scalars.alloc("pair", 2) == s[2:3]
+    with pytest.raises(ResourceError, match="no 12 consecutive registers left for more in file v: 9 of 16"):
+        file.alloc("more", 12)
+    with pytest.raises(ResourceError, match="v0 is freed twice"):
+        file.free(v[0], v[0])
+
+
+@pytest.mark.parametrize(
+    ("emit", "error", "message"),
+    [
+        (lambda k: k.v_add_f32(v[1], v[2]), ToolchainError, "2 operands, it takes 3"),
+        (lambda k: k.v_add_f32(v[1], v[2:3], v[4]), ToolchainError, "2 registers, it takes 1"),
+        (lambda k: k.s_add_u32(s[1], s[2:3], 1), ToolchainError, "2 registers, it takes 1"),
+        (lambda k: k.buffer_load_dwordx4(v[0:2], v[9], s[4:7], 0), ToolchainError, "it takes 4"),
+        (lambda k: k.buffer_load_dword(v[0], v[9], s[4:5], 0), ToolchainError, "it takes 4"),
+        (lambda k: k.ds_read_b128(v[0:1], v[9]), ToolchainError, "it takes 4"),
+        (lambda k: k.ds_write_b64(v[9], v[0]), ToolchainError, "it takes 2"),
+        (lambda k: k.s_load_dwordx4(s[4:5], s[0:1], 0), ToolchainError, "it takes 4"),
+        (lambda k: k.v_mfma_f32_16x16x4f32(a[0:2], v[1], v[2], a[0:3]), ToolchainError, "it takes 4"),
+        (lambda k: k.v_pk_fma_f32(v[0:1], v[2:3], v[4:5], v[6:7]), TargetError, "gfx908 has no"),
+        (lambda k: k.v_no_such(v[1]), TargetError, "v_no_such"),
+    ],
+)
+def test_operands_are_checked_against_the_instruction_set(emit, error, message):
+    with pytest.raises(error, match=message) as caught:
+        emit(builder())
+    assert error is TargetError or "test_asm_kernel.py:" in str(caught.value)
+
+
+def test_unknown_attributes_are_no_instructions():
+    with pytest.raises(AttributeError):
+        builder().nonsense(1)
+
+
+def test_each_instruction_remembers_its_line():
+    k = builder()
+    k.v_mov_b32(v[1], 0, note="nought")
+    line = sys._getframe().f_lineno - 1
+    (instr,) = k.items
+    assert instr.where == f"tests/asm/test_builder.py:{line}"
+    assert f"; nought  [tests/asm/test_builder.py:{line}]" in k.text()
+
+
+def test_lds_regions_are_aligned_and_bounded():
+    k = builder()
+    first, second = k.region("first", 20), k.region("second", 64)
+    assert (first.offset, second.offset, k.lds_bytes) == (0, 32, 96)
+    with pytest.raises(ResourceError, match="gfx908 has 65536 for a workgroup"):
+        k.region("third", 65536)
+    builder("gfx950").region("all", 163840)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_object_says_what_the_instructions_use(target):
+    k = builder(target)
+    k.argument("x", 8, "global_buffer")
+    k.argument("n", 4, value_type="i32")
+    k.argument("y", 8, "global_buffer")
+    k.argument("scale", 4, value_type="f32")
+    k.region("tile", 1024)
+    arguments = k.load_arguments()
+    high = k.v.reserve(40, 1, "high")[0]
+    k.v_mul_f32(high, arguments["scale"], high)
+    k.v_accvgpr_write_b32(a[20], high)
+    k.s_mov_b32(s[50], arguments["n"])
+    k.s_endpgm()
+    text, used = k.finish()
+    assert (used.vgprs, used.agprs, used.sgprs, used.lds) == (41, 21, 51, 1024)
+    code = CodeObject.parse(asm.assemble(text, target))
+    kernel = code.kernels["kernel"]
+    descriptor = kernel.descriptor
+    assert [(x.name, x.offset, x.size, x.value_kind) for x in kernel.arguments] == [
+        ("x", 0, 8, "global_buffer"),
+        ("n", 8, 4, "by_value"),
+        ("y", 16, 8, "global_buffer"),
+        ("scale", 24, 4, "by_value"),
+    ]
+    assert kernel.kernarg_size == descriptor.kernarg_size == 28
+    assert kernel.group_segment_size == descriptor.group_segment_size == 1024
+    assert kernel.max_flat_workgroup_size == 64 and kernel.required_workgroup_size == (64, 1, 1)
+    assert descriptor.accum_offset == (0 if target == "gfx908" else 44)
+    assert descriptor.vgprs == (44 if target == "gfx908" else 72)
+    assert descriptor.sgprs >= 57 and descriptor.user_sgprs == 2
+    assert descriptor.enable_kernarg_segment_ptr and not descriptor.enable_private_segment_buffer
+    assert descriptor.enable_workgroup_id_x and descriptor.enable_workgroup_id_y
+    assert not descriptor.enable_workgroup_id_z and descriptor.workitem_id_mode == 0
+    assert (descriptor.denorm_f32, descriptor.denorm_f16_f64, descriptor.ieee_mode) == (3, 3, True)
+    assert kernel.agpr_count == 21
+
+
+def test_loops_count_down_at_the_end_or_in_the_middle():
+    k = builder()
+    with k.loop("outer", s[8]), k.loop("inner", s[9], step=4) as inner:
+        k.v_mov_b32(v[1], 0)
+        inner.countdown()
+        k.v_mov_b32(v[2], 0)
+    k.s_endpgm()
+    lines = [line.split(";")[0].strip() for line in k.text().splitlines()]
+    body = [line for line in lines if line][lines.index("kernel:") - len(lines) :]
+    assert body[body.index(".Lkernel_outer_0:") : body.index("s_endpgm") + 1] == [
+        ".Lkernel_outer_0:",
+        ".Lkernel_inner_0:",
+        "v_mov_b32 v1, 0",
+        "s_sub_u32 s9, s9, 4",
+        "s_cmp_le_i32 s9, 0",
+        "s_cbranch_scc1 .Lkernel_inner_exit_0",
+        "v_mov_b32 v2, 0",
+        "s_branch .Lkernel_inner_0",
+        ".Lkernel_inner_exit_0:",
+        "s_sub_u32 s8, s8, 1",
+        "s_cmp_gt_i32 s8, 0",
+        "s_cbranch_scc1 .Lkernel_outer_0",
+        ".Lkernel_outer_exit_0:",
+        "s_endpgm",
+    ]

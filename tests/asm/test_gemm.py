@@ -1,0 +1,397 @@
+"""The emitted GEMM: what it says, what it assembles to, and what it computes on the simulated GPU."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("simgpu")
+
+import simgpu
+from simgpu import asm
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.liveness import live_registers, ranges
+from simgpu.asm.gemm.emitter import GemmEmitter
+from simgpu.asm.gemm.operands import Operands, check
+from simgpu.hardware import target as board
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
+from simgpu.operators.gemm.order import group_rows, tile_at
+from simgpu.operators.gemm.tree import TiledComputation
+from simgpu.tools.tables.listing import listed
+from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
+
+CASES = [(target, name) for target in TARGETS for name in TYPES if name in board(target).dtypes()]
+# A corner of every kind: below a tile, whole tiles, odd strides that are not aligned, more than one tile.
+SHAPES = (((5, 3, 7), (0, 0, 0), GUARD), ((64, 64, 128), (0, 0, 0), 0), ((70, 37, 53), (1, 3, 2), GUARD))
+
+
+@pytest.mark.parametrize(("target", "name"), CASES)
+def test_every_type_validates_on_every_target(target, name):
+    for number, trans in enumerate(TRANSPOSES):
+        for sizes, pads, guard in (SHAPES[number % 2], SHAPES[2]):
+            gemm(*sizes, target, name, trans, pads=pads, guard=guard).check()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sizes=st.tuples(*[st.integers(1, 150) | st.integers(1, 20) | st.sampled_from((16, 64, 128))] * 3),
+    case=st.sampled_from(CASES),
+    trans=st.sampled_from(TRANSPOSES),
+    scales=st.sampled_from(((1, 0), (1, 1), (-3, 2), (2, 0), (0, 5))),
+    pads=st.tuples(*[st.integers(0, 5)] * 3),
+    batch=st.sampled_from((1, 1, 1, 3)),
+    bias=st.booleans(),
+    activation=st.sampled_from(("none", "relu")),
+)
+def test_any_shape_validates(sizes, case, trans, scales, pads, batch, bias, activation):
+    gemm(*sizes, *case, trans, *scales, pads, batch, bias, activation).check()
+
+
+@pytest.mark.parametrize("name", ["f32", "f16"])
+@pytest.mark.parametrize("trans", TRANSPOSES)
+def test_the_published_tiles_validate(name, trans):
+    gemm(150, 130, 70, "gfx942", name, trans, pads=(1, 2, 3), policy="published").check()
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu", "relu"])
+@pytest.mark.parametrize("k", [16, 3000])
+def test_activations(activation, k):
+    """In the kernel itself, and in the one that adds the parts of a split K."""
+    result = gemm(40, 50, k, "gfx942", "f16", alpha=0.25, beta=2.0, bias=True, activation=activation)
+    assert (result.kernel.plan.split_k > 1) == (k > 16) == bool(result.kernel.following)
+    result.check()
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+@pytest.mark.parametrize(("target", "k"), [("gfx90a", 16), ("gfx942", 3000), ("gfx950", 16)])
+def test_activations_of_f64(target, k, activation):
+    """Always in a second kernel; batched, with strides; nothing for checked mode to find."""
+    checked = (target, activation) == ("gfx950", "gelu")
+    result = gemm(40, 50, k, target, "f64", (False, True), 1.5, 2.0, (1, 2, 3), 2, True, activation, check=checked)
+    assert [step.name.startswith("gemm_reduce") for step in result.kernel.steps] == [False, True]
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_activations_of_f64_are_those_of_the_value(activation):
+    """x times 1 for x of every size: off by a few roundings of x, NaN and infinities as the reference has them."""
+    values = np.concatenate([np.linspace(-45, 45, 2000), *([s * 10.0**p for p in range(-300, 300, 7)] for s in (-1, 1))])
+    values = np.concatenate([values, [-750, -745.2, -709.9, -709.5, 710, 0.0, -0.0, np.nan, np.inf, -np.inf]])
+
+    def edit(a, b, c):
+        a[:, 0], b[...] = values, 1
+
+    with np.errstate(all="ignore"):
+        result = gemm(len(values), 1, 1, "gfx90a", "f64", activation=activation, edit=edit)
+    got, want = result.got.ravel(), result.want.ravel()
+    finite = np.isfinite(want)
+    assert (np.isnan(got) == np.isnan(want)).all() and (got[np.isinf(want)] == want[np.isinf(want)]).all()
+    assert (np.abs(got[finite] - want[finite]) <= 5 * 2.0**-53 * np.abs(values[finite])).all()
+    small = finite & (np.abs(want) < 1e-10) & (np.abs(values) > 1e-290) & (np.abs(values) < 30)
+    np.testing.assert_allclose(got[small], want[small], rtol=1e-12, err_msg="small results are good in themselves too")
+
+
+@pytest.mark.parametrize(("target", "name"), [("gfx908", "f32"), ("gfx90a", "f64"), ("gfx942", "i8"), ("gfx950", "bf16")])
+def test_split_k_adds_its_parts(target, name):
+    result = gemm(33, 50, 3000, target, name, pads=(1, 2, 3), alpha=3, beta=2, batch=2, bias=True)
+    assert result.kernel.plan.split_k > 2 and len(result.runs) == 2
+    result.check()
+
+
+def test_split_k_is_deterministic():
+    first, second = (gemm(33, 50, 2000).got for _ in range(2))
+    assert (first == second).all()
+
+
+def test_large_tiles_with_edges():
+    """Shapes whose plan has 128x128 tiles with two stages, and 128x64 ones."""
+    for number, (target, name) in enumerate((("gfx908", "f32"), ("gfx942", "f16"), ("gfx950", "fp8"), ("gfx90a", "f64"))):
+        sizes = (2050, 1930, 37) if name == "f32" else (1030, 2060, 70)
+        result = gemm(*sizes, target, name, TRANSPOSES[number], beta=1.0, pads=(1, 2, 3))
+        assert result.kernel.plan.tile_m * result.kernel.plan.tile_n >= 64 * 64
+        result.check()
+
+
+def special(a, b, c):
+    a[3, 4], a[7, 2], b[5, 6] = np.nan, -np.inf, np.inf
+
+
+@pytest.mark.parametrize(("target", "name", "size"), [
+    ("gfx908", "f32", 96), ("gfx950", "f64", 96),  # lines that odd blocks read by an address of their own
+    ("gfx908", "i8", 32), ("gfx942", "bf8", 96),  # bytes transposed to an odd number of atoms
+])  # fmt: skip
+def test_odd_tiles_run_without_bank_conflicts(target, name, size):
+    """Counted where they run: of every LDS access of the launch."""
+    one = replace(board(target), num_cus=1)
+    result = gemm(size, size - 3, 70, target, name, (True, False), descriptor=one, check="performance")
+    result.check()
+    a, b = Operands.of(result.kernel.plan).a, Operands.of(result.kernel.plan).b
+    assert b.rows == size and (b.turned or b.pairs) and not a.k_contiguous
+    counters = [run.counters for run in result.runs]
+    assert sum(c["lds_read_bytes"] for c in counters) > 0 == sum(c["lds_bank_conflicts"] for c in counters)
+
+
+@pytest.mark.parametrize(("target", "name"), [("gfx908", "f32"), ("gfx942", "f16"), ("gfx90a", "bf16"), ("gfx950", "f64")])
+@pytest.mark.parametrize("k", [16, 600])
+def test_nan_and_infinities_are_the_references(target, name, k):
+    result = gemm(40, 50, k, target, name, edit=special, activation="relu" if k == 16 else "none")
+    assert np.isnan(result.want).any() and np.isinf(result.want).any()
+    result.check()
+
+
+def poisoned(a, b, c):
+    a[...], b[...] = np.nan, np.inf
+
+
+@pytest.mark.parametrize("k", [16, 600])
+@pytest.mark.parametrize("beta", [0.0, 2.0])
+def test_alpha_0_reads_neither_a_nor_b(k, beta):
+    result = gemm(40, 50, k, alpha=0.0, beta=beta, edit=poisoned)
+    result.check()
+
+
+def test_flops_and_bytes_of_a_run():
+    """Whole tiles: exactly the products of the tiles; C once; nothing but the operands is read."""
+    (run,) = gemm(64, 64, 16).runs
+    counters = run.counters
+    assert counters["mfma_flops"] == 2 * 64 * 64 * 16
+    assert counters["unique_write_bytes"] == counters["global_write_bytes"] == 64 * 64 * 4
+    assert counters["unique_read_bytes"] == 2 * 64 * 16 * 4
+
+
+def test_the_bytes_are_what_runs():
+    """A v_mul_f32 of the epilogue that becomes v_add_f32 changes the result."""
+    kernel = asm.emit(TiledComputation(33, 34, 16, alpha=2.0))
+    code = kernel.assemble()
+    parsed = CodeObject.parse(code)
+    (info,) = parsed.kernels.values()
+    body = parsed.read(info.entry, info.code_size)
+    listing = simgpu.disassemble(body, "gfx908")
+    offset = next(o for o, text in reversed(listing) if text.startswith("v_mul_f32_e32"))
+    place = code.index(body) + offset
+    word = int.from_bytes(code[place : place + 4], "little")
+    assert word >> 25 & 0x3F == 5  # VOP2 v_mul_f32; 1 is v_add_f32
+    changed = word & ~(0x3F << 25) | 1 << 25
+    broken = code[:place] + changed.to_bytes(4, "little") + code[place + 4 :]
+    a, b = np.ones((33, 16), np.float32), np.ones((16, 34), np.float32)
+    results = []
+    for bytes_ in (code, broken):
+        gpu = device("gfx908")
+        buffers = gpu.upload(a), gpu.upload(b), gpu.alloc(33 * 34 * 4)
+        gpu.load(bytes_)[kernel.name].launch(grid=kernel.grid, block=kernel.block, args=kernel.arguments(*buffers))
+        results.append(buffers[2].download(np.float32, (33, 34)))
+    assert (results[0] == 32).all() and (results[1] != 32).any()
+
+
+# -- the order of tiles --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["mi100", "mi300x", "mi300a"])
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096, 1), (1000, 777, 3000, 1), (300, 5000, 40, 3), (60, 60, 9000, 2)])
+def test_the_order_is_a_bijection(target, sizes):
+    *mnk, batch = sizes
+    plan = TiledComputation(*mnk, target=target, batch=batch).plan
+    gx, gy = plan.grid
+    seen = {tile_at(plan, workgroup) for workgroup in range(plan.blocks)}
+    assert len(seen) == plan.blocks
+    assert {tile[:2] for tile in seen} == {(row, column) for row in range(gy) for column in range(gx)}
+    assert max(tile[3] for tile in seen) == plan.split_k - 1 and max(tile[2] for tile in seen) == batch - 1
+
+
+@pytest.mark.parametrize("target", ["mi100", "mi300x"])
+def test_the_order_shares_tiles_in_each_l2(target):
+    """Distinct tiles of A and B that the workgroups of one XCD in flight together read: far fewer than row by row."""
+    plan = TiledComputation(8192, 8192, 8192, target=target).plan
+    d, (gx, _) = plan.descriptor, plan.grid
+    together = d.num_cus * plan.resources.blocks_per_cu
+    ours = [tile_at(plan, workgroup)[:2] for workgroup in range(0, together, d.xcds)]
+    plain = [divmod(workgroup, gx) for workgroup in range(0, together, d.xcds)]
+    panels = [len({r for r, _ in tiles}) + len({c for _, c in tiles}) for tiles in (ours, plain)]
+    assert panels[0] <= 2.2 * len(ours) ** 0.5 < panels[1] and group_rows(plan) > 1
+
+
+# -- the text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["corrected", "published"])
+@pytest.mark.parametrize("trans", TRANSPOSES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_assemble_and_state_their_resources(target, trans, policy):
+    kernel = asm.emit(TiledComputation(4096, 4096, 64, target, policy, trans_a=trans[0], trans_b=trans[1]))
+    code = CodeObject.parse(kernel.assemble())
+    read, used = code.kernels[kernel.name], kernel.resources
+    assert code.target == kernel.target == target
+    assert read.group_segment_size == used.lds == kernel.plan.resources.lds_bytes
+    assert read.agpr_count == used.agprs == kernel.plan.resources.acc_vgprs
+    assert policy == "published" or used.vgprs <= kernel.plan.resources.arch_vgprs
+    limits = {c.name: c.limit for c in kernel.plan.constraints}
+    assert used.vgprs <= limits["ArchVGPR"] and used.vgprs + used.agprs <= limits.get("VGPR file", 512)
+    assert used.sgprs <= kernel.plan.resources.sgprs
+    names = [a.name for a in read.arguments]
+    assert names[:3] == list("ABC") and {"m", "n", "k", "lda", "ldb", "ldc", "alpha", "beta", "batch_a"} < set(names)
+    assert len(kernel.arguments(1, 2, 3)) == len(read.arguments)
+
+
+def test_the_main_loop_is_few_wide_instructions():
+    """128x128x16 on gfx908: per k tile 64 matrix instructions, 4 wide loads, 8 b128 reads, 1 barrier."""
+    kernel = asm.emit(TiledComputation(4096, 4096, 4096))
+    body = re.split(r"k_tile_0:\n", kernel.text)[1].split("k_tile_exit_0:")[0]
+    names = [line.split()[0] for line in body.splitlines() if not line.strip().startswith((";", "."))]
+    count = {name: names.count(name) for name in set(names)}
+    assert count["v_mfma_f32_16x16x4f32"] == 64
+    assert count["buffer_load_dwordx4"] == count["ds_write_b128"] == 4
+    assert count["ds_read_b128"] == 8 and count["s_barrier"] == 1
+    assert not any(name.startswith(("buffer_load_dword ", "ds_read_b32")) for name in count)
+    assert "s_nop" not in count
+    assert len(names) < 64 + 50
+
+
+def test_text_says_tree_node_coordinates_and_arrays():
+    text = asm.emit(TiledComputation(256, 256, 256)).text
+    nodes = ("TiledComputation", "BlockGemmNode", "WarpGemmNode", "C[0][0] += A[0] B[0]")
+    for word in (*nodes, "tile (I, J)", "A staging", "accumulators", "LDS 0..", "gemm.py:"):
+        assert word in text, word
+
+
+def test_one_object_serves_every_shape_of_a_tile():
+    texts = {asm.emit(TiledComputation(m, n, k, alpha=al, beta=be, batch=batch)).text
+             for m, n, k, al, be, batch in ((33, 40, 16, 1, 0, 1), (50, 64, 14, 2, 1, 2), (64, 33, 9, 0, 3, 1))}  # fmt: skip
+    assert len(texts) == 1
+
+
+def test_one_launch_of_several_is_refused():
+    kernel = asm.emit(TiledComputation(40, 50, 3000))
+    with pytest.raises(LaunchError, match=r"first of 2 kernels .* asm.launch"):
+        kernel.arguments(1, 2, 3)
+    with pytest.raises(LaunchError, match="takes 3 buffers"):
+        asm.emit(TiledComputation(40, 50, 16)).arguments(1, 2)
+
+
+@functools.cache
+def objdump():
+    found = sorted(range(10, 40), reverse=True)
+    return next((path for n in found if (path := shutil.which(f"llvm-objdump-{n}"))), None)
+
+
+@pytest.mark.parametrize("trans", TRANSPOSES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_our_disassembly_is_llvms(target, trans, tmp_path):
+    if objdump() is None:
+        pytest.skip("no llvm-objdump-N on PATH")
+    name = {(False, True): "i8", (True, False): "f16"}.get(trans, "f32")
+    kernel = asm.emit(TiledComputation(300, 200, 100, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
+    code = kernel.assemble()
+    (tmp_path / "k.co").write_bytes(code)
+    command = [objdump(), "-d", "--no-show-raw-insn", f"--mcpu={target}", str(tmp_path / "k.co")]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode:
+        pytest.skip(f"{objdump()} does not know {target}")
+    theirs = re.findall(r"^\t(.+?)\s*// [0-9A-F]+:", answer.stdout, re.M)
+    parsed = CodeObject.parse(code)
+    read = parsed.kernels[kernel.name]
+    ours = [text for _, text in simgpu.disassemble(parsed.read(read.entry, read.code_size), target)]
+    assert ours == [" ".join(text.split()) for text in theirs[: len(ours)]] and ours
+
+
+# -- the resource plan ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("target", "name"), CASES)
+def test_the_code_object_asks_for_what_the_plan_grants(target, name):
+    """LDS equal; registers equal after rounding to the granule; and what the instructions use lies within."""
+    d = board(target)
+    for sizes, trans in (((1000, 777, 333), (False, False)), ((40, 40, 40), (True, True))):
+        kernel = asm.emit(TiledComputation(*sizes, target, dtype=name, trans_a=trans[0], trans_b=trans[1]))
+        plan, code = kernel.plan.resources, CodeObject.parse(kernel.assemble())
+        read = code.kernels[kernel.name]
+        whole = -(-plan.arch_vgprs // 4) * 4 + plan.acc_vgprs if d.unified_vgprs else max(plan.arch_vgprs, plan.acc_vgprs)
+        assert read.group_segment_size == plan.lds_bytes
+        assert read.agpr_count == plan.acc_vgprs and read.sgpr_count == plan.sgprs
+        granule = d.vgpr_granule
+        assert -(-read.vgpr_count // granule) * granule == -(-whole // granule) * granule == read.descriptor.vgprs
+        highest = {"v": 0, "a": 0, "s": 0}
+        for item in kernel.items:
+            for reg in item.registers() if hasattr(item, "registers") else ():
+                if reg.index < 102:
+                    highest[reg.file] = max(highest[reg.file], reg.index + reg.count)
+        assert highest["v"] <= plan.arch_vgprs and highest["a"] == plan.acc_vgprs and highest["s"] <= plan.sgprs - 6
+
+
+def test_a_kernel_that_wants_more_than_the_plan_grants_fails():
+    plan = TiledComputation(4096, 4096, 4096).plan
+    less = tuple(replace(r, count=r.count - 4) if r.name == "A staging" else r for r in plan.resources.registers)
+    tree = TiledComputation(4096, 4096, 4096)
+    with pytest.raises(ResourceError, match="A staging takes 8 registers, the plan gives it 4"):
+        GemmEmitter(replace(plan, resources=replace(plan.resources, registers=less))).visit(tree)
+    few = tuple(replace(r, count=1) if r.name in ("addresses", "temporaries") else r for r in plan.resources.registers)
+    with pytest.raises(ResourceError, match="consecutive registers left"):
+        GemmEmitter(replace(plan, resources=replace(plan.resources, registers=few))).visit(tree)
+    short = tuple(replace(a, nbytes=a.nbytes - 512) for a in plan.resources.lds)
+    with pytest.raises(ResourceError, match="of LDS; the plan grants 31744"):
+        GemmEmitter(replace(plan, resources=replace(plan.resources, lds=short))).visit(tree)
+
+
+# -- the listing ---------------------------------------------------------------------------------
+
+
+def test_a_listing_has_bytes_lines_and_live_registers():
+    kernel = asm.emit(TiledComputation(40, 40, 3000, "gfx90a"))
+    code = CodeObject.parse(kernel.assemble())
+    for step in kernel.steps:
+        lines = [line for line in listed(step, code) if line.offset >= 0]
+        info = code.kernels[step.name]
+        raw = code.read(info.entry, info.code_size)
+        assert bytes.fromhex("".join(line.raw for line in lines)) == raw
+        assert all(line.where for line in lines if not line.text.startswith(("s_waitcnt", "s_nop")))
+        assert not next(line for line in lines if line.text == "s_endpgm").live
+    matrix = next(line for line in listed(kernel, code) if "v_mfma" in line.text)
+    assert "a0-3" in matrix.live and matrix.where.startswith("gemm/emitter.py:") and "C[0][0] += A[0] B[0]" in matrix.note
+    assert matrix.raw in matrix.render() and matrix.live in matrix.render()
+
+
+def test_liveness_follows_reads_writes_and_branches():
+    k = KernelBuilder("live", "gfx908", 64)
+    skip = k.new_label("skip")
+    k.v_mov_b32(k.v[1], 0)
+    k.v_mov_b32(k.v[2], 0)
+    k.s_cbranch_scc1(skip)
+    k.v_add_u32(k.v[1], k.v[1], k.v[3])
+    k.label(skip)
+    k.v_add_u32(k.v[4], k.v[1], k.v[2])
+    k.buffer_store_dword(k.v[4], k.v[5], k.s[8:11], 0, offen=True)
+    k.s_endpgm()
+    k.finish()
+    live = [ranges(registers) for registers in live_registers(k.scheduled)]
+    assert live[0].startswith("v1,3,5 ") and live[1].startswith("v1-3,5 ")
+    assert live[2].startswith("v1-3,5 ") and live[3].startswith("v1-2,5 ") and live[4].startswith("v4-5 ")
+    assert live[5] == live[6] == ""
+
+
+# -- what cannot be ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "limit"), [("lda", 1 << 24), ("ldb", 1 << 25), ("ldc", 1 << 24)])
+def test_strides_past_32_bit_offsets_are_refused(name, limit):
+    plan = TiledComputation(10, 10, 10, **{name: limit}).plan
+    with pytest.raises(LaunchError, match=rf"{name} = {limit}: .* {name} < {limit}"):
+        check(plan)
+    check(TiledComputation(10, 10, 10, **{name: limit - 1}).plan)
+
+
+def test_what_has_no_kernel_is_refused():
+    with pytest.raises(TargetError, match="no emitter for a BlockGemmNode: there are emitters for"):
+        asm.EmitVisitor().visit(TiledComputation(10, 10, 10).first())
+    with pytest.raises(LaunchError, match=r"alpha = 0.5: an i8 product takes an integer"):
+        asm.emit(TiledComputation(10, 10, 10, dtype="i8", alpha=0.5))
+    with pytest.raises(LaunchError, match="gelu is a fraction of an integer and C is i32"):
+        asm.emit(TiledComputation(10, 10, 10, target="mi210", dtype="i8", activation="gelu"))

@@ -1,0 +1,178 @@
+"""Every vector instruction's handler gives the bits of the same body on the numpy engine.
+
+The meaning of a body is tested against independent references in test_isa_vop*; here the lowering.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.lane_numpy import evaluate
+from simgpu.hardware.isa.spec import REGISTRY, Param, Spec
+from tests.support.one_instruction import Wave
+
+VECTOR = ("vop1", "vop2", "vopc", "vop3", "vop3p")
+SPECIAL = np.array(
+    [
+        0, 0x80000000, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001,
+        0xFFC12345, 1, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7C007C00, 0x3C003C00,
+        0xFC00FE01, 0x00010001, 0xFFFFFFFF, 0x7FFFFFFF, 0x80008000, 31, 32, 33, 64,
+    ],
+    np.uint32,
+)  # fmt: skip
+
+
+def plain(spec: Spec) -> bool:
+    """Bodies whose operands and results are vector registers and lane masks."""
+    states = {p.type.state for p in spec.params} | {r.state for r in spec.results}
+    return spec.kind == "lane" and states <= {"", "modifier"} and "swap" not in spec.flags
+
+
+SPECS = [spec for spec in REGISTRY.specs if spec.encoding in VECTOR and plain(spec)]
+
+
+def dwords(spec: Spec, type_: t.Type) -> int:
+    packed = "packed" in spec.flags and type_.bits == 32
+    return 2 if packed else max(1, type_.bits // 32)
+
+
+class Case:
+    """One instruction with random registers, and the arguments of its body."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.rng = np.random.default_rng(zlib.crc32(spec.mnemonic.encode()))
+        self.wave = Wave()
+        self.args: dict[str, Reg] = {}
+        self.rows: list[np.ndarray] = []
+        next_row = 40
+        position = 0
+        for param in self.operands:
+            if param.type is t.mask:
+                lanes = self.rng.integers(0, 2, 64).astype(bool)
+                self.wave.s[10:12] = np.packbits(lanes, bitorder="little").view(np.uint32)
+                self.args[f"src{position}"] = Reg("s", 10, 2)
+                self.rows.append(lanes)
+                position += 1
+                continue
+            count = dwords(spec, param.type)
+            name = "vdst" if param.name == "vdst" else f"src{position}"
+            at = 0 if name == "vdst" else next_row
+            if name != "vdst":
+                next_row += count
+                position += 1
+            values = self.random_rows(count)
+            self.wave.v[at : at + count] = values
+            self.args[name] = Reg("v", at, count)
+            self.rows.append(values)
+        for result in spec.results:
+            if result is t.mask:
+                self.args["sdst"] = Reg("s", 12, 2)
+            else:
+                self.args["vdst"] = Reg("v", 0, dwords(spec, result))
+
+    @property
+    def operands(self) -> list[Param]:
+        return [p for p in self.spec.params if p.type.state != "modifier"]
+
+    def random_rows(self, count: int) -> np.ndarray:
+        rows = self.rng.integers(0, 2**32, (count, 64), dtype=np.uint64).astype(np.uint32)
+        special = self.rng.random(rows.shape) < 0.4
+        rows[special] = self.rng.choice(SPECIAL, special.sum())
+        return rows
+
+    def raw(self, param: Param, rows: np.ndarray, part: int = 0) -> Any:
+        """The argument of the body on the numpy engine."""
+        bits = param.type.bits
+        if param.type is t.mask:
+            return rows
+        if "packed" in self.spec.flags:
+            return rows[part] if bits == 32 else (rows[0] >> np.uint32(16 * part)).astype(np.uint16)
+        if bits > 64:
+            return rows
+        if bits == 64:
+            return joined(rows)
+        if param.type.kind != "pair" and bits < 32:
+            return rows[0].astype({8: np.uint8, 16: np.uint16}[bits])
+        return rows[0]
+
+    def expected(self) -> list[np.ndarray]:
+        with np.errstate(all="ignore"):
+            parts = (0, 1) if "packed" in self.spec.flags else (0,)
+            outs = []
+            for part in parts:
+                pairs = zip(self.operands, self.rows, strict=True)
+                outs.append(evaluate(self.spec, *(self.raw(p, rows, part) for p, rows in pairs)))
+        if len(parts) == 1:
+            return list(outs[0]) if isinstance(outs[0], tuple) else [outs[0]]
+        if self.spec.results[0].bits == 32:
+            return [np.stack(outs)]
+        return [outs[0].astype(np.uint32) | outs[1].astype(np.uint32) << np.uint32(16)]
+
+    def got(self, result: t.Type) -> np.ndarray:
+        if result is t.mask:
+            return np.unpackbits(self.wave.s[12:14].view(np.uint8), bitorder="little").astype(bool)
+        count = dwords(self.spec, result)
+        rows = self.wave.v[:count]
+        if "packed" in self.spec.flags:
+            return rows if count == 2 else rows[0]
+        if result.bits > 64:
+            return rows
+        if result.bits == 64:
+            return joined(rows)
+        if "write_high" in self.spec.flags:
+            return rows[0] >> np.uint32(16)
+        if "preserve_high" in self.spec.flags and result.bits == 16:
+            return rows[0] & np.uint32(0xFFFF)
+        return rows[0]
+
+
+def joined(rows: np.ndarray) -> np.ndarray:
+    return rows[0].astype(np.uint64) | rows[1].astype(np.uint64) << np.uint64(32)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.mnemonic)
+def test_handler_equals_body(spec: Spec) -> None:
+    case = Case(spec)
+    wanted = case.expected()
+    target = sorted(spec.opcodes)[-1]
+    case.wave.run(Instruction(spec, target, "e64", case.args, size=8))
+    for result, want in zip(spec.results, wanted, strict=True):
+        got = case.got(result)
+        np.testing.assert_array_equal(got, np.broadcast_to(want, got.shape).astype(got.dtype))
+
+
+def test_many_instructions_are_covered() -> None:
+    assert len(SPECS) > 500
+
+
+def test_inactive_lanes_keep_their_values() -> None:
+    spec = next(s for s in SPECS if s.mnemonic == "v_add_u32")
+    case = Case(spec)
+    case.wave.s[126:128] = 0x0F0F0F0F, 0x80000001
+    before = case.wave.v[0].copy()
+    want = case.expected()[0]
+    case.wave.run(Instruction(spec, "gfx908", "e64", case.args, size=8))
+    active = np.unpackbits(case.wave.s[126:128].view(np.uint8), bitorder="little").astype(bool)
+    np.testing.assert_array_equal(case.wave.v[0], np.where(active, want, before))
+
+
+@pytest.mark.parametrize("op_sel_hi, wanted", [([1, 1, 0], 2.5), ([1, 0, 0], 2.5), ([0, 1, 0], 0.5 + 2.0**-24)])
+def test_inline_constants_of_mix_instructions_are_of_the_source_s_type(op_sel_hi: list[int], wanted: float) -> None:
+    """`v_fma_mix_f32 v3, v6, 1.0, v3 op_sel_hi:[1,1,0]` is how LLVM adds an f16 to an f32: 1.0 is f16's."""
+    code = bytearray.fromhex("0300a0d306e50d1c")
+    code[1] = code[1] & ~0x40 | op_sel_hi[2] << 6
+    code[7] = code[7] & ~0x18 | op_sel_hi[0] << 3 | op_sel_hi[1] << 4
+    inst = decode(bytes(code), 0, "gfx942")
+    wave = Wave()
+    wave.v[6] = np.float32(2.0**-24).view(np.uint32) if not op_sel_hi[0] else np.float16(2.0).view(np.uint16)
+    wave.v[3] = np.float32(0.5).view(np.uint32)
+    wave.run(inst)
+    assert (wave.v[3].view(np.float32) == np.float32(wanted)).all()

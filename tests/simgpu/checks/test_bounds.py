@@ -1,0 +1,172 @@
+"""Memory misuse in checked mode: each broken kernel gives its finding, its repaired twin none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import simgpu
+from simgpu.engine.finding import Finding
+from simgpu.hardware.errors import MemoryFault
+from tests.support.kernels import KernelText, assemble
+
+HEAD = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+v_mov_b32 v10, 0
+s_waitcnt lgkmcnt(0)
+"""
+KINDS = ("out-of-bounds", "use-after-free", "misaligned", "buffer")
+
+
+def check(
+    lines: str, *, target: str = "gfx90a", free: bool = False, options: dict[str, int] | None = None, **how: Any
+) -> list[Finding]:
+    """Findings of memory misuse by one wave: v0 lane, v1 four times it, v10 0; s[4:5] a buffer of
+    1024 bytes, s[6:7] the next one, freed before the launch if `free`."""
+    gpu = simgpu.Device(target, check=True, threads=1)
+    text = KernelText("k", HEAD + lines, ("buffer", "buffer"), {"group_segment_fixed_size": 1024} | (options or {}))
+    first, second = gpu.alloc(1024), gpu.alloc(1024)
+    kernel = gpu.load(assemble(target, text))["k"]
+    if free:
+        gpu.free(second)
+    try:
+        found = kernel.launch(grid=1, block=64, args=[first, second], **how).findings
+    except MemoryFault as error:
+        found = list(error.findings)
+    return [finding for finding in found if finding.kind in KINDS]
+
+
+def one(found: list[Finding], kind: str, text: str) -> Finding:
+    assert [(f.kind, f.text) for f in found] == [(kind, text)], [str(f) for f in found]
+    return found[0]
+
+
+WAIT = "\ns_waitcnt vmcnt(0) lgkmcnt(0)"
+
+
+@pytest.mark.parametrize("offset, fine", [(768, True), (772, False), (4000, False), (-4, False)])
+def test_past_an_allocation(offset: int, fine: bool) -> None:
+    lines = f"global_load_dword v2, v1, s[4:5] offset:{offset}" + WAIT
+    found = check(lines)
+    if fine:
+        assert found == []
+        return
+    finding = one(found, "out-of-bounds", f"global_load_dword v2, v1, s[4:5] offset:{offset}")
+    assert "a buffer of 1024 bytes" in finding.message and finding.lanes == ((63,) if offset == 772 else (0,))
+    assert "its pointer" in finding.message
+
+
+def test_a_pointer_to_one_buffer_lands_in_another() -> None:
+    """The distance of two buffers is past every red zone."""
+    lines = """
+s_sub_u32 s8, s6, s4
+v_add_u32 v2, {distance}, v1
+global_store_dword v2, v0, {base}
+"""
+    text = "global_store_dword v2, v0, s[4:5]"
+    finding = one(check(lines.format(distance="s8", base="s[4:5]") + WAIT), "out-of-bounds", text)
+    assert "lands in a buffer" in finding.message
+    assert check(lines.format(distance="0", base="s[6:7]") + WAIT) == []
+
+
+def test_after_free() -> None:
+    lines = "global_load_dword v2, v1, s[6:7]" + WAIT
+    assert check(lines) == []
+    assert "freed memory" in one(check(lines, free=True), "use-after-free", "global_load_dword v2, v1, s[6:7]").message
+
+
+def test_write_to_read_only_memory() -> None:
+    one(check("global_store_dword v10, v0, s[0:1]" + WAIT), "out-of-bounds", "global_store_dword v10, v0, s[0:1]")
+
+
+@pytest.mark.parametrize("size, fine", [(1024, True), (512, False)])
+def test_lds_past_the_group_segment(size: int, fine: bool) -> None:
+    lines = "ds_write_b32 v1, v0 offset:768" + WAIT
+    found = check(lines, options={"group_segment_fixed_size": size})
+    if fine:
+        assert found == []
+        # Dynamic LDS counts, too.
+        assert check(lines, options={"group_segment_fixed_size": 512}, dynamic_lds=512) == []
+    else:
+        assert "512 bytes" in one(found, "out-of-bounds", "ds_write_b32 v1, v0 offset:768").message
+
+
+@pytest.mark.parametrize("size, fine", [(32, True), (16, False)])
+def test_private_memory_past_its_size(size: int, fine: bool) -> None:
+    lines = "s_mov_b32 s8, 0\nscratch_store_dword off, v0, s8 offset:16" + WAIT
+    found = check(lines, target="gfx942", options={"private_segment_fixed_size": size, "enable_private_segment": 1})
+    if fine:
+        assert found == []
+    else:
+        one(found, "out-of-bounds", "scratch_store_dword off, v0, s8 offset:16")
+
+
+def test_misaligned_private_access() -> None:
+    options = {"private_segment_fixed_size": 32, "enable_private_segment": 1}
+    lines = "s_mov_b32 s8, 0\nscratch_store_dword off, v0, s8 offset:{at}" + WAIT
+    text = "scratch_store_dword off, v0, s8 offset:2"
+    one(check(lines.format(at=2), target="gfx942", options=options), "misaligned", text)
+    assert check(lines.format(at=4), target="gfx942", options=options) == []
+
+
+@pytest.mark.parametrize("instruction", [
+    "global_atomic_add v3, v2, s[4:5]", "ds_add_u32 v3, v2", "s_load_dword s8, s[12:13], 0x0",
+])  # fmt: skip
+def test_misaligned_where_the_hardware_does_not_take_it(instruction: str) -> None:
+    lines = """
+v_add_u32 v3, {at}, v1
+v_mov_b32 v2, 1
+s_add_u32 s12, s4, {at}
+s_mov_b32 s13, s5
+""" + instruction + WAIT
+    one(check(lines.format(at=2)), "misaligned", instruction)
+    assert check(lines.format(at=4)) == []
+
+
+@pytest.mark.parametrize("scalar", [True, False])
+def test_past_the_kernel_arguments(scalar: bool) -> None:
+    lines = "s_load_dword s8, s[0:1], {at:#x}" if scalar else "global_load_dword v2, v10, s[0:1] offset:{at}"
+    finding = one(check(lines.format(at=16) + WAIT), "out-of-bounds", lines.format(at=16))
+    assert "16 bytes" in finding.message
+    assert check(lines.format(at=12) + WAIT) == []
+    # A wide load may reach over the end, as compilers' do.
+    assert check("s_load_dwordx4 s[8:11], s[0:1], 0x8" + WAIT) == []
+
+
+RESOURCE = """
+s_mov_b32 s12, s4
+s_and_b32 s13, s5, 0xffff
+s_mov_b32 s14, {records}
+s_mov_b32 s15, 0x27000
+v_lshlrev_b32 v2, {shift}, v0
+buffer_load_dword v3, v2, s[12:15], 0 offen
+"""
+LOAD = "buffer_load_dword v3, v2, s[12:15], 0 offen"
+
+
+def test_buffer_resources() -> None:
+    assert check(RESOURCE.format(records=1024, shift=2) + WAIT) == []
+    # Out of range loads give 0, which is what range checks are for.
+    assert check(RESOURCE.format(records=1024, shift=6) + WAIT) == []
+    assert "num_records 0" in one(check(RESOURCE.format(records=0, shift=2) + WAIT), "buffer", LOAD).message
+    one(check(RESOURCE.format(records=4096, shift=6) + WAIT), "buffer", LOAD)
+    # More records than bytes do no harm where no lane goes there: masked loads are written so.
+    assert check(RESOURCE.format(records="0x7ffffffe", shift=2) + WAIT) == []
+
+
+def test_swizzle_that_reads_outside() -> None:
+    """64 records of 16 bytes are the buffer; of 48 bytes they reach past its end."""
+    lines = """
+s_mov_b32 s12, s4
+s_and_b32 s13, s5, 0xffff
+s_or_b32 s13, s13, {word1:#x}
+s_mov_b32 s14, {records}
+s_mov_b32 s15, 0x27000
+buffer_load_dword v3, v0, s[12:15], 0 idxen
+"""
+    swizzled = 1 << 31 | 16 << 16
+    assert check(lines.format(word1=swizzled, records=64) + WAIT) == []
+    one(check(lines.format(word1=1 << 31 | 48 << 16, records=64) + WAIT), "buffer", "buffer_load_dword v3, v0, s[12:15], 0 idxen")

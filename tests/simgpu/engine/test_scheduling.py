@@ -1,0 +1,186 @@
+"""Workgroups and waves that wait for each other, and those that never end."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.hardware.errors import Deadlock, InstructionLimit
+from tests.support.kernels import loaded_kernel
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_workgroups_that_wait_for_later_ones_finish(threads):
+    """Workgroup i spins until the counter is n - 1 - i: the last one must run first."""
+    gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=500_000_000)
+    lines = """
+    s_load_dwordx4 s[8:11], s[0:1], 0x0
+    v_mov_b32 v1, 0
+    v_mov_b32 v3, 1
+    s_mov_b64 exec, 1
+    s_waitcnt lgkmcnt(0)
+    s_sub_u32 s10, s10, s2
+    s_sub_u32 s10, s10, 1
+    spin:
+    global_load_dword v2, v1, s[8:9] glc
+    s_waitcnt vmcnt(0)
+    v_readfirstlane_b32 s12, v2
+    s_cmp_lg_u32 s12, s10
+    s_cbranch_scc1 spin
+    global_atomic_add v1, v3, s[8:9]
+    """
+    k = loaded_kernel(gpu, lines, "buffer", "i32")
+    counter = gpu.upload(np.zeros(1, np.uint32))
+    k.launch(grid=16, args=[counter, 16])
+    assert counter.download(np.uint32)[0] == 16
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_spin_lock_excludes_and_finishes(threads):
+    """300 workgroups add 1 to a word without an atomic, each inside the lock."""
+    gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=500_000_000)
+    lines = """
+    s_load_dwordx2 s[8:9], s[0:1], 0x0
+    v_mov_b32 v1, 0
+    v_mov_b32 v2, 1
+    v_mov_b32 v3, 0
+    s_mov_b64 exec, 1
+    s_waitcnt lgkmcnt(0)
+    take:
+    global_atomic_cmpswap v4, v1, v[2:3], s[8:9] glc
+    s_waitcnt vmcnt(0)
+    v_readfirstlane_b32 s12, v4
+    s_cmp_lg_u32 s12, 0
+    s_cbranch_scc1 take
+    global_load_dword v5, v1, s[8:9] offset:4 glc
+    s_waitcnt vmcnt(0)
+    s_sleep 1
+    v_add_u32 v5, 1, v5
+    global_store_dword v1, v5, s[8:9] offset:4
+    s_waitcnt vmcnt(0)
+    global_atomic_swap v1, v3, s[8:9]
+    """
+    k = loaded_kernel(gpu, lines, "buffer")
+    state = gpu.upload(np.zeros(2, np.uint32))
+    k.launch(grid=300, args=[state])
+    assert state.download(np.uint32).tolist() == [0, 300]
+
+
+def test_barriers_order_the_waves_of_a_workgroup():
+    """16 waves hand a word round through LDS, eight times: each adds its turn's value."""
+    gpu = simgpu.Device("gfx90a")
+    lines = """
+    s_load_dwordx2 s[8:9], s[0:1], 0x0
+    v_and_b32 v0, 0x3ff, v0
+    v_lshlrev_b32 v1, 2, v0
+    v_mov_b32 v2, v0
+    s_mov_b32 s10, 8
+    turn:
+    ds_write_b32 v1, v2
+    s_waitcnt lgkmcnt(0)
+    s_barrier
+    v_add_u32 v3, 0x100, v1
+    v_and_b32 v3, 0xfff, v3
+    ds_read_b32 v2, v3
+    s_waitcnt lgkmcnt(0)
+    s_barrier
+    s_sub_u32 s10, s10, 1
+    s_cmp_lg_u32 s10, 0
+    s_cbranch_scc1 turn
+    global_store_dword v1, v2, s[8:9]
+    """
+    k = loaded_kernel(gpu, lines, "buffer", group_segment_fixed_size=4096)
+    out = gpu.alloc(4096)
+    k.launch(grid=3, block=1024, args=[out])
+    np.testing.assert_array_equal(out.download(np.uint32), (np.arange(1024) + 8 * 64) % 1024)
+
+
+WAVE_ID = """
+v_and_b32 v0, 0x3ff, v0
+v_lshrrev_b32 v1, 6, v0
+v_readfirstlane_b32 s12, v1
+s_cmp_eq_u32 s12, 0
+"""
+
+
+def test_ended_waves_do_not_hold_a_barrier():
+    gpu = simgpu.Device("gfx90a", max_instructions=1_000_000)
+    k = loaded_kernel(gpu, WAVE_ID + "s_cbranch_scc1 done\ns_barrier\ns_barrier\ndone:")
+    run = k.launch(grid=2, block=256)
+    assert run.instructions == 2 * (6 + 3 * 8)
+
+
+def test_a_wave_that_never_reaches_the_barrier_is_a_deadlock():
+    gpu = simgpu.Device("gfx90a", max_instructions=1_000_000)
+    k = loaded_kernel(gpu, WAVE_ID + "s_cbranch_scc1 spin\ns_barrier\ns_endpgm\nspin:\ns_branch spin")
+    with pytest.raises(Deadlock) as error:
+        k.launch(grid=1, block=128)
+    message = str(error.value)
+    assert re.search(r"wave 1 waits at the barrier", message)
+    assert re.search(r"wave 0 never reaches one and is at k\+0x\w+ .*`s_branch", message)
+    assert "1000000" in message
+
+
+def test_a_runaway_kernel_hits_its_budget():
+    gpu = simgpu.Device("gfx90a", threads=1, max_instructions=10_000)
+    counted = """
+    s_load_dwordx2 s[8:9], s[0:1], 0x0
+    v_mov_b32 v1, 0
+    v_mov_b32 v2, 1
+    s_mov_b64 exec, 1
+    s_waitcnt lgkmcnt(0)
+    again:
+    global_atomic_add v1, v2, s[8:9]
+    s_branch again
+    """
+    k = loaded_kernel(gpu, counted, "buffer")
+    out = gpu.upload(np.zeros(1, np.uint32))
+    with pytest.raises(InstructionLimit, match=r"k\+0x\w+ .*still running after 10000 instructions"):
+        k.launch(grid=1, args=[out])
+    # The budget counts record steps: an instruction of 8 bytes is two.
+    assert 10_000 / 3 - 100 < out.download(np.uint32)[0] <= 10_000 / 2
+    # The device stays usable.
+    assert loaded_kernel(gpu, "s_nop 0").launch(grid=1).instructions == 2
+
+
+MIXED = """
+s_load_dwordx4 s[8:11], s[0:1], 0x0
+s_lshl_b32 s12, s2, 9
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+v_add_u32 v2, s12, v1
+s_waitcnt lgkmcnt(0)
+global_load_dword v3, v2, s[8:9]
+s_waitcnt vmcnt(0)
+ds_write_b32 v1, v3
+s_waitcnt lgkmcnt(0)
+s_barrier
+v_xor_b32 v4, 0x1fc, v1
+ds_read_b32 v5, v4
+s_waitcnt lgkmcnt(0)
+v_mul_f32 v5, v5, v3
+global_store_dword v2, v5, s[10:11]
+v_mov_b32 v6, 0
+v_mov_b32 v7, 1
+global_atomic_add v6, v7, s[10:11] offset:-4
+"""
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    data = np.random.default_rng(1).standard_normal(128 * 97).astype(np.float32)
+    found = []
+    for threads in (1, 2, 3, 7):
+        gpu = simgpu.Device("gfx942", threads=threads)
+        k = loaded_kernel(gpu, MIXED, "buffer", "buffer", group_segment_fixed_size=512)
+        given, out = gpu.upload(data), gpu.alloc(data.nbytes + 4)
+        run = k.launch(grid=97, block=128, args=[given, out.address + 4])
+        counters = {name: value for name, value in run.counters.items() if "seconds" not in name}
+        found.append((out.download(np.uint32).tobytes(), run.instructions, counters, run.profile))
+    want = data.reshape(97, 128) * data.reshape(97, 128)[:, ::-1]
+    got = np.frombuffer(found[0][0], np.uint32)
+    np.testing.assert_array_equal(got[1:].view(np.float32), want.ravel())
+    assert got[0] == data.size
+    assert all(other == found[0] for other in found[1:])

@@ -1,0 +1,167 @@
+"""Other hosts: the same bits with an older CPU's code, and code for AArch64 that needs nothing of x86 or of a library."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import llvmlite.binding as llvm
+import pytest
+from elftools.elf.elffile import ELFFile
+from llvmlite import ir
+
+from simgpu.alu.control import Control
+from simgpu.engine.program import compiled, handler_of
+from simgpu.hardware.isa import decode
+from simgpu.machine import jit
+from simgpu.machine.mode import UP, Mode
+from simgpu.machine.operands import Plan
+from tests.simgpu.engine.test_refusals import instances
+from tests.support.host_kernels import digests
+from tests.support.places import ROOT
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+AARCH64, LINUX64 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
+COMMON = ["floats", "rounded up", "lds"]
+# AVX2, FMA and F16C; then SSE4.2 and none of these.
+CPUS = {"haswell": [*COMMON, "gemm f16 gfx942"], "nehalem": [*COMMON, "gemm f64", "gemm i8"]}
+
+
+@pytest.mark.skipif(not X86, reason="CPU names of x86-64 hosts")
+@pytest.mark.parametrize("cpu", CPUS)
+def test_an_older_cpu_gives_the_same_bits(cpu: str) -> None:
+    if cpu == "haswell" and not llvm.get_host_cpu_features().get("avx2"):
+        pytest.skip("this host has no AVX2")
+    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CPU_NAME": cpu}
+    environment.pop("NUMBA_CPU_FEATURES", None)
+    script = str(ROOT / "tests" / "support" / "host_kernels.py")
+    done = subprocess.run([sys.executable, script, *CPUS[cpu]], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == digests(CPUS[cpu])
+
+
+class Elsewhere:
+    """Stands for a compiler: code for another machine, looked at and not loaded. code: IR and object file by handler's key."""
+
+    def __init__(self, host: jit.Host) -> None:
+        self.host = host
+        self.code: dict[str, tuple[str, bytes]] = {}
+
+    def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
+        if key not in self.code:
+            module = ir.Module(name="handler")
+            module.triple, module.data_layout = self.host.triple, self.host.data_layout
+            build(module, "handler")
+            self.code[key] = str(module), self.host.object_code(str(module))
+        return 1
+
+    def undefined(self) -> set[str]:
+        """Symbols that the handlers would ask a library for."""
+        names = set()
+        for _, data in self.code.values():
+            table = ELFFile(io.BytesIO(data)).get_section_by_name(".symtab")
+            names |= {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF"}
+        return names - {""}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Elsewhere]]:
+    """Makes a compiler for a triple and a CPU, which handlers are then built for."""
+
+    def make(triple: str, cpu: str) -> Elsewhere:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        monkeypatch.setattr(jit, "Host", functools.partial(jit.Host, triple, cpu))
+        jit.host.cache_clear()
+        return Elsewhere(jit.host())
+
+    yield make
+    monkeypatch.undo()
+    jit.host.cache_clear()
+
+
+# One of each kind of handler: what is left out compiles for seconds as vectors of four.
+MNEMONICS = frozenset(
+    "v_fma_f32 v_fma_f16 v_fma_f64 v_cvt_f16_f32 v_cvt_f32_f16 v_exp_f32 v_sqrt_f32 v_cvt_pk_fp8_f32 v_pk_fma_f16 "
+    "v_readlane_b32 v_cmp_lt_f32 v_div_scale_f32 v_mul_hi_u32 s_add_u32 s_load_dwordx4 s_waitcnt s_setreg_b32 s_setpc_b64 "
+    "s_cbranch_scc0 global_load_dwordx4 global_store_dwordx2 global_atomic_add global_atomic_add_f32 buffer_load_dword "
+    "flat_load_dword scratch_load_dword ds_read_b128 ds_write_b64 ds_bpermute_b32 ds_add_rtn_u32 v_mfma_i32_16x16x32_i8 "
+    "v_mfma_f64_4x4x4_4b_f64".split()
+)
+
+
+def build(where: Elsewhere, mode: Mode) -> set[str]:
+    """Builds one handler of each; returns their mnemonics."""
+    found = set()
+    for inst in instances("gfx942"):
+        if inst.mnemonic not in MNEMONICS:
+            continue
+        found.add(inst.mnemonic)
+        if inst.spec.kind == "control":
+            plan = Plan(inst)
+            compiled(inst, plan, Control(inst, plan).emit, where)  # type: ignore[arg-type]
+        else:
+            handler_of(inst, mode, where)  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(("triple", "cpu", "machine", "mode"), [
+    (AARCH64, "generic", "EM_AARCH64", Mode()), (LINUX64, "haswell", "EM_X86_64", Mode(round32=UP, round16_64=UP)),
+], ids=["aarch64", "haswell"])  # fmt: skip
+def test_handlers_need_no_library(
+    triple: str, cpu: str, machine: str, mode: Mode, elsewhere: Callable[[str, str], Elsewhere]
+) -> None:
+    """Nor anything of x86; rounding upward on Haswell, where LLVM does not take every conversion."""
+    where = elsewhere(triple, cpu)
+    assert build(where, mode) == MNEMONICS
+    assert where.undefined() == set()
+    for text, data in where.code.values():
+        assert "llvm.x86" not in text
+        assert ELFFile(io.BytesIO(data)).header["e_machine"] == machine
+
+
+def test_abilities_are_those_of_the_cpu() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    able = {}
+    for cpu in ("nehalem", "ivybridge", "haswell", "knl", "x86-64-v4", "znver4"):
+        host = jit.Host(LINUX64, cpu)
+        able[cpu] = (host.has_wide_masks, host.has_wide_words, host.converts_half)
+    assert able == {
+        "nehalem": (False, False, False), "ivybridge": (False, False, True), "haswell": (False, False, True),
+        "knl": (True, False, True), "x86-64-v4": (True, True, True), "znver4": (True, True, True),
+    }  # fmt: skip
+    less = jit.Host(LINUX64, "haswell", "-f16c")
+    assert not less.converts_half
+    arm = jit.Host(AARCH64, "generic")
+    assert (arm.has_wide_masks, arm.has_wide_words, arm.converts_half) == (False, False, True)
+
+
+def test_the_cpu_is_named_as_for_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    monkeypatch.delenv("NUMBA_CPU_FEATURES", raising=False)
+    named = jit.Host()
+    assert named.cpu == "generic"
+    assert "avx512f" not in named.features
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "+crc32")
+    assert "+crc32" in jit.Host().features.split(",")
+    monkeypatch.delenv("NUMBA_CPU_NAME")
+    assert jit.Host().cpu == llvm.get_host_cpu_name()
+
+
+def test_waiting_orders_memory_on_weakly_ordered_hosts(elsewhere: Callable[[str, str], Elsewhere]) -> None:
+    """Another thread's wave that sees a flag sees what was stored before it: on AArch64 that takes a barrier."""
+    where = elsewhere(AARCH64, "generic")
+    inst = decode((0xBF8C0000).to_bytes(4, "little"), 0, "gfx942")
+    assert inst.mnemonic == "s_waitcnt"
+    plan = Plan(inst)
+    compiled(inst, plan, Control(inst, plan).emit, where)  # type: ignore[arg-type]
+    ((text, _),) = where.code.values()
+    assert "dmb\tish" in where.host.machine.emit_assembly(llvm.parse_assembly(text))

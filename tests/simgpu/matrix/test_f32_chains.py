@@ -1,0 +1,210 @@
+"""Tiles of f32 matrix instructions: same bits as one at a time, and none where that would not hold."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simgpu.asm.builder.toolchain import assemble
+from simgpu.engine.launch import Launch
+from simgpu.engine.program import Program
+from simgpu.hardware.isa import decode
+from simgpu.matrix.f32_chains import tiles
+from tests.support.engine_kernel import Kernel
+
+SETUP = """
+v_cvt_f32_u32 v1, v0
+v_mul_f32 v2, 0.15915494, v1
+v_sin_f32 v3, v2
+v_add_f32 v4, v3, v2
+v_mul_f32 v5, v4, v3
+v_mov_b32 v6, 1.0
+s_mov_b32 s12, 3
+s_mov_b32 s13, 3
+"""
+ACCUMULATORS = [f"a{i}" for i in range(12)]
+CLEAR = "\n".join(f"v_accvgpr_write_b32 a{i}, v{i % 5 + 1}" for i in range(12)) + "\ns_nop 3"
+MFMA = "v_mfma_f32_16x16x4f32 a[{d}:{e}], v{a}, v{b}, a[{d}:{e}]"
+
+
+def mfma(d: int, a: int, b: int) -> str:
+    return MFMA.format(d=4 * d, e=4 * d + 3, a=a, b=b)
+
+
+def both(
+    lines: str, monkeypatch: pytest.MonkeyPatch, target: str = "gfx908", clear: str = CLEAR, dump: Sequence[str] = ACCUMULATORS
+) -> int:
+    """Instructions that tiles hold; asserts that their results are those of single ones."""
+    text = SETUP + clear + "\n" + lines + "\ns_nop 15"
+    joined: list[Program] = []
+    init = Program.__init__
+
+    def remembered(self: Program, *args: object, **kwargs: object) -> None:
+        init(self, *args, **kwargs)  # type: ignore[arg-type]
+        joined.append(self)
+
+    monkeypatch.setattr(Program, "__init__", remembered)
+    tiled = Kernel(target, text, dump).run()
+    count = len(joined[-1].fused)
+    monkeypatch.setattr(Launch, "fuse", False)
+    single = Kernel(target, text, dump).run()
+    monkeypatch.undo()
+    assert not joined[-1].fused
+    for name in dump:
+        assert (tiled[name] == single[name]).all(), name
+    assert tiled.run.instructions == single.run.instructions
+    assert tiled.run.profile == single.run.profile
+    return count
+
+
+def test_interleaved_accumulators_are_chained(monkeypatch):
+    lines = [mfma(d, 1 + step, 2 + step) for step in range(4) for d in range(3)]
+    assert both("\n".join(lines), monkeypatch) == 12
+
+
+def found(lines: Sequence[str], target: str = "gfx908") -> list[list[tuple[int, ...]]]:
+    """Positions in straight code of the instructions of each tile, step by step."""
+    text = "\n".join([f'.amdgcn_target "amdgcn-amd-amdhsa--{target}"', ".text", *lines])
+    code = ELFFile(io.BytesIO(assemble(text, target))).get_section_by_name(".text").data()
+    run, offset = [], 0
+    while len(run) < len(lines):
+        inst = decode(code, offset, target)
+        run.append((len(run), inst))
+        offset += inst.size
+    return [[tuple(index for index, _ in step) for step in tile.steps] for tile in tiles(run, ())]
+
+
+def test_instructions_with_the_same_a_share_a_tile():
+    """2 x 2 blocks, two steps, D by D or step by step; an instruction that has no partner is a tile with its followers."""
+    grid = [(i, j) for i in range(2) for j in range(2)]
+    lines = [mfma(2 * i + j, 1 + 2 * i + step, 5 + 2 * j + step) for step in range(2) for i, j in grid]
+    assert found(lines) == [[(0, 1), (4, 5)], [(2, 3), (6, 7)]]
+    lines = [mfma(2 * i + j, 1 + 2 * i + step, 5 + 2 * j + step) for i, j in grid for step in range(2)]
+    assert found(lines) == [[(0, 2), (1, 3)], [(4, 6), (5, 7)]]
+    lines = [mfma(0, 1, 5), mfma(1, 2, 5), mfma(0, 3, 6), mfma(1, 3, 6)]  # another A first
+    assert found(lines) == [[(0,), (2,)], [(1,), (3,)]]
+    lines = [mfma(0, 1, 5), mfma(1, 1, 6), mfma(2, 1, 7)]
+    assert found(lines) == [[(0, 1)]]
+    assert found([mfma(0, 1, 5)]) == []
+
+
+def test_what_lies_between_keeps_instructions_apart():
+    assert found([mfma(0, 1, 5), "v_mov_b32 v6, 0", mfma(1, 1, 6)]) == []  # B is written
+    assert found([mfma(0, 1, 5), "v_mov_b32 v7, 0", mfma(1, 1, 6)]) == [[(0, 2)]]
+    assert found([mfma(0, 1, 5), "v_accvgpr_read_b32 v7, a4", mfma(1, 1, 6)]) == []  # D is read
+    assert found([mfma(0, 1, 5), mfma(0, 2, 6), "v_accvgpr_read_b32 v7, a0", mfma(0, 3, 6)]) == [[(0,), (1,)]]
+    other = MFMA.replace("16x16x4f32", "4x4x1f32")
+    lines = [mfma(0, 1, 5), other.format(d=4, e=7, a=1, b=5), mfma(1, 1, 6)]  # another instruction has that D
+    assert found(lines) == []
+    one = "v_mfma_f32_16x16x4f32 v[{d}:{e}], v{a}, v{b}, v[{d}:{e}]"
+    first = one.format(d=8, e=11, a=1, b=5)
+    assert found([first, one.format(d=12, e=15, a=1, b=2)], "gfx90a") == [[(0, 1)]]
+    for second in (one.format(d=12, e=15, a=1, b=9), one.format(d=4, e=7, a=1, b=2), one.format(d=10, e=13, a=1, b=2)):
+        assert found([first, second], "gfx90a") == []  # reads the first's D; writes its B; D's overlap
+
+
+def test_barriers_and_sleep_do_not_keep_them_apart(monkeypatch):
+    lines = [mfma(0, 1, 2), "s_barrier", mfma(0, 3, 4), "s_sleep 1", mfma(1, 1, 5), mfma(1, 3, 2)]
+    assert both("\n".join(lines), monkeypatch) == 4
+
+
+def test_a_chain_ends_where_its_accumulators_are_read(monkeypatch):
+    lines = [mfma(0, 1, 2), "s_nop 15", "v_accvgpr_read_b32 v7, a0", mfma(0, 3, 4), mfma(0, 5, 7)]
+    assert both("\n".join(lines), monkeypatch) == 2
+
+
+def test_an_operand_written_in_between_ends_it(monkeypatch):
+    lines = [mfma(0, 1, 2), "v_add_f32 v3, v3, v4", "s_nop 3", mfma(0, 3, 4), mfma(0, 5, 3)]
+    assert both("\n".join(lines), monkeypatch) == 2
+
+
+def test_a_branch_into_the_middle_ends_it(monkeypatch):
+    """The loop's head lies between instructions that would be chained otherwise."""
+    lines = [mfma(0, 1, 2), "again:", mfma(0, 3, 4), "s_sub_u32 s12, s12, 1", "s_cmp_lg_u32 s12, 0"]
+    lines += ["s_cbranch_scc1 again", mfma(0, 5, 1), mfma(0, 4, 4)]
+    assert both("\n".join(lines), monkeypatch) == 2
+
+
+def test_an_indirect_jump_anywhere_forbids_chains(monkeypatch):
+    lines = [
+        "s_getpc_b64 s[20:21]",
+        "s_add_u32 s20, s20, 28",  # past the jump and one instruction
+        "s_addc_u32 s21, s21, 0",
+        "s_setpc_b64 s[20:21]",
+        mfma(0, 1, 2),
+        "target:",
+        mfma(0, 3, 4),
+    ]
+    assert both("\n".join(lines), monkeypatch) == 0
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> str:
+    """Matrix instructions on few registers with moves, waits and branches among them."""
+    lines = []
+    for number in range(draw(st.integers(2, 24))):
+        kind = draw(st.sampled_from("mmmmmmvnasl"))
+        if kind == "m":
+            lines.append(mfma(draw(st.integers(0, 2)), draw(st.integers(1, 6)), draw(st.integers(1, 6))))
+        elif kind == "v":
+            lines.append(f"v_add_f32 v{draw(st.integers(1, 6))}, v{draw(st.integers(1, 6))}, v6")
+        elif kind == "n":
+            lines.append("s_waitcnt lgkmcnt(0)")
+        elif kind == "a":
+            lines.append(f"v_accvgpr_write_b32 a{draw(st.integers(0, 11))}, v{draw(st.integers(1, 6))}")
+        elif kind == "s":
+            lines += ["s_cmp_lg_u32 s12, s13", f"s_cbranch_scc{draw(st.integers(0, 1))} skip{number}"]
+            lines += [mfma(draw(st.integers(0, 2)), 2, 3), f"skip{number}:"]
+        elif kind == "l" and not any(line == "again:" for line in lines):
+            lines.append("again:")
+    if "again:" in lines:
+        lines += ["s_sub_u32 s12, s12, 1", "s_cmp_lg_u32 s12, 0", "s_cbranch_scc1 again"]
+    return "\n".join(lines)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams())
+def test_any_stream_gives_the_same_bits(lines):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        both(lines, monkeypatch)
+
+
+@st.composite
+def streams_in_one_file(draw: st.DrawFn) -> str:
+    """D's that others read as A or B, or overlap: v8 to v31."""
+    lines = []
+    for _ in range(draw(st.integers(2, 16))):
+        if draw(st.integers(0, 7)) == 0:
+            lines.append(f"v_mul_f32 v{draw(st.integers(1, 31))}, 0.5, v{draw(st.integers(1, 31))}")
+            continue
+        d = draw(st.sampled_from([8, 10, 12, 16, 20, 24, 28]))
+        a, b = (draw(st.one_of(st.integers(1, 5), st.integers(1, 31))) for _ in "ab")
+        lines.append(f"v_mfma_f32_16x16x4f32 v[{d}:{d + 3}], v{a}, v{b}, v[{d}:{d + 3}]")
+    return "\n".join(lines)
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams_in_one_file())
+def test_any_stream_in_one_file_gives_the_same_bits(lines):
+    clear = "\n".join(f"v_mov_b32 v{i}, v{i % 5 + 1}" for i in range(8, 32))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        both(lines, monkeypatch, "gfx90a", clear, [f"v{i}" for i in range(8, 32)])
+
+
+def test_a_second_kernel_that_enters_a_chain_takes_it_apart():
+    """`Program.lower` of an index within a chain: its records run one instruction each again."""
+    text = SETUP + CLEAR + "\n" + "\n".join(mfma(0, 1 + i, 2) for i in range(3))
+    kernel = Kernel("gfx908", text, ["a0"])
+    first = kernel.run()["a0"]
+    program = next(iter(kernel.kernel.module._programs.values()))
+    members = next(iter(program.fused.values()))
+    program.lower(members[1])
+    assert not program.fused
+    assert (kernel.run()["a0"] == first).all()
+    assert np.isfinite(first.view(np.float32)).all()

@@ -1,0 +1,269 @@
+"""simgpu.triton's host side: what arguments may be, tuning, timing, reports; skipped where Triton is not installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.places import ROOT
+
+pytest.importorskip("triton", reason="Triton is an optional extra")
+
+import triton
+
+import simgpu.triton
+from simgpu.triton.tensors import Span, merged
+from tests.support import triton_kernels as kernels
+
+
+def line_with(text: str) -> int:
+    """Number of the first line of the kernels' file that holds a text."""
+    return next(number for number, row in enumerate(Path(kernels.__file__).read_text().splitlines(), 1) if text in row)
+
+
+class Tensor:
+    """A CPU tensor with PyTorch's interface, over a numpy array."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.shape, self.device = array, array.shape, "cpu"
+        self.dtype = f"torch.{array.dtype}"
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(step // self.array.itemsize for step in self.array.strides)
+
+
+@pytest.mark.parametrize("view", ["plain", "transposed", "every second", "reversed", "broadcast"])
+@pytest.mark.parametrize("wrap", [np.asarray, Tensor])
+def test_views_are_read_in_place(view: str, wrap: Any) -> None:
+    whole = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    given = {
+        "plain": whole[3:19, 5:21],
+        "transposed": whole.T[:16, :16],
+        "every second": whole[::4, 1::3][:16, :16],
+        "reversed": whole[::-1, ::-1][:16, :16],
+        "broadcast": np.broadcast_to(whole[7, :16], (16, 16)),
+    }[view]
+    if view == "reversed" and wrap is Tensor:
+        pytest.skip("tensors have no negative strides")
+    out = np.zeros((16, 16), np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.strided_copy[(1,)](wrap(given), wrap(out), *(s // 4 for s in given.strides), ROWS=16, COLS=16)
+    assert np.array_equal(out, given)
+
+
+def test_a_view_is_guarded_by_its_own_end() -> None:
+    whole = np.arange(64, dtype=np.float32)
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match=r"argument x \(32 float32\)"):
+        kernels.copy_past_the_end[(1,)](whole[:32], np.zeros(64, np.float32), 64, BLOCK=64)
+
+
+def test_one_tensor_in_two_arguments_is_one_memory() -> None:
+    x = np.arange(300, dtype=np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.vector_add[(1,)](x[:256], x[40:], x[:256], 40, BLOCK=256)
+    assert np.array_equal(x, [*(2 * i + 40 for i in range(40)), *range(40, 300)])
+
+
+def test_waves_that_read_what_others_overwrite_race() -> None:
+    x = np.arange(100, dtype=np.float32)
+    with simgpu.triton.device("mi300x", check=True), pytest.raises(simgpu.triton.KernelFinding, match="race"):
+        kernels.vector_add[(1,)](x, x[1:], x[:99], 99, BLOCK=128)
+
+
+def test_spans_that_overlap_are_merged() -> None:
+    spans = [Span(at, at, at + 10, at != 5, f"{at}") for at in (0, 5, 15, 40)]
+    found = merged(spans)
+    assert [(span.start, span.stop, span.writable) for span in found] == [(0, 15, False), (15, 25, True), (40, 50, True)]
+
+
+def test_read_only_arrays_are_read_only() -> None:
+    out = np.zeros(64, np.float32)
+    out.flags.writeable = False
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match="read-only"):
+        kernels.copy_past_the_end[(1,)](np.ones(64, np.float32), out, 64, BLOCK=64)
+
+
+def test_a_tensor_elsewhere_is_refused() -> None:
+    tensor = Tensor(np.ones(64, np.float32))
+    tensor.device = "cuda:0"
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.LaunchError, match="argument x is a tensor on cuda:0"):
+        kernels.copy_past_the_end[(1,)](tensor, np.zeros(64, np.float32), 64, BLOCK=64)
+
+
+@pytest.mark.parametrize("scale", [3, 2.5, np.float32(0.5), np.int32(7), True])
+def test_tuples_and_scalars(scale: Any) -> None:
+    x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.affine[(1,)]((x, 4), scale, -1, out, BLOCK=32)
+    assert np.array_equal(out, (x + 4) * np.float32(scale) - 1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float64", "bfloat16", "uint32"])
+def test_dtypes(dtype: str) -> None:
+    import ml_dtypes
+
+    x = np.arange(50).astype(getattr(ml_dtypes, dtype, dtype))
+    out = np.zeros_like(x)
+    with simgpu.triton.device("gfx950", check=True):
+        kernels.copy_past_the_end[(1,)](np.pad(x, (0, 14)), out, 50, BLOCK=64)
+    assert np.array_equal(out, x)
+
+
+def test_nothing_runs_on_an_empty_grid() -> None:
+    with simgpu.triton.device("mi300x"):
+        kernels.vector_add[(0,)](*(np.zeros(0, np.float32) for _ in range(3)), 0, BLOCK=128)
+
+
+def test_autotune_chooses_by_the_model_and_says_so() -> None:
+    x, out = np.arange(3000, dtype=np.float32), np.zeros(3000, np.float32)
+    with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime, match="no GPU was timed"):
+        kernels.tuned_double[lambda meta: (triton.cdiv(3000, meta["BLOCK"]),)](x, out, 3000)
+    assert np.array_equal(out, 2 * x)
+    times = {config.kwargs["BLOCK"]: time[0] for config, time in kernels.tuned_double.configs_timings.items()}
+    assert 0 < times[kernels.tuned_double.best_config.kwargs["BLOCK"]] == min(times.values())
+
+
+def test_what_tuning_changed_is_put_back() -> None:
+    x, out, count = np.arange(3000, dtype=np.float32), np.zeros(3000, np.float32), np.zeros(1, np.float32)
+    with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime):
+        kernels.tuned_count[lambda meta: (triton.cdiv(3000, meta["BLOCK"]),)](x, out, count=count, n=3000)
+    assert np.array_equal(x, np.arange(1, 3001)) and np.array_equal(out, x) and count[0] == 3000
+
+
+def test_each_target_is_tuned_for_itself() -> None:
+    x, out = np.arange(500, dtype=np.float32), np.zeros(500, np.float32)
+    for target in ("mi210", "mi355x"):
+        with simgpu.triton.device(target), pytest.warns(simgpu.triton.ModelledTime):
+            kernels.pruned_double[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, out, 500)
+        assert np.array_equal(out, 2 * x)
+        assert [config.kwargs["BLOCK"] for config in kernels.pruned_double.configs_timings] == [64, 32]  # by the performance model
+        out[:] = 0
+
+
+def test_triton_s_own_do_bench_is_refused_in_words() -> None:
+    own = triton.testing.do_bench
+    with simgpu.triton.device("mi300x"):
+        assert triton.testing.do_bench is not own
+        with pytest.raises(simgpu.LaunchError, match="was imported before simgpu"):
+            own(lambda: None)
+
+
+def test_do_bench_gives_the_time_of_what_was_launched() -> None:
+    def add(n: int) -> Any:
+        x, out = np.ones(n, np.float32), np.zeros(n, np.float32)
+        return lambda: kernels.vector_add[(triton.cdiv(n, 128),)](x, x, out, n, BLOCK=128)
+
+    before = triton.testing.do_bench
+    with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime):
+        small, large = (triton.testing.do_bench(add(n)) for n in (1 << 12, 1 << 16))
+        quantiles = triton.testing.do_bench(add(1 << 12), quantiles=[0.2, 0.8])
+    assert triton.testing.do_bench is before
+    assert 0 < small < large
+    assert quantiles == [small, small]
+
+
+@pytest.mark.parametrize("n", [128, 130])
+def test_heuristics(n: int) -> None:
+    x, out = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.heuristic_double[(triton.cdiv(n, 64),)](x, out, n, BLOCK=64)
+    assert np.array_equal(out, 2 * x)
+
+
+def test_sessions_nest_and_end() -> None:
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    before = triton.runtime.driver._active
+    with simgpu.triton.device("mi210") as outer:
+        with simgpu.triton.device("mi300x"):
+            assert triton.runtime.driver.active.get_current_target().arch == "gfx942"
+            kernels.vector_add[(1,)](x, x, out, 8, BLOCK=16)
+        assert triton.runtime.driver.active.session is outer
+        kernels.vector_add[(1,)](x, out, out, 8, BLOCK=16)
+    assert triton.runtime.driver._active is before
+    assert np.array_equal(out, [3] * 8)
+
+
+def test_report_adds_up() -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    c = np.zeros((64, 64), np.float32)
+    with simgpu.triton.device("mi300x", check="performance"):
+        compiled = kernels.matmul[(2,)](a, b, c, 64, 64, 64, 64, 1, 64, 1, 64, 1, BM=32, BN=64, BK=32, GROUP=1)
+    found = simgpu.triton.report(kernels.matmul)
+    assert found == simgpu.triton.report(compiled)
+    assert (found.target, found.grid, found.warps) == ("gfx942", (2, 1, 1), 4)
+    counters = found.counters
+    assert sum(row.instructions for row in found.lines) == counters["instructions"]
+    assert sum(row.matrix for row in found.lines) == sum(found.matrix.values()) == counters["instructions_mfma"] > 0
+    assert sum(row.write_bytes for row in found.lines) == counters["global_write_bytes"]
+    assert counters["unique_write_bytes"] == c.nbytes
+    assert found.bank_conflicts == sum(row.bank_conflicts or 0 for row in found.lines)
+    assert found.lds_bytes == compiled.metadata.shared
+    (dot,) = (row for row in found.lines if row.matrix)
+    number = line_with("tl.dot(a_tile")
+    assert dot.source == f"triton_kernels.py:{number}"
+    assert dot.source in str(found) and next(iter(found.matrix)) in str(found)
+
+
+def test_report_of_what_was_not_launched() -> None:
+    with pytest.raises(simgpu.LaunchError, match="was not launched"):
+        simgpu.triton.report(kernels.descriptor_copy)
+
+
+def test_the_page_s_bug_is_found_and_put_right(tmp_path: Path) -> None:
+    root = ROOT
+    page = (root / "docs" / "triton.md").read_text()
+    (program,) = re.findall(r"^```py\n(.*?)^```$", page, re.M | re.S)
+    repaired = program.replace("tl.load(x + at)", "tl.load(x + at, mask=at < n)")
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    runs = []
+    for text in (program, repaired):
+        (tmp_path / "demo.py").write_text(text)
+        command = [sys.executable, "demo.py"]
+        runs.append(subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True))
+    assert "`buffer_load_dword v2, v1, s[8:11], 0 offen` (demo.py:11)" in runs[0].stderr and "lanes 40" in runs[0].stderr
+    assert (runs[1].returncode, runs[1].stdout) == (0, "fine: True\n"), runs[1].stderr
+
+
+def test_device_assert() -> None:
+    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.checked_load[(1,)](x, out, 100.0, BLOCK=64, debug=True)
+        assert np.array_equal(out, x)
+        number = line_with("tl.device_assert(")
+        said = rf"at triton_kernels\.py:{number}: the kernel trapped .*\n.*failed: 'a value past the limit'.*py:{number}"
+        with pytest.raises(simgpu.KernelTrap, match=said):
+            kernels.checked_load[(1,)](x, out, 10.0, BLOCK=64, debug=True)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx950"])
+def test_device_print(target: str, capsys: Any) -> None:
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    with simgpu.triton.device(target, check=True):
+        kernels.talkative[(2,)](x, BLOCK=32, num_warps=1)
+    # One element is held by two lanes where a program has more threads than elements: each prints.
+    printed = capsys.readouterr().out.splitlines()
+    wanted = [f"pid ({at // 32}, 0, 0) idx ({at % 32:2}) value: {value:.6f}" for at, value in enumerate(x)]
+    assert sorted(set(printed)) == sorted(wanted)
+    assert [line for line in printed if "pid (0" in line] == printed[: len(printed) // 2]
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx950"])
+def test_tensor_descriptors(target: str) -> None:
+    x, out = np.arange(20 * 24, dtype=np.float32).reshape(20, 24), np.zeros((20, 24), np.float32)
+    with simgpu.triton.device(target, check=True):
+        kernels.descriptor_copy[(3, 2)](x, out, 20, 24, BM=8, BN=16)
+    assert np.array_equal(out, x)

@@ -1,0 +1,123 @@
+"""Commands in a page of documentation with what they print: run, compared, and rewritten.
+
+    python -m tests.support.transcripts docs/commands.md       # rewrites the outputs of its ```console blocks
+
+A block is `$ simgpu …` lines, each followed by its output. `| head -N` and `| tail -N` shorten it, `2>&1` shows what
+a failing command says. Figures that depend on the machine are compared by the words around them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simgpu.tools.cli import main as main_of_simgpu
+from tests.support.hip_server import GPU, build
+from tests.support.places import ROOT
+from tests.tools.test_exec import SCALE, code_object
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+COMMAND = re.compile(r"^\$ simgpu (?P<words>.*?)(?P<errors> 2>&1)?(?: \| (?P<part>head|tail) -(?P<lines>\d+))?$")
+# Lines whose numbers are times of this machine; a table's rules and gaps follow the widest number.
+MEASURED = re.compile(
+    r"^Simulated .* in|useful product|by HIP events|^(median|fastest|slowest|spread|product|operands|matrix peak) |"
+    r"^clang version|^Linux|^numpy "
+)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A command line as it stands in the page, and its output."""
+
+    line: str
+    output: str
+
+    @property
+    def comparable(self) -> str:
+        """The output without what another machine, or another minute, prints otherwise."""
+        return "\n".join(_comparable(line) for line in self.output.splitlines())
+
+
+def _comparable(line: str) -> str:
+    if MEASURED.search(line):
+        line = re.sub(r"\(.*\)$|\d[\d.,e+-]*", "#", line)
+    return re.sub(r"─+", "─", re.sub(r" +", " ", line))
+
+
+def transcripts(block: str) -> list[Transcript]:
+    """The commands of a block with their outputs."""
+    found: list[Transcript] = []
+    for line in block.splitlines(keepends=True):
+        if line.startswith("$ "):
+            found.append(Transcript(line.rstrip("\n"), ""))
+        else:
+            found[-1] = replace(found[-1], output=found[-1].output + line)
+    return found
+
+
+def execute(line: str, folder: Path, environment: dict[str, str]) -> str:
+    """What the command prints, run in `folder`; one for a GPU in a process that has its environment."""
+    parsed = COMMAND.match(line)
+    if parsed is None:
+        raise ValueError(f"no command of simgpu: {line}")
+    words = shlex.split(parsed["words"])
+    out, err = _outside(words, folder, environment) if "hip" in words else _inside(words, folder)
+    if err and not parsed["errors"]:
+        raise ValueError(f"{line}: {err}")
+    lines = (err if parsed["errors"] else out).splitlines(keepends=True)
+    count = int(parsed["lines"] or 0)
+    return "".join(lines[:count] if parsed["part"] == "head" else lines[-count:])
+
+
+def _inside(words: list[str], folder: Path) -> tuple[str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        main_of_simgpu(words)
+    return out.getvalue(), err.getvalue()
+
+
+def _outside(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
+    command = [sys.executable, "-P", "-m", "simgpu.tools.cli", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**environment, "PYTHONPATH": str(ROOT)})
+    return done.stdout, done.stderr
+
+
+def rerun(page: str, folder: Path, environment: dict[str, str]) -> str:
+    """The page with the outputs that its commands print now, one after the other in `folder`, where scale.co lies."""
+    (folder / "scale.co").write_bytes(code_object(SCALE))
+
+    def block(match: re.Match[str]) -> str:
+        made = [
+            Transcript(entry.line, execute(entry.line, folder, environment)) for entry in transcripts(match[1])
+        ]
+        return "```console\n" + "".join(f"{entry.line}\n{entry.output}" for entry in made) + "```"
+
+    return BLOCK.sub(block, page)
+
+
+def comparable(page: str) -> list[tuple[str, str]]:
+    """(command, comparable output) of all blocks."""
+    return [(entry.line, entry.comparable) for match in BLOCK.finditer(page) for entry in transcripts(match[1])]
+
+
+def main() -> None:
+    """Rewrites the pages named on the command line, with a stand-in GPU for `--device hip`."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        gpu = stack.enter_context(GPU(build(folder)))
+        for name in sys.argv[1:]:
+            work = folder / Path(name).stem
+            os.makedirs(work)
+            Path(name).write_text(rerun(Path(name).read_text(), work, gpu.environment))
+
+
+if __name__ == "__main__":
+    main()

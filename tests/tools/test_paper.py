@@ -1,0 +1,193 @@
+"""The paper's numbers, each reproduced under "published" or refuted with its erratum."""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import numpy as np
+import pytest
+
+from simgpu import hardware
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators import TiledComputation, derive_tiles
+from simgpu.tools.verbs.paper import Entry, document, entries
+from tests.support.places import ROOT
+
+GPU_A, GPU_B = hardware.target("gpu_a"), hardware.target("gpu_b")
+
+
+def test_derivation_example() -> None:
+    plan = TiledComputation(4096, 4096, 4096, target=GPU_A, policy="published").plan
+    assert (plan.tile_m, plan.tile_n, plan.tile_k) == (128, 128, 32)
+    assert (plan.warp_m, plan.warp_n, plan.warp_k) == (32, 32, 8)
+    assert (plan.waves, plan.stages, plan.resources.lds_bytes) == (16, 1, 32 * 1024)
+    assert f"{plan.blocks_per_cu:.1f}" == "8.5"
+    assert plan.resources.acc_vgprs == 32 * 32 // 64 == 16
+
+
+def test_e4_printed_formula_gives_90() -> None:
+    assert isqrt(64 * 1024 // 2 // 4) == 90
+    assert isqrt(64 * 1024 // 4) == 128
+
+
+def test_e5_half_of_lds_is_used() -> None:
+    row = next(c for c in TiledComputation(4096, 4096, 4096, GPU_A, "published").plan.constraints if c.name == "LDS")
+    assert (row.limit, row.use, row.slack) == (65536, 32768, 32768)
+
+
+def test_e8_sixteen_waves_leave_64_registers_of_each_file() -> None:
+    plan = TiledComputation(4096, 4096, 4096, GPU_A, "published").plan
+    limits = {c.name: c.limit for c in plan.constraints}
+    assert (limits["ArchVGPR"], limits["AccVGPR"]) == (64, 64)
+
+
+def test_e1_e2_peaks() -> None:
+    assert GPU_A.peak_tflops_f32 == 11.5 and GPU_B.peak_tflops_f32 == 383.0
+    mi100 = hardware.target("mi100")
+    assert mi100.peak_tflops_f32 == 23.1 and mi100.matrix_tflops("f32") == pytest.approx(46.1, abs=0.05)
+    assert 12.3 / mi100.matrix_tflops("f32") == pytest.approx(0.267, abs=1e-3)
+    assert hardware.target("mi300x").matrix_tflops("f32") == pytest.approx(163.4, abs=0.05)
+
+
+@pytest.mark.parametrize(("d", "tile_kv", "tile_q", "vgprs", "fits"), [
+    (64, 128, 48, 214, True), (64, 128, 64, 280, False), (128, 64, 32, 180, True), (128, 64, 48, 262, False),
+])
+def test_table_2(d: int, tile_kv: int, tile_q: int, vgprs: int, fits: bool) -> None:
+    tiles = derive_tiles(GPU_A, L=16384, d=d, policy="published")
+    assert tiles.tile_KV == tile_kv
+    assert tiles.vgprs_at(tile_q) == vgprs
+    assert (tile_q <= tiles.tile_Q_max) is fits is (vgprs <= 256)
+
+
+@pytest.mark.parametrize("policy", ["published", "corrected"])
+def test_tiles_a_and_b(policy: str) -> None:
+    a, b = (derive_tiles(gpu, L=16384, d=128, policy=policy) for gpu in (GPU_A, GPU_B))
+    assert (a.tile_Q, a.tile_KV) == (b.tile_Q, b.tile_KV) == (32, 64)
+    assert a.feasible and b.feasible
+    assert round(a.occupancy, 2) == 4.27 and round(b.occupancy, 2) == 1.68  # E11: the paper prints 0.27 and 1.69
+    assert a.occupancy - 4 == pytest.approx(0.27, abs=0.005)
+    assert a.eta == pytest.approx(512 / 600)
+
+
+def test_e16_lds_of_every_resident_array() -> None:
+    """None of Q, K, V, E: four waves' partial O, 16 queries by 64 columns (4 words of padding a row), and two statistics a
+    query."""
+    corrected = derive_tiles(GPU_A, L=16384, d=128)
+    assert next(c for c in corrected.constraints if c.name == "LDS").use == 4 * 16 * (64 + 4) * 4 + 4 * 2 * 32 * 4
+
+
+def test_e25_keys_are_split_over_idle_cus() -> None:
+    tiles = derive_tiles(GPU_A, L=1024, d=128)
+    assert tiles.split_kv == 3 and tiles.tiles <= 120
+
+
+@pytest.mark.parametrize("policy", ["published", "corrected"])
+def test_head_dimension_that_cannot_fit(policy: str) -> None:
+    tiles = derive_tiles(GPU_A, L=4096, d=4096, policy=policy)
+    name = "LDS" if policy == "published" else "ArchVGPR"
+    assert not tiles.feasible and tiles.binding.name in (name, "VGPR") and "fits" in tiles.remedy
+    largest = int(tiles.remedy.split("d <= ")[1].split()[0])
+    rows = [
+        next(c for c in derive_tiles(GPU_A, L=4096, d=d, policy=policy).constraints if c.name == name)
+        for d in (largest, largest + 16)
+    ]
+    assert rows[0].satisfied and not rows[1].satisfied
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"), [(dict(L=0), "L = 0"), (dict(d=24), "pad the head dimension to 32"), (dict(policy="x"), "policy")]
+)
+def test_bad_attention_input(bad: dict[str, object], message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        derive_tiles(GPU_A, **{**dict(L=16, d=16), **bad})  # type: ignore[arg-type]
+
+
+def row(what: str) -> Entry:
+    """The one entry of `simgpu paper` whose description begins so."""
+    (found,) = [entry for entry in entries() if entry.what.startswith(what)]
+    return found
+
+
+# description, published, corrected, erratum: what `simgpu paper` must say, number by number.
+SAID = [
+    ("f32 matrix peak, gpu_a", "23.1", "46.1", "E1"),
+    ("12.3 TFLOPS", "53%", "26.7%", "E1"),
+    ("f32 peak, gpu_b", "383", "163.4", "E2"),
+    ("registers a lane", "256", "256 Arch + 256 Acc", "E3"),
+    ("sqrt((LDS/2)/elem)", "90", "sqrt(LDS/elem) = 128", "E4"),
+    ("LDS of a tile", "32 KB, 1 stage(s)", "32 KB, 2 stage(s)", "E5"),
+    ("accumulators a lane", "16", "64", "E6"),
+    ("warp tile", "32 x 32 x 8", "64 x 64 x 16", "E7"),
+    ("accumulators allowed", "64", "128", "E8"),
+    ("eta", "94.8%", "94.8%", "E9"),
+    ("operands at matrix peak", "1.44", "1.44", "E10"),
+    ("gpu_a: Q tiles a CU", "4.27", "4.27", "E11"),
+    ("gpu_b: Q tiles a CU", "1.68", "1.68", "E11"),
+    ("acc[f] = ", "holds", "holds", "E12"),
+    ("E^T, tQ", "24 KB (as printed)", "8 KB", "E15"),
+    ("V and E through", "~10 KB (as printed)", "48 KB", "E16"),
+    ("LDS with Q, E", "56 KB", "88 KB: not in 64 KB", "E16"),
+    ("a step of 279.3", "218 us", "328k cycles; LDS takes ~800", "E18"),
+    ("fused, L = 16384", "33.6 MB", "33.6 MB", "E19"),
+    ("S", "1,073.7 MB", "1,073.7 MB", "E19"),
+    ("unfused", "4,328.5 MB", "4,328.5 MB", "E19"),
+    ("unfused / fused", "129.0x", "129.0x", "E19"),
+    ("unfused, L = 32768", "17.25 GB", "17.25 GB", "E19"),
+    ("savings formula", "32", "1 + L/d = 129", "E20"),
+    ("K and V read again", "34 MB", "101 MB, 43x saved", "E21"),
+    ("speed-up at the roofline", "33 (as printed)", "1.2x (overlapped) to 2.2x (serial)", "E22"),
+    ("L = 4096: 27.9", "0.95x", "fit 3.40 us * L * 2 rounds = 27.9 ms; 0.31 TFLOPS", "E23, E24"),
+    ("L = 8192: 83.5", "1.25x", "fit 3.40 us * L * 3 rounds = 83.6 ms; 0.41 TFLOPS", "E23, E24"),
+    ("L = 16384: 279.3", "1.50x", "fit 3.40 us * L * 5 rounds = 278.5 ms; 0.49 TFLOPS", "E23, E24"),
+    ("L = 32768: 991.1", "1.68x", "fit 3.40 us * L * 9 rounds = 1002.7 ms; 0.55 TFLOPS", "E23, E24"),
+    ("crossover", "128 tiles, 2 rounds, eta 53%", "keys split 7: eta 93%", "E25"),
+    ("S of one head", "as printed", "4.29 GB: fits 7 times", "E26"),
+    ("R of 3x3", "1.27", "1.27", "E27"),
+    ("IC = 3 to 12", "1 (as printed)", "4", "E28"),
+    ("softmax FLOP/byte", "0.2 (as printed)", "0.42 (two reads), 0.62 (one)", "E29"),
+]
+
+
+@pytest.mark.parametrize(("what", "published", "corrected", "errata"), SAID)
+def test_the_command_says(what: str, published: str, corrected: str, errata: str) -> None:
+    found = [entry for entry in entries() if entry.what == what] or [row(what)]
+    assert (found[0].published, found[0].corrected, found[0].errata) == (published, corrected, errata)
+
+
+def test_every_erratum_is_cited() -> None:
+    cited = {number for entry in entries() for number in entry.errata.split(", ") if number}
+    assert cited == {f"E{n}" for n in range(1, 32)}
+
+
+def test_the_document_is_what_the_command_prints() -> None:
+    text = (ROOT / "docs" / "paper.md").read_text()
+    assert text == document(), "run: simgpu paper -o docs/paper.md --force"
+
+
+def test_e7_the_largest_square_warp_tile_is_112() -> None:
+    assert max(side for side in range(16, 256, 16) if side * side // 64 <= 256 - 16) == 112
+
+
+def test_e13_exchanging_rows_and_columns_transposes() -> None:
+    c = np.arange(16)[:, None] * np.ones((16, 16))
+    assert (np.arange(16)[None, :] == c.T).all() and not (np.eye(16) == c.T).all()
+
+
+def test_e17_only_the_corrected_index_reads_a_fragments_of_e() -> None:
+    """E (tQ, tKV) stored at col*tQ + row; lane (g, i) of K step ks reads E[i, ks*k + g]."""
+    t_q, t_kv, m, k = 32, 64, 16, 4
+    e = np.arange(t_q * t_kv).reshape(t_q, t_kv)
+    lds = e.T.reshape(-1)
+    steps, groups, rows = np.ix_(range(t_kv // k), range(64 // m), range(m))
+    assert (lds[(steps * k + groups) * t_q + rows] == e[rows, steps * k + groups]).all()
+    printed = rows * t_q + steps * m + groups
+    assert (lds[printed % lds.size] != e[rows, steps * k + groups]).mean() > 0.9
+
+
+def test_e24_one_formula_fits_all_fused_times() -> None:
+    for length, measured in ((4096, 27.9), (8192, 83.5), (16384, 279.3), (32768, 991.1)):
+        rounds = -(-length // (32 * 120))
+        assert 3.40e-3 * length * rounds == pytest.approx(measured, rel=0.012)
+        assert derive_tiles(GPU_A, L=length, d=128, policy="published").rounds == rounds
+    unfused = 1666.6 / 32768**2
+    assert unfused * 32 * 120 / 3.40e-3 == pytest.approx(1.75, abs=0.01)  # the limit of the speed-up

@@ -1,0 +1,146 @@
+"""pytest --simgpu: an existing suite on several simulated targets, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import ROOT
+
+SUITE = '''
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+@pytest.mark.parametrize("n", [3, 60])
+def test_double(n):
+    x, out = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+    double[(1,)](x, out, n, BLOCK=64)
+    assert (out == 2 * x).all()
+
+def test_past_the_end():
+    double[(1,)](np.zeros(60, np.float32), np.zeros(64, np.float32), 64, BLOCK=64)
+'''
+
+TORCH_SUITE = '''
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.testing import do_bench
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+@triton.jit
+def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = at < n
+    tl.store(out + at, tl.load(x + at, mask=live) + tl.load(y + at, mask=live), mask=live)
+
+def add(x, y):
+    assert x.is_cuda and y.device == DEVICE and x.device.type == "cuda" and not x.is_cpu
+    out = torch.empty_like(x)
+    with torch.cuda.device(x.device.index), torch.cuda.stream(torch.cuda.Stream()):
+        add_kernel[(triton.cdiv(x.numel(), 128),)](x, y, out, x.numel(), BLOCK=128)
+    return out
+
+@pytest.fixture(scope="module")
+def ones():
+    return torch.ones(300, device="cuda")
+
+@pytest.mark.parametrize("make", [
+    lambda n: torch.randn(n, device="cuda"), lambda n: torch.rand(n, device=torch.device("hip")), lambda n: torch.ones(n).cuda(),
+    lambda n: torch.arange(n, device=0, dtype=torch.float32), lambda n: torch.ones(n).to(DEVICE), lambda n: torch.ones(n).to(0),
+    lambda n: torch.nn.Linear(n, 1).cuda().weight[0], lambda n: torch.ones(n, pin_memory=True).to("cuda", non_blocking=True),
+    lambda n: torch.randn(n, device="cuda", generator=torch.Generator(device="cuda").manual_seed(1)),
+])
+def test_add(make, ones):
+    x = make(300)
+    torch.testing.assert_close(add(x, ones), x + 1)
+
+def test_default_device():
+    with torch.device("cuda"):
+        x = torch.randn(20)
+    torch.set_default_device("cuda")
+    try:
+        torch.testing.assert_close(add(x, torch.ones(20)), x + 1)
+    finally:
+        torch.set_default_device(None)
+
+def test_queries(simgpu_session):
+    arch = {"mi300x": "gfx942", "mi210": "gfx90a"}[simgpu_session.name]
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    assert properties.gcnArchName == arch and properties.multi_processor_count == {"gfx942": 304, "gfx90a": 104}[arch]
+    assert torch.cuda.get_device_name() == f"simgpu {simgpu_session.name}" and torch.cuda.device_count() == 1
+    assert torch.cuda.get_device_capability("cuda") == {"gfx942": (9, 4), "gfx90a": (9, 0)}[arch]
+    assert torch.version.hip and torch.version.cuda is None
+    torch.cuda.manual_seed(0), torch.manual_seed(0), torch.cuda.empty_cache(), torch.cuda.synchronize()
+
+def test_times(ones):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with pytest.warns(UserWarning, match="no GPU was timed"):
+        start.record()
+        add(ones, ones)
+        end.record()
+        assert do_bench(lambda: add(ones, ones)) == pytest.approx(start.elapsed_time(end))
+    assert start.elapsed_time(end) > 0
+
+def test_an_optimizer_steps():
+    layer = torch.nn.Linear(3, 1, device="cuda")
+    before = layer.weight.detach().clone()
+    layer(torch.ones(1, 3, device="cuda")).sum().backward()
+    torch.optim.SGD(layer.parameters(), lr=0.5).step()
+    torch.testing.assert_close(layer.weight, before - 0.5)
+
+def test_out_of_bounds(ones):
+    add_kernel[(1,)](ones[:100].clone(), ones, torch.empty(128, device="cuda"), 128, BLOCK=128)
+'''
+
+
+def suite(folder: Path, *options: str, text: str = SUITE) -> subprocess.CompletedProcess[str]:
+    (folder / "test_suite.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the checkout's plugin, not an installed one
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "simgpu.tools.pytest_plugin", "-rA", "-q", *options]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_test_runs_on_every_target(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    done = suite(tmp_path, "--simgpu", "mi300x,gfx90a")
+    assert "4 passed" in done.stdout and "2 failed" in done.stdout, done.stdout + done.stderr
+    for target in ("mi300x", "gfx90a"):
+        assert f"test_double[3-{target}]" in done.stdout or f"test_double[{target}-3]" in done.stdout
+    assert "test_suite.py:10" in done.stdout and "past the end of argument x" in done.stdout
+
+
+def test_pytorch_finds_its_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+    early = "import torch\nassert torch.cuda.is_available() and torch.ones(1, device='cuda').is_cuda\n"
+    (tmp_path / "conftest.py").write_text(early)
+    done = suite(tmp_path, "--simgpu", "mi300x", "--simgpu", "mi210", text=TORCH_SUITE)
+    assert "26 passed" in done.stdout and "2 failed" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("past the end of argument x (100 torch.float32)") >= 2
+
+
+def test_an_unknown_target_is_told(tmp_path: Path) -> None:
+    done = suite(tmp_path, "--simgpu", "mi9")
+    assert done.returncode == 4 and "unknown target 'mi9'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_missing_triton_is_told(tmp_path: Path) -> None:
+    (tmp_path / "triton.py").write_text("raise ModuleNotFoundError(\"No module named 'triton'\", name='triton')\n")
+    done = suite(tmp_path, "--simgpu", "mi300x", "-p", "no:doctest")
+    assert done.returncode == 4 and "pip install 'simgpu[triton]'" in done.stderr, done.stderr

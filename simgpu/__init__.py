@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
     from simgpu import asm, hardware, operators, triton
-    from simgpu.engine.device import Buffer, Device, Kernel, Module
+    from simgpu.device import Buffer, Device, Kernel, Module
     from simgpu.engine.result import Finding, Run
     from simgpu.hardware.errors import (
         Deadlock,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
 
 # Public name -> the module that has it.
 _HOME = {
-    **dict.fromkeys(("Buffer", "Device", "Kernel", "Module"), "simgpu.engine.device"),
+    **dict.fromkeys(("Buffer", "Device", "Kernel", "Module"), "simgpu.device"),
     **dict.fromkeys(("Finding", "Run"), "simgpu.engine.result"),
     **dict.fromkeys(
         (

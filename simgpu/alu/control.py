@@ -150,7 +150,7 @@ class Control:
                 build.fence("acq_rel")
             frame.next(self.size)
         elif self.control in ENDS:
-            for check in frame.checks:
+            for check in frame.hooks:
                 check.end(frame, index)
             frame.stop(Status.ENDED, index)
         elif self.control == "barrier":

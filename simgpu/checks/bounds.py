@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.events import Event, Report, finding_of, report
 from simgpu.engine import scheduler
+from simgpu.engine.check import Check
+from simgpu.engine.events import Event, Report, finding_of, report
 from simgpu.engine.finding import Finding, lanes_of, place_of
 from simgpu.engine.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.lane_ops import I32, I64

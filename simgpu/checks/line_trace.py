@@ -19,13 +19,14 @@ from llvmlite import ir
 from numba import types
 
 from simgpu.engine.allocations import FIRST_ADDRESS
+from simgpu.engine.check import Check
+from simgpu.engine.device import Device
 from simgpu.engine.finding import Finding
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
 from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store32, store64
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.jit import stamp
@@ -33,7 +34,6 @@ from simgpu.machine.lane_ops import I64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
-    from simgpu.engine.device import Device
     from simgpu.engine.launch import Launch
     from simgpu.engine.worker import Worker
 
@@ -190,9 +190,4 @@ def _untouched(count: int) -> np.ndarray:
 
 def traced_device(target: str, reader: Reader, threads: int | None = None) -> Device:
     """A simulated GPU whose launches give their lines to the reader; nothing else is checked, and no memory taken for what is."""
-    from simgpu.engine.device import Device
-
-    device = Device(target, check=True, threads=threads)
-    device.memory.checked = False
-    device.checks = (LineTrace(reader),)
-    return device
+    return Device(target, checks=(LineTrace(reader),), threads=threads)

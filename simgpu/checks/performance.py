@@ -18,13 +18,13 @@ from llvmlite import ir
 from numba import types
 
 from simgpu.checks.races.cells import words
+from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, Place, place_of
 from simgpu.engine.scheduler_loop import CALLED, PART, load64
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.jit import stamp
@@ -94,8 +94,7 @@ class Performance(Check):
         found = [note for record in records for note in _notes(launch, record, counts[record])]
         return found + _idle_lanes(launch, counts) + _spills(launch)
 
-    @staticmethod
-    def conflicts(workers: list[Worker]) -> dict[int, int]:
+    def conflicts(self, workers: list[Worker]) -> dict[int, int]:
         """Clocks lost to LDS bank conflicts by record; all together the counter `lds_bank_conflicts`."""
         lost = sum(worker.checks["performance"][0][:, LOST] for worker in workers)
         return {int(record): int(lost[record]) for record in np.flatnonzero(lost)}

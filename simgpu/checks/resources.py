@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.engine import scheduler
+from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, place_of
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
 from simgpu.hardware.timing_rules.effects import Effect
-from simgpu.machine.check import Check
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch

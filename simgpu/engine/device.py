@@ -1,11 +1,11 @@
-"""The simulated GPU as a user meets it: memory, modules, kernels."""
+"""The simulated GPU: memory, modules, kernels. `simgpu.Device` is this one with checked mode by name."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,8 +25,10 @@ from simgpu.machine.jit import Compiler, compiler
 from simgpu.machine.mode import Mode
 
 if TYPE_CHECKING:
-    from simgpu.machine.check import Check
-    from simgpu.profile import Profiler
+    from contextlib import AbstractContextManager
+
+    from simgpu.engine.check import Check
+    from simgpu.engine.launch import Launch
 
 # A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
 DEFAULT_INSTRUCTIONS = 20_000_000_000
@@ -35,13 +37,14 @@ DEFAULT_INSTRUCTIONS = 20_000_000_000
 CODE_LIMIT = 1 << 25
 
 
-def _checks(check: bool | str) -> tuple[Check, ...]:
-    """What the mode looks for; the suite is imported here, as plain mode starts faster without it."""
-    if not check:
-        return ()
-    from simgpu.checks.suite import CHECKS, NOTES
+class Watcher(Protocol):
+    """What is told of a device's launches: `simgpu.profile.Profiler`."""
 
-    return NOTES if check == "performance" else CHECKS
+    def working(self) -> AbstractContextManager[None]:
+        """Around the work of one worker's thread."""
+
+    def finished(self, launch: Launch, run: Run) -> None:
+        """After a launch that ended well."""
 
 
 class Buffer:
@@ -95,11 +98,10 @@ class Device:
         target: str,
         *,
         check: bool | str = False,
+        checks: tuple[Check, ...] = (),
         threads: int | None = None,
         max_instructions: int | None = None,
     ) -> None:
-        if check not in (False, True, "performance"):
-            raise LaunchError(f"check={check!r}: give False, True or \"performance\"")
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
         if max_instructions is not None and max_instructions < 1:
@@ -107,12 +109,12 @@ class Device:
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
-        self.checks: tuple[Check, ...] = _checks(check)
+        self.checks = checks
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory(bool(check))
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
-        self.profiler: Profiler | None = None  # see simgpu.profile
+        self.profiler: Watcher | None = None
         self.compiler: Compiler = compiler()
         scheduler.begin()
 

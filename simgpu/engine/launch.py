@@ -85,7 +85,7 @@ class Launch:
                 f"{self.info.name}: {self.private} bytes of private memory for a lane; "
                 f"the hardware has at most {PRIVATE_LIMIT}"
             )
-        self.stride = layout.CHECKED_BYTES if self.device.check else layout.WAVE_BYTES
+        self.stride = layout.CHECKED_BYTES if self.device.checks else layout.WAVE_BYTES
         self.programs: dict[int, Program] = {}
         self.checks: dict[str, Any] = {}  # what a check keeps for all workers
         self.lock = threading.Lock()
@@ -245,10 +245,10 @@ class Launch:
         self.kernargs = self._partial_kernargs()
         self.table = self.device.memory.table()
         workers = [self._worker(resident, lds_stride, wave_bytes, scratch) for scratch in scratches]
-        if self.device.check:
-            from simgpu.checks import suite
+        if self.device.checks:
+            from simgpu.engine import checked
 
-            suite.prepare(self, workers)
+            checked.prepare(self, workers)
         return workers
 
     def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
@@ -354,11 +354,11 @@ class Launch:
                 self.device.memory.free(allocation)
 
     def _findings(self, workers: list[Worker]) -> list[Finding]:
-        if not self.device.check:
+        if not self.device.checks:
             return []
-        from simgpu.checks import suite
+        from simgpu.engine import checked
 
-        return suite.findings(self, workers)
+        return checked.findings(self, workers)
 
     def _run(self, workers: list[Worker]) -> Run:
         begun, checks = time.perf_counter(), self.device.checks
@@ -415,10 +415,7 @@ class Launch:
             if status == scheduler.LIMIT:
                 raise describe(self, worker, limit=True)
             state = current_wave(worker)
-            if state.status == Status.PATH:
-                from simgpu.checks.waits import paths
-
-                paths.advance(self, worker)
+            if state.status == Status.PATH and any(check.resume(self, worker) for check in self.device.checks):
                 continue
             if state.status == Status.MESSAGE:
                 self.answer(worker)

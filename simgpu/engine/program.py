@@ -17,13 +17,12 @@ from llvmlite import ir
 
 from simgpu.alu import register_indexing, salu, valu
 from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
-from simgpu.checks.waits.automaton import Automaton
+from simgpu.engine.check import Check
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import Frame
 from simgpu.machine.jit import Compiler
 from simgpu.machine.lane_ops import I32, I64
@@ -70,7 +69,7 @@ class Program:
         self._indirect = False  # whether a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}
         self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
-        self.automata: dict[int, Automaton] = {}  # in checked mode, by entry
+        self.kept: dict[tuple[str, int], Any] = {}  # what checks found out about the code, by their name and entry
         self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records
         self._following: dict[int, list[int]] = {}
         self._handlers: dict[int, int] = {}  # of records whose slots are filled
@@ -192,7 +191,7 @@ class Program:
     def patch(self, offset: int, data: bytes) -> None:
         """Other instructions at byte `offset`; whole ones, in the place of whole ones."""
         self.code = self.code[:offset] + data + self.code[offset + len(data) :]
-        self.automata.clear()
+        self.kept.clear()
         self._separate(everything=True)
         for index in range(offset // 4, (offset + len(data)) // 4):
             tables: tuple[dict[int, Any], ...] = (self.instructions, self.problems, *self._known.values())

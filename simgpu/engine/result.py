@@ -130,10 +130,10 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     counters["unique_read_bytes"] = read
     counters["unique_write_bytes"] = written
     counters["instructions"] = total
-    if launch.device.check == "performance":
-        from simgpu.checks.performance import Performance
-
-        conflicts = {4 * (index - launch.entry): lost for index, lost in Performance.conflicts(workers).items()}
+    for lost in (check.conflicts(workers) for check in launch.device.checks):
+        if lost is None:
+            continue
+        conflicts = {4 * (index - launch.entry): clocks for index, clocks in lost.items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
     return Run(total, seconds, dict(counters), [], dict(fidelity), profile, served, conflicts, merged(inexact))
 

@@ -67,7 +67,6 @@ from simgpu.machine.jit import compiler, host
 SLOT_STATE, SLOT_WAVES, SLOT_LEFT, SLOT_WAITING, SLOT_X, SLOT_Y, SLOT_Z, SLOT_TURNS, SLOT_FIELDS = range(9)
 EMPTY, BUSY = 0, 1
 
-SLICE = 1 << 16  # record steps of a wave's turn
 TURNS = 4  # slices after which a workgroup lets others on
 FINISHED, NEED_PYTHON, LIMIT, STOPPED = range(4)
 

@@ -64,7 +64,6 @@ from simgpu.engine.scheduler import (  # fmt: skip
     JOB_WAVES,
     LIMIT,
     NEED_PYTHON,
-    SLICE,
     SLOT_FIELDS,
     SLOT_LEFT,
     SLOT_STATE,
@@ -307,7 +306,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
         wave = first + job[JOB_WAVE] * job[JOB_WAVE_BYTES]
         status = load32(wave + layout.STATUS)
         if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
-            turn = min(SLICE, job[JOB_LIMIT])
+            turn = min(layout.SLICE, job[JOB_LIMIT])
             store64(wave + layout.BUDGET, turn)
             record = load64(wave + layout.RECORDS) + load32(wave + layout.RESUME) * layout.RECORD
             call_handler(load64(record), wave, record)

@@ -20,7 +20,7 @@ from simgpu.machine.lane_ops import I1, I8, I32, I64
 from simgpu.machine.layout import LANES, RECORD, ROW, Status
 
 if TYPE_CHECKING:
-    from simgpu.machine.check import Check
+    from simgpu.machine.hooks import Hooks
 
 PTR = ir.PointerType()
 HANDLER = ir.FunctionType(ir.VoidType(), [PTR, PTR])
@@ -38,7 +38,7 @@ def opaque(frame: Frame, pointer: Any) -> Any:
 class Frame:
     """One handler under construction.
 
-    checks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler; dry:
+    hooks: in checked mode, those that follow the wave's ways and accesses; inst: whose handler; dry:
     whether only the undefined bits move (`checks.uninitialized.instrument`), so that counts and whatever else a body
     does besides may be left out.
     """
@@ -46,9 +46,9 @@ class Frame:
     dry = False
 
     def __init__(
-        self, module: ir.Module, name: str, checks: Sequence[Check] = (), inst: Instruction | None = None
+        self, module: ir.Module, name: str, hooks: Sequence[Hooks] = (), inst: Instruction | None = None
     ) -> None:
-        self.checks = checks
+        self.hooks = hooks
         self.inst = inst
         self.planned: dict[type, Any] = {}  # what each check planned
         self.module = module
@@ -230,7 +230,7 @@ class Frame:
         build = self.build
         self.leave_run(index)
         self.enter_run(target)
-        for check in self.checks:
+        for check in self.hooks:
             check.transfer(self, target, index)
         over = build.icmp_signed("<", self.state(layout.BUDGET, I64), ir.Constant(I64, 0))
         with build.if_then(over, likely=False):

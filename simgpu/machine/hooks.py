@@ -1,6 +1,6 @@
-"""What a handler tells about its memory accesses, where somebody asked: checked mode's hook.
+"""Hooks: what checked mode emits around an instruction's body, and what a handler tells it of memory accesses.
 
-Plain mode has no checks, and then nothing is emitted. Otherwise each access that passed its bounds
+Plain mode has no hooks, and then nothing is emitted. Otherwise each access that passed its bounds
 checks is described to them, after its bytes moved, and each emits what it wants; a store to LDS is so before, too.
 It may use the wave's ADDRESSES area; staging holds what a load read, until that is in registers, or
 what a store writes, lane after lane.
@@ -11,8 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simgpu.hardware.isa.instruction import Instruction
+
 if TYPE_CHECKING:
     from simgpu.machine.frame import Frame
+    from simgpu.machine.operands import Plan
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,43 @@ class Access:
     contiguous: Any = None
 
 
-def foresee(frame: Frame, access: Access) -> None:
-    """Tell the frame's checks of a store to LDS while it holds yet what will be overwritten."""
-    for check in frame.checks:
-        check.overwrite(frame, access)
+class Hooks:
+    """What one check emits when a handler is compiled. An instance keeps nothing: handlers are shared by all launches."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        """Whether anything is emitted for the instruction; without any it shares plain handlers."""
+        return True
+
+    def plan(self, inst: Instruction, plan: Plan) -> Any:
+        """What `before` and `after` need; may add slots and parts of the handler's key to the plan."""
+        return None
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        """Emit ahead of the instruction's body."""
+
+    def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        """Emit behind the body, where the wave goes on with the next instruction."""
+
+    def access(self, frame: Frame, access: Access) -> None:
+        """Emit where `frame.inst` made an access to memory or LDS that passed its bounds checks."""
+
+    def overwrite(self, frame: Frame, access: Access) -> None:
+        """Emit where `frame.inst` is about to store to LDS; `access` follows."""
+
+    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
+        """Emit where control goes from record `index` to record `target` (i32 values)."""
+
+    def end(self, frame: Frame, index: Any) -> None:
+        """Emit where a wave ends at record `index`."""
+
+
+def overwrites(frame: Frame, access: Access) -> None:
+    """Tell the frame's hooks of a store to LDS while it still holds what will be overwritten."""
+    for hooks in frame.hooks:
+        hooks.overwrite(frame, access)
 
 
 def observe(frame: Frame, access: Access) -> None:
-    """Tell the frame's checks."""
-    for check in frame.checks:
-        check.access(frame, access)
+    """Tell the frame's hooks of an access whose bytes have moved."""
+    for hooks in frame.hooks:
+        hooks.access(frame, access)

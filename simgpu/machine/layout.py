@@ -129,6 +129,8 @@ SLOTS = 16  # 32-bit slots of a record; 0 and 1 hold the handler's address
 SLOT_INDEX = 15  # the record's own index, in records that need it
 SLOT_HINT = 14  # last allocation that a memory instruction hit
 
+SLICE = 1 << 16  # record steps of a wave's turn
+
 
 class Status(IntEnum):
     """Why a wave returned to the scheduler."""

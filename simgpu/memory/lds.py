@@ -12,7 +12,7 @@ from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.lane import Value
 from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, PTR, Frame
-from simgpu.machine.hooks import Access, foresee, observe
+from simgpu.machine.hooks import Access, observe, overwrites
 from simgpu.machine.lane_ops import I8, I32, I64, LLVMOps, element
 from simgpu.machine.layout import LANES, ROW, Fault
 from simgpu.machine.operands import Place, Plan
@@ -80,7 +80,7 @@ class LDSAccess:
         copy.compact = self.compact
         access = Access("lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous)
         if to_memory:
-            foresee(self.frame, access)
+            overwrites(self.frame, access)
         copy.run(lanes, lambda offset: self.frame.at(self.base, offset))
         observe(self.frame, access)
 

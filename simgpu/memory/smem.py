@@ -10,7 +10,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.engine.scheduler import SLICE
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame
@@ -64,7 +63,7 @@ def _clock(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     """s_memtime and s_memrealtime: instructions that the worker executed, as cycles."""
     build = frame.build
     run = build.sub(frame.slot(layout.SLOT_INDEX), frame.state(layout.ENTRY))
-    slice_ = build.sub(constant(SLICE), frame.state(layout.BUDGET, I64))
+    slice_ = build.sub(constant(layout.SLICE), frame.state(layout.BUDGET, I64))
     done = build.add(build.add(slice_, build.sext(run, I64)), frame.context(layout.CTX_CLOCK))
     time = build.mul(done, constant(CYCLES))
     if inst.mnemonic == "s_memrealtime":

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simgpu.engine.device import Device, Kernel, Module
+from simgpu.device import Device, Kernel, Module
 from simgpu.engine.finding import Finding
 from simgpu.engine.launch import launch
 from simgpu.engine.result import Run

@@ -85,7 +85,7 @@ def test_ranges_are_handed_out_lowest_first_and_aligned():
 def test_operands_are_checked_against_the_instruction_set(emit, error, message):
     with pytest.raises(error, match=message) as caught:
         emit(builder())
-    assert error is TargetError or "test_asm_kernel.py:" in str(caught.value)
+    assert error is TargetError or "test_builder.py:" in str(caught.value)
 
 
 def test_unknown_attributes_are_no_instructions():
@@ -98,8 +98,8 @@ def test_each_instruction_remembers_its_line():
     k.v_mov_b32(v[1], 0, note="nought")
     line = sys._getframe().f_lineno - 1
     (instr,) = k.items
-    assert instr.where == f"tests/asm/test_builder.py:{line}"
-    assert f"; nought  [tests/asm/test_builder.py:{line}]" in k.text()
+    assert instr.where == f"asm/test_builder.py:{line}"
+    assert f"; nought  [asm/test_builder.py:{line}]" in k.text()
 
 
 def test_lds_regions_are_aligned_and_bounded():

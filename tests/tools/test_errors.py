@@ -119,7 +119,7 @@ def test_a_bug_is_one_line_too(capsys: pytest.CaptureFixture[str], monkeypatch: 
     monkeypatch.setattr("simgpu.tools.verbs.derive.run", stumble)
     assert main(["derive", "gemm", *SIZES]) == 1
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "KeyError" in said and "test_cli_errors.py" in said
+    assert said.count("\n") == 1 and "KeyError" in said and "test_errors.py" in said
 
 
 def test_process_whose_reader_left() -> None:

@@ -96,7 +96,7 @@ class Subject:
         """Where indirect jumps, calls and returns went, by the record that they are at."""
         found: dict[int, set[int]] = {}
         for program in self.kernels[self.checked].module._programs.values():
-            for automaton in program.automata.values():
+            for automaton in program.kept.values():
                 for _, last, target in automaton.transitions:
                     if self.instructions[last].spec.control in INDIRECT:
                         found.setdefault(last, set()).add(target)

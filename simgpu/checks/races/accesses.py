@@ -9,7 +9,6 @@ import numba
 import numpy as np
 from numba import types
 
-from simgpu.checks.events import Event, enter
 from simgpu.checks.races import cells as c
 from simgpu.checks.races import order as o
 from simgpu.checks.races.carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
@@ -39,6 +38,7 @@ from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
     look_lds,
 )
 from simgpu.checks.races.order import GLOBAL, acquire, holds, learn, ordered, release
+from simgpu.engine.events import Event, enter
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
 from simgpu.engine.scheduler_loop import CALLED, PART, clear, load32, load64, store32, store64
 from simgpu.machine import layout

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from simgpu.checks.events import Event, enter
 from simgpu.checks.races.cells import words
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT
+from simgpu.engine.events import Event, enter
 from simgpu.engine.scheduler_loop import PART, copy, load32, load64, store64
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES

@@ -12,18 +12,18 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.events import Event, Report, finding_of
 from simgpu.checks.races import accesses as watch
 from simgpu.checks.races import carried, cells, lds_bitmaps, order
 from simgpu.checks.races.storage import allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.checks.waits.in_flight import unwaited
 from simgpu.engine import scheduler
+from simgpu.engine.check import Check
+from simgpu.engine.events import Event, Report, finding_of
 from simgpu.engine.finding import Finding, place_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import ALL_LANES, PTR, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.lane_ops import I32, I64

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from simgpu.checks.events import Event, enter
 from simgpu.checks.races import order as o
 from simgpu.checks.races.carried import (  # fmt: skip
     ATOMIC,
@@ -32,6 +31,7 @@ from simgpu.checks.races.carried import (  # fmt: skip
 )
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT, octets, words
 from simgpu.checks.races.order import LDS, acquire, ordered, release
+from simgpu.engine.events import Event, enter
 from simgpu.engine.scheduler_loop import PART, clear, load32, load64, store64
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES

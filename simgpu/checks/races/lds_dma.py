@@ -15,16 +15,16 @@ import numba
 from llvmlite import ir
 from numba import types
 
-from simgpu.checks.events import Event, Report, enter, finding_of
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, unwaited
 from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.check import Check
+from simgpu.engine.events import Event, Report, enter, finding_of
 from simgpu.engine.finding import Finding
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
 from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store64
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.jit import stamp

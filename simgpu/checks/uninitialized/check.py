@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from simgpu.alu.valu_sources import Places
-from simgpu.checks.events import Event, report
 from simgpu.checks.uninitialized import (
     fast_path,
     findings,  # noqa: F401  (registers what its events mean)
@@ -30,10 +29,11 @@ from simgpu.checks.uninitialized import (
 from simgpu.checks.uninitialized.flags import STATES, registers_of, undefined, undefined_state, wholly_undefined
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
 from simgpu.checks.uninitialized.origins import Operands
+from simgpu.engine.check import Check
+from simgpu.engine.events import Event, report
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import ROW32, Frame
 from simgpu.machine.lane_ops import I1, I32, I64
 from simgpu.machine.layout import LANES

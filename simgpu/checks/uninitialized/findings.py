@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simgpu.checks.events import Event, Report, finding_of
 from simgpu.checks.uninitialized.matrix import ROLES
 from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT
+from simgpu.engine.events import Event, Report, finding_of
 from simgpu.engine.finding import Finding, Severity, lanes_of, place_of
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout

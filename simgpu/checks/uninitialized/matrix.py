@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.checks.events import Event
 from simgpu.checks.uninitialized import runtime
 from simgpu.checks.uninitialized.flags import registers_of, undefined
+from simgpu.engine.events import Event
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from simgpu.checks.events import Report
+from simgpu.engine.check import Check
+from simgpu.engine.events import Report
 from simgpu.engine.finding import Finding, lanes_of, place_of
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS, VM, waited
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import I64
 from simgpu.machine.operands import Plan

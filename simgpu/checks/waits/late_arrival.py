@@ -16,12 +16,12 @@ from llvmlite import ir
 from numba import types
 
 from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.check import Check
 from simgpu.engine.scheduler_loop import CALLED, PART, clear, copy, load32, load64, store32, store64
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.hardware.timing_rules.effects import Effect, effect_of, registers_of
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.jit import stamp

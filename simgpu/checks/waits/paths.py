@@ -17,11 +17,11 @@ from llvmlite import ir
 
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
 from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, place_of
 from simgpu.engine.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
-from simgpu.machine.check import Check
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import Status
@@ -120,6 +120,23 @@ class Paths(Check):
             found.append(Finding("resource", message, start.pc, start.text, severity="note", kernel=launch.info.name))
         return found
 
+    def resume(self, launch: Launch, worker: Worker) -> bool:
+        """Make the transition that the current wave lacks, and let it go on."""
+        raw = wave_bytes_of(worker, *place_of_wave(worker))
+
+        def word(offset: int) -> np.ndarray:
+            return raw[offset : offset + 4].view(np.int32)
+
+        state, last, target = (int(word(o)[0]) for o in (layout.PATH_STATE, layout.PATH_FROM, layout.PATH_TO))
+        with LOCK:
+            made = automaton_of(launch).step(state, last, target, launch.instruction)
+        # A wave that ends stands before its s_endpgm and looks the transition up again.
+        worker.checks["paths"].insert(state, last, target, int(target != END), made, current_wave(worker))
+        if target != END:
+            word(layout.PATH_STATE)[0] = made.following
+        word(layout.STATUS)[0] = Status.RUNNING
+        return True
+
 
 @dataclass
 class Table:
@@ -185,27 +202,10 @@ LOCK = threading.Lock()
 
 def automaton_of(launch: Launch) -> Automaton:
     """The kernel's automaton, kept with its code from launch to launch."""
-    automata = launch.program.automata
-    if launch.entry not in automata:
-        automata[launch.entry] = Automaton(launch.entry, launch.device.arch, launch.kernel.module.code.xnack)
-    return automata[launch.entry]
-
-
-def advance(launch: Launch, worker: Worker) -> None:
-    """Make the transition that the current wave lacks, and let it go on."""
-    raw = wave_bytes_of(worker, *place_of_wave(worker))
-
-    def word(offset: int) -> np.ndarray:
-        return raw[offset : offset + 4].view(np.int32)
-
-    state, last, target = (int(word(o)[0]) for o in (layout.PATH_STATE, layout.PATH_FROM, layout.PATH_TO))
-    with LOCK:
-        made = automaton_of(launch).step(state, last, target, launch.instruction)
-    # A wave that ends stands before its s_endpgm and looks the transition up again.
-    worker.checks["paths"].insert(state, last, target, int(target != END), made, current_wave(worker))
-    if target != END:
-        word(layout.PATH_STATE)[0] = made.following
-    word(layout.STATUS)[0] = Status.RUNNING
+    kept, key = launch.program.kept, ("waits", launch.entry)
+    if key not in kept:
+        kept[key] = Automaton(launch.entry, launch.device.arch, launch.kernel.module.code.xnack)
+    return kept[key]
 
 
 def _finding(launch: Launch, seen: Sighting, wave: WaveState, count: int) -> Finding:

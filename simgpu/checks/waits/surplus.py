@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from simgpu.checks.waits.automaton import CLAUSE, END
 from simgpu.checks.waits.paths import Table, automaton_of
+from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, place_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
-from simgpu.machine.check import Check
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch

@@ -29,7 +29,7 @@ FARTHEST = 0xFFFF_FF00  # a distance to which a line's bytes can be added in 32 
 
 def serves(frame: Frame, rows: Rows) -> bool:
     """Whether accesses of these rows may go this way: dwords, and nobody looks at what is staged."""
-    return rows.bits in (32, 64, 128) and not frame.dry and not frame.checks
+    return rows.bits in (32, 64, 128) and not frame.dry and not frame.hooks
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import pytest
 
 import simgpu
 from simgpu.asm.builder import toolchain
-from simgpu.checks import events
-from simgpu.checks.events import finding_of
+from simgpu.engine import events
+from simgpu.engine.check import Check
+from simgpu.engine.events import finding_of
 from simgpu.engine.finding import Finding, lanes_of, place_of
 from simgpu.engine.launch import Launch
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine.check import Check
 from simgpu.machine.frame import Frame
 from tests.support.engine_kernel import source
 

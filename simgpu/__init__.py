@@ -1,8 +1,21 @@
 """simgpu: AMD CDNA kernels on a functional, instruction-exact model of the GPU.
 
 `simgpu.Device` runs code objects, `simgpu.mfma` one matrix instruction, `simgpu.disassemble` prints code. Beside them lie
-`simgpu.hardware` (the chips), `simgpu.operators` (computations and their tiles), `simgpu.asm` (kernels), `simgpu.triton`
-and `simgpu.tools` (the command). All of it is loaded when it is first used.
+`simgpu.hardware` (the chips), `simgpu.operators` (computations and their tiles), `simgpu.asm` (kernels) and `simgpu.tools`
+(the command), folders of their own in the repository. All of it is loaded when it is first used.
+
+    machine/     what every handler is made of: a wave's state, LLVM
+    memory/      instructions that access memory
+    alu/         instructions on registers
+    matrix/      matrix instructions
+    engine/      from a code object to executed workgroups
+    checks/      checked mode
+    device.py    the public Device: the engine's, with checks by name
+    one_mfma.py  simgpu.mfma: one matrix instruction on arrays
+    trace.py     registers of a wave at a place in a running kernel
+    profile.py   where the time of launches goes, by opcode
+    triton/      Triton kernels on a simulated GPU
+    version.py   the version, in one place
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
 """Checked mode: what a kernel gets away with here and not on the hardware.
 
-`suite` lists the checks; only a checked launch imports it, because plain mode uses none of it.
+    suite.py        the checks, in order; only a checked device loads it
+    waits/          missing waits and wait states, and those that ask for too much
+    uninitialized/  what nothing wrote, where it matters
+    races/          waves on the same bytes, and barriers that some miss
+    bounds.py       memory misuse
+    resources.py    registers beyond the declared ones
+    performance.py  notes on what costs time
+    line_trace.py   which cache lines each wave touches, for a model of a cache
 """

@@ -1,1 +1,17 @@
-"""TODO."""
+"""From a code object to executed workgroups.
+
+    device.py          Device, Buffer, Module, Kernel
+    allocations.py     device memory: allocations in a 64-bit address space
+    program.py         instructions to records, each with its handler
+    launch.py          one launch: initial state, workers, what comes back
+    worker.py          one host thread's share of a launch
+    scheduler.py       a worker's job, and the way into the loop
+    scheduler_loop.py  the loop: workgroups to waves to handlers
+    result.py          Run: counts, counters, fidelity
+    faults.py          from a stopped wave to an error in words
+    hostcall/          calls from a kernel to the host
+    check.py           Check: hooks at compile time and around a launch
+    checked.py         a launch with checks
+    events.py          how handlers report
+    finding.py         Finding: what is wrong, where, and what would be right
+"""

@@ -19,7 +19,7 @@ from simgpu.engine import scheduler
 from simgpu.engine.allocations import Allocation, aligned_bytes
 from simgpu.engine.faults import describe
 from simgpu.engine.finding import Finding
-from simgpu.engine.hostcall import ARGUMENT, HostCalls
+from simgpu.engine.hostcall.packets import ARGUMENT, HostCalls
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run, summarise
 from simgpu.engine.worker import Worker, current_wave, place_of_wave, wave_bytes_of

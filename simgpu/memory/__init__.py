@@ -1,1 +1,15 @@
-"""TODO."""
+"""Instructions that access memory, from address to registers and back.
+
+    smem.py            scalar memory
+    vmem.py            flat, global, scratch and buffer accesses: which way each of them goes
+    buffers.py         addresses and range rules of buffer resources
+    buffer_formats.py  typed buffer accesses: elements by data and number format
+    scratch.py         private memory, interleaved by dword over the lanes
+    lds.py             LDS
+    lane_copy.py       64 lanes' bytes between memory and registers, in order
+    any_lanes.py       device memory, whatever the lanes' addresses: allocations, bounds, bitmaps
+    whole_wave/        the ways for all 64 lanes within one allocation, tried first
+    atomics.py         atomics on device memory
+    lds_atomics.py     atomics on LDS
+    lds_dma.py         loads straight to LDS
+"""

@@ -1,6 +1,16 @@
 """Triton kernels on a simulated AMD GPU: `with simgpu.triton.device("mi300x", check=True): kernel[grid](...)`.
 
 Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/triton.md.
+
+    context.py       device(): a simulated GPU as Triton's current one
+    driver.py        the driver that Triton sees
+    arguments.py     a kernel's arguments by its signature
+    tensors.py       host tensors: which bytes an argument may reach
+    session.py       the device that launches run on, and what they left
+    frames.py        instructions as lines of Triton source
+    instructions.py  what a launch executed, decoded again
+    report.py        a compiled kernel and its last launch, by source line
+    model.py         time by a model, for do_bench and autotuning
 """
 
 from __future__ import annotations

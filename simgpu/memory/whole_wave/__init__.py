@@ -1,1 +1,7 @@
-"""TODO."""
+"""Accesses of all 64 lanes within one allocation or LDS, 16 lanes at a time without staging.
+
+    direct.py         each lane at a common start plus 32 bits of its own
+    direct_global.py  the same in device memory, with its bounds and bitmaps
+    contiguous.py     each lane behind the one before: one range of memory
+    prefetch.py       lines that loads will want next, into the host's caches
+"""

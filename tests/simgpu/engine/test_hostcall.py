@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgpu
-from simgpu.engine.printf import formatted
+from simgpu.engine.hostcall.printf import formatted
 from simgpu.hardware.errors import KernelTrap, UnsupportedInstruction
 from tests.support.kernels import KernelText, assemble
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from simgpu.engine.allocations import Memory, aligned_bytes
-from simgpu.engine.printf import formatted
+from simgpu.engine.hostcall.printf import formatted
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.machine.layout import LANES
 

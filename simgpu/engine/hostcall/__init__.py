@@ -1,0 +1,5 @@
+"""Calls from a kernel to the host.
+
+    packets.py  the buffer of packets, as ROCm's device library fills it
+    printf.py   C's printf on what a kernel sends
+"""

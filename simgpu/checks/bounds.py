@@ -17,7 +17,7 @@ from llvmlite import ir
 from simgpu.engine import scheduler
 from simgpu.engine.check import Check
 from simgpu.engine.events import Event, Report, finding_of, report
-from simgpu.engine.finding import Finding, lanes_of, place_of
+from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
@@ -195,11 +195,7 @@ def _named(allocation: Allocation) -> str:
 
 
 def _found(launch: Launch, event: Report, kind: str, message: str, place: str = "") -> Finding:
-    here = place_of(launch, event.record)
-    return Finding(
-        kind, message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
-        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, place=place,
-    )  # fmt: skip
+    return finding_at(launch, event.record, kind, message, event=event, place=place)
 
 
 @finding_of(Event.FOREIGN)
@@ -263,7 +259,6 @@ def _fault(launch: Launch, worker: Worker, state: WaveState) -> Finding | None:
     """The finding of the fault that ended a worker's part of the launch."""
     if state.fault_kind not in WORKING:
         return None
-    here = place_of(launch, state.resume)
     address = state.fault_address
     kind, message = "out-of-bounds", ""
     if state.fault_kind == Fault.MEMORY:
@@ -281,10 +276,9 @@ def _fault(launch: Launch, worker: Worker, state: WaveState) -> Finding | None:
     else:
         kind, message = "misaligned", f"atomic at {address:#x}, which is no multiple of its size"
     lanes = (state.fault_lane,) if state.fault_lane >= 0 else ()
-    return Finding(
-        kind, message, here.pc, here.text, state.wave, lanes, workgroup=state.group,
-        source=here.source, kernel=launch.info.name, place=f"{address:#x}",
-    )  # fmt: skip
+    return finding_at(
+        launch, state.resume, kind, message, wave=state.wave, workgroup=state.group, lanes=lanes, place=f"{address:#x}"
+    )
 
 
 def _scalars(worker: Worker, state: WaveState) -> np.ndarray:

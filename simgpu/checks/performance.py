@@ -19,7 +19,7 @@ from numba import types
 
 from simgpu.checks.races.cells import words
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, Place, place_of
+from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.engine.scheduler_loop import CALLED, PART, load64
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules import lds_banks
@@ -212,7 +212,6 @@ def entry() -> Any:
 
 
 def _notes(launch: Launch, record: int, counts: np.ndarray) -> list[Finding]:
-    here = place_of(launch, record)
     accesses, _, lost, lines, least = (int(value) for value in counts)
     said = []
     if lost:
@@ -221,13 +220,11 @@ def _notes(launch: Launch, record: int, counts: np.ndarray) -> list[Finding]:
         size = 1 << LINE_LOG2[launch.device.arch]
         touched, needed = f"{lines / accesses:.3g}", f"{least / accesses:.3g}"
         said.append(f"touches {touched} cache lines of {size} bytes each time where {needed} would hold its bytes")
-    return [_note(launch, here, message, accesses) for message in said]
+    return [_note(launch, record, message, accesses) for message in said]
 
 
-def _note(launch: Launch, here: Place, message: str, count: int) -> Finding:
-    return Finding(
-        "performance", message, here.pc, here.text, count=count, severity="note", source=here.source, kernel=launch.info.name
-    )
+def _note(launch: Launch, record: int, message: str, count: int) -> Finding:
+    return finding_at(launch, record, "performance", message, count=count, severity="note")
 
 
 def _idle_lanes(launch: Launch, counts: np.ndarray) -> list[Finding]:
@@ -238,11 +235,11 @@ def _idle_lanes(launch: Launch, counts: np.ndarray) -> list[Finding]:
         if lanes >= FEW_LANES * times:
             continue
         records = [int(index) for index in group]
-        here, last = place_of(launch, records[0]), place_of(launch, records[-1])
         message = f"{lanes / times:.3g} of 64 lanes active on average"
         if len(records) > 1:
+            last = location_of(launch, records[-1])
             message += f", here and in the next {len(records) - 1} vector instructions, up to {last.pc:#x} `{last.text}`"
-        found.append(_note(launch, here, message, int(times)))
+        found.append(_note(launch, records[0], message, int(times)))
     return found
 
 
@@ -253,6 +250,5 @@ def _spills(launch: Launch) -> list[Finding]:
     said = [f"{count} {name}" for name, count in spilled if count]
     if not said:
         return []
-    here = place_of(launch, launch.entry)
     message = f"the compiler spilled {' and '.join(said)}: fewer live values, or fewer waves a SIMD, would keep them"
-    return [_note(launch, here, message, 1)]
+    return [_note(launch, launch.entry, message, 1)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from simgpu.engine import scheduler
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, place_of
+from simgpu.engine.finding import Finding, finding_at
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 
@@ -80,9 +80,7 @@ def _problems(launch: Launch, use: dict[str, Use]) -> Iterable[Finding]:
     vectors, accumulators, scalars = use["v"], use["a"], use["s"]
 
     def problem(record: int, register: str, declared: str, remedy: str) -> Finding:
-        here = place_of(launch, record)
-        message = f"{register} is past {declared}: {remedy}"
-        return Finding("resource", message, here.pc, here.text, source=here.source, kernel=launch.info.name, place=register)
+        return finding_at(launch, record, "resource", f"{register} is past {declared}: {remedy}", place=register)
 
     if accum:
         if vectors.count > accum:
@@ -114,9 +112,8 @@ def _lds(launch: Launch) -> Iterable[Finding]:
     """The descriptor and the metadata disagree on LDS: runtimes go by the one or by the other."""
     declared, said = launch.info.descriptor.group_segment_size, launch.info.group_segment_size
     if declared != said:
-        here = place_of(launch, launch.entry)
         message = f"the descriptor declares {declared} bytes of LDS, the metadata {said}: both must be what the kernel uses"
-        yield Finding("resource", message, here.pc, here.text, source=here.source, kernel=launch.info.name, place="LDS")
+        yield finding_at(launch, launch.entry, "resource", message, place="LDS")
 
 
 def _waves(launch: Launch) -> Iterable[Finding]:
@@ -136,5 +133,4 @@ def _waves(launch: Launch) -> Iterable[Finding]:
         message += f"; {granule} VGPRs less would give {min(less, scalars)}"
     if min(fewer, vectors) > waves:
         message += f"; {hardware.sgpr_granule} SGPRs less would give {min(fewer, vectors)}"
-    here = place_of(launch, launch.entry)
-    yield Finding("resource", message, here.pc, here.text, severity="note", source=here.source, kernel=launch.info.name)
+    yield finding_at(launch, launch.entry, "resource", message, severity="note")

@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba import types
 
 from simgpu.engine.allocations import aligned_bytes
-from simgpu.engine.finding import Finding
+from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
 from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store64
 from simgpu.machine import layout
@@ -199,7 +199,6 @@ def drain(launch: Launch, workers: list[Worker]) -> list[Finding]:
     found = [finding for finding in told if finding is not None]
     missing = lost(workers)
     if missing:
-        start = launch.program.base + 4 * launch.entry - launch.kernel.module.bias
         full = f"{missing} more events at other places were not kept: {LIMIT} places a thread are"
-        found.append(Finding("resource", full, start, "", severity="note", kernel=launch.info.name))
+        found.append(finding_at(launch, launch.entry, "resource", full, severity="note"))
     return found

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
 
 
-def place_of(launch: Launch, index: int) -> str:
+def place(launch: Launch, index: int) -> str:
     """Words for a record: code offset, instruction text and source line."""
     inst = launch.instruction(index)
     shown = text(inst) if inst is not None else "no instruction"
@@ -40,7 +40,7 @@ def describe(launch: Launch, worker: Worker, limit: bool = False) -> SimError:
     if limit:
         return _out_of_budget(launch, worker)
     state = current_wave(worker)
-    where = place_of(launch, state.resume)
+    where = place(launch, state.resume)
     who = f"workgroup {state.group}, wave {state.wave}"
     problem = launch.problem(state.resume)
     if state.status == Status.UNSUPPORTED:
@@ -101,11 +101,11 @@ def _out_of_budget(launch: Launch, worker: Worker) -> SimError:
     if waiting and alive:
         return Deadlock(
             f"workgroup {state.group}: wave {waiting[0][0]} waits at the barrier before "
-            f"{place_of(launch, waiting[0][1])}, wave {alive[0][0]} never reaches one and is at "
-            f"{place_of(launch, alive[0][1])} {spent}"
+            f"{place(launch, waiting[0][1])}, wave {alive[0][0]} never reaches one and is at "
+            f"{place(launch, alive[0][1])} {spent}"
         )
     at = alive[0][1] if alive else state.resume
     return InstructionLimit(
-        f"{place_of(launch, at)}: still running {spent}; raise max_instructions if it is meant to "
+        f"{place(launch, at)}: still running {spent}; raise max_instructions if it is meant to "
         f"(workgroup {state.group})"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from simgpu.hardware.isa import text
 
 if TYPE_CHECKING:
+    from simgpu.engine.events import Report
     from simgpu.engine.launch import Launch
 
 KINDS = (
@@ -19,33 +20,26 @@ Severity = Literal["error", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a kernel that checked mode saw.
+    """Something wrong with a kernel that checked mode saw. The wave, lanes and workgroup are those of the first time."""
 
-    kind: of `KINDS`; pc: virtual address in the code object, text: the instruction there; wave, in
-    its workgroup, lanes: of the first time it was seen, count: how often it was; source: file:line or
-    ""; emitter: the Python line of `asm` that emitted the instruction, or ""; other_*: the earlier
-    instruction or the other side (pc None where there is none); place: the register, e.g. "v3", or
-    address; needed, found: wait states or counter values, -1 where neither.
-    """
-
-    kind: str
+    kind: str  # of `KINDS`
     message: str
-    pc: int
-    text: str
-    wave: int = 0
+    pc: int  # virtual address of the instruction in the code object
+    text: str  # the instruction there
+    wave: int = 0  # in its workgroup
     lanes: tuple[int, ...] = ()
-    count: int = 1
+    count: int = 1  # how often it was seen
     severity: Severity = "error"
     workgroup: tuple[int, int, int] = (0, 0, 0)
-    source: str = ""
+    source: str = ""  # file:line, or ""
     kernel: str = ""
-    other_pc: int | None = None
+    other_pc: int | None = None  # the earlier instruction, or the other side of a race; None where there is none
     other_text: str = ""
     other_source: str = ""
-    place: str = ""
-    needed: int = -1
+    place: str = ""  # the register, e.g. "v3", or the address
+    needed: int = -1  # wait states or a counter's value; -1 where neither
     found: int = -1
-    emitter: str = ""
+    emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
 
     def __str__(self) -> str:
@@ -87,17 +81,35 @@ def lanes_of(mask: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A record as a finding names it."""
+class Location:
+    """Where an instruction stands in the code object."""
 
-    pc: int
-    text: str
-    source: str
+    pc: int  # virtual address
+    text: str  # as LLVM prints it
+    source: str  # file:line, or ""
 
 
-def place_of(launch: Launch, index: int) -> Place:
-    """Virtual address, text and source line of a record."""
-    inst = launch.instruction(index)
-    pc = launch.program.base + 4 * index - launch.kernel.module.bias
+def location_of(launch: Launch, record: int) -> Location:
+    """The location of a record's instruction."""
+    inst = launch.instruction(record)
+    pc = launch.program.base + 4 * record - launch.kernel.module.bias
     line = launch.kernel.module.code.source_line(pc)
-    return Place(pc, text(inst) if inst is not None else "", line or "")
+    return Location(pc, text(inst) if inst is not None else "", line or "")
+
+
+def finding_at(
+    launch: Launch, record: int, kind: str, message: str, *,
+    earlier: int | None = None, event: Report | None = None, **fields: Any,
+) -> Finding:  # fmt: skip
+    """A finding at a record's instruction.
+
+    earlier: record of the other instruction that it names; event: what a handler reported, whose wave, lanes and count it has.
+    """
+    here = location_of(launch, record)
+    if earlier is not None:
+        there = location_of(launch, earlier)
+        fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source}
+    if event is not None:
+        seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}
+        fields = seen | fields
+    return Finding(kind, message, here.pc, here.text, source=here.source, kernel=launch.info.name, **fields)

@@ -19,7 +19,7 @@ from simgpu.checks.waits.in_flight import unwaited
 from simgpu.engine import scheduler
 from simgpu.engine.check import Check
 from simgpu.engine.events import Event, Report, finding_of
-from simgpu.engine.finding import Finding, place_of
+from simgpu.engine.finding import Finding, finding_at
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS
@@ -151,8 +151,6 @@ def _site(launch: Launch, low: int) -> int:
 
 
 def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
-    here = place_of(launch, _site(launch, event.record))
-    there = place_of(launch, _site(launch, event.extra))
     address = event.address & (1 << lds_bitmaps.ADDRESS_BITS) - 1
     swapped = bool(event.lanes & lds_bitmaps.SWAPPED)  # then the wave that saw it stood at the earlier place
     sides = (event.workgroup, event.wave), _side(launch, event.address >> lds_bitmaps.ADDRESS_BITS)
@@ -163,10 +161,10 @@ def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
         clash = "a write and a read" if bool(event.lanes & lds_bitmaps.WROTE) != swapped else "a read and a write"
     elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
     message = f"{clash} of {where} {address:#x}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
-    return Finding(
-        "race", message, here.pc, here.text, wave, () if swapped else (event.lanes & lds_bitmaps.LANE,), event.count,
-        workgroup=group, source=here.source, kernel=launch.info.name, other_pc=there.pc,
-        other_text=there.text, other_source=there.source, place=f"{where} {address:#x}",
+    lanes = () if swapped else (event.lanes & lds_bitmaps.LANE,)
+    return finding_at(
+        launch, _site(launch, event.record), "race", message, earlier=_site(launch, event.extra), event=event,
+        wave=wave, workgroup=group, lanes=lanes, place=f"{where} {address:#x}",
     )  # fmt: skip
 
 
@@ -210,31 +208,23 @@ def _carried(launch: Launch, event: Report) -> Finding:
 
 @finding_of(Event.BARRIER)
 def _barrier(launch: Launch, event: Report) -> Finding | None:
-    here = place_of(launch, event.record)
-    common: dict[str, Any] = {"count": event.count, "workgroup": event.workgroup, "source": here.source, "kernel": launch.info.name}
     if event.extra >> cells.SITE_BITS == watch.ENDED:
         message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
-        return Finding("barrier", message, here.pc, here.text, event.wave, severity="note", **common)
+        return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
     if not launch.checks["races"][1][order.MISSED]:
         return None  # waves with tasks of their own have barriers of their own: all passed as many
-    there = place_of(launch, _site(launch, event.extra & cells.SITES))
     message = (
         f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on, "
         "and some wave ends with fewer barriers than the others"
     )
-    return Finding(
-        "barrier", message, here.pc, here.text, event.wave, other_pc=there.pc, other_text=there.text,
-        other_source=there.source, **common,
-    )  # fmt: skip
+    earlier = _site(launch, event.extra & cells.SITES)
+    return finding_at(launch, event.record, "barrier", message, earlier=earlier, event=event, lanes=())
 
 
 @finding_of(Event.DUPLICATE)
 def _duplicate(launch: Launch, event: Report) -> Finding | None:
     if launch.device.check != "performance":
         return None
-    here = place_of(launch, event.record)
     message = f"several waves write the same bytes to LDS {event.address:#x} by this instruction, without a barrier between"
-    return Finding(
-        "performance", message, here.pc, here.text, event.wave, (), event.count, severity="note",
-        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, place=f"LDS {event.address:#x}",
-    )  # fmt: skip
+    place = f"LDS {event.address:#x}"
+    return finding_at(launch, event.record, "performance", message, event=event, lanes=(), severity="note", place=place)

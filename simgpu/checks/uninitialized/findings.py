@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simgpu.checks.uninitialized.matrix import ROLES
 from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT
 from simgpu.engine.events import Event, Report, finding_of
-from simgpu.engine.finding import Finding, Severity, lanes_of, place_of
+from simgpu.engine.finding import Finding, Severity, finding_at
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
 
@@ -32,15 +32,9 @@ def register_name(offset: int) -> str:
 
 
 def _finding(launch: Launch, event: Report, what: str, place: str = "", severity: Severity = "error") -> Finding:
-    spot = place_of(launch, event.record)
-    record = (event.extra >> ORIGIN_SHIFT) - 1
-    origin = place_of(launch, record) if record >= 0 else None
-    return Finding(
-        "uninitialized", what, spot.pc, spot.text, event.wave, lanes_of(event.lanes), event.count,
-        workgroup=event.workgroup, source=spot.source, kernel=launch.info.name, place=place,
-        other_pc=origin.pc if origin else None, other_text=origin.text if origin else "",
-        other_source=origin.source if origin else "", severity=severity,
-    )  # fmt: skip
+    origin = (event.extra >> ORIGIN_SHIFT) - 1
+    earlier = origin if origin >= 0 else None
+    return finding_at(launch, event.record, "uninitialized", what, earlier=earlier, event=event, place=place, severity=severity)
 
 
 def _described(event: Report, used: str) -> tuple[str, str]:

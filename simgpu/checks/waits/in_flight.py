@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report
-from simgpu.engine.finding import Finding, lanes_of, place_of
+from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS, VM, waited
@@ -36,15 +36,12 @@ LEFT_SHIFT, FLAG_SHIFT = 32, 48
 
 def unwaited(launch: Launch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
     """What such an event says. tell(the earlier instruction, the count, the bit): what is done to the LDS, and what is missing."""
-    here, there = place_of(launch, event.record), place_of(launch, event.extra)
     offset = event.address & (1 << LEFT_SHIFT) - 1
     left = event.address >> LEFT_SHIFT & 0xFFFF
-    message = f"LDS at offset {offset:#x} is {tell(there.text, left, bool(event.address >> FLAG_SHIFT))}"
-    return Finding(
-        "missing-wait", message, here.pc, here.text, event.wave, lanes_of(event.lanes), event.count,
-        workgroup=event.workgroup, source=here.source, kernel=launch.info.name, other_pc=there.pc,
-        other_text=there.text, other_source=there.source, place=f"LDS {offset:#x}", needed=left,
-    )  # fmt: skip
+    earlier = location_of(launch, event.extra).text
+    message = f"LDS at offset {offset:#x} is {tell(earlier, left, bool(event.address >> FLAG_SHIFT))}"
+    place = f"LDS {offset:#x}"
+    return finding_at(launch, event.record, "missing-wait", message, earlier=event.extra, event=event, place=place, needed=left)
 
 
 class Outstanding(Check):

@@ -18,7 +18,7 @@ from llvmlite import ir
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, place_of
+from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.engine.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
@@ -115,9 +115,8 @@ class Paths(Check):
                         best[pair] = seen
         found = [_finding(launch, best[pair], first[pair], counts[pair]) for pair in best]
         if automaton.overflowed:
-            start = place_of(launch, launch.entry)
             message = f"more than {automaton.limit} states of waits and hazards: later ones were not followed"
-            found.append(Finding("resource", message, start.pc, start.text, severity="note", kernel=launch.info.name))
+            found.append(finding_at(launch, launch.entry, "resource", message, severity="note"))
         return found
 
     def resume(self, launch: Launch, worker: Worker) -> bool:
@@ -209,11 +208,10 @@ def automaton_of(launch: Launch) -> Automaton:
 
 
 def _finding(launch: Launch, seen: Sighting, wave: WaveState, count: int) -> Finding:
-    here, there = place_of(launch, seen.record), place_of(launch, seen.other)
-    return Finding(
-        seen.kind, MESSAGES[seen.kind](seen, there.text), here.pc, here.text, wave.wave, (), count,
-        workgroup=wave.group, source=here.source, kernel=launch.info.name, other_pc=there.pc,
-        other_text=there.text, other_source=there.source, place=seen.place, needed=seen.needed, found=seen.found,
+    message = MESSAGES[seen.kind](seen, location_of(launch, seen.other).text)
+    return finding_at(
+        launch, seen.record, seen.kind, message, earlier=seen.other, wave=wave.wave, workgroup=wave.group, count=count,
+        place=seen.place, needed=seen.needed, found=seen.found,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from simgpu.checks.waits.automaton import CLAUSE, END
 from simgpu.checks.waits.paths import Table, automaton_of
 from simgpu.engine.check import Check
-from simgpu.engine.finding import Finding, place_of
+from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.hazards import clash, reach
@@ -343,15 +343,10 @@ def notes(survey: Survey, times: dict[int, int]) -> list[Finding]:
 
 
 def _note(survey: Survey, record: int, message: str, count: int, other: int = -1, needed: int = -1, found: int = -1) -> Finding:
-    here = place_of(survey.launch, record)
-    note = Finding(
-        "performance", message, here.pc, here.text, count=count, severity="note", source=here.source,
-        kernel=survey.launch.info.name, needed=needed, found=found,
-    )  # fmt: skip
-    if other < 0:
-        return note
-    there = place_of(survey.launch, other)
-    return replace(note, other_pc=there.pc, other_text=there.text, other_source=there.source)
+    earlier = other if other >= 0 else None
+    return finding_at(
+        survey.launch, record, "performance", message, earlier=earlier, severity="note", count=count, needed=needed, found=found
+    )
 
 
 def _with_nop(note: Finding) -> Finding:
@@ -379,7 +374,7 @@ def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] |
             better[counter] = was
         else:
             better[counter] = use.count
-            reader, operation = place_of(survey.launch, use.reader), place_of(survey.launch, use.operation)
+            reader, operation = location_of(survey.launch, use.reader), location_of(survey.launch, use.operation)
             line = f" ({reader.source})" if reader.source else ""
             needs = f"`{reader.text}` at {reader.pc:#x}{line}"
             said.append(f"the first to need what it waits for is {needs}, that of `{operation.text}`")

@@ -12,7 +12,7 @@ from simgpu.asm.builder import toolchain
 from simgpu.engine import events
 from simgpu.engine.check import Check
 from simgpu.engine.events import finding_of
-from simgpu.engine.finding import Finding, lanes_of, place_of
+from simgpu.engine.finding import Finding, lanes_of, location_of
 from simgpu.engine.launch import Launch
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction
@@ -32,7 +32,7 @@ class Probe(Check):
 
 @finding_of(CODE)
 def _probed(launch: Launch, event: events.Report) -> Finding:
-    place = place_of(launch, event.record)
+    place = location_of(launch, event.record)
     return Finding(
         "performance", f"address {event.address}", place.pc, place.text, event.wave,
         lanes_of(event.lanes), event.count, workgroup=event.workgroup,

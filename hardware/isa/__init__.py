@@ -5,6 +5,7 @@ Importing the package loads every encoding's file, which registers its instructi
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.isa import instructions  # noqa: F401  (registers them)
 from simgpu.hardware.isa.code.decode import decode, decode_all, table
 from simgpu.hardware.isa.code.text import disassemble, text
@@ -19,7 +20,6 @@ from simgpu.hardware.isa.instruction import (
     Reg,
 )
 from simgpu.hardware.isa.spec import REGISTRY, Memory, Param, Spec
-from simgpu.hardware.isa.types import TARGETS
 
 __all__ = [
     "REGISTRY",

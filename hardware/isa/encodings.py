@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.isa.spec import REGISTRY, Memory, Opcode, Spec, define, opcode_map, signature
-from simgpu.hardware.isa.types import TARGETS
 
 Decorator = Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]
 

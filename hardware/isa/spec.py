@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from simgpu.hardware.isa.types import TARGETS, Type
+from simgpu.hardware.architectures import TARGETS
+from simgpu.hardware.isa.types import Type
 
 BodyKind = Literal["lane", "wave", "memory", "control", "matrix"]
 Opcode = int | Mapping[str, int]

@@ -84,4 +84,3 @@ M0 = Type("m0", 32, "unsigned", state="m0")
 s32 = Type("s32", 32, "unsigned", state="sgpr")
 s64 = Type("s64", 64, "unsigned", state="sgpr")
 
-TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

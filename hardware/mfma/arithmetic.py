@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK, MatrixInstruction
 from simgpu.hardware.mfma.layout import blgp_lane, broadcast_block
@@ -77,7 +78,7 @@ def multiply(
     with np.errstate(all="ignore"):
         if row.a_type == "f32":
             return _f32_chain(a, b, c)
-        if row.target in ("gfx908", "gfx90a"):
+        if row.target in BEFORE_GFX942:
             size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
             return _pairwise(row, a, b, c, size, flush=row.target == "gfx90a")
         return _cdna3(row, a, b, c, scale_a, scale_b)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import layout
-from simgpu.hardware.mfma.rows import FORMATS, GFX, Entry, entries
+from simgpu.hardware.mfma.rows import FORMATS, Entry, entries
 from simgpu.hardware.targets import target as board
 
 BITS = {
@@ -292,7 +293,7 @@ def find(mnemonic: str, target: str) -> MatrixInstruction:
     for row in _table(gfx).values():
         if name == row.mnemonic or name in row.aliases:
             return _named_formats(row, formats) if formats else row
-    elsewhere = [g for g in GFX if any(name == r.mnemonic or name in r.aliases for r in _table(g).values())]
+    elsewhere = [g for g in TARGETS if any(name == r.mnemonic or name in r.aliases for r in _table(g).values())]
     near = difflib.get_close_matches(name, _table(gfx), n=4, cutoff=0.4)
     raise TargetError(
         f"{gfx} has no matrix instruction {mnemonic!r}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-GFX = ("gfx908", "gfx90a", "gfx942", "gfx950")
+from simgpu.hardware.architectures import BEFORE_GFX942, TARGETS
 
 # (kind, D type, m, n, k, blocks, A, B, opcode, passes on gfx908 gfx90a gfx942 gfx950; 0: absent).
 # fp8 and bf8 are FNUZ on gfx942 and OCP on gfx950. "f8f6f4": the format is an operand (see FORMATS)
@@ -136,8 +136,8 @@ class Entry:
 
 
 def entries(target: str) -> Iterator[Entry]:
-    """The table's rows for one of `GFX`, in opcode order."""
-    column = GFX.index(target)
+    """The table's rows for one of `TARGETS`, in opcode order."""
+    column = TARGETS.index(target)
     for row in sorted(_ROWS, key=lambda row: row[8]):
         if row[9][column]:
             yield _entry(row, target, row[9][column])
@@ -147,7 +147,7 @@ def _entry(row: _Row, target: str, passes: int) -> Entry:
     kind, d, m, n, k, blocks, a, b, opcode, by_target = row
     mnemonic, aliases = _names(row, target)
     sparse = kind == "smfmac"
-    xdl = a != "f64" and (a != "f32" or target in ("gfx908", "gfx90a"))
+    xdl = a != "f64" and (a != "f32" or target in BEFORE_GFX942)
     return Entry(
         mnemonic=mnemonic, target=target, opcode=opcode, m=m, n=n, k=k, blocks=blocks,
         a_type=_type(a, target), b_type=_type(b, target), cd_type=d, passes=passes,
@@ -160,7 +160,7 @@ def _names(row: _Row, target: str) -> tuple[str, tuple[str, ...]]:
     """The mnemonic that LLVM prints for the target, and the others that it takes."""
     kind, d, m, n, k, blocks, a, b, _, by_target = row
     stem = f"v_{kind}_{d}_{m}x{n}x{k}"
-    if target in ("gfx908", "gfx90a"):
+    if target in BEFORE_GFX942:
         return stem + a + ("_1k" if a == "bf16" and not by_target[0] else ""), ()
     pair = f"{a}_{b}" if a in ("fp8", "bf8") else a
     name = stem + (f"_{blocks}b" if blocks > 1 else "") + f"_{pair}"
@@ -176,7 +176,7 @@ def _type(name: str, target: str) -> str:
 
 def _modifiers(a: str, blocks: int, sparse: bool, target: str) -> frozenset[str]:
     """As the calculator says; f64 on gfx942 and gfx950 has NEG bits in BLGP's place (llvm-mc)."""
-    old = target in ("gfx908", "gfx90a")
+    old = target in BEFORE_GFX942
     names = set()
     if (blocks > 1 and a != "f64") or sparse:
         names.add("cbsz")

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import MatrixInstruction, instructions
-
-TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
 # ("v", 3), ("a", 0), ("s", 4), ("hwreg", 1); or "vcc", "exec", "m0", "scc", "mode".
 Register = tuple[str, int] | str

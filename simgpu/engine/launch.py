@@ -23,6 +23,7 @@ from simgpu.engine.hostcall.packets import ARGUMENT, HostCalls
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run, summarise
 from simgpu.engine.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import Instruction
@@ -298,7 +299,7 @@ class Launch:
             | descriptor.enable_workgroup_id_z << 2
         )
         after_ids = descriptor.user_sgprs + ids.bit_count() + descriptor.enable_workgroup_info
-        architected = self.device.arch in ("gfx942", "gfx950")
+        architected = self.device.arch in SINCE_GFX942
         offset_sgpr = -1 if architected or not descriptor.enable_private_segment else after_ids
         groups = geometry.groups
         return {

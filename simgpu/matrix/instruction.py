@@ -14,6 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from simgpu.hardware import mfma
+from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
@@ -113,7 +114,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
     c = _accumulator(frame, groups, places)
     if row.cd_type == "i32":
         integer_sum(groups, c, a, b, bool(inst.mods.get("clamp")))
-    elif row.target in ("gfx908", "gfx90a"):
+    elif row.target in BEFORE_GFX942:
         size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
         PairwiseSum(groups, c, a, b, size, flush=row.target == "gfx90a").emit()
     else:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import simgpu
 from simgpu.asm import assemble
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.code_object.code_object import CodeObject, Kernel
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa.code.decode import MEMORY_PREFIX, SEGMENTS, SOP_PREFIX, decode, table
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
-from simgpu.hardware.isa.types import TARGETS
 
 BUFFER_BYTES = 4096
 STREAM_DWORDS = 96  # of random code in a stream, and of zeros in the kernel that it is put into

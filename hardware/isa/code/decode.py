@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, TargetError
 from simgpu.hardware.isa.code import formats, vector_formats
 from simgpu.hardware.isa.code.formats import Decoded
@@ -16,7 +17,6 @@ from simgpu.hardware.isa.code.operands import Undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
 from simgpu.hardware.isa.spec import REGISTRY, Spec
-from simgpu.hardware.isa.types import TARGETS
 
 Reader = Callable[[Spec, int, str], Decoded]
 Key = tuple[str, int]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
+from simgpu.hardware.architectures import SINCE_GFX90A, SINCE_GFX942
 from simgpu.hardware.isa.code.operands import Undefined, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Off, Operand, Reg
 from simgpu.hardware.isa.spec import Memory, Spec
@@ -17,9 +18,8 @@ from simgpu.hardware.isa.types import Type, f16x2, f32x2, i16x2, u16x2, u32x2
 
 NO_MODIFIERS = Modifiers()
 OFF = Off()
+UNIFIED = SINCE_GFX90A  # one register file: loads and stores reach AccVGPRs
 SADDR_OFF = 0x7F
-UNIFIED = ("gfx90a", "gfx942", "gfx950")  # one register file: loads and stores reach AccVGPRs
-SINCE_GFX942 = ("gfx942", "gfx950")
 CACHE_NAMES = {
     "gfx908": ("glc", "slc"),
     "gfx90a": ("glc", "slc", "scc"),

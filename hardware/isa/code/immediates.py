@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa.code.vector_formats import ROW_NEWBCAST, WHOLE_WAVE
 
-SINCE_GFX942 = ("gfx942", "gfx950")
 HARDWARE_REGISTERS = {
     1: "MODE",
     2: "STATUS",

@@ -8,8 +8,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa import instruction as isa
-from simgpu.hardware.isa.code.formats import SINCE_GFX942, UNIFIED, Decoded, layout
+from simgpu.hardware.isa.code.formats import UNIFIED, Decoded, layout
 from simgpu.hardware.isa.code.operands import VCC_PAIR, Undefined, mask_destination, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Operand
 from simgpu.hardware.isa.instructions.mai import FORMAT_REGISTERS

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import BEFORE_GFX942, GFX90A, GFX950, SINCE_GFX90A, SINCE_GFX942, TARGETS
 from simgpu.hardware.isa.encodings import row
-from simgpu.hardware.isa.instructions.flat import FLOAT_ATOMICS, PLAIN, SINCE_GFX90A, SINCE_GFX942, cache_atomics
+from simgpu.hardware.isa.instructions.flat import FLOAT_ATOMICS, PLAIN, cache_atomics
 from simgpu.hardware.isa.spec import Memory
-from simgpu.hardware.isa.types import TARGETS
 
 COMPONENTS = ("x", "xy", "xyz", "xyzw")
 # A load with the LDS bit writes M0's place in LDS instead of vdata.
 LDS_FORMS = ("load_ubyte", "load_sbyte", "load_ushort", "load_sshort", "load_dword", "load_format_x")
 LDS_FORMS_GFX950 = ("load_dwordx3", "load_dwordx4")
-ATOMIC_TARGETS = {77: TARGETS, 78: TARGETS, 82: ("gfx950",)}
+ATOMIC_TARGETS = {77: TARGETS, 78: TARGETS, 82: GFX950}
 
 for _space, _encoding in (("buffer", "mubuf"), ("tbuffer", "mtbuf")):
     for _i, _components in enumerate(COMPONENTS):
@@ -34,12 +34,12 @@ for _op, _verb in ((38, "load"), (39, "store")):
     row("mubuf", f"buffer_{_verb}_format_d16_hi_x", _op, _memory)
 
 row("mubuf", "buffer_wbl2", 40, None, control="cache", targets=SINCE_GFX90A)
-row("mubuf", "buffer_invl2", 41, None, control="cache", targets=("gfx90a",))
+row("mubuf", "buffer_invl2", 41, None, control="cache", targets=GFX90A)
 row("mubuf", "buffer_inv", 41, None, control="cache", targets=SINCE_GFX942)
 _memory = Memory("buffer", "store", lds=True)
-row("mubuf", "buffer_store_lds_dword", 61, _memory, targets=("gfx908", "gfx90a"))
-row("mubuf", "buffer_wbinvl1", 62, None, control="cache", targets=("gfx908", "gfx90a"))
-row("mubuf", "buffer_wbinvl1_vol", 63, None, control="cache", targets=("gfx908", "gfx90a"))
+row("mubuf", "buffer_store_lds_dword", 61, _memory, targets=BEFORE_GFX942)
+row("mubuf", "buffer_wbinvl1", 62, None, control="cache", targets=BEFORE_GFX942)
+row("mubuf", "buffer_wbinvl1_vol", 63, None, control="cache", targets=BEFORE_GFX942)
 
 for _op, _name, _bits, _body in (*cache_atomics(), *FLOAT_ATOMICS):
     _where = ATOMIC_TARGETS.get(_op, SINCE_GFX90A if _op in (79, 80, 81) else TARGETS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import GFX908, GFX950, SINCE_GFX90A, SINCE_GFX942, TARGETS
 from simgpu.hardware.isa.arithmetic.atomics import (
     FLOAT,
     PACKED,
@@ -18,12 +19,8 @@ from simgpu.hardware.isa.arithmetic.vectors import modifier
 from simgpu.hardware.isa.encodings import ds, row
 from simgpu.hardware.isa.lane import Value, const, gather, lane_id, lshr, scatter, shl, splat, where
 from simgpu.hardware.isa.spec import Memory
-from simgpu.hardware.isa.types import EXEC, TARGETS, u32, u64
+from simgpu.hardware.isa.types import EXEC, u32, u64
 
-SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
-SINCE_GFX942 = ("gfx942", "gfx950")
-GFX908 = ("gfx908",)
-GFX950 = ("gfx950",)
 RETURNING = 32  # opcode distance of the forms that return the old value
 
 

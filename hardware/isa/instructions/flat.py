@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from simgpu.hardware.architectures import GFX950, SINCE_GFX90A, SINCE_GFX942, TARGETS
 from simgpu.hardware.isa.arithmetic.atomics import FLOAT, INTEGER, PACKED, Body, cache_atomic, operation
 from simgpu.hardware.isa.encodings import row
 from simgpu.hardware.isa.spec import Memory
-from simgpu.hardware.isa.types import TARGETS
 
-SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
-SINCE_GFX942 = ("gfx942", "gfx950")
 SPACES = ("flat", "global", "scratch")
 
 # Opcode, name after the space, and what it moves; the same opcodes serve MUBUF.
@@ -84,7 +82,7 @@ for _space in SPACES[1:]:
         row("flat", f"{_space}_{_name}", _op, _memory, targets=SINCE_GFX942)
 for _op, _name, _count in ((125, "dwordx4", 4), (126, "dwordx3", 3)):
     _memory = Memory("global", "load", count=_count, lds=True)
-    row("flat", f"global_load_lds_{_name}", _op, _memory, targets=("gfx950",))
+    row("flat", f"global_load_lds_{_name}", _op, _memory, targets=GFX950)
 for _space in SPACES[:2]:
     for _op, _name, _bits, _body in cache_atomics():
         row("flat", f"{_space}_atomic_{_name}", _op, Memory(_space, "atomic", bits=_bits), _body)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from simgpu.hardware import mfma
+from simgpu.hardware.architectures import GFX950, TARGETS
 from simgpu.hardware.isa.encodings import mai, vop3p
 from simgpu.hardware.isa.spec import REGISTRY, Param, Spec
-from simgpu.hardware.isa.types import TARGETS, Type, u32
+from simgpu.hardware.isa.types import Type, u32
 
 LOAD_SCALE = 44  # v_mfma_ld_scale_b32, the first half of a scaled matrix instruction
 # CBSZ and BLGP of the f8f6f4 instructions: registers of A and B by format (fp6 and bf6 take 6 of
@@ -27,7 +28,7 @@ def v_accvgpr_write_b32(a: u32) -> u32:
     return a
 
 
-@vop3p(LOAD_SCALE, targets=("gfx950",), kind="control", control="ld_scale")
+@vop3p(LOAD_SCALE, targets=GFX950, kind="control", control="ld_scale")
 def v_mfma_ld_scale_b32(a: u32, b: u32) -> None:
     """The scales of the matrix instruction that follows; part of its text when one does."""
 

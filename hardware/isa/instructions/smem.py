@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.isa.arithmetic.atomics import INTEGER, cache_atomic
 from simgpu.hardware.isa.encodings import row
 from simgpu.hardware.isa.spec import Memory
-from simgpu.hardware.isa.types import TARGETS
 
 # gfx90a has the atomics on buffers only, 32 bits wide.
 WITH_SCALAR_ATOMICS = ("gfx908", "gfx942", "gfx950")

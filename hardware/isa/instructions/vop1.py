@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import GFX950, SINCE_GFX90A, SINCE_GFX942
 from simgpu.hardware.isa.arithmetic import approx, floats
 from simgpu.hardware.isa.encodings import vop1
 from simgpu.hardware.isa.instructions import vop1_cvt  # noqa: F401  (vop1_cvt registers)
@@ -26,10 +27,6 @@ from simgpu.hardware.isa.lane import (
     where,
 )
 from simgpu.hardware.isa.types import EXEC, f16, f32, f64, i16, i32, s32, u32, u64
-
-SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
-SINCE_GFX942 = ("gfx942", "gfx950")
-GFX950 = ("gfx950",)
 
 WIDE = ("no_sdwa",)  # 64-bit operands have no SDWA form
 E32_ONLY = ("no_sdwa", "no_dpp", "no_e64")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic import small_floats as small
 from simgpu.hardware.isa.arithmetic.integers import byte, signed_field
 from simgpu.hardware.isa.encodings import vop1
@@ -177,7 +178,7 @@ def v_sat_pk_u8_i16(a: i16x2) -> u16:
     return low | shl(high, 8)
 
 
-@vop1(91, targets=("gfx950",))
+@vop1(91, targets=GFX950)
 def v_cvt_f32_bf16(a: bf16) -> f32:
     return cast(a, f32)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import BEFORE_GFX942, GFX908, GFX950, SINCE_GFX90A, SINCE_GFX942
 from simgpu.hardware.isa.arithmetic import floats
 from simgpu.hardware.isa.arithmetic.dots import dot_bf16, dot_bytes, dot_f16, dot_i16, dot_nibbles
 from simgpu.hardware.isa.arithmetic.integers import add_carry, low24_signed, low24_unsigned, multiply, saturate, sub_borrow
@@ -22,9 +23,6 @@ from simgpu.hardware.isa.types import (
     u32,
 )
 
-CDNA12 = ("gfx908", "gfx90a")  # targets with the unfused f32 multiply-add
-SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
-SINCE_GFX942 = ("gfx942", "gfx950")
 NO_SDWA = ("no_sdwa",)
 LITERAL = ("no_sdwa", "no_dpp", "no_e64")
 
@@ -50,7 +48,7 @@ def v_subrev_f32(a: f32, b: f32) -> f32:
     return b - a
 
 
-@vop2(4, targets=("gfx908",))
+@vop2(4, targets=GFX908)
 def v_mul_legacy_f32(a: f32, b: f32) -> f32:
     """a·b with 0·x = 0 for every x."""
     return where(either(a == 0.0, b == 0.0), 0.0, a * b)
@@ -151,19 +149,19 @@ def v_xnor_b32(a: u32, b: u32) -> u32:
     return ~(a ^ b)
 
 
-@vop2(22, targets=CDNA12, flags=NO_SDWA)
+@vop2(22, targets=BEFORE_GFX942, flags=NO_SDWA)
 def v_mac_f32(a: f32, b: f32, vdst: f32) -> f32:
     """a·b + vdst in two roundings; denormals are flushed whatever MODE says (LLVM)."""
     return floats.multiply_add(a, b, vdst)
 
 
-@vop2(23, targets=CDNA12, flags=LITERAL)
+@vop2(23, targets=BEFORE_GFX942, flags=LITERAL)
 def v_madmk_f32(a: f32, k: f32, b: f32) -> f32:
     """a·k + b; see v_mac_f32."""
     return floats.multiply_add(a, k, b)
 
 
-@vop2(24, targets=CDNA12, flags=LITERAL)
+@vop2(24, targets=BEFORE_GFX942, flags=LITERAL)
 def v_madak_f32(a: f32, b: f32, k: f32) -> f32:
     """a·b + k; see v_mac_f32."""
     return floats.multiply_add(a, b, k)
@@ -345,7 +343,7 @@ def v_dot2c_f32_f16(a: f16x2, b: f16x2, vdst: f32) -> f32:
     return dot_f16(a, b, vdst)
 
 
-@vop2(22, targets=("gfx950",), flags=(*NO_SDWA, "unverified"))
+@vop2(22, targets=GFX950, flags=(*NO_SDWA, "unverified"))
 def v_dot2c_f32_bf16(a: bf16x2, b: bf16x2, vdst: f32) -> f32:
     """vdst + a.lo·b.lo + a.hi·b.hi, a rounding after each addition."""
     return dot_bf16(a, b, vdst)

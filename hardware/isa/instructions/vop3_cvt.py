@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic import small_floats as small
 from simgpu.hardware.isa.arithmetic.floats import to_f16_toward_zero
 from simgpu.hardware.isa.arithmetic.integers import clamp_to
@@ -24,7 +25,6 @@ from simgpu.hardware.isa.types import (
     u32,
 )
 
-GFX950 = ("gfx950",)
 KEEP = ("preserve_high",)
 
 

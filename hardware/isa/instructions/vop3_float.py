@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import BEFORE_GFX942, GFX908, GFX950, SINCE_GFX90A
 from simgpu.hardware.isa.arithmetic import division, floats
 from simgpu.hardware.isa.arithmetic.vectors import modifier, vcc_lane
 from simgpu.hardware.isa.encodings import vop3
 from simgpu.hardware.isa.lane import Value, both, const, either, fma, where
 from simgpu.hardware.isa.types import f32, i32, mask
 
-CDNA12 = ("gfx908", "gfx90a")  # targets with the unfused f32 multiply-add
-SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
-GFX950 = ("gfx950",)
 
-
-@vop3(448, targets=CDNA12)
+@vop3(448, targets=BEFORE_GFX942)
 def v_mad_legacy_f32(a: f32, b: f32, c: f32) -> f32:
     """a·b + c with 0·x = 0 for every x, in two roundings, denormals flushed."""
     x, y, z = floats.flush(a), floats.flush(b), floats.flush(c)
@@ -21,7 +18,7 @@ def v_mad_legacy_f32(a: f32, b: f32, c: f32) -> f32:
     return floats.flush(product + z)
 
 
-@vop3(449, targets=CDNA12)
+@vop3(449, targets=BEFORE_GFX942)
 def v_mad_f32(a: f32, b: f32, c: f32) -> f32:
     """a·b + c in two roundings; denormals are flushed whatever MODE says (LLVM)."""
     return floats.multiply_add(a, b, c)
@@ -142,7 +139,7 @@ for _opcode, _name in {
 
     @vop3(
         _opcode,
-        targets=("gfx908",),
+        targets=GFX908,
         kind="control",
         control="unsupported",
         flags=("interp",),

@@ -5,6 +5,7 @@ Those with op_sel keep the other half of vdst (`preserve_high`); the `_legacy_` 
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic import floats
 from simgpu.hardware.isa.arithmetic.division import fixup
 from simgpu.hardware.isa.arithmetic.integers import multiply_add, saturate
@@ -14,7 +15,6 @@ from simgpu.hardware.isa.instructions.vop3_int import bit_table, middle
 from simgpu.hardware.isa.lane import Value, ashr, cast, fma, imax, imin, shl
 from simgpu.hardware.isa.types import Type, f16, f16x2, i16, i32, i64, u16, u32
 
-GFX950 = ("gfx950",)
 KEEP = ("preserve_high",)
 
 

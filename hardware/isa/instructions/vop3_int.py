@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic.integers import (
     absolute_difference,
     add_carry,
@@ -30,8 +31,6 @@ from simgpu.hardware.isa.lane import (
     where,
 )
 from simgpu.hardware.isa.types import i32, i64, u32, u64
-
-GFX950 = ("gfx950",)
 
 
 @vop3(450)

@@ -7,6 +7,7 @@ no public evidence settles overflow and stochastic rounding (see `small_floats`)
 
 # No postponed annotations here: the generated bodies' annotations are local objects.
 
+from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic import small_floats as small
 from simgpu.hardware.isa.arithmetic.small_floats import BF6, BF8, FP4, FP6, FP8, SmallFloat, scale_exponent
 from simgpu.hardware.isa.arithmetic.vectors import bf16x32, f16x32, f32x16, f32x32, modifier, u32x6
@@ -16,7 +17,6 @@ from simgpu.hardware.isa.instructions.vop3_cvt import destination_byte, insert_b
 from simgpu.hardware.isa.lane import Value, cast, const, lshr, shl
 from simgpu.hardware.isa.types import Type, bf16, bf16x2, f16, f16x2, f32, f32x2, u16, u32
 
-TARGET = ("gfx950",)
 FLAGS = ("unverified",)
 KEEP = ("unverified", "preserve_high")
 PAIRS = {f32: f32x2, f16: f16x2, bf16: bf16x2}
@@ -73,7 +73,7 @@ def _source_byte(a: Value, op_sel: int) -> Value:
 def _pair_to_fp8(form: SmallFloat, type_: Type, opcode: int) -> None:
     pair = PAIRS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=KEEP, name=f"v_cvt_scalef32_pk_{form.name}_{type_.name}")
+    @vop3(opcode, targets=GFX950, flags=KEEP, name=f"v_cvt_scalef32_pk_{form.name}_{type_.name}")
     def body(a: pair, scale: f32, fp16_ovfl: modifier = 0) -> u16:
         """Both halves of a, into the half of vdst that op_sel[3] names."""
         low, high = _codes(a, form, scale, fp16_ovfl)
@@ -81,7 +81,7 @@ def _pair_to_fp8(form: SmallFloat, type_: Type, opcode: int) -> None:
 
 
 def _f32_to_fp8(form: SmallFloat, opcode: int) -> None:
-    @vop3(opcode, targets=TARGET, flags=KEEP, name=f"v_cvt_scalef32_pk_{form.name}_f32")
+    @vop3(opcode, targets=GFX950, flags=KEEP, name=f"v_cvt_scalef32_pk_{form.name}_f32")
     def body(a: f32, b: f32, scale: f32, fp16_ovfl: modifier = 0) -> u16:
         """a low, b high, into the half of vdst that op_sel[3] names."""
         low, high = _codes((a, b), form, scale, fp16_ovfl)
@@ -89,7 +89,7 @@ def _f32_to_fp8(form: SmallFloat, opcode: int) -> None:
 
 
 def _stochastic_fp8(form: SmallFloat, type_: Type, opcode: int) -> None:
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_sr_{form.name}_{type_.name}")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_sr_{form.name}_{type_.name}")
     def body(a: type_, b: u32, scale: f32, vdst: u32, op_sel: modifier = 0, fp16_ovfl: modifier = 0) -> u32:
         """Stochastically with random bits b, into byte op_sel[3:2] of vdst."""
         (code,) = _codes((a,), form, scale, fp16_ovfl, seed=b)
@@ -99,7 +99,7 @@ def _stochastic_fp8(form: SmallFloat, type_: Type, opcode: int) -> None:
 def _fp8_to_pair(form: SmallFloat, type_: Type, opcode: int) -> None:
     pair = PAIRS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_pk_{type_.name}_{form.name}")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk_{type_.name}_{form.name}")
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> pair:
         """The two codes in the half of a that op_sel[0] names."""
         half = lshr(a, 16 * (op_sel & 1))
@@ -110,7 +110,7 @@ def _fp8_to_pair(form: SmallFloat, type_: Type, opcode: int) -> None:
 def _fp8_to_one(form: SmallFloat, type_: Type, opcode: int) -> None:
     flags = KEEP if type_ is f16 else FLAGS
 
-    @vop3(opcode, targets=TARGET, flags=flags, name=f"v_cvt_scalef32_{type_.name}_{form.name}")
+    @vop3(opcode, targets=GFX950, flags=flags, name=f"v_cvt_scalef32_{type_.name}_{form.name}")
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> type_:
         """The code in byte op_sel[1:0] of a; an f16 goes to the half that op_sel[3] names."""
         return _decoded(_source_byte(a, op_sel), form, scale, type_)
@@ -122,7 +122,7 @@ def _into_byte(vdst: Value, codes: list[Value], op_sel: int) -> Value:
     return insert_byte(vdst, low | shl(high, 4), const(vdst, destination_byte(op_sel)))
 
 
-@vop3(573, targets=TARGET, flags=FLAGS)
+@vop3(573, targets=GFX950, flags=FLAGS)
 def v_cvt_scalef32_pk_fp4_f32(a: f32, b: f32, scale: f32, vdst: u32, op_sel: modifier = 0) -> u32:
     """a low, b high, into byte op_sel[3:2] of vdst."""
     return _into_byte(vdst, _codes((a, b), FP4, scale), op_sel)
@@ -131,7 +131,7 @@ def v_cvt_scalef32_pk_fp4_f32(a: f32, b: f32, scale: f32, vdst: u32, op_sel: mod
 def _pair_to_fp4(type_: Type, opcode: int) -> None:
     pair = PAIRS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_pk_fp4_{type_.name}")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk_fp4_{type_.name}")
     def body(a: pair, scale: f32, vdst: u32, op_sel: modifier = 0) -> u32:
         """Both elements of a, into byte op_sel[3:2] of vdst."""
         return _into_byte(vdst, _codes(a, FP4, scale), op_sel)
@@ -140,7 +140,7 @@ def _pair_to_fp4(type_: Type, opcode: int) -> None:
 def _stochastic_fp4(type_: Type, opcode: int) -> None:
     pair = PAIRS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_sr_pk_fp4_{type_.name}")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_sr_pk_fp4_{type_.name}")
     def body(a: pair, b: u32, scale: f32, vdst: u32, op_sel: modifier = 0) -> u32:
         """Both elements of a, stochastically with random bits b, into byte op_sel[3:2] of vdst."""
         return _into_byte(vdst, _codes(a, FP4, scale, seed=b), op_sel)
@@ -149,7 +149,7 @@ def _stochastic_fp4(type_: Type, opcode: int) -> None:
 def _fp4_to_pair(type_: Type, opcode: int) -> None:
     pair = PAIRS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_pk_{type_.name}_fp4")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk_{type_.name}_fp4")
     def body(a: u32, scale: f32, op_sel: modifier = 0) -> pair:
         """The two codes in byte op_sel[1:0] of a."""
         codes = _source_byte(a, op_sel)
@@ -157,7 +157,7 @@ def _fp4_to_pair(type_: Type, opcode: int) -> None:
 
 
 def _interleaved_to_fp6(form: SmallFloat, opcode: int) -> None:
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_2xpk16_{form.name}_f32")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_2xpk16_{form.name}_f32")
     def body(a: f32x16, b: f32x16, scale: f32) -> u32x6:
         """32 codes: a's and b's elements in turn."""
         values = tuple(value for both in zip(a, b, strict=True) for value in both)
@@ -167,7 +167,7 @@ def _interleaved_to_fp6(form: SmallFloat, opcode: int) -> None:
 def _block_to_fp6(form: SmallFloat, type_: Type, opcode: int) -> None:
     block = BLOCKS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_pk32_{form.name}_{type_.name}")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk32_{form.name}_{type_.name}")
     def body(a: block, scale: f32) -> u32x6:
         """32 elements to packed codes."""
         return _pack(_codes(a, form, scale), 6)
@@ -176,7 +176,7 @@ def _block_to_fp6(form: SmallFloat, type_: Type, opcode: int) -> None:
 def _stochastic_fp6(form: SmallFloat, type_: Type, opcode: int) -> None:
     block = BLOCKS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_sr_pk32_{form.name}_{type_.name}")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_sr_pk32_{form.name}_{type_.name}")
     def body(a: block, b: u32, scale: f32) -> u32x6:
         """32 elements to packed codes, stochastically with random bits b."""
         return _pack(_codes(a, form, scale, seed=b), 6)
@@ -185,7 +185,7 @@ def _stochastic_fp6(form: SmallFloat, type_: Type, opcode: int) -> None:
 def _fp6_to_block(form: SmallFloat, type_: Type, opcode: int) -> None:
     block = BLOCKS[type_]
 
-    @vop3(opcode, targets=TARGET, flags=FLAGS, name=f"v_cvt_scalef32_pk32_{type_.name}_{form.name}")
+    @vop3(opcode, targets=GFX950, flags=FLAGS, name=f"v_cvt_scalef32_pk32_{type_.name}_{form.name}")
     def body(a: u32x6, scale: f32) -> block:
         """32 packed codes to elements."""
         return tuple(_decoded(code, form, scale, type_) for code in _unpack(a, 6))

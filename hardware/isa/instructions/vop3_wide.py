@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa.arithmetic import division, floats
 from simgpu.hardware.isa.arithmetic.two_over_pi import fifty_three_bits
 from simgpu.hardware.isa.arithmetic.vectors import modifier, vcc_lane
@@ -22,8 +23,6 @@ from simgpu.hardware.isa.lane import (
     write_lane,
 )
 from simgpu.hardware.isa.types import f64, i32, i64, mask, s32, u32, u64
-
-SINCE_GFX942 = ("gfx942", "gfx950")
 
 
 @vop3(460)

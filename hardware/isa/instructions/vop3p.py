@@ -7,6 +7,7 @@ share the encoding, are rows of `simgpu.hardware.mfma`.
 
 from __future__ import annotations
 
+from simgpu.hardware.architectures import GFX950, SINCE_GFX90A
 from simgpu.hardware.isa.arithmetic import floats
 from simgpu.hardware.isa.arithmetic.dots import dot_bf16, dot_bytes, dot_f16, dot_i16, dot_nibbles
 from simgpu.hardware.isa.arithmetic.integers import saturate
@@ -29,8 +30,6 @@ from simgpu.hardware.isa.types import (
     u32x2,
 )
 
-SINCE_GFX90A = ("gfx90a", "gfx942", "gfx950")
-GFX950 = ("gfx950",)
 PACKED = ("packed",)
 
 

@@ -17,6 +17,7 @@ from simgpu.checks.waits.automaton import CLAUSE, END
 from simgpu.checks.waits.paths import Table, automaton_of
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.hazards import clash, reach
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 COHERENT_BITS = ("glc", "sc0", "sc1")
 CACHE_ENCODINGS = ("mubuf", "smem")  # without memory of their own: cache maintenance, clocks
 # Atomic stores of agent scope and below are plain stores here (LLVM AMDGPUUsage, memory model).
-PLAIN_RELEASE = ("gfx908", "gfx90a")
+PLAIN_RELEASE = BEFORE_GFX942
 WINDOWS = 64  # ways to a place by which different nops lie behind an instruction; with more, nops are not judged
 
 

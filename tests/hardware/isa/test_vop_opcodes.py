@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.isa.instructions import vop1, vop1_cvt, vop2, vop3, vop3p, vopc
 from simgpu.hardware.isa.spec import REGISTRY, Spec
-from simgpu.hardware.isa.types import TARGETS
 from tests.support.places import SHARED
 
 MODULES = (vop1, vop1_cvt, vop2, vop3, vop3p, vopc)

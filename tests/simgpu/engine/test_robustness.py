@@ -8,10 +8,10 @@ import struct
 import pytest
 
 import simgpu
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import DecodeError, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import decode, text
-from simgpu.hardware.isa.types import TARGETS
 from simgpu.tools.robustness import fuzz, fuzz_cases
 from tests.support.kernels import KernelText, assemble
 

@@ -1,0 +1,13 @@
+"""The architectures by the names of LLVM's targets, oldest first, and the spans of them that facts hold for."""
+
+from __future__ import annotations
+
+GFX908 = ("gfx908",)  # CDNA1
+GFX90A = ("gfx90a",)  # CDNA2
+GFX942 = ("gfx942",)  # CDNA3
+GFX950 = ("gfx950",)  # CDNA4
+
+TARGETS = (*GFX908, *GFX90A, *GFX942, *GFX950)
+BEFORE_GFX942 = (*GFX908, *GFX90A)
+SINCE_GFX90A = (*GFX90A, *GFX942, *GFX950)
+SINCE_GFX942 = (*GFX942, *GFX950)

@@ -1,11 +1,10 @@
-"""One row a GPU. Every figure has its source beside it.
+"""One row a GPU. Every figure has its source beside it; `atoms` come from the table of matrix instructions.
 
 Legend of the tags:
   [SPECS]  AMD ROCm docs, "Accelerator and GPU hardware specifications" (docs/reference/gpu-arch-specs.rst)
   [MI1]    AMD ROCm docs, "AMD Instinct MI100 microarchitecture" (gpu-arch/mi100.md)
   [MI2]    the same for MI250 (mi250.md);  [MI3] the same for MI300 (mi300.md)
   [RPC]    ROCm Compute Profiler documentation and its recorded sysinfo files
-  [CALC]   AMD Matrix Instruction Calculator 1.3.2: shapes, passes, registers of MFMA
   [LLVM]   observed with LLVM 19 (gfx908, gfx90a, gfx942) or LLVM 24 (gfx950)
   [USAGE]  LLVM AMDGPUUsage.rst;  [WP] AMD white papers and product datasheets (both not re-read line by line)
   [HK]     HipKittens' counter measurements on gfx950
@@ -18,69 +17,28 @@ from dataclasses import replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.errors import TargetError
+from simgpu.hardware.matrix_table import FORMATS, Entry, entries
 
 _KIB, _MIB, _GB = 1 << 10, 1 << 20, 10**9
 
 
-def _atoms(*rows: tuple[str, int, int, int, str, str, int]) -> tuple[MFMAAtom, ...]:
-    return tuple(MFMAAtom(m, n, k, a, acc, mnemonic=name, passes=p) for name, m, n, k, a, acc, p in rows)
+def _atoms(arch: str) -> tuple[MFMAAtom, ...]:
+    """The dense instructions of one block whose A and B have one type: those that a GEMM can be built of."""
+    return tuple(
+        MFMAAtom(row.m, row.n, row.k, name, row.cd_type, mnemonic=row.mnemonic, passes=row.passes)
+        for row in entries(arch)
+        if row.blocks == 1 and row.a_type == row.b_type and not row.sparse and not row.scaled
+        for name in _element_types(row)
+    )
 
 
-# Single-block dense forms. Shapes, types and passes [CALC]; gfx950's own forms and its f64 passes [LLVM] (hazard distances).
-_GFX908_F16 = (
-    ("v_mfma_f32_16x16x16f16", 16, 16, 16, "f16", "f32", 8),
-    ("v_mfma_f32_32x32x8f16", 32, 32, 8, "f16", "f32", 16),
-)
-_GFX908_BASE = (
-    ("v_mfma_f32_16x16x4f32", 16, 16, 4, "f32", "f32", 8),
-    ("v_mfma_f32_32x32x2f32", 32, 32, 2, "f32", "f32", 16),
-    *_GFX908_F16,
-    ("v_mfma_i32_16x16x16i8", 16, 16, 16, "i8", "i32", 8),
-    ("v_mfma_i32_32x32x8i8", 32, 32, 8, "i8", "i32", 16),
-    ("v_mfma_f32_16x16x8bf16", 16, 16, 8, "bf16", "f32", 8),
-    ("v_mfma_f32_32x32x4bf16", 32, 32, 4, "bf16", "f32", 16),
-)
-_GFX90A_ONLY = (
-    ("v_mfma_f32_16x16x16bf16_1k", 16, 16, 16, "bf16", "f32", 8),
-    ("v_mfma_f32_32x32x8bf16_1k", 32, 32, 8, "bf16", "f32", 16),
-    ("v_mfma_f64_16x16x4f64", 16, 16, 4, "f64", "f64", 8),
-)
-_GFX942_COMMON = (
-    ("v_mfma_f32_16x16x4_f32", 16, 16, 4, "f32", "f32", 8),
-    ("v_mfma_f32_32x32x2_f32", 32, 32, 2, "f32", "f32", 16),
-    ("v_mfma_f32_16x16x16_f16", 16, 16, 16, "f16", "f32", 4),
-    ("v_mfma_f32_32x32x8_f16", 32, 32, 8, "f16", "f32", 8),
-    ("v_mfma_f32_16x16x16_bf16", 16, 16, 16, "bf16", "f32", 4),
-    ("v_mfma_f32_32x32x8_bf16", 32, 32, 8, "bf16", "f32", 8),
-    ("v_mfma_i32_16x16x32_i8", 16, 16, 32, "i8", "i32", 4),
-    ("v_mfma_i32_32x32x16_i8", 32, 32, 16, "i8", "i32", 8),
-    ("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, "fp8", "f32", 4),
-    ("v_mfma_f32_32x32x16_fp8_fp8", 32, 32, 16, "fp8", "f32", 8),
-    ("v_mfma_f32_16x16x32_bf8_bf8", 16, 16, 32, "bf8", "f32", 4),
-    ("v_mfma_f32_32x32x16_bf8_bf8", 32, 32, 16, "bf8", "f32", 8),
-)
-_GFX942_ONLY = (
-    ("v_mfma_f64_16x16x4_f64", 16, 16, 4, "f64", "f64", 8),
-    ("v_mfma_f32_16x16x8_xf32", 16, 16, 8, "xf32", "f32", 4),
-    ("v_mfma_f32_32x32x4_xf32", 32, 32, 4, "xf32", "f32", 8),
-)
-_GFX950_ONLY = (
-    ("v_mfma_f64_16x16x4_f64", 16, 16, 4, "f64", "f64", 16),
-    ("v_mfma_f32_16x16x32_f16", 16, 16, 32, "f16", "f32", 4),
-    ("v_mfma_f32_32x32x16_f16", 32, 32, 16, "f16", "f32", 8),
-    ("v_mfma_f32_16x16x32_bf16", 16, 16, 32, "bf16", "f32", 4),
-    ("v_mfma_f32_32x32x16_bf16", 32, 32, 16, "bf16", "f32", 8),
-    ("v_mfma_i32_16x16x64_i8", 16, 16, 64, "i8", "i32", 4),
-    ("v_mfma_i32_32x32x32_i8", 32, 32, 32, "i8", "i32", 8),
-    # cbsz and blgp choose the operand formats: 0 is fp8, 1 is bf8 [LLVM].
-    ("v_mfma_f32_16x16x128_f8f6f4", 16, 16, 128, "fp8", "f32", 8),
-    ("v_mfma_f32_32x32x64_f8f6f4", 32, 32, 64, "fp8", "f32", 16),
-    ("v_mfma_f32_16x16x128_f8f6f4", 16, 16, 128, "bf8", "f32", 8),
-    ("v_mfma_f32_32x32x64_f8f6f4", 32, 32, 64, "bf8", "f32", 16),
-)
+def _element_types(row: Entry) -> tuple[str, ...]:
+    """Names in `hardware.dtypes` of what an instruction multiplies; of f8f6f4 the 8-bit formats, which `passes` holds for."""
+    return FORMATS[:2] if row.a_type == "f8f6f4" else (row.a_type.removesuffix("_fnuz"),)
+
 
 _MI100 = HardwareDescriptor(
-    name="mi100", arch="gfx908", atoms=_atoms(*_GFX908_BASE),
+    name="mi100", arch="gfx908", atoms=_atoms("gfx908"),
     lds_bytes=64 * _KIB,  # [SPECS]
     vgpr_per_thread=256, agpr_per_thread=256, unified_vgprs=False,  # 512 KiB a CU in two files [SPECS]
     vgpr_granule=4, max_waves_per_simd=10,  # [LLVM]
@@ -99,7 +57,7 @@ _MI100 = HardwareDescriptor(
 )
 _MI210 = replace(
     _MI100,
-    name="mi210", arch="gfx90a", atoms=_atoms(*_GFX908_BASE, *_GFX90A_ONLY),
+    name="mi210", arch="gfx90a", atoms=_atoms("gfx90a"),
     unified_vgprs=True, vgpr_granule=8, max_waves_per_simd=8,  # [SPECS][LLVM]
     num_cus=104,  # [SPECS]
     clock_mhz=1700,  # [RPC]
@@ -110,7 +68,7 @@ _MI210 = replace(
 _MI250X = replace(_MI210, name="mi250x", num_cus=110, peak_tflops_f32=23.9)  # one GCD of two: 110 CUs [SPECS], 110 x 128 x 1.7 GHz
 _MI300X = replace(
     _MI210,
-    name="mi300x", arch="gfx942", atoms=_atoms(*_GFX942_COMMON, *_GFX942_ONLY),
+    name="mi300x", arch="gfx942", atoms=_atoms("gfx942"),
     num_cus=304, xcds=8,  # 8 XCDs of 38 [SPECS][MI3]
     clock_mhz=2100,  # [RPC]
     peak_tflops_f32=163.4,  # vector, packed [MI3]
@@ -128,7 +86,7 @@ _MI300A = replace(
 _MI325X = replace(_MI300X, name="mi325x", hbm_bandwidth_tb=6.0, hbm_bytes=256 * _GB)  # HBM3E [WP]; the rest is MI300X [SPECS]
 _MI355X = replace(
     _MI300X,
-    name="mi355x", arch="gfx950", atoms=_atoms(*_GFX942_COMMON, *_GFX950_ONLY),
+    name="mi355x", arch="gfx950", atoms=_atoms("gfx950"),
     lds_bytes=160 * _KIB,  # [SPECS][HK]
     lds_granule=1280,  # [USAGE]
     lds_banks=64,  # for ds_read_b64 and b128; 32 for writes and b96 reads [HK]

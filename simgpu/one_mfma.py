@@ -20,9 +20,9 @@ from simgpu.engine.program import handler_of
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec
+from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
-from simgpu.hardware.mfma.rows import FORMATS
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.jit import compiler

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import TargetError
+from simgpu.hardware.matrix_table import FORMATS, Entry, entries
 from simgpu.hardware.mfma import layout
-from simgpu.hardware.mfma.rows import FORMATS, Entry, entries
 from simgpu.hardware.targets import target as board
 
 BITS = {
@@ -272,9 +272,9 @@ def _gfx(name: str) -> str:
 
 @functools.cache
 def _table(target: str) -> dict[str, MatrixInstruction]:
-    """Rows of a gfx target by the mnemonic that it prints."""
-    rows = ({f.name: getattr(entry, f.name) for f in fields(entry)} for entry in entries(target))
-    return {row.mnemonic: row for row in (MatrixInstruction(**values) for values in rows)}
+    """Rows of a gfx target in opcode order, by the mnemonic that it prints."""
+    in_order = sorted(entries(target), key=lambda entry: entry.opcode)
+    return {entry.mnemonic: MatrixInstruction(**vars(entry)) for entry in in_order}
 
 
 def instructions(target: str) -> tuple[MatrixInstruction, ...]:

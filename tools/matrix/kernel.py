@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.instruction import Operand, Reg
+from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.mfma import MatrixInstruction
-from simgpu.hardware.mfma.rows import FORMATS
 from simgpu.one_mfma import instruction_of
 
 NAME = "matrix"

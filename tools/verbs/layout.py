@@ -8,9 +8,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from simgpu.hardware.errors import TargetError
+from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
 from simgpu.hardware.mfma.chain import Chain, chain
-from simgpu.hardware.mfma.rows import FORMATS
 from simgpu.tools.matrix.fragments import Fragment, formula, headline, instruction_document
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError

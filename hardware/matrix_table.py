@@ -1,4 +1,6 @@
-"""The matrix instructions of CDNA 1 to 4: one row each, targets as columns.
+"""The matrix instructions of CDNA 1 to 4: one row each, targets as columns. To add one, add its row.
+
+`hardware/targets.py` takes the boards' atoms from here, `hardware/mfma` adds layouts and arithmetic, `hardware/isa` the specs.
 
 Sources: mnemonics and opcodes, LLVM 22 (assembled and disassembled); shapes and passes, AMD Matrix
 Instruction Calculator 1.3.2 for gfx908, gfx90a and gfx942; for gfx950, which the calculator does
@@ -33,6 +35,15 @@ _ROWS: tuple[_Row, ...] = (
     ("mfma", "f32", 16, 16, 16, 1, "f16", "f16", 77, (8, 8, 4, 4)),
     ("mfma", "f32", 16, 16, 32, 1, "f16", "f16", 84, (0, 0, 0, 4)),
     ("mfma", "f32", 32, 32, 16, 1, "f16", "f16", 85, (0, 0, 0, 8)),
+    ("mfma", "i32", 32, 32, 4, 2, "i8", "i8", 80, (16, 16, 16, 16)),
+    ("mfma", "i32", 16, 16, 4, 4, "i8", "i8", 81, (8, 8, 8, 8)),
+    ("mfma", "i32", 4, 4, 4, 16, "i8", "i8", 82, (2, 2, 2, 2)),
+    ("mfma", "i32", 32, 32, 8, 1, "i8", "i8", 84, (16, 16, 0, 0)),
+    ("mfma", "i32", 16, 16, 16, 1, "i8", "i8", 85, (8, 8, 0, 0)),
+    ("mfma", "i32", 32, 32, 16, 1, "i8", "i8", 86, (0, 0, 8, 8)),
+    ("mfma", "i32", 16, 16, 32, 1, "i8", "i8", 87, (0, 0, 4, 4)),
+    ("mfma", "i32", 16, 16, 64, 1, "i8", "i8", 54, (0, 0, 0, 4)),
+    ("mfma", "i32", 32, 32, 32, 1, "i8", "i8", 56, (0, 0, 0, 8)),
     ("mfma", "f32", 32, 32, 2, 2, "bf16", "bf16", 104, (16, 16, 0, 0)),
     ("mfma", "f32", 16, 16, 2, 4, "bf16", "bf16", 105, (8, 8, 0, 0)),
     ("mfma", "f32", 4, 4, 2, 16, "bf16", "bf16", 107, (2, 2, 0, 0)),
@@ -50,15 +61,6 @@ _ROWS: tuple[_Row, ...] = (
     ("mfma", "f32", 16, 16, 16, 1, "bf16", "bf16", 97, (0, 0, 4, 4)),
     ("mfma", "f32", 16, 16, 32, 1, "bf16", "bf16", 53, (0, 0, 0, 4)),
     ("mfma", "f32", 32, 32, 16, 1, "bf16", "bf16", 55, (0, 0, 0, 8)),
-    ("mfma", "i32", 32, 32, 4, 2, "i8", "i8", 80, (16, 16, 16, 16)),
-    ("mfma", "i32", 16, 16, 4, 4, "i8", "i8", 81, (8, 8, 8, 8)),
-    ("mfma", "i32", 4, 4, 4, 16, "i8", "i8", 82, (2, 2, 2, 2)),
-    ("mfma", "i32", 32, 32, 8, 1, "i8", "i8", 84, (16, 16, 0, 0)),
-    ("mfma", "i32", 16, 16, 16, 1, "i8", "i8", 85, (8, 8, 0, 0)),
-    ("mfma", "i32", 32, 32, 16, 1, "i8", "i8", 86, (0, 0, 8, 8)),
-    ("mfma", "i32", 16, 16, 32, 1, "i8", "i8", 87, (0, 0, 4, 4)),
-    ("mfma", "i32", 16, 16, 64, 1, "i8", "i8", 54, (0, 0, 0, 4)),
-    ("mfma", "i32", 32, 32, 32, 1, "i8", "i8", 56, (0, 0, 0, 8)),
     ("mfma", "f32", 16, 16, 32, 1, "bf8", "bf8", 112, (0, 0, 4, 4)),
     ("mfma", "f32", 16, 16, 32, 1, "bf8", "fp8", 113, (0, 0, 4, 4)),
     ("mfma", "f32", 16, 16, 32, 1, "fp8", "bf8", 114, (0, 0, 4, 4)),
@@ -136,9 +138,9 @@ class Entry:
 
 
 def entries(target: str) -> Iterator[Entry]:
-    """The table's rows for one of `TARGETS`, in opcode order."""
+    """The table's rows for one of `TARGETS`, in the table's order."""
     column = TARGETS.index(target)
-    for row in sorted(_ROWS, key=lambda row: row[8]):
+    for row in _ROWS:
         if row[9][column]:
             yield _entry(row, target, row[9][column])
 

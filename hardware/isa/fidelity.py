@@ -8,6 +8,7 @@ from typing import Any
 
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import Flag
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def fidelity_of(inst: Instruction) -> Fidelity:
         return _matrix(inst.mnemonic, inst.target)
     if inst.mnemonic in BOUNDS:
         return Fidelity("bounded", BOUNDS[inst.mnemonic])
-    if "unverified" in inst.spec.flags or inst.mnemonic in OPEN:
+    if Flag.UNVERIFIED in inst.spec.flags or inst.mnemonic in OPEN:
         return Fidelity("unverified", next(why for name, why in OPEN.items() if inst.mnemonic.startswith(name)))
     return EXACT
 

@@ -9,21 +9,22 @@ Kinds of body:
 * ``lane``: a pure function of its operands, for one lane (VALU) or for the wave (SALU);
 * ``wave``: sees whole 64-lane rows and EXEC (v_readlane_b32, ds_bpermute_b32);
 * ``memory``: described by a `Memory`; the body, if any, is an atomic's (old, data) -> new;
-* ``control``: changes pc or the wave's state; named by `Spec.control`;
+* ``control``: changes pc or the wave's state, as `Spec.control` says;
 * ``matrix``: a row of `simgpu.hardware.mfma`.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from simgpu.hardware.architectures import TARGETS
+from simgpu.hardware.isa.kinds import BodyKind, ControlKind, Encoding, Flag, Operation, Space
 from simgpu.hardware.isa.types import Type
 
-BodyKind = Literal["lane", "wave", "memory", "control", "matrix"]
 Opcode = int | Mapping[str, int]
 
 
@@ -37,50 +38,35 @@ class Param:
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory instruction's description; one routine per space executes it.
+    """A memory instruction's description; one routine per space executes it."""
 
-    space: ds, flat, global, scratch, buffer, tbuffer or smem; op: load, store or atomic;
-    bits: width of one element in memory; count: elements (ds_read2_b32 has 2, dwordx3 has 3);
-    sign: sign-extend a narrow load; d16: lo or hi half of the register, or empty;
-    stride: scale of the two offsets of ds_read2/write2 (1, or 64 for the st64 forms), else 0;
-    lds: load straight to LDS; format: typed buffer access with that many components;
-    returns: an atomic that always returns its old value (DS; others by glc/sc0);
-    transpose: width of the elements that a transposing LDS load deals out, else 0.
-    """
-
-    space: str
-    op: str
-    bits: int = 32
-    count: int = 1
-    sign: bool = False
-    d16: str = ""
-    stride: int = 0
-    lds: bool = False
-    format: int = 0
-    returns: bool = False
-    transpose: int = 0
+    space: Space
+    op: Operation
+    bits: int = 32  # of one element in memory
+    count: int = 1  # elements: ds_read2_b32 has 2, dwordx3 has 3
+    sign: bool = False  # whether a narrow load extends the sign
+    d16: Literal["", "lo", "hi"] = ""  # the half of the register that a 16-bit access is about
+    stride: int = 0  # scale of the two offsets of ds_read2 and ds_write2: 1, or 64 for the st64 forms
+    lds: bool = False  # whether it loads straight to LDS
+    format: int = 0  # components of a typed buffer access
+    returns: bool = False  # an atomic that always returns its old value (DS; others by glc or sc0)
+    transpose: int = 0  # bits of the elements that a transposing LDS load deals out
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """One instruction of the set; compared and hashed by identity.
+    """One instruction of the set; compared and hashed by identity."""
 
-    mnemonic: without encoding suffix (`v_add_f32`, not `v_add_f32_e32`); encoding: the format
-    that owns its opcode; opcodes: opcode by target, absent where the target lacks it;
-    params, results: operand types in ISA order; flags: classes that hazards, waits, text and
-    fidelity read (`trans`, `no_sdwa`, `no_dpp`, `bounded`, `vop3_only`, ...).
-    """
-
-    mnemonic: str
-    encoding: str
-    opcodes: Mapping[str, int]
-    params: tuple[Param, ...]
+    mnemonic: str  # without encoding suffix: `v_add_f32`, not `v_add_f32_e32`
+    encoding: Encoding  # the format that owns its opcode
+    opcodes: Mapping[str, int]  # by target, absent where the target lacks it
+    params: tuple[Param, ...]  # operand types in ISA order
     results: tuple[Type, ...]
     kind: BodyKind
     body: Callable[..., Any] | None = None
     memory: Memory | None = None
-    control: str = ""
-    flags: frozenset[str] = frozenset()
+    control: ControlKind = ControlKind.NONE
+    flags: frozenset[Flag] = frozenset()
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -100,13 +86,6 @@ class Registry:
 REGISTRY = Registry()
 
 
-def opcode_map(opcode: Opcode, targets: Iterable[str]) -> dict[str, int]:
-    """Opcode by target: one number for all of `targets`, or a mapping as given."""
-    if isinstance(opcode, int):
-        return {target: opcode for target in targets}
-    return dict(opcode)
-
-
 def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Type, ...]]:
     """Parameters and results of a body, from its annotations (evaluated `Type` objects)."""
     sig = inspect.signature(function, eval_str=True)
@@ -118,36 +97,78 @@ def signature(function: Callable[..., Any]) -> tuple[tuple[Param, ...], tuple[Ty
 
 
 def define(
-    encoding: str,
+    encoding: Encoding,
     opcode: Opcode,
     *,
     targets: Iterable[str] = TARGETS,
     kind: BodyKind = "lane",
-    memory: Memory | None = None,
-    control: str = "",
+    control: str = ControlKind.NONE,
     flags: Iterable[str] = (),
     name: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: registers the decorated body as the instruction of that name."""
+    """A decorator that registers a body as the instruction of its name; with a `control`, as one of kind control."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        params, results = signature(function)
-        doc = (function.__doc__ or "").strip()
-        REGISTRY.add(
-            Spec(
-                name or function.__name__,
-                encoding,
-                opcode_map(opcode, targets),
-                params,
-                results,
-                kind,
-                function,
-                memory,
-                control,
-                frozenset(flags),
-                doc,
-            )
-        )
+        add(encoding, name or function.__name__, opcode, function, targets=targets, kind=kind, control=control, flags=flags)
         return function
 
     return register
+
+
+def row(
+    encoding: Encoding,
+    mnemonic: str,
+    opcode: Opcode,
+    memory: Memory | None,
+    body: Callable[..., Any] | None = None,
+    *,
+    targets: Iterable[str] = TARGETS,
+    control: str = ControlKind.NONE,
+    flags: Iterable[str] = (),
+) -> None:
+    """Registers one line of a table: a memory instruction, or one that `control` names.
+
+    body: an atomic's (old, data, ...) -> new; its annotations are the types in memory.
+    """
+    add(encoding, mnemonic, opcode, body, targets=targets, kind="memory", memory=memory, control=control, flags=flags)
+
+
+def add(
+    encoding: Encoding,
+    mnemonic: str,
+    opcode: Opcode,
+    body: Callable[..., Any] | None,
+    *,
+    targets: Iterable[str],
+    kind: BodyKind,
+    memory: Memory | None = None,
+    control: str,
+    flags: Iterable[str],
+) -> None:
+    """Registers an instruction. Raises ValueError for a target, control kind or flag that there is not."""
+    params, results = signature(body) if body else ((), ())
+    opcodes = dict.fromkeys(targets, opcode) if isinstance(opcode, int) else dict(opcode)
+    for target in opcodes:
+        _listed(mnemonic, "target", target, TARGETS)
+    REGISTRY.add(
+        Spec(
+            mnemonic=mnemonic,
+            encoding=encoding,
+            opcodes=opcodes,
+            params=params,
+            results=results,
+            kind="control" if control else kind,
+            body=body,
+            memory=memory,
+            control=ControlKind(_listed(mnemonic, "control kind", control, list(ControlKind))),
+            flags=frozenset(Flag(_listed(mnemonic, "flag", flag, list(Flag))) for flag in flags),
+            doc=(body.__doc__ or "").strip() if body else "",
+        )
+    )
+
+
+def _listed(mnemonic: str, what: str, name: str, names: Sequence[str]) -> str:
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=3) or filter(None, names)
+    raise ValueError(f"{mnemonic}: there is no {what} {name!r}: use {', '.join(near)}")

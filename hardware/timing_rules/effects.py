@@ -11,6 +11,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
+from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
 from simgpu.hardware.isa.types import mask
 from simgpu.hardware.timing_rules.hazards import Access, Register, access, matrix_classes
 from simgpu.hardware.timing_rules.waits import Queue, queue_of, waited
@@ -54,7 +55,7 @@ class Effect:
     pending: frozenset[Register] = NONE
     lds: str = ""
     dma: bool = False
-    control: str = ""
+    control: ControlKind = ControlKind.NONE
     waits: Mapping[str, int] | None = None
 
     @functools.cached_property
@@ -102,7 +103,7 @@ def _matrix(inst: Instruction) -> Effect:
         row = row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
     d = _named(inst, "vdst")
     reads = {"srcA": _named(inst, "src0"), "srcB": _named(inst, "src1")}
-    if "sparse" in inst.spec.flags:
+    if Flag.SPARSE in inst.spec.flags:
         reads |= {"srcC": d, "index": _named(inst, "src2")}
     else:
         reads |= {"srcC": _named(inst, "src2"), "index": _named(inst, "scale_src0", "scale_src1")}
@@ -113,30 +114,31 @@ def _control(inst: Instruction) -> Effect:
     control, spec = inst.spec.control, inst.spec
     immediate = inst.args.get("simm16")
     value = immediate.value if isinstance(immediate, Imm) else 0
-    if control == "nop":
+    if control is ControlKind.NOP:
         return Effect(access(inst.mnemonic, states=(value & 15) + 1))
     classes = _prefix_classes(inst.mnemonic)
-    reads = {"src": frozenset(name for name in STATES if name in control) | _named(inst, "src0")}
+    tested = STATE_BRANCHES.get(control)
+    reads = {"src": _named(inst, "src0") | ({tested[0]} if tested else NONE)}
     writes = _named(inst, "sdst")
-    if control in ("getreg", "setreg"):
+    if control in (ControlKind.GETREG, ControlKind.SETREG):
         register = frozenset({("hwreg", value & 63)})
-        if control == "getreg":
+        if control is ControlKind.GETREG:
             reads["src"] |= register
         else:
             reads["src"] |= writes
             writes = register
-    if control.startswith("set_gpr_idx"):
-        writes |= {"m0"} if control != "set_gpr_idx_off" else NONE
-    if control in ("movrels", "movreld"):
+    if control in GPR_INDEXING and control is not ControlKind.SET_GPR_IDX_OFF:
+        writes |= {"m0"}
+    if control in (ControlKind.MOVRELS, ControlKind.MOVRELD):
         reads["src"] |= {"m0"}
-    if control.startswith("sendmsg"):
+    if control in MESSAGES:
         classes.add("sendmsg")
         reads["src"] |= {"m0"}
     if spec.encoding.startswith("sop"):
         classes.add("salu")
     if spec.encoding == "mubuf":  # cache maintenance
         classes.add("vmem")
-    waits = waited(value) if control == "waitcnt" else None
+    waits = waited(value) if control is ControlKind.WAITCNT else None
     return Effect(access(inst.mnemonic, classes, reads, writes), queue_of(spec), control=control, waits=waits)
 
 
@@ -152,15 +154,15 @@ def _ds(inst: Instruction) -> Effect:
     lds = ""
     if memory is not None:
         lds = "read" if memory.op == "load" else "write"
-    elif spec.control in ("append", "consume"):
+    elif spec.control in (ControlKind.APPEND, ControlKind.CONSUME):
         lds = "write"
     if lds == "write":
         classes.add("ds_write")
-    if "addtid" in spec.flags or spec.control in ("append", "consume"):
+    if Flag.ADDTID in spec.flags or spec.control in (ControlKind.APPEND, ControlKind.CONSUME):
         reads["address"] |= {"m0"}
-    if "addtid" in spec.flags:
+    if Flag.ADDTID in spec.flags:
         classes.add("ds_addtid")
-    if inst.mods.get("gds") or spec.control in ("gds", "gws"):
+    if inst.mods.get("gds") or spec.control in (ControlKind.GDS, ControlKind.GWS):
         classes.add("gds")
         reads["address"] |= {"m0"}
     return Effect(access(inst.mnemonic, classes, reads, result), queue_of(spec), result, lds)
@@ -218,7 +220,7 @@ def _alu(inst: Instruction) -> Effect:
     spec = inst.spec
     scalar = spec.encoding.startswith("sop")
     classes = {"salu" if scalar else "valu"} | _prefix_classes(inst.mnemonic)
-    if spec.mnemonic.startswith("v_") and "trans" in spec.flags:
+    if spec.mnemonic.startswith("v_") and Flag.TRANS in spec.flags:
         classes.add("trans")
     if inst.form == "dpp":
         classes.add("dpp")
@@ -228,7 +230,7 @@ def _alu(inst: Instruction) -> Effect:
         classes.add("lds_direct")
     targets = _results(inst)
     writes = _named(inst, *targets) | {t.state for t in spec.results if t.state in STATES}
-    if "cmpx" in spec.flags:
+    if Flag.CMPX in spec.flags:
         writes |= {"exec"}
     also = {p.name for p in spec.params if p.name in ("vdst", "sdst")}
     if inst.form == "sdwa" and inst.mods.get("dst_unused") == PRESERVE:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.hardware.isa.code.immediates import wait_counts
+from simgpu.hardware.isa.kinds import MESSAGES
 from simgpu.hardware.isa.spec import Spec
 
 LIMITS = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}  # the field's largest value, which waits for nothing
@@ -42,7 +43,7 @@ def queue_of(spec: Spec) -> Queue | None:
     """The queue of an instruction's operation; None where no counter counts it."""
     if spec.memory is not None and spec.memory.space == "flat":
         return FLAT
-    if spec.control.startswith("sendmsg"):
+    if spec.control in MESSAGES:
         return MESSAGE
     return QUEUE_OF_ENCODING.get(spec.encoding)
 

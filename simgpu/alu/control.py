@@ -10,6 +10,8 @@ from simgpu.alu import hwreg, register_indexing
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Imm, Instruction, Literal, Reg
+from simgpu.hardware.isa.kinds import DEBUGGER_BRANCHES, GPR_INDEXING, STATE_BRANCHES
+from simgpu.hardware.isa.kinds import ControlKind as Kind
 from simgpu.hardware.isa.types import u32
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
@@ -19,32 +21,29 @@ from simgpu.machine.operands import Plan, load_scalar
 from simgpu.memory import lds_atomics
 
 # What a functional model may skip: waits, priorities, caches, messages and hints.
-NO_EFFECT = frozenset(
-    "nop waitcnt sethalt setprio icache_inv incperflevel decperflevel ttracedata "
-    "sendmsghalt dcache cache wakeup setkill".split()
-)
-RESUMED = ("barrier", "sleep")  # the wave goes on behind them, later
-ENDS = ("endpgm", "endpgm_saved")
-INDIRECT = ("setpc", "swappc")  # jumps whose target is data
+NO_EFFECT = frozenset((
+    Kind.NOP, Kind.WAITCNT, Kind.SETHALT, Kind.SETPRIO, Kind.ICACHE_INV, Kind.INCPERFLEVEL, Kind.DECPERFLEVEL, Kind.TTRACEDATA,
+    Kind.SENDMSGHALT, Kind.DCACHE, Kind.CACHE, Kind.WAKEUP, Kind.SETKILL,
+))  # fmt: skip
+RESUMED = (Kind.BARRIER, Kind.SLEEP)  # the wave goes on behind them, later
+ENDS = (Kind.ENDPGM, Kind.ENDPGM_SAVED)
+INDIRECT = (Kind.SETPC, Kind.SWAPPC)  # jumps whose target is data
 # Not in a compute kernel: the branch stack, vector skipping, the trap handler's return, GDS.
-UNSUPPORTED = frozenset(
-    "cbranch_i_fork cbranch_g_fork cbranch_join setvskip rfe gws gds endpgm_ordered_ps_done unsupported".split()
-)
+UNSUPPORTED = frozenset((
+    Kind.CBRANCH_I_FORK, Kind.CBRANCH_G_FORK, Kind.CBRANCH_JOIN, Kind.SETVSKIP, Kind.RFE, Kind.GWS, Kind.GDS,
+    Kind.ENDPGM_ORDERED_PS_DONE, Kind.UNSUPPORTED,
+))  # fmt: skip
+COUNTERS = (Kind.APPEND, Kind.CONSUME)
 
 
-def branch_condition(frame: Frame, control: str) -> Any | None:
-    """The i1 of a conditional branch, None where it is always taken."""
-    build = frame.build
-    zero64 = ir.Constant(I64, 0)
-    name = control.removeprefix("cbranch_")
-    if name in ("scc0", "scc1"):
-        scc = frame.state(layout.SCC)
-        return build.icmp_unsigned("!=" if name == "scc1" else "==", scc, ir.Constant(I32, 0))
-    if name in ("vccz", "vccnz", "execz", "execnz"):
-        register = isa.VCC if name.startswith("vcc") else isa.EXEC
-        bits = frame.state(frame.scalar(register), I64)
-        return build.icmp_unsigned("!=" if name.endswith("nz") else "==", bits, zero64)
-    return None
+def branch_condition(frame: Frame, control: Kind) -> Any:
+    """The i1 of a branch on machine state: whether it is taken."""
+    state, where_set = STATE_BRANCHES[control]
+    if state == "scc":
+        bits = frame.state(layout.SCC)
+    else:
+        bits = frame.state(frame.scalar(isa.VCC if state == "vcc" else isa.EXEC), I64)
+    return frame.build.icmp_unsigned("!=" if where_set else "==", bits, ir.Constant(bits.type, 0))
 
 
 class Control:
@@ -62,29 +61,27 @@ class Control:
         self.places: dict[str, Any] = {}
         if self.control in UNSUPPORTED:
             raise UnsupportedInstruction(f"{inst.mnemonic}: not executable in a compute kernel")
-        if self.control.startswith("set_gpr_idx") or self.control in ("getreg", "setreg"):
+        if self.control in GPR_INDEXING or self.control in (Kind.GETREG, Kind.SETREG):
             self._sources(plan)
-        elif self.control in ("movrels", "movreld"):
+        elif self.control in (Kind.MOVRELS, Kind.MOVRELD):
             bits = inst.spec.results[0].bits
             self.places["sdst"] = plan.register(self._reg("sdst"), bits)
             source = inst.args["src0"]
-            if self.control == "movrels" and not isinstance(source, Reg):
+            if self.control is Kind.MOVRELS and not isinstance(source, Reg):
                 raise UnsupportedInstruction(f"{inst.mnemonic} of a constant")
             self.places["src0"] = plan.source(source, inst.spec.params[0].type)
-        elif self.control in ("append", "consume"):
+        elif self.control in COUNTERS:
             self._counter(plan)
-        elif self.control == "branch" or self.control.startswith("cbranch_"):
-            if "cdbg" in self.control:
-                return
+        elif self.control is Kind.BRANCH or self.control in STATE_BRANCHES:
             self.target = plan.word(self.jump_target())
-        elif self.control == "call":
+        elif self.control is Kind.CALL:
             self.target = plan.word(self.jump_target())
             self._register(plan, "sdst")
-        elif self.control in ("setpc", "swappc"):
+        elif self.control in INDIRECT:
             self.places["src0"] = plan.register(self._reg("src0"), 64)
-            if self.control == "swappc":
+            if self.control is Kind.SWAPPC:
                 self._register(plan, "sdst")
-        elif self.control == "getpc":
+        elif self.control is Kind.GETPC:
             self._register(plan, "sdst")
 
     def _reg(self, name: str) -> Reg:
@@ -95,7 +92,7 @@ class Control:
 
     def _sources(self, plan: Plan) -> None:
         """Operands of s_getreg, s_setreg and s_set_gpr_idx_*."""
-        if self.control in ("getreg", "setreg"):
+        if self.control in (Kind.GETREG, Kind.SETREG):
             plan.note(self._immediate("simm16"))
         for name, operand in self.inst.args.items():
             if name == "sdst" and isinstance(operand, Reg):
@@ -133,19 +130,19 @@ class Control:
     def successors(self) -> list[int]:
         """Record indices that may follow, where they are known."""
         following = self.inst.offset // 4 + self.size
-        if self.control in (*ENDS, "setpc", "swappc", "trap"):
-            return [following] if self.control == "swappc" else []
-        if self.control == "branch":
+        if self.control in (*ENDS, *INDIRECT, Kind.TRAP):
+            return [following] if self.control is Kind.SWAPPC else []
+        if self.control is Kind.BRANCH:
             return [self.jump_target()]
-        if self.control == "call" or (self.target and self.control.startswith("cbranch_")):
+        if self.control is Kind.CALL or self.control in STATE_BRANCHES:
             return [following, self.jump_target()]
         return [following]
 
     def emit(self, frame: Frame) -> None:
         build = frame.build
         index = frame.slot(layout.SLOT_INDEX)
-        if self.control in NO_EFFECT or "cdbg" in self.control:
-            if self.control == "waitcnt":
+        if self.control in NO_EFFECT or self.control in DEBUGGER_BRANCHES:
+            if self.control is Kind.WAITCNT:
                 # Waves on other host threads see what came before it first. No code on x86, where they always do.
                 build.fence("acq_rel")
             frame.next(self.size)
@@ -153,32 +150,29 @@ class Control:
             for check in frame.hooks:
                 check.end(frame, index)
             frame.stop(Status.ENDED, index)
-        elif self.control == "barrier":
+        elif self.control is Kind.BARRIER:
             self._resumable(frame, index, Status.BARRIER)
-        elif self.control == "sleep":
+        elif self.control is Kind.SLEEP:
             self._resumable(frame, index, Status.YIELD)
-        elif self.control == "sendmsg":
+        elif self.control is Kind.SENDMSG:
             self._resumable(frame, index, Status.MESSAGE)
-        elif self.control == "trap":
+        elif self.control is Kind.TRAP:
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
-        elif self.control == "branch":
+        elif self.control is Kind.BRANCH:
             self._jump(frame, frame.slot(self.target), index)
-        elif self.control.startswith("cbranch_"):
-            condition = branch_condition(frame, self.control)
-            if condition is None:
-                raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
-            with build.if_then(condition):
+        elif self.control in STATE_BRANCHES:
+            with build.if_then(branch_condition(frame, self.control)):
                 self._jump(frame, frame.slot(self.target), index)
             frame.next(self.size)
-        elif self.control == "getpc":
+        elif self.control is Kind.GETPC:
             self._link(frame)
             frame.next(self.size)
-        elif self.control == "call":
+        elif self.control is Kind.CALL:
             self._link(frame)
             self._jump(frame, frame.slot(self.target), index)
-        elif self.control in ("setpc", "swappc"):
+        elif self.control in INDIRECT:
             self._indirect(frame, index)
-        elif self.control in ("append", "consume"):
+        elif self.control in COUNTERS:
             lds_atomics.count(frame, self.places, self.control)
             frame.next(self.size)
         else:
@@ -187,28 +181,28 @@ class Control:
     def _machine_state(self, frame: Frame) -> None:
         """Hardware registers, and registers chosen by M0."""
         places = self.places
-        if self.control == "getreg":
+        if self.control is Kind.GETREG:
             frame.store(hwreg.read(frame, self._immediate("simm16")), frame.operand(places["sdst"].slot))
             frame.next(self.size)
-        elif self.control == "setreg":
+        elif self.control is Kind.SETREG:
             source = places["sdst"] if "sdst" in places else places["src0"]
             hwreg.write(frame, self._immediate("simm16"), load_scalar(frame, source), self.size)
-        elif self.control == "movrels":
+        elif self.control is Kind.MOVRELS:
             kind = I64 if places["src0"].bits == 64 else I32
             value = frame.load(register_indexing.moved_scalar(frame, places["src0"]), kind)
             frame.store(value, frame.operand(places["sdst"].slot))
-        elif self.control == "movreld":
+        elif self.control is Kind.MOVRELD:
             value = load_scalar(frame, places["src0"])
             frame.store(value, register_indexing.moved_scalar(frame, places["sdst"]))
-        elif self.control == "set_gpr_idx_on":
+        elif self.control is Kind.SET_GPR_IDX_ON:
             register_indexing.set_index(frame, load_scalar(frame, places["src0"]))
             register_indexing.set_operands(frame, frame.slot(places["src1"].slot))
             register_indexing.switch(frame, True, self.size)
-        elif self.control == "set_gpr_idx_off":
+        elif self.control is Kind.SET_GPR_IDX_OFF:
             register_indexing.switch(frame, False, self.size)
-        elif self.control == "set_gpr_idx_mode":
+        elif self.control is Kind.SET_GPR_IDX_MODE:
             register_indexing.set_operands(frame, frame.slot(places["simm16"].slot))
-        elif self.control == "set_gpr_idx_idx":
+        elif self.control is Kind.SET_GPR_IDX_IDX:
             register_indexing.set_index(frame, load_scalar(frame, places["src0"]))
         else:
             raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
@@ -242,6 +236,6 @@ class Control:
         crooked = build.icmp_unsigned("!=", build.and_(distance, ir.Constant(I64, 3)), ir.Constant(I64, 0))
         with build.if_then(build.or_(outside, crooked), likely=False):
             frame.fault(Fault.JUMP, address, ir.Constant(I32, 0))
-        if self.control == "swappc":
+        if self.control is Kind.SWAPPC:
             self._link(frame)
         frame.transfer(build.trunc(target, I32), index, computed=True)

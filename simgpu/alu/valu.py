@@ -12,6 +12,7 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import ROW32
@@ -43,7 +44,7 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
         if param.type is t.mask and isinstance(operand, Reg) and operand.file != "s":
             raise UnsupportedInstruction(f"{inst.mnemonic}: a lane mask in vector registers")
         # A mix source that op_sel_hi takes as f16 has an f16 inline constant: compilers widen by `x * 1.0 + 0` so.
-        half = "mix" in inst.spec.flags and inst.mods.get("op_sel_hi", 0) >> int(name[3:]) & 1
+        half = Flag.MIX in inst.spec.flags and inst.mods.get("op_sel_hi", 0) >> int(name[3:]) & 1
         type_ = t.f16 if half else param.type
         sources[param.name] = plan.source(operand, type_, _operand_bits(inst, param.type))
     results: list[Place] = []
@@ -67,7 +68,7 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
 
 def _operand_bits(inst: Instruction, type_: Type) -> int:
     """Width of an operand: a packed f32 instruction names pairs of registers."""
-    pairs = "packed" in inst.spec.flags and type_.bits == 32
+    pairs = Flag.PACKED in inst.spec.flags and type_.bits == 32
     return 64 if pairs else max(32, type_.bits)
 
 
@@ -130,8 +131,8 @@ class VectorEmitter(VectorSources):
         if self.inst.form == "sdwa":
             return self._sdwa(wide, pointer)
         flags = self.inst.spec.flags
-        high = "write_high" in flags or bool(self.mods.get("op_sel", 0) & 8)
-        if self.inst.form != "e64" or not (high or "preserve_high" in flags):
+        high = Flag.WRITE_HIGH in flags or bool(self.mods.get("op_sel", 0) & 8)
+        if self.inst.form != "e64" or not (high or Flag.PRESERVE_HIGH in flags):
             return wide
         old = self.frame.row(pointer)
         if high:
@@ -162,7 +163,7 @@ class VectorEmitter(VectorSources):
 
     def emit(self) -> None:
         flags = self.inst.spec.flags
-        if "packed" in flags:
+        if Flag.PACKED in flags:
             self._emit_packed()
         else:
             self._emit_plain()
@@ -182,7 +183,7 @@ class VectorEmitter(VectorSources):
             elif param.name in ("vdst", "sdst"):
                 values.append(self._old(param.type, param.name))
             else:
-                if "mix" in self.inst.spec.flags:
+                if Flag.MIX in self.inst.spec.flags:
                     values.append(self._mixed(param.name, position))
                 else:
                     values.append(self.value(param.type, param.name, position))
@@ -203,7 +204,7 @@ class VectorEmitter(VectorSources):
         assert spec.body is not None
         returned = spec.body(*arguments, **modifiers)
         results = tuple(returned) if len(spec.results) > 1 else (returned,)
-        if self.mode.fp16_ovfl and "trans" not in spec.flags:
+        if self.mode.fp16_ovfl and Flag.TRANS not in spec.flags:
             return tuple(self._without_overflow(result, arguments) for result in results)
         return results
 
@@ -268,7 +269,7 @@ class VectorEmitter(VectorSources):
             if type_ is t.mask:
                 assert self.places.sdst is not None
                 self.frame.store(raw, self.frame.operand(self.places.sdst.slot))
-                if "cmpx" in self.inst.spec.flags:
+                if Flag.CMPX in self.inst.spec.flags:
                     self.frame.set_state(self.frame.scalar(isa.EXEC), raw)
             else:
                 write_state(self.frame, type_, raw)

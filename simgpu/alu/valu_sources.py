@@ -15,6 +15,7 @@ from llvmlite import ir
 from simgpu.alu.dpp import permuted
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, cast
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
@@ -53,9 +54,9 @@ class VectorSources:
         self.mode = mode
         self.mods: Mapping[str, Any] = inst.mods
         flags = inst.spec.flags
-        self.ops = ops_for(frame.build, LANES, mode, mode.rounds(inst.spec), "trans" not in flags)
+        self.ops = ops_for(frame.build, LANES, mode, mode.rounds(inst.spec), Flag.TRANS not in flags)
         self.exec = frame.exec_bits()
-        self.write_mask: Any = None if "ignore_exec" in flags else frame.lanes(self.exec)
+        self.write_mask: Any = None if Flag.IGNORE_EXEC in flags else frame.lanes(self.exec)
 
     def raw_source(self, name: str, position: int) -> Any:
         """The operand's bits after DPP and SDWA selection: rows, or a scalar to spread."""

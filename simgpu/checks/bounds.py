@@ -21,6 +21,7 @@ from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
@@ -58,7 +59,7 @@ class Bounds(Check):
     """Watches pointers, alignment and resources at accesses; findings of faults at the end."""
 
     def concerns(self, inst: Instruction) -> bool:
-        return inst.spec.memory is not None or inst.spec.control in ("append", "consume")
+        return inst.spec.memory is not None or inst.spec.control in (ControlKind.APPEND, ControlKind.CONSUME)
 
     def plan(self, inst: Instruction, plan: Plan) -> Based | None:
         found = base_of(inst)

@@ -14,6 +14,7 @@ from simgpu.engine.finding import Finding
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -52,6 +53,10 @@ class Run:
     inexact: Sequence[Inexact] = ()
 
 
+WAITS = (ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.NOP, ControlKind.SLEEP)
+BRANCHES = {
+    ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.CALL, ControlKind.GETPC, ControlKind.SETPC, ControlKind.SWAPPC,
+}  # fmt: skip
 CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "other")
 
 
@@ -67,9 +72,7 @@ def instruction_class(inst: Instruction) -> str:
     if spec.encoding in ("flat", "mubuf", "mtbuf"):
         return "vmem"
     if spec.kind == "control":
-        if spec.control in ("waitcnt", "barrier", "nop", "sleep"):
-            return "wait"
-        return "branch" if "branch" in spec.control or "pc" in spec.control else "other"
+        return "wait" if spec.control in WAITS else "branch" if spec.control in BRANCHES else "other"
     return "salu" if spec.encoding.startswith("sop") else "valu"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import Type
 
@@ -65,7 +66,7 @@ class Mode:
         types = [*(p.type for p in spec.params), *spec.results]
         floats = any(type_.is_float or (type_.element and type_.element.is_float) for type_ in types)
         asks = any(p.name in ("ieee", "fp16_ovfl") for p in spec.params)
-        if floats or asks or "mix" in spec.flags:
+        if floats or asks or Flag.MIX in spec.flags:
             return self.key + indexed
         return indexed
 
@@ -82,7 +83,7 @@ class Mode:
         """Whether a rounding mode other than to nearest even can show in the instruction."""
         if not self.round32 and not self.round16_64:
             return False
-        return "trans" not in spec.flags and not spec.mnemonic.startswith(_OWN_ROUNDING)
+        return Flag.TRANS not in spec.flags and not spec.mnemonic.startswith(_OWN_ROUNDING)
 
 
 def _flush(denorm: int) -> tuple[bool, bool]:

@@ -11,6 +11,7 @@ from llvmlite import ir
 
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.machine import layout
 from simgpu.machine.frame import ROW32, Frame
 from simgpu.machine.hooks import Access, observe
@@ -27,7 +28,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     assert memory is not None
     lanes = frame.exec_bits()
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
-    if "src2" in inst.spec.flags:
+    if Flag.SRC2 in inst.spec.flags:
         _between(frame, inst, places, lanes)
     elif memory.count > 1:
         _exchange2(frame, inst, places, lanes)
@@ -131,7 +132,7 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
     observe(frame, Access("lds", wide[0], lanes, bits // 8, True, True, True))
 
 
-def count(frame: Frame, places: dict[str, Place], control: str) -> None:
+def count(frame: Frame, places: dict[str, Place], control: ControlKind) -> None:
     """ds_append and ds_consume: add or take off the number of active lanes at LDS M0 + offset.
 
     vdst gets the old value in every active lane. M0[15:0] is the address (LLVM lowers a pointer
@@ -149,7 +150,7 @@ def count(frame: Frame, places: dict[str, Place], control: str) -> None:
     lanes = frame.exec_bits()
     old = build.load(place, align=1, typ=I32)
     amount = build.trunc(popcount(frame, lanes), I32)
-    new = build.add(old, amount) if control == "append" else build.sub(old, amount)
+    new = build.add(old, amount) if control is ControlKind.APPEND else build.sub(old, amount)
     build.store(new, place, align=1)
     observe(frame, Access("lds", access.offsets, constant(1), 4, True, True, True))
     frame.write_row(frame.operand(places["vdst"].slot), 0, frame.splat(old), frame.lanes(lanes))

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 
 from simgpu.asm.builder.waits import Flight
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import Access, max_states, wait_states
 from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM, Queue
 from simgpu.tools.robustness.mutants import target_of
 
-ENDS = ("endpgm", "endpgm_saved", "setpc", "swappc", "trap", "branch")
+ENDS = (
+    ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.SETPC, ControlKind.SWAPPC, ControlKind.TRAP, ControlKind.BRANCH,
+)  # fmt: skip
 LDS = ("lds", 0)  # stands for LDS that a load writes
 WINDOWS = 64  # ways into a block whose recent instructions differ; more are not told apart
 
@@ -54,7 +57,7 @@ def blocks_of(
             if target is not None:
                 block.successors.append(target)
             block.successors += indirect.get(at, ())
-            if inst.spec.control in ENDS or inst.spec.control == "call":
+            if inst.spec.control in ENDS or inst.spec.control is ControlKind.CALL:
                 break
             if following in starts:
                 block.successors.append(following)
@@ -98,7 +101,7 @@ class _Seen:
 
     @property
     def touched(self) -> frozenset[object]:
-        uses = self.effect.lds or self.effect.control in ("barrier", "endpgm")
+        uses = self.effect.lds or self.effect.control in (ControlKind.BARRIER, ControlKind.ENDPGM)
         return self.effect.touched | ({LDS} if uses and not self.effect.dma else frozenset())
 
     @property

@@ -12,11 +12,17 @@ from simgpu.hardware.code_object.descriptor import VGPR_ENCODING_GRANULE
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.code.immediates import WAIT_COUNTERS
 from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 from simgpu.hardware.timing_rules.waits import waited
 
 S_NOP = 0xBF800000  # s_nop 0
 S_WAITCNT = 0xBF8C0000
-MOVES = ("branch", "call", "setpc", "swappc", "getpc", "endpgm", "trap")  # cannot change places with a nop
+# What cannot change places with a nop.
+MOVES = {
+    ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.CALL, ControlKind.SETPC, ControlKind.SWAPPC, ControlKind.GETPC,
+    ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED, ControlKind.ENDPGM_ORDERED_PS_DONE, ControlKind.TRAP,
+}  # fmt: skip
+DIRECT = {ControlKind.BRANCH, ControlKind.CALL, *CONDITIONAL_BRANCHES}
 NOP_STATES = 16
 # Encoding and space: the largest offset of whole dwords, and the bits of its field.
 FAR = {("flat", "global"): (4092, 13), ("mubuf", "buffer"): (4092, 12), ("ds", "ds"): (65532, 16)}
@@ -45,11 +51,11 @@ def mutants(code: bytes, instructions: Mapping[int, Instruction], executed: set[
         inst = instructions[index]
         immediate = inst.args.get("simm16")
         value = immediate.value & 0xFFFF if isinstance(immediate, Imm) else 0
-        if inst.spec.control == "waitcnt":
+        if inst.spec.control is ControlKind.WAITCNT:
             yield from _waits(index, inst, value)
-        elif inst.spec.control == "barrier":
+        elif inst.spec.control is ControlKind.BARRIER:
             yield Mutant("barrier", "dropped", 4 * index, _word(S_NOP), text(inst))
-        elif inst.spec.control == "nop":
+        elif inst.spec.control is ControlKind.NOP:
             yield from _nops(code, instructions, targets, index, value)
         elif inst.spec.memory is not None:
             yield from _addresses(code, index, inst)
@@ -86,7 +92,7 @@ def _nops(
     if value % NOP_STATES:
         yield Mutant("nop", f"s_nop {value - 1}", 4 * index, _word(S_NOP | value - 1), text(inst))
     following = instructions.get(index + 1)
-    if following is None or index + 1 in targets or any(name in following.spec.control for name in MOVES):
+    if following is None or index + 1 in targets or following.spec.control in MOVES:
         return
     # The bytes stay as many: the nop changes places with the instruction that it holds back.
     later = code[4 * index + 4 : 4 * index + 4 + following.size]
@@ -134,8 +140,8 @@ def branch_targets(instructions: Mapping[int, Instruction]) -> set[int]:
 
 def target_of(index: int, inst: Instruction) -> int | None:
     """The record that a direct branch or call goes to."""
-    control, immediate = inst.spec.control, inst.args.get("simm16")
-    if not isinstance(immediate, Imm) or not (control in ("branch", "call") or control.startswith("cbranch_")):
+    immediate = inst.args.get("simm16")
+    if not isinstance(immediate, Imm) or inst.spec.control not in DIRECT:
         return None
     distance = immediate.value & 0xFFFF
     return index + inst.size // 4 + distance - (distance >> 15 << 16)

@@ -33,6 +33,7 @@ from simgpu.checks.waits.late_arrival import Late
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.tools.robustness.corpus import Case, cases
 from simgpu.tools.robustness.harmless import Lack, lacks
@@ -41,7 +42,7 @@ from simgpu.tools.shared.console import print_json, show, table
 
 FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
 WANTED = 0.95
-INDIRECT = ("setpc", "swappc")
+INDIRECT = (ControlKind.SETPC, ControlKind.SWAPPC)
 FOLLOWS = "an equal or stricter wait follows on every path before the first use"
 DISTANCE = "the distance still meets the table"
 ALONE = "a barrier in a one-wave workgroup"
@@ -175,7 +176,7 @@ class Subject:
         if not new:
             return (FOLLOWS if mutant.kind == "wait" else DISTANCE), ""
         ran = {record + self.first // 4 for record in self.executed}
-        if all(record in ran and self.instructions[record].spec.control == "barrier" for record, _ in new):
+        if all(record in ran and self.instructions[record].spec.control is ControlKind.BARRIER for record, _ in new):
             return "", "LDS is in flight at a barrier, behind which no other wave was seen to touch it"
         where = ", ".join(f"{4 * record - self.first:#x} ({what})" for record, what in sorted(new)[:3])
         unseen = "a path" if any(record in ran for record, _ in new) else "code"

@@ -28,6 +28,7 @@ from simgpu.asm.builder.waits import Item, Label
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.waits import DS, VM
 
 SLOT = 4  # clocks
@@ -38,7 +39,7 @@ BRANCH_SLOTS = 8
 MOST_LDS, MOST_MEMORY = 15, 63
 WARM_UP, PASSES_THROUGH = 2, 8  # of the loop, by a wave on average
 LIMIT_SLOTS = 1 << 20  # a loop that does not end by then is stuck
-INTERNAL = ("waitcnt", "nop", "barrier", "sleep", "priority", "setprio")
+INTERNAL = (ControlKind.WAITCNT, ControlKind.NOP, ControlKind.BARRIER, ControlKind.SLEEP, ControlKind.SETPRIO)
 SLOW_VALU = ("v_mul_lo", "v_mul_hi", "v_rcp", "v_exp", "v_log", "v_sqrt", "v_rsq", "v_sin", "v_cos")
 CLASSES = ("valu", "vmem", "salu", "lds", "branch")
 Conflicts = Callable[[Instr], float | None]
@@ -73,7 +74,7 @@ def loop_body(items: Sequence[Item]) -> list[Instr]:
         elif isinstance(item, Instr):
             instructions.append(item)
             target = item.effect.target if item.effect else ""
-            if item.effect and item.effect.control == "endpgm":
+            if item.effect and item.effect.control == ControlKind.ENDPGM:
                 starts.clear()  # what jumps back from behind the end is a block out of line, no loop
             if target in starts:
                 bodies.append(instructions[starts[target] :])
@@ -103,7 +104,7 @@ def _step(instr: Instr, target: str, conflicts: Conflicts, last: bool) -> Step:
         return Step("valu", slots, slots if clocks < 0 else max(1, clocks // SLOT), matrix=True)
     if instr.mnemonic == "s_waitcnt":
         return _waitcnt(str(instr.operands[0]))
-    if effect.control == "barrier" or instr.mnemonic == "s_barrier":
+    if effect.control == ControlKind.BARRIER or instr.mnemonic == "s_barrier":
         return Step("", barrier=True)
     if instr.mnemonic == "s_nop":
         return Step("", states=int(str(instr.operands[0])) + 1)

@@ -16,6 +16,7 @@ from simgpu.hardware.isa.code.formats import Decoded
 from simgpu.hardware.isa.code.operands import Undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 
 Reader = Callable[[Spec, int, str], Decoded]
@@ -68,10 +69,10 @@ def _keys(spec: Spec, opcode: int) -> Iterable[tuple[Key, Reader]]:
         assert spec.memory is not None
         yield (spec.memory.space, opcode), reader
     elif encoding == "mai":
-        yield ("scaled" if "scaled" in spec.flags else "vop3p", opcode), reader
+        yield ("scaled" if Flag.SCALED in spec.flags else "vop3p", opcode), reader
     else:
         yield (encoding, opcode), reader
-    if encoding in E64_BASE and "no_e64" not in spec.flags:
+    if encoding in E64_BASE and Flag.NO_E64 not in spec.flags:
         yield ("vop3", E64_BASE[encoding] + opcode), vector_formats.read_vop3
 
 

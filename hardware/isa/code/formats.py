@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from simgpu.hardware.architectures import SINCE_GFX90A, SINCE_GFX942
 from simgpu.hardware.isa.code.operands import Undefined, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Off, Operand, Reg
+from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import Memory, Spec
 from simgpu.hardware.isa.types import Type, f16x2, f32x2, i16x2, u16x2, u32x2
 
@@ -58,7 +59,7 @@ def layout(spec: Spec) -> Layout:
     sources = [p for p in operands if p.name not in ("vdst", "sdst", "simm16")]
     names = [p.name for p in sources]
     values = [t for t in spec.results if t.name != "mask" and t.state in ("", "sgpr")]
-    packed = "packed" in spec.flags
+    packed = Flag.PACKED in spec.flags
     return Layout(
         tuple(_pair(p.type) if packed else p.type for p in sources if p.name != "k"),
         names.index("k") if "k" in names else -1,
@@ -103,7 +104,7 @@ def read_sopc(spec: Spec, word: int, target: str) -> Decoded:
     shape = layout(spec)
     first, second = word & 255, word >> 8 & 255
     args: dict[str, Operand] = {"src0": source_or_literal(first, shape.sources[0].dwords, word)}
-    if "immediate_src1" in spec.flags:
+    if Flag.IMMEDIATE_SRC1 in spec.flags:
         args["src1"] = Imm(second)
         return Decoded("e32", args, {}, NO_MODIFIERS, 8 if first == 255 else 4)
     args["src1"] = source_or_literal(second, shape.sources[1].dwords, word)
@@ -113,14 +114,14 @@ def read_sopc(spec: Spec, word: int, target: str) -> Decoded:
 def read_sopk(spec: Spec, word: int, target: str) -> Decoded:
     shape = layout(spec)
     immediate = Imm(word & 0xFFFF)
-    if "literal_source" in spec.flags:
+    if Flag.LITERAL_SOURCE in spec.flags:
         args: dict[str, Operand] = {"simm16": immediate, "src0": Literal(word >> 32)}
         return Decoded("e32", args, {}, NO_MODIFIERS, 8)
     count = next((p.type.dwords for p in spec.params if p.name == "sdst"), 1)
     if shape.result:
         count = shape.result.dwords
     register = scalar(word >> 16 & 127, count)
-    if spec.control == "setreg":
+    if spec.control is ControlKind.SETREG:
         return Decoded("e32", {"simm16": immediate, "sdst": register}, {})
     return Decoded("e32", {"sdst": register, "simm16": immediate}, {})
 
@@ -131,18 +132,18 @@ def read_sopp(spec: Spec, word: int, target: str) -> Decoded:
 
 def read_smem(spec: Spec, word: int, target: str) -> Decoded:
     flags = spec.flags
-    if "bare" in flags:
+    if Flag.BARE in flags:
         return Decoded("e32", {}, {}, NO_MODIFIERS, 8)
     data = word >> 6 & 127
-    if "clock" in flags:
+    if Flag.CLOCK in flags:
         return Decoded("e32", {"sdst": scalar(data, 2)}, {}, NO_MODIFIERS, 8)
     memory = spec.memory
     args: dict[str, Operand] = {}
-    if "probe" in flags:
+    if Flag.PROBE in flags:
         args["sdst"] = Imm(data)
     elif memory:
         args["sdst"] = scalar(data, _data_dwords(spec, memory))
-    buffer = memory.space == "buffer" if memory else "buffer" in flags
+    buffer = memory.space == "buffer" if memory else Flag.BUFFER in flags
     args["sbase"] = scalar((word & 63) << 1, 4 if buffer else 2)
     mods: dict[str, Any] = {}
     immediate, by_register = word >> 17 & 1, word >> 14 & 1
@@ -211,11 +212,11 @@ def _ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
         data = [("data0", 1, 1)] if any(p.name == "data0" for p in spec.params) else []
         return (("vdst", 3, 1), ("addr", 0, 1), *data)
     if memory is None:
-        if "counter" in flags:
+        if Flag.COUNTER in flags:
             return (("vdst", 3, 1),)
-        if "ordered" in flags:
+        if Flag.ORDERED in flags:
             return (("vdst", 3, 1), ("addr", 0, 1))
-        return (("addr", 0, 1),) if "one_data" in flags else ()
+        return (("addr", 0, 1),) if Flag.ONE_DATA in flags else ()
     width = max(1, memory.bits // 32)
     pieces = memory.count if memory.count > 1 else max(0, len(spec.params) - 1)
     if memory.op == "store":
@@ -223,9 +224,9 @@ def _ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
     operands: list[tuple[str, int, int]] = []
     if memory.op == "load" or memory.returns:
         operands.append(("vdst", 3, width * memory.count))
-    if "addtid" not in flags:
+    if Flag.ADDTID not in flags:
         operands.append(("addr", 0, 1))
-    if memory.op != "load" and "src2" not in flags:
+    if memory.op != "load" and Flag.SRC2 not in flags:
         operands += [(f"data{i}", 1 + i, width) for i in range(pieces)]
     return tuple(operands)
 
@@ -240,7 +241,7 @@ def read_flat(spec: Spec, word: int, target: str) -> Decoded:
     count = _data_dwords(spec, memory)
     args: dict[str, Operand] = {}
     result = memory.op == "load" or (memory.op == "atomic" and word >> 16 & 1)
-    to_lds = "lds_form" in spec.flags and not modern and word >> 13 & 1
+    to_lds = Flag.LDS_FORM in spec.flags and not modern and word >> 13 & 1
     if result and not memory.lds and not to_lds:
         returned = spec.params[0].type.dwords if memory.op == "atomic" else count
         args["vdst"] = vector(word >> 56, returned, file)
@@ -296,7 +297,7 @@ def read_mubuf(spec: Spec, word: int, target: str) -> Decoded:
         _buffer_address(word, args, mods)
         del args["vaddr"]
         return Decoded("e32", args, {**mods, "lds": True, **cache_bits}, NO_MODIFIERS, 8)
-    if lds and not ("lds_form" in spec.flags or ("lds_form_gfx950" in spec.flags and target == "gfx950")):
+    if lds and not (Flag.LDS_FORM in spec.flags or (Flag.LDS_FORM_GFX950 in spec.flags and target == "gfx950")):
         raise Undefined(f"{spec.mnemonic} has no LDS form")
     if not lds:
         args["vdata"] = _buffer_data(spec, memory, word, target, mods)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa.code.vector_formats import ROW_NEWBCAST, WHOLE_WAVE
+from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 
 HARDWARE_REGISTERS = {
     1: "MODE",
@@ -151,34 +152,20 @@ def hexadecimal(value: int, target: str) -> str:
 
 
 # By Spec.control; every other simm16 is `small` in SOPP and `hexadecimal` in SOPK.
-SOPP_IMMEDIATES: dict[str, Callable[[int, str], str]] = {
-    "waitcnt": waitcnt,
-    "sendmsg": sendmsg,
-    "sendmsghalt": sendmsg,
-    "set_gpr_idx_mode": gpr_index,
-    "endpgm": optional,
-    "branch": decimal,
-    **{
-        f"cbranch_{name}": decimal
-        for name in [
-            "scc0",
-            "scc1",
-            "vccz",
-            "vccnz",
-            "execz",
-            "execnz",
-            "cdbgsys",
-            "cdbguser",
-            "cdbgsys_or_user",
-            "cdbgsys_and_user",
-        ]
-    },
+SOPP_IMMEDIATES: dict[ControlKind, Callable[[int, str], str]] = {
+    ControlKind.WAITCNT: waitcnt,
+    ControlKind.SENDMSG: sendmsg,
+    ControlKind.SENDMSGHALT: sendmsg,
+    ControlKind.SET_GPR_IDX_MODE: gpr_index,
+    ControlKind.ENDPGM: optional,
+    ControlKind.BRANCH: decimal,
+    **dict.fromkeys(CONDITIONAL_BRANCHES, decimal),
 }
-SOPK_IMMEDIATES: dict[str, Callable[[int, str], str]] = {
-    "getreg": hwreg,
-    "setreg": hwreg,
-    "call": decimal,
-    "cbranch_i_fork": decimal,
+SOPK_IMMEDIATES: dict[ControlKind, Callable[[int, str], str]] = {
+    ControlKind.GETREG: hwreg,
+    ControlKind.SETREG: hwreg,
+    ControlKind.CALL: decimal,
+    ControlKind.CBRANCH_I_FORK: decimal,
 }
 
 

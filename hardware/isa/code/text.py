@@ -9,6 +9,7 @@ from simgpu.hardware.isa.code.decode import decode_all
 from simgpu.hardware.isa.code.formats import layout
 from simgpu.hardware.isa.code.operands import operand_text
 from simgpu.hardware.isa.instruction import Imm, Instruction, Operand, Reg
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.types import f64
 
 SHORT = ("vop1", "vop2", "vopc")
@@ -106,7 +107,7 @@ def _vector(inst: Instruction) -> str:
     if "attribute" in mods:
         return _interpolation(inst)
     mnemonic = inst.mnemonic
-    if spec.encoding in SHORT and inst.args and (inst.form != "e32" or "no_e64" not in spec.flags):
+    if spec.encoding in SHORT and inst.args and (inst.form != "e32" or Flag.NO_E64 not in spec.flags):
         mnemonic = f"{mnemonic}_{inst.form}"
     modifiers: list[str] = []
     if inst.form == "e64":
@@ -201,7 +202,7 @@ def _packed(inst: Instruction) -> str:
     mods, types = inst.mods, layout(inst.spec).sources
     count = len(types)
     every = (1 << count) - 1
-    mixed = "mix" in inst.spec.flags
+    mixed = Flag.MIX in inst.spec.flags
     high = 0 if mixed else every
     modifiers = _select_bits("op_sel", mods.get("op_sel", 0), count)
     modifiers += _select_bits("op_sel_hi", mods.get("op_sel_hi", high), count, high)
@@ -229,9 +230,9 @@ def _mixed(negative: int, absolute: int, operand: Operand, shown: str) -> str:
 
 def _matrix(inst: Instruction) -> str:
     mods = inst.mods
-    wide = f64 if "f64" in inst.spec.flags else None
+    wide = f64 if Flag.F64 in inst.spec.flags else None
     modifiers = []
-    if "scaled" in inst.spec.flags:
+    if Flag.SCALED in inst.spec.flags:
         # Two scales, but the printer counts three sources; the third is always 0.
         modifiers += _select_bits("op_sel", mods.get("op_sel", 0), 3)
         modifiers += _select_bits("op_sel_hi", mods["op_sel_hi"], 3, -1)

@@ -14,6 +14,7 @@ from simgpu.hardware.isa.code.formats import UNIFIED, Decoded, layout
 from simgpu.hardware.isa.code.operands import VCC_PAIR, Undefined, mask_destination, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Operand
 from simgpu.hardware.isa.instructions.mai import FORMAT_REGISTERS
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.spec import Spec
 from simgpu.hardware.isa.types import Type
 
@@ -44,7 +45,7 @@ def _result(spec: Spec, code: int) -> dict[str, Operand]:
         return {}
     if type_.state == "sgpr":
         return {"sdst": scalar(code, type_.dwords)}
-    return {"vdst": vector(code, type_.dwords, "a" if "acc" in spec.flags else "v")}
+    return {"vdst": vector(code, type_.dwords, "a" if Flag.ACC in spec.flags else "v")}
 
 
 def _named(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[str, Operand]:
@@ -95,14 +96,14 @@ def read_vop(spec: Spec, word: int, target: str) -> Decoded:
 
 def _first(spec: Spec, code: int, type_: Type, word: int) -> Operand:
     if code < 256:
-        if spec.flags & {"acc", "swap"} or _reads_row(spec):
+        if spec.flags & {Flag.ACC, Flag.SWAP} or _reads_row(spec):
             raise Undefined(f"{spec.mnemonic} takes registers only")
         return source_or_literal(code, type_.dwords, word)
-    return vector(code - 256, type_.dwords, "a" if "acc" in spec.flags else "v")
+    return vector(code - 256, type_.dwords, "a" if Flag.ACC in spec.flags else "v")
 
 
 def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
-    if "no_sdwa" in spec.flags:
+    if Flag.NO_SDWA in spec.flags:
         raise Undefined(f"{spec.mnemonic} has no SDWA form")
     shape = layout(spec)
     mods: dict[str, Any] = {}
@@ -143,7 +144,7 @@ def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def _dpp(spec: Spec, word: int, target: str) -> Decoded:
-    if "no_dpp" in spec.flags or spec.encoding == "vopc":
+    if Flag.NO_DPP in spec.flags or spec.encoding == "vopc":
         raise Undefined(f"{spec.mnemonic} has no DPP form")
     shape = layout(spec)
     control = word >> 40 & 0x1FF
@@ -204,7 +205,7 @@ def _output(clamp: int, omod: int) -> dict[str, Any]:
 
 def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
     """VOP3, and the e64 forms of VOP1, VOP2 and VOPC; VOP3B where a mask goes beside vdst."""
-    if "interp" in spec.flags:
+    if Flag.INTERP in spec.flags:
         return _interpolation(word)
     shape = layout(spec)
     args: dict[str, Operand] = {}
@@ -229,7 +230,7 @@ def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
         # The truth table takes the places of abs, neg and omod.
         mods.pop("omod", None)
         mods["bitop3"] = word >> 61 | (word >> 8 & 7) << 3 | (word >> 59 & 3) << 6
-    if "swap" in spec.flags:
+    if Flag.SWAP in spec.flags:
         mods |= {name: 1 for name, bit in (("bound_ctrl", 12), ("fi", 11)) if word >> bit & 1}
     elif not beside and word >> 11 & 15 and spec.mnemonic not in WITHOUT_OP_SEL:
         mods["op_sel"] = word >> 11 & 15
@@ -299,7 +300,7 @@ def read_vop3p(spec: Spec, word: int, target: str) -> Decoded:
     if select:
         mods["op_sel"] = select
     high = (word >> 59 & 3 | (word >> 14 & 1) << 2) & every
-    if high != (0 if "mix" in spec.flags else every):
+    if high != (0 if Flag.MIX in spec.flags else every):
         mods["op_sel_hi"] = high
     if word >> 61 & every:
         mods["neg_lo"] = word >> 61 & every
@@ -314,7 +315,7 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
         return _acc_move(spec, word)
     a, b, c = (p.type.dwords for p in spec.params[:3])
     cbsz, abid, blgp = word >> 8 & 7, word >> 11 & 15, word >> 61 & 7
-    if "f8f6f4" in spec.flags:
+    if Flag.F8F6F4 in spec.flags:
         a, b = FORMAT_REGISTERS.get(cbsz, 8), FORMAT_REGISTERS.get(blgp, 8)
     # gfx908 has C and D in AccVGPRs only.
     file = "v" if target in UNIFIED and not word >> 15 & 1 else "a"
@@ -326,7 +327,7 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
         args[f"src{i}"] = vector(code - 256, count, "a" if word >> (59 + i) & 1 else "v")
     code = word >> 50 & 511
     if code >= 256:
-        args["src2"] = vector(code - 256, c, "v" if "sparse" in spec.flags else file)
+        args["src2"] = vector(code - 256, c, "v" if Flag.SPARSE in spec.flags else file)
     elif isinstance(operand := source(code, c), isa.Const) and code <= LAST_CONSTANT:
         args["src2"] = operand
     else:
@@ -334,16 +335,16 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
     mods: dict[str, Any] = {}
     if cbsz:
         mods["cbsz"] = cbsz
-    if abid and "scaled" not in spec.flags:
+    if abid and Flag.SCALED not in spec.flags:
         mods["abid"] = abid
     if blgp:
-        mods["neg" if "f64" in spec.flags and target in SINCE_GFX942 else "blgp"] = blgp
+        mods["neg" if Flag.F64 in spec.flags and target in SINCE_GFX942 else "blgp"] = blgp
     return Decoded("e64", args, mods, Modifiers(), 8)
 
 
 def _acc_move(spec: Spec, word: int) -> Decoded:
     code = word >> 32 & 511
-    reading = "acc_source" in spec.flags
+    reading = Flag.ACC_SOURCE in spec.flags
     args: dict[str, Operand] = {"vdst": vector(word & 255, 1, "v" if reading else "a")}
     if code >= 256:
         args["src0"] = vector(code - 256, 1, "a" if reading else "v")

@@ -16,9 +16,10 @@ from simgpu.hardware.isa.arithmetic.atomics import (
     wrap,
 )
 from simgpu.hardware.isa.arithmetic.vectors import modifier
-from simgpu.hardware.isa.encodings import ds, row
+from simgpu.hardware.isa.encodings import ds
+from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.lane import Value, const, gather, lane_id, lshr, scatter, shl, splat, where
-from simgpu.hardware.isa.spec import Memory
+from simgpu.hardware.isa.spec import Memory, row
 from simgpu.hardware.isa.types import EXEC, u32, u64
 
 RETURNING = 32  # opcode distance of the forms that return the old value
@@ -58,7 +59,7 @@ for _width, _base in ((32, 0), (64, 64)):
         _atomic(_base + _op, _name, f"{_letter}{_width}", _width, _body)
         # LDS to LDS: the second operand lies at the address plus the offset.
         _memory = Memory("ds", "atomic", bits=_width)
-        _flags = ("src2",)
+        _flags = (Flag.SRC2,)
         _source2 = f"ds_{_name}_src2_{_letter}{_width}"
         row("ds", _source2, 128 + _base + _op, _memory, _body, targets=GFX908, flags=_flags)
     _memory = Memory("ds", "atomic", bits=_width)
@@ -87,7 +88,7 @@ for _width, _base in ((32, 0), (64, 64)):
 
 _add32, _add64 = operation("add", FLOAT[32]), operation("add", FLOAT[64])
 _atomic(21, "add", "f32", 32, _add32)
-row("ds", "ds_add_src2_f32", 149, Memory("ds", "atomic"), _add32, targets=GFX908, flags=("src2",))
+row("ds", "ds_add_src2_f32", 149, Memory("ds", "atomic"), _add32, targets=GFX908, flags=(Flag.SRC2,))
 _atomic(92, "add", "f64", 64, _add64, SINCE_GFX90A)
 for _op, _suffix in ((23, "f16"), (24, "bf16")):
     _body = PACKED[f"pk_add_{_suffix}"]
@@ -120,31 +121,31 @@ for _op, _name, _memory in (
     row("ds", _name, _op, _memory)
 
 # At LDS address M0 + offset + 4·lane, without an address operand.
-row("ds", "ds_write_addtid_b32", 29, Memory("ds", "store"), flags=("addtid",))
-row("ds", "ds_read_addtid_b32", 182, Memory("ds", "load"), flags=("addtid",))
+row("ds", "ds_write_addtid_b32", 29, Memory("ds", "store"), flags=(Flag.ADDTID,))
+row("ds", "ds_read_addtid_b32", 182, Memory("ds", "load"), flags=(Flag.ADDTID,))
 # Which element goes where is seen in compilers' kernels for 8 and 16 bits only.
 for _op, _name, _width, _element, _flags in (
-    (224, "ds_read_b64_tr_b4", 64, 4, ("unverified",)),
-    (225, "ds_read_b96_tr_b6", 96, 6, ("unverified",)),
+    (224, "ds_read_b64_tr_b4", 64, 4, (Flag.UNVERIFIED,)),
+    (225, "ds_read_b96_tr_b6", 96, 6, (Flag.UNVERIFIED,)),
     (226, "ds_read_b64_tr_b8", 64, 8, ()),
     (227, "ds_read_b64_tr_b16", 64, 16, ()),
 ):
     row("ds", _name, _op, Memory("ds", "load", _width, transpose=_element), targets=GFX950, flags=_flags)
 
-# Counters shared by the workgroup or the device; `operands` flags say what each prints.
-row("ds", "ds_nop", 20, None, control="nop", flags=("no_operands",))
-row("ds", "ds_consume", 189, None, control="consume", flags=("counter",))
-row("ds", "ds_append", 190, None, control="append", flags=("counter",))
-row("ds", "ds_ordered_count", 191, None, control="gds", targets=GFX908, flags=("ordered",))
+# Counters shared by the workgroup or the device.
+row("ds", "ds_nop", 20, None, control=ControlKind.NOP)
+row("ds", "ds_consume", 189, None, control=ControlKind.CONSUME, flags=(Flag.COUNTER,))
+row("ds", "ds_append", 190, None, control=ControlKind.APPEND, flags=(Flag.COUNTER,))
+row("ds", "ds_ordered_count", 191, None, control=ControlKind.GDS, targets=GFX908, flags=(Flag.ORDERED,))
 for _op, _name, _flags in (
-    (152, "sema_release_all", ("no_operands",)),
-    (153, "init", ("one_data",)),
-    (154, "sema_v", ("no_operands",)),
-    (155, "sema_br", ("one_data",)),
-    (156, "sema_p", ("no_operands",)),
-    (157, "barrier", ("one_data",)),
+    (152, "sema_release_all", ()),
+    (153, "init", (Flag.ONE_DATA,)),
+    (154, "sema_v", ()),
+    (155, "sema_br", (Flag.ONE_DATA,)),
+    (156, "sema_p", ()),
+    (157, "barrier", (Flag.ONE_DATA,)),
 ):
-    row("ds", f"ds_gws_{_name}", _op, None, control="gws", flags=_flags)
+    row("ds", f"ds_gws_{_name}", _op, None, control=ControlKind.GWS, flags=_flags)
 
 
 def _active(row_: Value, exec_mask: Value) -> Value:

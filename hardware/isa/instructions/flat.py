@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from simgpu.hardware.architectures import GFX950, SINCE_GFX90A, SINCE_GFX942, TARGETS
 from simgpu.hardware.isa.arithmetic.atomics import FLOAT, INTEGER, PACKED, Body, cache_atomic, operation
-from simgpu.hardware.isa.encodings import row
-from simgpu.hardware.isa.spec import Memory
+from simgpu.hardware.isa.kinds import Flag
+from simgpu.hardware.isa.spec import Memory, row
 
 SPACES = ("flat", "global", "scratch")
 
@@ -74,7 +74,7 @@ def _float_targets(space: str, opcode: int) -> Iterable[str]:
 
 for _space in SPACES:
     for _op, _name, _what in PLAIN:
-        _flags = ("lds_form",) if _space != "flat" and _name in LDS_FORMS else ()
+        _flags = (Flag.LDS_FORM,) if _space != "flat" and _name in LDS_FORMS else ()
         row("flat", f"{_space}_{_name}", _op, Memory(_space, **_what), flags=_flags)  # type: ignore[arg-type]
 for _space in SPACES[1:]:
     for _op, _name, _what in TO_LDS:

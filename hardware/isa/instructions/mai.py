@@ -7,6 +7,7 @@ from functools import cache
 from simgpu.hardware import mfma
 from simgpu.hardware.architectures import GFX950, TARGETS
 from simgpu.hardware.isa.encodings import mai, vop3p
+from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import REGISTRY, Param, Spec
 from simgpu.hardware.isa.types import Type, u32
 
@@ -16,19 +17,19 @@ LOAD_SCALE = 44  # v_mfma_ld_scale_b32, the first half of a scaled matrix instru
 FORMAT_REGISTERS = {2: 6, 3: 6, 4: 4}
 
 
-@mai(88, flags=("acc_source",))
+@mai(88, flags=(Flag.ACC_SOURCE,))
 def v_accvgpr_read_b32(a: u32) -> u32:
     """AccVGPR to VGPR."""
     return a
 
 
-@mai(89, flags=("acc",))
+@mai(89, flags=(Flag.ACC,))
 def v_accvgpr_write_b32(a: u32) -> u32:
     """VGPR or inline constant to AccVGPR."""
     return a
 
 
-@vop3p(LOAD_SCALE, targets=GFX950, kind="control", control="ld_scale")
+@vop3p(LOAD_SCALE, targets=GFX950, control=ControlKind.LD_SCALE)
 def v_mfma_ld_scale_b32(a: u32, b: u32) -> None:
     """The scales of the matrix instruction that follows; part of its text when one does."""
 
@@ -55,21 +56,20 @@ def _spec(row: mfma.MatrixInstruction, opcodes: dict[str, int]) -> Spec:
     names = {"a": "A", "b": "B", "c": third}
     if row.scaled:
         names |= {"scale_a": "SCALE_A", "scale_b": "SCALE_B"}
-    flags = {"sparse"} if row.sparse else set()
-    if row.scaled:
-        flags.add("scaled")
-    if row.flexible:
-        flags.add("f8f6f4")
-    if row.cd_type == "f64":
-        flags.add("f64")
+    flags = {
+        Flag.SPARSE: row.sparse,
+        Flag.SCALED: row.scaled,
+        Flag.F8F6F4: row.flexible,
+        Flag.F64: row.cd_type == "f64",
+    }
     return Spec(
-        row.mnemonic,
-        "mai",
-        opcodes,
-        tuple(Param(name, registers(row.registers(operand))) for name, operand in names.items()),
-        (registers(row.registers("D")),),
-        "matrix",
-        flags=frozenset(flags),
+        mnemonic=row.mnemonic,
+        encoding="mai",
+        opcodes=opcodes,
+        params=tuple(Param(name, registers(row.registers(operand))) for name, operand in names.items()),
+        results=(registers(row.registers("D")),),
+        kind="matrix",
+        flags=frozenset(flag for flag, holds in flags.items() if holds),
         doc=f"D = A·B + C, {row.m}x{row.n}x{row.k}, {row.blocks} block(s); see hardware.mfma.",
     )
 

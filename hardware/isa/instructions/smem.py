@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.isa.arithmetic.atomics import INTEGER, cache_atomic
-from simgpu.hardware.isa.encodings import row
-from simgpu.hardware.isa.spec import Memory
+from simgpu.hardware.isa.kinds import ControlKind, Flag
+from simgpu.hardware.isa.spec import Memory, row
 
 # gfx90a has the atomics on buffers only, 32 bits wide.
 WITH_SCALAR_ATOMICS = ("gfx908", "gfx942", "gfx950")
@@ -29,14 +29,14 @@ for _base, _name, _space in STORES:
         _count = DWORDS[_i]
         row("smem", f"{_name}_{_dwords(_count)}", _base + _i, Memory(_space, "store", count=_count))
 for _op, _name in CACHE.items():
-    row("smem", f"s_dcache_{_name}", _op, None, control="dcache", flags=("bare",))
+    row("smem", f"s_dcache_{_name}", _op, None, control=ControlKind.DCACHE, flags=(Flag.BARE,))
 # The clocks write sdst and wait like loads; they touch no memory.
-row("smem", "s_memtime", 36, None, flags=("clock",))
-row("smem", "s_memrealtime", 37, None, flags=("clock",))
-row("smem", "s_atc_probe", 38, None, control="dcache", flags=("probe",))
-row("smem", "s_atc_probe_buffer", 39, None, control="dcache", flags=("probe", "buffer"))
-row("smem", "s_dcache_discard", 40, None, control="dcache", flags=("discard",))
-row("smem", "s_dcache_discard_x2", 41, None, control="dcache", flags=("discard",))
+row("smem", "s_memtime", 36, None, flags=(Flag.CLOCK,))
+row("smem", "s_memrealtime", 37, None, flags=(Flag.CLOCK,))
+row("smem", "s_atc_probe", 38, None, control=ControlKind.DCACHE, flags=(Flag.PROBE,))
+row("smem", "s_atc_probe_buffer", 39, None, control=ControlKind.DCACHE, flags=(Flag.PROBE, Flag.BUFFER))
+row("smem", "s_dcache_discard", 40, None, control=ControlKind.DCACHE)
+row("smem", "s_dcache_discard_x2", 41, None, control=ControlKind.DCACHE)
 for _base, _stem, _space in ((64, "s_buffer_atomic", "buffer"), (128, "s_atomic", "smem")):
     for _bits, _suffix in ((32, ""), (64, "_x2")):
         _everywhere = _space == "buffer" and _bits == 32

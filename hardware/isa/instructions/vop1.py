@@ -6,6 +6,7 @@ from simgpu.hardware.architectures import GFX950, SINCE_GFX90A, SINCE_GFX942
 from simgpu.hardware.isa.arithmetic import approx, floats
 from simgpu.hardware.isa.encodings import vop1
 from simgpu.hardware.isa.instructions import vop1_cvt  # noqa: F401  (vop1_cvt registers)
+from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.lane import (
     Value,
     as_unsigned,
@@ -28,19 +29,19 @@ from simgpu.hardware.isa.lane import (
 )
 from simgpu.hardware.isa.types import EXEC, f16, f32, f64, i16, i32, s32, u32, u64
 
-WIDE = ("no_sdwa",)  # 64-bit operands have no SDWA form
-E32_ONLY = ("no_sdwa", "no_dpp", "no_e64")
-TRANS = ("trans", "bounded")
+WIDE = (Flag.NO_SDWA,)  # 64-bit operands have no SDWA form
+E32_ONLY = (Flag.NO_SDWA, Flag.NO_DPP, Flag.NO_E64)
+TRANS = (Flag.TRANS, Flag.BOUNDED)
 # AMD's f64 seeds are coarse and ours are exact, so results differ inside the documented bound.
-WIDE_TRANS = ("trans", "bounded", "no_sdwa")
+WIDE_TRANS = (Flag.TRANS, Flag.BOUNDED, Flag.NO_SDWA)
 
 
-@vop1(0, kind="control", control="nop", flags=("no_sdwa", "no_dpp"))
+@vop1(0, control=ControlKind.NOP, flags=(Flag.NO_SDWA, Flag.NO_DPP))
 def v_nop() -> None:
     """Does nothing."""
 
 
-@vop1(53, kind="control", control="nop", flags=("no_sdwa", "no_dpp"))
+@vop1(53, control=ControlKind.NOP, flags=(Flag.NO_SDWA, Flag.NO_DPP))
 def v_clrexcp() -> None:
     """Clears exception state, which the simulator does not keep."""
 
@@ -76,13 +77,13 @@ def v_mov_b64(a: u64) -> u64:
     return a
 
 
-@vop1(82, targets=SINCE_GFX90A, flags=(*E32_ONLY, "acc"))
+@vop1(82, targets=SINCE_GFX90A, flags=(*E32_ONLY, Flag.ACC))
 def v_accvgpr_mov_b32(a: u32) -> u32:
     """AccVGPR to AccVGPR."""
     return a
 
 
-@vop1(81, flags=(*E32_ONLY, "swap"))
+@vop1(81, flags=(*E32_ONLY, Flag.SWAP))
 def v_swap_b32(a: u32, vdst: u32) -> (u32, u32):
     """vdst and src0 exchange; the second result goes to src0's register."""
     return a, vdst
@@ -101,13 +102,13 @@ def _swap_rows(a: Value, vdst: Value, distance: int) -> tuple[Value, Value]:
     return where(upper, gather(a, partner), vdst), where(upper, a, gather(vdst, partner))
 
 
-@vop1(89, targets=GFX950, kind="wave", flags=("no_sdwa", "no_dpp", "swap"))
+@vop1(89, targets=GFX950, kind="wave", flags=(Flag.NO_SDWA, Flag.NO_DPP, Flag.SWAP))
 def v_permlane16_swap_b32(a: u32, vdst: u32) -> (u32, u32):
     """Odd rows of 16 lanes of vdst exchange with even rows of src0."""
     return _swap_rows(a, vdst, 16)
 
 
-@vop1(90, targets=GFX950, kind="wave", flags=("no_sdwa", "no_dpp", "swap"))
+@vop1(90, targets=GFX950, kind="wave", flags=(Flag.NO_SDWA, Flag.NO_DPP, Flag.SWAP))
 def v_permlane32_swap_b32(a: u32, vdst: u32) -> (u32, u32):
     """The upper half of vdst exchanges with the lower half of src0."""
     return _swap_rows(a, vdst, 32)

@@ -6,6 +6,7 @@ from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic import small_floats as small
 from simgpu.hardware.isa.arithmetic.integers import byte, signed_field
 from simgpu.hardware.isa.encodings import vop1
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import (
     Value,
     as_unsigned,
@@ -20,7 +21,7 @@ from simgpu.hardware.isa.lane import (
 )
 from simgpu.hardware.isa.types import bf16, f16, f32, f32x2, f64, i16, i16x2, i32, u16, u32
 
-WIDE = ("no_sdwa",)  # 64-bit operands have no SDWA form
+WIDE = (Flag.NO_SDWA,)  # 64-bit operands have no SDWA form
 
 
 @vop1(3, flags=WIDE)

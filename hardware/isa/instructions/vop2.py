@@ -8,6 +8,7 @@ from simgpu.hardware.isa.arithmetic.dots import dot_bf16, dot_bytes, dot_f16, do
 from simgpu.hardware.isa.arithmetic.integers import add_carry, low24_signed, low24_unsigned, multiply, saturate, sub_borrow
 from simgpu.hardware.isa.arithmetic.vectors import modifier
 from simgpu.hardware.isa.encodings import vop2
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import ashr, cast, either, fma, imax, imin, lshr, mul_hi, shl, where
 from simgpu.hardware.isa.types import (
     bf16x2,
@@ -23,8 +24,8 @@ from simgpu.hardware.isa.types import (
     u32,
 )
 
-NO_SDWA = ("no_sdwa",)
-LITERAL = ("no_sdwa", "no_dpp", "no_e64")
+NO_SDWA = (Flag.NO_SDWA,)
+LITERAL = (Flag.NO_SDWA, Flag.NO_DPP, Flag.NO_E64)
 
 
 @vop2(0)
@@ -337,13 +338,13 @@ def v_ldexp_f16(a: f16, b: i16) -> f16:
     return floats.ldexp(a, b)
 
 
-@vop2(55, flags=(*NO_SDWA, "unverified"))
+@vop2(55, flags=(*NO_SDWA, Flag.UNVERIFIED))
 def v_dot2c_f32_f16(a: f16x2, b: f16x2, vdst: f32) -> f32:
     """vdst + a.lo·b.lo + a.hi·b.hi, a rounding after each addition."""
     return dot_f16(a, b, vdst)
 
 
-@vop2(22, targets=GFX950, flags=(*NO_SDWA, "unverified"))
+@vop2(22, targets=GFX950, flags=(*NO_SDWA, Flag.UNVERIFIED))
 def v_dot2c_f32_bf16(a: bf16x2, b: bf16x2, vdst: f32) -> f32:
     """vdst + a.lo·b.lo + a.hi·b.hi, a rounding after each addition."""
     return dot_bf16(a, b, vdst)

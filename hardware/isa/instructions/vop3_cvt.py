@@ -10,6 +10,7 @@ from simgpu.hardware.isa.arithmetic.small_floats import SmallFloat
 from simgpu.hardware.isa.arithmetic.vectors import modifier
 from simgpu.hardware.isa.encodings import vop3
 from simgpu.hardware.isa.instructions.vop1_cvt import to_snorm16, to_unorm16
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, cast, const, imin, rint, shl
 from simgpu.hardware.isa.types import (
     bf16,
@@ -25,7 +26,7 @@ from simgpu.hardware.isa.types import (
     u32,
 )
 
-KEEP = ("preserve_high",)
+KEEP = (Flag.PRESERVE_HIGH,)
 
 
 def insert_byte(old: Value, value: Value, index: Value) -> Value:
@@ -42,13 +43,13 @@ def to_u8(a: Value) -> Value:
     return imin(cast(rint(a), u32), 255)
 
 
-@vop3(477, flags=("unverified",))
+@vop3(477, flags=(Flag.UNVERIFIED,))
 def v_cvt_pk_u8_f32(a: f32, b: u32, c: u32) -> u32:
     """c with byte b[1:0] replaced by a as an 8-bit integer; see `to_u8`."""
     return insert_byte(c, to_u8(a), b)
 
 
-@vop3(496, flags=("unverified",))
+@vop3(496, flags=(Flag.UNVERIFIED,))
 def v_cvt_pkaccum_u8_f32(a: f32, b: u32, vdst: u32) -> u32:
     """vdst with byte b[1:0] replaced by a as an 8-bit integer; see `to_u8`."""
     return insert_byte(vdst, to_u8(a), b)
@@ -104,13 +105,13 @@ def v_cvt_pk_bf16_f32(a: f32, b: f32) -> bf16x2:
     return cast(a, bf16), cast(b, bf16)
 
 
-@vop3(678, targets=GFX950, flags=(*KEEP, "unverified"))
+@vop3(678, targets=GFX950, flags=(*KEEP, Flag.UNVERIFIED))
 def v_cvt_sr_f16_f32(a: f32, b: u32) -> f16:
     """Stochastic rounding with random bits b."""
     return small.stochastic_f16(a, b)
 
 
-@vop3(679, targets=GFX950, flags=(*KEEP, "unverified"))
+@vop3(679, targets=GFX950, flags=(*KEEP, Flag.UNVERIFIED))
 def v_cvt_sr_bf16_f32(a: f32, b: u32) -> bf16:
     """Stochastic rounding with random bits b."""
     return small.stochastic_bf16(a, b)
@@ -128,7 +129,7 @@ def _define_to_fp8(form: SmallFloat, target: str, pack: int, stochastic: int) ->
         low, high = (small.encode(v, form, fp16_ovfl=fp16_ovfl) for v in (a, b))
         return cast(low | shl(high, 8), u16)
 
-    @vop3(stochastic, targets=(target,), flags=("unverified",), name=f"v_cvt_sr_{form.name}_f32")
+    @vop3(stochastic, targets=(target,), flags=(Flag.UNVERIFIED,), name=f"v_cvt_sr_{form.name}_f32")
     def rounded(a: f32, b: u32, vdst: u32, op_sel: modifier = 0, fp16_ovfl: modifier = 0) -> u32:
         """Stochastic rounding with random bits b into byte op_sel[3:2] of vdst."""
         code = small.encode(a, form, seed=b, fp16_ovfl=fp16_ovfl)

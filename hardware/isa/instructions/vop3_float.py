@@ -6,6 +6,7 @@ from simgpu.hardware.architectures import BEFORE_GFX942, GFX908, GFX950, SINCE_G
 from simgpu.hardware.isa.arithmetic import division, floats
 from simgpu.hardware.isa.arithmetic.vectors import modifier, vcc_lane
 from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.lane import Value, both, const, either, fma, where
 from simgpu.hardware.isa.types import f32, i32, mask
 
@@ -140,9 +141,8 @@ for _opcode, _name in {
     @vop3(
         _opcode,
         targets=GFX908,
-        kind="control",
-        control="unsupported",
-        flags=("interp",),
+        control=ControlKind.UNSUPPORTED,
+        flags=(Flag.INTERP,),
         name=_name,
     )
     def _interpolate(a: f32) -> f32:

@@ -12,10 +12,11 @@ from simgpu.hardware.isa.arithmetic.integers import multiply_add, saturate
 from simgpu.hardware.isa.arithmetic.vectors import modifier
 from simgpu.hardware.isa.encodings import vop3
 from simgpu.hardware.isa.instructions.vop3_int import bit_table, middle
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, ashr, cast, fma, imax, imin, shl
 from simgpu.hardware.isa.types import Type, f16, f16x2, i16, i32, i64, u16, u32
 
-KEEP = ("preserve_high",)
+KEEP = (Flag.PRESERVE_HIGH,)
 
 
 def _mad16(a: Value, b: Value, c: Value, type_: Type, clamp: int) -> Value:

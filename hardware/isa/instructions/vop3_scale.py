@@ -14,11 +14,12 @@ from simgpu.hardware.isa.arithmetic.vectors import bf16x32, f16x32, f32x16, f32x
 from simgpu.hardware.isa.encodings import vop3
 from simgpu.hardware.isa.instructions.vop1 import prng
 from simgpu.hardware.isa.instructions.vop3_cvt import destination_byte, insert_byte
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, cast, const, lshr, shl
 from simgpu.hardware.isa.types import Type, bf16, bf16x2, f16, f16x2, f32, f32x2, u16, u32
 
-FLAGS = ("unverified",)
-KEEP = ("unverified", "preserve_high")
+FLAGS = (Flag.UNVERIFIED,)
+KEEP = (Flag.UNVERIFIED, Flag.PRESERVE_HIGH)
 PAIRS = {f32: f32x2, f16: f16x2, bf16: bf16x2}
 BLOCKS = {f32: f32x32, f16: f16x32, bf16: bf16x32}
 Values = tuple[Value, ...]

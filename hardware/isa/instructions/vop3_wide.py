@@ -7,6 +7,7 @@ from simgpu.hardware.isa.arithmetic import division, floats
 from simgpu.hardware.isa.arithmetic.two_over_pi import fifty_three_bits
 from simgpu.hardware.isa.arithmetic.vectors import modifier, vcc_lane
 from simgpu.hardware.isa.encodings import vop3
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import (
     as_signed,
     as_unsigned,
@@ -127,13 +128,13 @@ def v_mad_i64_i32(a: i32, b: i32, c: i64, clamp: modifier = 0) -> (i64, mask):
     return result, differ(total < 0, overflow)
 
 
-@vop3(649, kind="wave", flags=("ignore_exec",))
+@vop3(649, kind="wave", flags=(Flag.IGNORE_EXEC,))
 def v_readlane_b32(a: u32, lane: s32) -> s32:
     """Lane `lane` mod 64 of a, active or not."""
     return read_lane(a, lane)
 
 
-@vop3(650, kind="wave", flags=("ignore_exec",))
+@vop3(650, kind="wave", flags=(Flag.IGNORE_EXEC,))
 def v_writelane_b32(value: s32, lane: s32, vdst: u32) -> u32:
     """vdst with lane `lane` mod 64, active or not, replaced."""
     return write_lane(vdst, lane, value)

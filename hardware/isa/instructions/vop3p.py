@@ -13,6 +13,7 @@ from simgpu.hardware.isa.arithmetic.dots import dot_bf16, dot_bytes, dot_f16, do
 from simgpu.hardware.isa.arithmetic.integers import saturate
 from simgpu.hardware.isa.arithmetic.vectors import modifier
 from simgpu.hardware.isa.encodings import vop3p
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, ashr, cast, fma, imax, imin, lshr, shl
 from simgpu.hardware.isa.types import (
     Type,
@@ -30,7 +31,7 @@ from simgpu.hardware.isa.types import (
     u32x2,
 )
 
-PACKED = ("packed",)
+PACKED = (Flag.PACKED,)
 
 
 def _sum(a: Value, b: Value, type_: Type, clamp: int) -> Value:
@@ -180,31 +181,31 @@ def v_pk_mov_b32(a: u32x2, b: u32x2, op_sel: modifier = 0) -> u32x2:
     return a[op_sel & 1], b[op_sel >> 1 & 1]
 
 
-@vop3p(32, flags=("mix",))
+@vop3p(32, flags=(Flag.MIX,))
 def v_fma_mix_f32(a: f32, b: f32, c: f32) -> f32:
     """a·b + c; op_sel_hi makes a source f16, op_sel then its half."""
     return fma(a, b, c)
 
 
-@vop3p(33, flags=("mix", "preserve_high"))
+@vop3p(33, flags=(Flag.MIX, Flag.PRESERVE_HIGH))
 def v_fma_mixlo_f16(a: f32, b: f32, c: f32) -> f16:
     """The f32 result of v_fma_mix_f32 rounded to f16, into the low half of vdst."""
     return cast(fma(a, b, c), f16)
 
 
-@vop3p(34, flags=("mix", "write_high"))
+@vop3p(34, flags=(Flag.MIX, Flag.WRITE_HIGH))
 def v_fma_mixhi_f16(a: f32, b: f32, c: f32) -> f16:
     """The f32 result of v_fma_mix_f32 rounded to f16, into the high half of vdst."""
     return cast(fma(a, b, c), f16)
 
 
-@vop3p(35, flags=("unverified",))
+@vop3p(35, flags=(Flag.UNVERIFIED,))
 def v_dot2_f32_f16(a: f16x2, b: f16x2, c: f32) -> f32:
     """c + a.lo·b.lo + a.hi·b.hi, a rounding after each addition."""
     return dot_f16(a, b, c)
 
 
-@vop3p(26, targets=GFX950, flags=("unverified",))
+@vop3p(26, targets=GFX950, flags=(Flag.UNVERIFIED,))
 def v_dot2_f32_bf16(a: bf16x2, b: bf16x2, c: f32) -> f32:
     """a·b summed into c as v_dot2c_f32_bf16 does; the guide adds the products first."""
     return dot_bf16(a, b, c)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.arithmetic.floats import layout, magnitude
 from simgpu.hardware.isa.encodings import vopc
+from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, as_unsigned, const, either, isnan, lshr, negate, where
 from simgpu.hardware.isa.types import Type, f16, f32, f64, i16, i32, i64, mask, u16, u32, u64
 
@@ -68,9 +69,9 @@ INTEGER_FAMILIES = {i16: 0xA0, u16: 0xA8, i32: 0xC0, u32: 0xC8, i64: 0xE0, u64: 
 CLASSES = {f32: 0x10, f64: 0x12, f16: 0x14}
 
 
-def _flags(type_: Type, exec_too: bool) -> tuple[str, ...]:
-    wide = ("no_sdwa",) if type_.bits == 64 else ()
-    return ("no_dpp", *wide, *(("cmpx",) if exec_too else ()))
+def _flags(type_: Type, exec_too: bool) -> tuple[Flag, ...]:
+    wide = (Flag.NO_SDWA,) if type_.bits == 64 else ()
+    return (Flag.NO_DPP, *wide, *((Flag.CMPX,) if exec_too else ()))
 
 
 def _define_comparison(name: str, opcode: int, type_: Type, test: Predicate, exec_too: bool) -> None:

@@ -21,6 +21,7 @@ from simgpu.engine.check import Check
 from simgpu.engine.events import Event, Report, finding_of
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS
 from simgpu.machine import layout
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
     from simgpu.engine.worker import Worker
 
-CONCERNED = ("barrier", "append", "consume", *ENDS)
+CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, *ENDS)
 COHERENT_BITS = ("glc", "sc0", "sc1")
 WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
 STEP = ir.FunctionType(ir.VoidType(), [PTR, I64])
@@ -76,7 +77,7 @@ class Races(Check):
             build.call(function, [frame.wave, index_of(frame), lanes, constant(access.size), flags, area])
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        if inst.spec.control != "barrier":
+        if inst.spec.control is not ControlKind.BARRIER:
             return
         build = frame.build
         several = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))

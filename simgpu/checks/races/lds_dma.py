@@ -23,6 +23,7 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
 from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store64
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame
@@ -138,10 +139,10 @@ class Dma(Check):
     """Marks LDS cells and looks at them; needs `Outstanding` ahead of it."""
 
     def concerns(self, inst: Instruction) -> bool:
-        return inst.spec.control == "barrier" or inst.spec.memory is not None
+        return inst.spec.control is ControlKind.BARRIER or inst.spec.memory is not None
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
-        if inst.spec.control == "barrier":
+        if inst.spec.control is ControlKind.BARRIER:
             self._at_barrier(frame)
 
     def _at_barrier(self, frame: Frame) -> None:

@@ -33,6 +33,7 @@ from simgpu.engine.check import Check
 from simgpu.engine.events import Event, report
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import GPR_INDEXING, STATE_BRANCHES, ControlKind, Flag
 from simgpu.machine import layout
 from simgpu.machine.frame import ROW32, Frame
 from simgpu.machine.lane_ops import I1, I32, I64
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 ALL_BITS = 0xFFFFFFFF
 # Of M0: the distance and the operands of VGPR indexing; what control instructions take an address from.
 INDEX_BITS = 0xF0FF
-M0_BITS = {"movrels": ALL_BITS, "movreld": ALL_BITS, "append": 0xFFFF, "consume": 0xFFFF}
+M0_BITS = {
+    ControlKind.MOVRELS: ALL_BITS, ControlKind.MOVRELD: ALL_BITS, ControlKind.APPEND: 0xFFFF, ControlKind.CONSUME: 0xFFFF,
+}  # fmt: skip
 # Any wholly undefined source of these makes the whole result undefined.
 ABSORBING = re.compile("v_(add|sub|subrev|mul|mac|mad|fma|fmac|fmamk|fmaak|madmk|madak)_(f32|f64)|v_mov_b32")
 # Operands of memory instructions that make up an address, and those that a load writes.
@@ -54,11 +57,12 @@ ADDRESS_FIELDS = ("vaddr", "saddr", "srsrc", "soffset", "sbase", "addr")
 LOADED_FIELDS = ("vdst", "sdst", "vdata")
 
 
-# What control instructions read or write registers, by the beginning of their names.
-CONTROL = (
-    "cbranch_scc", "cbranch_vcc", "setpc", "swappc", "getpc", "call", "getreg", "setreg", "movrel",
-    "set_gpr_idx", "append", "consume",
-)  # fmt: skip
+# Control instructions that read or write registers.
+CONTROL = frozenset((
+    ControlKind.CBRANCH_SCC0, ControlKind.CBRANCH_SCC1, ControlKind.CBRANCH_VCCZ, ControlKind.CBRANCH_VCCNZ, ControlKind.SETPC,
+    ControlKind.SWAPPC, ControlKind.GETPC, ControlKind.CALL, ControlKind.GETREG, ControlKind.SETREG, ControlKind.MOVRELS,
+    ControlKind.MOVRELD, *GPR_INDEXING, ControlKind.APPEND, ControlKind.CONSUME,
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Shadow(Check):
     """Definedness of registers, LDS, private and device memory."""
 
     def concerns(self, inst: Instruction) -> bool:
-        return inst.spec.kind != "control" or inst.spec.control.startswith(CONTROL)
+        return inst.spec.kind != "control" or inst.spec.control in CONTROL
 
     def plan(self, inst: Instruction, plan: Plan) -> Planned:
         return Planned(tuple(plan.places), plan.operands, plan.emitter, plan.indexed)
@@ -183,7 +187,7 @@ def lanewise(inst: Instruction) -> bool:
     """Whether each active lane's results depend on that lane alone."""
     spec = inst.spec
     vector = spec.encoding.startswith("vop") and spec.kind == "lane"
-    return vector and inst.form != "dpp" and "ignore_exec" not in spec.flags
+    return vector and inst.form != "dpp" and Flag.IGNORE_EXEC not in spec.flags
 
 
 def quiet(frame: Frame, inst: Instruction, planned: Planned) -> Any:
@@ -318,20 +322,20 @@ def _stored(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
 
 def _control(frame: Frame, inst: Instruction, planned: Planned) -> None:
     control = inst.spec.control
-    branch = control.removeprefix("cbranch_")
-    if branch in ("scc0", "scc1"):
+    tested, _ = STATE_BRANCHES.get(control, ("", False))
+    if tested == "scc":
         _demand_state(frame, Event.UNDEFINED_BRANCH, "scc")
-    elif branch in ("vccz", "vccnz"):
+    elif tested == "vcc":
         _vcc_branch(frame)
-    elif planned.places or control in ("append", "consume"):
+    elif planned.places or control in (ControlKind.APPEND, ControlKind.CONSUME):
         if control in M0_BITS:
             _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0", M0_BITS[control])
-        if control in ("setpc", "swappc"):
+        if control in (ControlKind.SETPC, ControlKind.SWAPPC):
             source = planned.places[0]
             with frame.build.if_then(undefined(frame, source), likely=False):
                 _demand(frame, Event.UNDEFINED_BRANCH, frame.build.zext(frame.slot(source.slot), I64), 2)
         test = guard(frame, inst, planned)
-        if control in ("append", "consume"):
+        if control in (ControlKind.APPEND, ControlKind.CONSUME):
             propagate(frame, planned)
         elif test is not None:
             with frame.build.if_then(test, likely=False):

@@ -9,6 +9,7 @@ from llvmlite import ir
 from simgpu.checks.uninitialized import shadow_layout
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import GPR_INDEXING, ControlKind
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import I32, I64
@@ -69,14 +70,16 @@ def nonzero(frame: Frame, pointer: Any, type_: ir.Type, align: int) -> Any:
     return frame.build.icmp_unsigned("!=", frame.load(pointer, type_, align), ir.Constant(type_, 0))
 
 
+M0_READERS = {ControlKind.MOVRELS, ControlKind.MOVRELD, ControlKind.APPEND, ControlKind.CONSUME, *GPR_INDEXING}
+
+
 def states_read(inst: Instruction) -> set[str]:
     """SCC, VCC and M0 where the instruction reads them without naming them."""
     used = {param.type.state for param in inst.spec.params}
     memory = inst.spec.memory
     if (memory and memory.lds) or inst.mods.get("lds") or "addtid" in inst.mnemonic:
         used.add("m0")
-    control = inst.spec.control
-    if control in ("movrels", "movreld", "append", "consume") or control.startswith("set_gpr_idx"):
+    if inst.spec.control in M0_READERS:
         used.add("m0")
     return used & STATES.keys()
 

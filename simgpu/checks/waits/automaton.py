@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import Register, clash, reach
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
@@ -152,7 +153,7 @@ class Walk:
         """Go over one instruction."""
         if effect.waits is not None:
             self.wait(effect.waits)
-        elif effect.control == "endpgm":
+        elif effect.control is ControlKind.ENDPGM:
             self._at_end(record)
         elif not self.pending.isdisjoint(effect.touched):
             self._unwaited(record, effect)

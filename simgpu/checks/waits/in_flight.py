@@ -13,6 +13,7 @@ from simgpu.engine.check import Check
 from simgpu.engine.events import Report
 from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.hardware.isa.instruction import Imm, Instruction
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS, VM, waited
 from simgpu.machine import layout
@@ -49,12 +50,12 @@ class Outstanding(Check):
 
     def concerns(self, inst: Instruction) -> bool:
         queue = effect_of(inst).queue
-        return inst.spec.control == "waitcnt" or (queue is not None and queue.name in FIELDS)
+        return inst.spec.control is ControlKind.WAITCNT or (queue is not None and queue.name in FIELDS)
 
     def plan(self, inst: Instruction, plan: Plan) -> Any:
         """By queue, the slot of the count that an s_waitcnt waits for."""
         immediate = inst.args.get("simm16")
-        if inst.spec.control != "waitcnt" or not isinstance(immediate, Imm):
+        if inst.spec.control is not ControlKind.WAITCNT or not isinstance(immediate, Imm):
             return {}
         counts = waited(immediate.value)
         slots = {name: plan.immediate(counts[row[0]]).slot for name, row in FIELDS.items() if row[0] in counts}

@@ -19,6 +19,7 @@ from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.scheduler_loop import CALLED, PART, clear, copy, load32, load64, store32, store64
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of, registers_of
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu.machine import layout
@@ -209,12 +210,12 @@ class Late(Check):
     """Calls `issue` behind loads and `settle` at waits."""
 
     def concerns(self, inst: Instruction) -> bool:
-        return inst.spec.control == "waitcnt" or effect_of(inst).queue is not None
+        return inst.spec.control is ControlKind.WAITCNT or effect_of(inst).queue is not None
 
     def plan(self, inst: Instruction, plan: Plan) -> Any:
         """(queue, registers, bits) with their slots of an operation, or the slots of a wait's counts."""
         immediate = inst.args.get("simm16")
-        if inst.spec.control == "waitcnt" and isinstance(immediate, Imm):
+        if inst.spec.control is ControlKind.WAITCNT and isinstance(immediate, Imm):
             counts = LIMITS | waited(immediate.value)
             return [plan.immediate(counts[name]).slot for name in ("vmcnt", "lgkmcnt")]
         effect = effect_of(inst)

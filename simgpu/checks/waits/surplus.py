@@ -19,6 +19,7 @@ from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, MESSAGES, ControlKind
 from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.hazards import clash, reach
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 COHERENT_BITS = ("glc", "sc0", "sc1")
 CACHE_ENCODINGS = ("mubuf", "smem")  # without memory of their own: cache maintenance, clocks
 # Atomic stores of agent scope and below are plain stores here (LLVM AMDGPUUsage, memory model).
+SIGNALS = (*MESSAGES, ControlKind.TRAP, ControlKind.GWS, ControlKind.GDS)
 PLAIN_RELEASE = BEFORE_GFX942
 WINDOWS = 64  # ways to a place by which different nops lie behind an instruction; with more, nops are not judged
 
@@ -122,7 +124,7 @@ class Survey:
         """Conditional branches that were always taken, or never."""
         taken = {run.last for run in runs}
         passed = {record for run in runs for record in self._records(run) if record != run.last}
-        return sum(self._inst(record).spec.control.startswith("cbranch") for record in taken ^ passed)
+        return sum(self._inst(record).spec.control in CONDITIONAL_BRANCHES for record in taken ^ passed)
 
     def _settle(self, runs: Sequence[Run]) -> None:
         """Over the graph until nothing new comes to any state."""
@@ -174,7 +176,7 @@ class Survey:
         self._spare(tuple(between or ()), 1)
 
     def _removable(self, record: int) -> bool:
-        return self.effect(record).waits is not None or self._inst(record).spec.control == "nop"
+        return self.effect(record).waits is not None or self._inst(record).spec.control is ControlKind.NOP
 
     def _spare(self, between: tuple[int, ...], needed: int) -> None:
         """At least so many of the wait states of these nops and waits must stay."""
@@ -214,10 +216,10 @@ class Survey:
         if record in self.syncs or not touched.isdisjoint(other.pending):
             return True
         stores = _stores(other)
-        if effect.control == "barrier":
+        if effect.control is ControlKind.BARRIER:
             scattered = self.launch.info.descriptor.tg_split
             return self.launch.waves > 1 and (bool(other.lds) or stores or scattered)
-        if effect.control == "endpgm":
+        if effect.control is ControlKind.ENDPGM:
             return other.dma
         if effect.queue is None:
             return False
@@ -265,7 +267,7 @@ class Survey:
     def surplus(self, removable: Iterable[int]) -> dict[int, int]:
         """Wait states too many by nop, and by wait of `removable`: those that may go all at once."""
         spare: dict[int, int] = {}
-        candidates = [record for record in self.records if self._inst(record).spec.control == "nop"]
+        candidates = [record for record in self.records if self._inst(record).spec.control is ControlKind.NOP]
         for record in sorted([*candidates, *removable], reverse=True):
             most = self.effect(record).access.states
             for between, states in self.spare.items():
@@ -295,8 +297,7 @@ def _synchronises(inst: Instruction, effect: Effect) -> bool:
     """Whether others may take it for a sign that all before is complete, or it measures time."""
     memory = inst.spec.memory
     if memory is None:
-        control = inst.spec.control
-        return inst.spec.encoding in CACHE_ENCODINGS or control.startswith(("sendmsg", "trap", "gws", "gds"))
+        return inst.spec.encoding in CACHE_ENCODINGS or inst.spec.control in SIGNALS
     return memory.op == "atomic" or any(inst.mods.get(bit) for bit in COHERENT_BITS)
 
 

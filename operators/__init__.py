@@ -12,11 +12,12 @@ from simgpu.operators.conv2d.tree import Conv2d
 from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.operators.gemm.traffic import Counters, gemm_counters
+from simgpu.operators.gemm.traffic import gemm_counters
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.resources import Constraint, ResourcePlan
 from simgpu.operators.softmax.plan import Band, SoftmaxPlan, SoftmaxProblem, SoftmaxState, plan_softmax
 from simgpu.operators.softmax.tree import Softmax
+from simgpu.operators.traffic import Counters
 
 __all__ = [
     "AtomHint",

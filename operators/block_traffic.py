@@ -14,9 +14,10 @@ from simgpu.operators.attention.registers import merge_traffic
 from simgpu.operators.attention.tree import FusedAttention
 from simgpu.operators.attention.unfused import UnfusedAttention
 from simgpu.operators.conv2d.tree import Conv2d
-from simgpu.operators.gemm.traffic import Counters, gemm_counters
+from simgpu.operators.gemm.traffic import gemm_counters
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.operators.softmax.tree import Softmax
+from simgpu.operators.traffic import Counters
 from simgpu.operators.tree import Extent, Root
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint, Derivation
-from simgpu.operators.tree import Level, Node, Root, Visitor
+from simgpu.operators.tree import Node, Root, Visitor
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simgpu.operators.arguments import expect_shape
 from simgpu.operators.attention.plan import AttentionProblem
+from simgpu.operators.conv2d.execute import convolve
 from simgpu.operators.conv2d.problem import Conv2dProblem
-from simgpu.operators.conv2d.tree import convolve
-from simgpu.operators.epilogue import activation, expect_shape, op, stored_operands
+from simgpu.operators.gemm.epilogue import activation, op, stored_operands
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.softmax.plan import SoftmaxProblem
 from simgpu.operators.tree import Extent

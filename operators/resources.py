@@ -8,9 +8,11 @@ from typing import Self
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import ResourceError
-from simgpu.operators.tree import Level
+from simgpu.operators.levels import Level
 
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, behind a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
+LAUNCH_SGPRS = 4  # the kernel arguments' address, workgroup ids x and y
+ALIGNMENT_SGPRS = 3  # lost at most where a buffer's four (or a pair) do not follow directly
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ class ResourcePlan:
     def lds_bytes(self) -> int:
         """Bytes of LDS that a workgroup asks for, before rounding to the allocation granule."""
         return sum(array.nbytes for array in self.lds)
+
+
+def scalar_ranges(**counts: int) -> tuple[RegisterRange, ...]:
+    """The launch state and these counts as ranges of file "sgpr"; underscores are blanks, 0 is left out."""
+    named = {"launch state": LAUNCH_SGPRS, **{name.replace("_", " "): count for name, count in counts.items()}}
+    return tuple(RegisterRange(name, "sgpr", count) for name, count in named.items() if count)
 
 
 def sgprs(scalars: Iterable[RegisterRange]) -> int:

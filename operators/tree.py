@@ -10,32 +10,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from simgpu.hardware.descriptor import HardwareDescriptor
-    from simgpu.operators.resources import Constraint
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.levels import Level
+from simgpu.operators.resources import Constraint
 
 FINITE_FLOOR = -1e38  # stands for -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
-
-
-class Level(StrEnum):
-    """The levels of the machine, outermost first."""
-
-    DEVICE = "device"
-    BLOCK = "block"
-    WARP = "warp"
-    ATOM = "atom"
-
-    @property
-    def depth(self) -> int:
-        """0 for the device, 3 for the atom."""
-        return list(Level).index(self)
 
 
 @dataclass(frozen=True)

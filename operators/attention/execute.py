@@ -1,4 +1,4 @@
-"""Fused attention executed with numpy: online softmax over key steps, states of waves and of split keys merged with ⊕."""
+"""Attention executed with numpy, fused: online softmax over key steps, states of waves and of split keys merged with ⊕."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.operators.arguments import expect_shape
 from simgpu.operators.attention.plan import AttentionProblem
 from simgpu.operators.attention.registers import merge_traffic
 from simgpu.operators.attention.tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
-from simgpu.operators.compute import Array, Executor, computes
-from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.attention.unfused import UnfusedAttention
+from simgpu.operators.compute import Array, ComputeVisitor, Executor, computes
+from simgpu.operators.levels import Level
 from simgpu.operators.softmax.plan import SoftmaxState, exponentials, normalise
-from simgpu.operators.tree import FINITE_FLOOR, Extent, Level
+from simgpu.operators.traffic import Counters
+from simgpu.operators.tree import FINITE_FLOOR, Extent, Root
 
 
 @dataclass
@@ -173,3 +176,29 @@ class AttentionExecutor(Executor):
 
 def _from(extent: Extent, first: int) -> slice:
     return slice(extent.min_ - first, extent.max_ - first)
+
+
+@computes(UnfusedAttention)
+class UnfusedExecutor(Executor):
+    """softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
+
+    def visit_device(self, tree: UnfusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
+        """R (batch,heads,lq,d) in the accumulation type."""
+        p = tree.problem
+        tree.plan  # noqa: B018  raises where the tiles cannot fit
+        batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
+        lead = () if batch == 1 else (batch,)
+        q, k, v = (
+            expect_shape(name, x, shape) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.kv_shape), ("V", v, p.kv_shape))
+        )
+        s = self._run(tree.parts[0], q.reshape(*lead, rows, p.d), k.reshape(*lead, p.lk, p.d))
+        weights = self._run(tree.parts[1], s.reshape(batch * rows, p.lk))
+        if self.accumulate == "problem":
+            weights = weights.astype(numpy_dtype(p.dtype, tree.descriptor.arch))
+        return self._run(tree.parts[2], weights.reshape(*lead, rows, p.lk), v.reshape(*lead, p.lk, p.d)).reshape(p.q_shape)
+
+    def _run(self, part: Root, *operands: Array) -> Array:
+        visitor = ComputeVisitor(self.level, self.accumulate)
+        out = visitor.visit(part, *operands)
+        self.count(**{name: getattr(visitor.counters, name) for name in Counters.__dataclass_fields__})
+        return out

@@ -22,8 +22,7 @@ from __future__ import annotations
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.operators.attention.registers import ARGUMENT_WORDS, ATOM, COORDINATES, KEYS, column_blocks
-from simgpu.operators.resources import LdsArray, RegisterRange
-from simgpu.operators.scalars import scalar_ranges
+from simgpu.operators.resources import LdsArray, RegisterRange, scalar_ranges
 
 WAVE = 64
 QUAD = 4

@@ -25,10 +25,10 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.hardware.errors import LaunchError
+from simgpu.operators.arguments import POLICIES, one_of, positive_dimension
 from simgpu.operators.attention import paper_registers as paper
 from simgpu.operators.attention import registers as chained
-from simgpu.operators.gemm.plan import POLICIES, TILES_PER_CU
-from simgpu.operators.gemm.problem import one_of, positive_dimension
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -43,10 +43,11 @@ from simgpu.operators.resources import (
     sgprs,
 )
 from simgpu.operators.split import Reduction
-from simgpu.operators.tree import Extent, Level
+from simgpu.operators.tree import Extent
 
 _PUBLISHED_OVERHEAD = 16  # E14
 _PUBLISHED_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
+_TILES_PER_CU = 4  # aimed at: eta = x/ceil(x) >= 4/5 from four tiles a CU on
 _STEP = 16  # rows of Q and keys per atom
 _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
 
@@ -386,7 +387,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
 
     tile_kv = chained.WAVES * _STEP * chained.key_atoms(d, e)
     tile_q_max = next((queries for queries in _QUERIES if fits(queries)), 0)
-    wanted = max(2 * _STEP, p.batch * p.heads * p.lq // (TILES_PER_CU * desc.num_cus))
+    wanted = max(2 * _STEP, p.batch * p.heads * p.lq // (_TILES_PER_CU * desc.num_cus))
     useful = -(-p.lq // _STEP) * _STEP
     tile_q = max(_STEP, min(tile_q_max, 1 << (wanted.bit_length() - 1), 1 << (useful - 1).bit_length()))
     split = _split(p, desc, tile_q, tile_kv)
@@ -413,7 +414,7 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
 def _split(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> int:
     """Blocks that share a Q tile: 1 from four tiles a CU on, where eta >= 0.8 already; else by `Reduction`."""
     tiles = p.batch * p.heads * -(-p.lq // tile_q)
-    if tiles >= TILES_PER_CU * desc.num_cus:
+    if tiles >= _TILES_PER_CU * desc.num_cus:
         return 1
     steps = -(-p.lk // tile_kv)
     seconds = 4 * tiles * tile_q * steps * tile_kv * p.d / (desc.matrix_tflops(p.dtype) * 1e12)

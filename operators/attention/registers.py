@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
-from simgpu.operators.resources import RegisterRange
-from simgpu.operators.scalars import scalar_ranges
+from simgpu.operators.resources import RegisterRange, scalar_ranges
 
 ATOM = 16  # rows and columns of the matrix instruction, on every target and type
 FRAGMENT_BYTES = 16  # one load a lane

@@ -10,10 +10,11 @@ from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.operators.arguments import one_of
 from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles, plan_attention
-from simgpu.operators.gemm.problem import one_of
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import FLOOR, Extent, Level, Node, Root, View
+from simgpu.operators.tree import FLOOR, Extent, Node, Root, View
 
 VALUES = ("mfma", "fma")
 Views = tuple[View, View, View, View]  # Q, K, V, R

@@ -6,16 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from numpy.typing import ArrayLike
-
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.attention.plan import AttentionProblem
-from simgpu.operators.compute import Array, ComputeVisitor, Executor, computes
-from simgpu.operators.epilogue import expect_shape
 from simgpu.operators.gemm.plan import without_split
-from simgpu.operators.gemm.traffic import Counters
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.operators.resources import Constraint, Derivation
 from simgpu.operators.softmax.plan import Band, SoftmaxProblem
@@ -158,29 +152,3 @@ def _band(p: AttentionProblem) -> Band | None:
         return None
     shift, reach = p.lk - p.lq, p.lk + p.lq if p.window is None else p.window
     return Band(p.lq, shift - reach + 1, shift + (1 if p.causal else reach))
-
-
-@computes(UnfusedAttention)
-class UnfusedExecutor(Executor):
-    """softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
-
-    def visit_device(self, tree: UnfusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
-        """R (batch,heads,lq,d) in the accumulation type."""
-        p = tree.problem
-        tree.plan  # noqa: B018  raises where the tiles cannot fit
-        batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
-        lead = () if batch == 1 else (batch,)
-        q, k, v = (
-            expect_shape(name, x, shape) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.kv_shape), ("V", v, p.kv_shape))
-        )
-        s = self._run(tree.parts[0], q.reshape(*lead, rows, p.d), k.reshape(*lead, p.lk, p.d))
-        weights = self._run(tree.parts[1], s.reshape(batch * rows, p.lk))
-        if self.accumulate == "problem":
-            weights = weights.astype(numpy_dtype(p.dtype, tree.descriptor.arch))
-        return self._run(tree.parts[2], weights.reshape(*lead, rows, p.lk), v.reshape(*lead, p.lk, p.d)).reshape(p.q_shape)
-
-    def _run(self, part: Root, *operands: Array) -> Array:
-        visitor = ComputeVisitor(self.level, self.accumulate)
-        out = visitor.visit(part, *operands)
-        self.count(**{name: getattr(visitor.counters, name) for name in Counters.__dataclass_fields__})
-        return out

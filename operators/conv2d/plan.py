@@ -23,10 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
+from simgpu.operators.arguments import expect_shape
 from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
 from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
-from simgpu.operators.epilogue import expect_shape
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -38,11 +39,10 @@ from simgpu.operators.resources import (
     mark_binding,
     occupancy_row,
     residency,
+    scalar_ranges,
     sgprs,
 )
-from simgpu.operators.scalars import scalar_ranges
 from simgpu.operators.split import Reduction
-from simgpu.operators.tree import Level
 
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)

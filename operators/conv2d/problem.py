@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.epilogue import expect_shape
-from simgpu.operators.gemm.problem import GemmProblem, positive_dimension
+from simgpu.operators.arguments import expect_shape, positive_dimension
+from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.tree import ZERO
 
 Pair = tuple[int, int]

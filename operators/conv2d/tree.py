@@ -1,4 +1,4 @@
-"""The convolution's tree and its numpy execution: Conv2d, BlockConv2dNode, WarpConv2dNode, AtomConv2dNode."""
+"""The convolution's tree: Conv2d, BlockConv2dNode, WarpConv2dNode, AtomConv2dNode."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.dtypes import numpy_dtype
-from simgpu.operators.compute import Array, Executor, computes
 from simgpu.operators.conv2d.plan import Conv2dPlan, plan_conv2d
-from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel_operands
-from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import ZERO, Extent, Level, Node, Root, View
+from simgpu.operators.tree import ZERO, Extent, Node, Root, View
 
 Views = tuple[View, View, View]  # X, W, Y
 
@@ -194,102 +189,3 @@ class Conv2d(Root):
 
 def _products(pixels: Extent, oc: Extent, ic: Extent) -> Views:
     return View("X", pixels, ic), View("W", ic, oc), View("Y", pixels, oc)
-
-
-@computes(Conv2d)
-class Conv2dExecutor(Executor):
-    """The convolution of X (n,ic,ih,iw) and W (oc,ic/groups,kh,kw)."""
-
-    def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike) -> Array:
-        """Y (n,oc,oh,ow) in the accumulation type."""
-        p, plan = tree.problem, tree.plan
-        kind = self.kind(p.dtype_c)
-        self._x, self._w = expect_shape("X", x, p.shapes[0]).astype(kind), expect_shape("W", w, p.shapes[1]).astype(kind)
-        self._e = p.element.bytes
-        self.count(flops=p.flops, hbm_bytes=p.bytes_once)
-        if plan.factor > 1:
-            self._x, self._w = space_to_channel_operands(p, plan.factor, self._x, self._w)
-        y: Array = np.zeros(p.shapes[2], kind)
-        if self.level is Level.DEVICE:
-            self.count(global_bytes=p.bytes_once)
-            return convolve(plan.cut, self._x, self._w)
-        size = numpy_dtype(p.dtype_c).itemsize
-        for block in tree.children():
-            self.visit(block, y[block.views[2].index])
-            if plan.split_ic > 1:
-                self.count(global_bytes=2 * block.views[2].elements * size)
-        self.count(global_bytes=y.size * size)
-        return y
-
-    def visit_block(self, node: BlockConv2dNode, out: Array) -> None:
-        """Adds the block's part to `out`, (1,channels,rows,cols) of Y."""
-        plan, p = node.plan, node.plan.cut
-        x_view, w_view, y_view = node.views
-        tile: Array = np.zeros((len(y_view.outer[1]), plan.pixels), out.dtype)
-        for step in node.steps():
-            ic = x_view.outer[1].min_ + step.min_ - node.channels.min_
-            image = self._x[x_view.outer[0].min_, ic : ic + len(step)]
-            halo = ((x_view.rows.min_, x_view.rows.max_), (x_view.cols.min_, x_view.cols.max_))
-            self._staged = ZERO.read(image, (0, len(step)), *halo)
-            self._taps = self._w[w_view.outer[0].slice, step.slice]
-            staged = _valid(p, x_view) * len(step) * self._e
-            taps = self._taps.size * self._e
-            self.count(global_bytes=staged + taps, lds_write_bytes=staged + taps)
-            self._plan, self._first = plan, step.min_
-            if self.level is Level.BLOCK:
-                for tap in product(range(p.kh), range(p.kw)):
-                    tile += self._taps[:, :, tap[0], tap[1]] @ self._patch(tap)
-            else:
-                for warp in node.warps(step):
-                    self.visit(warp, tile)
-        valid = tile.reshape(len(y_view.outer[1]), plan.tile_oh, plan.tile_ow)
-        out[0] += valid[:, : len(y_view.rows), : len(y_view.cols)]
-
-    def visit_warp(self, node: WarpConv2dNode, tile: Array) -> None:
-        """Adds one wave's products of one tap to the block's tile, (channels,pixels)."""
-        x, w, _ = node.views
-        self.count(lds_read_bytes=(x.elements + w.elements) * self._e)
-        if self.level is Level.WARP:
-            self._multiply(node, tile)
-            return
-        for atom in node.children():
-            self.visit(atom, tile)
-
-    def visit_atom(self, node: AtomConv2dNode, tile: Array) -> None:
-        """Adds one matrix instruction's products to the block's tile."""
-        self.count(atoms=1)
-        self._multiply(node, tile)
-
-    def _multiply(self, node: WarpConv2dNode | AtomConv2dNode, tile: Array) -> None:
-        x, _, y = node.views
-        channels = slice(x.cols.min_ - self._first, x.cols.max_ - self._first)
-        taps = self._taps[y.cols.slice, channels, node.tap[0], node.tap[1]]
-        tile[y.cols.slice, y.rows.slice] += taps @ self._patch(node.tap)[channels, y.rows.slice]
-
-    def _patch(self, tap: Pair) -> Array:
-        """(channels, pixels): the staged halo under one tap."""
-        plan, p = self._plan, self._plan.cut
-        (sh, sw), (dh, dw) = p.stride, p.dilation
-        top, left = tap[0] * dh, tap[1] * dw
-        window = self._staged[:, top : top + (plan.tile_oh - 1) * sh + 1 : sh, left : left + (plan.tile_ow - 1) * sw + 1 : sw]
-        return window.reshape(len(window), -1)
-
-
-def _valid(p: Conv2dProblem, x: View) -> int:
-    """Pixels of a halo that lie inside the image."""
-    rows = min(x.rows.max_, p.ih) - max(x.rows.min_, 0)
-    cols = min(x.cols.max_, p.iw) - max(x.cols.min_, 0)
-    return max(rows, 0) * max(cols, 0)
-
-
-def convolve(p: Conv2dProblem, x: Array, w: Array) -> Array:
-    """Y of whole arrays, tap by tap, in their type."""
-    (sh, sw), (ph, pw), (dh, dw) = p.stride, p.padding, p.dilation
-    high, wide = (p.oh - 1) * sh + 1, (p.ow - 1) * sw + 1
-    y: Array = np.zeros((p.n, p.groups, p.ocg, p.oh, p.ow), x.dtype)
-    for i, j in product(range(p.kh), range(p.kw)):
-        top, left = i * dh - ph, j * dw - pw
-        window = ZERO.read(x, (0, p.n), (0, p.ic), (top, top + high), (left, left + wide))[:, :, ::sh, ::sw]
-        grouped = window.reshape(p.n, p.groups, p.icg, p.oh, p.ow)
-        y += np.einsum("goc,ngchw->ngohw", w.reshape(p.groups, p.ocg, p.icg, p.kh, p.kw)[..., i, j], grouped)
-    return y.reshape(p.shapes[2])

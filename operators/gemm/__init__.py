@@ -1,1 +1,3 @@
 """TODO."""
+
+from simgpu.operators.gemm import execute  # noqa: F401  (registration)

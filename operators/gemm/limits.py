@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
+    ALIGNMENT_SGPRS,
     Constraint,
     LdsArray,
     RegisterRange,
@@ -16,10 +18,9 @@ from simgpu.operators.resources import (
     limit_rows,
     occupancy_row,
     residency,
+    scalar_ranges,
     sgprs,
 )
-from simgpu.operators.scalars import ALIGNMENT, scalar_ranges
-from simgpu.operators.tree import Level
 
 # Registers that do not depend on the tile: what the emitter may use for addresses and for everything short-lived. A load that
 # moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
@@ -104,7 +105,7 @@ def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[Regis
         "temporaries": 2,
     }
     reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)
-    arguments = pointers + strides + scales + sizes + ORDER_WORDS + ALIGNMENT
+    arguments = pointers + strides + scales + sizes + ORDER_WORDS + ALIGNMENT_SGPRS
     return scalar_ranges(arguments_less_those_reused=arguments - reused, **held)
 
 

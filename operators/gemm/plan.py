@@ -30,14 +30,13 @@ from math import isqrt
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
+from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.gemm.limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_constraints, gemm_resources
-from simgpu.operators.gemm.problem import GemmProblem, one_of
+from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.sides import Bounds, answers
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan, mark_binding
 from simgpu.operators.split import Reduction
 
-POLICIES = ("corrected", "published")
-TILES_PER_CU = 4  # attention's aim: eta = x/ceil(x) >= 4/5 from four tiles a CU on
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads; half of them with a second span of K
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 TOLERANCE = 1.05  # of T: what fewer LDS reads are worth

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-
-
-def positive_dimension(name: str, value: int) -> int:
-    """`value` as an int; LaunchError unless it is an integer >= 1."""
-    try:
-        size = operator.index(value)
-    except TypeError:
-        raise LaunchError(f"{name} = {value!r} is not an integer: give {name} >= 1") from None
-    if size < 1:
-        raise LaunchError(f"{name} = {size} is not a size: give {name} >= 1")
-    return size
-
-
-def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    """`value`; LaunchError lists the known ones if it is none of them."""
-    if value not in known:
-        raise LaunchError(f"unknown {name} {value!r}: use one of {', '.join(known)}")
-    return value
-
+from simgpu.operators.arguments import one_of, positive_dimension
 
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
 

@@ -11,8 +11,9 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import ZERO, Extent, Level, Node, Root, View
+from simgpu.operators.tree import ZERO, Extent, Node, Root, View
 
 GemmViews = tuple[View, View, View]  # op(A), op(B), C
 

@@ -24,9 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.epilogue import expect_shape
-from simgpu.operators.gemm.plan import POLICIES
-from simgpu.operators.gemm.problem import one_of, positive_dimension
+from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     Constraint,
     Derivation,
@@ -37,10 +36,10 @@ from simgpu.operators.resources import (
     mark_binding,
     occupancy_row,
     residency,
+    scalar_ranges,
     sgprs,
 )
-from simgpu.operators.scalars import scalar_ranges
-from simgpu.operators.tree import FINITE_FLOOR, Level
+from simgpu.operators.tree import FINITE_FLOOR
 
 FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)
 _WAVES = 4

@@ -1,4 +1,4 @@
-"""The softmax's tree and its numpy execution: Softmax, BlockSoftmaxNode, WarpSoftmaxNode, LaneSoftmaxNode."""
+"""The softmax's tree: Softmax, BlockSoftmaxNode, WarpSoftmaxNode, LaneSoftmaxNode."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.compute import Array, Executor, computes
-from simgpu.operators.epilogue import expect_shape
+from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.softmax.plan import SoftmaxPlan, SoftmaxProblem, SoftmaxState, exponentials, normalise, plan_softmax
-from simgpu.operators.tree import FLOOR, Extent, Level, Node, Root, View
+from simgpu.operators.softmax.plan import SoftmaxPlan, SoftmaxProblem, plan_softmax
+from simgpu.operators.tree import FLOOR, Extent, Node, Root, View
 
 Views = tuple[View, View]  # X, Y
 
@@ -137,70 +133,3 @@ class Softmax(Root):
 
 def _views(rows: Extent, cols: Extent) -> Views:
     return View("X", rows, cols), View("Y", rows, cols)
-
-
-@computes(Softmax)
-class SoftmaxExecutor(Executor):
-    """The softmax of X (rows,n); mask: (rows,n) of bool, True where an element counts."""
-
-    def visit_device(self, tree: Softmax, x: ArrayLike, mask: ArrayLike | None = None) -> Array:
-        """Y (rows,n) in the accumulation type."""
-        p, plan = tree.problem, tree.plan
-        kind = self.kind(p.element.accumulator)
-        shape = (p.rows, p.n)
-        self._x = (expect_shape("X", x, shape).astype(kind) * kind.type(p.scale)).astype(kind)
-        self._keep = p.keep(mask)
-        self._state = SoftmaxState.empty((p.rows,), kind)
-        self.count(flops=p.flops, hbm_bytes=p.bytes_once)
-        if self.level is Level.DEVICE:
-            self.count(global_bytes=p.bytes_once)
-            self._add(tree.views[0])
-        else:
-            for block in tree.children():
-                self.visit(block)
-                self.count(global_bytes=16 * len(block.views[0].rows) if plan.split_n > 1 else 0)
-            x_bytes = p.rows * p.n * p.element.bytes
-            self.count(global_bytes=x_bytes * plan.reads)  # the first read is the blocks'
-        return kind.type(p.gain) * normalise(exponentials(self._x, self._state.m, self._keep), self._state.delta)
-
-    def visit_block(self, node: BlockSoftmaxNode) -> None:
-        """Merges the block's part into its rows' states."""
-        self.count(global_bytes=node.views[0].elements * node.plan.problem.element.bytes)
-        if self.level is not Level.BLOCK:
-            for warp in node.children():
-                self.visit(warp)
-            return
-        for cols in node.views[0].cols.split(node.plan.tile_n):
-            self._add(View("X", node.views[0].rows, cols))
-
-    def visit_warp(self, node: WarpSoftmaxNode) -> None:
-        """Merges one step of a row; at the atom's level lane by lane, then the lanes in a binary tree."""
-        if self.level is Level.WARP:
-            self._add(node.views[0])
-            return
-        row, lanes = node.views[0].rows.slice, node.plan.descriptor.wavefront_size
-        self._lanes = SoftmaxState.empty((lanes,), self._x.dtype)
-        for leaf in node.children():
-            self.visit(leaf)
-        state = self._lanes
-        while len(state.m) > 1:
-            half = len(state.m) // 2
-            state = SoftmaxState(state.m[:half], state.delta[:half]).merge(SoftmaxState(state.m[half:], state.delta[half:]))
-        self._merge(row, state)
-
-    def visit_atom(self, node: LaneSoftmaxNode) -> None:
-        """Merges 64 elements into 64 lanes' states; lanes past the row read the finite floor."""
-        self.count(atoms=1)
-        x, lanes = node.views[0], len(self._lanes.m)
-        window = ((x.rows.min_, x.rows.max_), (x.cols.min_, x.cols.min_ + lanes))
-        values = FLOOR.read(self._x, *window)[0]
-        keep = np.zeros(lanes, bool)
-        keep[: len(x.cols)] = self._keep[x.index][0]
-        self._lanes = self._lanes.merge(SoftmaxState.of(values[:, None], keep[:, None]))
-
-    def _add(self, view: View) -> None:
-        self._merge(view.rows.slice, SoftmaxState.of(self._x[view.index], self._keep[view.index]))
-
-    def _merge(self, rows: slice, state: SoftmaxState) -> None:
-        merged = SoftmaxState(self._state.m[rows], self._state.delta[rows]).merge(state)
-        self._state.m[rows], self._state.delta[rows] = merged.m, merged.delta

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu.operators import TiledComputation
-from simgpu.operators.tree import Extent, Level, representatives
+from simgpu.operators.levels import Level
+from simgpu.operators.tree import Extent, representatives
 
 FIGURE_1 = """\
 TiledComputation  C = A @ B

@@ -23,8 +23,9 @@ from simgpu.operators import (
     TiledComputation,
     UnfusedAttention,
 )
+from simgpu.operators.levels import Level
 from simgpu.operators.split import TOLERANCE, Reduction
-from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Level, Root, View
+from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Root, View
 from simgpu.tools.cli import main
 
 TREES: list[Root] = [

@@ -10,17 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.errors import LaunchError
+from simgpu.operators.arguments import expect_shape
 from simgpu.operators.gemm.problem import GemmProblem
 
 Array = NDArray[Any]
-
-
-def expect_shape(name: str, given: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """`given` as an array; LaunchError if it is not of `shape`."""
-    array = np.asarray(given)
-    if array.shape != shape:
-        raise LaunchError(f"{name} has shape {array.shape}: the problem stores it as {shape}")
-    return array
 
 
 def stored_operands(

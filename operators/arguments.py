@@ -1,0 +1,39 @@
+"""Arguments that every operator checks alike: sizes, names, shapes of arrays."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simgpu.hardware.errors import LaunchError
+
+POLICIES = ("corrected", "published")  # that tiles are derived by
+
+
+def positive_dimension(name: str, value: int) -> int:
+    """`value` as an int; LaunchError unless it is an integer >= 1."""
+    try:
+        size = operator.index(value)
+    except TypeError:
+        raise LaunchError(f"{name} = {value!r} is not an integer: give {name} >= 1") from None
+    if size < 1:
+        raise LaunchError(f"{name} = {size} is not a size: give {name} >= 1")
+    return size
+
+
+def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    """`value`; LaunchError lists the known ones if it is none of them."""
+    if value not in known:
+        raise LaunchError(f"unknown {name} {value!r}: use one of {', '.join(known)}")
+    return value
+
+
+def expect_shape(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """`given` as an array; LaunchError if it is not of `shape`."""
+    array = np.asarray(given)
+    if array.shape != shape:
+        raise LaunchError(f"{name} has shape {array.shape}: the problem stores it as {shape}")
+    return array

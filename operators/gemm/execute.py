@@ -1,0 +1,70 @@
+"""A GEMM executed with numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.operators.compute import Array, Executor, computes
+from simgpu.operators.gemm.epilogue import epilogue, op, stored_operands
+from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
+from simgpu.operators.levels import Level
+
+
+@computes(TiledComputation)
+class GemmExecutor(Executor):
+    """activation(alpha*op(A)op(B) + beta*C + bias); A, B, C in their stored shapes, C read only if beta is not 0."""
+
+    def visit_device(
+        self, tree: TiledComputation, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
+    ) -> Array:
+        """An (m,n) or (batch,m,n) array of the accumulation type."""
+        problem, plan = tree.problem, tree.plan
+        kind = self.kind(problem.dtype_c)
+        stored_a, stored_b, stored_c, stored_bias = stored_operands(problem, a, b, c, bias)
+        self._a, self._b = op(stored_a, problem.trans_a).astype(kind), op(stored_b, problem.trans_b).astype(kind)
+        self._element = problem.element.bytes
+        self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
+        out: Array = np.zeros(tree.views[2].shape, kind)
+        if self.level is Level.DEVICE:
+            self._multiply(tree.views, out)
+            self.count(global_bytes=problem.bytes_once)
+        else:
+            for block in tree.children():
+                self.visit(block, out[block.views[2].index])
+                if plan.split_k > 1:
+                    self.count(global_bytes=2 * block.views[2].elements * numpy_dtype(problem.dtype_c).itemsize)
+            self.count(global_bytes=problem.epilogue_bytes)
+        return epilogue(problem, out, stored_c, stored_bias)
+
+    def visit_block(self, node: BlockGemmNode, out: Array) -> None:
+        """Adds the block's product, over its part of K, to `out`, the block's window of C."""
+        for views in node.steps():
+            staged = self._bytes(views)
+            self.count(global_bytes=staged, lds_write_bytes=staged)
+            if self.level is Level.BLOCK:
+                self._multiply(views, out)
+        if self.level is not Level.BLOCK:
+            for warp in node.children():
+                self.visit(warp, out[warp.views[2].within(node.views[2])])
+
+    def visit_warp(self, node: WarpGemmNode, out: Array) -> None:
+        """Adds one wave's product of one K slice to `out`, the wave's window of C."""
+        self.count(lds_read_bytes=self._bytes(node.views))
+        if self.level is Level.WARP:
+            self._multiply(node.views, out)
+            return
+        for atom in node.children():
+            self.visit(atom, out[atom.views[2].within(node.views[2])])
+
+    def visit_atom(self, node: AtomHint, out: Array) -> None:
+        """Adds one matrix instruction's product to `out`."""
+        self.count(atoms=1)
+        self._multiply(node.views, out)
+
+    def _multiply(self, views: GemmViews, out: Array) -> None:
+        np.add(out, self._a[views[0].index] @ self._b[views[1].index], out=out)
+
+    def _bytes(self, views: GemmViews) -> int:
+        return (views[0].elements + views[1].elements) * self._element

@@ -26,7 +26,10 @@ from simgpu.asm.attention.softmax import Masks, Softmax
 from simgpu.asm.attention.split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
 from simgpu.asm.attention.wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
 from simgpu.asm.builder.interleave import interleave, stream
-from simgpu.asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
+from simgpu.asm.builder.kernel import WAVEFRONT
+from simgpu.asm.emit import EmittedKernel, emits
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.registers import ATOM

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from simgpu.asm.attention.split import STATISTICS
-from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import RESOURCE_WORD3, WAVEFRONT, log2
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.buffers import RESOURCE_WORD3
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import Softmax
 from simgpu.asm.builder.kernel import LdsRegion
-from simgpu.asm.emit import log2
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from simgpu.asm.attention.paper import LANES, WORD, PaperEmitter
 from simgpu.asm.attention.wave import PACK_HIGH, PACK_LOW
-from simgpu.asm.emit import clip, log2
+from simgpu.asm.parts.buffers import clip
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import Narrowing, widen
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper_registers import FRAGMENTS, GROUPS, QUAD, chunks

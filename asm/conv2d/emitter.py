@@ -16,14 +16,14 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise, product
 
-from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import store
-from simgpu.asm.emit import WAVEFRONT, EmittedKernel, emits, log2, raw_buffer
-from simgpu.asm.gemm.operands import matrix_modifiers
+from simgpu.asm.emit import EmittedKernel, emits
 from simgpu.asm.parts.add_parts import emit_sum
-from simgpu.asm.parts.scalar_math import add_product, scalar_divmod
-from simgpu.hardware import mfma
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
+from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.hardware.isa.instruction import Reg
@@ -76,8 +76,7 @@ class ConvEmitter(Visitor):
     def __init__(self, plan: Conv2dPlan) -> None:
         self.plan, p = plan, plan.problem
         self.target = plan.descriptor.arch
-        self.mnemonic = mfma.find(plan.atom.mnemonic, self.target).mnemonic
-        self.modifiers = matrix_modifiers(plan.atom, p.dtype)
+        self.mnemonic, self.modifiers = matrix_instruction(plan.atom, self.target, p.dtype)
         name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
         self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
         self.output = "Y" if plan.split_ic == 1 else "parts"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import EmittedKernel, log2, raw_buffer
+from simgpu.asm.conv2d.pixels import pixel_offset
+from simgpu.asm.emit import EmittedKernel
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, raw_buffer
+from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
 from simgpu.asm.parts.lanes import widen
-from simgpu.asm.parts.pixels import pixel_offset
-from simgpu.asm.parts.scalar_math import add_product, scalar_divmod
-from simgpu.asm.parts.staging import ELEMENT_LOADS
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators.conv2d.tree import Conv2d

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import OUTSIDE, EmittedKernel, log2, raw_buffer
-from simgpu.asm.parts.pixels import below
-from simgpu.asm.parts.scalar_math import add_product, scalar_divmod
-from simgpu.asm.parts.staging import ELEMENT_LOADS, ELEMENT_STORES
+from simgpu.asm.conv2d.pixels import below
+from simgpu.asm.emit import EmittedKernel
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw_buffer
+from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.conv2d.tree import Conv2d
 

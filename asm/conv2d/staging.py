@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
-from simgpu.asm.emit import OUTSIDE, advance_buffer, log2, vector_divmod
-from simgpu.asm.parts.pixels import below
-from simgpu.asm.parts.staging import ELEMENT_LOADS
-from simgpu.asm.softmax.row import LOADS, REACH
+from simgpu.asm.conv2d.pixels import below
+from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
+from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.plan import Conv2dPlan
 from simgpu.operators.conv2d.problem import Pair
@@ -288,7 +287,7 @@ class TapStaging:
         k, words = self.k, self.vec // 4
         for load in range(self.loads):
             address, immediate = near(k, self.load_offset, load * self.plan.threads * self.vec, REACH, self.scratch)
-            k.emit(f"buffer_load_{LOADS[words]}", self.staged[load * words : (load + 1) * words], address, self.resource, 0,
+            k.emit(f"buffer_load_{DWORDS[words]}", self.staged[load * words : (load + 1) * words], address, self.resource, 0,
                    offen=True, offset=immediate, note=f"W tap, load {load}")  # fmt: skip
         k.v_add_u32(self.load_offset, self.layout.packed_bytes, self.load_offset, note="next tap")
 

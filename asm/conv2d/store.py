@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simgpu.asm.emit import log2, raw_buffer
-from simgpu.asm.parts.pixels import pixel_offset
-from simgpu.asm.parts.scalar_math import add_product
-from simgpu.asm.parts.staging import ELEMENT_STORES
+from simgpu.asm.conv2d.pixels import pixel_offset
+from simgpu.asm.parts.buffers import ELEMENT_STORES, raw_buffer
+from simgpu.asm.parts.integer_math import add_product, log2
 from simgpu.hardware.dtypes import dtype
 
 if TYPE_CHECKING:

@@ -20,11 +20,13 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from itertools import product
 
-from simgpu.asm.emit import EmittedKernel, branch_if_zero, emits, log2, raw_buffer
+from simgpu.asm.emit import EmittedKernel, emits
 from simgpu.asm.gemm.prologue import GemmPrologue
 from simgpu.asm.gemm.reduce import reduce_kernel
 from simgpu.asm.gemm.store import StoreInputs, TileStore
+from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.epilogue import Epilogue
+from simgpu.asm.parts.integer_math import branch_if_zero, log2
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import Fragment, Staging
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simgpu.asm.emit import WAVEFRONT
+from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.parts.activation_f64 import PAIRS
 from simgpu.asm.parts.lds_tile import WIDEST, WORD, TileLayout, widest
 from simgpu.hardware import mfma
-from simgpu.hardware.descriptor import MFMAAtom
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators.gemm.plan import GemmPlan
-
-# CBSZ and BLGP of the f8f6f4 instructions: 0 is fp8, 1 is bf8 (LLVM).
-FORMATS = {"fp8": 0, "bf8": 1}
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,6 @@ class Operands:
             TileLayout("B", plan.tile_n, warp_rows=plan.warp_n, atom=atom.n, k_contiguous=problem.trans_b,
                        interleave=True, **common),
         )  # fmt: skip
-
-
-def matrix_modifiers(atom: MFMAAtom, dtype: str) -> dict[str, int]:
-    """CBSZ and BLGP of a matrix instruction on operands of a type, where they name formats."""
-    code = FORMATS.get(dtype, 0) if "f8f6f4" in atom.mnemonic else 0
-    return {"cbsz": code, "blgp": code} if code else {}
 
 
 def second_pass(plan: GemmPlan) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import WAVEFRONT, log2, raw_buffer
-from simgpu.asm.gemm.operands import Operands, check, matrix_modifiers, second_pass
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.gemm.operands import Operands, check, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import WORD
+from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging
-from simgpu.hardware import mfma
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
@@ -32,8 +33,7 @@ class GemmPrologue(Visitor):
         extras = ("part",) if self.split else (*(["bias"] * problem.bias), *([problem.activation] * (problem.activation != "none")))
         name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.target = plan.descriptor.arch
-        self.mnemonic = mfma.find(plan.atom.mnemonic, self.target).mnemonic
-        self.modifiers = matrix_modifiers(plan.atom, plan.problem.dtype)
+        self.mnemonic, self.modifiers = matrix_instruction(plan.atom, self.target, plan.problem.dtype)
         self.size_c = dtype(problem.dtype_c).bytes
         self.has_bias = problem.bias and not self.split
         self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)

@@ -9,9 +9,11 @@ The order of the sum is that of the parts: the result does not depend on who ran
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import OUTSIDE, EmittedKernel, branch_if_zero, log2, raw_buffer
+from simgpu.asm.emit import EmittedKernel
 from simgpu.asm.gemm.tile_order import PARTS, division_words
+from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
 from simgpu.asm.parts.epilogue import Epilogue
+from simgpu.asm.parts.integer_math import branch_if_zero, log2
 from simgpu.asm.parts.lds_tile import WORD
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg

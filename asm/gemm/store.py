@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import OUTSIDE, clip, log2
+from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
 from simgpu.asm.parts.epilogue import Epilogue
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import WORD, TileLayout
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 
-BUFFER_OFFSET_LIMIT = 1 << 12  # buffer offset has 12 bits (LLVM, all four targets)
 BATCH = 8  # groups of C that are in flight at once where beta reads them
 
 
@@ -96,10 +96,10 @@ class TileStore:
         self.data_words, self.size = self.wide * acc.words, acc.words * WORD
         self.blocks = acc.columns.atoms // self.wide
         self.block_bytes = self.wide * acc.columns.atom * self.size
-        if self.blocks * self.block_bytes > BUFFER_OFFSET_LIMIT:
+        if self.blocks * self.block_bytes > REACH:
             raise ResourceError(
                 f"a wave's {acc.columns.warp_rows} columns of C exceed a buffer offset's reach of "
-                f"{BUFFER_OFFSET_LIMIT // self.size}: use more waves along n"
+                f"{REACH // self.size}: use more waves along n"
             )
 
     def emit(self, clipped: bool, scaled: bool) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import EmittedKernel, log2, raw_buffer
-from simgpu.asm.parts.scalar_math import add_product
+from simgpu.asm.emit import EmittedKernel
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.integer_math import add_product, log2
 from simgpu.hardware.dtypes import dtype as numbers
 from simgpu.hardware.errors import UnsupportedInstruction
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import Operand
-from simgpu.asm.emit import advance_buffer, clip, log2, vector_divmod
+from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip
+from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, WORD, TileLayout
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
 
 DS_OFFSET_LIMIT = 1 << 16  # ds offset has 16 bits (LLVM, all four targets)
-# Loads of one element; 16 and 8 bits come zero-extended into a register of their own.
-ELEMENT_LOADS = {8: "dwordx2", 4: "dword", 2: "ushort", 1: "ubyte"}
-ELEMENT_STORES = {8: "dwordx2", 4: "dword", 2: "short", 1: "byte"}
 
 
 @dataclass(frozen=True)

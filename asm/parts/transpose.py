@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import log2
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import ROW_LANES, WORD, TileLayout
 from simgpu.hardware.isa.instruction import Reg
 

@@ -18,8 +18,10 @@ from math import log2 as logarithm
 
 import numpy as np
 
-from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import WAVEFRONT, EmittedKernel, advance_buffer, emits, log2, raw_buffer
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.emit import EmittedKernel, emits
+from simgpu.asm.parts.buffers import advance_buffer, raw_buffer
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.softmax.merge import STATE_BYTES, STATES, StateMerges
 from simgpu.asm.softmax.row import RowPart, Window
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import WAVEFRONT, log2, raw_buffer
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import wave_reduce
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.softmax.plan import SoftmaxPlan

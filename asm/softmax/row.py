@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import WAVEFRONT, log2
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.buffers import DWORDS, REACH
+from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import Narrowing, unpack, widen
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 
 LOAD_BYTES = 16
-REACH = 4096  # of a buffer instruction's own offset (12 bits, LLVM, all four targets)
-LOADS = {1: "dword", 2: "dwordx2", 4: "dwordx4"}
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class RowPart:
             words = group.width * self.bytes // 4
             start = group.start + group.width - max(1, words)
             target = self.registers[start : start + max(1, words)]
-            ending = LOADS[words] if words else "ushort"
+            ending = DWORDS[words] if words else "ushort"
             self.k.emit(f"buffer_load_{ending}", target, address, resource, 0, offen=True, offset=immediate, note=note)
 
     def store(self, resource: Reg, name: str) -> None:
@@ -156,7 +155,7 @@ class RowPart:
     def _store_wide(self, resource: Reg, name: str) -> None:
         for group, address, immediate in self._addresses(self.stored_bytes):
             words = group.width * self.stored_bytes // 4
-            source, ending = self.registers[group.start : group.start + max(1, words)], LOADS.get(words, "")
+            source, ending = self.registers[group.start : group.start + max(1, words)], DWORDS.get(words, "")
             if not words:
                 assert self.narrowing is not None
                 ending = self.narrowing.one(source, self.scratch[0])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simgpu.asm.emit import division_magic
 from simgpu.asm.gemm.operands import Operands
+from simgpu.asm.parts.integer_math import division_magic
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import ResourceError, TargetError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import Operand
-from simgpu.asm.emit import OUTSIDE, log2
+from simgpu.asm.parts.buffers import OUTSIDE
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
 

@@ -1,0 +1,90 @@
+"""A finished kernel: its text, what it uses, and how it is launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simgpu.asm.builder.metadata import Resources, joined
+from simgpu.asm.builder.toolchain import SOURCE_NAME, assemble
+from simgpu.asm.builder.waits import Item
+from simgpu.hardware.errors import LaunchError
+
+EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `simgpu.asm.builder.kernel` writes at the end of an instruction's line
+
+
+@dataclass(frozen=True)
+class EmittedKernel:
+    """A kernel as text, and how to launch it; the first of several where `following` is not empty.
+
+    block: work-items of a workgroup; grid: workgroups; resources: what the instructions use;
+    plan: the operator's plan, None of a kernel that only adds what others left;
+    scalars: the arguments behind the pointers, in order; buffers: names of the
+    pointers, in order; operands: the arrays that a caller gives for the whole computation, in order;
+    scratch: (name, bytes) of what `launch` allocates for it; following: kernels to launch behind it, on the
+    same names; items: the instructions with labels and remarks, as scheduled.
+    """
+
+    text: str
+    name: str
+    target: str
+    plan: Any
+    block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    resources: Resources
+    scalars: tuple[int | float, ...]
+    buffers: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+    scratch: tuple[tuple[str, int], ...] = ()
+    following: tuple[EmittedKernel, ...] = ()
+    items: tuple[Item, ...] = field(default=(), repr=False, compare=False)
+
+    def arguments(self, *buffers: object) -> list[object]:
+        """The launch's arguments for these buffers (or addresses); LaunchError where one launch is not all."""
+        if self.following:
+            raise LaunchError(
+                f"{self.name} is the first of {1 + len(self.following)} kernels that share scratch memory: "
+                f"use asm.launch(kernel, device, {', '.join(self.operands)})"
+            )
+        if self.buffers and len(buffers) != len(self.buffers):
+            raise LaunchError(f"{self.name} takes {len(self.buffers)} buffers ({', '.join(self.buffers)}), not {len(buffers)}")
+        return [*buffers, *self.scalars]
+
+    def bind(self, named: Mapping[str, object]) -> list[object]:
+        """The launch's arguments, its pointers taken by name."""
+        return [*(named[name] for name in self.buffers), *self.scalars]
+
+    @property
+    def steps(self) -> Iterator[EmittedKernel]:
+        """This kernel and those behind it, in the order of their launches."""
+        yield self
+        for kernel in self.following:
+            yield from kernel.steps
+
+    @property
+    def source(self) -> str:
+        """The assembly of all kernels as one file."""
+        return joined([kernel.text for kernel in self.steps])
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The Python line that emitted each instruction, by its line of `source` as the code object names it.
+
+        Waits and nops that `schedule` inserted have "before" and the line of the instruction that they hold back.
+        """
+        found: dict[str, str] = {}
+        held_back = ""
+        lines = self.source.split("\n")
+        for number in range(len(lines), 0, -1):
+            line = lines[number - 1]
+            if emitted := EMITTED.search(line):
+                held_back = found[f"{SOURCE_NAME}:{number}"] = emitted[1]
+            elif held_back and line.split()[:1] in (["s_waitcnt"], ["s_nop"]):
+                found[f"{SOURCE_NAME}:{number}"] = f"before {held_back}"
+        return found
+
+    def assemble(self) -> bytes:
+        """The linked code object with all kernels; raises ToolchainError."""
+        return assemble(self.source, self.target)

@@ -1,0 +1,95 @@
+"""Integer arithmetic: division by constants in VGPRs and SGPRs, 64-bit addresses, a scalar compared with 0."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.hardware.errors import LaunchError, TargetError
+from simgpu.hardware.isa.instruction import Reg
+
+
+def log2(value: int) -> int | None:
+    """The exponent of a power of two, else None."""
+    return value.bit_length() - 1 if value > 0 and not value & (value - 1) else None
+
+
+def vector_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> tuple[Reg, Reg]:
+    """New VGPRs x // divisor and x % divisor, for 0 <= x < limit; both owned by the caller."""
+    quotient, remainder = k.v.alloc(f"{name} quotient"), k.v.alloc(f"{name} remainder")
+    shift = log2(divisor)
+    if shift is not None:
+        k.v_lshrrev_b32(quotient, shift, x)
+        k.v_and_b32(remainder, divisor - 1, x)
+        return quotient, remainder
+    magic, bits = division_magic(divisor, limit)
+    k.v_mul_u32_u24(quotient, magic, x)
+    k.v_lshrrev_b32(quotient, bits, quotient, note=f"/ {divisor}")
+    k.v_mul_u32_u24(remainder, divisor, quotient)
+    k.v_sub_u32(remainder, x, remainder)
+    return quotient, remainder
+
+
+def division_magic(divisor: int, limit: int) -> tuple[int, int]:
+    """(magic, bits): x // divisor = x · magic >> bits for 0 <= x < limit; magic has 24 bits, the product 32.
+
+    Exact if limit · (magic · divisor - 2^bits) < 2^bits (Granlund and Montgomery 1994, theorem 4.2).
+    """
+    for bits in range(32):
+        magic = -(-(1 << bits) // divisor)
+        if magic >> 24 or limit * magic > 1 << 32:
+            break
+        if limit * (magic * divisor - (1 << bits)) < 1 << bits:
+            return magic, bits
+    raise TargetError(f"no 24-bit multiplier divides numbers below {limit} by {divisor}")
+
+
+def scalar_divmod(k: KernelBuilder, x: Reg, divisor: int, limit: int, name: str) -> Reg:
+    """x becomes x // divisor, for 0 <= x < limit; the SGPR with x % divisor, owned by the caller.
+
+    LaunchError past 32-bit arithmetic. x // d = mul_hi(x, m) with m = ceil(2^32 / d), exact if limit · (m·d - 2^32) < 2^32
+    (Granlund and Montgomery 1994, theorem 4.2).
+    """
+    remainder = k.s.alloc(name)
+    shift = log2(divisor)
+    if shift is not None:
+        k.s_and_b32(remainder, x, divisor - 1, note=name)
+        k.s_lshr_b32(x, x, shift)
+        return remainder
+    magic = -(-(1 << 32) // divisor)
+    if limit * (magic * divisor - (1 << 32)) >= 1 << 32:
+        raise LaunchError(f"{limit} workgroups do not divide by {divisor} in 32 bits: split the problem")
+    quotient = k.s.alloc("quotient")
+    k.s_mul_hi_u32(quotient, x, magic)
+    k.s_mul_i32(remainder, quotient, divisor)
+    k.s_sub_u32(remainder, x, remainder, note=name)
+    k.s_mov_b32(x, quotient)
+    k.s.free(quotient)
+    return remainder
+
+
+def add_product(k: KernelBuilder, base: Reg, index: Reg, stride: int) -> None:
+    """base (an SGPR pair) += index · stride, in 64 bits; stride: below 2^63, unsigned index."""
+    low, high = k.s.alloc("product"), k.s.alloc("product, high word")
+    k.s_mul_i32(low, index, stride & 0xFFFFFFFF)
+    k.s_mul_hi_u32(high, index, stride & 0xFFFFFFFF)
+    if stride >> 32:
+        more = k.s.alloc("high words' product")
+        k.s_mul_i32(more, index, stride >> 32)
+        k.s_add_u32(high, high, more)
+        k.s.free(more)
+    k.s_add_u32(base[0], base[0], low)
+    k.s_addc_u32(base[1], base[1], high)
+    k.s.free(low, high)
+
+
+def branch_if_zero(k: KernelBuilder, value: Reg, integer: bool, label: str) -> None:
+    """Goes to `label` where a scalar argument of 32 or 64 bits is 0; a float's sign does not count."""
+    magnitude = k.s.alloc("magnitude")
+    if integer:
+        k.s_mov_b32(magnitude, value)
+    else:
+        k.s_and_b32(magnitude, value[value.count - 1], 0x7FFFFFFF)
+    if value.count == 2:
+        k.s_or_b32(magnitude, magnitude, value[0])
+    k.s_cmp_eq_u32(magnitude, 0)
+    k.s_cbranch_scc1(label)
+    k.s.free(magnitude)

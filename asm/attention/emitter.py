@@ -17,6 +17,7 @@ that some query sees in part are masked out of line.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from simgpu.asm.attention.frame import ARRAYS, AttentionFrame, check, scalars
 from simgpu.asm.attention.merge import Merge, Output
@@ -66,12 +67,11 @@ class ChainedEmitter(AttentionFrame):
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        text, used = k.finish()
-        outputs, following = (("R",), ()) if plan.split_kv == 1 else ((PARTIAL, STATISTICS), (emit_merge(plan),))
-        return EmittedKernel(
-            text, k.name, k.target, plan, (plan.threads, 1, 1), self._grid, used, scalars(p), ("Q", "K", "V", *outputs), ARRAYS,
-            scratch(plan) if following else (), following, tuple(k.scheduled),
-        )  # fmt: skip
+        kernel = k.finish(plan=plan, grid=self._grid, scalars=scalars(p), operands=ARRAYS)
+        if plan.split_kv == 1:
+            return kernel
+        buffers = ("Q", "K", "V", PARTIAL, STATISTICS)  # R is the second kernel's
+        return replace(kernel, buffers=buffers, scratch=scratch(plan), following=(emit_merge(plan),))
 
     # -- registers and buffers ---------------------------------------------------------------
 

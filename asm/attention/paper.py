@@ -12,7 +12,7 @@ in LDS in that type; the matrix kernel rounds E to it as well, and takes a lane'
 
 from __future__ import annotations
 
-from simgpu.asm.attention.frame import ARRAYS, AttentionFrame, scalars
+from simgpu.asm.attention.frame import AttentionFrame, scalars
 from simgpu.asm.attention.shape import DTYPES
 from simgpu.asm.attention.softmax import MINUS_INFINITY
 from simgpu.asm.emit import EmittedKernel
@@ -66,11 +66,7 @@ class PaperEmitter(AttentionFrame):
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        text, used = k.finish()
-        return EmittedKernel(
-            text, k.name, k.target, plan, (plan.threads, 1, 1), self._grid, used, scalars(plan.problem), ARRAYS, ARRAYS,
-            items=tuple(k.scheduled),
-        )  # fmt: skip
+        return k.finish(plan=plan, grid=self._grid, scalars=scalars(plan.problem))
 
     # -- registers and addresses -------------------------------------------------------------
 

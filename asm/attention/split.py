@@ -36,8 +36,7 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     for name in ("rows", "split", "R_row"):
         k.argument(name, 4, value_type="i32")
     arguments = k.load_arguments()
-    if k.target != "gfx908":
-        k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+    k.work_item_x()
     row, piece = vector_divmod(k, k.work_item, pieces, THREADS, "row")
     first, left = k.s.alloc("first row"), k.s.alloc("rows left")
     k.s_mul_i32(first, k.group_x, rows)
@@ -63,11 +62,9 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     clip(k, address, address, left, row)
     k.buffer_store_dwordx4(out, address, result, 0, offen=True, note="R")
     k.s_endpgm()
-    text, used = k.finish()
     count = p.batch * p.heads * p.lq
     scalars = (count, plan.split_kv, p.d * WORD)
-    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (-(-count // rows), 1, 1), used, scalars,
-                         (PARTIAL, STATISTICS, "R"), items=tuple(k.scheduled))  # fmt: skip
+    return k.finish(grid=(-(-count // rows), 1, 1), scalars=scalars)
 
 
 def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, row_bytes: int) -> tuple[Reg, Reg, Reg]:

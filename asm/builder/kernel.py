@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simgpu.asm.builder import metadata
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.instruction import Instr, analyse
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources
 from simgpu.asm.builder.registers import Operand, RegisterFile, register_text
@@ -96,7 +97,6 @@ class KernelBuilder:
         self.group_y = self.s.reserve(3, 1, "workgroup id y")[0]
         self.work_item = self.v.reserve(0, 1, "work-item id")[0]
         self._labels: dict[str, int] = {}
-        self.scheduled: list[Item] = []
 
     # -- instructions ------------------------------------------------------------------------
 
@@ -132,6 +132,11 @@ class KernelBuilder:
     def comment(self, text: str) -> None:
         """A line of comment."""
         self.items.append(Remark(text))
+
+    def work_item_x(self) -> None:
+        """Leaves x in `work_item`, where the hardware packs x, y and z into one register."""
+        if self.target != "gfx908":
+            self.v_and_b32(self.work_item, 0x3FF, self.work_item, note="x of the packed work-item id")
 
     # -- flow --------------------------------------------------------------------------------
 
@@ -261,19 +266,43 @@ class KernelBuilder:
             used, vgprs=plan.arch_vgprs, agprs=plan.acc_vgprs, sgprs=plan.sgprs - RESERVED_SGPRS, lds=plan.lds_bytes
         )
 
-    def finish(self) -> tuple[str, Resources]:
-        """The assembly with waits inserted, and what it uses."""
-        items = self.scheduled = schedule([*self.items, *self.outlined], self.target)
+    def finish(
+        self,
+        *,
+        plan: Any = None,
+        grid: tuple[int, int, int] = (1, 1, 1),
+        scalars: tuple[int | float, ...] = (),
+        operands: tuple[str, ...] | None = None,
+        scratch: tuple[tuple[str, int], ...] = (),
+        following: tuple[EmittedKernel, ...] = (),
+    ) -> EmittedKernel:
+        """The kernel with waits inserted; its fields as in `EmittedKernel`. operands: the pointers if None."""
+        items = schedule([*self.items, *self.outlined], self.target)
         used = self.granted(self.resources(items))
+        pointers = tuple(argument.name for argument in self.arguments if argument.value_kind == "global_buffer")
         header = self._header()
         legend = [f"; {line}" for line in self._legend()]
         body = [_line(item) for item in items]
         parts = [*legend, *metadata.prologue(header), *body, *metadata.epilogue(header, used)]
-        return "\n".join(parts) + "\n", used
+        return EmittedKernel(
+            text="\n".join(parts) + "\n",
+            name=self.name,
+            target=self.target,
+            plan=plan,
+            block=(self.workgroup_size, 1, 1),
+            grid=grid,
+            resources=used,
+            scalars=scalars,
+            buffers=pointers,
+            operands=pointers if operands is None else operands,
+            scratch=scratch,
+            following=following,
+            items=tuple(items),
+        )
 
     def text(self) -> str:
         """The assembly with waits inserted."""
-        return self.finish()[0]
+        return self.finish().text
 
     def _legend(self) -> Iterator[str]:
         for file in (self.s, self.v, self.a):

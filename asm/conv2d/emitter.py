@@ -96,25 +96,22 @@ class ConvEmitter(Visitor):
         self.w.release()
         store(self)
         k.s_endpgm()
-        text, used = k.finish()
         following: tuple[EmittedKernel, ...] = ()
         scratch: tuple[tuple[str, int], ...] = ()
         if plan.split_ic > 1:
             elements = p.n * p.oc * p.oh * p.ow
             following = (emit_sum(self.target, p.dtype_c, elements, plan.split_ic, self.output, "Y"),)
             scratch = ((self.output, elements * plan.split_ic * dtype(p.dtype_c).bytes),)
-        return EmittedKernel(
-            text, k.name, self.target, plan, (plan.threads, 1, 1), (plan.blocks, 1, 1), used, (),
-            ("X", "W", self.output), ("X", "W", "Y"), scratch, following, tuple(k.scheduled),
-        )  # fmt: skip
+        return k.finish(
+            plan=plan, grid=(plan.blocks, 1, 1), operands=("X", "W", "Y"), scratch=scratch, following=following
+        )
 
     # -- prologue ----------------------------------------------------------------------------
 
     def _coordinates(self) -> None:
         """Image, group, tiles and part from the workgroup's number; the wave's place in the tile."""
         k, plan, p = self.k, self.plan, self.plan.problem
-        if self.target != "gfx908":
-            k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+        k.work_item_x()
         gx, gy, gz = plan.grid
         k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
         rest, limit = k.group_x, plan.blocks

@@ -32,8 +32,7 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     for name in "XWY":
         k.argument(name, 8, "global_buffer")
     arguments = k.load_arguments()
-    if k.target != "gfx908":
-        k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+    k.work_item_x()
     pixels, tiles = p.oh * p.ow, -(-p.oh * p.ow // THREADS)
     blocks = p.n * p.oc * tiles
     k.comment(f"workgroup = (image·{p.oc} + output channel)·{tiles} + 256 pixels")
@@ -102,6 +101,4 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     k.v_lshlrev_b32(pixel, log2(size), pixel)
     k.buffer_store_dword(total, pixel, y, 0, offen=True, note="Y")
     k.s_endpgm()
-    text, used = k.finish()
-    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), (blocks, 1, 1), used, (), tuple("XWY"), tuple("XWY"),
-                         items=tuple(k.scheduled))  # fmt: skip
+    return k.finish(grid=(blocks, 1, 1))

@@ -28,8 +28,7 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     for name in ("W", "packed"):
         k.argument(name, 8, "global_buffer")
     arguments = k.load_arguments()
-    if k.target != "gfx908":
-        k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+    k.work_item_x()
     blocks = p.groups * plan.grid[2] * plan.ic_steps * cut.kh * cut.kw
     k.comment(f"workgroup = (((group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")
     target, source = k.s.alloc("packed buffer", 4), k.s.alloc("W buffer", 4)
@@ -86,6 +85,4 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
             k.v_cndmask_b32(scratch, OUTSIDE, scratch, "vcc")
         k.emit(f"buffer_store_{ELEMENT_STORES[e]}", data, scratch, target, 0, offen=True, note="packed")
     k.s_endpgm()
-    text, used = k.finish()
-    grid, names = (blocks, 1, 1), ("W", "packed")
-    return EmittedKernel(text, k.name, k.target, None, (THREADS, 1, 1), grid, used, (), names, names, items=tuple(k.scheduled))
+    return k.finish(grid=(blocks, 1, 1))

@@ -56,17 +56,15 @@ class GemmEmitter(GemmPrologue):
         assert isinstance(block, BlockGemmNode)
         self.visit(block)
         self._epilogue()
-        text, used = k.finish()
         operands = ("A", "B", "C", *(["bias"] * plan.problem.bias))
         scratch: tuple[tuple[str, int], ...] = ()
         following: tuple[EmittedKernel, ...] = ()
         if self.split:
             following = (reduce_kernel(plan),)
             scratch = (("partials", plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c),)
-        return EmittedKernel(
-            text, k.name, self.target, plan, (plan.threads, 1, 1), (plan.blocks, 1, 1), used, self._scalars(),
-            self.buffers, operands, scratch, following, tuple(k.scheduled),
-        )  # fmt: skip
+        return k.finish(
+            plan=plan, grid=(plan.blocks, 1, 1), scalars=self._scalars(), operands=operands, scratch=scratch, following=following
+        )
 
     # -- main loop ---------------------------------------------------------------------------
 

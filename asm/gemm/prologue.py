@@ -74,8 +74,7 @@ class GemmPrologue(Visitor):
     def _coordinates(self) -> None:
         """Tile, wave and lane: uniform ones in SGPRs."""
         k, plan, atom = self.k, self.plan, self.plan.atom
-        if self.target != "gfx908":
-            k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+        k.work_item_x()
         self.lane_row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
         wave = k.s.alloc("wave")
         k.v_lshrrev_b32(self.group, log2(WAVEFRONT), k.work_item)

@@ -44,7 +44,6 @@ class _Reduction:
         self._prologue(buffers)
         values = self._sum()
         self._places(values)
-        text, used = k.finish()
         assert problem.ldc
         elements = problem.m * problem.n
         scales = (problem.alpha, problem.beta)
@@ -52,9 +51,7 @@ class _Reduction:
         strides = (elements * self.size, problem.m * problem.ldc * self.size)
         scalars = (*strides, *typed, self.plan.split_k, elements, *division_words(problem.n), problem.ldc)
         grid = (-(-elements // (THREADS * ELEMENTS)), problem.batch, 1)
-        return EmittedKernel(
-            text, k.name, k.target, None, (THREADS, 1, 1), grid, used, scalars, buffers, buffers, items=tuple(k.scheduled)
-        )
+        return k.finish(grid=grid, scalars=scalars)
 
     def _prologue(self, buffers: tuple[str, ...]) -> None:
         k, kind = self.k, self.plan.problem.dtype_c
@@ -68,8 +65,7 @@ class _Reduction:
         for name in SIZES:
             k.argument(name, 4, value_type="u32")
         self.arguments = k.load_arguments()
-        if k.target != "gfx908":
-            k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+        k.work_item_x()
         self.first = k.s.alloc("workgroup's first element")
         k.s_mul_i32(self.first, k.group_x, THREADS * ELEMENTS)
         self.index = [k.v.alloc(f"element {e}") for e in range(ELEMENTS)]

@@ -25,8 +25,7 @@ def emit_sum(target: str, dtype: str, elements: int, parts: int, source: str, re
         k.argument(name, 8, "global_buffer")
     arguments = k.load_arguments()
     k.comment(f"{result} = the sum of {parts} parts of {elements} elements, {share} a workgroup")
-    if target != "gfx908":
-        k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+    k.work_item_x()
     k.v_lshlrev_b32(k.work_item, 4, k.work_item, note="bytes from the workgroup's first")
     buffers = k.s.alloc("parts buffer", 4), k.s.alloc("sum buffer", 4)
     first, left = k.s.alloc("first element"), k.s.alloc("parts left")
@@ -50,7 +49,5 @@ def emit_sum(target: str, dtype: str, elements: int, parts: int, source: str, re
         k.s_addc_u32(buffers[0][1], buffers[0][1], step >> 32)
     k.buffer_store_dwordx4(total, k.work_item, buffers[1], 0, offen=True)
     k.s_endpgm()
-    text, used = k.finish()
     grid = (-(-elements // share), 1, 1)
-    return EmittedKernel(text, k.name, target, None, (THREADS, 1, 1), grid, used, (), (source, result), (source, result),
-                         items=tuple(k.scheduled))  # fmt: skip
+    return k.finish(grid=grid)

@@ -82,15 +82,13 @@ class SoftmaxEmitter(StateMerges, Visitor):
         self.visit(block)
         k.label(self.end)
         k.s_endpgm()
-        text, used = k.finish()
         grid = (-(-p.rows // plan.tile_rows), plan.split_n, 1)
         following = (SoftmaxEmitter(plan, "values").visit(root),) if self.phase == "statistics" else ()
         operands = ("X", "Y", *(("mask",) if p.mask else ()))
         scratch = ((STATES, p.rows * plan.split_n * STATE_BYTES),) if following else ()
-        return EmittedKernel(
-            text, k.name, self.target, plan, (plan.waves * WAVEFRONT, 1, 1), grid, used, self._scalars(),
-            self.buffers, operands, scratch, following, tuple(k.scheduled),
-        )  # fmt: skip
+        return k.finish(
+            plan=plan, grid=grid, scalars=self._scalars(), operands=operands, scratch=scratch, following=following
+        )
 
     def _scalars(self) -> tuple[int | float, ...]:
         p = self.plan.problem
@@ -116,8 +114,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
     def _coordinates(self) -> None:
         """Row, part and lane; registers by name; what is left of the row."""
         k, plan, p = self.k, self.plan, self.plan.problem
-        if self.target != "gfx908":
-            k.v_and_b32(k.work_item, 0x3FF, k.work_item, note="x of the packed work-item id")
+        k.work_item_x()
         offset = k.v.alloc("offset of a load")
         self.state, self.scratch = k.v.alloc("m, delta", 2), k.v.alloc("temporaries", 4)
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None

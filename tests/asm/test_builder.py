@@ -125,7 +125,8 @@ def test_the_object_says_what_the_instructions_use(target):
     k.v_accvgpr_write_b32(a[20], high)
     k.s_mov_b32(s[50], arguments["n"])
     k.s_endpgm()
-    text, used = k.finish()
+    finished = k.finish()
+    text, used = finished.text, finished.resources
     assert (used.vgprs, used.agprs, used.sgprs, used.lds) == (41, 21, 51, 1024)
     code = CodeObject.parse(asm.assemble(text, target))
     kernel = code.kernels["kernel"]

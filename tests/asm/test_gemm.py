@@ -370,8 +370,7 @@ def test_liveness_follows_reads_writes_and_branches():
     k.v_add_u32(k.v[4], k.v[1], k.v[2])
     k.buffer_store_dword(k.v[4], k.v[5], k.s[8:11], 0, offen=True)
     k.s_endpgm()
-    k.finish()
-    live = [ranges(registers) for registers in live_registers(k.scheduled)]
+    live = [ranges(registers) for registers in live_registers(k.finish().items)]
     assert live[0].startswith("v1,3,5 ") and live[1].startswith("v1-3,5 ")
     assert live[2].startswith("v1-3,5 ") and live[3].startswith("v1-2,5 ") and live[4].startswith("v4-5 ")
     assert live[5] == live[6] == ""

@@ -11,7 +11,6 @@ import pytest
 from simgpu import asm
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import EmittedKernel
 from simgpu.hardware import target as board
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.timing_rules import lds_banks
@@ -33,8 +32,7 @@ def looped(write, target="gfx908"):
     with k.loop("body", left):
         write(k)
     k.s_endpgm()
-    k.finish()
-    return steps_of(loop_body(k.scheduled), target)
+    return steps_of(loop_body(k.finish().items), target)
 
 
 def mfmas(k, count):
@@ -109,9 +107,8 @@ def test_valu_runs_in_the_shadow_of_matrix_instructions_where_the_unit_lets_it()
 def test_a_kernel_without_a_loop_is_refused():
     k = KernelBuilder("straight", "gfx908", 64)
     k.s_endpgm()
-    k.finish()
     with pytest.raises(LaunchError, match="no loop"):
-        loop_body(k.scheduled)
+        loop_body(k.finish().items)
 
 
 @pytest.mark.parametrize(("target", "name", "goal"), [("mi100", "f32", 0.9), ("mi300x", "f16", 0.8)])
@@ -142,9 +139,7 @@ def test_bank_conflicts_are_those_of_the_addresses_in_the_loop(stride):
     k.ds_write_b128(address, data)
     k.label(never)
     k.s_endpgm()
-    text, used = k.finish()
-    items = tuple(k.scheduled)
-    kernel = EmittedKernel(text, k.name, k.target, None, (128, 1, 1), (1, 1, 1), used, (), ("out",), ("out",), items=items)
+    kernel = k.finish()
     body = loop_body(kernel.items)
     lost = lost_clocks(kernel, kernel, body)
     lanes = stride * np.arange(64)

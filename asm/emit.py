@@ -10,25 +10,47 @@ from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.operators.tree import Node
 
 
-def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
-    """Launches a kernel and those behind it on a device (simulated or real); their runs, in order.
+class Prepared:
+    """A computation on a device (simulated or real), its kernels loaded and its scratch memory allocated, for any launches."""
 
-    buffers: one for each of `kernel.operands`. Scratch memory is allocated here and freed. LaunchError if
-    their number is wrong; raises what the device's launch raises.
-    """
-    if len(buffers) != len(kernel.operands):
-        raise LaunchError(f"{kernel.name} takes {len(kernel.operands)} buffers ({', '.join(kernel.operands)}), not {len(buffers)}")
-    named: dict[str, object] = dict(zip(kernel.operands, buffers, strict=True))
-    scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
-    try:
-        named |= scratch
+    def __init__(self, kernel: EmittedKernel, device: Any) -> None:
+        self.kernel, self.device = kernel, device
         module = device.load(kernel.assemble())
         if getattr(device, "check", False):  # its findings name them
             module.origins = kernel.origins
-        return [module[step.name].launch(grid=step.grid, block=step.block, args=step.bind(named)) for step in kernel.steps]
+        self.entries = [module[step.name] for step in kernel.steps]
+        self.scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
+
+    def calls(self, *buffers: object) -> list[tuple[Any, dict[str, Any]]]:
+        """Entry and extents and arguments of each launch, in order. buffers: one for each of `kernel.operands`; LaunchError if
+        their number is wrong."""
+        kernel = self.kernel
+        if len(buffers) != len(kernel.operands):
+            names = ", ".join(kernel.operands)
+            raise LaunchError(f"{kernel.name} takes {len(kernel.operands)} buffers ({names}), not {len(buffers)}")
+        named = {**dict(zip(kernel.operands, buffers, strict=True)), **self.scratch}
+        return [
+            (entry, {"grid": step.grid, "block": step.block, "args": step.bind(named)})
+            for entry, step in zip(self.entries, kernel.steps, strict=True)
+        ]
+
+    def launch(self, *buffers: object) -> list[Any]:
+        """Launches the kernels one behind the other; their runs, in order."""
+        return [entry.launch(**call) for entry, call in self.calls(*buffers)]
+
+    def free(self) -> None:
+        """Gives the scratch memory back."""
+        for buffer in self.scratch.values():
+            self.device.free(buffer)
+
+
+def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
+    """Launches a kernel and those behind it once; their runs, in order. Raises as `Prepared` and the device's launch."""
+    prepared = Prepared(kernel, device)
+    try:
+        return prepared.launch(*buffers)
     finally:
-        for buffer in scratch.values():
-            device.free(buffer)
+        prepared.free()
 
 
 Emitter = Callable[[Any], EmittedKernel]

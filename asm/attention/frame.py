@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from simgpu.asm.attention.split import STATISTICS
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.buffers import RESOURCE_WORD3
 from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles
@@ -83,11 +84,8 @@ class AttentionFrame(Visitor):
         k.work_item_x()
         self.lane_row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
         self.wave_number = k.s.alloc("wave")
-        k.v_lshrrev_b32(self.group, log2(WAVEFRONT), k.work_item)
-        k.v_readfirstlane_b32(self.wave_number, self.group)
-        k.v_and_b32(self.lane_row, ATOM - 1, k.work_item, note="i")
-        k.v_and_b32(self.group, WAVEFRONT - 1, k.work_item)
-        k.v_lshrrev_b32(self.group, log2(ATOM), self.group, note="g")
+        wave_number(k, self.wave_number, self.group)
+        lane_in_atom(k, self.lane_row, self.group, ATOM)
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
         k.s_mul_i32(self.first_query, k.group_x, self.plan.tile_Q)

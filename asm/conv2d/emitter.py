@@ -16,13 +16,14 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise, product
 
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import store
 from simgpu.asm.emit import EmittedKernel, emits
 from simgpu.asm.parts.add_parts import emit_sum
 from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
+from simgpu.asm.parts.integer_math import add_product, scalar_divmod
+from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError
@@ -121,8 +122,7 @@ class ConvEmitter(Visitor):
             limit = -(-limit // count)
         self.tile["image"] = rest
         wave, first = k.s.alloc("wave"), k.v.alloc("wave")
-        k.v_lshrrev_b32(first, log2(WAVEFRONT), k.work_item)
-        k.v_readfirstlane_b32(wave, first)
+        wave_number(k, wave, first)
         k.v.free(first)
         self.wave_channel = scalar_divmod(k, wave, plan.waves_oc, plan.waves_p * plan.waves_oc, "wave along channels")
         self.wave_pixel = wave
@@ -181,9 +181,7 @@ class ConvEmitter(Visitor):
         """VGPRs with a lane's place in an atom and its group g, owned by the caller."""
         k = self.k
         place, group = k.v.alloc("i: lane's place in an atom"), k.v.alloc("g: lane group")
-        k.v_and_b32(place, ATOM - 1, k.work_item, note="i")
-        k.v_and_b32(group, WAVEFRONT - 1, k.work_item)
-        k.v_lshrrev_b32(group, log2(ATOM), group, note="g")
+        lane_in_atom(k, place, group, ATOM)
         return place, group
 
     def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...], unit: int) -> None:

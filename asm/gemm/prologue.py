@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.gemm.operands import Operands, check, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.lds_tile import WORD
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Staging
@@ -77,11 +78,8 @@ class GemmPrologue(Visitor):
         k.work_item_x()
         self.lane_row, self.group = k.v.alloc("i: lane's row in an atom"), k.v.alloc("g: lane group")
         wave = k.s.alloc("wave")
-        k.v_lshrrev_b32(self.group, log2(WAVEFRONT), k.work_item)
-        k.v_readfirstlane_b32(wave, self.group)
-        k.v_and_b32(self.lane_row, atom.n - 1, k.work_item, note="i")
-        k.v_and_b32(self.group, WAVEFRONT - 1, k.work_item)
-        k.v_lshrrev_b32(self.group, log2(atom.n), self.group, note="g")
+        wave_number(k, wave, self.group)
+        lane_in_atom(k, self.lane_row, self.group, atom.n)
         self.wave_row, self.wave_column = k.s.alloc("wave's first row"), k.s.alloc("wave's first column")
         self._divide_wave(wave)
         k.s_mul_i32(self.wave_row, self.wave_row, plan.warp_m)

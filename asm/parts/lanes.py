@@ -1,8 +1,9 @@
-"""Moves between a wave's lanes, and elements of 16 bits in and out of 32-bit registers."""
+"""A lane's place in its wave, moves between lanes, and elements of 16 bits in and out of 32-bit registers."""
 
 from __future__ import annotations
 
-from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 
 # Lanes that hold a wave's total after `wave_reduce`'s steps: DPP rows have 16 lanes (ISA guides, "DPP").
@@ -17,6 +18,19 @@ _STEPS = (
 _TOTAL_LANE = 63
 BF16_ROUND = 0x7FFF  # with the kept bit's value added: half a unit, ties to even
 HIGH_HALVES = 0x07060302  # v_perm_b32: the high halves of both sources
+
+
+def wave_number(k: KernelBuilder, wave: Reg, scratch: Reg) -> None:
+    """wave (an SGPR) = the wave's number in its workgroup; scratch: a VGPR."""
+    k.v_lshrrev_b32(scratch, log2(WAVEFRONT), k.work_item)
+    k.v_readfirstlane_b32(wave, scratch)
+
+
+def lane_in_atom(k: KernelBuilder, row: Reg, group: Reg, rows: int) -> None:
+    """row, group = a lane's i and g: its row of a matrix instruction with so many, and its lane group."""
+    k.v_and_b32(row, rows - 1, k.work_item, note="i")
+    k.v_and_b32(group, WAVEFRONT - 1, k.work_item)
+    k.v_lshrrev_b32(group, log2(rows), group, note="g")
 
 
 def wave_reduce(k: KernelBuilder, operation: str, value: Reg, result: Reg, note: str) -> None:

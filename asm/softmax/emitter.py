@@ -22,6 +22,7 @@ from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.emit import EmittedKernel, emits
 from simgpu.asm.parts.buffers import advance_buffer, raw_buffer
 from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lanes import wave_number
 from simgpu.asm.softmax.merge import STATE_BYTES, STATES, StateMerges
 from simgpu.asm.softmax.row import RowPart, Window
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
@@ -120,8 +121,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
         self.registers = k.v.alloc("row", plan.lane_elements)
         self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
-        k.v_lshrrev_b32(offset, log2(WAVEFRONT), k.work_item)
-        k.v_readfirstlane_b32(self.wave, offset)
+        wave_number(k, self.wave, offset)
         k.v_and_b32(k.work_item, WAVEFRONT - 1, k.work_item)
         k.v_lshlrev_b32(k.work_item, 4, k.work_item, note="lane·16")
         self.left = k.s.alloc("columns left")

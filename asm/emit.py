@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 from simgpu.asm.builder.emitted import EmittedKernel
@@ -53,33 +53,20 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
         prepared.free()
 
 
-Emitter = Callable[[Any], EmittedKernel]
-EMITTERS: dict[type[Node], Emitter] = {}
+@functools.singledispatch
+def emit(root: Node) -> EmittedKernel:
+    """The kernel of a computation's tree, the others that it takes following; every operator registers how.
 
-
-def emits(root: type[Node]) -> Callable[[Emitter], Emitter]:
-    """Decorator: registers the emitter of trees with such a root."""
-
-    def register(emitter: Emitter) -> Emitter:
-        EMITTERS[root] = emitter
-        return emitter
-
-    return register
+    TargetError for a root that no operator registered, or a type that the target lacks; UnsupportedInstruction, ResourceError and
+    LaunchError for a plan that has no kernel.
+    """
+    known = ", ".join(kind.__name__ for kind in emit.registry if kind is not object)
+    raise TargetError(f"no emitter for a {type(root).__name__}: there are emitters for {known}")
 
 
 class EmitVisitor:
-    """Visits the root of a tree and returns its kernel; the root's type decides how."""
+    """The paper's name for `emit`."""
 
     def visit(self, root: Node) -> EmittedKernel:
-        """The kernel of a tree. TargetError for a root that no emitter knows; ResourceError,
-        LaunchError for a plan that cannot be emitted."""
-        emitter = EMITTERS.get(type(root))
-        if emitter is None:
-            known = ", ".join(node.__name__ for node in EMITTERS)
-            raise TargetError(f"no emitter for a {type(root).__name__}: there are emitters for {known}")
-        return emitter(root)
-
-
-def emit(root: Node) -> EmittedKernel:
-    """The kernel of a computation's tree; raises as `EmitVisitor.visit`."""
-    return EmitVisitor().visit(root)
+        """The kernel of a tree; raises as `emit`."""
+        return emit(root)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,13 @@ Array = NDArray[Any]
 class Executor(Visitor):
     """Base of what executes one operator's tree: the level to fire at, the type to accumulate in, the counters.
 
-    A subclass says what each level does; `accumulator` is the type of the target's accumulators for the operands' type.
+    A subclass names the root of the trees that it executes, and says what each level does.
     """
+
+    known: ClassVar[dict[type[Node], type[Executor]]] = {}
+
+    def __init_subclass__(cls, root: type[Node]) -> None:
+        Executor.known[root] = cls
 
     def __init__(self, level: Level, accumulate: str) -> None:
         self.level = level
@@ -31,26 +35,12 @@ class Executor(Visitor):
         self.counters = Counters()
 
     def kind(self, accumulator: str) -> np.dtype[Any]:
-        """The numpy type to accumulate in."""
+        """The numpy type to accumulate in; accumulator: the target's for the operands' type."""
         return np.dtype(np.float64) if self.accumulate == "f64" else numpy_dtype(accumulator)
 
     def count(self, **more: int) -> None:
         """Adds to the counters."""
         self.counters = replace(self.counters, **{name: getattr(self.counters, name) + value for name, value in more.items()})
-
-
-EXECUTORS: dict[type[Node], type[Executor]] = {}
-_E = TypeVar("_E", bound=type[Executor])
-
-
-def computes(root: type[Node]) -> Callable[[_E], _E]:
-    """Decorator: registers the executor of trees with such a root."""
-
-    def register(executor: _E) -> _E:
-        EXECUTORS[root] = executor
-        return executor
-
-    return register
 
 
 class ComputeVisitor:
@@ -70,9 +60,9 @@ class ComputeVisitor:
 
     def visit(self, tree: Node, *operands: Any, **more: Any) -> Array:
         """The result of the whole tree; LaunchError for a root that nothing executes."""
-        executor = EXECUTORS.get(type(tree))
+        executor = Executor.known.get(type(tree))
         if executor is None:
-            known = ", ".join(root.__name__ for root in EXECUTORS)
+            known = ", ".join(root.__name__ for root in Executor.known)
             raise LaunchError(f"nothing executes a {type(tree).__name__}: visit the root of a tree, one of {known}")
         run = executor(self.level, self.accumulate)
         out: Array = run.visit(tree, *operands, **more)

@@ -1,13 +1,14 @@
-"""FeasibilityVisitor: walks a tree with a descriptor and says whether it fits, what binds, and what to change if it does not."""
+"""Whether a tree fits its target, which constraint binds, and what to change where it does not fit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint, Derivation
-from simgpu.operators.tree import Node, Root, Visitor
+from simgpu.operators.tree import Node, Root
 
 
 @dataclass(frozen=True)
@@ -39,48 +40,39 @@ class FeasibilityReport:
     remedy: str
 
 
-class FeasibilityVisitor(Visitor):
-    """Checks the constraints at each level; with a descriptor, of the tree derived again for it.
+def tree_report(tree: Root) -> FeasibilityReport:
+    """The report of a whole tree, one NodeReport a level."""
+    plan: Derivation = tree.derivation
+    return FeasibilityReport(
+        target=tree.descriptor.name or tree.descriptor.arch,
+        policy=tree.derivation.policy,
+        feasible=plan.feasible,
+        tiles=plan.sizes,
+        constraints=plan.constraints,
+        binding=plan.binding,
+        nodes=tuple(node_report(node) for node in tree.representatives()),
+        remedy=plan.remedy,
+    )
 
-    `visit(tree)` returns a FeasibilityReport; visiting a lower node returns its level's NodeReport.
-    """
+
+def node_report(node: Node) -> NodeReport:
+    """The report of one level."""
+    return NodeReport(
+        level=node.level,
+        title=node.describe()[0][0],
+        tiles={view.operand: view.tile_shape for view in node.views},
+        constraints=node.constraints(),
+    )
+
+
+class FeasibilityVisitor:
+    """The paper's name for `tree_report` and `node_report`; with a descriptor, of the tree derived again for it."""
 
     def __init__(self, descriptor: HardwareDescriptor | None = None) -> None:
         self.descriptor = descriptor
 
-    def visit_device(self, tree: Root) -> FeasibilityReport:
-        """The report of the whole tree, one NodeReport a level."""
-        tree = tree if self.descriptor is None else tree.on(self.descriptor)
-        plan: Derivation = tree.derivation
-        nodes = tuple(self._node(node) for node in tree.representatives())
-        return FeasibilityReport(
-            target=tree.descriptor.name or tree.descriptor.arch,
-            policy=tree.derivation.policy,
-            feasible=plan.feasible,
-            tiles=plan.sizes,
-            constraints=plan.constraints,
-            binding=plan.binding,
-            nodes=nodes,
-            remedy=plan.remedy,
-        )
-
-    def visit_block(self, node: Node) -> NodeReport:
-        """LDS, workgroup and wave limits."""
-        return self._node(node)
-
-    def visit_warp(self, node: Node) -> NodeReport:
-        """Register files."""
-        return self._node(node)
-
-    def visit_atom(self, node: Node) -> NodeReport:
-        """Alignment to the matrix instruction."""
-        return self._node(node)
-
-    @staticmethod
-    def _node(node: Node) -> NodeReport:
-        return NodeReport(
-            level=node.level,
-            title=node.describe()[0][0],
-            tiles={view.operand: view.tile_shape for view in node.views},
-            constraints=node.constraints(),
-        )
+    def visit(self, node: Node) -> Any:
+        """A tree's FeasibilityReport, or the NodeReport of a node below its root."""
+        if not isinstance(node, Root):
+            return node_report(node)
+        return tree_report(node if self.descriptor is None else node.on(self.descriptor))

@@ -26,9 +26,10 @@ from simgpu.asm.attention.shape import QUAD, Shape
 from simgpu.asm.attention.softmax import Masks, Softmax
 from simgpu.asm.attention.split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
 from simgpu.asm.attention.wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT
-from simgpu.asm.emit import EmittedKernel, emits
+from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
@@ -39,7 +40,7 @@ from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 LEAD = 6  # matrix instructions before the first filler that waits for their predecessors' results
 
 
-@emits(FusedAttention)
+@emit.register(FusedAttention)
 def emit_attention(root: FusedAttention) -> EmittedKernel:
     """The kernel of an attention tree: register-chained, or the paper's under its policy. UnsupportedInstruction, ResourceError,
     LaunchError for what cannot be."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from simgpu.asm.attention.frame import AttentionFrame, scalars
 from simgpu.asm.attention.shape import DTYPES
 from simgpu.asm.attention.softmax import MINUS_INFINITY
-from simgpu.asm.emit import EmittedKernel
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import UnsupportedInstruction

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simgpu.asm.emit import EmittedKernel, emit, emits
+from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.emit import emit
 from simgpu.operators.attention.unfused import PARTS, UnfusedAttention
 
 OPERANDS = ("Q", "K", "V", "R")
 SCORES, WEIGHTS = "S", "P"
 
 
-@emits(UnfusedAttention)
+@emit.register(UnfusedAttention)
 def emit_unfused(root: UnfusedAttention) -> EmittedKernel:
     """The first of three kernels (more where a part is split), the others following. UnsupportedInstruction for a type that softmax
     has no kernel for."""

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise, product
 
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import store
-from simgpu.asm.emit import EmittedKernel, emits
+from simgpu.asm.emit import emit
 from simgpu.asm.parts.add_parts import emit_sum
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import add_product, scalar_divmod
@@ -40,7 +41,7 @@ UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap ro
 MOST_WORKGROUPS = (1 << 32) - 1  # work-items of a launch along one dimension have 32 bits (HSA, dispatch packet)
 
 
-@emits(Conv2d)
+@emit.register(Conv2d)
 def emit_conv2d(root: Conv2d) -> EmittedKernel:
     """The kernel of a convolution's tree, with the one that adds partial sums behind it where channels are split.
 

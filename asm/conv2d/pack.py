@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.conv2d.pixels import below
-from simgpu.asm.emit import EmittedKernel
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw_buffer
 from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
 from simgpu.hardware.errors import LaunchError

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from itertools import product
 
-from simgpu.asm.emit import EmittedKernel, emits
+from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.emit import emit
 from simgpu.asm.gemm.prologue import GemmPrologue
 from simgpu.asm.gemm.reduce import reduce_kernel
 from simgpu.asm.gemm.store import StoreInputs, TileStore
@@ -36,7 +37,7 @@ from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation
 LDS_CLOCKS = 128  # of an LDS write until it is done, assumed (facts: 60 to 130); sets distances, not correctness
 
 
-@emits(TiledComputation)
+@emit.register(TiledComputation)
 def emit_gemm(root: TiledComputation) -> EmittedKernel:
     """The kernel of a GEMM tree; TargetError, ResourceError, LaunchError for what cannot be."""
     return GemmEmitter(root.plan).visit(root)

@@ -8,8 +8,8 @@ The order of the sum is that of the parts: the result does not depend on who ran
 
 from __future__ import annotations
 
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import EmittedKernel
 from simgpu.asm.gemm.tile_order import PARTS, division_words
 from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
 from simgpu.asm.parts.epilogue import Epilogue

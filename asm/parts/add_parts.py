@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.emit import EmittedKernel
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import add_product, log2
 from simgpu.hardware.dtypes import dtype as numbers

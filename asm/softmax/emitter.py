@@ -18,8 +18,9 @@ from math import log2 as logarithm
 
 import numpy as np
 
+from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
-from simgpu.asm.emit import EmittedKernel, emits
+from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import advance_buffer, raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import wave_number
@@ -37,7 +38,7 @@ FAR = 1 << 29  # a band's ends are clipped to this: past every row
 PHASES = ("whole", "statistics", "values")
 
 
-@emits(Softmax)
+@emit.register(Softmax)
 def emit_softmax(root: Softmax) -> EmittedKernel:
     """The kernel of a softmax tree, where N is split with a second one following. Operands: X, Y, the mask's bytes if there is one.
     UnsupportedInstruction for types without a kernel, LaunchError for strides of 2^31 bytes and more."""

@@ -1,3 +1,3 @@
 """TODO."""
 
-from simgpu.operators.attention import execute  # noqa: F401  (registration)
+from simgpu.operators.attention import execute, traffic  # noqa: F401  (registration)

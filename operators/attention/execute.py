@@ -14,7 +14,7 @@ from simgpu.operators.attention.plan import AttentionProblem
 from simgpu.operators.attention.registers import merge_traffic
 from simgpu.operators.attention.tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
 from simgpu.operators.attention.unfused import UnfusedAttention
-from simgpu.operators.compute import Array, ComputeVisitor, Executor, computes
+from simgpu.operators.compute import Array, ComputeVisitor, Executor
 from simgpu.operators.levels import Level
 from simgpu.operators.softmax.plan import SoftmaxState, exponentials, normalise
 from simgpu.operators.traffic import Counters
@@ -55,8 +55,7 @@ class _Rows:
         self.m[rows], self.delta[rows], self.o[rows] = part.m, part.delta, part.o
 
 
-@computes(FusedAttention)
-class AttentionExecutor(Executor):
+class AttentionExecutor(Executor, root=FusedAttention):
     """softmax(scale * Q K^T) V for Q (batch,heads,lq,d) and K, V (batch,kv_heads,lk,d)."""
 
     def visit_device(self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
@@ -178,8 +177,7 @@ def _from(extent: Extent, first: int) -> slice:
     return slice(extent.min_ - first, extent.max_ - first)
 
 
-@computes(UnfusedAttention)
-class UnfusedExecutor(Executor):
+class UnfusedExecutor(Executor, root=UnfusedAttention):
     """softmax(scale * Q K^T) V through S and P, each kernel at the visitor's level."""
 
     def visit_device(self, tree: UnfusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:

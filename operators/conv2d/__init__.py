@@ -1,3 +1,3 @@
 """TODO."""
 
-from simgpu.operators.conv2d import execute  # noqa: F401  (registration)
+from simgpu.operators.conv2d import execute, traffic  # noqa: F401  (registration)

@@ -9,15 +9,14 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.compute import Array, Executor, computes
+from simgpu.operators.compute import Array, Executor
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel_operands
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.levels import Level
 from simgpu.operators.tree import ZERO, View
 
 
-@computes(Conv2d)
-class Conv2dExecutor(Executor):
+class Conv2dExecutor(Executor, root=Conv2d):
     """The convolution of X (n,ic,ih,iw) and W (oc,ic/groups,kh,kw)."""
 
     def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike) -> Array:

@@ -1,3 +1,3 @@
 """TODO."""
 
-from simgpu.operators.gemm import execute  # noqa: F401  (registration)
+from simgpu.operators.gemm import execute, traffic  # noqa: F401  (registration)

@@ -6,14 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
-from simgpu.operators.compute import Array, Executor, computes
+from simgpu.operators.compute import Array, Executor
 from simgpu.operators.gemm.epilogue import epilogue, op, stored_operands
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
 from simgpu.operators.levels import Level
 
 
-@computes(TiledComputation)
-class GemmExecutor(Executor):
+class GemmExecutor(Executor, root=TiledComputation):
     """activation(alpha*op(A)op(B) + beta*C + bias); A, B, C in their stored shapes, C read only if beta is not 0."""
 
     def visit_device(

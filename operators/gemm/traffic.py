@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.operators.gemm.plan import GemmPlan
-from simgpu.operators.traffic import Counters
+from simgpu.operators.gemm.tree import TiledComputation
+from simgpu.operators.traffic import Counters, block_counters
 
 
 def gemm_counters(plan: GemmPlan) -> Counters:
@@ -23,3 +24,8 @@ def gemm_counters(plan: GemmPlan) -> Counters:
         lds_read_bytes=times * p.k * e * (p.m * -(-p.n // plan.warp_n) + p.n * -(-p.m // plan.warp_m)),
         atoms=times * -(-p.m // atom.m) * -(-p.n // atom.n) * -(-p.k // atom.k),
     )
+
+
+@block_counters.register(TiledComputation)
+def _gemm(tree: TiledComputation) -> Counters:
+    return gemm_counters(tree.derivation)

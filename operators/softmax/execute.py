@@ -6,15 +6,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.compute import Array, Executor, computes
+from simgpu.operators.compute import Array, Executor
 from simgpu.operators.levels import Level
 from simgpu.operators.softmax.plan import SoftmaxState, exponentials, normalise
 from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
 from simgpu.operators.tree import FLOOR, View
 
 
-@computes(Softmax)
-class SoftmaxExecutor(Executor):
+class SoftmaxExecutor(Executor, root=Softmax):
     """The softmax of X (rows,n); mask: (rows,n) of bool, True where an element counts."""
 
     def visit_device(self, tree: Softmax, x: ArrayLike, mask: ArrayLike | None = None) -> Array:

@@ -18,7 +18,7 @@ from simgpu.operators import (
     TiledComputation,
     UnfusedAttention,
 )
-from simgpu.operators.block_traffic import block_counters
+from simgpu.operators.traffic import block_counters
 from simgpu.operators.tree import Root
 from simgpu.tools.cli import main
 

@@ -74,7 +74,7 @@ def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
 
 def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
     """What the tree computes and moves: node, counter, value, unit; of a level that moves nothing, no row."""
-    from simgpu.operators.block_traffic import block_counters
+    from simgpu.operators.traffic import block_counters
 
     c = block_counters(tree)
     rows = (
@@ -110,8 +110,8 @@ def bar(ratio: float) -> str:
 def show_targets(tree: Root, op: str, names: list[str], as_json: bool) -> None:
     """The same problem and policy derived for each target, side by side."""
     from simgpu.hardware import target
-    from simgpu.operators.block_traffic import block_counters
     from simgpu.operators.feasibility import FeasibilityVisitor
+    from simgpu.operators.traffic import block_counters
 
     answers: dict[str, dict[str, Any]] = {}
     for name in names:

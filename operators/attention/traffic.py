@@ -1,0 +1,39 @@
+"""What attention moves and executes, counted over its workgroups: masks hide keys from them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.attention.registers import merge_traffic
+from simgpu.operators.attention.tree import FusedAttention
+from simgpu.operators.attention.unfused import UnfusedAttention
+from simgpu.operators.traffic import Counters, block_counters
+
+
+@block_counters.register(FusedAttention)
+def _fused(tree: FusedAttention) -> Counters:
+    p, plan, atom = tree.problem, tree.derivation, tree.descriptor.atom(tree.problem.dtype)
+    e, size = p.element.bytes, dtype(p.dtype_c).bytes
+    moved, written, read, atoms = p.batch * p.heads * p.lq * p.d * size, 0, 0, 0
+    for block in tree.children():
+        queries, keys = len(block.views[0].rows), len(block.views[1].rows)
+        moved += (queries + 2 * keys) * p.d * e if keys else 0
+        moved += 2 * size * queries * (p.d + 2) if plan.split_kv > 1 else 0
+        if plan.policy == "published":
+            staged, exchange = 2 * keys * p.d * e, queries * keys * 4  # K and V; E^T, written, then read
+            written, read = written + staged + exchange, read + staged + exchange
+        elif keys:
+            merged = merge_traffic(p.d, queries, size)
+            written, read = written + merged, read + merged
+        scores, values = -(-p.d // atom.k) * -(-queries // atom.n), -(-queries // atom.n) * -(-p.d // atom.m)
+        wave = plan.tile_KV // plan.waves_kv  # keys of a wave and step
+        for share, times in ((wave, keys // wave), (keys % wave, 1)):
+            atoms += times * (scores * -(-share // atom.m) + values * -(-share // atom.k))
+    return Counters(p.flops, p.bytes_once, moved, written, read, atoms)
+
+
+@block_counters.register(UnfusedAttention)
+def _unfused(tree: UnfusedAttention) -> Counters:
+    parts = [block_counters(part) for part in tree.parts]
+    return Counters(*(sum(getattr(part, field.name) for part in parts) for field in fields(Counters)))

@@ -1,0 +1,29 @@
+"""What a convolution moves and executes, counted over its workgroups: edges cut their halos."""
+
+from __future__ import annotations
+
+from simgpu.hardware.dtypes import dtype
+from simgpu.operators.conv2d.tree import Conv2d
+from simgpu.operators.traffic import Counters, block_counters
+from simgpu.operators.tree import Extent
+
+
+@block_counters.register(Conv2d)
+def _conv2d(tree: Conv2d) -> Counters:
+    """From LDS, a wave column reads the halo's pixels once a tap, padded ones too, and a wave row the filters."""
+    p, plan, atom = tree.problem, tree.derivation, tree.derivation.atom
+    e, y, taps = p.element.bytes, dtype(p.dtype_c).bytes, plan.cut.kh * plan.cut.kw
+    staged = read = partial = atoms = 0
+    for block in tree.children():
+        x, w, out = block.views
+        oc, ic = len(w.outer[0]), len(block.channels)
+        staged += (_inside(x.rows, plan.cut.ih) * _inside(x.cols, plan.cut.iw) + oc * taps) * ic * e
+        read += taps * ic * (plan.pixels * -(-oc // (plan.tile_oc // plan.waves_oc)) + oc * plan.waves_p) * e
+        atoms += taps * -(-ic // atom.k) * (plan.pixels // atom.m) * -(-oc // atom.n)
+        partial += 2 * out.elements * y if plan.split_ic > 1 else 0
+    moved = staged + partial + p.n * p.oc * p.oh * p.ow * y
+    return Counters(p.flops, p.bytes_once, moved, staged, read, atoms)
+
+
+def _inside(extent: Extent, size: int) -> int:
+    return max(0, min(extent.max_, size) - max(extent.min_, 0))

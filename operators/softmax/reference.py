@@ -1,0 +1,45 @@
+"""The softmax in float64, and how far a kernel may be from it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simgpu.operators.softmax.plan import SoftmaxProblem
+
+
+def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
+    """gain * softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
+    scores = problem.scale * np.asarray(x).astype(np.float64)
+    return problem.gain * weights(scores, problem.keep(mask))
+
+
+def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Elementwise bound on |kernel - float64 reference|, for any order of merges.
+
+    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u;
+    a relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126. Infinite scores give
+    0, 1 or NaN without an error, and what is left out does not count. Y is rounded to its type: half a unit of its last place.
+    """
+    unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
+    scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
+    scores = np.where(problem.keep(mask) & np.isfinite(scores), scores, 0.0)
+    largest = scores.max(-1, initial=0.0)[:, None]
+    r = np.expm1((8 * largest + 4 * problem.n + 16) * unit)
+    own = (problem.n + 8) * 2.0**-52
+    rounding, tiny = _ROUNDING.get(problem.element_y.name, (0.0, 0.0))
+    return np.asarray(softmax(problem, x, mask) * (2 * r / (1 - r) + own + rounding) + problem.gain * 2.0**-126 + tiny)
+
+
+# Half a unit in the last place of 1, and half the smallest subnormal (IEEE 754; bfloat16).
+_ROUNDING = {"f16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-134)}
+
+
+def weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """softmax of the rows of `scores`; 0 where not `keep`."""
+    shifted = np.where(keep, scores, -np.inf)
+    largest = shifted.max(-1, keepdims=True)
+    e = np.exp(shifted - np.where(np.isfinite(largest), largest, 0.0))
+    total = e.sum(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # infinity over infinity, NaN
+        return np.asarray(e / np.where(total == 0, 1, total))

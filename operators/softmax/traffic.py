@@ -1,0 +1,19 @@
+"""What a softmax moves and executes, counted over its workgroups."""
+
+from __future__ import annotations
+
+from simgpu.operators.softmax.tree import Softmax
+from simgpu.operators.traffic import Counters, block_counters
+
+
+@block_counters.register(Softmax)
+def _softmax(tree: Softmax) -> Counters:
+    """The vector unit's instructions count as atoms; states of waves that share a row, 8 bytes each, are left out."""
+    p, plan = tree.problem, tree.derivation
+    lanes = plan.descriptor.wavefront_size
+    states = atoms = 0
+    for block in tree.children():
+        x = block.views[0]
+        states += 16 * len(x.rows) if plan.split_n > 1 else 0
+        atoms += len(x.rows) * -(-len(x.cols) // lanes)
+    return Counters(p.flops, p.bytes_once, (plan.reads + 1) * p.rows * p.n * p.element.bytes + states, atoms=atoms)

@@ -8,29 +8,24 @@ are one entry.
 
 from __future__ import annotations
 
-import functools
 import mmap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from simgpu.engine.allocations import FIRST_ADDRESS
 from simgpu.engine.check import Check
 from simgpu.engine.device import Device
 from simgpu.engine.finding import Finding
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store32, store64
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.jit import stamp
 from simgpu.machine.lane_ops import I64
+from simgpu.machine.runtime import load32, load64, runtime, store32, store64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -44,7 +39,6 @@ CAPACITY = 1 << 20  # lines of a wave
 ADDRESS_SPACE = 8 << 30
 # Words of the block that a worker's context points to.
 LINES, COUNTS, FILTERS, ROOM, GRID_X, GRID_Y, WAVES, FIRST, WORDS = range(9)
-CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Reader(Protocol):
         """The launch ended."""
 
 
-@numba.njit(**PART)
+@runtime
 def note(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
     """Appends the lines of an access; how: bytes a lane · 2, + 1 for a write; base: line bytes of the allocation."""
     context = load64(wave + layout.CONTEXT)
@@ -98,19 +92,6 @@ def note(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
                         store32(lines + 4 * count, key)
                     count += 1
     store64(counts, count)
-
-
-@functools.cache
-def _entry() -> Any:
-    """What handlers call: `note`."""
-    current = stamp()
-
-    @numba.cfunc(types.void(*[types.int64] * 5), **CALLED)
-    def at_access(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
-        if current:
-            note(wave, base, lanes, how, offsets)
-
-    return at_access
 
 
 @dataclass(frozen=True)
@@ -141,16 +122,13 @@ class LineTrace(Check):
         frame.store(access.offsets, where, align=8)
         base = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
         base = build.sub(base, constant(FIRST_ADDRESS))
-        how = constant(access.size << 1 | access.writes)
-        function = build.inttoptr(frame.context(layout.CTX_LINES_NOTE), CALL.as_pointer())
-        build.call(function, [frame.wave, base, access.lanes, how, build.ptrtoint(where, I64)])
+        note.call(build, frame.wave, base, access.lanes, access.size << 1 | access.writes, where)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         """One block for all workers of a launch: no two run the same wave."""
         if "lines" not in launch.checks:
             launch.checks["lines"] = self._storage(launch)
         worker.context[layout.CTX_LINES // 8] = launch.checks["lines"].block.ctypes.data
-        worker.context[layout.CTX_LINES_NOTE // 8] = _entry().address
 
     def _storage(self, launch: Launch) -> Storage:
         together = min(launch.groups, self.reader.begin(launch.info.name, -(-launch.device.memory.extent >> LINE_SHIFT) + 1))

@@ -8,28 +8,23 @@ follow each other with the same.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
 
-from simgpu.checks.races.cells import words
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, finding_at, location_of
-from simgpu.engine.scheduler_loop import CALLED, PART, load64
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.jit import stamp
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import PART, load64, runtime, words
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -43,12 +38,12 @@ LINE_LOG2 = {"gfx908": 6, "gfx90a": 6, "gfx942": 7, "gfx950": 7}
 # The rules of LDS by (write, bytes of a lane): banks, then the phase of each lane.
 RULE_FIELDS = 1 + LANES
 SIZES = (4, 8, 12, 16)
-# A wave's block: addresses of the counts and of the rules; log2 of a line.
-COUNTS, RULES, LINE, BLOCK_FIELDS = range(4)
+# A worker's block: addresses of the counts and of the rules; log2 of a line; then room for what an access is sorted by.
+COUNTS, RULES, LINE, ROOM = range(4)
+DISTINCT, BANKS = 4 * LANES, 64
+BLOCK_FIELDS = ROOM + DISTINCT + BANKS
 WASTE = 2  # lines touched for each needed one, from which on it is told
 FEW_LANES = 32  # active ones on average, below which it is told
-
-WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
 
 
 class Performance(Check):
@@ -76,17 +71,16 @@ class Performance(Check):
         build = frame.build
         frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
         kind = 0 if access.space == "global" else 2 if access.writes else 1
-        function = build.inttoptr(frame.context(layout.CTX_PERFORMANCE_CALL), WATCH.as_pointer())
         record = build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
-        build.call(function, [frame.wave, record, access.lanes, constant(access.size), constant(kind)])
+        count_access.call(build, frame.wave, record, access.lanes, access.size, kind)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         counts = np.zeros((launch.program.count + 1, FIELDS), np.int64)
         rules = rules_of(launch.device.arch)
-        block = np.array([counts.ctypes.data, rules.ctypes.data, LINE_LOG2[launch.device.arch]], np.int64)
+        block = np.zeros(BLOCK_FIELDS, np.int64)
+        block[:ROOM] = counts.ctypes.data, rules.ctypes.data, LINE_LOG2[launch.device.arch]
         worker.checks["performance"] = counts, rules, block
         worker.context[layout.CTX_PERFORMANCE // 8] = block.ctypes.data
-        worker.context[layout.CTX_PERFORMANCE_CALL // 8] = entry().address
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         counts = sum(worker.checks["performance"][0] for worker in workers)
@@ -120,13 +114,12 @@ def rules_of(arch: str) -> np.ndarray:
 
 
 @numba.njit(**PART)
-def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int) -> int:
+def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int, room: np.ndarray) -> int:
     """Clocks that an LDS access of `count` dwords a lane loses to bank conflicts."""
     banks, lost = rule[0], 0
-    wanted = np.empty(4 * LANES, np.int64)
-    depth = np.empty(64, np.int64)
+    wanted, depth = room[:DISTINCT], room[DISTINCT:]
     for phase in range(LANES):
-        found = 0
+        found, deepest = 0, 0
         depth[:] = 0
         for lane in range(LANES):
             if rule[1 + lane] != phase or not lanes >> lane & 1:
@@ -140,15 +133,14 @@ def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int) -
                     wanted[found] = word
                     found += 1
                     depth[word % banks] += 1
-        if found:
-            lost += depth.max() - 1
+                    deepest = max(deepest, depth[word % banks])
+        lost += max(0, deepest - 1)
     return lost
 
 
 @numba.njit(**PART)
-def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int) -> int:
+def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int, seen: np.ndarray) -> int:
     """Cache lines (2^line bytes) that an access touches."""
-    seen = np.empty(2 * LANES, np.int64)
     found = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -177,38 +169,25 @@ def distinct_bytes(offsets: np.ndarray, lanes: int, size: int) -> int:
     return total
 
 
-@numba.njit(**PART)
+@runtime
 def count_access(wave: int, record: int, lanes: int, size: int, kind: int) -> None:
     """kind: 0 memory, 1 a read of LDS, 2 a write of it."""
     if lanes == 0:
         return
     block = words(load64(load64(wave + layout.CONTEXT) + layout.CTX_PERFORMANCE), BLOCK_FIELDS)
     counts = words(block[COUNTS] + 8 * FIELDS * record, FIELDS)
-    offsets = words(wave + layout.ADDRESSES, LANES)
+    offsets, room = words(wave + layout.ADDRESSES, LANES), block[ROOM:]
     counts[ACCESSES] += 1
     for lane in range(LANES):
         counts[ACTIVE] += lanes >> lane & 1
     if kind:
         dwords = max(1, size >> 2)
         rule = words(block[RULES] + 8 * RULE_FIELDS * ((kind - 1) * 4 + dwords - 1), RULE_FIELDS)
-        counts[LOST] += lost_clocks(rule, offsets, lanes, dwords)
+        counts[LOST] += lost_clocks(rule, offsets, lanes, dwords, room)
         return
     line = block[LINE]
-    counts[LINES] += lines_touched(offsets, lanes, size, line)
+    counts[LINES] += lines_touched(offsets, lanes, size, line, room)
     counts[LEAST] += (distinct_bytes(offsets, lanes, size) + (1 << line) - 1) >> line
-
-
-@functools.cache
-def entry() -> Any:
-    """What handlers call."""
-    current = stamp()
-
-    @numba.cfunc(types.void(*[types.int64] * 5), **CALLED)
-    def at_access(wave: int, record: int, lanes: int, size: int, kind: int) -> None:
-        if current:
-            count_access(wave, record, lanes, size, kind)
-
-    return at_access
 
 
 def _notes(launch: Launch, record: int, counts: np.ndarray) -> list[Finding]:

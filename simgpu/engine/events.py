@@ -7,7 +7,6 @@ and says with `@finding_of(code)` what a drained event means.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,18 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store64
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.jit import stamp
+from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import SLOT_INDEX
+from simgpu.machine.runtime import PART, load32, load64, runtime, store64
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -133,29 +129,16 @@ def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: in
         store64(entry + 8 * (X + axis), load64(group + 8 * axis))
 
 
-@functools.cache
-def _entry() -> Any:
-    """What handlers call: `enter`."""
-    current = stamp()
-
-    @numba.cfunc(types.void(*[types.int64] * 6), **CALLED)
-    def at_event(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
-        if current:
-            enter(wave, record, code, lanes, address, extra)
-
-    return at_event
-
-
-REPORT = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
+@runtime
+def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
+    enter(wave, record, code, lanes, address, extra)
 
 
 def report(frame: Frame, code: int, lanes: Any, address: Any, extra: Any) -> None:
     """Emit the report of an event of the frame's record; lanes, address, extra: i64 values or ints."""
     build = frame.build
-    function = build.inttoptr(frame.context(layout.CTX_REPORT), REPORT.as_pointer())
     record = build.zext(frame.slot(SLOT_INDEX, I32), I64)
-    values = [v if isinstance(v, ir.Value) else ir.Constant(I64, v) for v in (int(code), lanes, address, extra)]
-    build.call(function, [frame.wave, record, *values])
+    _enter.call(build, frame.wave, record, int(code), lanes, address, extra)
 
 
 def prepare(worker: Worker) -> None:
@@ -163,7 +146,6 @@ def prepare(worker: Worker) -> None:
     table = aligned_bytes(HEADER + 16)
     worker.checks["events"] = table
     worker.context[layout.CTX_EVENTS // 8] = table.ctypes.data
-    worker.context[layout.CTX_REPORT // 8] = _entry().address
 
 
 def reports(workers: list[Worker]) -> list[Report]:

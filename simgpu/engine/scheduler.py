@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simgpu.machine.jit import compiler, host
+from simgpu.machine.jit import compiler
 
 # Indices into a worker's `job` array (int64).
 (
@@ -86,7 +86,7 @@ def object_code(name: str) -> bytes:
     """The loop compiled, as function `name`; takes numba, and two seconds."""
     from simgpu.engine import scheduler_loop
 
-    return host().object_code(scheduler_loop.entry_ir(name))
+    return scheduler_loop.run_worker.object_code(name)
 
 
 @functools.cache

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding as llvm
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from simgpu.engine.scheduler import (  # fmt: skip
@@ -78,6 +77,7 @@ from simgpu.engine.scheduler import (  # fmt: skip
 )
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
+from simgpu.machine.runtime import PART, clear, copy, fill, load32, load64, pointer, runtime, store32, store64, words
 
 
 @intrinsic
@@ -96,40 +96,6 @@ def call_handler(typing: Any, function: Any, wave: Any, record: Any) -> Any:
     return signature, generate
 
 
-def _peek(width: int, numba_type: Any) -> Any:
-    @intrinsic
-    def load(typing: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], ir.IntType(width).as_pointer())
-            return builder.load(pointer)
-
-        return numba_type(types.int64), generate
-
-    return load
-
-
-def _poke(width: int, numba_type: Any) -> Any:
-    @intrinsic
-    def store(typing: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], ir.IntType(width).as_pointer())
-            raw = args[1]
-            if raw.type.width > width:
-                raw = builder.trunc(raw, ir.IntType(width))
-            builder.store(raw, pointer)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return store
-
-
-load32 = _peek(32, types.int32)
-load64 = _peek(64, types.int64)
-store32 = _poke(32, types.int32)
-store64 = _poke(64, types.int64)
-
-
 @intrinsic
 def take_next(typing: Any, address: Any) -> Any:
     """Fetch and add 1, indivisibly."""
@@ -139,53 +105,6 @@ def take_next(typing: Any, address: Any) -> Any:
         return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return types.int64(types.int64), generate
-
-
-@intrinsic
-def fill(typing: Any, address: Any, count: Any, value: Any) -> Any:
-    """Set `count` bytes to `value`."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        kinds = [pointer.type, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
-        memset = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.memset.p0.i64"
-        )
-        byte = builder.trunc(args[2], kinds[1])
-        builder.call(memset, [pointer, byte, args[1], kinds[3](0)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def copy(typing: Any, target: Any, source: Any, count: Any) -> Any:
-    """Copy `count` bytes."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        places = [builder.inttoptr(a, byte) for a in args[:2]]
-        kinds = [byte, byte, ir.IntType(64), ir.IntType(1)]
-        memcpy = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.memcpy.p0.p0.i64"
-        )
-        builder.call(memcpy, [*places, args[2], kinds[3](0)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-# Functions that only other compiled ones call: no entry from Python to compile, and out of numba's cache, which would not notice
-# that `scheduler` or `layout` changed. `jit` keeps the whole loop;
-PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
-# numba's cache what handlers of checked mode call by address, each behind a closure that holds `jit.stamp`.
-CALLED = {"cache": True, "error_model": "numpy"}
-
-
-@numba.njit(**PART)
-def clear(address: int, count: int) -> None:
-    """Zero `count` bytes."""
-    fill(address, count, 0)
 
 
 @numba.njit(**PART)
@@ -337,13 +256,15 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     return FINISHED
 
 
-@numba.njit(**PART)
-def run_worker(job: Any, slots: Any) -> int:
-    """Run workgroups until none is left, or until Python is needed.
+@runtime
+def run_worker(job_at: int, slots_at: int, resident: int) -> int:
+    """Run workgroups until none is left, or until Python is needed; the addresses of `job` and `slots`, and how many slots.
 
     A workgroup keeps its turn until its waves used up their slices or slept; only when all
     resident ones did is another slot opened.
     """
+    job = words(job_at, JOB_FIELDS)
+    slots = numba.carray(pointer(slots_at), (resident, SLOT_FIELDS), np.int64)
     while True:
         number = job[JOB_CURRENT]
         if slots[number, SLOT_STATE] == EMPTY and not job[JOB_EXHAUSTED]:
@@ -363,35 +284,3 @@ def run_worker(job: Any, slots: Any) -> int:
             if job[JOB_OPEN] < job[JOB_SLOTS] and not job[JOB_EXHAUSTED]:
                 job[JOB_CURRENT] = job[JOB_OPEN]
                 job[JOB_OPEN] += 1
-
-
-def entry_ir(name: str) -> str:
-    """LLVM IR of `i64 name(ptr job, ptr slots, i64 resident)`, which needs nothing of numba to run.
-
-    A call of `run_worker` by numba's convention: an array is its owner, parent, item count and size,
-    data, extents and strides (numba's ArrayModel), owned by nobody here.
-    """
-    counts, table = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
-    run_worker.compile((counts, table))
-    compiled = run_worker.overloads[counts, table]
-    inner = compiled.fndesc.llvm_func_name
-    module = llvm.parse_assembly(compiled.library.get_llvm_str())
-    module.link_in(llvm.parse_assembly(f"""
-        declare i32 @"{inner}"(ptr, ptr, ptr, ptr, i64, i64, ptr, i64, i64, ptr, ptr, i64, i64, ptr, i64, i64, i64, i64)
-        define void @NRT_MemInfo_call_dtor(ptr %owner) {{ ret void }}
-        define i64 @{name}(ptr %job, ptr %slots, i64 %resident) {{
-            %result = alloca i64
-            %raised = alloca ptr
-            %items = mul i64 %resident, {SLOT_FIELDS}
-            call i32 @"{inner}"(ptr %result, ptr %raised,
-                ptr null, ptr null, i64 {JOB_FIELDS}, i64 8, ptr %job, i64 {JOB_FIELDS}, i64 8,
-                ptr null, ptr null, i64 %items, i64 8, ptr %slots,
-                i64 %resident, i64 {SLOT_FIELDS}, i64 {8 * SLOT_FIELDS}, i64 8)
-            %status = load i64, ptr %result
-            ret i64 %status
-        }}
-    """))
-    for value in (*module.functions, *module.global_variables):
-        if not value.is_declaration and value.name != name:
-            value.linkage = "internal"  # what is not used goes, and with it what it needs of numba
-    return str(module)

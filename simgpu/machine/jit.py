@@ -34,12 +34,8 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-@functools.cache
-def stamp() -> int:
-    """Other than 0; changes with the sources. A variable of the closure around a function that numba caches: numba looks at
-    those, and at the function's own file, but not at what else the function was compiled from.
-    """
-    return int(source_digest()[:15], 16) | 1
+# Functions that handlers call by name: by key, what makes the object file of one. `runtime` adds to it.
+CALLED: dict[str, Callable[[str], bytes]] = {}
 
 
 class Host:
@@ -158,12 +154,19 @@ class Compiler:
                 code = make(name)
                 self.compiled += 1
                 cache.store(path, code)
+            self._load_called(key, code)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
             address = self._engine.get_function_address(name)
             self._addresses[key] = address
             self.code[address] = key, len(code)
             return address
+
+    def _load_called(self, key: str, code: bytes) -> None:
+        """Have the functions loaded that an object file names: LLVM ends the process where one lacks."""
+        for called, make in list(CALLED.items()):
+            if called != key and self.name(called).encode() in code:
+                self.address_of_object(called, make)
 
     def name(self, key: str) -> str:
         """What the function for `key` is called in its object file."""

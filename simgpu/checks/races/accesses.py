@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import numba
 import numpy as np
-from numba import types
 
 from simgpu.checks.races import cells as c
 from simgpu.checks.races import order as o
@@ -20,11 +16,9 @@ from simgpu.checks.races.cells import (  # fmt: skip
     mark_shared,
     note_readers,
     note_writer,
-    octets,
     split,
     split_line,
     whole_lines,
-    words,
 )
 from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
     ADDRESS_BITS,
@@ -40,10 +34,9 @@ from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
 from simgpu.checks.races.order import GLOBAL, acquire, holds, learn, ordered, release
 from simgpu.engine.events import Event, enter
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
-from simgpu.engine.scheduler_loop import CALLED, PART, clear, load32, load64, store32, store64
 from simgpu.machine import layout
-from simgpu.machine.jit import stamp
 from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import PART, clear, load32, load64, octets, runtime, store32, store64, words
 
 # What a barrier event says: `extra` above the record.
 ELSEWHERE, ENDED = range(2)
@@ -287,7 +280,7 @@ def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, coun
     return True
 
 
-@numba.njit(**PART)
+@runtime
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
     """An access of the lanes at the offsets in the wave's ADDRESSES; area 0 is the workgroup's LDS."""
     block = block_of(wave)
@@ -351,7 +344,7 @@ def carry(wave: int, block: int, slot: int, ends: bool) -> None:
         arrive(wave, lists, log_of(shadow, me, waves, count), LOG_ENTRIES)
 
 
-@numba.njit(**PART)
+@runtime
 def barrier(wave: int, record: int) -> None:
     """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
     block = block_of(wave)
@@ -376,7 +369,7 @@ def barrier(wave: int, record: int) -> None:
         forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
 
 
-@numba.njit(**PART)
+@runtime
 def end(wave: int, record: int) -> None:
     """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
     block = block_of(wave)
@@ -390,30 +383,3 @@ def end(wave: int, record: int) -> None:
         forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
     if load64(group + 8 * SLOT_LEFT) == 1:
         clear(state, o.STATE_BYTES)
-
-
-SIX, TWO = (types.void(*[types.int64] * count) for count in (6, 2))
-
-
-@functools.cache
-def entries() -> tuple[Any, Any, Any]:
-    """What handlers call: `watch`, `barrier`, `end`."""
-    current = stamp()
-
-    @numba.cfunc(SIX, **CALLED)
-    def at_access(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
-        if current:
-            watch(wave, record, lanes, size, flags, area)
-
-    @numba.cfunc(TWO, **CALLED)
-    def at_barrier(wave: int, record: int) -> None:
-        if current:
-            barrier(wave, record)
-
-    @numba.cfunc(TWO, **CALLED)
-    def at_end(wave: int, record: int) -> None:
-        if current:
-            end(wave, record)
-
-    return at_access, at_barrier, at_end
-

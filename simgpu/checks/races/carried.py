@@ -11,12 +11,11 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from simgpu.checks.races.cells import words
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT
 from simgpu.engine.events import Event, enter
-from simgpu.engine.scheduler_loop import PART, copy, load32, load64, store64
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import PART, copy, load32, load64, store64, words
 
 # An entry of a wave's log of LDS accesses: record, flags and size; lanes; its number among the wave's LDS
 # operations; offsets (one where the lanes follow each other).

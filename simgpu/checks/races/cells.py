@@ -14,15 +14,10 @@ that covers a part of it. Nothing that is found depends on that.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from simgpu.engine.scheduler_loop import PART, load64
+from simgpu.machine.runtime import PART, load64, octets, words
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
@@ -43,28 +38,6 @@ LINE_SHIFT, LINE_DWORDS = 6, 16
 # Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
 # readers tell nothing; it was written; of a line, that its dwords have cells of their own.
 NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
-
-
-@intrinsic
-def _pointer(typing: Any, address: Any) -> Any:
-    """An address as a pointer that carray takes."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), generate
-
-
-@numba.njit(**PART)
-def words(address: int, count: int) -> np.ndarray:
-    """`count` i64 at a host address."""
-    return numba.carray(_pointer(address), count, np.int64)
-
-
-@numba.njit(**PART)
-def octets(address: int, count: int) -> np.ndarray:
-    """`count` bytes at a host address."""
-    return numba.carray(_pointer(address), count, np.uint8)
 
 
 @numba.njit(**PART)

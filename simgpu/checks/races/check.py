@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llvmlite import ir
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.races import accesses as watch
-from simgpu.checks.races import carried, cells, lds_bitmaps, order
+from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order
 from simgpu.checks.races.storage import allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.checks.waits.in_flight import unwaited
 from simgpu.engine import scheduler
@@ -25,7 +23,7 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, PTR, Frame
+from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.memory.lane_copy import constant
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
 
 CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, *ENDS)
 COHERENT_BITS = ("glc", "sc0", "sc1")
-WATCH = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 5])
-STEP = ir.FunctionType(ir.VoidType(), [PTR, I64])
 
 
 class Races(Check):
@@ -73,8 +69,7 @@ class Races(Check):
                 everyone = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
                 straight = build.zext(build.and_(everyone, access.contiguous), I64)
                 flags = build.or_(flags, build.mul(straight, constant(carried.STRAIGHT)))
-            function = build.inttoptr(frame.context(layout.CTX_WATCH), WATCH.as_pointer())
-            build.call(function, [frame.wave, index_of(frame), lanes, constant(access.size), flags, area])
+            accesses.watch.call(build, frame.wave, index_of(frame), lanes, access.size, flags, area)
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if inst.spec.control is not ControlKind.BARRIER:
@@ -82,13 +77,10 @@ class Races(Check):
         build = frame.build
         several = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))
         with build.if_then(several):
-            function = build.inttoptr(frame.context(layout.CTX_BARRIER), STEP.as_pointer())
-            build.call(function, [frame.wave, index_of(frame)])
+            accesses.barrier.call(build, frame.wave, index_of(frame))
 
     def end(self, frame: Frame, index: Any) -> None:
-        build = frame.build
-        function = build.inttoptr(frame.context(layout.CTX_END), STEP.as_pointer())
-        build.call(function, [frame.wave, index_of(frame)])
+        accesses.end.call(frame.build, frame.wave, index_of(frame))
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         if "races" not in launch.checks:
@@ -108,8 +100,6 @@ class Races(Check):
             block[field] = value
         worker.checks["races"] = shadow, states, block
         worker.context[layout.CTX_RACES // 8] = block.ctypes.data
-        for offset, entry in zip((layout.CTX_WATCH, layout.CTX_BARRIER, layout.CTX_END), watch.entries(), strict=True):
-            worker.context[offset // 8] = entry.address
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         if all(worker.error is None for worker in workers):
@@ -209,7 +199,7 @@ def _carried(launch: Launch, event: Report) -> Finding:
 
 @finding_of(Event.BARRIER)
 def _barrier(launch: Launch, event: Report) -> Finding | None:
-    if event.extra >> cells.SITE_BITS == watch.ENDED:
+    if event.extra >> cells.SITE_BITS == accesses.ENDED:
         message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
         return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
     if not launch.checks["races"][1][order.MISSED]:

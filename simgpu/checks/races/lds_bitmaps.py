@@ -29,12 +29,12 @@ from simgpu.checks.races.carried import (  # fmt: skip
     offset_of,
     pass_on,
 )
-from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT, octets, words
+from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT
 from simgpu.checks.races.order import LDS, acquire, ordered, release
 from simgpu.engine.events import Event, enter
-from simgpu.engine.scheduler_loop import PART, clear, load32, load64, store64
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
+from simgpu.machine.runtime import PART, clear, load32, load64, octets, store64, words
 
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
 # earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
@@ -117,8 +117,11 @@ def logged(at: int, byte: int, writes: bool, atomic: bool) -> int:
 @numba.njit(**PART)
 def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
     """Whether LDS holds already what a store that is staged will write there."""
-    memory = octets(load64(wave + layout.LDS_BASE) + offset, count)
-    return bool(np.all(memory == octets(wave + layout.STAGING + staged, count)))
+    memory, fresh = octets(load64(wave + layout.LDS_BASE) + offset, count), octets(wave + layout.STAGING + staged, count)
+    changed = 0
+    for at in range(count):
+        changed |= memory[at] ^ fresh[at]
+    return changed == 0
 
 
 @numba.njit(**PART)

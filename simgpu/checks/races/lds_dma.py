@@ -8,12 +8,9 @@ whether the owner had when both passed the last barrier (without a barrier betwe
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numba
-from llvmlite import ir
-from numba import types
 
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, unwaited
 from simgpu.engine.allocations import aligned_bytes
@@ -21,16 +18,15 @@ from simgpu.engine.check import Check
 from simgpu.engine.events import Event, Report, enter, finding_of
 from simgpu.engine.finding import Finding
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
-from simgpu.engine.scheduler_loop import CALLED, PART, load32, load64, store64
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.jit import stamp
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import SLOT_INDEX
+from simgpu.machine.runtime import PART, load32, load64, runtime, store64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -45,8 +41,6 @@ RECORD_SHIFT = 40
 HEADER = 64
 READ, OVERWRITTEN = int(Event.DMA_READ), int(Event.DMA_OVERWRITTEN)
 WRITES = 256  # of an access; the bytes a lane are below
-CALL = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
-SIGNATURE = types.void(*[types.int64] * 5)
 
 
 @numba.njit(**PART)
@@ -66,7 +60,7 @@ def group_of(wave: int) -> int:
     return load64(place) * 0x9E3779B97F4A7C1 + load64(place + 8) * 0x85EBCA6B + load64(place + 16) + 1
 
 
-@numba.njit(**PART)
+@runtime
 def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
     """A load to LDS was issued: its dwords are the wave's until it waited for it."""
     cells, group = cells_of(wave), group_of(wave)
@@ -94,7 +88,7 @@ def in_flight(wave: int, owner: int, number: int) -> bool:
     return load64(synced) >= number and load64(synced + 8) < number
 
 
-@numba.njit(**PART)
+@runtime
 def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
     """An access to LDS; how: bytes a lane, and WRITES."""
     cells, group = cells_of(wave), group_of(wave)
@@ -115,24 +109,6 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
                     place = dword * 4 | left << LEFT_SHIFT | int(owner != wave) << FLAG_SHIFT
                     enter(wave, record, code, 1 << lane, place, operation >> RECORD_SHIFT)
                     return
-
-
-@functools.cache
-def _entries() -> tuple[Any, Any]:
-    """What handlers call: `mark`, `touch`."""
-    current = stamp()
-
-    @numba.cfunc(SIGNATURE, **CALLED)
-    def at_load(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
-        if current:
-            mark(wave, record, lanes, size, offsets)
-
-    @numba.cfunc(SIGNATURE, **CALLED)
-    def at_access(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
-        if current:
-            touch(wave, record, lanes, how, offsets)
-
-    return at_load, at_access
 
 
 class Dma(Check):
@@ -165,10 +141,8 @@ class Dma(Check):
             where = frame.at(frame.wave, layout.ADDRESSES)
             frame.store(access.offsets, where, align=8)
             how = access.size if marks or not access.writes else access.size + WRITES
-            function = frame.context(layout.CTX_DMA_MARK if marks else layout.CTX_DMA_TOUCH)
             record = build.zext(frame.slot(SLOT_INDEX, I32), I64)
-            arguments = [frame.wave, record, access.lanes, constant(how), build.ptrtoint(where, I64)]
-            build.call(build.inttoptr(function, CALL.as_pointer()), arguments)
+            (mark if marks else touch).call(build, frame.wave, record, access.lanes, how, where)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         """Cells for kernels that load to LDS; without them the hooks do nothing."""
@@ -178,12 +152,8 @@ class Dma(Check):
         stride = HEADER + CELL * -(-launch.lds_bytes // 4)
         cells = aligned_bytes(len(worker.slots) * stride)
         worker.checks["dma"] = cells
-        at_load, at_access = _entries()
-        for offset, value in (
-            (layout.CTX_DMA, cells.ctypes.data), (layout.CTX_DMA_STRIDE, stride),
-            (layout.CTX_DMA_MARK, at_load.address), (layout.CTX_DMA_TOUCH, at_access.address),
-        ):  # fmt: skip
-            worker.context[offset // 8] = value
+        worker.context[layout.CTX_DMA // 8] = cells.ctypes.data
+        worker.context[layout.CTX_DMA_STRIDE // 8] = stride
 
 
 def _finding(launch: Launch, event: Report, what: str) -> Finding:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numba
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
-from simgpu.engine.scheduler_loop import PART, load64, store64
+from simgpu.machine.runtime import PART, load64, store64
 
 # What all workers share: a clock, and whether a barrier was passed without waves that had ended.
 TIME, MISSED, CLOCK_FIELDS = range(3)

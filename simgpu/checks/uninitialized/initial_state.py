@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.checks.uninitialized import register_rows, runtime, shadow_layout
+from simgpu.checks.uninitialized import shadow_layout
 from simgpu.engine import scheduler
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.hardware.isa import instruction as isa
@@ -32,15 +32,7 @@ def prepare(launch: Launch, worker: Worker) -> None:
     scratch = launch.device.memory.find(int(worker.job[scheduler.JOB_SCRATCH]))
     if scratch is not None and scratch.undefined is not None:
         worker.job[scheduler.JOB_SCRATCH_SHADOW] = scratch.undefined.ctypes.data
-    at_use, at_definition = runtime.entries()
-    fields = {
-        layout.CTX_LDS_SHADOW: lds.ctypes.data - int(worker.job[scheduler.JOB_LDS]),
-        layout.CTX_DEMAND: at_use.address,
-        layout.CTX_DEFINE: at_definition.address,
-        **register_rows.addresses(launch.device.compiler),
-    }
-    for field, value in fields.items():
-        worker.context[field // 8] = value
+    worker.context[layout.CTX_LDS_SHADOW // 8] = lds.ctypes.data - int(worker.job[scheduler.JOB_LDS])
 
 
 def begin_scalars(launch: Launch, worker: Worker, shadow: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.checks.uninitialized import register_rows, shadow_layout
+from simgpu.checks.uninitialized import runtime, shadow_layout
 from simgpu.checks.uninitialized.pointers import Pointer, Pointers
 from simgpu.checks.uninitialized.rules import RULES, Shadow, anywhere, either, filled, integer, intrinsic, spread, strict
 from simgpu.machine import layout
@@ -188,11 +188,11 @@ class Instrument:
         """Make a register's shadow row valid before it is read or written in part."""
         whole = type_ == ROW32
         if pointer.region == "register" and (whole or not pointer.derived):
-            register_rows.call(self.build, self.frame.wave, layout.CTX_FILL_ROW, pointer.shadow)
+            runtime.fill_row.call(self.build, self.frame.wave, pointer.shadow)
 
     def _settle_flag(self, pointer: Pointer, type_: ir.Type) -> None:
         if pointer.region == "register" and type_ == ROW32:
-            register_rows.call(self.build, self.frame.wave, layout.CTX_SETTLE_ROW, pointer.shadow)
+            runtime.settle_row.call(self.build, self.frame.wave, pointer.shadow)
 
 
 def reverse_postorder(function: ir.Function) -> list[Any]:

@@ -73,7 +73,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             offset = frame.build.or_(frame.build.zext(frame.slot(place.slot), I64), ir.Constant(I64, role))
             runtime.demand(frame, index, Event.UNDEFINED_MATRIX, offset, registers, ALL_LANES, bits, masks)
     with frame.build.if_then(undefined(frame, places.d), likely=False):
-        runtime.define(frame, frame.build.zext(frame.slot(places.d.slot), I64), places.d.bits // 32)
+        runtime.define.call(frame.build, frame.wave, frame.build.zext(frame.slot(places.d.slot), I64), places.d.bits // 32)
 
 
 def _table(frame: Frame, name: str, masks: np.ndarray) -> Any:

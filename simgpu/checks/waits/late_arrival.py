@@ -8,27 +8,22 @@ and tests set `Device.checks` to it. Stores and LDS writes take effect at once.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numba
-from llvmlite import ir
-from numba import types
 
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
-from simgpu.engine.scheduler_loop import CALLED, PART, clear, copy, load32, load64, store32, store64
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of, registers_of
 from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waited
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.jit import stamp
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES, ROW
-from simgpu.memory.lane_copy import constant
+from simgpu.machine.runtime import PART, clear, copy, load32, load64, runtime, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -48,9 +43,6 @@ NUMBER = {VM.name: VM_QUEUE, DS.name: DS_QUEUE, SMEM.name: SMEM_QUEUE, FLAT.name
 STARTS, SIZES = (0, 64, 80, 112), (64, 16, 32, 32)
 HEADER = 64
 WAVE_STRIDE = HEADER + 144 * ENTRY
-
-ISSUE = ir.FunctionType(ir.VoidType(), [PTR, *[I64] * 4])
-SIGNATURE = types.void(*[types.int64] * 5)
 
 
 @numba.njit(**PART)
@@ -122,7 +114,7 @@ def append(wave: int, queue: int) -> int:
     return entry
 
 
-@numba.njit(**PART)
+@runtime
 def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
     """An operation whose `count` registers from offset `where` are written, and not yet there."""
     entry = append(wave, queue)
@@ -147,7 +139,7 @@ def issue(wave: int, queue: int, where: int, count: int, bits: int) -> None:
                 write_bits(registers + ROW * row + 4 * lane, POISON, bits)
 
 
-@numba.njit(**PART)
+@runtime
 def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
     """A load to LDS: `size` bytes of each of the lanes at their offsets."""
     entry = append(wave, VM_QUEUE)
@@ -164,7 +156,7 @@ def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
                 store32(place + at, POISON)
 
 
-@numba.njit(**PART)
+@runtime
 def settle(wave: int, vm: int, lgkm: int) -> None:
     """An s_waitcnt until at most so many operations are left of each counter."""
     here = operations_of(wave)
@@ -181,29 +173,6 @@ def settle(wave: int, vm: int, lgkm: int) -> None:
             deliver(wave, entry)
     if closed == 3:
         drain(wave, here, FLAT_QUEUE, 0)
-
-
-@functools.cache
-def _entries() -> tuple[Any, Any, Any]:
-    """What handlers call: `issue`, `issue_lds`, `settle`."""
-    current = stamp()
-
-    @numba.cfunc(SIGNATURE, **CALLED)
-    def at_load(wave: int, queue: int, where: int, count: int, bits: int) -> None:
-        if current:
-            issue(wave, queue, where, count, bits)
-
-    @numba.cfunc(SIGNATURE, **CALLED)
-    def at_load_to_lds(wave: int, lanes: int, size: int, offsets: int, unused: int) -> None:
-        if current:
-            issue_lds(wave, lanes, size, offsets)
-
-    @numba.cfunc(SIGNATURE, **CALLED)
-    def at_wait(wave: int, vm: int, lgkm: int, unused: int, unused_too: int) -> None:
-        if current:
-            settle(wave, vm, lgkm)
-
-    return at_load, at_load_to_lds, at_wait
 
 
 class Late(Check):
@@ -227,15 +196,13 @@ class Late(Check):
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if isinstance(planned, list):
-            build = frame.build
-            counts = [build.zext(frame.slot(slot, I32), I64) for slot in planned]
-            self._call(frame, 2, *counts, constant(0), constant(0))
+            settle.call(frame.build, frame.wave, *(frame.build.zext(frame.slot(slot, I32), I64) for slot in planned))
 
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if isinstance(planned, tuple) and not (effect_of(inst).dma and effect_of(inst).lds == "write"):
             queue, slot, count, bits = planned
             where = frame.build.zext(frame.slot(slot, I32), I64)
-            self._call(frame, 0, constant(queue), where, constant(count), constant(bits))
+            issue.call(frame.build, frame.wave, queue, where, count, bits)
 
     def access(self, frame: Frame, access: Access) -> None:
         assert frame.inst is not None
@@ -243,19 +210,12 @@ class Late(Check):
         if access.space == "lds" and effect.dma and access.writes:
             where = frame.at(frame.wave, layout.ADDRESSES)
             frame.store(access.offsets, where, align=8)
-            place = frame.build.ptrtoint(where, I64)
-            self._call(frame, 1, access.lanes, constant(access.size), place, constant(0))
-
-    def _call(self, frame: Frame, number: int, *arguments: Any) -> None:
-        function = frame.context(layout.CTX_LATE_CALLS + 8 * number)
-        frame.build.call(frame.build.inttoptr(function, ISSUE.as_pointer()), [frame.wave, *arguments])
+            issue_lds.call(frame.build, frame.wave, access.lanes, access.size, where)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         memory = aligned_bytes(len(worker.slots) * launch.waves * WAVE_STRIDE)
         worker.checks["late"] = memory
         worker.context[layout.CTX_LATE // 8] = memory.ctypes.data
-        for number, function in enumerate(_entries()):
-            worker.context[layout.CTX_LATE_CALLS // 8 + number] = function.address
 
 
 def _destination(inst: Instruction, effect: Effect) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from llvmlite import ir
 
 from simgpu.asm.builder import toolchain
-from simgpu.checks.uninitialized import register_rows, shadow_layout
+from simgpu.checks.uninitialized import shadow_layout
 from simgpu.checks.uninitialized.check import Shadow
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
 from simgpu.engine.allocations import aligned_bytes
@@ -170,8 +170,6 @@ class ShadowedWave(Wave):
         self.undefined_s = self.raw[delta : delta + 512].view(np.uint32)
         self.undefined_v = self._rows(delta + layout.VGPR)
         self.undefined_a = self._rows(delta + layout.AGPR)
-        for field, value in register_rows.addresses(compiler()).items():
-            self.context.view(np.int64)[field // 8] = value
         self.flags = self.raw[shadow_layout.FLAGS : shadow_layout.FLAGS + shadow_layout.REGISTERS]
 
     def state(self) -> np.ndarray:

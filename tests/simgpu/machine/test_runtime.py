@@ -1,0 +1,72 @@
+"""Functions that handlers call by name: loaded with what is kept, and in need of nothing but C's memory functions."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from llvmlite import ir
+
+from simgpu.engine.program import handler_of, mnemonic_of
+from simgpu.machine import jit
+from simgpu.machine.mode import Mode
+from simgpu.machine.runtime import I64, Runtime
+from tests.simgpu.engine.test_refusals import instances
+
+MNEMONICS = {"v_add_f32", "ds_write_b64", "global_load_dwordx4", "s_load_dwordx4", "v_mfma_f64_4x4x4_4b_f64"}
+
+
+def undefined(code: bytes) -> set[str]:
+    """Symbols that an object file asks others for."""
+    table = ELFFile(io.BytesIO(code)).get_section_by_name(".symtab")
+    return {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF"} - {""}
+
+
+def test_a_kept_caller_loads_what_it_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path))
+
+    def thrice(x: int) -> int:
+        return 3 * x
+
+    triple = Runtime(thrice)
+    monkeypatch.setitem(jit.CALLED, triple.key, triple.object_code)
+
+    def caller(module: ir.Module, name: str) -> None:
+        function = ir.Function(module, ir.FunctionType(I64, [I64]), name)
+        build = ir.IRBuilder(function.append_basic_block())
+        build.ret(triple.call(build, triple.call(build, function.args[0])))
+
+    for kept in (False, True):
+        compiler = jit.Compiler()
+        address = compiler.address("caller", caller)
+        assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(5) == 45
+        assert (compiler.compiled, compiler.loaded) == ((0, 2) if kept else (2, 0))
+
+
+class Objects(jit.Compiler):
+    """Keeps the object files that it loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, bytes] = {}
+
+    def _load_called(self, key: str, code: bytes) -> None:
+        self.objects[key] = code
+        super()._load_called(key, code)
+
+
+def test_checked_handlers_need_runtime_functions_only() -> None:
+    from simgpu.checks.suite import NOTES
+
+    compiler = Objects()
+    for inst in instances("gfx942"):
+        if inst.mnemonic in MNEMONICS:
+            handler_of(inst, Mode(), compiler, NOTES)
+    handlers = {key: code for key, code in compiler.objects.items() if key not in jit.CALLED}
+    called = {compiler.name(key): code for key, code in compiler.objects.items() if key in jit.CALLED}
+    assert {mnemonic_of(key) for key in handlers} == MNEMONICS
+    assert set().union(*(undefined(code) for code in handlers.values())) == set(called)
+    assert set().union(*(undefined(code) for code in called.values())) <= {"memcpy", "memmove", "memset"}

@@ -103,8 +103,3 @@ class RegisterFile:
                 if not self._used[index]:
                     raise ResourceError(f"{self.letter}{index} is freed twice")
                 self._used[index] = False
-
-    @property
-    def in_use(self) -> int:
-        """Registers handed out."""
-        return self._used.count(True)

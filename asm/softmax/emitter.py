@@ -35,7 +35,6 @@ from simgpu.operators.tree import Visitor
 TYPES = ("f32", "f16", "bf16")
 LARGEST = float(np.finfo(np.float32).max)
 FAR = 1 << 29  # a band's ends are clipped to this: past every row
-PHASES = ("whole", "statistics", "values")
 
 
 @emit.register(Softmax)

@@ -19,7 +19,6 @@ from elftools.elf.sections import SymbolTableSection
 from simgpu.hardware.errors import DecodeError
 
 EM_AMDGPU = 224
-ELFOSABI_AMDGPU_HSA = 64
 # EF_AMDGPU_MACH (e_flags bits 7:0).
 TARGET_OF_MACH = {0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950"}
 # e_ident[EI_ABIVERSION] to code object version; version 2 has no msgpack metadata.

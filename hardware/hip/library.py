@@ -42,7 +42,7 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
 TEXTS = ("hipGetErrorName", "hipGetErrorString")  # (hipError_t) -> const char *
 
 # hipError_t; the numbers are CUDA's and fixed (hip_runtime_api.h).
-SUCCESS, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, NO_BINARY, NOT_READY = 0, 2, 100, 101, 209, 600
+SUCCESS, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, NOT_READY = 0, 2, 100, 101, 600
 
 # hipMemcpyKind
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2

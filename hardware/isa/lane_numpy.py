@@ -1,4 +1,4 @@
-"""The reference engine: the vocabulary of `lane` on numpy arrays.
+"""The reference engine, which the tests compare the simulator with: the vocabulary of `lane` on numpy arrays.
 
 A raw value is an unsigned integer array that holds the bits (`bool` for conditions), 64 lanes or
 any shape; scalars are 0-d. Rounding is to nearest even, denormals are kept, and every operation

@@ -67,7 +67,6 @@ class Spec:
     memory: Memory | None = None
     control: ControlKind = ControlKind.NONE
     flags: frozenset[Flag] = frozenset()
-    doc: str = ""
 
     def __repr__(self) -> str:
         return f"<{self.encoding} {self.mnemonic}>"
@@ -162,7 +161,6 @@ def add(
             memory=memory,
             control=ControlKind(_listed(mnemonic, "control kind", control, list(ControlKind))),
             flags=frozenset(Flag(_listed(mnemonic, "flag", flag, list(Flag))) for flag in flags),
-            doc=(body.__doc__ or "").strip() if body else "",
         )
     )
 

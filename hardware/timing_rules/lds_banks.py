@@ -83,22 +83,15 @@ def phases(target: str, kind: str, nbytes: int) -> Phases:
     return row
 
 
-def consecutive(target: str, kind: str, nbytes: int) -> Phases:
-    """The plainest rule: consecutive lanes whose bytes fill all banks once."""
-    banks = phases(target, kind, nbytes).banks
-    return Phases(banks, _consecutive(max(1, banks * BANK_BYTES // max(BANK_BYTES, nbytes))), _ASSUMED)
-
-
 def conflicts(
     target: str, kind: str, nbytes: int, addresses: Sequence[int] | np.ndarray, active: Sequence[bool] | np.ndarray | None = None,
-    rule: Phases | None = None,
 ) -> int:
     """Clocks lost to bank conflicts by one wave's access.
 
     kind: "read" or "write"; nbytes: of a lane; addresses: 64 byte addresses; active: lanes that take part
-    (default: all); rule: phases other than the target's.
+    (default: all).
     """
-    rule = phases(target, kind, nbytes) if rule is None else rule
+    rule = phases(target, kind, nbytes)
     words = np.asarray(addresses, np.int64)[:, None] // BANK_BYTES + np.arange(max(1, nbytes // BANK_BYTES))
     mask = np.ones(WAVE, bool) if active is None else np.asarray(active, bool)
     lost = 0

@@ -156,11 +156,6 @@ class GemmPlan(Derivation):
         return p.m * p.n * p.k / (gx * self.tile_n * gy * self.tile_m * self.split_k * self.k_steps_per_block * self.tile_k)
 
     @property
-    def bandwidth_factor(self) -> float:
-        """Operand demand over what the level that serves re-reads can give; above 1 the kernel is bandwidth-bound by it (E10)."""
-        return next(row for row in self.constraints if row.name == "operand bandwidth").ratio
-
-    @property
     def title(self) -> str:
         """Sizes, type and target, for messages."""
         p = self.problem

@@ -21,7 +21,6 @@ from simgpu.machine.layout import RECORD, ROW, SLOTS, Fault
 from simgpu.machine.operands import Place
 
 LAST_SGPR = 101
-DESTINATION = 3  # the mode bit of vdst; 0 to 2 are the sources'
 
 
 def m0(frame: Frame) -> Any:

@@ -70,7 +70,6 @@ def _spec(row: mfma.MatrixInstruction, opcodes: dict[str, int]) -> Spec:
         results=(registers(row.registers("D")),),
         kind="matrix",
         flags=frozenset(flag for flag, holds in flags.items() if holds),
-        doc=f"D = A·B + C, {row.m}x{row.n}x{row.k}, {row.blocks} block(s); see hardware.mfma.",
     )
 
 

@@ -43,10 +43,6 @@ def integer(type_: ir.Type) -> ir.Type:
     return ir.IntType(_WIDTH[type(type_)]) if type(type_) in _WIDTH else type_
 
 
-def lanes_type(type_: ir.Type) -> ir.Type:
-    return ir.VectorType(I1, type_.count) if isinstance(type_, ir.VectorType) else I1
-
-
 def every(type_: ir.Type, value: int) -> ir.Constant:
     """The integer constant in each lane."""
     if isinstance(type_, ir.VectorType):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import MFMAAtom
-from simgpu.hardware.mfma.rows import FORMATS
+from simgpu.hardware.matrix_table import FORMATS
 
 
 def matrix_instruction(atom: MFMAAtom, target: str, dtype: str) -> tuple[str, dict[str, int]]:

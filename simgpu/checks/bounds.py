@@ -9,6 +9,7 @@ reach into the next lane's dword; misaligned LDS atomics; reads past the kernel'
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from llvmlite import ir
 
 from simgpu.engine import scheduler
 from simgpu.engine.check import Check
-from simgpu.engine.events import Event, Report, finding_of, report
+from simgpu.engine.events import Report, event, finding_of, report
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
@@ -37,6 +38,17 @@ if TYPE_CHECKING:
     from simgpu.engine.worker import Worker
 
 # Past the arguments a compiler's wide load may still begin; it never begins beyond this.
+class Misuse(IntEnum):
+    """What handlers report."""
+
+    FOREIGN = event("another allocation than the pointer's")
+    NO_RECORDS = event("buffer without records")
+    SCALAR_ALIGNMENT = event("misaligned scalar load")
+    PRIVATE_ALIGNMENT = event("misaligned private access")
+    LDS_ALIGNMENT = event("misaligned LDS atomic")
+    KERNARG = event("load past the arguments")
+
+
 KERNARG_GRANULE = 16
 BASE_BITS = (1 << 48) - 1
 WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIGNED)
@@ -88,10 +100,10 @@ class Bounds(Check):
         assert inst is not None
         if access.space == "lds":
             if access.atomic and access.size > 1:
-                _crooked(frame, access, Event.LDS_ALIGNMENT, access.size)
+                _crooked(frame, access, Misuse.LDS_ALIGNMENT, access.size)
             return
         if inst.spec.memory is not None and inst.spec.memory.space == "scratch" and access.size >= 4:
-            _crooked(frame, access, Event.PRIVATE_ALIGNMENT, 4)
+            _crooked(frame, access, Misuse.PRIVATE_ALIGNMENT, 4)
         _arguments(frame, access)
         base = frame.planned[Bounds]
         if base is not None:
@@ -136,7 +148,7 @@ def _foreign(frame: Frame, access: Access, base: Any) -> None:
     outside = build.icmp_unsigned(">", build.sub(base, first), size)
     with build.if_then(outside, likely=False):
         lanes = access.lanes if access.lanes is not None else constant(0)
-        report(frame, Event.FOREIGN, lanes, base, build.lshr(first, constant(8)))
+        report(frame, Misuse.FOREIGN, lanes, base, build.lshr(first, constant(8)))
 
 
 def _records(frame: Frame, based: Based) -> None:
@@ -146,7 +158,7 @@ def _records(frame: Frame, based: Based) -> None:
     lanes = frame.exec_bits()
     empty = build.icmp_unsigned("==", records, ir.Constant(I32, 0))
     with build.if_then(build.and_(empty, build.icmp_unsigned("!=", lanes, constant(0))), likely=False):
-        report(frame, Event.NO_RECORDS, lanes, _base(frame, based), 0)
+        report(frame, Misuse.NO_RECORDS, lanes, _base(frame, based), 0)
 
 
 def _scalar_alignment(frame: Frame, based: Based) -> None:
@@ -158,10 +170,10 @@ def _scalar_alignment(frame: Frame, based: Based) -> None:
         address = build.add(address, build.zext(frame.load(frame.operand(based.register.slot), I32), I64))
     crooked = build.icmp_unsigned("!=", build.and_(address, constant(3)), constant(0))
     with build.if_then(crooked, likely=False):
-        report(frame, Event.SCALAR_ALIGNMENT, 0, address, 0)
+        report(frame, Misuse.SCALAR_ALIGNMENT, 0, address, 0)
 
 
-def _crooked(frame: Frame, access: Access, event: Event, size: int) -> None:
+def _crooked(frame: Frame, access: Access, event: int, size: int) -> None:
     """Report the lanes whose offset is no multiple of `size`, a power of two."""
     build = frame.build
     low = build.and_(access.offsets, ir.Constant(WIDE64, [size - 1] * LANES))
@@ -180,12 +192,12 @@ def _arguments(frame: Frame, access: Access) -> None:
         if access.lanes is None:
             past = build.icmp_unsigned(">=", access.offsets, limit)
             with build.if_then(past, likely=False):
-                report(frame, Event.KERNARG, 0, access.offsets, 0)
+                report(frame, Misuse.KERNARG, 0, access.offsets, 0)
             return
         beyond = mask_of(frame, build.icmp_unsigned(">=", access.offsets, frame.splat(limit)))
         wrong = build.and_(access.lanes, beyond)
         with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
-            report(frame, Event.KERNARG, wrong, limit, 0)
+            report(frame, Misuse.KERNARG, wrong, limit, 0)
 
 
 # -- findings ---------------------------------------------------------------------------------------
@@ -199,7 +211,7 @@ def _found(launch: Launch, event: Report, kind: str, message: str, place: str = 
     return finding_at(launch, event.record, kind, message, event=event, place=place)
 
 
-@finding_of(Event.FOREIGN)
+@finding_of(Misuse.FOREIGN)
 def _of_foreign(launch: Launch, event: Report) -> Finding | None:
     memory = launch.device.memory
     origin, landed = memory.find(event.address), memory.find(event.extra << 8)
@@ -212,7 +224,7 @@ def _of_foreign(launch: Launch, event: Report) -> Finding | None:
     return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 
 
-@finding_of(Event.NO_RECORDS)
+@finding_of(Misuse.NO_RECORDS)
 def _of_no_records(launch: Launch, event: Report) -> Finding | None:
     if launch.table.touched(event.address):  # kernels clip what lies past the end so, and reach the rest
         return None
@@ -223,7 +235,7 @@ def _of_no_records(launch: Launch, event: Report) -> Finding | None:
     return _found(launch, event, "buffer", message, f"{event.address:#x}")
 
 
-@finding_of(Event.SCALAR_ALIGNMENT)
+@finding_of(Misuse.SCALAR_ALIGNMENT)
 def _of_scalar(launch: Launch, event: Report) -> Finding:
     message = (
         f"scalar memory takes dwords at multiples of 4: the hardware drops the low bits of {event.address:#x} "
@@ -232,7 +244,7 @@ def _of_scalar(launch: Launch, event: Report) -> Finding:
     return _found(launch, event, "misaligned", message, f"{event.address:#x}")
 
 
-@finding_of(Event.PRIVATE_ALIGNMENT)
+@finding_of(Misuse.PRIVATE_ALIGNMENT)
 def _of_private(launch: Launch, event: Report) -> Finding:
     message = (
         "a private address that is no multiple of 4: private memory is interleaved by dword over the lanes, "
@@ -241,13 +253,13 @@ def _of_private(launch: Launch, event: Report) -> Finding:
     return _found(launch, event, "misaligned", message)
 
 
-@finding_of(Event.LDS_ALIGNMENT)
+@finding_of(Misuse.LDS_ALIGNMENT)
 def _of_lds(launch: Launch, event: Report) -> Finding:
     message = f"an LDS atomic of {event.extra} bytes at an address that is no multiple of {event.extra}: the hardware faults"
     return _found(launch, event, "misaligned", message)
 
 
-@finding_of(Event.KERNARG)
+@finding_of(Misuse.KERNARG)
 def _of_kernarg(launch: Launch, event: Report) -> Finding:
     message = (
         f"a load at byte {event.address} of the kernel argument segment, which has {launch.info.kernarg_size} bytes "

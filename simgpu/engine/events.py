@@ -1,15 +1,15 @@
 """How handlers report: a table of events in each worker's memory, counted by place, code and extra.
 
 `report` emits a call; the first event of a (record, code, extra) is kept whole, later ones are only
-counted. Nothing of it returns to Python before the launch is over. A check adds its codes to `Event`
-and says with `@finding_of(code)` what a drained event means.
+counted. Nothing of it returns to Python before the launch is over. A check names its events, `RACE = event("race")`,
+and says with `@finding_of(RACE)` what a drained one means.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -29,28 +29,9 @@ if TYPE_CHECKING:
     from simgpu.engine.worker import Worker
 
 
-class Event(IntEnum):
-    """What a handler may report; 0 marks a free entry."""
-
-    DMA_READ = 1  # LDS that a DMA may still write is read
-    DMA_OVERWRITTEN = 2
-    LDS_CARRIED = 3  # LDS that another wave's operation may still access, issued before the last barrier
-    UNDEFINED_ADDRESS = 64
-    UNDEFINED_BRANCH = 65
-    UNDEFINED_EXEC = 66
-    UNDEFINED_STORE = 67  # of a register's bits
-    UNDEFINED_MEMORY = 68  # of an atomic's old value, or of LDS
-    UNDEFINED_MATRIX = 69
-    RACE_LDS = 96
-    RACE_GLOBAL = 97
-    BARRIER = 98
-    DUPLICATE = 99
-    FOREIGN = 104
-    NO_RECORDS = 105
-    SCALAR_ALIGNMENT = 106
-    PRIVATE_ALIGNMENT = 107
-    LDS_ALIGNMENT = 108
-    KERNARG = 109
+def event(name: str) -> int:
+    """The code of an event: 1 to 2^31 - 1, the same in every process, as handlers that hold it are kept on disk."""
+    return zlib.crc32(name.encode()) & 0x7FFFFFFE | 1
 
 
 @dataclass(frozen=True)
@@ -79,6 +60,8 @@ def finding_of(code: int) -> Callable[[Formatter], Formatter]:
     """Decorator: what makes a Finding of an event."""
 
     def register(function: Formatter) -> Formatter:
+        if code in FORMATTERS:
+            raise ValueError(f"{function.__name__}: another event has its code {code}: give it another name")
         FORMATTERS[code] = function
         return function
 

@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from simgpu.engine.events import Report
     from simgpu.engine.launch import Launch
 
-KINDS = (
-    "missing-wait", "hazard", "race", "barrier", "uninitialized", "out-of-bounds", "use-after-free",
-    "misaligned", "buffer", "resource", "performance",
-)  # fmt: skip
 Severity = Literal["error", "note"]
 
 
@@ -22,7 +18,7 @@ Severity = Literal["error", "note"]
 class Finding:
     """Something wrong with a kernel that checked mode saw. The wave, lanes and workgroup are those of the first time."""
 
-    kind: str  # of `KINDS`
+    kind: str  # what is wrong, docs/check.md lists them: "missing-wait", "race", ...
     message: str
     pc: int  # virtual address of the instruction in the code object
     text: str  # the instruction there

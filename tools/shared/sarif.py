@@ -13,11 +13,10 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def sarif(findings: Sequence[Finding], artifact: str) -> dict[str, Any]:
     """The log of one run. artifact: what was checked, for findings whose source line is not known."""
-    from simgpu.engine.finding import KINDS
     from simgpu.version import VERSION
 
     used = {finding.kind for finding in findings}
-    rules = [{"id": kind, "shortDescription": {"text": kind.replace("-", " ")}} for kind in KINDS if kind in used]
+    rules = [{"id": kind, "shortDescription": {"text": kind.replace("-", " ")}} for kind in sorted(used)]
     driver = {"name": "simgpu", "version": VERSION, "rules": rules}
     results = [_result(finding, artifact) for finding in findings]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}

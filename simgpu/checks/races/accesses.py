@@ -32,13 +32,14 @@ from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
     look_lds,
 )
 from simgpu.checks.races.order import GLOBAL, acquire, holds, learn, ordered, release
-from simgpu.engine.events import Event, enter
+from simgpu.engine.events import enter, event
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, clear, load32, load64, octets, runtime, store32, store64, words
 
 # What a barrier event says: `extra` above the record.
+RACE, BARRIER = event("race on device memory"), event("barrier")
 ELSEWHERE, ENDED = range(2)
 
 
@@ -88,7 +89,7 @@ def judge(
             here, there = there, here
             seen |= SWAPPED
         other = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15)
-        enter(wave, here, Event.RACE_GLOBAL, seen, other << ADDRESS_BITS | address, there)
+        enter(wave, here, RACE, seen, other << ADDRESS_BITS | address, there)
         return
 
 
@@ -329,7 +330,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) 
 def miss(wave: int, record: int, block: int) -> None:
     """A barrier that waves which ended did not come to."""
     store64(load64(block + 8 * o.CLOCK) + 8 * o.MISSED, 1)
-    enter(wave, record, Event.BARRIER, 0, 0, ENDED << c.SITE_BITS)
+    enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
 
 
 @numba.njit(**PART)
@@ -359,7 +360,7 @@ def barrier(wave: int, record: int) -> None:
         there = load64(state + 8 * o.MEET_RECORD)
         if there != record:
             other = load64(state + 8 * o.MEET_WAVE)
-            enter(wave, record, Event.BARRIER, 0, other, ELSEWHERE << c.SITE_BITS | there)
+            enter(wave, record, BARRIER, 0, other, ELSEWHERE << c.SITE_BITS | there)
     else:
         store64(state + 8 * o.MEET_EPOCH, passed + 1)
         store64(state + 8 * o.MEET_RECORD, record)

@@ -12,13 +12,14 @@ import numba
 import numpy as np
 
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT
-from simgpu.engine.events import Event, enter
+from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, copy, load32, load64, store64, words
 
 # An entry of a wave's log of LDS accesses: record, flags and size; lanes; its number among the wave's LDS
 # operations; offsets (one where the lanes follow each other).
+CARRIED = event("LDS in flight behind a barrier")
 HEAD, MASK, NUMBER, OFFSETS = 0, 8, 16, 24
 LOG_BYTES = OFFSETS + 4 * LANES
 FLAGS_SHIFT, SIZE_SHIFT = 32, 40
@@ -134,5 +135,5 @@ def look_carried(
                 place = found // LANES | load64(entry + LEFT) << LEFT_SHIFT
                 place |= (1 if flags & WRITES else 0) << FLAG_SHIFT
                 behind = load64(entry + ENTRY + HEAD) & 0xFFFFFFFF
-                enter(wave, record, Event.LDS_CARRIED, 1 << found % LANES, place, behind)
+                enter(wave, record, CARRIED, 1 << found % LANES, place, behind)
                 return

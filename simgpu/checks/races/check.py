@@ -16,7 +16,7 @@ from simgpu.checks.races.storage import allocation_shadows, give_back, groups_ta
 from simgpu.checks.waits.in_flight import unwaited
 from simgpu.engine import scheduler
 from simgpu.engine.check import Check
-from simgpu.engine.events import Event, Report, finding_of
+from simgpu.engine.events import Report, finding_of
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
@@ -172,21 +172,21 @@ def _side(launch: Launch, other: int) -> tuple[tuple[int, int, int], int]:
     return (group % gx, group // gx % gy, group // (gx * gy)), other & 15
 
 
-@finding_of(Event.RACE_LDS)
+@finding_of(lds_bitmaps.RACE)
 def _race_lds(launch: Launch, event: Report) -> Finding:
     # LDS cells hold no workgroup: the other wave is of the same one.
     mine = _number(launch, event.workgroup) << 4 + lds_bitmaps.ADDRESS_BITS
     return _race(launch, replace(event, address=mine | event.address), "LDS", BARRIER_MISSING)
 
 
-@finding_of(Event.RACE_GLOBAL)
+@finding_of(accesses.RACE)
 def _race_global(launch: Launch, event: Report) -> Finding:
     same = event.address >> lds_bitmaps.ADDRESS_BITS + 4 == _number(launch, event.workgroup)
     apart = "no barrier orders workgroups; use atomics or another launch"
     return _race(launch, event, "memory", BARRIER_MISSING if same else apart)
 
 
-@finding_of(Event.LDS_CARRIED)
+@finding_of(carried.CARRIED)
 def _carried(launch: Launch, event: Report) -> Finding:
     def tell(earlier: str, left: int, writes: bool) -> str:
         return (
@@ -197,7 +197,7 @@ def _carried(launch: Launch, event: Report) -> Finding:
     return unwaited(launch, event, tell)
 
 
-@finding_of(Event.BARRIER)
+@finding_of(accesses.BARRIER)
 def _barrier(launch: Launch, event: Report) -> Finding | None:
     if event.extra >> cells.SITE_BITS == accesses.ENDED:
         message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
@@ -212,7 +212,7 @@ def _barrier(launch: Launch, event: Report) -> Finding | None:
     return finding_at(launch, event.record, "barrier", message, earlier=earlier, event=event, lanes=())
 
 
-@finding_of(Event.DUPLICATE)
+@finding_of(lds_bitmaps.DUPLICATE)
 def _duplicate(launch: Launch, event: Report) -> Finding | None:
     if launch.device.check != "performance":
         return None

@@ -31,7 +31,7 @@ from simgpu.checks.races.carried import (  # fmt: skip
 )
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT
 from simgpu.checks.races.order import LDS, acquire, ordered, release
-from simgpu.engine.events import Event, enter
+from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, clear, load32, load64, octets, store64, words
@@ -39,6 +39,7 @@ from simgpu.machine.runtime import PART, clear, load32, load64, octets, store64,
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
 # earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
 # saw it stood at the earlier record, and whether it wrote; its address has the other side's workgroup and wave above.
+RACE, DUPLICATE = event("race on LDS"), event("same bytes written")
 LANE, BOTH_WRITE, SWAPPED, WROTE = 63, 64, 128, 256
 ADDRESS_BITS = 40
 
@@ -236,7 +237,7 @@ def explain(
         if there > here:
             here, there = there, here
             seen |= SWAPPED
-        enter(wave, here, Event.RACE_LDS, seen, other << ADDRESS_BITS | byte, there & SITES)
+        enter(wave, here, RACE, seen, other << ADDRESS_BITS | byte, there & SITES)
         return 1
     return 0
 
@@ -281,7 +282,7 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
                 if told & 1:
                     break
         if told == 2:
-            enter(wave, record, Event.DUPLICATE, 0, offsets[0], 0)
+            enter(wave, record, DUPLICATE, 0, offsets[0], 0)
     if whole:
         mark_words(shadow, count, me, flags, offsets[0] >> 6, size)
     elif not quick:

@@ -15,7 +15,7 @@ import numba
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, unwaited
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
-from simgpu.engine.events import Event, Report, enter, finding_of
+from simgpu.engine.events import Report, enter, event, finding_of
 from simgpu.engine.finding import Finding
 from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
 from simgpu.hardware.isa.instruction import Instruction
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CELL, GROUP, OWNER, OPERATION = 24, 0, 8, 16
 RECORD_SHIFT = 40
 HEADER = 64
-READ, OVERWRITTEN = int(Event.DMA_READ), int(Event.DMA_OVERWRITTEN)
+READ, OVERWRITTEN = event("LDS of a DMA read"), event("LDS of a DMA overwritten")
 WRITES = 256  # of an access; the bytes a lane are below
 
 
@@ -164,11 +164,11 @@ def _finding(launch: Launch, event: Report, what: str) -> Finding:
     return unwaited(launch, event, tell)
 
 
-@finding_of(Event.DMA_READ)
+@finding_of(READ)
 def _read(launch: Launch, event: Report) -> Finding:
     return _finding(launch, event, "read")
 
 
-@finding_of(Event.DMA_OVERWRITTEN)
+@finding_of(OVERWRITTEN)
 def _overwritten(launch: Launch, event: Report) -> Finding:
     return _finding(launch, event, "overwritten")

@@ -29,8 +29,9 @@ from simgpu.checks.uninitialized import (
 from simgpu.checks.uninitialized.flags import STATES, registers_of, undefined, undefined_state, wholly_undefined
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
 from simgpu.checks.uninitialized.origins import Operands
+from simgpu.checks.uninitialized.runtime import Undefined
 from simgpu.engine.check import Check
-from simgpu.engine.events import Event, report
+from simgpu.engine.events import report
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import GPR_INDEXING, STATE_BRANCHES, ControlKind, Flag
@@ -146,7 +147,7 @@ def _arithmetic(frame: Frame, inst: Instruction, planned: Planned) -> None:
     if test is None:
         return
     if planned.indexed:  # M0 chooses the registers: their flags are not those of the operands named
-        _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0", INDEX_BITS)
+        _demand_state(frame, Undefined.ADDRESS, "m0", INDEX_BITS)
         propagate(frame, planned)
         _settle_exec(frame, ir.Constant(I32, 0))
         return
@@ -217,19 +218,19 @@ def _settle_exec(frame: Frame, origin: Any) -> None:
     lanes = frame.load(place, I64)
     with build.if_then(build.icmp_unsigned("!=", lanes, ir.Constant(I64, 0)), likely=False):
         shifted = build.shl(build.zext(origin, I64), ir.Constant(I64, runtime.ORIGIN_SHIFT))
-        report(frame, Event.UNDEFINED_EXEC, lanes, 0, build.or_(shifted, ir.Constant(I64, 4 * isa.EXEC)))
+        report(frame, Undefined.EXEC, lanes, 0, build.or_(shifted, ir.Constant(I64, 4 * isa.EXEC)))
         frame.store(ir.Constant(I64, 0), place)
 
 
 # -- where it matters -----------------------------------------------------------------------------
 
 
-def _demand(frame: Frame, event: Event, offset: Any, registers: int, lanes: Any = 0, bits: int = ALL_BITS) -> Any:
+def _demand(frame: Frame, event: int, offset: Any, registers: int, lanes: Any = 0, bits: int = ALL_BITS) -> Any:
     index = frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
     return runtime.demand(frame, index, event, offset, registers, lanes, bits)
 
 
-def _demand_place(frame: Frame, event: Event, place: Place) -> None:
+def _demand_place(frame: Frame, event: int, place: Place) -> None:
     """Report an operand's undefined bits of active lanes."""
     test = undefined(frame, place)
     if test is None:
@@ -239,7 +240,7 @@ def _demand_place(frame: Frame, event: Event, place: Place) -> None:
         _demand(frame, event, offset, registers_of(place), frame.exec_bits())
 
 
-def _demand_state(frame: Frame, event: Event, name: str, bits: int = ALL_BITS) -> None:
+def _demand_state(frame: Frame, event: int, name: str, bits: int = ALL_BITS) -> None:
     offset, type_ = STATES[name]
     with frame.build.if_then(undefined_state(frame, offset, type_), likely=False):
         _demand(frame, event, ir.Constant(I64, offset), type_.width // 32, bits=bits)
@@ -251,13 +252,13 @@ def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
     places: dict[str, Place] = planned.operands
     for name in ADDRESS_FIELDS:
         if name in places:
-            _demand_place(frame, Event.UNDEFINED_ADDRESS, places[name])
+            _demand_place(frame, Undefined.ADDRESS, places[name])
     for name in sorted(flags.states_read(inst)):
-        _demand_state(frame, Event.UNDEFINED_ADDRESS, name, 0xFFFF if memory.space == "ds" else ALL_BITS)
+        _demand_state(frame, Undefined.ADDRESS, name, 0xFFFF if memory.space == "ds" else ALL_BITS)
     if memory.space == "scratch":
         offset = 4 * isa.FLAT_SCRATCH
         with frame.build.if_then(undefined_state(frame, offset, I64), likely=False):
-            _demand(frame, Event.UNDEFINED_ADDRESS, ir.Constant(I64, offset), 2)
+            _demand(frame, Undefined.ADDRESS, ir.Constant(I64, offset), 2)
     idle = fast_path.needless(frame, inst, places)
     if idle is None:
         _move(frame, inst, planned)
@@ -315,25 +316,25 @@ def _stored(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     if field in places:
         place = places[field]
         offset = build.zext(frame.slot(place.slot), I64)
-        found = _demand(frame, Event.UNDEFINED_STORE, offset, registers_of(place), frame.exec_bits(), bits)
+        found = _demand(frame, Undefined.STORE, offset, registers_of(place), frame.exec_bits(), bits)
     with build.if_then(build.icmp_unsigned("==", found, ir.Constant(I64, 0))):
-        report(frame, Event.UNDEFINED_MEMORY, frame.exec_bits(), 0, 0)
+        report(frame, Undefined.MEMORY, frame.exec_bits(), 0, 0)
 
 
 def _control(frame: Frame, inst: Instruction, planned: Planned) -> None:
     control = inst.spec.control
     tested, _ = STATE_BRANCHES.get(control, ("", False))
     if tested == "scc":
-        _demand_state(frame, Event.UNDEFINED_BRANCH, "scc")
+        _demand_state(frame, Undefined.BRANCH, "scc")
     elif tested == "vcc":
         _vcc_branch(frame)
     elif planned.places or control in (ControlKind.APPEND, ControlKind.CONSUME):
         if control in M0_BITS:
-            _demand_state(frame, Event.UNDEFINED_ADDRESS, "m0", M0_BITS[control])
+            _demand_state(frame, Undefined.ADDRESS, "m0", M0_BITS[control])
         if control in (ControlKind.SETPC, ControlKind.SWAPPC):
             source = planned.places[0]
             with frame.build.if_then(undefined(frame, source), likely=False):
-                _demand(frame, Event.UNDEFINED_BRANCH, frame.build.zext(frame.slot(source.slot), I64), 2)
+                _demand(frame, Undefined.BRANCH, frame.build.zext(frame.slot(source.slot), I64), 2)
         test = guard(frame, inst, planned)
         if control in (ControlKind.APPEND, ControlKind.CONSUME):
             propagate(frame, planned)
@@ -351,4 +352,4 @@ def _vcc_branch(frame: Frame) -> None:
     known = build.and_(frame.state(4 * isa.VCC, I64), build.not_(bits))
     some, none = (build.icmp_unsigned(op, value, ir.Constant(I64, 0)) for op, value in (("!=", bits), ("==", known)))
     with build.if_then(build.and_(some, none), likely=False):
-        _demand(frame, Event.UNDEFINED_BRANCH, ir.Constant(I64, 4 * isa.VCC), 2)
+        _demand(frame, Undefined.BRANCH, ir.Constant(I64, 4 * isa.VCC), 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simgpu.checks.uninitialized.matrix import ROLES
-from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT
-from simgpu.engine.events import Event, Report, finding_of
+from simgpu.checks.uninitialized.runtime import NEVER, ORIGIN_SHIFT, PARTIAL, ROLE_SHIFT, Undefined
+from simgpu.engine.events import Report, finding_of
 from simgpu.engine.finding import Finding, Severity, finding_at
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
@@ -50,22 +50,22 @@ def _described(event: Report, used: str) -> tuple[str, str]:
     return f"{used.format(name=name)}, {state}", name
 
 
-@finding_of(Event.UNDEFINED_ADDRESS)
+@finding_of(Undefined.ADDRESS)
 def _address(launch: Launch, event: Report) -> Finding:
     return _finding(launch, event, *_described(event, "the address depends on {name}"))
 
 
-@finding_of(Event.UNDEFINED_BRANCH)
+@finding_of(Undefined.BRANCH)
 def _branch(launch: Launch, event: Report) -> Finding:
     return _finding(launch, event, *_described(event, "the branch depends on {name}"))
 
 
-@finding_of(Event.UNDEFINED_EXEC)
+@finding_of(Undefined.EXEC)
 def _exec(launch: Launch, event: Report) -> Finding:
     return _finding(launch, event, "EXEC gets bits that nothing defined", "exec")
 
 
-@finding_of(Event.UNDEFINED_STORE)
+@finding_of(Undefined.STORE)
 def _store(launch: Launch, event: Report) -> Finding:
     what, place = _described(event, "device memory gets {name}")
     return _finding(launch, event, what, place, "note" if _padding(launch, event) else "error")
@@ -78,12 +78,12 @@ def _padding(launch: Launch, event: Report) -> bool:
     return bool(event.extra & PARTIAL and memory is not None and memory.space in ("scratch", "flat", "buffer"))
 
 
-@finding_of(Event.UNDEFINED_MEMORY)
+@finding_of(Undefined.MEMORY)
 def _memory(launch: Launch, event: Report) -> Finding:
     return _finding(launch, event, "device memory gets a value made of bytes that nothing wrote")
 
 
-@finding_of(Event.UNDEFINED_MATRIX)
+@finding_of(Undefined.MATRIX)
 def _matrix(launch: Launch, event: Report) -> Finding:
     role = ROLES[event.extra >> ROLE_SHIFT & 15]
     return _finding(launch, event, *_described(event, "the product takes " + role + " from {name}"))

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from simgpu.checks.uninitialized import runtime
 from simgpu.checks.uninitialized.flags import registers_of, undefined
-from simgpu.engine.events import Event
+from simgpu.checks.uninitialized.runtime import Undefined
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
@@ -71,7 +71,7 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             bits = 0xFF << scale_shift(inst, name) if name.startswith("SCALE") else ALL_BITS
             role = ROLES.index(name) << runtime.ROLE_SHIFT
             offset = frame.build.or_(frame.build.zext(frame.slot(place.slot), I64), ir.Constant(I64, role))
-            runtime.demand(frame, index, Event.UNDEFINED_MATRIX, offset, registers, ALL_LANES, bits, masks)
+            runtime.demand(frame, index, Undefined.MATRIX, offset, registers, ALL_LANES, bits, masks)
     with frame.build.if_then(undefined(frame, places.d), likely=False):
         runtime.define.call(frame.build, frame.wave, frame.build.zext(frame.slot(places.d.slot), I64), places.d.bits // 32)
 

@@ -7,15 +7,28 @@ is one finding.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numba
 
-from simgpu.checks.events import enter
 from simgpu.checks.uninitialized.shadow_layout import DEFINED, DELTA, FLAGS, MIXED, ORIGINS, REGISTERS, UNDEFINED
+from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.runtime import PART, fill, load8, load32, runtime, store8, store32, words
+
+
+class Undefined(IntEnum):
+    """Where undefined bits matter."""
+
+    ADDRESS = event("undefined address")
+    BRANCH = event("undefined branch")
+    EXEC = event("undefined exec")
+    STORE = event("undefined store")  # of a register's bits
+    MEMORY = event("undefined memory")  # of an atomic's old value, or of LDS
+    MATRIX = event("undefined matrix")
+
 
 # Bits of a report's `extra` beside the register's byte offset in the wave.
 ROLE_SHIFT = 20  # of `shadow_matrix.ROLES`

@@ -192,11 +192,11 @@ class _Traced(Launch):
         before = program.records[:, :2].copy()
         program.records[:, :2] = self._pending(program)
         program.records[index, :2] = self.replaced[id(program)][1][index]
-        worker.job[scheduler.JOB_STOP] = 1  # come back too where the wave ends or waits
+        worker.job.stop = 1  # come back too where the wave ends or waits
         try:
             return int(scheduler.run_worker(worker.job, worker.slots))
         finally:
-            worker.job[scheduler.JOB_STOP] = 0
+            worker.job.stop = 0
             program.records[:, :2] = before
 
     def _snapshot(self, worker: Worker, index: int, program: Program) -> Snapshot:

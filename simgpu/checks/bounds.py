@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.engine import scheduler
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, event, finding_of, report
 from simgpu.engine.finding import Finding, finding_at
@@ -296,8 +295,7 @@ def _fault(launch: Launch, worker: Worker, state: WaveState) -> Finding | None:
 
 def _scalars(worker: Worker, state: WaveState) -> np.ndarray:
     """The SGPRs of the wave that stopped."""
-    slot = int(worker.job[scheduler.JOB_CURRENT])
-    return wave_bytes_of(worker, slot, state.wave)[:512].view(np.uint32)
+    return wave_bytes_of(worker, worker.job.current, state.wave)[:512].view(np.uint32)
 
 
 def _pointer(launch: Launch, worker: Worker, state: WaveState) -> int | None:

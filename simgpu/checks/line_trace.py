@@ -18,7 +18,7 @@ from simgpu.engine.allocations import FIRST_ADDRESS
 from simgpu.engine.check import Check
 from simgpu.engine.device import Device
 from simgpu.engine.finding import Finding
-from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.engine.workgroup import slot_of
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
@@ -69,12 +69,9 @@ class Reader(Protocol):
 @runtime
 def note(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
     """Appends the lines of an access; how: bytes a lane · 2, + 1 for a write; base: line bytes of the allocation."""
-    context = load64(wave + layout.CONTEXT)
-    block = load64(context + layout.CTX_LINES)
-    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
-    place = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    block, place = load64(load64(wave + layout.CONTEXT) + layout.CTX_LINES), slot_of(wave).group
     grid_x, grid_y = load64(block + 8 * GRID_X), load64(block + 8 * GRID_Y)
-    group = load64(place) + grid_x * (load64(place + 8) + grid_y * load64(place + 16))
+    group = place[0] + grid_x * (place[1] + grid_y * place[2])
     row = (group - load64(block + 8 * FIRST)) * load64(block + 8 * WAVES) + load32(wave + layout.WAVE_ID)
     room, counts = load64(block + 8 * ROOM), load64(block + 8 * COUNTS) + 8 * row
     lines, seen = load64(block + 8 * LINES) + 4 * row * room, load64(block + 8 * FILTERS) + 8 * row * FILTER

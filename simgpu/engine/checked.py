@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simgpu.engine import events, scheduler
+from simgpu.engine import events
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.finding import Finding
 from simgpu.machine import layout
@@ -22,8 +23,8 @@ def prepare(launch: Launch, workers: list[Worker]) -> None:
         shadow = aligned_bytes(max(shadow_bytes, 64))
         worker.storage.append(shadow)
         worker.checks["shadow"] = shadow
-        worker.job[scheduler.JOB_SHADOW] = shadow.ctypes.data if shadow_bytes else 0
-        worker.context[layout.CTX_SLOTS // 8] = worker.slots.ctypes.data
+        worker.job.shadow = shadow.ctypes.data if shadow_bytes else 0
+        worker.context[layout.CTX_SLOTS // 8] = ctypes.addressof(worker.slots)
         worker.context[layout.CTX_WAVES // 8] = launch.waves
         events.prepare(worker)
         for check in launch.device.checks:

@@ -17,7 +17,7 @@ import numpy as np
 
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.finding import Finding, finding_at
-from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.engine.workgroup import slot_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import I32, I64
@@ -82,8 +82,7 @@ HEADER = ENTRIES * STRIDE
 @numba.njit(**PART)
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
     """Count an event of a record, and keep it if it is the first of its kind and place."""
-    context = load64(wave + layout.CONTEXT)
-    table = load64(context + layout.CTX_EVENTS)
+    table = load64(load64(wave + layout.CONTEXT) + layout.CTX_EVENTS)
     key = code << 32 | record
     at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
     while True:
@@ -106,10 +105,9 @@ def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: in
     store64(entry + 8 * LANES, lanes)
     store64(entry + 8 * ADDRESS, address)
     store64(entry + 8 * WAVE, load32(wave + layout.WAVE_ID))
-    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
-    group = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
+    group = slot_of(wave).group
     for axis in range(3):
-        store64(entry + 8 * (X + axis), load64(group + 8 * axis))
+        store64(entry + 8 * (X + axis), group[axis])
 
 
 @runtime

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.engine import scheduler
 from simgpu.engine.worker import Worker, current_wave, wave_bytes_of
 from simgpu.hardware.errors import (
     Deadlock,
@@ -88,10 +87,10 @@ def _complaints(launch: Launch) -> str:
 def _out_of_budget(launch: Launch, worker: Worker) -> SimError:
     """A runaway kernel; a deadlock where some of its waves wait for the ones that run away."""
     state = current_wave(worker)
-    slot = int(worker.job[scheduler.JOB_CURRENT])
+    slot = worker.job.current
     waiting: list[tuple[int, int, int]] = []
     running: list[tuple[int, int, int]] = []
-    for wave in range(int(worker.slots[slot, scheduler.SLOT_WAVES])):
+    for wave in range(worker.slots[slot].waves):
         raw = wave_bytes_of(worker, slot, wave)
         status = int(raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0])
         resume = int(raw[layout.RESUME : layout.RESUME + 4].view(np.int32)[0])

@@ -22,6 +22,7 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall.packets import ARGUMENT, HostCalls
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run, summarise
+from simgpu.engine.scheduler import Job, Slot
 from simgpu.engine.worker import Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry, pack
@@ -274,22 +275,20 @@ class Launch:
         waves = aligned_bytes(resident * self.waves * self.stride)
         lds = aligned_bytes(resident * lds_stride)
         template = self.template(scratch, context.ctypes.data)
-        slots = np.zeros((resident, scheduler.SLOT_FIELDS), np.int64)
-        job = np.zeros(scheduler.JOB_FIELDS, np.int64)
-        for name, value in self._job(resident, lds_stride, wave_bytes).items():
-            job[name] = value
-        job[scheduler.JOB_WAVE_MEMORY] = waves.ctypes.data
-        job[scheduler.JOB_LDS] = lds.ctypes.data
-        job[scheduler.JOB_CONTEXT] = context.ctypes.data
-        job[scheduler.JOB_OPEN] = 1
-        job[scheduler.JOB_ENTERED] = entered[self.entry :].ctypes.data
-        job[scheduler.JOB_TEMPLATE] = template.ctypes.data
-        job[scheduler.JOB_SCRATCH] = scratch
+        slots = (Slot * resident)()
+        job = self._job(resident, lds_stride, wave_bytes)
+        job.wave_memory = waves.ctypes.data
+        job.lds = lds.ctypes.data
+        job.context = context.ctypes.data
+        job.open = 1
+        job.entered = entered[self.entry :].ctypes.data
+        job.template = template.ctypes.data
+        job.scratch = scratch
         storage = [waves, lds, template]
         return Worker(job, slots, context, entered, exited, lanes, programs, storage)
 
-    def _job(self, resident: int, lds_stride: int, wave_bytes: int) -> dict[int, int]:
-        s, descriptor, geometry = scheduler, self.info.descriptor, self.geometry
+    def _job(self, resident: int, lds_stride: int, wave_bytes: int) -> Job:
+        descriptor, geometry = self.info.descriptor, self.geometry
         unified = self.device.arch != "gfx908"
         arch = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
         acc = max(0, descriptor.vgprs - arch) if unified else descriptor.vgprs
@@ -301,34 +300,28 @@ class Launch:
         after_ids = descriptor.user_sgprs + ids.bit_count() + descriptor.enable_workgroup_info
         architected = self.device.arch in SINCE_GFX942
         offset_sgpr = -1 if architected or not descriptor.enable_private_segment else after_ids
-        groups = geometry.groups
-        return {
-            s.JOB_COUNTER: self.counter.ctypes.data,
-            s.JOB_GROUPS: self.groups,
-            s.JOB_GRID_X: groups[0],
-            s.JOB_GRID_Y: groups[1],
-            s.JOB_WAVES: self.waves,
-            s.JOB_SLOTS: resident,
-            s.JOB_LDS_STRIDE: lds_stride,
-            s.JOB_VGPRS: min(256, arch),
-            s.JOB_AGPRS: min(256, acc),
-            s.JOB_GROUP_ID_SGPR: descriptor.user_sgprs,
-            s.JOB_GROUP_ID_MASK: ids,
-            s.JOB_BLOCK_X: geometry.block[0],
-            s.JOB_BLOCK_Y: geometry.block[1],
-            s.JOB_BLOCK_Z: geometry.block[2],
-            s.JOB_ID_MODE: 3 if unified else descriptor.workitem_id_mode,
-            s.JOB_SIZE_X: geometry.global_size[0],
-            s.JOB_SIZE_Y: geometry.global_size[1],
-            s.JOB_SIZE_Z: geometry.global_size[2],
-            s.JOB_SCRATCH_WAVE: wave_bytes,
-            s.JOB_SCRATCH_SGPR: offset_sgpr,
-            s.JOB_FLAT_SCRATCH: architected,
-            s.JOB_LIMIT: self.device.max_instructions,
-            s.JOB_KERNARG_SGPR: self._kernarg_sgpr(),
-            s.JOB_KERNARGS: self.kernargs.ctypes.data,
-            s.JOB_WAVE_BYTES: self.stride,
-        }
+        return Job(
+            counter=self.counter.ctypes.data,
+            groups=self.groups,
+            grid=geometry.groups[:2],
+            block=geometry.block,
+            size=geometry.global_size,
+            waves=self.waves,
+            slots=resident,
+            lds_stride=lds_stride,
+            vgprs=min(256, arch),
+            agprs=min(256, acc),
+            group_id_sgpr=descriptor.user_sgprs,
+            group_id_mask=ids,
+            id_mode=3 if unified else descriptor.workitem_id_mode,
+            scratch_wave=wave_bytes,
+            scratch_sgpr=offset_sgpr,
+            flat_scratch=architected,
+            limit=self.device.max_instructions,
+            kernarg_sgpr=self._kernarg_sgpr(),
+            kernargs=self.kernargs.ctypes.data,
+            wave_bytes=self.stride,
+        )
 
     def _kernarg_sgpr(self) -> int:
         """First SGPR of the kernarg segment's address, -1 where it is not passed."""
@@ -388,8 +381,7 @@ class Launch:
         """Workgroups first to last - 1, in the order of dispatch, on all workers."""
         self.counter[0] = first
         for worker in workers:
-            worker.job[scheduler.JOB_GROUPS] = last
-            worker.job[[scheduler.JOB_EXHAUSTED, scheduler.JOB_CURRENT]] = 0
+            worker.job.groups, worker.job.exhausted, worker.job.current = last, 0, 0
         if len(workers) == 1:
             self._work(workers[0], workers)
             return
@@ -406,7 +398,7 @@ class Launch:
         except BaseException as error:
             worker.error = error
             for other in workers:
-                other.job[scheduler.JOB_STOP] = 1
+                other.job.stop = 1
 
     def _loop(self, worker: Worker) -> None:
         while True:

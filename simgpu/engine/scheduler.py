@@ -12,59 +12,69 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from ctypes import c_int64
 
 import numpy as np
 
 from simgpu.machine.jit import compiler
 
-# Indices into a worker's `job` array (int64).
-(
-    JOB_COUNTER,  # address of the shared next-workgroup counter
-    JOB_GROUPS,  # workgroups of the launch
-    JOB_GRID_X,
-    JOB_GRID_Y,
-    JOB_WAVES,  # waves of a whole workgroup
-    JOB_SLOTS,  # resident workgroups that the worker has memory for
-    JOB_WAVE_MEMORY,  # address of the waves of slot 0, JOB_WAVE_BYTES each
-    JOB_LDS,  # address of the LDS of slot 0
-    JOB_LDS_STRIDE,
-    JOB_CONTEXT,  # address of the worker's context
-    JOB_TEMPLATE,  # address of the state that every wave begins with
-    JOB_ENTERED,  # address of the entry record's count of entries
-    JOB_VGPRS,  # rows to clear of the vector and of the accumulator file
-    JOB_AGPRS,
-    JOB_GROUP_ID_SGPR,  # first SGPR of the workgroup ids
-    JOB_GROUP_ID_MASK,  # which of x, y, z are passed
-    JOB_BLOCK_X,
-    JOB_BLOCK_Y,
-    JOB_BLOCK_Z,
-    JOB_ID_MODE,  # work-item ids: 0 x, 1 x y, 2 x y z in v0.., 3 packed in v0
-    JOB_SIZE_X,  # work-items of the launch in x, y, z
-    JOB_SIZE_Y,
-    JOB_SIZE_Z,
-    JOB_SCRATCH,  # device address of the worker's private memory
-    JOB_SCRATCH_WAVE,  # bytes a wave
-    JOB_SCRATCH_SGPR,  # SGPR of the wave's scratch offset, or -1
-    JOB_FLAT_SCRATCH,  # whether FLAT_SCRATCH is set for the wave
-    JOB_LIMIT,  # instruction budget left (in record steps)
-    JOB_KERNARG_SGPR,  # first SGPR of the kernarg address, or -1
-    JOB_KERNARGS,  # address of i64[8]: kernarg address by which extents are partial
-    JOB_WAVE_BYTES,  # from one wave's state to the next: its shadow block lies between
-    JOB_SHADOW,  # address of the shadow block that every wave begins with
-    JOB_LDS_SHADOW,  # address of the undefined bits of JOB_LDS
-    JOB_SCRATCH_SHADOW,  # host address of those of JOB_SCRATCH, or 0
-    # The worker's own state:
-    JOB_TAKEN,  # workgroups resident
-    JOB_CURRENT,  # slot being run
-    JOB_WAVE,  # wave being run
-    JOB_EXHAUSTED,  # whether all workgroups were taken
-    JOB_OPEN,  # slots opened so far
-    JOB_STOP,  # set by another thread to make the worker return
-    JOB_FIELDS,
-) = range(41)
 
-# Per resident workgroup (int64): state, waves, waves left and waiting, id, slices used up.
-SLOT_STATE, SLOT_WAVES, SLOT_LEFT, SLOT_WAITING, SLOT_X, SLOT_Y, SLOT_Z, SLOT_TURNS, SLOT_FIELDS = range(9)
+class Job(ctypes.Structure):
+    """A worker's share of a launch, and where the worker stands."""
+
+    _fields_ = (
+        ("counter", c_int64),  # address of the shared next-workgroup counter
+        ("groups", c_int64),  # workgroups of the launch
+        ("grid", c_int64 * 2),  # workgroups in x and y
+        ("block", c_int64 * 3),  # work-items of a whole workgroup in x, y, z
+        ("size", c_int64 * 3),  # work-items of the launch in x, y, z
+        ("waves", c_int64),  # waves of a whole workgroup
+        ("slots", c_int64),  # resident workgroups that the worker has memory for
+        ("wave_memory", c_int64),  # address of the waves of slot 0
+        ("wave_bytes", c_int64),  # from one wave's state to the next: its shadow block lies between
+        ("lds", c_int64),  # address of the LDS of slot 0
+        ("lds_stride", c_int64),
+        ("context", c_int64),  # address of the worker's context
+        ("template", c_int64),  # address of the state that every wave begins with
+        ("entered", c_int64),  # address of the entry record's count of entries
+        ("vgprs", c_int64),  # rows to clear of the vector and of the accumulator file
+        ("agprs", c_int64),
+        ("group_id_sgpr", c_int64),  # first SGPR of the workgroup ids
+        ("group_id_mask", c_int64),  # which of x, y, z are passed
+        ("id_mode", c_int64),  # work-item ids: 0 x, 1 x y, 2 x y z in v0.., 3 packed in v0
+        ("scratch", c_int64),  # device address of the worker's private memory
+        ("scratch_wave", c_int64),  # bytes a wave
+        ("scratch_sgpr", c_int64),  # SGPR of the wave's scratch offset, or -1
+        ("flat_scratch", c_int64),  # whether FLAT_SCRATCH is set for the wave
+        ("limit", c_int64),  # instruction budget left (in record steps)
+        ("kernarg_sgpr", c_int64),  # first SGPR of the kernarg address, or -1
+        ("kernargs", c_int64),  # address of i64[8]: kernarg address by which extents are partial
+        ("shadow", c_int64),  # address of the shadow block that every wave begins with
+        ("lds_shadow", c_int64),  # address of the undefined bits of `lds`
+        ("scratch_shadow", c_int64),  # host address of those of `scratch`, or 0
+        # The worker's own state:
+        ("taken", c_int64),  # workgroups resident
+        ("current", c_int64),  # slot being run
+        ("wave", c_int64),  # wave being run
+        ("exhausted", c_int64),  # whether all workgroups were taken
+        ("open", c_int64),  # slots opened so far
+        ("stop", c_int64),  # set by another thread to make the worker return
+    )
+
+
+class Slot(ctypes.Structure):
+    """A resident workgroup, or room for one."""
+
+    _fields_ = (
+        ("state", c_int64),  # EMPTY or BUSY
+        ("waves", c_int64),
+        ("left", c_int64),  # waves that have not ended
+        ("waiting", c_int64),  # waves at a barrier
+        ("group", c_int64 * 3),  # the workgroup's id
+        ("turns", c_int64),  # slices used up
+    )
+
+
 EMPTY, BUSY = 0, 1
 
 TURNS = 4  # slices after which a workgroup lets others on
@@ -116,13 +126,9 @@ def _entry() -> Callable[[int, int, int], int]:
     return signature(compiler().address_of_object(LOOP, _made))
 
 
-def run_worker(job: np.ndarray, slots: np.ndarray) -> int:
-    """Run a worker's workgroups until none is left, or until Python is needed; without the GIL.
-
-    job: int64 (JOB_FIELDS,); slots: int64 (resident workgroups, SLOT_FIELDS). Returns FINISHED,
-    NEED_PYTHON, LIMIT or STOPPED.
-    """
-    return _entry()(job.ctypes.data, slots.ctypes.data, len(slots))
+def run_worker(job: Job, slots: ctypes.Array[Slot]) -> int:
+    """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT or STOPPED."""
+    return _entry()(ctypes.addressof(job), ctypes.addressof(slots), len(slots))
 
 
 def executions(entered: np.ndarray, exited: np.ndarray) -> np.ndarray:

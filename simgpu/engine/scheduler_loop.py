@@ -16,68 +16,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from simgpu.engine.scheduler import (  # fmt: skip
-    BUSY,
-    EMPTY,
-    FINISHED,
-    JOB_AGPRS,
-    JOB_BLOCK_X,
-    JOB_BLOCK_Y,
-    JOB_BLOCK_Z,
-    JOB_CONTEXT,
-    JOB_COUNTER,
-    JOB_CURRENT,
-    JOB_ENTERED,
-    JOB_EXHAUSTED,
-    JOB_FIELDS,
-    JOB_FLAT_SCRATCH,
-    JOB_GRID_X,
-    JOB_GRID_Y,
-    JOB_GROUP_ID_MASK,
-    JOB_GROUP_ID_SGPR,
-    JOB_GROUPS,
-    JOB_ID_MODE,
-    JOB_KERNARG_SGPR,
-    JOB_KERNARGS,
-    JOB_LDS,
-    JOB_LDS_SHADOW,
-    JOB_LDS_STRIDE,
-    JOB_LIMIT,
-    JOB_OPEN,
-    JOB_SCRATCH,
-    JOB_SCRATCH_SGPR,
-    JOB_SCRATCH_SHADOW,
-    JOB_SCRATCH_WAVE,
-    JOB_SHADOW,
-    JOB_SIZE_X,
-    JOB_SIZE_Y,
-    JOB_SIZE_Z,
-    JOB_SLOTS,
-    JOB_STOP,
-    JOB_TAKEN,
-    JOB_TEMPLATE,
-    JOB_VGPRS,
-    JOB_WAVE,
-    JOB_WAVE_BYTES,
-    JOB_WAVE_MEMORY,
-    JOB_WAVES,
-    LIMIT,
-    NEED_PYTHON,
-    SLOT_FIELDS,
-    SLOT_LEFT,
-    SLOT_STATE,
-    SLOT_TURNS,
-    SLOT_WAITING,
-    SLOT_WAVES,
-    SLOT_X,
-    SLOT_Y,
-    SLOT_Z,
-    STOPPED,
-    TURNS,
-)
+from simgpu.engine.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
-from simgpu.machine.runtime import PART, clear, copy, fill, load32, load64, pointer, runtime, store32, store64, words
+from simgpu.machine.runtime import PART, clear, copy, fill, load32, load64, pointer, runtime, store32, store64
+
+# What numba takes the structures for.
+JOB, SLOT = np.dtype(Job), np.dtype(Slot)
 
 
 @intrinsic
@@ -114,7 +59,7 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
     x = first % x_count
     y = first // x_count % y_count
     z = first // (x_count * y_count)
-    mode = job[JOB_ID_MODE]
+    mode = job.id_mode
     for lane in range(lanes):
         if mode == 3:
             store32(v0 + 4 * lane, x | y << 10 | z << 20)
@@ -134,125 +79,125 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
 
 
 @numba.njit(**PART)
+def extent(job: Any, slot: Any, axis: int) -> int:
+    """Work-items of a slot's workgroup along an axis; the last workgroup of a dimension may be partial."""
+    return min(job.block[axis], job.size[axis] - slot.group[axis] * job.block[axis])
+
+
+@numba.njit(**PART)
 def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
     """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
-    at = number * job[JOB_WAVES] + index
-    wave = job[JOB_WAVE_MEMORY] + at * job[JOB_WAVE_BYTES]
-    if job[JOB_SHADOW]:
-        copy(wave + layout.WAVE_BYTES, job[JOB_SHADOW], layout.SHADOW_BEGIN)
+    at = number * job.waves + index
+    wave = job.wave_memory + at * job.wave_bytes
+    if job.shadow:
+        copy(wave + layout.WAVE_BYTES, job.shadow, layout.SHADOW_BEGIN)
         clear(wave + layout.WAVE_BYTES + layout.VGPR, 3 * layout.ROW)  # the work-item ids
         clear(wave + layout.SHADOW_ORIGINS, 4096)
-        if job[JOB_SCRATCH_SHADOW]:
-            fill(job[JOB_SCRATCH_SHADOW] + at * job[JOB_SCRATCH_WAVE], job[JOB_SCRATCH_WAVE], 0xFF)
-    copy(wave, job[JOB_TEMPLATE], layout.ADDRESSES)
-    clear(wave + layout.VGPR, job[JOB_VGPRS] * layout.ROW)
-    clear(wave + layout.AGPR, job[JOB_AGPRS] * layout.ROW)
-    sgpr = job[JOB_GROUP_ID_SGPR]
+        if job.scratch_shadow:
+            fill(job.scratch_shadow + at * job.scratch_wave, job.scratch_wave, 0xFF)
+    copy(wave, job.template, layout.ADDRESSES)
+    clear(wave + layout.VGPR, job.vgprs * layout.ROW)
+    clear(wave + layout.AGPR, job.agprs * layout.ROW)
+    sgpr = job.group_id_sgpr
     for axis in range(3):
-        if job[JOB_GROUP_ID_MASK] >> axis & 1:
-            store32(wave + 4 * sgpr, slot[SLOT_X + axis])
+        if job.group_id_mask >> axis & 1:
+            store32(wave + 4 * sgpr, slot.group[axis])
             sgpr += 1
-    scratch = job[JOB_SCRATCH] + at * job[JOB_SCRATCH_WAVE]
-    if job[JOB_SCRATCH_SGPR] >= 0:
-        store32(wave + 4 * job[JOB_SCRATCH_SGPR], at * job[JOB_SCRATCH_WAVE])
-    if job[JOB_FLAT_SCRATCH]:
+    scratch = job.scratch + at * job.scratch_wave
+    if job.scratch_sgpr >= 0:
+        store32(wave + 4 * job.scratch_sgpr, at * job.scratch_wave)
+    if job.flat_scratch:
         store64(wave + 4 * 102, scratch)
     left = items - 64 * index
     store64(wave + 4 * 126, -1 if left >= 64 else (1 << left) - 1)
     store32(wave + layout.WAVE_ID, index)
     store32(wave + layout.HW_ID, at)
-    store64(wave + layout.LDS_BASE, job[JOB_LDS] + number * job[JOB_LDS_STRIDE])
-    entered = job[JOB_ENTERED]
+    store64(wave + layout.LDS_BASE, job.lds + number * job.lds_stride)
+    entered = job.entered
     store64(entered, load64(entered) + 1)
-    x_count = min(job[JOB_BLOCK_X], job[JOB_SIZE_X] - slot[SLOT_X] * job[JOB_BLOCK_X])
-    y_count = min(job[JOB_BLOCK_Y], job[JOB_SIZE_Y] - slot[SLOT_Y] * job[JOB_BLOCK_Y])
-    fill_ids(job, wave, 64 * index, x_count, y_count, 64)
-    z_count = min(job[JOB_BLOCK_Z], job[JOB_SIZE_Z] - slot[SLOT_Z] * job[JOB_BLOCK_Z])
-    partial = int(x_count < job[JOB_BLOCK_X])
-    partial |= int(y_count < job[JOB_BLOCK_Y]) << 1 | int(z_count < job[JOB_BLOCK_Z]) << 2
-    if partial and job[JOB_KERNARG_SGPR] >= 0:
-        store64(wave + 4 * job[JOB_KERNARG_SGPR], load64(job[JOB_KERNARGS] + 8 * partial))
+    fill_ids(job, wave, 64 * index, extent(job, slot, 0), extent(job, slot, 1), 64)
+    partial = 0
+    for axis in range(3):
+        partial |= int(extent(job, slot, axis) < job.block[axis]) << axis
+    if partial and job.kernarg_sgpr >= 0:
+        store64(wave + 4 * job.kernarg_sgpr, load64(job.kernargs + 8 * partial))
 
 
 @numba.njit(**PART)
 def open_group(job: Any, slots: Any, number: int) -> None:
     """Put the next workgroup into slot `number`, if one is left."""
-    group = take_next(job[JOB_COUNTER])
-    if group >= job[JOB_GROUPS]:
-        job[JOB_EXHAUSTED] = 1
+    group = take_next(job.counter)
+    if group >= job.groups:
+        job.exhausted = 1
         return
     slot = slots[number]
-    gx, gy = job[JOB_GRID_X], job[JOB_GRID_Y]
-    slot[SLOT_X] = group % gx
-    slot[SLOT_Y] = group // gx % gy
-    slot[SLOT_Z] = group // (gx * gy)
-    # The last workgroup of a dimension may be partial.
-    items = 1
-    items *= min(job[JOB_BLOCK_X], job[JOB_SIZE_X] - slot[SLOT_X] * job[JOB_BLOCK_X])
-    items *= min(job[JOB_BLOCK_Y], job[JOB_SIZE_Y] - slot[SLOT_Y] * job[JOB_BLOCK_Y])
-    items *= min(job[JOB_BLOCK_Z], job[JOB_SIZE_Z] - slot[SLOT_Z] * job[JOB_BLOCK_Z])
+    gx, gy = job.grid[0], job.grid[1]
+    slot.group[0] = group % gx
+    slot.group[1] = group // gx % gy
+    slot.group[2] = group // (gx * gy)
+    items = extent(job, slot, 0) * extent(job, slot, 1) * extent(job, slot, 2)
     waves = (items + 63) // 64
-    slot[SLOT_STATE] = BUSY
-    slot[SLOT_WAVES] = waves
-    slot[SLOT_LEFT] = waves
-    slot[SLOT_WAITING] = 0
-    clear(job[JOB_LDS] + number * job[JOB_LDS_STRIDE], job[JOB_LDS_STRIDE])
-    if job[JOB_LDS_SHADOW]:
-        fill(job[JOB_LDS_SHADOW] + number * job[JOB_LDS_STRIDE], job[JOB_LDS_STRIDE], 0xFF)
+    slot.state = BUSY
+    slot.waves = waves
+    slot.left = waves
+    slot.waiting = 0
+    clear(job.lds + number * job.lds_stride, job.lds_stride)
+    if job.lds_shadow:
+        fill(job.lds_shadow + number * job.lds_stride, job.lds_stride, 0xFF)
     for index in range(waves):
         start_wave(job, slot, number, index, items)
-    job[JOB_TAKEN] += 1
+    job.taken += 1
 
 
 @numba.njit(**PART)
 def release_barrier(job: Any, slots: Any, number: int) -> None:
     """All waves that have not ended wait: let them on."""
     slot = slots[number]
-    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * job[JOB_WAVE_BYTES]
-    for index in range(slot[SLOT_WAVES]):
-        status = first + index * job[JOB_WAVE_BYTES] + layout.STATUS
+    first = job.wave_memory + number * job.waves * job.wave_bytes
+    for index in range(slot.waves):
+        status = first + index * job.wave_bytes + layout.STATUS
         if load32(status) == Status.BARRIER:
             store32(status, Status.RUNNING)
-    slot[SLOT_WAITING] = 0
+    slot.waiting = 0
 
 
 @numba.njit(**PART)
 def run_group(job: Any, slots: Any, number: int) -> int:
-    """Run each runnable wave of a workgroup for a slice, from wave JOB_WAVE on."""
+    """Run each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
     slot = slots[number]
-    first = job[JOB_WAVE_MEMORY] + number * job[JOB_WAVES] * job[JOB_WAVE_BYTES]
-    while job[JOB_WAVE] < slot[SLOT_WAVES]:
-        wave = first + job[JOB_WAVE] * job[JOB_WAVE_BYTES]
+    first = job.wave_memory + number * job.waves * job.wave_bytes
+    while job.wave < slot.waves:
+        wave = first + job.wave * job.wave_bytes
         status = load32(wave + layout.STATUS)
         if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
-            turn = min(layout.SLICE, job[JOB_LIMIT])
+            turn = min(layout.SLICE, job.limit)
             store64(wave + layout.BUDGET, turn)
             record = load64(wave + layout.RECORDS) + load32(wave + layout.RESUME) * layout.RECORD
             call_handler(load64(record), wave, record)
             spent = turn - load64(wave + layout.BUDGET)
-            job[JOB_LIMIT] -= spent
-            clock = job[JOB_CONTEXT] + layout.CTX_CLOCK
+            job.limit -= spent
+            clock = job.context + layout.CTX_CLOCK
             store64(clock, load64(clock) + spent)
             status = load32(wave + layout.STATUS)
             if status == Status.ENDED:
-                slot[SLOT_LEFT] -= 1
+                slot.left -= 1
             elif status == Status.BARRIER:
-                slot[SLOT_WAITING] += 1
+                slot.waiting += 1
             elif status == Status.YIELD:
-                slot[SLOT_TURNS] += 1
+                slot.turns += 1
             else:
                 return NEED_PYTHON
-        if slot[SLOT_LEFT] and slot[SLOT_WAITING] == slot[SLOT_LEFT]:
+        if slot.left and slot.waiting == slot.left:
             release_barrier(job, slots, number)
-        if job[JOB_LIMIT] < 0:
+        if job.limit < 0:
             return LIMIT
-        if job[JOB_STOP]:
+        if job.stop:
             return STOPPED
-        job[JOB_WAVE] += 1
-    job[JOB_WAVE] = 0
-    if slot[SLOT_LEFT] == 0:
-        slot[SLOT_STATE] = EMPTY
-        job[JOB_TAKEN] -= 1
+        job.wave += 1
+    job.wave = 0
+    if slot.left == 0:
+        slot.state = EMPTY
+        job.taken -= 1
     return FINISHED
 
 
@@ -263,24 +208,23 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
     A workgroup keeps its turn until its waves used up their slices or slept; only when all
     resident ones did is another slot opened.
     """
-    job = words(job_at, JOB_FIELDS)
-    slots = numba.carray(pointer(slots_at), (resident, SLOT_FIELDS), np.int64)
+    job, slots = numba.carray(pointer(job_at), 1, JOB)[0], numba.carray(pointer(slots_at), resident, SLOT)
     while True:
-        number = job[JOB_CURRENT]
-        if slots[number, SLOT_STATE] == EMPTY and not job[JOB_EXHAUSTED]:
+        number = job.current
+        if slots[number].state == EMPTY and not job.exhausted:
             open_group(job, slots, number)
-        while slots[number, SLOT_STATE] == BUSY and slots[number, SLOT_TURNS] < TURNS:
+        while slots[number].state == BUSY and slots[number].turns < TURNS:
             status = run_group(job, slots, number)
             if status != FINISHED:
                 return status
-        slots[number, SLOT_TURNS] = 0
-        if slots[number, SLOT_STATE] == EMPTY and not job[JOB_EXHAUSTED]:
+        slots[number].turns = 0
+        if slots[number].state == EMPTY and not job.exhausted:
             continue
-        job[JOB_CURRENT] += 1
-        if job[JOB_CURRENT] == job[JOB_OPEN]:
-            if job[JOB_TAKEN] == 0:
+        job.current += 1
+        if job.current == job.open:
+            if job.taken == 0:
                 return FINISHED
-            job[JOB_CURRENT] = 0
-            if job[JOB_OPEN] < job[JOB_SLOTS] and not job[JOB_EXHAUSTED]:
-                job[JOB_CURRENT] = job[JOB_OPEN]
-                job[JOB_OPEN] += 1
+            job.current = 0
+            if job.open < job.slots and not job.exhausted:
+                job.current = job.open
+                job.open += 1

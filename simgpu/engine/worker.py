@@ -5,12 +5,13 @@ The layout of `job` and `slots` is the scheduler's, that of a wave `layout`'s.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from simgpu.engine import scheduler
+from simgpu.engine.scheduler import Job, Slot
 from simgpu.machine import layout
 
 
@@ -18,8 +19,8 @@ from simgpu.machine import layout
 class Worker:
     """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps."""
 
-    job: np.ndarray
-    slots: np.ndarray
+    job: Job
+    slots: ctypes.Array[Slot]
     context: np.ndarray
     entered: np.ndarray
     exited: np.ndarray
@@ -47,13 +48,13 @@ class WaveState:
 
 def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
     """The state of one wave of a worker, as bytes."""
-    at = (slot * int(worker.job[scheduler.JOB_WAVES]) + wave) * int(worker.job[scheduler.JOB_WAVE_BYTES])
+    at = (slot * worker.job.waves + wave) * worker.job.wave_bytes
     return worker.storage[0][at : at + layout.WAVE_BYTES]
 
 
 def place_of_wave(worker: Worker) -> tuple[int, int]:
     """Slot of the workgroup that a worker runs, and the wave in it."""
-    return int(worker.job[scheduler.JOB_CURRENT]), int(worker.job[scheduler.JOB_WAVE])
+    return worker.job.current, worker.job.wave
 
 
 def current_wave(worker: Worker) -> WaveState:
@@ -63,7 +64,7 @@ def current_wave(worker: Worker) -> WaveState:
     def field32(offset: int) -> int:
         return int(raw[offset : offset + 4].view(np.int32)[0])
 
-    x, y, z = (int(v) for v in worker.slots[slot, scheduler.SLOT_X : scheduler.SLOT_Z + 1])
+    x, y, z = worker.slots[slot].group
     address = int(raw[layout.FAULT_ADDRESS : layout.FAULT_ADDRESS + 8].view(np.uint64)[0])
     return WaveState(
         field32(layout.STATUS), field32(layout.RESUME), field32(layout.ENTRY),

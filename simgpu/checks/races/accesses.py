@@ -33,7 +33,7 @@ from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
 )
 from simgpu.checks.races.order import GLOBAL, acquire, holds, learn, ordered, release
 from simgpu.engine.events import enter, event
-from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_LEFT, SLOT_WAITING, SLOT_WAVES, SLOT_X
+from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, clear, load32, load64, octets, runtime, store32, store64, words
@@ -49,16 +49,10 @@ def block_of(wave: int) -> int:
 
 
 @numba.njit(**PART)
-def slot_of(wave: int) -> int:
-    return load32(wave + layout.HW_ID) // load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
-
-
-@numba.njit(**PART)
-def group_of(wave: int, slot: int, block: int) -> int:
+def group_of(wave: int, block: int) -> int:
     """Number of the wave's workgroup in the launch."""
-    place = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
-    across = load64(place + 8) + load64(block + 8 * o.GRID_Y) * load64(place + 16)
-    return load64(place) + load64(block + 8 * o.GRID_X) * across
+    group = slot_of(wave).group
+    return group[0] + load64(block + 8 * o.GRID_X) * (group[1] + load64(block + 8 * o.GRID_Y) * group[2])
 
 
 @numba.njit(**PART)
@@ -285,7 +279,7 @@ def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, coun
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
     """An access of the lanes at the offsets in the wave's ADDRESSES; area 0 is the workgroup's LDS."""
     block = block_of(wave)
-    slot = slot_of(wave)
+    slot = number_of(wave)
     state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
     if area == 0:
         look_lds(wave, record, lanes, size, flags, block, slot, state)
@@ -294,7 +288,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) 
     # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
     if passed >= c.EPOCHS:
         return
-    epoch, group = passed + 1, group_of(wave, slot, block) & c.GROUPS
+    epoch, group = passed + 1, group_of(wave, block) & c.GROUPS
     tag = group << c.GROUP_SHIFT | epoch << c.EPOCH_SHIFT | load32(wave + layout.WAVE_ID) << c.WAVE_SHIFT
     tag |= record & c.SITES
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -336,7 +330,7 @@ def miss(wave: int, record: int, block: int) -> None:
 @numba.njit(**PART)
 def carry(wave: int, block: int, slot: int, ends: bool) -> None:
     """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
-    count, waves = load64(block + 8 * o.LDS_WORDS), load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+    count, waves = load64(block + 8 * o.LDS_WORDS), waves_of(wave)
     shadow, me = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE), load32(wave + layout.WAVE_ID)
     lists = lists_of(shadow, me, waves, count)
     if ends:
@@ -349,14 +343,14 @@ def carry(wave: int, block: int, slot: int, ends: bool) -> None:
 def barrier(wave: int, record: int) -> None:
     """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
     block = block_of(wave)
-    slot = slot_of(wave)
+    slot = number_of(wave)
     state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
     passed = load32(wave + layout.BARRIERS)
     store32(wave + layout.BARRIERS, passed + 1)
-    group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
-    if load64(group + 8 * SLOT_LEFT) < load64(group + 8 * SLOT_WAVES):
+    group = slot_of(wave)
+    if group.left < group.waves:
         miss(wave, record, block)
-    if load64(state + 8 * o.MEET_EPOCH) == passed + 1 and load64(group + 8 * SLOT_WAITING):
+    if load64(state + 8 * o.MEET_EPOCH) == passed + 1 and group.waiting:
         there = load64(state + 8 * o.MEET_RECORD)
         if there != record:
             other = load64(state + 8 * o.MEET_WAVE)
@@ -366,21 +360,21 @@ def barrier(wave: int, record: int) -> None:
         store64(state + 8 * o.MEET_RECORD, record)
         store64(state + 8 * o.MEET_WAVE, load32(wave + layout.WAVE_ID))
     carry(wave, block, slot, False)
-    if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
-        forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
+    if group.waiting + 1 == group.left:
+        forget_lds(block, slot, waves_of(wave))
 
 
 @runtime
 def end(wave: int, record: int) -> None:
     """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
     block = block_of(wave)
-    slot = slot_of(wave)
+    slot = number_of(wave)
     state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
-    group = load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS) + 8 * slot * SLOT_FIELDS
-    if load64(group + 8 * SLOT_WAITING):
+    group = slot_of(wave)
+    if group.waiting:
         miss(wave, load64(state + 8 * o.MEET_RECORD), block)
     carry(wave, block, slot, True)
-    if load64(group + 8 * SLOT_WAITING) + 1 == load64(group + 8 * SLOT_LEFT):
-        forget_lds(block, slot, load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES))
-    if load64(group + 8 * SLOT_LEFT) == 1:
+    if group.waiting + 1 == group.left:
+        forget_lds(block, slot, waves_of(wave))
+    if group.left == 1:
         clear(state, o.STATE_BYTES)

@@ -14,7 +14,6 @@ from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order
 from simgpu.checks.races.storage import allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.checks.waits.in_flight import unwaited
-from simgpu.engine import scheduler
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, finding_of
 from simgpu.engine.finding import Finding, finding_at
@@ -86,7 +85,7 @@ class Races(Check):
         if "races" not in launch.checks:
             launch.checks["races"] = groups_table(launch), np.zeros(order.CLOCK_FIELDS, np.int64), allocation_shadows(launch)
         table, clock, _ = launch.checks["races"]
-        slots = int(worker.job[scheduler.JOB_SLOTS])
+        slots = worker.job.slots
         stride = lds_bitmaps.shadow_bytes(launch.lds_bytes, launch.waves)
         shadow = lds_shadow(launch, slots)
         states = np.zeros(slots * order.STATE_FIELDS, np.int64)

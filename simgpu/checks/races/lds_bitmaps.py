@@ -32,6 +32,7 @@ from simgpu.checks.races.carried import (  # fmt: skip
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT
 from simgpu.checks.races.order import LDS, acquire, ordered, release
 from simgpu.engine.events import enter, event
+from simgpu.engine.workgroup import waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, clear, load32, load64, octets, store64, words
@@ -251,7 +252,7 @@ def lds_tag(state: int, passed: int, wave: int) -> int:
 @numba.njit(**PART)
 def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: int, slot: int, state: int) -> None:
     """An access of the lanes to LDS at the offsets in the wave's ADDRESSES."""
-    waves = load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+    waves = waves_of(wave)
     count = load64(block + 8 * o.LDS_WORDS)
     shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
     me = load32(wave + layout.WAVE_ID)

@@ -17,7 +17,7 @@ from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, enter, event, finding_of
 from simgpu.engine.finding import Finding
-from simgpu.engine.scheduler import SLOT_FIELDS, SLOT_X
+from simgpu.engine.workgroup import number_of, slot_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
@@ -26,7 +26,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import SLOT_INDEX
-from simgpu.machine.runtime import PART, load32, load64, runtime, store64
+from simgpu.machine.runtime import PART, load64, runtime, store64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -47,17 +47,14 @@ WRITES = 256  # of an access; the bytes a lane are below
 def cells_of(wave: int) -> int:
     """Address of the cells of the wave's workgroup."""
     context = load64(wave + layout.CONTEXT)
-    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
-    return load64(context + layout.CTX_DMA) + slot * load64(context + layout.CTX_DMA_STRIDE)
+    return load64(context + layout.CTX_DMA) + number_of(wave) * load64(context + layout.CTX_DMA_STRIDE)
 
 
 @numba.njit(**PART)
 def group_of(wave: int) -> int:
     """A number of the wave's workgroup, from 1 on; no two that follow each other in a slot share it."""
-    context = load64(wave + layout.CONTEXT)
-    slot = load32(wave + layout.HW_ID) // load64(context + layout.CTX_WAVES)
-    place = load64(context + layout.CTX_SLOTS) + 8 * (slot * SLOT_FIELDS + SLOT_X)
-    return load64(place) * 0x9E3779B97F4A7C1 + load64(place + 8) * 0x85EBCA6B + load64(place + 16) + 1
+    group = slot_of(wave).group
+    return group[0] * 0x9E3779B97F4A7C1 + group[1] * 0x85EBCA6B + group[2] + 1
 
 
 @runtime

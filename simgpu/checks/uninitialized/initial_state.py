@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.checks.uninitialized import shadow_layout
-from simgpu.engine import scheduler
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
@@ -24,15 +23,15 @@ def prepare(launch: Launch, worker: Worker) -> None:
     shadow[layout.SCC] = 1
     flags = shadow[layout.ADDRESSES : layout.ADDRESSES + shadow_layout.REGISTERS]
     flags[:] = shadow_layout.UNDEFINED
-    mode = int(worker.job[scheduler.JOB_ID_MODE])
+    mode = worker.job.id_mode
     flags[: 1 if mode == 3 else mode + 1] = shadow_layout.DEFINED
-    lds = aligned_bytes(len(worker.slots) * int(worker.job[scheduler.JOB_LDS_STRIDE]))
+    lds = aligned_bytes(len(worker.slots) * worker.job.lds_stride)
     worker.storage.append(lds)
-    worker.job[scheduler.JOB_LDS_SHADOW] = lds.ctypes.data
-    scratch = launch.device.memory.find(int(worker.job[scheduler.JOB_SCRATCH]))
+    worker.job.lds_shadow = lds.ctypes.data
+    scratch = launch.device.memory.find(worker.job.scratch)
     if scratch is not None and scratch.undefined is not None:
-        worker.job[scheduler.JOB_SCRATCH_SHADOW] = scratch.undefined.ctypes.data
-    worker.context[layout.CTX_LDS_SHADOW // 8] = lds.ctypes.data - int(worker.job[scheduler.JOB_LDS])
+        worker.job.scratch_shadow = scratch.undefined.ctypes.data
+    worker.context[layout.CTX_LDS_SHADOW // 8] = lds.ctypes.data - worker.job.lds
 
 
 def begin_scalars(launch: Launch, worker: Worker, shadow: np.ndarray) -> None:
@@ -50,11 +49,11 @@ def begin_scalars(launch: Launch, worker: Worker, shadow: np.ndarray) -> None:
         + descriptor.preload_length
     )
     shadow[:user] = 0
-    first = int(worker.job[scheduler.JOB_GROUP_ID_SGPR])
-    ids = int(worker.job[scheduler.JOB_GROUP_ID_MASK]).bit_count() + descriptor.enable_workgroup_info
+    first = worker.job.group_id_sgpr
+    ids = worker.job.group_id_mask.bit_count() + descriptor.enable_workgroup_info
     shadow[first : first + ids] = 0
-    if worker.job[scheduler.JOB_SCRATCH_SGPR] >= 0:
-        shadow[int(worker.job[scheduler.JOB_SCRATCH_SGPR])] = 0
-    if worker.job[scheduler.JOB_FLAT_SCRATCH]:
+    if worker.job.scratch_sgpr >= 0:
+        shadow[worker.job.scratch_sgpr] = 0
+    if worker.job.flat_scratch:
         shadow[isa.FLAT_SCRATCH : isa.FLAT_SCRATCH + 2] = 0
     shadow[isa.EXEC : isa.EXEC + 2] = 0

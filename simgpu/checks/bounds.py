@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, event, finding_of, report
+from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
     from simgpu.engine.worker import Worker
 
+# Of the context: device address of the kernel argument segment; bytes of it that belong to the kernel.
+KERNARG, KERNARG_BYTES = context_fields("bounds", 2)
 # Past the arguments a compiler's wide load may still begin; it never begins beyond this.
 class Misuse(IntEnum):
     """What handlers report."""
@@ -110,8 +113,8 @@ class Bounds(Check):
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         declared = -(-launch.info.kernarg_size // KERNARG_GRANULE) * KERNARG_GRANULE
-        worker.context[layout.CTX_KERNARG // 8] = launch.kernarg_address
-        worker.context[layout.CTX_KERNARG_BYTES // 8] = declared
+        worker.set_context(KERNARG, launch.kernarg_address)
+        worker.set_context(KERNARG_BYTES, declared)
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         failed = (worker for worker in workers if isinstance(worker.error, MemoryFault))
@@ -185,9 +188,9 @@ def _arguments(frame: Frame, access: Access) -> None:
     """An access that begins past the kernel's arguments, in their allocation."""
     build = frame.build
     first = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
-    here = build.icmp_unsigned("==", first, frame.context(layout.CTX_KERNARG))
+    here = build.icmp_unsigned("==", first, frame.context(KERNARG))
     with build.if_then(here, likely=False):
-        limit = frame.context(layout.CTX_KERNARG_BYTES)
+        limit = frame.context(KERNARG_BYTES)
         if access.lanes is None:
             past = build.icmp_unsigned(">=", access.offsets, limit)
             with build.if_then(past, likely=False):

@@ -17,8 +17,9 @@ import numpy as np
 from simgpu.engine.allocations import FIRST_ADDRESS
 from simgpu.engine.check import Check
 from simgpu.engine.device import Device
+from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding
-from simgpu.engine.workgroup import slot_of
+from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
@@ -37,7 +38,7 @@ FILTER = 128  # lines that a wave's filter holds: 16 KiB, the vector L1 of gfx90
 CAPACITY = 1 << 20  # lines of a wave
 # Bytes for the lines of all waves traced at a time, memory only as they fill: with many waves, fewer lines each.
 ADDRESS_SPACE = 8 << 30
-# Words of the block that a worker's context points to.
+(BLOCK,) = context_fields("line_trace", 1)  # address of the launch's block; its words:
 LINES, COUNTS, FILTERS, ROOM, GRID_X, GRID_Y, WAVES, FIRST, WORDS = range(9)
 
 
@@ -69,7 +70,7 @@ class Reader(Protocol):
 @runtime
 def note(wave: int, base: int, lanes: int, how: int, offsets: int) -> None:
     """Appends the lines of an access; how: bytes a lane · 2, + 1 for a write; base: line bytes of the allocation."""
-    block, place = load64(load64(wave + layout.CONTEXT) + layout.CTX_LINES), slot_of(wave).group
+    block, place = context(wave, BLOCK), slot_of(wave).group
     grid_x, grid_y = load64(block + 8 * GRID_X), load64(block + 8 * GRID_Y)
     group = place[0] + grid_x * (place[1] + grid_y * place[2])
     row = (group - load64(block + 8 * FIRST)) * load64(block + 8 * WAVES) + load32(wave + layout.WAVE_ID)
@@ -125,7 +126,7 @@ class LineTrace(Check):
         """One block for all workers of a launch: no two run the same wave."""
         if "lines" not in launch.checks:
             launch.checks["lines"] = self._storage(launch)
-        worker.context[layout.CTX_LINES // 8] = launch.checks["lines"].block.ctypes.data
+        worker.set_context(BLOCK, launch.checks["lines"].block.ctypes.data)
 
     def _storage(self, launch: Launch) -> Storage:
         together = min(launch.groups, self.reader.begin(launch.info.name, -(-launch.device.memory.extent >> LINE_SHIFT) + 1))

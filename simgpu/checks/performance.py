@@ -15,7 +15,9 @@ import numba
 import numpy as np
 
 from simgpu.engine.check import Check
+from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.hardware.timing_rules.effects import effect_of
@@ -24,7 +26,7 @@ from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, load64, runtime, words
+from simgpu.machine.runtime import PART, runtime, words
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ LINE_LOG2 = {"gfx908": 6, "gfx90a": 6, "gfx942": 7, "gfx950": 7}
 # The rules of LDS by (write, bytes of a lane): banks, then the phase of each lane.
 RULE_FIELDS = 1 + LANES
 SIZES = (4, 8, 12, 16)
+(BLOCK,) = context_fields("performance", 1)  # address of the worker's block
 # A worker's block: addresses of the counts and of the rules; log2 of a line; then room for what an access is sorted by.
 COUNTS, RULES, LINE, ROOM = range(4)
 DISTINCT, BANKS = 4 * LANES, 64
@@ -57,7 +60,7 @@ class Performance(Check):
         if not by_lanes(inst):
             return
         build = frame.build
-        block = build.inttoptr(frame.context(layout.CTX_PERFORMANCE), PTR)
+        block = build.inttoptr(frame.context(BLOCK), PTR)
         counts = build.inttoptr(frame.load(frame.at(block, 8 * COUNTS), I64, 8), PTR)
         record = build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
         mine = frame.at(counts, build.mul(record, constant(8 * FIELDS)))
@@ -80,7 +83,7 @@ class Performance(Check):
         block = np.zeros(BLOCK_FIELDS, np.int64)
         block[:ROOM] = counts.ctypes.data, rules.ctypes.data, LINE_LOG2[launch.device.arch]
         worker.checks["performance"] = counts, rules, block
-        worker.context[layout.CTX_PERFORMANCE // 8] = block.ctypes.data
+        worker.set_context(BLOCK, block.ctypes.data)
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         counts = sum(worker.checks["performance"][0] for worker in workers)
@@ -174,7 +177,7 @@ def count_access(wave: int, record: int, lanes: int, size: int, kind: int) -> No
     """kind: 0 memory, 1 a read of LDS, 2 a write of it."""
     if lanes == 0:
         return
-    block = words(load64(load64(wave + layout.CONTEXT) + layout.CTX_PERFORMANCE), BLOCK_FIELDS)
+    block = words(context(wave, BLOCK), BLOCK_FIELDS)
     counts = words(block[COUNTS] + 8 * FIELDS * record, FIELDS)
     offsets, room = words(wave + layout.ADDRESSES, LANES), block[ROOM:]
     counts[ACCESSES] += 1

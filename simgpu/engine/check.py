@@ -16,8 +16,10 @@ class Check(Hooks):
     """One kind of checking.
 
     An instance keeps nothing: handlers that it emits are shared by all launches. What a worker needs
-    lies in `worker.checks`, in context and wave fields of `layout`, and in the wave's shadow block.
+    lies in `worker.checks`, in fields of its own (`engine.fields`), and in what it wants behind each wave's state.
     """
+
+    wave_bytes = 0  # wanted behind each wave's state; one check of a device may want any
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         """Before a launch runs, for each of its workers."""

@@ -6,10 +6,8 @@ import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simgpu.engine import events
-from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine import events, workgroup
 from simgpu.engine.finding import Finding
-from simgpu.machine import layout
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -17,15 +15,10 @@ if TYPE_CHECKING:
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:
-    """Give each worker what checked handlers use; the checks add to the waves' shadow blocks."""
-    shadow_bytes = layout.CHECKED_BYTES - layout.WAVE_BYTES
+    """Give each worker what checked handlers use."""
     for worker in workers:
-        shadow = aligned_bytes(max(shadow_bytes, 64))
-        worker.storage.append(shadow)
-        worker.checks["shadow"] = shadow
-        worker.job.shadow = shadow.ctypes.data if shadow_bytes else 0
-        worker.context[layout.CTX_SLOTS // 8] = ctypes.addressof(worker.slots)
-        worker.context[layout.CTX_WAVES // 8] = launch.waves
+        worker.set_context(workgroup.SLOTS, ctypes.addressof(worker.slots))
+        worker.set_context(workgroup.WAVES, launch.waves)
         events.prepare(worker)
         for check in launch.device.checks:
             check.prepare(launch, worker)

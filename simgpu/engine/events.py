@@ -16,8 +16,9 @@ import numba
 import numpy as np
 
 from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at
-from simgpu.engine.workgroup import slot_of
+from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import I32, I64
@@ -77,12 +78,13 @@ KEY, EXTRA, COUNT, LANES, ADDRESS, WAVE, X, Y, Z, _ = range(FIELDS)
 USED, LOST = range(2)  # words behind the entries: entries in use, events that found no room
 STRIDE = 8 * FIELDS
 HEADER = ENTRIES * STRIDE
+(TABLE,) = context_fields("events", 1)  # address of the worker's
 
 
 @numba.njit(**PART)
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
     """Count an event of a record, and keep it if it is the first of its kind and place."""
-    table = load64(load64(wave + layout.CONTEXT) + layout.CTX_EVENTS)
+    table = context(wave, TABLE)
     key = code << 32 | record
     at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
     while True:
@@ -126,7 +128,7 @@ def prepare(worker: Worker) -> None:
     """An empty table for a worker."""
     table = aligned_bytes(HEADER + 16)
     worker.checks["events"] = table
-    worker.context[layout.CTX_EVENTS // 8] = table.ctypes.data
+    worker.set_context(TABLE, table.ctypes.data)
 
 
 def reports(workers: list[Worker]) -> list[Report]:

@@ -87,7 +87,7 @@ class Launch:
                 f"{self.info.name}: {self.private} bytes of private memory for a lane; "
                 f"the hardware has at most {PRIVATE_LIMIT}"
             )
-        self.stride = layout.CHECKED_BYTES if self.device.checks else layout.WAVE_BYTES
+        self.stride = layout.WAVE_BYTES + sum(check.wave_bytes for check in self.device.checks)
         self.programs: dict[int, Program] = {}
         self.checks: dict[str, Any] = {}  # what a check keeps for all workers
         self.lock = threading.Lock()

@@ -31,7 +31,7 @@ class Job(ctypes.Structure):
         ("waves", c_int64),  # waves of a whole workgroup
         ("slots", c_int64),  # resident workgroups that the worker has memory for
         ("wave_memory", c_int64),  # address of the waves of slot 0
-        ("wave_bytes", c_int64),  # from one wave's state to the next: its shadow block lies between
+        ("wave_bytes", c_int64),  # from one wave's state to the next: what a check wants lies between
         ("lds", c_int64),  # address of the LDS of slot 0
         ("lds_stride", c_int64),
         ("context", c_int64),  # address of the worker's context
@@ -49,9 +49,7 @@ class Job(ctypes.Structure):
         ("limit", c_int64),  # instruction budget left (in record steps)
         ("kernarg_sgpr", c_int64),  # first SGPR of the kernarg address, or -1
         ("kernargs", c_int64),  # address of i64[8]: kernarg address by which extents are partial
-        ("shadow", c_int64),  # address of the shadow block that every wave begins with
-        ("lds_shadow", c_int64),  # address of the undefined bits of `lds`
-        ("scratch_shadow", c_int64),  # host address of those of `scratch`, or 0
+        ("begin", c_int64),  # address of what to call with a wave that begins and its place among the worker's, or 0
         # The worker's own state:
         ("taken", c_int64),  # workgroups resident
         ("current", c_int64),  # slot being run

@@ -19,15 +19,15 @@ from numba.extending import intrinsic
 from simgpu.engine.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
-from simgpu.machine.runtime import PART, clear, copy, fill, load32, load64, pointer, runtime, store32, store64
+from simgpu.machine.runtime import PART, clear, copy, load32, load64, pointer, runtime, store32, store64
 
 # What numba takes the structures for.
 JOB, SLOT = np.dtype(Job), np.dtype(Slot)
 
 
 @intrinsic
-def call_handler(typing: Any, function: Any, wave: Any, record: Any) -> Any:
-    """Call the handler at address `function` with two addresses."""
+def call(typing: Any, function: Any, first: Any, second: Any) -> Any:
+    """Call the function at an address with two addresses, as a handler is called."""
     signature = types.void(types.int64, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -89,12 +89,6 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
     """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
     at = number * job.waves + index
     wave = job.wave_memory + at * job.wave_bytes
-    if job.shadow:
-        copy(wave + layout.WAVE_BYTES, job.shadow, layout.SHADOW_BEGIN)
-        clear(wave + layout.WAVE_BYTES + layout.VGPR, 3 * layout.ROW)  # the work-item ids
-        clear(wave + layout.SHADOW_ORIGINS, 4096)
-        if job.scratch_shadow:
-            fill(job.scratch_shadow + at * job.scratch_wave, job.scratch_wave, 0xFF)
     copy(wave, job.template, layout.ADDRESSES)
     clear(wave + layout.VGPR, job.vgprs * layout.ROW)
     clear(wave + layout.AGPR, job.agprs * layout.ROW)
@@ -121,6 +115,8 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
         partial |= int(extent(job, slot, axis) < job.block[axis]) << axis
     if partial and job.kernarg_sgpr >= 0:
         store64(wave + 4 * job.kernarg_sgpr, load64(job.kernargs + 8 * partial))
+    if job.begin:
+        call(job.begin, wave, at)
 
 
 @numba.njit(**PART)
@@ -142,8 +138,6 @@ def open_group(job: Any, slots: Any, number: int) -> None:
     slot.left = waves
     slot.waiting = 0
     clear(job.lds + number * job.lds_stride, job.lds_stride)
-    if job.lds_shadow:
-        fill(job.lds_shadow + number * job.lds_stride, job.lds_stride, 0xFF)
     for index in range(waves):
         start_wave(job, slot, number, index, items)
     job.taken += 1
@@ -173,7 +167,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             turn = min(layout.SLICE, job.limit)
             store64(wave + layout.BUDGET, turn)
             record = load64(wave + layout.RECORDS) + load32(wave + layout.RESUME) * layout.RECORD
-            call_handler(load64(record), wave, record)
+            call(load64(record), wave, record)
             spent = turn - load64(wave + layout.BUDGET)
             job.limit -= spent
             clock = job.context + layout.CTX_CLOCK

@@ -30,6 +30,10 @@ class Worker:
     checks: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
 
+    def set_context(self, offset: int, value: int) -> None:
+        """Set an i64 field of the context."""
+        self.context[offset // 8] = value
+
 
 @dataclass(frozen=True)
 class WaveState:

@@ -7,17 +7,26 @@ from typing import Any
 import numba
 import numpy as np
 
+from simgpu.engine.fields import context_fields
 from simgpu.engine.scheduler import Slot
 from simgpu.machine import layout
 from simgpu.machine.runtime import PART, load32, load64, pointer
 
 SLOT = np.dtype(Slot)
+# Of the context: address of the worker's `slots`; waves of a whole workgroup.
+SLOTS, WAVES = context_fields("workgroup", 2)
+
+
+@numba.njit(**PART)
+def context(wave: int, offset: int) -> int:
+    """An i64 field of the worker's context."""
+    return load64(load64(wave + layout.CONTEXT) + offset)
 
 
 @numba.njit(**PART)
 def waves_of(wave: int) -> int:
     """Waves of a whole workgroup."""
-    return load64(load64(wave + layout.CONTEXT) + layout.CTX_WAVES)
+    return context(wave, WAVES)
 
 
 @numba.njit(**PART)
@@ -29,5 +38,5 @@ def number_of(wave: int) -> int:
 @numba.njit(**PART)
 def slot_of(wave: int) -> Any:
     """That slot, as the scheduler keeps it."""
-    number, slots = number_of(wave), load64(load64(wave + layout.CONTEXT) + layout.CTX_SLOTS)
-    return numba.carray(pointer(slots), number + 1, SLOT)[number]
+    number = number_of(wave)
+    return numba.carray(pointer(context(wave, SLOTS)), number + 1, SLOT)[number]

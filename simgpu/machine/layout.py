@@ -34,18 +34,7 @@ FAULT_LANE = 592  # i32
 FAULT_KIND = 596  # i32 (Fault)
 HW_ID = 600  # u32, for s_getreg
 RECORDS = 608  # u64, address of the records of the wave's MODE
-# Checked mode only (616 to 1023; a wave's shadow block follows its WAVE_BYTES).
-PATH_STATE = 616  # i32, the state of the paths automaton when the current run began
-PATH_FROM = 620  # i32, the record whose transfer has no transition yet
-PATH_TO = 624  # i32, where that transfer goes
-VM_ISSUED = 632  # i64, operations of the in-order vmcnt queue that the wave issued
-VM_DONE = 640  # i64, those that are complete for certain
-VM_BARRIERS = 648  # i64, barriers that the wave came to
-VM_SYNCED = 656  # 2 x (issued, done) as i64 when it came to the last two, by the barrier's parity
-LATE_READY = 688  # i64, whether the wave's late loads are set up (`late_arrival`)
-DS_ISSUED = 696  # i64, operations of the in-order lgkmcnt queue that the wave issued
-DS_DONE = 704  # i64, those that are complete for certain
-BARRIERS = 768  # i32, barriers that the wave passed
+WAVE_CHECKS = range(624, 1024, 40)  # where checks have fields, 0 when the wave begins (`engine.fields`)
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # u64 each, where loads last began (see direct_global)
 STREAM_COUNT = 32
@@ -53,10 +42,6 @@ STAGING = STREAMS + 8 * STREAM_COUNT  # 64 lanes x 64 bytes, its data
 VGPR = STAGING + 64 * LANES
 AGPR = VGPR + 256 * ROW
 WAVE_BYTES = AGPR + 256 * ROW
-CHECKED_BYTES = 2 * WAVE_BYTES + 4096  # a wave with its shadow block, in checked mode (`uninitialized.shadow_layout`)
-SHADOW_BEGIN = ADDRESSES + 512  # bytes of the shadow block that a wave begins with
-SHADOW_ORIGINS = 2 * WAVE_BYTES  # 4096 bytes, zero when a wave begins: see `uninitialized.origins`
-
 
 
 def vector_register(file: str, index: int) -> int:
@@ -74,21 +59,7 @@ CTX_RECORD_COUNT = 48  # i64
 CTX_CODE_BASE = 56  # u64, device address of the first record's instruction
 CTX_CLOCK = 64  # i64, what s_memtime reads
 CTX_PROGRAMS = 96  # u64, address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
-# Checked mode only.
-CTX_EVENTS = 112  # u64, address of the worker's event table
-CTX_SLOTS = 120  # u64, address of the worker's `slots`
-CTX_WAVES = 128  # i64, waves of a whole workgroup
-CTX_PATHS = 136  # u64, address of the worker's table of path transitions
-CTX_PATHS_MASK = 144  # i64, entries of that table less 1
-CTX_DMA = 152  # u64, address of the worker's LDS DMA cells
-CTX_DMA_STRIDE = 160  # i64, bytes of a workgroup's
-CTX_LATE = 184  # u64, address of the waves' late loads
-CTX_LDS_SHADOW = 256  # i64, from a byte of LDS to its undefined bits
-CTX_RACES = 384  # u64, address of the worker's block of race_order
-CTX_KERNARG = 416  # u64, device address of the kernel argument segment
-CTX_KERNARG_BYTES = 424  # u64, bytes of it that belong to the kernel
-CTX_PERFORMANCE = 432  # u64, address of the worker's block of performance
-CTX_LINES = 448  # u64, address of the block of `line_trace`
+CTX_CHECKS = range(128, 512, 32)  # where checks have fields
 CTX_KEPT = 512  # what was made of operands of matrix instructions (see kept): KEPT_PLACES for A, as many for B
 KEPT_PLACES = 16
 # The widest operand, 32 elements a lane: a header, 8 registers, 32 rows of 4 bytes a lane three times over.
@@ -108,7 +79,7 @@ ALLOC_WRITABLE = 40  # u64, 0 or 1
 ALLOC_SHADOW = 48  # i64, address of the undefined bits - device address
 ALLOC_PRIVATE = 56  # u64, 1: only its lane reads it, so undefined bits may be stored
 ALLOC_UNDEFINED = 64  # u64, 0: all of it was defined when the launch began
-ALLOC_RACES = 120  # u64, address of the allocation's area of race_cells, 0 without
+ALLOC_CHECKS = range(72, 128, 8)  # where checks have fields
 ALLOC_BYTES = 128
 
 RECORD = 64

@@ -44,6 +44,10 @@ class Runtime:
             values.append(build.ptrtoint(value, I64) if isinstance(value.type, ir.PointerType) else value)
         return intrinsics.call(build, compiler().name(self.key), I64 if self.returns else ir.VoidType(), values)
 
+    @property
+    def address(self) -> int:
+        return compiler().address_of_object(self.key, self.object_code)
+
     def object_code(self, name: str) -> bytes:
         """Its object file, as function `name`, which needs nothing of numba to run."""
         return host().object_code(self._ir(name))

@@ -33,7 +33,7 @@ from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
 )
 from simgpu.checks.races.order import GLOBAL, acquire, holds, learn, ordered, release
 from simgpu.engine.events import enter, event
-from simgpu.engine.workgroup import number_of, slot_of, waves_of
+from simgpu.engine.workgroup import context, number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, clear, load32, load64, octets, runtime, store32, store64, words
@@ -41,11 +41,6 @@ from simgpu.machine.runtime import PART, clear, load32, load64, octets, runtime,
 # What a barrier event says: `extra` above the record.
 RACE, BARRIER = event("race on device memory"), event("barrier")
 ELSEWHERE, ENDED = range(2)
-
-
-@numba.njit(**PART)
-def block_of(wave: int) -> int:
-    return load64(load64(wave + layout.CONTEXT) + layout.CTX_RACES)
 
 
 @numba.njit(**PART)
@@ -278,13 +273,13 @@ def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, coun
 @runtime
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
     """An access of the lanes at the offsets in the wave's ADDRESSES; area 0 is the workgroup's LDS."""
-    block = block_of(wave)
+    block = context(wave, o.BLOCK)
     slot = number_of(wave)
     state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
     if area == 0:
         look_lds(wave, record, lanes, size, flags, block, slot, state)
         return
-    passed = load32(wave + layout.BARRIERS)
+    passed = load32(wave + o.BARRIERS)
     # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
     if passed >= c.EPOCHS:
         return
@@ -342,11 +337,11 @@ def carry(wave: int, block: int, slot: int, ends: bool) -> None:
 @runtime
 def barrier(wave: int, record: int) -> None:
     """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
-    block = block_of(wave)
+    block = context(wave, o.BLOCK)
     slot = number_of(wave)
     state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
-    passed = load32(wave + layout.BARRIERS)
-    store32(wave + layout.BARRIERS, passed + 1)
+    passed = load32(wave + o.BARRIERS)
+    store32(wave + o.BARRIERS, passed + 1)
     group = slot_of(wave)
     if group.left < group.waves:
         miss(wave, record, block)
@@ -367,7 +362,7 @@ def barrier(wave: int, record: int) -> None:
 @runtime
 def end(wave: int, record: int) -> None:
     """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
-    block = block_of(wave)
+    block = context(wave, o.BLOCK)
     slot = number_of(wave)
     state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
     group = slot_of(wave)

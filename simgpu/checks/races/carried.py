@@ -11,7 +11,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT
+from simgpu.checks.waits.in_flight import DS_DONE, DS_ISSUED, FLAG_SHIFT, LEFT_SHIFT
 from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
@@ -68,7 +68,7 @@ def arrive(wave: int, lists: int, log: int, entries: int) -> None:
     """
     following = lists + NEXT * LIST_BYTES
     store64(following, 0)
-    issued, done = load64(wave + layout.DS_ISSUED), load64(wave + layout.DS_DONE)
+    issued, done = load64(wave + DS_ISSUED), load64(wave + DS_DONE)
     if issued <= done:
         return
     count = load64(log)

@@ -12,11 +12,12 @@ import numpy as np
 
 from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order
-from simgpu.checks.races.storage import allocation_shadows, give_back, groups_table, lds_shadow
+from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.checks.waits.in_flight import unwaited
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, finding_of
 from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.workgroup import WAVES
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
@@ -53,9 +54,9 @@ class Races(Check):
         build = frame.build
         if access.space == "lds":
             area = constant(0)
-            wanted = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))
+            wanted = build.icmp_signed(">", frame.context(WAVES), constant(1))
         else:
-            area = frame.load(frame.at(access.entry, layout.ALLOC_RACES), I64, 8)
+            area = frame.load(frame.at(access.entry, AREA), I64, 8)
             wanted = build.icmp_unsigned("!=", area, constant(0))
         scalar = access.lanes is None
         lanes = constant(1) if scalar else access.lanes
@@ -74,7 +75,7 @@ class Races(Check):
         if inst.spec.control is not ControlKind.BARRIER:
             return
         build = frame.build
-        several = build.icmp_signed(">", frame.context(layout.CTX_WAVES), constant(1))
+        several = build.icmp_signed(">", frame.context(WAVES), constant(1))
         with build.if_then(several):
             accesses.barrier.call(build, frame.wave, index_of(frame))
 
@@ -98,7 +99,7 @@ class Races(Check):
         ):  # fmt: skip
             block[field] = value
         worker.checks["races"] = shadow, states, block
-        worker.context[layout.CTX_RACES // 8] = block.ctypes.data
+        worker.set_context(order.BLOCK, block.ctypes.data)
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         if all(worker.error is None for worker in workers):

@@ -31,6 +31,7 @@ from simgpu.checks.races.carried import (  # fmt: skip
 )
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT
 from simgpu.checks.races.order import LDS, acquire, ordered, release
+from simgpu.checks.waits.in_flight import DS_ISSUED
 from simgpu.engine.events import enter, event
 from simgpu.engine.workgroup import waves_of
 from simgpu.machine import layout
@@ -256,7 +257,7 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
     count = load64(block + 8 * o.LDS_WORDS)
     shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
     me = load32(wave + layout.WAVE_ID)
-    tag = lds_tag(state, load32(wave + layout.BARRIERS), me)
+    tag = lds_tag(state, load32(wave + o.BARRIERS), me)
     offsets = words(wave + layout.ADDRESSES, LANES)
     ones, found, spread = (1 << size) - 1, 0, 0
     for lane in range(LANES):
@@ -295,7 +296,7 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
                     mark(shadow, count, me, flags, at + 1, ones >> (64 - shift))
     if load64(shadow + 8 * CARRIED):
         look_carried(wave, record, lanes, size, flags, lists_of(shadow, 0, waves, count), me, waves)
-    log(log_of(shadow, me, waves, count), record, flags, size, lanes, load64(wave + layout.DS_ISSUED), offsets)
+    log(log_of(shadow, me, waves, count), record, flags, size, lanes, load64(wave + DS_ISSUED), offsets)
     if flags & ATOMIC:
         store64(shadow + 8 * ATOMICS, 1)
         for lane in range(LANES):

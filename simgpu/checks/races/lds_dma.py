@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 
-from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, unwaited
+from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_ISSUED, unwaited
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, enter, event, finding_of
+from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding
-from simgpu.engine.workgroup import number_of, slot_of
+from simgpu.engine.workgroup import context, number_of, slot_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 CELL, GROUP, OWNER, OPERATION = 24, 0, 8, 16
 RECORD_SHIFT = 40
 HEADER = 64
+# Of the context: address of the worker's cells; bytes of a workgroup's.
+CELLS, CELLS_STRIDE = context_fields("lds_dma", 2)
+# Of the wave: barriers that it came to; operations (issued, done) when it came to the last two, by the barrier's parity.
+BARRIERS, SYNCED, _, _, _ = wave_fields("lds_dma", 5)
 READ, OVERWRITTEN = event("LDS of a DMA read"), event("LDS of a DMA overwritten")
 WRITES = 256  # of an access; the bytes a lane are below
 
@@ -46,8 +51,7 @@ WRITES = 256  # of an access; the bytes a lane are below
 @numba.njit(**PART)
 def cells_of(wave: int) -> int:
     """Address of the cells of the wave's workgroup."""
-    context = load64(wave + layout.CONTEXT)
-    return load64(context + layout.CTX_DMA) + number_of(wave) * load64(context + layout.CTX_DMA_STRIDE)
+    return context(wave, CELLS) + number_of(wave) * context(wave, CELLS_STRIDE)
 
 
 @numba.njit(**PART)
@@ -61,7 +65,7 @@ def group_of(wave: int) -> int:
 def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
     """A load to LDS was issued: its dwords are the wave's until it waited for it."""
     cells, group = cells_of(wave), group_of(wave)
-    operation = load64(wave + layout.VM_ISSUED) | record << RECORD_SHIFT
+    operation = load64(wave + VM_ISSUED) | record << RECORD_SHIFT
     store64(cells, group)
     for lane in range(layout.LANES):
         if lanes >> lane & 1:
@@ -77,11 +81,11 @@ def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
 def in_flight(wave: int, owner: int, number: int) -> bool:
     """Whether the owner's operation may be under way for all that the accessing wave can know."""
     if wave == owner:
-        return load64(owner + layout.VM_DONE) < number
-    passed = load64(wave + layout.VM_BARRIERS)
-    if load64(owner + layout.VM_BARRIERS) < passed:  # it has ended
+        return load64(owner + VM_DONE) < number
+    passed = load64(wave + BARRIERS)
+    if load64(owner + BARRIERS) < passed:  # it has ended
         return False
-    synced = owner + layout.VM_SYNCED + 16 * (passed & 1)
+    synced = owner + SYNCED + 16 * (passed & 1)
     return load64(synced) >= number and load64(synced + 8) < number
 
 
@@ -102,7 +106,7 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
                 owner, operation = load64(cell + OWNER), load64(cell + OPERATION)
                 number = operation & ((1 << RECORD_SHIFT) - 1)
                 if in_flight(wave, owner, number):
-                    left = load64(owner + layout.VM_ISSUED) - number
+                    left = load64(owner + VM_ISSUED) - number
                     place = dword * 4 | left << LEFT_SHIFT | int(owner != wave) << FLAG_SHIFT
                     enter(wave, record, code, 1 << lane, place, operation >> RECORD_SHIFT)
                     return
@@ -120,11 +124,11 @@ class Dma(Check):
 
     def _at_barrier(self, frame: Frame) -> None:
         build = frame.build
-        passed = build.add(frame.state(layout.VM_BARRIERS, I64), constant(1))
-        frame.set_state(layout.VM_BARRIERS, passed)
-        place = build.add(build.mul(build.and_(passed, constant(1)), constant(16)), constant(layout.VM_SYNCED))
-        frame.store(frame.state(layout.VM_ISSUED, I64), frame.at(frame.wave, place), 8)
-        frame.store(frame.state(layout.VM_DONE, I64), frame.at(frame.wave, build.add(place, constant(8))), 8)
+        passed = build.add(frame.state(BARRIERS, I64), constant(1))
+        frame.set_state(BARRIERS, passed)
+        place = build.add(build.mul(build.and_(passed, constant(1)), constant(16)), constant(SYNCED))
+        frame.store(frame.state(VM_ISSUED, I64), frame.at(frame.wave, place), 8)
+        frame.store(frame.state(VM_DONE, I64), frame.at(frame.wave, build.add(place, constant(8))), 8)
 
     def access(self, frame: Frame, access: Access) -> None:
         assert frame.inst is not None
@@ -133,7 +137,7 @@ class Dma(Check):
         build = frame.build
         effect = effect_of(frame.inst)
         marks = effect.dma and access.writes
-        active = build.icmp_unsigned("!=", frame.context(layout.CTX_DMA), constant(0))
+        active = build.icmp_unsigned("!=", frame.context(CELLS), constant(0))
         with build.if_then(active, likely=False):
             where = frame.at(frame.wave, layout.ADDRESSES)
             frame.store(access.offsets, where, align=8)
@@ -149,8 +153,8 @@ class Dma(Check):
         stride = HEADER + CELL * -(-launch.lds_bytes // 4)
         cells = aligned_bytes(len(worker.slots) * stride)
         worker.checks["dma"] = cells
-        worker.context[layout.CTX_DMA // 8] = cells.ctypes.data
-        worker.context[layout.CTX_DMA_STRIDE // 8] = stride
+        worker.set_context(CELLS, cells.ctypes.data)
+        worker.set_context(CELLS_STRIDE, stride)
 
 
 def _finding(launch: Launch, event: Report, what: str) -> Finding:

@@ -12,10 +12,13 @@ from __future__ import annotations
 import numba
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
+from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.machine.runtime import PART, load64, store64
 
 # What all workers share: a clock, and whether a barrier was passed without waves that had ended.
 TIME, MISSED, CLOCK_FIELDS = range(3)
+(BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
+(BLOCK,) = context_fields("races", 1)  # address of the worker's block
 # A worker's block, i64 fields: addresses of the LDS shadow of slot 0, of the slots' states, of the
 # groups' table and of the shared clock; workgroups in x and y; bytes from a slot's LDS
 # shadow to the next one's, u64 words of a bitmap there.

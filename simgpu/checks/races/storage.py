@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.checks.races import cells, lds_bitmaps, order
+from simgpu.engine.fields import allocation_fields
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 LARGE = 1 << 26  # bytes of shadow that take huge pages
 KEPT_DWORDS = 1 << 24  # of an allocation whose shadow is kept
 POOL = "races"
+(AREA,) = allocation_fields("races", 1)  # address of the allocation's area (`cells`), 0 without
 # Fields of an area that point to memory: bytes for each line.
 LINE_SHARES = {
     **dict.fromkeys((cells.WRITER, cells.READER, cells.READER2), 8 * cells.LINE_DWORDS),
@@ -96,7 +98,7 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
         key = "cells", dwords
         shadow = _take(launch.device, key, functools.partial(_cells, key, dwords))
         shadow.area[cells.ADDRESS] = address
-        entry[layout.ALLOC_RACES // 8] = shadow.area.ctypes.data
+        entry[AREA // 8] = shadow.area.ctypes.data
         made.append(shadow)
     return made
 

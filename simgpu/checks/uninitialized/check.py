@@ -79,6 +79,8 @@ class Planned:
 class Shadow(Check):
     """Definedness of registers, LDS, private and device memory."""
 
+    wave_bytes = shadow_layout.SHADOW_BYTES
+
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.kind != "control" or inst.spec.control in CONTROL
 

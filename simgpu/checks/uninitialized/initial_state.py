@@ -8,8 +8,10 @@ import numpy as np
 
 from simgpu.checks.uninitialized import shadow_layout
 from simgpu.engine.allocations import aligned_bytes
+from simgpu.engine.workgroup import context
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
+from simgpu.machine.runtime import clear, copy, fill, load32, load64, runtime
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 def prepare(launch: Launch, worker: Worker) -> None:
     """The shadow of a wave's first state, and the worker's addresses for handlers and scheduler."""
-    shadow = worker.checks["shadow"]
+    shadow = aligned_bytes(shadow_layout.BEGIN_BYTES)
     begin_scalars(launch, worker, shadow[:512].view(np.uint32))
     shadow[layout.SCC] = 1
     flags = shadow[layout.ADDRESSES : layout.ADDRESSES + shadow_layout.REGISTERS]
@@ -26,12 +28,27 @@ def prepare(launch: Launch, worker: Worker) -> None:
     mode = worker.job.id_mode
     flags[: 1 if mode == 3 else mode + 1] = shadow_layout.DEFINED
     lds = aligned_bytes(len(worker.slots) * worker.job.lds_stride)
-    worker.storage.append(lds)
-    worker.job.lds_shadow = lds.ctypes.data
+    worker.storage += shadow, lds
+    worker.job.begin = begin.address
+    worker.set_context(shadow_layout.BEGIN, shadow.ctypes.data)
     scratch = launch.device.memory.find(worker.job.scratch)
     if scratch is not None and scratch.undefined is not None:
-        worker.job.scratch_shadow = scratch.undefined.ctypes.data
-    worker.context[layout.CTX_LDS_SHADOW // 8] = lds.ctypes.data - worker.job.lds
+        worker.set_context(shadow_layout.SCRATCH_SHADOW, scratch.undefined.ctypes.data)
+    worker.set_context(shadow_layout.LDS_SHADOW, lds.ctypes.data - worker.job.lds)
+
+
+@runtime
+def begin(wave: int, place: int) -> None:
+    """The shadow of a wave that begins, at this place among the worker's waves; of its LDS, with the workgroup's first."""
+    copy(wave + shadow_layout.DELTA, context(wave, shadow_layout.BEGIN), shadow_layout.BEGIN_BYTES)
+    clear(wave + shadow_layout.DELTA + layout.VGPR, 3 * layout.ROW)  # the work-item ids
+    clear(wave + shadow_layout.ORIGINS, shadow_layout.ORIGINS_BYTES)
+    if load32(wave + layout.WAVE_ID) == 0:
+        lds = load64(wave + layout.LDS_BASE) + context(wave, shadow_layout.LDS_SHADOW)
+        fill(lds, load64(wave + layout.LDS_SIZE) + 63 & -64, 0xFF)
+    scratch, nbytes = context(wave, shadow_layout.SCRATCH_SHADOW), layout.LANES * load64(wave + layout.SCRATCH_SIZE)
+    if scratch:
+        fill(scratch + place * nbytes, nbytes, 0xFF)
 
 
 def begin_scalars(launch: Launch, worker: Worker, shadow: np.ndarray) -> None:

@@ -108,7 +108,7 @@ class Pointers:
         if opname == "load":
             pointer = value.operands[0]
             if getattr(pointer, "pointer", None) is self.frame.wave and _constant_index(pointer) == layout.LDS_BASE:
-                return Pointer("lds", build.inttoptr(build.add(value, self._context(build, layout.CTX_LDS_SHADOW)), PTR))
+                return Pointer("lds", build.inttoptr(build.add(value, self._context(build, shadow_layout.LDS_SHADOW)), PTR))
         if opname == "add":
             for delta, address in (value.operands, value.operands[::-1]):
                 entry = self._entry(delta)

@@ -7,6 +7,7 @@ it is not written yet and stands for ones.
 
 from __future__ import annotations
 
+from simgpu.engine.fields import context_fields
 from simgpu.machine import layout
 
 DELTA = layout.WAVE_BYTES  # from a byte of the wave to its shadow
@@ -14,8 +15,15 @@ DELTA = layout.WAVE_BYTES  # from a byte of the wave to its shadow
 STORED = DELTA + 520  # u32: whether the instruction stored undefined bits to device memory
 FLAGS = DELTA + layout.ADDRESSES  # u8 for each of 256 VGPRs and 256 AccVGPRs
 REGISTERS = 512
+BEGIN_BYTES = layout.ADDRESSES + REGISTERS  # of the shadow, up to the flags
+ORIGINS_BYTES = 4096
 # Behind both: u32 for each vector register, then for each scalar dword and SCC, see shadow_origin.
-ORIGINS = layout.SHADOW_ORIGINS
+ORIGINS = 2 * layout.WAVE_BYTES
+SHADOW_BYTES = layout.WAVE_BYTES + ORIGINS_BYTES  # behind a wave's state
 SHADOWED_STATE = layout.SCC + 4  # the scalar file and SCC
 
 DEFINED, MIXED, UNDEFINED = 0, 1, 2
+
+# Of the context: address of BEGIN_BYTES that the shadow of every wave begins with; from a byte of LDS to its undefined bits;
+# host address of those of private memory, or 0.
+BEGIN, LDS_SHADOW, SCRATCH_SHADOW = context_fields("uninitialized", 3)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report
+from simgpu.engine.fields import wave_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.hardware.isa.instruction import Imm, Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS, VM, waited
-from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import I64
 from simgpu.machine.operands import Plan
@@ -25,11 +25,9 @@ from simgpu.memory.lane_copy import constant
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
 
-# By queue: its counter, and the wave's fields of operations issued and complete.
-FIELDS = {
-    VM.name: ("vmcnt", layout.VM_ISSUED, layout.VM_DONE),
-    DS.name: ("lgkmcnt", layout.DS_ISSUED, layout.DS_DONE),
-}
+# Of the wave, for either in-order queue: operations that it issued, and those that are complete for certain.
+VM_ISSUED, VM_DONE, DS_ISSUED, DS_DONE = wave_fields("in_flight", 4)
+FIELDS = {VM.name: ("vmcnt", VM_ISSUED, VM_DONE), DS.name: ("lgkmcnt", DS_ISSUED, DS_DONE)}  # by queue, behind its counter
 # Address of an event that tells of such LDS: the offset, the count that would have been waited for, and a bit: for
 # `dma` that the load is another wave's, for `race_carried` that the access writes.
 LEFT_SHIFT, FLAG_SHIFT = 32, 48

@@ -14,6 +14,8 @@ import numba
 
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
+from simgpu.engine.fields import context_fields, wave_fields
+from simgpu.engine.workgroup import context
 from simgpu.hardware.isa.instruction import Imm, Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of, registers_of
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from simgpu.engine.worker import Worker
     from simgpu.machine.operands import Plan
 
+(LOADS,) = context_fields("late_arrival", 1)  # address of the waves' late loads
+(READY,) = wave_fields("late_arrival", 1)  # whether the wave's are set up
 POISON = 0x7FDBFDB5  # a NaN as f32 and as two f16, far outside as an address
 
 # An operation in flight: what it is, where its data goes (offset in the wave), registers or bytes a
@@ -48,11 +52,10 @@ WAVE_STRIDE = HEADER + 144 * ENTRY
 @numba.njit(**PART)
 def operations_of(wave: int) -> int:
     """Address of the wave's operations, empty at its start."""
-    context = load64(wave + layout.CONTEXT)
-    here = load64(context + layout.CTX_LATE) + load32(wave + layout.HW_ID) * WAVE_STRIDE
-    if not load64(wave + layout.LATE_READY):
+    here = context(wave, LOADS) + load32(wave + layout.HW_ID) * WAVE_STRIDE
+    if not load64(wave + READY):
         clear(here, HEADER)
-        store64(wave + layout.LATE_READY, 1)
+        store64(wave + READY, 1)
     return here
 
 
@@ -215,7 +218,7 @@ class Late(Check):
     def prepare(self, launch: Launch, worker: Worker) -> None:
         memory = aligned_bytes(len(worker.slots) * launch.waves * WAVE_STRIDE)
         worker.checks["late"] = memory
-        worker.context[layout.CTX_LATE // 8] = memory.ctypes.data
+        worker.set_context(LOADS, memory.ctypes.data)
 
 
 def _destination(inst: Instruction, effect: Effect) -> tuple[int, int, int]:

@@ -18,6 +18,7 @@ from llvmlite import ir
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
+from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.engine.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -29,6 +30,10 @@ from simgpu.machine.layout import Status
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
 
+# Of the wave, i32: the automaton's state when the current run began; the record whose transfer has no transition yet; where to.
+WAVE_STATE, WAVE_FROM, WAVE_TO = wave_fields("paths", 3)
+# Of the context: address of the worker's table of transitions; its entries less 1.
+TABLE, TABLE_MASK = context_fields("paths", 2)
 # A table entry: from | to << 32; state + 1 | next << 32; times taken; number of the transition.
 FIELDS = 4
 KEY, STATES, COUNT, NUMBER = range(FIELDS)
@@ -48,7 +53,7 @@ class Paths(Check):
         entry = self._look_up(frame, target, index, target)
         self._count(frame, entry)
         following = frame.load(frame.at(entry, 8 * STATES + 4), I32)
-        frame.set_state(layout.PATH_STATE, following)
+        frame.set_state(WAVE_STATE, following)
 
     def end(self, frame: Frame, index: Any) -> None:
         self._count(frame, self._look_up(frame, ir.Constant(I32, END), index, index))
@@ -60,14 +65,14 @@ class Paths(Check):
     def _look_up(self, frame: Frame, target: Any, index: Any, resume: Any) -> Any:
         """Pointer to the transition's entry; without one the wave leaves, to go on at `resume`."""
         build = frame.build
-        state = build.zext(frame.state(layout.PATH_STATE), I64)
+        state = build.zext(frame.state(WAVE_STATE), I64)
         far = build.shl(build.zext(target, I64), ir.Constant(I64, 32))
         key = build.or_(build.zext(index, I64), far)
         first = build.mul(key, ir.Constant(I64, KEY_FACTOR))
         mixed = build.xor(first, build.mul(state, ir.Constant(I64, STATE_FACTOR)))
         start = build.lshr(mixed, ir.Constant(I64, HASH_SHIFT))
-        table = build.inttoptr(frame.context(layout.CTX_PATHS), PTR)
-        mask = frame.context(layout.CTX_PATHS_MASK)
+        table = build.inttoptr(frame.context(TABLE), PTR)
+        mask = frame.context(TABLE_MASK)
         marked = build.trunc(build.add(state, ir.Constant(I64, 1)), I32)
         before = build.block
         loop, other, absent, next_, found = (
@@ -88,8 +93,8 @@ class Paths(Check):
         at.add_incoming(build.add(at, ir.Constant(I64, 1)), next_)
         build.branch(loop)
         build.position_at_end(absent)
-        frame.set_state(layout.PATH_FROM, index)
-        frame.set_state(layout.PATH_TO, target)
+        frame.set_state(WAVE_FROM, index)
+        frame.set_state(WAVE_TO, target)
         frame.exit(Status.PATH, resume)
         build.ret_void()
         build.position_at_end(found)
@@ -126,13 +131,13 @@ class Paths(Check):
         def word(offset: int) -> np.ndarray:
             return raw[offset : offset + 4].view(np.int32)
 
-        state, last, target = (int(word(o)[0]) for o in (layout.PATH_STATE, layout.PATH_FROM, layout.PATH_TO))
+        state, last, target = (int(word(o)[0]) for o in (WAVE_STATE, WAVE_FROM, WAVE_TO))
         with LOCK:
             made = automaton_of(launch).step(state, last, target, launch.instruction)
         # A wave that ends stands before its s_endpgm and looks the transition up again.
         worker.checks["paths"].insert(state, last, target, int(target != END), made, current_wave(worker))
         if target != END:
-            word(layout.PATH_STATE)[0] = made.following
+            word(WAVE_STATE)[0] = made.following
         word(layout.STATUS)[0] = Status.RUNNING
         return True
 
@@ -156,8 +161,8 @@ class Table:
     def _place(self, size: int) -> None:
         self.size = size
         self.entries = aligned_bytes(size * STRIDE).view(np.int64).reshape(size, FIELDS)
-        self.worker.context[layout.CTX_PATHS // 8] = self.entries.ctypes.data
-        self.worker.context[layout.CTX_PATHS_MASK // 8] = size - 1
+        self.worker.set_context(TABLE, self.entries.ctypes.data)
+        self.worker.set_context(TABLE_MASK, size - 1)
 
     def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: WaveState) -> None:
         """Add a transition that was taken `taken` times so far."""

@@ -165,7 +165,7 @@ class ShadowedWave(Wave):
     """A wave with its shadow block; `values` and `shadow` are the bytes that instructions here use."""
 
     def __init__(self) -> None:
-        super().__init__(layout.CHECKED_BYTES)
+        super().__init__(layout.WAVE_BYTES + shadow_layout.SHADOW_BYTES)
         delta = shadow_layout.DELTA
         self.undefined_s = self.raw[delta : delta + 512].view(np.uint32)
         self.undefined_v = self._rows(delta + layout.VGPR)

@@ -1,0 +1,32 @@
+"""Where checks have fields of their own: each a part of the worker's context, of a wave's state and of an allocation's entry."""
+
+from __future__ import annotations
+
+from simgpu.machine import layout
+
+# In this order, whichever of them a device has: handlers are kept, and know the places.
+OWNERS = (
+    "paths", "in_flight", "lds_dma", "races", "late_arrival", "workgroup", "events", "uninitialized", "bounds", "performance",
+    "line_trace",
+)  # fmt: skip
+
+
+def context_fields(owner: str, count: int) -> range:
+    """Offsets of i64 fields in the worker's context."""
+    return _fields(layout.CTX_CHECKS, owner, count)
+
+
+def wave_fields(owner: str, count: int) -> range:
+    """Offsets of i64 fields in a wave's state; 0 when the wave begins."""
+    return _fields(layout.WAVE_CHECKS, owner, count)
+
+
+def allocation_fields(owner: str, count: int) -> range:
+    """Offsets of i64 fields in an allocation's entry."""
+    return _fields(layout.ALLOC_CHECKS, owner, count)
+
+
+def _fields(parts: range, owner: str, count: int) -> range:
+    first = parts[OWNERS.index(owner)]
+    assert 8 * count <= parts.step, owner
+    return range(first, first + 8 * count, 8)

@@ -14,4 +14,6 @@
     checked.py         a launch with checks
     events.py          how handlers report
     finding.py         Finding: what is wrong, where, and what would be right
+    fields.py          fields that checks have in contexts, waves and allocations
+    workgroup.py       the workgroup that a wave belongs to, for runtime functions
 """

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.engine import scheduler
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import describe
 from simgpu.engine.launch import Launch
 from simgpu.engine.program import Program, leave
-from simgpu.engine.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import text

@@ -19,7 +19,7 @@ from simgpu.engine.check import Check
 from simgpu.engine.events import Report, event, finding_of, report
 from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at
-from simgpu.engine.worker import WaveState, current_wave, wave_bytes_of
+from simgpu.engine.workers.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import ControlKind
@@ -35,7 +35,7 @@ from simgpu.memory.lane_copy import lanes_of as mask_of
 if TYPE_CHECKING:
     from simgpu.engine.allocations import Allocation
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 # Of the context: device address of the kernel argument segment; bytes of it that belong to the kernel.
 KERNARG, KERNARG_BYTES = context_fields("bounds", 2)

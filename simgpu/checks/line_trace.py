@@ -31,7 +31,7 @@ from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 LINE_SHIFT = 7  # lines of 128 bytes: L2's on gfx90a to gfx950 (ROCm Compute Profiler); sources disagree on gfx908's
 FILTER = 128  # lines that a wave's filter holds: 16 KiB, the vector L1 of gfx908 and gfx90a (AMD ROCm gpu-arch-specs)

@@ -31,7 +31,7 @@ from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 # Counts of a record: accesses, their active lanes, clocks lost in LDS, lines touched, fewest lines.
 ACCESSES, ACTIVE, LOST, LINES, LEAST, FIELDS = range(6)

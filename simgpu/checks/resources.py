@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.engine import scheduler
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.workers import scheduler
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 # SGPRs at the end of a wave's allocation that hold special registers, where code uses these
 # (LLVM, IsaInfo::getNumExtraSGPRs): VCC; VCC, XNACK_MASK and FLAT_SCRATCH.

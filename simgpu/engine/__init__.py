@@ -4,9 +4,7 @@
     allocations.py     device memory: allocations in a 64-bit address space
     program.py         instructions to records, each with its handler
     launch.py          one launch: initial state, workers, what comes back
-    worker.py          one host thread's share of a launch
-    scheduler.py       a worker's job, and the way into the loop
-    scheduler_loop.py  the loop: workgroups to waves to handlers
+    workers/           the host threads that execute workgroups
     result.py          Run: counts, counters, fidelity
     faults.py          from a stopped wave to an error in words
     hostcall/          calls from a kernel to the host

@@ -9,7 +9,7 @@ from simgpu.machine.hooks import Hooks
 if TYPE_CHECKING:
     from simgpu.engine.finding import Finding
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 
 class Check(Hooks):

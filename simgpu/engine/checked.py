@@ -11,7 +11,7 @@ from simgpu.engine.finding import Finding
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 
 def prepare(launch: Launch, workers: list[Worker]) -> None:

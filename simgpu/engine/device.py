@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from simgpu import hardware
-from simgpu.engine import scheduler
 from simgpu.engine.allocations import ALIGNMENT, Allocation, Memory, aligned_bytes
 from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
+from simgpu.engine.workers import scheduler
 from simgpu.hardware.arrays import as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded

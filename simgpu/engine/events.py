@@ -27,7 +27,7 @@ from simgpu.machine.runtime import PART, load32, load64, runtime, store64
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 
 def event(name: str) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.engine.worker import Worker, current_wave, wave_bytes_of
+from simgpu.engine.workers.worker import Worker, current_wave, wave_bytes_of
 from simgpu.hardware.errors import (
     Deadlock,
     DecodeError,

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.engine import scheduler
 from simgpu.engine.allocations import Allocation, aligned_bytes
 from simgpu.engine.faults import describe
 from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall.packets import ARGUMENT, HostCalls
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run, summarise
-from simgpu.engine.scheduler import Job, Slot
-from simgpu.engine.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.scheduler import Job, Slot
+from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.engine import scheduler
 from simgpu.engine.finding import Finding
+from simgpu.engine.workers import scheduler
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -18,7 +18,7 @@ from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 
 @dataclass(frozen=True)

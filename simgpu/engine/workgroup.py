@@ -8,7 +8,7 @@ import numba
 import numpy as np
 
 from simgpu.engine.fields import context_fields
-from simgpu.engine.scheduler import Slot
+from simgpu.engine.workers.scheduler import Slot
 from simgpu.machine import layout
 from simgpu.machine.runtime import PART, load32, load64, pointer
 

@@ -30,7 +30,7 @@ from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 CONCERNED = (ControlKind.BARRIER, ControlKind.APPEND, ControlKind.CONSUME, *ENDS)
 COHERENT_BITS = ("glc", "sc0", "sc1")

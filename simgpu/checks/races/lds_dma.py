@@ -32,7 +32,7 @@ from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 # A cell for each dword of LDS: the workgroup that marked it + 1, the wave's address, its operation's
 # number below the record. Cells are never cleared: those of another workgroup do not count. The first

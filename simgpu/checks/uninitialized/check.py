@@ -43,7 +43,7 @@ from simgpu.machine.operands import Place, Plan
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 ALL_BITS = 0xFFFFFFFF
 # Of M0: the distance and the operands of VGPR indexing; what control instructions take an address from.

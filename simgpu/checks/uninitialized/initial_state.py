@@ -15,7 +15,7 @@ from simgpu.machine.runtime import clear, copy, fill, load32, load64, runtime
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 
 def prepare(launch: Launch, worker: Worker) -> None:

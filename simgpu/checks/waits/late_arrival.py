@@ -29,7 +29,7 @@ from simgpu.machine.runtime import PART, clear, copy, load32, load64, runtime, s
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
     from simgpu.machine.operands import Plan
 
 (LOADS,) = context_fields("late_arrival", 1)  # address of the waves' late loads

@@ -20,7 +20,7 @@ from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
-from simgpu.engine.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame

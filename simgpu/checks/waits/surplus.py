@@ -26,7 +26,7 @@ from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
-    from simgpu.engine.worker import Worker
+    from simgpu.engine.workers.worker import Worker
 
 COHERENT_BITS = ("glc", "sc0", "sc1")
 CACHE_ENCODINGS = ("mubuf", "smem")  # without memory of their own: cache maintenance, clocks

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from simgpu.engine import scheduler
+from simgpu.engine.workers import scheduler
 from tests.support.places import ROOT
 
 FIRST = """import sys
 from tests.support.engine_kernel import execute
-from simgpu.engine import scheduler
+from simgpu.engine.workers import scheduler
 assert execute("gfx90a", "v_mov_b32 v1, 7", ["v1"])["v1"].tolist() == [7] * 64
 print(scheduler.begin().returncode if scheduler.begin() else None, "numba" in sys.modules)
 """

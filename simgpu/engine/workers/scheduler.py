@@ -85,14 +85,14 @@ LOOP = "scheduler"  # the loop's key among the handlers
 CHILD = """import gc, sys
 gc.disable()
 sys.path[:], sys.modules["scipy"] = {path!r}, None
-from simgpu.engine import scheduler
+from simgpu.engine.workers import scheduler
 sys.stdout.buffer.write(scheduler.object_code({name!r}))
 """
 
 
 def object_code(name: str) -> bytes:
     """The loop compiled, as function `name`; takes numba, and two seconds."""
-    from simgpu.engine import scheduler_loop
+    from simgpu.engine.workers import scheduler_loop
 
     return scheduler_loop.run_worker.object_code(name)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.engine.scheduler import Job, Slot
+from simgpu.engine.workers.scheduler import Job, Slot
 from simgpu.machine import layout
 
 

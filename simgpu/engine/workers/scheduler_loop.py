@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from simgpu.engine.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, STOPPED, TURNS, Job, Slot
+from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.layout import Status
 from simgpu.machine.runtime import PART, clear, copy, load32, load64, pointer, runtime, store32, store64

@@ -16,7 +16,7 @@ from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.timing_rules.effects import CLASSES_BY_PREFIX, STORE_WORDS_SAFE
-from simgpu.hardware.timing_rules.hazards import Access, Register, access, matrix_classes
+from simgpu.hardware.timing_rules.hazards import Register, RegisterUse, matrix_classes, register_use
 from simgpu.hardware.timing_rules.waits import DS, SMEM, VM, Queue
 
 SCALAR_STATES = ("scc", "vcc", "exec", "m0")
@@ -53,7 +53,7 @@ class Effect:
     `Spec.control`; target: label of a branch.
     """
 
-    access: Access
+    access: RegisterUse
     queue: Queue | None = None
     pending: frozenset[Register] = frozenset()
     control: str = ""
@@ -144,7 +144,7 @@ def _matrix(instr: Instr, row: MatrixInstruction) -> Effect:
         _width(instr, operand, row.registers(name))
     d, a, b, c = (registers_of(operand) for operand in instr.operands)
     reads = {"srcA": a, "srcB": b, "srcC": c}
-    return Effect(access(instr.mnemonic, matrix_classes(row), reads, d, passes=row.passes))
+    return Effect(register_use(instr.mnemonic, matrix_classes(row), reads, d, passes=row.passes))
 
 
 def _memory_words(spec: Spec) -> int:
@@ -159,7 +159,7 @@ def _buffer(instr: Instr, spec: Spec) -> Effect:
     _width(instr, resource, 4)
     memory = spec.memory
     if memory is None:
-        return Effect(access(instr.mnemonic, {"vmem"}), queue=VM)
+        return Effect(register_use(instr.mnemonic, {"vmem"}), queue=VM)
     if not memory.format:
         _width(instr, data, _memory_words(spec))
     reads = {
@@ -168,13 +168,13 @@ def _buffer(instr: Instr, spec: Spec) -> Effect:
     }
     if memory.op == "load":
         loaded = registers_of(data)
-        return Effect(access(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
+        return Effect(register_use(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
     returned = registers_of(data) if {"glc", "sc0"} & set(instr.modifiers) else frozenset()
     classes = {"vmem", "vmem_store"}
     if _memory_words(spec) > STORE_WORDS_SAFE:
         classes.add("store_gt8_soffset" if isinstance(offset, Reg) else "store_gt8")
     reads["data"] = registers_of(data)
-    return Effect(access(instr.mnemonic, classes, reads, returned), VM, returned)
+    return Effect(register_use(instr.mnemonic, classes, reads, returned), VM, returned)
 
 
 def _flat(instr: Instr, spec: Spec) -> Effect:
@@ -184,7 +184,7 @@ def _flat(instr: Instr, spec: Spec) -> Effect:
         data, *rest = instr.operands
         loaded = registers_of(data)
         reads = {"address": frozenset().union(*map(registers_of, rest))}
-        return Effect(access(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
+        return Effect(register_use(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
     if memory.op == "atomic":
         raise _wrong(instr, "flat atomics are not emitted here: use a buffer atomic")
     address, data, *rest = instr.operands
@@ -194,7 +194,7 @@ def _flat(instr: Instr, spec: Spec) -> Effect:
         "address": registers_of(address).union(*map(registers_of, rest)),
         "data": registers_of(data),
     }
-    return Effect(access(instr.mnemonic, classes, reads), VM)
+    return Effect(register_use(instr.mnemonic, classes, reads), VM)
 
 
 def _ds(instr: Instr, spec: Spec) -> Effect:
@@ -205,7 +205,7 @@ def _ds(instr: Instr, spec: Spec) -> Effect:
             _width(instr, data, _memory_words(spec))
         loaded = registers_of(data)
         reads = {"address": frozenset().union(*map(registers_of, rest))}
-        return Effect(access(instr.mnemonic, {"ds"}, reads, loaded), DS, loaded)
+        return Effect(register_use(instr.mnemonic, {"ds"}, reads, loaded), DS, loaded)
     returned: frozenset[Register] = frozenset()
     operands = instr.operands
     if memory.returns:
@@ -217,17 +217,17 @@ def _ds(instr: Instr, spec: Spec) -> Effect:
         "address": registers_of(address),
         "data": frozenset().union(*map(registers_of, data_operands)),
     }
-    return Effect(access(instr.mnemonic, {"ds", "ds_write"}, reads, returned), DS, returned)
+    return Effect(register_use(instr.mnemonic, {"ds", "ds_write"}, reads, returned), DS, returned)
 
 
 def _smem(instr: Instr, spec: Spec) -> Effect:
     if spec.memory is None or spec.memory.op != "load":
-        return Effect(access(instr.mnemonic, {"smem"}), SMEM)
+        return Effect(register_use(instr.mnemonic, {"smem"}), SMEM)
     data, base, *rest = instr.operands
     _width(instr, data, _memory_words(spec))
     loaded = registers_of(data)
     reads = {"address": registers_of(base).union(*map(registers_of, rest))}
-    return Effect(access(instr.mnemonic, {"smem"}, reads, loaded), SMEM, loaded)
+    return Effect(register_use(instr.mnemonic, {"smem"}, reads, loaded), SMEM, loaded)
 
 
 def _control(instr: Instr, spec: Spec) -> Effect:
@@ -237,7 +237,7 @@ def _control(instr: Instr, spec: Spec) -> Effect:
     reads = {"src": frozenset(name for name in ("scc", "vcc", "exec") if name in spec.control)}
     target = next((o for o in reversed(instr.operands) if isinstance(o, str)), "")
     branches = "branch" in spec.control
-    effect = access(instr.mnemonic, {"salu"} if branches else (), reads, states=states)
+    effect = register_use(instr.mnemonic, {"salu"} if branches else (), reads, states=states)
     return Effect(effect, control=spec.control, target=target if branches else "")
 
 
@@ -269,4 +269,4 @@ def _alu(instr: Instr, spec: Spec) -> Effect:
     read |= {p.type.state for p in spec.params if p.type.state in SCALAR_STATES}
     if any(p.name in ("vdst", "sdst") for p in spec.params):
         read |= frozenset().union(*map(registers_of, destinations))
-    return Effect(access(instr.mnemonic, _classes(instr, spec), {"src": read}, writes))
+    return Effect(register_use(instr.mnemonic, _classes(instr, spec), {"src": read}, writes))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from simgpu.asm.builder.instruction import Effect, Instr
-from simgpu.hardware.timing_rules.hazards import Register, access, max_states, wait_states
+from simgpu.hardware.timing_rules.hazards import Register, max_states, register_use, wait_states
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
 S_NOP_MAX = 8  # wait states of one s_nop
@@ -188,7 +188,7 @@ def _through(block: Block, flight: Flight, result: list[Item] | None) -> Flight:
 def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
     counts = (("vmcnt", vm), ("lgkmcnt", lgkm))
     words = " & ".join(f"{name}({count})" for name, count in counts if count is not None)
-    return Instr("s_waitcnt", (words,), effect=Effect(access("s_waitcnt"), control="waitcnt"))
+    return Instr("s_waitcnt", (words,), effect=Effect(register_use("s_waitcnt"), control="waitcnt"))
 
 
 # -- s_nop ---------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def _trim(window: list[Effect], reach: int) -> list[Effect]:
 
 
 def _nop_effect(states: int) -> Effect:
-    return Effect(access("s_nop", states=states), control="nop")
+    return Effect(register_use("s_nop", states=states), control="nop")
 
 
 def _nop_instructions(states: int) -> Iterable[Instr]:

@@ -21,15 +21,12 @@ WORKGROUP_LIMIT = 1024  # work-items; gpu-arch-specs, all four targets
 
 @dataclass(frozen=True)
 class Geometry:
-    """Extent of a launch: work-items per workgroup, work-items in all, bytes of dynamic LDS.
+    """The extent of a launch."""
 
-    extra: values of hidden arguments that only a runtime knows, by value kind
-    (`hidden_queue_ptr`, `hidden_hostcall_buffer`, ...); 0 where absent.
-    """
-
-    block: tuple[int, int, int]
-    global_size: tuple[int, int, int]
-    dynamic_lds: int = 0
+    block: tuple[int, int, int]  # work-items of a workgroup
+    global_size: tuple[int, int, int]  # work-items in all
+    dynamic_lds: int = 0  # bytes
+    # Hidden arguments that only a runtime knows, by value kind (`hidden_queue_ptr`, `hidden_hostcall_buffer`); else 0.
     extra: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -40,7 +37,7 @@ class Geometry:
         dynamic_lds: int = 0,
         global_size: int | Sequence[int] | None = None,
     ) -> Geometry:
-        """From one to three extents each: grid in workgroups or global_size in work-items, one of the two.
+        """The geometry of one to three extents each: grid (workgroups) or global_size (work-items), one of the two.
 
         Raises LaunchError for both or neither, an extent below 1 and negative dynamic LDS.
         """
@@ -58,18 +55,18 @@ class Geometry:
 
     @property
     def groups(self) -> tuple[int, int, int]:
-        """Workgroups per dimension, partial ones included."""
+        """The workgroups in each dimension, partial ones included."""
         x, y, z = (-(-n // b) for n, b in zip(self.global_size, self.block, strict=True))
         return x, y, z
 
     @property
     def used_dimensions(self) -> int:
-        """Dimensions up to the last with more than one work-item, at least 1."""
+        """The number of dimensions up to the last with more than one work-item, at least 1."""
         return max((axis + 1 for axis in range(3) if self.global_size[axis] > 1), default=1)
 
 
 def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
-    """One to three extents, filled up with 1."""
+    """The one to three extents, filled up with 1."""
     values: tuple[object, ...] = (extents,)
     if isinstance(extents, (Sequence, np.ndarray)) and not isinstance(extents, str):
         values = tuple(extents)
@@ -83,7 +80,7 @@ def _three(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def hidden_value(kernel: Kernel, kind: str, geometry: Geometry) -> int:
-    """Value of a hidden argument by value kind; what is not launch geometry is null.
+    """The value of a hidden argument, by its value kind; 0 for what is not launch geometry.
 
     hidden_grid_dims is the work_dim of OpenCL, and 3 for HIP, which launches everything in three.
     """
@@ -124,7 +121,7 @@ def check_geometry(kernel: Kernel, geometry: Geometry) -> None:
 
 
 def pack(kernel: Kernel, args: Sequence[object], geometry: Geometry) -> bytes:
-    """The kernarg segment: one entry of `args` per explicit argument, in the metadata's order.
+    """The bytes of the kernarg segment; `args` has one entry for each explicit argument, in the metadata's order.
 
     An entry is an int, a float, a numpy scalar, bytes of exactly the argument's size, or an object
     with `.address` (a buffer) for a pointer. Raises LaunchError naming the argument.
@@ -149,7 +146,7 @@ def _store(segment: bytearray, argument: Argument, raw: bytes) -> None:
 
 
 def encode(kernel: str, argument: Argument, value: object) -> bytes:
-    """`value` as the bytes of `argument`; raises LaunchError in words."""
+    """The bytes of `value` as `argument` takes it. Raises LaunchError in words."""
     where = f"{kernel}: argument {argument.name} ({argument.value_kind}, {argument.size} bytes)"
     if isinstance(value, (bytes, bytearray, memoryview)):
         raw = bytes(value)

@@ -18,19 +18,20 @@ DEVICE_KINDS = ("hip-", "hipv4-", "openmp-")
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """One code object of a bundle; `target` is its target id, such as gfx90a:xnack-."""
+    """One code object of a bundle."""
 
-    entry_id: str
-    target: str
+    entry_id: str  # as the bundle names it: hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-
+    target: str  # its target id: gfx90a:xnack-
     data: bytes
 
     @property
     def processor(self) -> str:
+        """The target id without features: gfx90a."""
         return self.target.split(":")[0]
 
 
 def entries(data: bytes) -> list[BundleEntry]:
-    """Device entries of every bundle in `data`; raises DecodeError where a bundle is damaged."""
+    """The device entries of every bundle in `data`. Raises DecodeError where a bundle is damaged."""
     found: list[BundleEntry] = []
     start = data.find(BUNDLE_MAGIC)
     while start >= 0:
@@ -66,15 +67,15 @@ def _read_bundle(data: bytes, start: int) -> list[BundleEntry]:
 
 
 def _target_id(entry_id: str) -> str:
-    """hipv4-amdgcn-amd-amdhsa--gfx90a:xnack- has target id gfx90a:xnack-."""
+    """The target id in an entry's name: gfx90a:xnack- of hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-."""
     match = re.search(r"gfx[0-9a-z-]+?(:[a-z]+[+-])*$", entry_id)
     return match.group() if match else entry_id
 
 
 def select(found: list[BundleEntry], target: str) -> BundleEntry:
-    """The entry for `target` (a processor; empty: the only one there is); raises DecodeError.
+    """The entry for the processor `target`; where that is empty, for the only processor there is.
 
-    Of several for one processor the one that names fewest features wins.
+    Of several for one processor, the entry that names fewest features wins. Raises DecodeError if none fits.
     """
     names = ", ".join(entry.target for entry in found) or "no device code"
     fitting = [entry for entry in found if not target or entry.processor == target]

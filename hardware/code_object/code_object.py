@@ -21,7 +21,7 @@ from elftools.elf.elffile import ELFFile
 from simgpu.hardware.code_object import bundle, elf
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
 from simgpu.hardware.code_object.elf import EM_AMDGPU, Relocation, Segment, Symbol
-from simgpu.hardware.code_object.inlined import InlinedCall, Place, inlined_calls
+from simgpu.hardware.code_object.inlined import InlinedCall, SourceLine, inlined_calls
 from simgpu.hardware.errors import DecodeError
 
 # No launcher takes so many bytes of arguments; hostile metadata asks for more.
@@ -30,11 +30,11 @@ KERNARG_LIMIT = 1 << 20
 
 @dataclass(frozen=True)
 class Argument:
-    """One kernel argument of the metadata; offset and size in bytes of the kernarg segment."""
+    """One kernel argument, as the metadata describes it."""
 
     name: str
-    offset: int
-    size: int
+    offset: int  # bytes from the start of the kernarg segment
+    size: int  # bytes
     value_kind: str
     address_space: str = ""
     type_name: str = ""
@@ -44,7 +44,7 @@ class Argument:
 
     @property
     def hidden(self) -> bool:
-        """Filled in by the launcher, not by the caller."""
+        """Whether the launcher fills it in, not the caller."""
         return self.value_kind.startswith("hidden_")
 
     @property
@@ -54,18 +54,14 @@ class Argument:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel; addresses are the file's virtual addresses, sizes bytes.
-
-    entry is where the descriptor points; code_size is the entry symbol's size (without a symbol:
-    up to the segment's end).
-    """
+    """One kernel. Addresses are the file's virtual addresses, sizes are bytes."""
 
     name: str
     target: str
     descriptor: KernelDescriptor
     descriptor_address: int
-    entry: int
-    code_size: int
+    entry: int  # where the descriptor points
+    code_size: int  # of the entry's symbol; without a symbol, up to the segment's end
     arguments: tuple[Argument, ...]
     kernarg_size: int
     kernarg_align: int
@@ -88,7 +84,7 @@ class Kernel:
 
     @property
     def declared(self) -> dict[str, int]:
-        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        """The registers, LDS and private memory (bytes) that the kernel declares."""
         return {
             "sgprs": self.sgpr_count,
             "vgprs": self.vgpr_count,
@@ -103,15 +99,15 @@ class Kernel:
 
     @property
     def start(self) -> int:
-        """Address of the first instruction for a launcher that preloads kernel arguments."""
+        """The address of the first instruction, for a launcher that preloads kernel arguments."""
         preloads = self.descriptor.preload_length > 0
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
 
 class Loaded:
-    """What a kernel on a device tells of itself; info: what its file says."""
+    """A kernel on a device: the part that is the same in the simulator and on a GPU."""
 
-    info: Kernel
+    info: Kernel  # what its file says
 
     @property
     def name(self) -> str:
@@ -119,33 +115,29 @@ class Loaded:
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """The explicit ones."""
+        """The arguments that the caller gives."""
         return self.info.explicit_arguments
 
     @property
     def resources(self) -> dict[str, int]:
-        """Registers, LDS and private memory (bytes) that the kernel declares."""
+        """The registers, LDS and private memory (bytes) that the kernel declares."""
         return self.info.declared
 
 
 @dataclass(frozen=True)
 class CodeObject:
-    """A linked code object.
+    """A linked code object."""
 
-    target: gfx908, ...; xnack, sramecc: any, off, on or unsupported; version: code object version;
-    kernels by name in the order of the metadata; symbols by name; metadata: the decoded note.
-    """
-
-    target: str
-    xnack: str
-    sramecc: str
-    version: int
-    kernels: Mapping[str, Kernel]
-    symbols: Mapping[str, Symbol]
+    target: str  # gfx908, ...
+    xnack: str  # any, off, on or unsupported
+    sramecc: str  # the same
+    version: int  # of the code object format
+    kernels: Mapping[str, Kernel]  # by name, in the order of the metadata
+    symbols: Mapping[str, Symbol]  # by name
     segments: tuple[Segment, ...]
     relocations: tuple[Relocation, ...]
-    metadata: Mapping[str, Any]
-    data: bytes = field(repr=False)
+    metadata: Mapping[str, Any]  # the decoded note
+    data: bytes = field(repr=False)  # of the ELF
 
     @classmethod
     def parse(cls, data: bytes, target: str = "") -> CodeObject:
@@ -164,7 +156,7 @@ class CodeObject:
             ) from None
 
     def image(self, load_address: int | None = None) -> tuple[bytes, int]:
-        """Memory image and the virtual address of its first byte, with relocations applied.
+        """The memory image with relocations applied, and the virtual address of its first byte.
 
         load_address: where byte 0 of the image will lie (default: its virtual address).
         Raises DecodeError for a relocation that cannot be applied.
@@ -180,7 +172,7 @@ class CodeObject:
         return bytes(memory), base
 
     def read(self, address: int, size: int) -> bytes:
-        """`size` bytes at a virtual address, unrelocated; DecodeError if no segment holds them."""
+        """The `size` bytes at a virtual address, unrelocated. Raises DecodeError if no segment holds them."""
         for segment in self.segments:
             start = address - segment.address
             if start >= 0 and address + size <= segment.end:
@@ -188,15 +180,15 @@ class CodeObject:
         raise DecodeError(f"{size} bytes at address {address:#x} lie in no loadable segment")
 
     def source_line(self, address: int) -> str | None:
-        """`file:line` of the instruction at a virtual address, or None where nothing says."""
+        """The `file:line` of the instruction at a virtual address, or None where the file does not say."""
         starts, lines = self._line_table
         index = bisect.bisect_right(starts, address) - 1
         return lines[index] if index >= 0 else None
 
-    def call_sites(self, address: int) -> tuple[Place, ...]:
-        """Where the code at a virtual address was inlined from: the calls, innermost first."""
+    def call_sites(self, address: int) -> tuple[SourceLine, ...]:
+        """The lines of the calls that the code at a virtual address was inlined from, innermost first."""
         calls = [call for call in self._inlined if call.low <= address < call.high]
-        return tuple(call.place for call in sorted(calls, key=lambda call: -call.depth))
+        return tuple(call.line for call in sorted(calls, key=lambda call: -call.depth))
 
     @cached_property
     def _inlined(self) -> list[InlinedCall]:
@@ -207,7 +199,7 @@ class CodeObject:
 
     @cached_property
     def _line_table(self) -> tuple[list[int], list[str | None]]:
-        """Debug information only helps: where it is damaged it counts as absent."""
+        """Addresses and their `file:line`, sorted; empty where debug information is damaged, since it only helps."""
         try:
             rows = sorted(elf.dwarf_rows(self.data))
         except Exception:  # whatever pyelftools makes of damaged DWARF
@@ -246,16 +238,16 @@ def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
     symbols = MappingProxyType(elf.symbols(file))
     metadata = elf.metadata(file)
     shell = cls(
-        target,
-        xnack,
-        sramecc,
-        version,
-        MappingProxyType({}),
-        symbols,
-        segments,
-        tuple(elf.relocations(file)),
-        MappingProxyType(metadata),
-        data,
+        target=target,
+        xnack=xnack,
+        sramecc=sramecc,
+        version=version,
+        kernels=MappingProxyType({}),
+        symbols=symbols,
+        segments=segments,
+        relocations=tuple(elf.relocations(file)),
+        metadata=MappingProxyType(metadata),
+        data=data,
     )
     listed = _get(metadata, "amdhsa.kernels", list, [])
     kernels = [_kernel(shell, entry) for entry in listed]
@@ -283,15 +275,15 @@ def _count(table: Any, key: str, default: int | None = None) -> int:
 
 def _argument(entry: Any, index: int) -> Argument:
     return Argument(
-        _get(entry, ".name", str, f"arg{index}"),
-        _count(entry, ".offset"),
-        _count(entry, ".size"),
-        _get(entry, ".value_kind", str),
-        _get(entry, ".address_space", str, ""),
-        _get(entry, ".type_name", str, ""),
-        _get(entry, ".value_type", str, ""),
-        _get(entry, ".actual_access", str, _get(entry, ".access", str, "")),
-        _count(entry, ".pointee_align", 0),
+        name=_get(entry, ".name", str, f"arg{index}"),
+        offset=_count(entry, ".offset"),
+        size=_count(entry, ".size"),
+        value_kind=_get(entry, ".value_kind", str),
+        address_space=_get(entry, ".address_space", str, ""),
+        type_name=_get(entry, ".type_name", str, ""),
+        value_type=_get(entry, ".value_type", str, ""),
+        access=_get(entry, ".actual_access", str, _get(entry, ".access", str, "")),
+        pointee_align=_count(entry, ".pointee_align", 0),
     )
 
 
@@ -323,25 +315,25 @@ def _kernel(code: CodeObject, entry: Any) -> Kernel:
     if not all(isinstance(extent, int) for extent in required):
         raise DecodeError(f"kernel {name}: .reqd_workgroup_size {required} holds no integers")
     return Kernel(
-        name,
-        code.target,
-        descriptor,
-        symbol.address,
-        start,
-        size,
-        arguments,
-        kernarg_size,
-        _count(entry, ".kernarg_segment_align", 8),
-        _count(entry, ".group_segment_fixed_size", descriptor.group_segment_size),
-        _count(entry, ".private_segment_fixed_size", descriptor.private_segment_size),
-        bool(_get(entry, ".uses_dynamic_stack", bool, descriptor.dynamic_stack)),
-        _count(entry, ".max_flat_workgroup_size", 1024),
-        tuple(required),
-        _count(entry, ".wavefront_size", 64),
-        _count(entry, ".sgpr_count", 0),
-        _count(entry, ".vgpr_count", 0),
-        _count(entry, ".agpr_count", 0),
-        _count(entry, ".sgpr_spill_count", 0),
-        _count(entry, ".vgpr_spill_count", 0),
-        _get(entry, ".language", str, ""),
+        name=name,
+        target=code.target,
+        descriptor=descriptor,
+        descriptor_address=symbol.address,
+        entry=start,
+        code_size=size,
+        arguments=arguments,
+        kernarg_size=kernarg_size,
+        kernarg_align=_count(entry, ".kernarg_segment_align", 8),
+        group_segment_size=_count(entry, ".group_segment_fixed_size", descriptor.group_segment_size),
+        private_segment_size=_count(entry, ".private_segment_fixed_size", descriptor.private_segment_size),
+        uses_dynamic_stack=bool(_get(entry, ".uses_dynamic_stack", bool, descriptor.dynamic_stack)),
+        max_flat_workgroup_size=_count(entry, ".max_flat_workgroup_size", 1024),
+        required_workgroup_size=tuple(required),
+        wavefront_size=_count(entry, ".wavefront_size", 64),
+        sgpr_count=_count(entry, ".sgpr_count", 0),
+        vgpr_count=_count(entry, ".vgpr_count", 0),
+        agpr_count=_count(entry, ".agpr_count", 0),
+        sgpr_spill_count=_count(entry, ".sgpr_spill_count", 0),
+        vgpr_spill_count=_count(entry, ".vgpr_spill_count", 0),
+        language=_get(entry, ".language", str, ""),
     )

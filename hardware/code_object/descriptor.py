@@ -22,29 +22,21 @@ VGPR_ENCODING_GRANULE = {"gfx908": 4, "gfx90a": 8, "gfx942": 8, "gfx950": 8}
 
 @dataclass(frozen=True)
 class KernelDescriptor:
-    """A decoded kernel descriptor; sizes in bytes, registers counted as allocated (whole granules).
-
-    vgprs: registers of a lane, ArchVGPRs and AccVGPRs together on gfx90a and later, the larger of
-    the two on gfx908; accum_offset: first AccVGPR in the unified file, 0 on gfx908; user_sgprs:
-    SGPRs that hold launch state; enable_*: which state, in this order (AMDGPUUsage "Initial Kernel
-    Execution State"); workitem_id_mode: 0 x, 1 x and y, 2 x, y and z; preload_length and
-    preload_offset: kernel arguments preloaded into user SGPRs, in dwords; round_*: 0 nearest even,
-    1 up, 2 down, 3 to zero; denorm_*: bit 0 keeps input denormals, bit 1 output denormals.
-    """
+    """A decoded kernel descriptor. Sizes are bytes, registers are counted as allocated, in whole granules."""
 
     group_segment_size: int
     private_segment_size: int
     kernarg_size: int
     entry_offset: int
-    vgprs: int
+    vgprs: int  # of a lane: ArchVGPRs and AccVGPRs together from gfx90a on, the larger of the two on gfx908
     sgprs: int
-    accum_offset: int
+    accum_offset: int  # the first AccVGPR in the unified file, 0 on gfx908
     tg_split: bool
     priority: int
-    round_f32: int
-    round_f16_f64: int
-    denorm_f32: int
-    denorm_f16_f64: int
+    round_f32: int  # 0 to nearest even, 1 up, 2 down, 3 to zero
+    round_f16_f64: int  # the same
+    denorm_f32: int  # bit 0 keeps input denormals, bit 1 output denormals
+    denorm_f16_f64: int  # the same
     privileged: bool
     dx10_clamp: bool
     debug_mode: bool
@@ -53,17 +45,18 @@ class KernelDescriptor:
     cdbg_user: bool
     fp16_overflow: bool
     enable_private_segment: bool
-    user_sgprs: int
+    user_sgprs: int  # SGPRs that hold launch state
     trap_handler: bool
     enable_workgroup_id_x: bool
     enable_workgroup_id_y: bool
     enable_workgroup_id_z: bool
     enable_workgroup_info: bool
-    workitem_id_mode: int
+    workitem_id_mode: int  # 0 x, 1 x and y, 2 x, y and z
     exception_address_watch: bool
     exception_memory: bool
     lds_granules: int
     exception_enables: int
+    # Which launch state lies in user SGPRs, in this order (AMDGPUUsage "Initial Kernel Execution State").
     enable_private_segment_buffer: bool
     enable_dispatch_ptr: bool
     enable_queue_ptr: bool
@@ -73,12 +66,12 @@ class KernelDescriptor:
     enable_private_segment_size: bool
     wave32: bool
     dynamic_stack: bool
-    preload_length: int
-    preload_offset: int
+    preload_length: int  # kernel arguments preloaded into user SGPRs, dwords
+    preload_offset: int  # the first of them, in dwords
 
     @classmethod
     def decode(cls, raw: bytes, target: str) -> KernelDescriptor:
-        """The descriptor in `raw` (64 bytes) for `target`; raises DecodeError if `raw` is shorter."""
+        """The descriptor in `raw` (64 bytes) for `target`. Raises DecodeError if `raw` is shorter."""
         if len(raw) < DESCRIPTOR_BYTES:
             raise DecodeError(
                 f"kernel descriptor has {len(raw)} bytes, not {DESCRIPTOR_BYTES}: the file is cut off"

@@ -1,7 +1,7 @@
 """The parts of a linked amdhsa ELF: identity, segments, symbols, relocations, notes, line rows.
 
 Formats: LLVM AMDGPUUsage, "ELF Code Object". Functions raise DecodeError for what they understand
-to be wrong; damaged bytes may raise anything else, which `codeobject` turns into DecodeError.
+to be wrong; damaged bytes may raise anything else, which `code_object` turns into DecodeError.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ RELATIVE64 = 13
 
 @dataclass(frozen=True)
 class Symbol:
-    """A symbol of the code object; address and size as in the file, before loading."""
+    """A symbol of the code object."""
 
     name: str
-    address: int
-    size: int
-    kind: str
+    address: int  # as in the file, before loading
+    size: int  # bytes
+    kind: str  # the ELF type without STT_, in lower case: func, object, ...
     defined: bool = True
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A loadable segment at virtual address `address`; memory past `data` is zero."""
+    """A loadable segment."""
 
-    address: int
+    address: int  # virtual
     data: bytes
-    memory_size: int
+    memory_size: int  # bytes; what lies past `data` is zero
     executable: bool
     writable: bool
 
@@ -73,17 +73,17 @@ class Segment:
 
 @dataclass(frozen=True)
 class Relocation:
-    """A dynamic relocation: RELOCATIONS[kind] applied at virtual address `place`."""
+    """A dynamic relocation."""
 
-    place: int
-    kind: int
+    place: int  # the virtual address that it is applied at
+    kind: int  # key of `RELOCATIONS`
     symbol: str
-    value: int
+    value: int  # of the symbol
     addend: int
 
 
 def identity(elf: Any) -> tuple[str, str, str, int]:
-    """Target, XNACK, SRAMECC and code object version, from the ELF header."""
+    """The target, XNACK, SRAMECC and code object version that the ELF header says."""
     ident = elf.header["e_ident"]
     if elf.elfclass != 64 or not elf.little_endian:
         raise DecodeError("not a 64-bit little-endian ELF: AMD GPUs have no other")
@@ -104,7 +104,7 @@ def identity(elf: Any) -> tuple[str, str, str, int]:
 
 
 def segments(elf: Any, data: bytes) -> Iterator[Segment]:
-    """The loadable segments; DecodeError where the file does not hold them or they span too much."""
+    """Yields the loadable segments. Raises DecodeError where the file does not hold them or they span too much."""
     loads = [s.header for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
     if not loads:
         raise DecodeError("no loadable segment: the code object is not linked (run ld.lld on it)")
@@ -138,12 +138,12 @@ def _check_span(loads: list[Any]) -> None:
 
 
 def span(loaded: tuple[Segment, ...]) -> tuple[int, int]:
-    """First address and end of the segments."""
+    """The first address of the segments, and the address behind the last."""
     return min(s.address for s in loaded), max(s.end for s in loaded)
 
 
 def symbols(elf: Any) -> dict[str, Symbol]:
-    """Symbols by name, those of .dynsym first to last so that they win over .symtab's locals."""
+    """The symbols by name; one of .dynsym wins over a local of .symtab."""
     tables = [s for s in elf.iter_sections() if isinstance(s, SymbolTableSection)]
     tables.sort(key=lambda table: table["sh_type"] == "SHT_DYNSYM")
     return {
@@ -161,7 +161,7 @@ def _symbol(symbol: Any) -> Symbol:
 
 
 def relocations(elf: Any) -> Iterator[Relocation]:
-    """The load-time relocations; DecodeError for a kind or a symbol that cannot be resolved."""
+    """Yields the load-time relocations. Raises DecodeError for a kind or a symbol that cannot be resolved."""
     for section in elf.iter_sections():
         if section["sh_type"] != "SHT_RELA" or not section["sh_flags"] & 2:  # SHF_ALLOC
             continue
@@ -182,7 +182,7 @@ def relocations(elf: Any) -> Iterator[Relocation]:
 
 
 def relocate(memory: bytearray, base: int, bias: int, relocation: Relocation) -> None:
-    """Applies one in `memory`, whose first byte has virtual address `base` and is loaded `bias` higher."""
+    """Applies a relocation to `memory`, whose first byte has the virtual address `base` and is loaded `bias` higher."""
     size, shift, relative = RELOCATIONS[relocation.kind]
     at = relocation.place - base
     if not 0 <= at <= len(memory) - size:
@@ -193,7 +193,7 @@ def relocate(memory: bytearray, base: int, bias: int, relocation: Relocation) ->
 
 
 def metadata(elf: Any) -> dict[str, Any]:
-    """The decoded metadata note; DecodeError if there is none."""
+    """The decoded metadata note. Raises DecodeError if there is none."""
     for segment in elf.iter_segments():
         if segment["p_type"] != "PT_NOTE":
             continue
@@ -210,7 +210,7 @@ def metadata(elf: Any) -> dict[str, Any]:
 
 
 def dwarf_rows(data: bytes) -> Iterator[tuple[int, int, str | None]]:
-    """(address, order, file:line) rows; an end of sequence has no line."""
+    """Yields rows (address, order, file:line) of the line tables; an end of sequence has no line."""
     elf = ELFFile(io.BytesIO(data))
     if not elf.has_dwarf_info():
         return

@@ -1,4 +1,4 @@
-"""Which calls the code at an address was inlined from (DWARF: DW_TAG_inlined_subroutine)."""
+"""The calls that the code at an address was inlined from (DWARF: DW_TAG_inlined_subroutine)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from elftools.elf.elffile import ELFFile
 
 
 @dataclass(frozen=True)
-class Place:
-    """A line of a file; directory "" where the line table names none."""
+class SourceLine:
+    """A line of a source file."""
 
-    directory: str
+    directory: str  # "" where the line table names none
     file: str
     line: int
 
@@ -25,16 +25,16 @@ class Place:
 
 @dataclass(frozen=True)
 class InlinedCall:
-    """Code from address `low` to below `high` that was inlined, at `depth`, into the call at `place`."""
+    """A range of addresses whose code was inlined."""
 
     low: int
-    high: int
-    depth: int
-    place: Place
+    high: int  # the first address behind it
+    depth: int  # of inlining, 1 for the outermost call
+    line: SourceLine  # where the call stands
 
 
 def inlined_calls(data: bytes) -> Iterator[InlinedCall]:
-    """Every inlined call of a code object's debug information; pyelftools' errors where it is damaged."""
+    """Yields every inlined call in a code object's debug information. Damaged information raises pyelftools' errors."""
     elf = ELFFile(io.BytesIO(data))
     if not elf.has_dwarf_info():
         return
@@ -72,9 +72,9 @@ def _below(
         if child.tag == "DW_TAG_inlined_subroutine" and "DW_AT_call_line" in child.attributes:
             inside = depth + 1
             directory, file = files.get(child.attributes["DW_AT_call_file"].value, ("", "?"))
-            place = Place(directory, file, child.attributes["DW_AT_call_line"].value)
+            line = SourceLine(directory, file, child.attributes["DW_AT_call_line"].value)
             for low, high in _ranges(dwarf, unit, child, base):
-                yield InlinedCall(low, high, inside, place)
+                yield InlinedCall(low, high, inside, line)
         yield from _below(dwarf, unit, child, inside, base, files)
 
 

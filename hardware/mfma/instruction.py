@@ -240,7 +240,7 @@ class MatrixInstruction(Entry):
         cbsz: int,
         abid: int,
         blgp: int,
-    ) -> layout.Place:
+    ) -> layout.RegisterBits:
         self._check_operand(operand)
         if self.flexible:
             row = self.with_formats(cbsz, blgp) if cbsz or blgp else self._formats()

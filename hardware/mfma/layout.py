@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-Index = Any  # an int, or an integer array; a place has the type of its indices
-Place = tuple[Index, Index, Index]
+Index = Any  # an int or an integer array
+RegisterBits = tuple[Index, Index, Index]  # a place: (register, lane, low_bit), of the type of its indices
 
 WAVE = 64
 
@@ -43,7 +43,7 @@ def broadcast_block(block: Index, cbsz: int, abid: int) -> Index:
 
 def input_place(
     outer: Index, kk: Index, block: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
-) -> Place:
+) -> RegisterBits:
     """A (outer = i, size = m) or B (outer = j, size = n): `bits` per element.
 
     64/(size·blocks) lane groups share k in equal parts, consecutive k packed little-endian; with
@@ -74,7 +74,7 @@ def input_element(
     return lane % size, kk, lane // size % blocks
 
 
-def output_place(i: Index, j: Index, block: Index, *, m: int, n: int) -> Place:
+def output_place(i: Index, j: Index, block: Index, *, m: int, n: int) -> RegisterBits:
     """C or D with 32-bit elements: quads of rows go round the 64/n lane groups, blocks stacked."""
     groups = WAVE // n
     row = block * m + i
@@ -88,7 +88,7 @@ def output_element(register: Index, lane: Index, *, m: int, n: int) -> tuple[Ind
     return row % m, lane % n, row // m
 
 
-def output_place_f64(i: Index, j: Index, block: Index, *, n: int, blocks: int) -> Place:
+def output_place_f64(i: Index, j: Index, block: Index, *, n: int, blocks: int) -> RegisterBits:
     """C or D of an f64 instruction: single rows go round the lane groups, register pairs."""
     groups = WAVE // (n * blocks)
     return i // groups * 2, (i % groups * blocks + block) * n + j, 0 * i

@@ -1,4 +1,4 @@
-"""What a decoded instruction does to registers and counters: its `hazards.Access` and its queue."""
+"""What a decoded instruction does to registers and counters: its `hazards.RegisterUse` and its queue."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import TargetError
@@ -13,7 +14,7 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
 from simgpu.hardware.isa.types import mask
-from simgpu.hardware.timing_rules.hazards import Access, Register, access, matrix_classes
+from simgpu.hardware.timing_rules.hazards import Register, RegisterUse, matrix_classes, register_use
 from simgpu.hardware.timing_rules.waits import Queue, queue_of, waited
 
 STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name
@@ -31,6 +32,7 @@ SPECIAL_REGISTERS = {
     isa.VCC: "vcc", isa.VCC + 1: "vcc", isa.EXEC: "exec", isa.EXEC + 1: "exec", isa.M0: "m0",
 }  # fmt: skip
 SPECIAL_SOURCES = {isa.VCCZ: "vcc", isa.EXECZ: "exec", isa.SCC_SOURCE: "scc", isa.LDS_DIRECT: "m0"}
+LdsUse = Literal["", "read", "write"]
 NONE: frozenset[Register] = frozenset()
 DWORD = 6  # SDWA's dst_sel for the whole register
 PRESERVE = 2  # SDWA's dst_unused that keeps the other bits
@@ -42,25 +44,19 @@ BYTE = 12
 
 @dataclass(frozen=True)
 class Effect:
-    """How an instruction touches registers, counters and LDS.
+    """How an instruction touches registers, counters and LDS."""
 
-    access: as the hazard rules see it; queue: where its operation waits to complete; pending:
-    registers that it writes when that is so; lds: whether the operation reads or writes LDS ("read",
-    "write", or nothing); dma: whether it moves data between memory and LDS; control: `Spec.control`;
-    waits: the counters that an s_waitcnt waits for.
-    """
-
-    access: Access
-    queue: Queue | None = None
-    pending: frozenset[Register] = NONE
-    lds: str = ""
-    dma: bool = False
-    control: ControlKind = ControlKind.NONE
-    waits: Mapping[str, int] | None = None
+    access: RegisterUse  # what the hazard rules see
+    queue: Queue | None = None  # where its operation waits to complete
+    pending: frozenset[Register] = NONE  # registers that it writes when the operation is complete
+    lds: LdsUse = ""  # what the operation does to LDS
+    dma: bool = False  # whether it moves data between memory and LDS
+    control: ControlKind = ControlKind.NONE  # `Spec.control`
+    waits: Mapping[str, int] | None = None  # the counters that an s_waitcnt waits for
 
     @functools.cached_property
     def touched(self) -> frozenset[Register]:
-        """Registers read or written."""
+        """The registers read or written."""
         return self.access.read() | self.access.writes
 
 
@@ -107,7 +103,7 @@ def _matrix(inst: Instruction) -> Effect:
         reads |= {"srcC": d, "index": _named(inst, "src2")}
     else:
         reads |= {"srcC": _named(inst, "src2"), "index": _named(inst, "scale_src0", "scale_src1")}
-    return Effect(access(inst.mnemonic, matrix_classes(row), reads, d, passes=row.passes))
+    return Effect(register_use(inst.mnemonic, matrix_classes(row), reads, d, passes=row.passes))
 
 
 def _control(inst: Instruction) -> Effect:
@@ -115,7 +111,7 @@ def _control(inst: Instruction) -> Effect:
     immediate = inst.args.get("simm16")
     value = immediate.value if isinstance(immediate, Imm) else 0
     if control is ControlKind.NOP:
-        return Effect(access(inst.mnemonic, states=(value & 15) + 1))
+        return Effect(register_use(inst.mnemonic, states=(value & 15) + 1))
     classes = _prefix_classes(inst.mnemonic)
     tested = STATE_BRANCHES.get(control)
     reads = {"src": _named(inst, "src0") | ({tested[0]} if tested else NONE)}
@@ -139,7 +135,7 @@ def _control(inst: Instruction) -> Effect:
     if spec.encoding == "mubuf":  # cache maintenance
         classes.add("vmem")
     waits = waited(value) if control is ControlKind.WAITCNT else None
-    return Effect(access(inst.mnemonic, classes, reads, writes), queue_of(spec), control=control, waits=waits)
+    return Effect(register_use(inst.mnemonic, classes, reads, writes), queue_of(spec), control=control, waits=waits)
 
 
 def _prefix_classes(mnemonic: str) -> set[str]:
@@ -151,7 +147,7 @@ def _ds(inst: Instruction) -> Effect:
     result = _named(inst, "vdst")
     reads = {"address": _named(inst, "addr"), "data": _named(inst, "data0", "data1")}
     classes = {"ds"}
-    lds = ""
+    lds: LdsUse = ""
     if memory is not None:
         lds = "read" if memory.op == "load" else "write"
     elif spec.control in (ControlKind.APPEND, ControlKind.CONSUME):
@@ -165,7 +161,7 @@ def _ds(inst: Instruction) -> Effect:
     if inst.mods.get("gds") or spec.control in (ControlKind.GDS, ControlKind.GWS):
         classes.add("gds")
         reads["address"] |= {"m0"}
-    return Effect(access(inst.mnemonic, classes, reads, result), queue_of(spec), result, lds)
+    return Effect(register_use(inst.mnemonic, classes, reads, result), queue_of(spec), result, lds)
 
 
 def _smem(inst: Instruction) -> Effect:
@@ -177,11 +173,11 @@ def _smem(inst: Instruction) -> Effect:
         reads["data"] = data
         glc = memory.op == "atomic" and inst.mods.get("glc")
         returned = data if glc else NONE
-    return Effect(access(inst.mnemonic, {"smem"}, reads, returned), queue_of(inst.spec), returned)
+    return Effect(register_use(inst.mnemonic, {"smem"}, reads, returned), queue_of(inst.spec), returned)
 
 
 def _vmem(inst: Instruction) -> Effect:
-    """Buffer, global, flat and scratch."""
+    """The effect of a buffer, global, flat or scratch instruction."""
     memory, spec = inst.spec.memory, inst.spec
     assert memory is not None
     dma = memory.lds or bool(inst.mods.get("lds"))
@@ -203,12 +199,12 @@ def _vmem(inst: Instruction) -> Effect:
         returns = memory.op == "atomic" and spec.encoding != "flat" and _returns(inst)
         if returns and isinstance(data, Reg):
             written |= registers_of(data[: max(1, memory.bits // 32)])
-    lds = ""
+    lds: LdsUse = ""
     if dma:
         classes.add("lds_dma")
         reads["address"] |= {"m0"}
         lds = "write" if memory.op == "load" else "read"
-    return Effect(access(inst.mnemonic, classes, reads, written), queue_of(spec), written, lds, dma)
+    return Effect(register_use(inst.mnemonic, classes, reads, written), queue_of(spec), written, lds, dma)
 
 
 def _returns(inst: Instruction) -> bool:
@@ -216,7 +212,7 @@ def _returns(inst: Instruction) -> bool:
 
 
 def _alu(inst: Instruction) -> Effect:
-    """SALU and VALU."""
+    """The effect of a SALU or VALU instruction."""
     spec = inst.spec
     scalar = spec.encoding.startswith("sop")
     classes = {"salu" if scalar else "valu"} | _prefix_classes(inst.mnemonic)
@@ -246,11 +242,11 @@ def _alu(inst: Instruction) -> Effect:
         if "vdst" in also:
             reads["srcC"] |= _named(inst, "vdst")
         reads["src"] = state
-    return Effect(access(inst.mnemonic, classes, reads, writes))
+    return Effect(register_use(inst.mnemonic, classes, reads, writes))
 
 
 def _results(inst: Instruction) -> list[str]:
-    """Fields that a SALU or VALU instruction writes."""
+    """The names of the fields that a SALU or VALU instruction writes."""
     names = []
     plain = [t for t in inst.spec.results if t is not mask and t.state in ("", "sgpr")]
     if plain:
@@ -263,7 +259,7 @@ def _results(inst: Instruction) -> list[str]:
 
 
 def _partial(inst: Instruction) -> bool:
-    """Whether only part of a VGPR is written, by a selection of the destination."""
+    """Whether the instruction writes only part of a VGPR, by a selection of the destination."""
     if inst.form == "sdwa":
         return "vdst" in inst.args and inst.mods.get("dst_sel", DWORD) != DWORD
     select = BYTE if inst.mnemonic.startswith(BYTE_SELECT) else HIGH_HALF

@@ -35,7 +35,7 @@ CLASSES = frozenset({
     "ds", "ds_write", "ds_addtid", "gds", "lds_direct",
 })  # fmt: skip
 
-# Roles in `Access.reads`: the three sources of a matrix instruction, else what the operand is for.
+# Roles in `RegisterUse.reads`: the three sources of a matrix instruction, else what the operand is for.
 ROLES = frozenset({
     "srcA", "srcB", "srcC",
     "index",  # of an SMFMAC; also the scales of a scaled MFMA
@@ -52,54 +52,50 @@ _FILES = {
 
 
 @dataclass(frozen=True)
-class Access:
-    """One instruction as the rules see it.
-
-    classes: of `CLASSES`; reads: registers by role, of `ROLES`; writes: every register written;
-    passes: of a matrix instruction; states: wait states that it takes itself (s_nop N: N+1).
-    """
+class RegisterUse:
+    """One instruction as the rules see it: what it is, and the registers that it reads and writes."""
 
     mnemonic: str
-    classes: frozenset[str] = frozenset()
-    reads: tuple[tuple[str, frozenset[Register]], ...] = ()
+    classes: frozenset[str] = frozenset()  # of `CLASSES`
+    reads: tuple[tuple[str, frozenset[Register]], ...] = ()  # registers by role, of `ROLES`
     writes: frozenset[Register] = frozenset()
-    passes: int = 0
-    states: int = 1
+    passes: int = 0  # of a matrix instruction
+    states: int = 1  # wait states that it takes itself; s_nop N: N+1
 
     def read(self, roles: Iterable[str] = ()) -> frozenset[Register]:
-        """Registers read in any of these roles; in every role if none is named."""
+        """The registers read in any of these roles, or in every role if none is named."""
         wanted = frozenset(roles)
         return frozenset().union(*(regs for role, regs in self.reads if not wanted or role in wanted))
 
 
-def access(
+def register_use(
     mnemonic: str,
     classes: Iterable[str] = (),
     reads: Mapping[str, Iterable[Register]] | None = None,
     writes: Iterable[Register] = (),
     passes: int = 0,
     states: int = 1,
-) -> Access:
-    """An `Access`, its names checked. Raises ValueError for an unknown class or role."""
+) -> RegisterUse:
+    """The `RegisterUse` of these arguments. Raises ValueError for an unknown class or role."""
     unknown = (set(classes) - CLASSES) | (set(reads or ()) - ROLES)
     if unknown:
         raise ValueError(f"{mnemonic}: no such class or role: {', '.join(sorted(unknown))}")
-    return Access(
-        mnemonic,
-        frozenset(classes),
-        tuple((role, frozenset(regs)) for role, regs in (reads or {}).items()),
-        frozenset(writes),
-        passes,
-        states,
+    return RegisterUse(
+        mnemonic=mnemonic,
+        classes=frozenset(classes),
+        reads=tuple((role, frozenset(regs)) for role, regs in (reads or {}).items()),
+        writes=frozenset(writes),
+        passes=passes,
+        states=states,
     )
 
 
 @dataclass(frozen=True)
 class ByPasses:
-    """Wait states of a matrix instruction of P passes: P + plus, or what `at` gives for its P."""
+    """Wait states that depend on the passes P of a matrix instruction."""
 
-    plus: int | None = None
-    at: tuple[tuple[int, int], ...] = ()
+    plus: int | None = None  # P + plus
+    at: tuple[tuple[int, int], ...] = ()  # (P, wait states) where that does not hold
 
     def __call__(self, passes: int) -> int:
         for p, states in self.at:
@@ -109,35 +105,34 @@ class ByPasses:
 
 
 Cell = int | ByPasses
-Relation = Literal["raw", "waw", "war", "same_c", "overlap_c", "writes", "order", "clause"]
+Relation = Literal[
+    "raw", "waw", "war",  # they share a register; the reader reads it in one of `roles`
+    "same_c",  # the later matrix instruction's C is exactly what the earlier wrote
+    "overlap_c",  # the later one's C is only in part what the earlier wrote
+    "writes",  # the earlier writes `registers`, whatever the later does
+    "order",  # they need not share anything
+    # One's result is the other's address, XNACK is on and only such instructions lie between them: one of another
+    # kind must break the clause.
+    "clause",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class HazardRule:
-    """One row: `states` on each of `TARGETS` between an earlier and a later instruction.
-
-    earlier, later: classes, "a|b" either, "-c" and not c, all of which must hold.
-    relation: raw, waw, war: they share a register of the file `registers` ("vgpr", "sgpr", "hwreg"
-    or one register's name), the reader reading it in one of `roles` (any if empty);
-    same_c, overlap_c: the later matrix instruction's C is exactly, or only in part, what the
-    earlier wrote; writes: the earlier writes `registers`, whatever the later does; order: nothing
-    need be shared; clause: one's result is the other's address, XNACK is on and only such
-    instructions lie between them: one of another kind must break the clause.
-    opcode: "same" or "different" mnemonics only. between: a class that must occur between the two.
-    """
+    """One row of the table: the wait states that must lie between an earlier and a later instruction."""
 
     name: str
-    earlier: str
-    later: str
+    earlier: str  # classes, all of which must hold: "a|b" is either, "-c" is not c
+    later: str  # the same
     relation: Relation
-    states: tuple[Cell, Cell, Cell, Cell]
+    states: tuple[Cell, Cell, Cell, Cell]  # on each of `TARGETS`
     source: str
-    roles: tuple[str, ...] = ()
-    registers: str = "vgpr"
-    opcode: Literal["", "same", "different"] = ""
-    between: str = ""
+    roles: tuple[str, ...] = ()  # of the read register; any if empty
+    registers: str = "vgpr"  # the file of the shared register ("vgpr", "sgpr", "hwreg"), or one register's name
+    opcode: Literal["", "same", "different"] = ""  # whether it is about two of one mnemonic, or of two
+    between: str = ""  # a class that must occur between the two
 
-    def applies(self, earlier: Access, later: Access, between: Sequence[Access] = ()) -> bool:
+    def applies(self, earlier: RegisterUse, later: RegisterUse, between: Sequence[RegisterUse] = ()) -> bool:
         """Whether registers, opcodes and what lies between are as the rule says; not the classes."""
         if self.opcode and (self.opcode == "same") != (earlier.mnemonic == later.mnemonic):
             return False
@@ -153,7 +148,7 @@ class HazardRule:
             return bool(shared) and exact == (self.relation == "same_c")
         return bool(shared)
 
-    def shared(self, earlier: Access, later: Access) -> frozenset[Register]:
+    def shared(self, earlier: RegisterUse, later: RegisterUse) -> frozenset[Register]:
         """The registers that the rule is about and both instructions touch."""
         if self.relation == "order":
             return frozenset()
@@ -168,7 +163,7 @@ class HazardRule:
         second = later.read(self.roles) if self.relation == "raw" else later.writes
         return self._of_file(first & second)
 
-    def concerns(self, earlier: Access) -> bool:
+    def concerns(self, earlier: RegisterUse) -> bool:
         """Whether an earlier instruction touches what the rule is about; not the classes."""
         if self.relation == "writes":
             return self.registers in earlier.writes
@@ -323,19 +318,16 @@ def _match(expression: str, classes: frozenset[str]) -> bool:
 
 @dataclass(frozen=True)
 class Clash:
-    """A distance that is too short: `found` wait states where `needed` must lie.
-
-    index: the earlier instruction in the window that was searched.
-    """
+    """A distance that is too short."""
 
     rule: HazardRule
-    index: int
-    needed: int
-    found: int
+    index: int  # of the earlier instruction in the window that was searched
+    needed: int  # wait states that must lie between the two
+    found: int  # wait states that do
 
 
 def matrix_classes(row: MatrixInstruction) -> frozenset[str]:
-    """The classes of a matrix instruction's `Access`."""
+    """The classes of a matrix instruction's `RegisterUse`."""
     kind = {"xdl"} if row.xdl else {"dgemm"} if row.cd_type == "f64" else set()
     return frozenset({"mfma"} | kind)
 
@@ -344,7 +336,7 @@ def matrix_classes(row: MatrixInstruction) -> frozenset[str]:
 def _candidates(
     earlier: frozenset[str], later: frozenset[str], target: str
 ) -> tuple[tuple[HazardRule, Cell], ...]:
-    """Rules whose classes fit and that ask for anything on the target."""
+    """The rules whose classes fit and that ask for wait states on the target."""
     if target not in TARGETS:
         raise TargetError(f"no hazard rules for {target!r}; there are {', '.join(TARGETS)}")
     column = TARGETS.index(target)
@@ -356,12 +348,12 @@ def _candidates(
 
 
 def clash(
-    earlier: Access, later: Access, target: str, between: Sequence[Access] = (), *, xnack: bool = False
+    earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = (), *, xnack: bool = False
 ) -> tuple[HazardRule | None, int]:
-    """The rule that asks most of this pair, and the wait states that must lie between them.
+    """The rule that asks most of this pair, and the wait states that must lie between them; (None, 0) if none applies.
 
-    between: the instructions that do lie there, in order; three-instruction rules look at them.
-    (None, 0) if no rule applies. Raises TargetError for an unknown gfx name.
+    between: the instructions that lie there, in order; rules about three instructions look at them.
+    Raises TargetError for an unknown gfx name.
     """
     worst: tuple[HazardRule | None, int] = (None, 0)
     for rule, cell in _candidates(earlier.classes, later.classes, target):
@@ -376,14 +368,14 @@ def clash(
 
 
 def wait_states(
-    earlier: Access, later: Access, target: str, between: Sequence[Access] = (), *, xnack: bool = False
+    earlier: RegisterUse, later: RegisterUse, target: str, between: Sequence[RegisterUse] = (), *, xnack: bool = False
 ) -> int:
-    """Wait states that must lie between the two, 0 if none: see `clash`."""
+    """The wait states that must lie between the two, 0 if none: see `clash`."""
     return clash(earlier, later, target, between, xnack=xnack)[1]
 
 
 def clashes(
-    window: Sequence[Access], later: Access, target: str, *, xnack: bool = False
+    window: Sequence[RegisterUse], later: RegisterUse, target: str, *, xnack: bool = False
 ) -> tuple[Clash, ...]:
     """Every instruction of `window` (oldest first) that `later` would follow too closely.
 
@@ -410,8 +402,8 @@ def max_states(target: str) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def reach(earlier: Access, target: str) -> int:
-    """The most wait states that any rule but a clause's can ask behind this instruction."""
+def reach(earlier: RegisterUse, target: str) -> int:
+    """The most wait states that any rule, except those about clauses, can ask behind this instruction."""
     column, most = TARGETS.index(target), 0
     for rule in RULES:
         cell = rule.states[column]

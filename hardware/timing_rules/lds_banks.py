@@ -34,11 +34,11 @@ def _consecutive(lanes: int) -> tuple[Lanes, ...]:
 
 @dataclass(frozen=True)
 class Phases:
-    """Banks and phases of an access; `source` says where they come from, "assumed" where no figure is published."""
+    """How the LDS serves an access."""
 
     banks: int
-    phases: tuple[Lanes, ...]
-    source: str
+    phases: tuple[Lanes, ...]  # the lanes that go together, in order
+    source: str  # where the figures come from; "assumed" where none is published
 
 
 # A third party's note that cites AMD; HipKittens measured the same pattern for gfx950's b96 reads.
@@ -73,7 +73,7 @@ _TARGETS = {"gfx908": _COMMON, "gfx90a": _COMMON, "gfx942": _COMMON, "gfx950": _
 
 
 def phases(target: str, kind: str, nbytes: int) -> Phases:
-    """Banks and phases of a "read" or "write" of `nbytes` a lane (1, 2, 4, 8, 12 or 16); TargetError for others."""
+    """The banks and phases of a "read" or "write" of `nbytes` a lane (1, 2, 4, 8, 12 or 16). Raises TargetError for others."""
     table = _TARGETS.get(target)
     if table is None:
         raise TargetError(f"no LDS rules for {target!r}; there are {', '.join(_TARGETS)}")
@@ -86,10 +86,10 @@ def phases(target: str, kind: str, nbytes: int) -> Phases:
 def conflicts(
     target: str, kind: str, nbytes: int, addresses: Sequence[int] | np.ndarray, active: Sequence[bool] | np.ndarray | None = None,
 ) -> int:
-    """Clocks lost to bank conflicts by one wave's access.
+    """The clocks that one wave's access loses to bank conflicts.
 
-    kind: "read" or "write"; nbytes: of a lane; addresses: 64 byte addresses; active: lanes that take part
-    (default: all).
+    kind: "read" or "write". nbytes: of a lane. addresses: of the 64 lanes, in bytes.
+    active: the lanes that take part; all by default.
     """
     rule = phases(target, kind, nbytes)
     words = np.asarray(addresses, np.int64)[:, None] // BANK_BYTES + np.arange(max(1, nbytes // BANK_BYTES))

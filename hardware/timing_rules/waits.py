@@ -19,15 +19,11 @@ LIMITS = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}  # the field's largest value,
 
 @dataclass(frozen=True)
 class Queue:
-    """Operations that complete alike.
-
-    counters: those that each operation raises by one until it is complete. in_order: waiting until n
-    are left leaves at most the last n of the queue; out of order, only 0 says anything.
-    """
+    """Operations that complete alike."""
 
     name: str
-    counters: tuple[str, ...]
-    in_order: bool
+    counters: tuple[str, ...]  # those that each operation raises by one until it is complete
+    in_order: bool  # waiting until n are left leaves at most the last n; out of order, only 0 says anything
 
 
 VM = Queue("vm", ("vmcnt",), True)

@@ -14,7 +14,7 @@ from simgpu.asm.builder.waits import Flight
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
-from simgpu.hardware.timing_rules.hazards import Access, max_states, wait_states
+from simgpu.hardware.timing_rules.hazards import RegisterUse, max_states, wait_states
 from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM, Queue
 from simgpu.tools.robustness.mutants import target_of
 
@@ -143,7 +143,7 @@ def _pass(flight: Flight, record: int, effect: Effect, found: set[Lack]) -> None
         flight.issue(seen)  # type: ignore[arg-type]
 
 
-Window = tuple[Access, ...]
+Window = tuple[RegisterUse, ...]
 
 
 def _states(blocks: Mapping[int, Block], effects: Mapping[int, Effect], target: str) -> frozenset[Lack]:
@@ -165,7 +165,7 @@ def _states(blocks: Mapping[int, Block], effects: Mapping[int, Effect], target: 
     return frozenset(found)
 
 
-def _step(window: Window, record: int, later: Access, target: str, found: set[Lack]) -> Window:
+def _step(window: Window, record: int, later: RegisterUse, target: str, found: set[Lack]) -> Window:
     between = 0
     for position in range(len(window) - 1, -1, -1):
         needed = wait_states(window[position], later, target, window[position + 1 :], xnack=True)

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import find, instructions
 from simgpu.hardware.timing_rules.hazards import (
     CLASSES,
     RULES,
-    TARGETS,
-    Access,
-    access,
+    RegisterUse,
     clashes,
     matrix_classes,
     max_states,
+    register_use,
     wait_states,
 )
 
@@ -28,20 +28,20 @@ def v(*indices: int) -> list[tuple[str, int]]:
 D, OTHER = v(0, 1, 2, 3), v(100, 101)
 
 
-def mfma(kind: str, passes: int, *, name: str = "", a=OTHER, b=OTHER, c=OTHER, d=D) -> Access:
+def mfma(kind: str, passes: int, *, name: str = "", a=OTHER, b=OTHER, c=OTHER, d=D) -> RegisterUse:
     """kind: xdl, slow (f32 on gfx942, gfx950) or dgemm."""
     classes = {"mfma"} | ({kind} if kind != "slow" else set())
-    return access(name or f"mfma_{kind}_{passes}", classes, {"srcA": a, "srcB": b, "srcC": c}, d, passes)
+    return register_use(name or f"mfma_{kind}_{passes}", classes, {"srcA": a, "srcB": b, "srcC": c}, d, passes)
 
 
-def valu(*classes: str, reads=OTHER, writes=OTHER, name: str = "v_other") -> Access:
-    return access(name, {"valu", *classes}, {"src": reads}, writes)
+def valu(*classes: str, reads=OTHER, writes=OTHER, name: str = "v_other") -> RegisterUse:
+    return register_use(name, {"valu", *classes}, {"src": reads}, writes)
 
 
-STORE = access("global_store", {"vmem", "vmem_store"}, {"data": D, "address": OTHER})
-DS_WRITE = access("ds_write_b128", {"ds", "ds_write"}, {"data": D, "address": OTHER})
-LOAD = access("global_load", {"vmem"}, {"address": OTHER}, D)
-DS_READ = access("ds_read", {"ds"}, {"address": OTHER}, D)
+STORE = register_use("global_store", {"vmem", "vmem_store"}, {"data": D, "address": OTHER})
+DS_WRITE = register_use("ds_write_b128", {"ds", "ds_write"}, {"data": D, "address": OTHER})
+LOAD = register_use("global_load", {"vmem"}, {"address": OTHER}, D)
+DS_READ = register_use("ds_read", {"ds"}, {"address": OTHER}, D)
 READ, WRITE = valu(reads=D), valu(writes=D)
 
 # Columns of 4a: (target, kind, passes). Rows: the later instruction and its cells in that order.
@@ -158,13 +158,13 @@ def test_f64_accumulators():
 VCC, EXEC, M0 = ["vcc"], ["exec"], ["m0"]
 S4 = [("s", 4)]
 AGPR = [("a", 0), ("a", 1)]
-ACC_WRITE = access("v_accvgpr_write_b32", {"valu", "accvgpr_write"}, {"src": OTHER}, AGPR)
-ACC_READ = access("v_accvgpr_read_b32", {"valu", "accvgpr_read"}, {"src": AGPR}, D)
+ACC_WRITE = register_use("v_accvgpr_write_b32", {"valu", "accvgpr_write"}, {"src": OTHER}, AGPR)
+ACC_READ = register_use("v_accvgpr_read_b32", {"valu", "accvgpr_read"}, {"src": AGPR}, D)
 MODE = [("hwreg", 1)]
-SETREG = access("s_setreg_b32", {"salu", "setreg"}, {}, MODE)
-DOT = access("v_dot4_i32_i8", {"valu", "dot"}, {"srcA": OTHER, "srcB": OTHER, "srcC": v(99)}, v(0))
-SALU_M0 = access("s_mov_b32", {"salu"}, {}, M0)
-WIDE = access("global_store_dwordx4", {"vmem", "vmem_store", "store_gt8"}, {"data": D, "address": OTHER})
+SETREG = register_use("s_setreg_b32", {"salu", "setreg"}, {}, MODE)
+DOT = register_use("v_dot4_i32_i8", {"valu", "dot"}, {"srcA": OTHER, "srcB": OTHER, "srcC": v(99)}, v(0))
+SALU_M0 = register_use("s_mov_b32", {"salu"}, {}, M0)
+WIDE = register_use("global_store_dwordx4", {"vmem", "vmem_store", "store_gt8"}, {"data": D, "address": OTHER})
 CMPX = valu(writes=EXEC, name="v_cmpx_eq_u32")
 
 # 4b: (earlier, later, cells of gfx908, gfx90a, gfx942, gfx950); "-" does not exist there.
@@ -181,23 +181,23 @@ TABLE_4B = {
     "v_accvgpr_read, ds_write": (ACC_READ, DS_WRITE, "2 0 0 0"),
     "v_accvgpr_read, address": (
         ACC_READ,
-        access("global_load", {"vmem"}, {"address": v(0, 1)}, OTHER),
+        register_use("global_load", {"vmem"}, {"address": v(0, 1)}, OTHER),
         "2 0 0 0",
     ),
     "v_cmpx, MFMA": (CMPX, mfma("xdl", 8), "4 4 4 4"),
     "v_cmpx, DPP": (CMPX, valu("dpp"), "5 5 5 5"),
     "VALU, DPP": (WRITE, valu("dpp", reads=D), "2 2 2 2"),
-    "SGPR, VMEM": (valu(writes=S4), access("buffer_load", {"vmem"}, {"soffset": S4}), "5 5 5 5"),
-    "VCC, VMEM": (valu(writes=VCC), access("global_load", {"vmem"}, {"soffset": VCC}), "5 5 5 5"),
+    "SGPR, VMEM": (valu(writes=S4), register_use("buffer_load", {"vmem"}, {"soffset": S4}), "5 5 5 5"),
+    "VCC, VMEM": (valu(writes=VCC), register_use("global_load", {"vmem"}, {"soffset": VCC}), "5 5 5 5"),
     "VCC, v_div_fmas": (valu(writes=VCC), valu("div_fmas"), "4 4 4 4"),
     "SGPR, lane select": (
         valu(writes=S4),
-        access("v_readlane", {"valu", "readlane"}, {"lane_select": S4}, ["vcc"]),
+        register_use("v_readlane", {"valu", "readlane"}, {"lane_select": S4}, ["vcc"]),
         "4 4 4 4",
     ),
     "SGPR, v_writelane": (
         valu(writes=S4),
-        access("v_writelane", {"valu", "writelane"}, {"lane_select": S4}, D),
+        register_use("v_writelane", {"valu", "writelane"}, {"lane_select": S4}, D),
         "4 4 4 4",
     ),
     "SGPR, VALU": (valu(writes=S4), valu(reads=S4), "0 0 2 2"),
@@ -210,27 +210,27 @@ TABLE_4B = {
     "partial write, VALU": (valu("partial_write", writes=D), READ, "0 0 1 1"),
     "v_dot, another reads": (DOT, valu(reads=v(0)), "0 3 3 3"),
     "v_dot, another overwrites": (DOT, valu(writes=v(0)), "0 3 3 3"),
-    "v_dot, same A": (DOT, access(DOT.mnemonic, {"valu", "dot"}, {"srcA": v(0)}, v(9)), "0 3 3 3"),
-    "v_dot, same B": (DOT, access(DOT.mnemonic, {"valu", "dot"}, {"srcB": v(0)}, v(9)), "0 3 3 3"),
-    "v_dot, same C": (DOT, access(DOT.mnemonic, {"valu", "dot"}, {"srcC": v(0)}, v(9)), "0 0 1 -"),
-    "SALU, VALU": (access("s_mov", {"salu"}, {}, S4), valu(reads=S4), "0 0 0 0"),
+    "v_dot, same A": (DOT, register_use(DOT.mnemonic, {"valu", "dot"}, {"srcA": v(0)}, v(9)), "0 3 3 3"),
+    "v_dot, same B": (DOT, register_use(DOT.mnemonic, {"valu", "dot"}, {"srcB": v(0)}, v(9)), "0 3 3 3"),
+    "v_dot, same C": (DOT, register_use(DOT.mnemonic, {"valu", "dot"}, {"srcC": v(0)}, v(9)), "0 0 1 -"),
+    "SALU, VALU": (register_use("s_mov", {"salu"}, {}, S4), valu(reads=S4), "0 0 0 0"),
     "SALU, VMEM": (
-        access("s_mov", {"salu"}, {}, S4),
-        access("buffer_load", {"vmem"}, {"soffset": S4}),
+        register_use("s_mov", {"salu"}, {}, S4),
+        register_use("buffer_load", {"vmem"}, {"soffset": S4}),
         "0 0 0 0",
     ),
-    "SALU EXEC, VALU": (access("s_mov", {"salu"}, {}, EXEC), valu("dpp"), "0 0 0 0"),
-    "s_setreg, s_getreg": (SETREG, access("s_getreg_b32", {"salu", "getreg"}, {"src": MODE}, S4), "2 2 2 2"),
+    "SALU EXEC, VALU": (register_use("s_mov", {"salu"}, {}, EXEC), valu("dpp"), "0 0 0 0"),
+    "s_setreg, s_getreg": (SETREG, register_use("s_getreg_b32", {"salu", "getreg"}, {"src": MODE}, S4), "2 2 2 2"),
     "s_setreg, s_setreg": (SETREG, SETREG, "2 2 2 2"),
     "s_setreg, another": (
         SETREG,
-        access("s_getreg_b32", {"salu", "getreg"}, {"src": [("hwreg", 2)]}, S4),
+        register_use("s_getreg_b32", {"salu", "getreg"}, {"src": [("hwreg", 2)]}, S4),
         "0 0 0 0",
     ),
     "s_setreg, VALU": (SETREG, READ, "0 0 0 0"),
     "wide store, VALU": (WIDE, WRITE, "1 1 2 2"),
     "wide soffset store, VALU": (
-        access("buffer_store_dwordx4", {"vmem", "vmem_store", "store_gt8_soffset"}, {"data": D}),
+        register_use("buffer_store_dwordx4", {"vmem", "vmem_store", "store_gt8_soffset"}, {"data": D}),
         WRITE,
         "0 0 1 1",
     ),
@@ -242,10 +242,10 @@ TABLE_4B = {
     "v_cmpx, VALU": (CMPX, READ, "0 0 0 0"),
     "VALU, VALU": (WRITE, READ, "0 0 0 0"),
     "VALU, store": (WRITE, STORE, "0 0 0 0"),
-    "VALU SGPR, SALU": (valu(writes=S4), access("s_add_u32", {"salu"}, {"src": S4}, S4), "0 0 0 0"),
-    "VALU SGPR, SMEM": (valu(writes=S4), access("s_load_dword", {"smem"}, {"address": S4}, S4), "0 0 0 0"),
+    "VALU SGPR, SALU": (valu(writes=S4), register_use("s_add_u32", {"salu"}, {"src": S4}, S4), "0 0 0 0"),
+    "VALU SGPR, SMEM": (valu(writes=S4), register_use("s_load_dword", {"smem"}, {"address": S4}, S4), "0 0 0 0"),
     **{
-        f"M0, {kind}": (SALU_M0, access(kind, {kind}, {"src": M0}), "1 1 1 1")
+        f"M0, {kind}": (SALU_M0, register_use(kind, {kind}, {"src": M0}), "1 1 1 1")
         for kind in ("sendmsg", "gds", "ds_addtid", "movrel", "lds_dma", "lds_direct")
     },
 }
@@ -262,13 +262,13 @@ def test_everything_else(row, target, earlier, later, needed):
     assert wait_states(earlier, later, target) == needed
 
 
-def apart(access_: Access) -> Access:
+def apart(access_: RegisterUse) -> RegisterUse:
     """The same instruction on registers that no other case uses."""
 
     def move(regs):
         return frozenset((reg[0], reg[1] + 1000) if isinstance(reg, tuple) else f"{reg}'" for reg in regs)
 
-    return Access(
+    return RegisterUse(
         access_.mnemonic,
         access_.classes,
         tuple((role, move(regs)) for role, regs in access_.reads),
@@ -294,9 +294,9 @@ def test_three_instructions():
 
 
 def test_xnack_clauses():
-    first = access("s_load_dword", {"smem"}, {"address": S4}, [("s", 8)])
-    second = access("s_load_dword", {"smem"}, {"address": [("s", 6)]}, S4)
-    other = access("s_load_dword", {"smem"}, {"address": [("s", 20)]}, [("s", 22)])
+    first = register_use("s_load_dword", {"smem"}, {"address": S4}, [("s", 8)])
+    second = register_use("s_load_dword", {"smem"}, {"address": [("s", 6)]}, S4)
+    other = register_use("s_load_dword", {"smem"}, {"address": [("s", 20)]}, [("s", 22)])
     for target, needed in zip(TARGETS, (1, 1, 1, 0), strict=True):
         assert wait_states(first, second, target, xnack=True) == needed
         assert wait_states(first, second, target) == 0
@@ -306,7 +306,7 @@ def test_xnack_clauses():
 
 @given(st.integers(0, 25), st.sampled_from(TARGETS))
 def test_distance_is_counted_in_wait_states(distance, target):
-    nop = [access("s_nop", {"salu"}, states=distance)] if distance else []
+    nop = [register_use("s_nop", {"salu"}, states=distance)] if distance else []
     needed = wait_states(mfma("xdl", 16), READ, target)
     found = clashes([mfma("xdl", 16), *nop], READ, target)
     assert [(c.needed, c.found, c.index) for c in found] == (
@@ -345,4 +345,4 @@ def test_unknown_names_are_refused():
     with pytest.raises(TargetError):
         wait_states(READ, WRITE, "gfx1100")
     with pytest.raises(ValueError, match="vector"):
-        access("v_mov_b32", {"vector"})
+        register_use("v_mov_b32", {"vector"})

@@ -20,7 +20,7 @@ def as_bytes(array: Any) -> np.ndarray:
 def extents_of(
     nbytes: int, dtype: DTypeLike, shape: int | Sequence[int] | None
 ) -> tuple[np.dtype, tuple[int, ...]]:
-    """Type and shape of a download from a buffer of `nbytes`; without a shape, all of it.
+    """The type and shape of a download from a buffer of `nbytes`; without a shape, of all of it.
 
     Raises LaunchError where the buffer is smaller than that.
     """

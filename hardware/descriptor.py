@@ -18,19 +18,16 @@ WAVEFRONT = 64  # every CDNA target [AMD ROCm gpu-arch-specs]
 
 @dataclass(frozen=True)
 class MFMAAtom:
-    """One matrix instruction D(m,n) += A(m,k) B(k,n), `blocks` independent products.
-
-    `mnemonic` is LLVM's; left out, it is gfx908's spelling of shape and types. `passes` is the matrix unit's occupancy in units of
-    4 clocks; left out, that of the f32 rate of all CDNA targets, 64 FLOP per clock and SIMD.
-    """
+    """One matrix instruction D(m,n) += A(m,k) B(k,n)."""
 
     m: int
     n: int
     k: int
     dtype_in: str
     dtype_acc: str
-    blocks: int = 1
-    mnemonic: str = ""
+    blocks: int = 1  # independent products
+    mnemonic: str = ""  # LLVM's; left out, gfx908's spelling of shape and types
+    # Occupancy of the matrix unit, 4 clocks each; left out, that of the f32 rate of all CDNA targets: 64 FLOP per clock and SIMD.
     passes: int = 0
 
     def __post_init__(self) -> None:
@@ -44,27 +41,27 @@ class MFMAAtom:
 
     @property
     def flops(self) -> int:
-        """FLOPs of one execution, a multiply-add counted as two."""
+        """The FLOPs of one execution; a multiply-add counts as two."""
         return 2 * self.m * self.n * self.k * self.blocks
 
     @property
     def flops_per_clock(self) -> float:
-        """FLOP per clock that one SIMD's matrix unit sustains with this atom."""
+        """The FLOP per clock that one SIMD's matrix unit sustains with this atom."""
         return self.flops / (self.passes * CLOCKS_PER_PASS)
 
     @property
     def lane_groups(self) -> int:
-        """Groups of lanes that hold different k of the same row: 4 for 16-wide atoms, 2 for 32-wide ones."""
+        """The number of lane groups that hold different k of the same row: 4 for 16-wide atoms, 2 for 32-wide ones."""
         return max(1, WAVEFRONT // (self.m * self.blocks))
 
     @property
     def elements_per_lane(self) -> int:
-        """Elements of A (and of B) that each lane supplies."""
+        """The number of elements of A (and of B) that each lane supplies."""
         return self.m * self.k * self.blocks // WAVEFRONT
 
     @property
     def acc_registers(self) -> int:
-        """32-bit accumulator registers per lane (erratum E6: m*n/64 elements, not k)."""
+        """The number of 32-bit accumulator registers per lane (erratum E6: m*n/64 elements, not k)."""
         return self.m * self.n * self.blocks // WAVEFRONT * dtype(self.dtype_acc).registers
 
 
@@ -73,7 +70,7 @@ class HardwareDescriptor:
     """The essential figures of one GPU (one GCD where a package has two).
 
     The first seven fields are the paper's. Units are in the names: bytes, registers per lane, TB/s (10^12), TFLOPS.
-    TargetError if a count is not positive.
+    Raises TargetError if a count is not positive.
     """
 
     lds_bytes: int
@@ -116,14 +113,14 @@ class HardwareDescriptor:
         )
 
     def dtypes(self) -> tuple[str, ...]:
-        """Input types that the matrix unit takes, in the order of the atom table."""
+        """The input types that the matrix unit takes, in the order of the atoms."""
         return tuple(dict.fromkeys(atom.dtype_in for atom in self.atoms))
 
     def atom(self, dtype_in: str) -> MFMAAtom:
         """The matrix instruction that GEMM uses for a type: fastest, then smallest m*n, then longest k.
 
-        At one rate, smaller outputs clip finer at the edges and have the shorter dependence; the LDS traffic is the warp tile's
-        business, not the atom's. TargetError if the target has none for the type.
+        At one rate, smaller outputs clip finer at the edges and have the shorter dependence; LDS traffic depends on the warp
+        tile, not on the atom. Raises TargetError if the target has none for the type.
         """
         rows = [atom for atom in self.atoms if atom.dtype_in == dtype(dtype_in).name]
         if not rows:
@@ -134,11 +131,11 @@ class HardwareDescriptor:
         return max(rows, key=lambda atom: (atom.flops_per_clock, -atom.m * atom.n, atom.k))
 
     def matrix_flops_per_clock(self, dtype_in: str) -> float:
-        """FLOP per clock and CU of the matrix units for a type."""
+        """The FLOP per clock and CU of the matrix units for a type."""
         return self.simds_per_cu * self.atom(dtype_in).flops_per_clock
 
     def matrix_tflops(self, dtype_in: str) -> float:
-        """Dense matrix peak in TFLOPS (TOPS for i8) at the peak engine clock."""
+        """The dense matrix peak in TFLOPS (TOPS for i8) at the peak engine clock."""
         return self.matrix_flops_per_clock(dtype_in) * self.num_cus * self.clock_mhz * 1e-6
 
     @property
@@ -152,7 +149,7 @@ class HardwareDescriptor:
         return max(self.l2_bandwidth_tb, self.mall_bandwidth_tb, self.hbm_bandwidth_tb)
 
     def vgpr_budget(self, waves_per_simd: int) -> tuple[int, int, int]:
-        """Registers per lane (arch, acc, both together) that let `waves_per_simd` waves reside on a SIMD.
+        """The registers per lane (arch, acc, both together) that let `waves_per_simd` waves reside on a SIMD.
 
         Two files: each is divided (E3, E8). Unified file: the sum is divided and neither part exceeds its own 256.
         Source of the allocation rule: observed with LLVM 19 on gfx908, gfx90a and gfx942.
@@ -167,7 +164,7 @@ class HardwareDescriptor:
         return min(self.vgpr_per_thread, total), min(self.agpr_per_thread, total), total
 
     def waves_from_vgprs(self, arch: int, acc: int) -> int:
-        """Waves per SIMD that fit with `arch` + `acc` registers per lane; 0 if not even one does."""
+        """The number of waves per SIMD that fit with `arch` + `acc` registers per lane; 0 if not even one does."""
         if arch > self.vgpr_per_thread or acc > self.agpr_per_thread:
             return 0
         if self.unified_vgprs:
@@ -179,11 +176,11 @@ class HardwareDescriptor:
         return min(self.max_waves_per_simd, capacity // max(used, self.vgpr_granule))
 
     def waves_from_sgprs(self, sgprs: int) -> int:
-        """Waves per SIMD that fit with `sgprs` scalar registers per wave, VCC and the reserved ones included."""
+        """The number of waves per SIMD that fit with `sgprs` scalar registers per wave, VCC and the reserved ones included."""
         return min(self.max_waves_per_simd, self.sgpr_file_per_simd // _round_up(max(sgprs, 1), self.sgpr_granule))
 
     def lds_allocation(self, nbytes: int) -> int:
-        """Bytes of LDS that a workgroup which asks for `nbytes` takes."""
+        """The bytes of LDS that a workgroup takes which asks for `nbytes`."""
         return _round_up(nbytes, self.lds_granule)
 
 

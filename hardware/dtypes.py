@@ -13,24 +13,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DType:
-    """One element type: `bits` in memory, explicit significand bits (hidden one included; 0 for integers).
-
-    `accumulator` names the type of C and D of the matrix instructions that take this type as input.
-    """
+    """One element type."""
 
     name: str
-    bits: int
-    significand: int
-    accumulator: str
+    bits: int  # in memory
+    significand: int  # bits, the hidden one included; 0 for integers
+    accumulator: str  # the type of C and D of the matrix instructions that take this type as input
 
     @property
     def bytes(self) -> int:
-        """Size of one element in memory, bytes."""
+        """The bytes of one element in memory."""
         return self.bits // 8
 
     @property
     def registers(self) -> int:
-        """32-bit registers that one element takes when it is an accumulator."""
+        """The number of 32-bit registers that one element takes when it is an accumulator."""
         return -(-self.bits // 32)
 
 
@@ -56,7 +53,7 @@ _ML_DTYPES_FNUZ = {"fp8": "float8_e4m3fnuz", "bf8": "float8_e5m2fnuz"}
 
 
 def dtype(name: str) -> DType:
-    """The element type called `name`; TargetError lists the known ones."""
+    """The element type called `name`. Raises TargetError, which lists the known ones."""
     try:
         return _BY_NAME[name]
     except (KeyError, TypeError):

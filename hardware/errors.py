@@ -6,14 +6,10 @@ from typing import Any
 
 
 class SimError(Exception):
-    """Base of every error that this project raises on purpose.
+    """Base of every error that this project raises on purpose."""
 
-    advice: what to do, where the message leaves it out; findings: what checked mode had seen before
-    a launch failed.
-    """
-
-    advice = ""
-    findings: tuple[Any, ...] = ()
+    advice = ""  # what to do, where the message leaves it out
+    findings: tuple[Any, ...] = ()  # what checked mode had seen before a launch failed
 
 
 class DecodeError(SimError):
@@ -61,12 +57,12 @@ class ToolchainError(SimError):
 
 
 class HipError(SimError):
-    """What a real GPU or its runtime lacks or refuses; status: the hipError_t, 0 where HIP gave none."""
+    """What a real GPU or its runtime lacks or refuses."""
 
     def __init__(self, message: str, advice: str, status: int = 0) -> None:
         super().__init__(message)
         self.advice = advice
-        self.status = status
+        self.status = status  # the hipError_t, 0 where HIP gave none
 
 
 class HipKernelError(HipError):

@@ -109,36 +109,32 @@ FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")
 
 @dataclass(frozen=True)
 class Entry:
-    """What the table says of one instruction on one target; `MatrixInstruction` adds behaviour.
+    """What the table says of one instruction on one target: D[m][n] += A[m][k] B[k][n].
 
-    m, n, k, blocks: D[m][n] += A[m][k] B[k][n] for each of `blocks` independent products;
-    passes: occupancy of the matrix unit, 4 clocks each; modifiers: which of cbsz (with abid),
-    blgp and neg mean something; xdl: LLVM's class, which decides the wait states (gfx942 and
-    gfx950 run f32 and f64 outside it); coexec_delay: clocks before a VALU instruction may start in
-    its shadow, -1 never, None not established.
+    `MatrixInstruction` adds behaviour.
     """
 
-    mnemonic: str
+    mnemonic: str  # as LLVM prints it for the target
     target: str
     opcode: int
     m: int
     n: int
     k: int
-    blocks: int
+    blocks: int  # independent products
     a_type: str
     b_type: str
     cd_type: str
-    passes: int
-    modifiers: frozenset[str]
-    sparse: bool
-    scaled: bool
-    xdl: bool
-    coexec_delay: int | None
-    aliases: tuple[str, ...]
+    passes: int  # occupancy of the matrix unit, 4 clocks each
+    modifiers: frozenset[str]  # which of cbsz (with abid), blgp and neg mean something
+    sparse: bool  # smfmac: two of every four k of A are stored
+    scaled: bool  # with E8M0 scales
+    xdl: bool  # LLVM's class, which decides the wait states; gfx942 and gfx950 run f32 and f64 outside it
+    coexec_delay: int | None  # clocks before a VALU instruction may start in its shadow; -1 never, None not established
+    aliases: tuple[str, ...]  # other mnemonics that LLVM takes
 
 
 def entries(target: str) -> Iterator[Entry]:
-    """The table's rows for one of `TARGETS`, in the table's order."""
+    """Yields the table's rows for one of `TARGETS`, in the table's order."""
     column = TARGETS.index(target)
     for row in _ROWS:
         if row[9][column]:
@@ -159,7 +155,7 @@ def _entry(row: _Row, target: str, passes: int) -> Entry:
 
 
 def _names(row: _Row, target: str) -> tuple[str, tuple[str, ...]]:
-    """The mnemonic that LLVM prints for the target, and the others that it takes."""
+    """The mnemonic that LLVM prints for the target, and the other ones that it takes."""
     kind, d, m, n, k, blocks, a, b, _, by_target = row
     stem = f"v_{kind}_{d}_{m}x{n}x{k}"
     if target in BEFORE_GFX942:
@@ -177,7 +173,7 @@ def _type(name: str, target: str) -> str:
 
 
 def _modifiers(a: str, blocks: int, sparse: bool, target: str) -> frozenset[str]:
-    """As the calculator says; f64 on gfx942 and gfx950 has NEG bits in BLGP's place (llvm-mc)."""
+    """The modifiers that the calculator lists; on gfx942 and gfx950 f64 has NEG bits in BLGP's place (llvm-mc)."""
     old = target in BEFORE_GFX942
     names = set()
     if (blocks > 1 and a != "f64") or sparse:
@@ -190,7 +186,7 @@ def _modifiers(a: str, blocks: int, sparse: bool, target: str) -> frozenset[str]
 
 
 def _coexec(target: str, sparse: bool, xdl: bool, by_target: tuple[int, ...]) -> int | None:
-    """Clocks before VALU may co-execute: AMD Matrix Instruction Calculator, "coexecution"."""
+    """The clocks before a VALU instruction may co-execute (AMD Matrix Instruction Calculator, "coexecution")."""
     if target == "gfx950" and not by_target[2]:
         return None
     if not xdl:

@@ -120,14 +120,14 @@ _ARCHITECTURES = {"gfx908": "mi100", "gfx90a": "mi210", "gfx942": "mi300x", "gfx
 
 
 def targets() -> tuple[str, ...]:
-    """Names of the boards, the paper's gpu_a and gpu_b among them."""
+    """The names of the boards, the paper's gpu_a and gpu_b among them."""
     return tuple(_BOARDS)
 
 
 def target(name: str) -> HardwareDescriptor:
     """The descriptor of a board, or of the board that stands for an architecture (gfx908, gfx90a, gfx942, gfx950).
 
-    Case does not matter. TargetError lists what there is.
+    Case does not matter. Raises TargetError, which lists what there is.
     """
     key = name.strip().lower() if isinstance(name, str) else ""
     row = _BOARDS.get(_ARCHITECTURES.get(key, key))

@@ -41,15 +41,15 @@ POLL_SECONDS = 0.0005
 @final
 @dataclass(frozen=True)
 class Run:
-    """One finished launch: GPU time between two events around it, on `device`."""
+    """One finished launch."""
 
-    seconds: float
+    seconds: float  # GPU time between two events around it
     device: str
     findings: list[Any] = field(default_factory=list)
 
 
 class Buffer:
-    """GPU memory that the user owns: `address` (device), `nbytes`."""
+    """GPU memory that the user owns: `nbytes` from the device address `address` on."""
 
     def __init__(self, library: Library, address: int, nbytes: int) -> None:
         self._library = library
@@ -101,11 +101,11 @@ class Device:
 
     @property
     def name(self) -> str:
-        """For messages: index, product and target with its features."""
+        """The GPU's index, product and target with its features, for messages."""
         return f"GPU {self.index} ({self.product}, {self.target_id})"
 
     def alloc(self, nbytes: int) -> Buffer:
-        """GPU memory of `nbytes`; LaunchError for a negative size, HipError when there is no room."""
+        """New GPU memory of `nbytes`. Raises LaunchError for a negative size and HipError where there is no room."""
         if nbytes < 0:
             raise LaunchError(f"an allocation of {nbytes} bytes: the size must not be negative")
         try:
@@ -121,7 +121,7 @@ class Device:
             ) from None
 
     def upload(self, array: Any) -> Buffer:
-        """GPU memory with a copy of the array's bytes, in C order."""
+        """New GPU memory with a copy of the array's bytes, in C order."""
         raw = as_bytes(np.asarray(array))
         buffer = self.alloc(raw.size)
         buffer.write(raw)
@@ -153,7 +153,7 @@ class Device:
             raise HipError(f"{self.name} does not take the code object: {error}", error.advice, error.status) from None
 
     def time(self, launches: Sequence[Launch]) -> list[float]:
-        """Runs the launches one behind the other; GPU seconds of each. HipKernelError for a fault or a hang."""
+        """The GPU seconds of each launch, run one behind the other. Raises HipKernelError for a fault or a hang."""
         library = self.library
         events = [(library.new("hipEventCreate"), library.new("hipEventCreate")) for _ in launches]
         for launch, (before, after) in zip(launches, events, strict=True):
@@ -168,7 +168,7 @@ class Device:
         return seconds
 
     def _wait(self, launches: Sequence[Launch], event: int) -> None:
-        """Polls, since a blocking wait for a kernel that hangs never returns."""
+        """Waits for the event by polling, since a blocking wait for a kernel that hangs never returns."""
         what = f"{launches[0].name} on {self.name}"
         patience = self.timeout * len(launches)
         deadline = time.monotonic() + patience
@@ -213,17 +213,17 @@ class Module(Mapping[str, "Kernel"]):
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch with its arguments packed; groups and block as hipModuleLaunchKernel takes them."""
+    """A launch with its arguments packed, as hipModuleLaunchKernel takes it."""
 
     name: str
-    function: int
+    function: int  # handle
     groups: tuple[int, int, int]
     block: tuple[int, int, int]
-    dynamic_lds: int
-    segment: bytes
+    dynamic_lds: int  # bytes
+    segment: bytes  # the packed arguments
 
     def enqueue(self, library: Library, stream: int) -> None:
-        """Hands it to the stream; the runtime copies the arguments before it returns."""
+        """Hands the launch to the stream; the runtime copies the arguments before it returns."""
         raw = ctypes.create_string_buffer(self.segment, max(len(self.segment), 1))
         size = c_size_t(len(self.segment))
         extra = (c_void_p * 5)(
@@ -282,7 +282,7 @@ class Kernel(Loaded):
 
 
 def _devices(library: Library) -> int:
-    """How many GPUs there are, at least one."""
+    """The number of GPUs. Raises HipError if there is none."""
     said = "hipGetDeviceCount: 0"
     count = 0
     try:
@@ -309,7 +309,7 @@ def _descriptor(product: str, arch: str, name: str) -> HardwareDescriptor:
 
 
 def unsuitable(code: CodeObject, target_id: str) -> str:
-    """What the code object asks for, as gfx90a:xnack+, where the GPU of `target_id` is not that; else ""."""
+    """The target that the code object asks for, as gfx90a:xnack+, if the GPU of `target_id` is another; else ""."""
     arch, *features = target_id.split(":")
     states = {feature[:-1]: feature[-1:] for feature in features}
     wanted = {"sramecc": code.sramecc, "xnack": code.xnack}

@@ -53,13 +53,13 @@ PARAM_BUFFER_POINTER, PARAM_BUFFER_SIZE, PARAM_END = 1, 2, 3
 
 @dataclass(frozen=True)
 class Properties:
-    """Where the two strings that are read lie in hipDeviceProp_t; nbytes: room for the whole structure."""
+    """Where the two strings that are read lie in hipDeviceProp_t."""
 
-    function: str
-    arch_offset: int
+    function: str  # that fills the structure
+    arch_offset: int  # of gcnArchName
     name_offset: int = 0
-    text_bytes: int = 256
-    nbytes: int = 4096
+    text_bytes: int = 256  # of each string
+    nbytes: int = 4096  # room for the whole structure
 
 
 # HIP 6 put fields before gcnArchName and gave the function another symbol; offsets by clang from the headers.
@@ -97,38 +97,38 @@ class Library:
         return int(getattr(self._dll, name)(*arguments))
 
     def call(self, name: str, *arguments: object) -> None:
-        """The call; HipError unless it succeeds."""
+        """Makes the call. Raises HipError unless it succeeds."""
         status = self.status(name, *arguments)
         if status != SUCCESS:
             raise HipError(f"{name}: {self.words(status)}", REPORT, status)
 
     def words(self, status: int) -> str:
-        """HIP's name and text of an error."""
+        """The name and text that HIP has for an error."""
         name, text = (getattr(self._dll, function)(status) for function in TEXTS)
         name, text = ((raw or b"").decode(errors="replace") for raw in (name, text))
         said = f", {text!r}" if text and text != name else ""
         return f"{name or 'an unnamed error'} ({status}){said}"
 
     def new(self, name: str, *arguments: object) -> int:
-        """A handle or an address that a call returns through its first argument."""
+        """The handle or address that a call returns through its first argument."""
         handle = c_void_p()
         self.call(name, ctypes.byref(handle), *arguments)
         return handle.value or 0
 
     def count(self, name: str) -> int:
-        """A number that a call returns through its only argument."""
+        """The number that a call returns through its only argument."""
         value = c_int()
         self.call(name, ctypes.byref(value))
         return value.value
 
     def memory(self) -> tuple[int, int]:
-        """Bytes free and in all on the current GPU."""
+        """The bytes free and in all on the current GPU."""
         free, total = c_size_t(), c_size_t()
         self.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def identity(self, index: int) -> tuple[str, str]:
-        """(name, gcnArchName) of a GPU, as ("AMD Instinct MI210", "gfx90a:sramecc+:xnack-")."""
+        """The (name, gcnArchName) of a GPU, as ("AMD Instinct MI210", "gfx90a:sramecc+:xnack-")."""
         row = self.properties
         raw = ctypes.create_string_buffer(row.nbytes)
         self.call(row.function, raw, index)
@@ -140,7 +140,7 @@ class Library:
 
     @property
     def version(self) -> str:
-        """HIP's version, as 5.2.21153."""
+        """The version of HIP, as 5.2.21153."""
         number = self.count("hipRuntimeGetVersion")  # major·10^7 + minor·10^5 + patch (hip_version.h)
         return f"{number // 10**7}.{number // 10**5 % 100}.{number % 10**5}"
 
@@ -161,7 +161,7 @@ def open_library() -> Library:
 
 
 def candidates() -> Iterator[str]:
-    """Paths and names of libamdhip64 in order of search."""
+    """Yields the paths and names of libamdhip64 in order of search."""
     chosen = os.environ.get("SIMGPU_HIP")
     if chosen:
         yield chosen
@@ -174,7 +174,7 @@ def candidates() -> Iterator[str]:
 
 
 def _of_wheels() -> Iterator[str]:
-    """Where hip-python says that ROCm is: it knows the wheels that bring one."""
+    """Yields the library that hip-python finds: it knows the wheels that bring ROCm."""
     try:
         from rocm.bindings.util.paths import get_library_path
     except ImportError:

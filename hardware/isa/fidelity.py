@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
@@ -13,13 +13,10 @@ from simgpu.hardware.isa.kinds import Flag
 
 @dataclass(frozen=True)
 class Fidelity:
-    """kind: exact, bounded (a documented error) or unverified (a rule that no public evidence confirms).
+    """How far a result is the hardware's."""
 
-    why: the error bound and its source, or what is not public; empty where the result is exact.
-    """
-
-    kind: str
-    why: str = ""
+    kind: Literal["exact", "bounded", "unverified"]  # bounded by a documented error; by a rule that nothing public confirms
+    why: str = ""  # the error bound and its source, or what is not public; empty where the result is exact
 
 
 EXACT = Fidelity("exact")

@@ -21,14 +21,14 @@ VCCZ, EXECZ, SCC_SOURCE, LDS_DIRECT, LITERAL = 251, 252, 253, 254, 255
 
 @dataclass(frozen=True)
 class Reg:
-    """`count` consecutive 32-bit registers of file s, v or a, from `index`."""
+    """Consecutive 32-bit registers."""
 
-    file: str
-    index: int
+    file: str  # s, v or a
+    index: int  # of the first
     count: int = 1
 
     def __getitem__(self, part: int | slice) -> Reg:
-        """Sub-registers, as `v[4:7][0]`; a slice's stop is exclusive, relative to `index`."""
+        """The sub-registers of a number or a slice relative to `index`, as `v[4:7][0]`."""
         if isinstance(part, slice):
             start, stop, _ = part.indices(self.count)
             return Reg(self.file, self.index + start, stop - start)
@@ -68,7 +68,7 @@ Operand = Reg | Const | Literal | Imm | Off
 
 @dataclass(frozen=True)
 class Modifiers:
-    """Per-source modifiers of VOP3/SDWA/DPP: bit i belongs to source i."""
+    """Modifiers of single sources, of VOP3, SDWA and DPP: bit i belongs to source i."""
 
     neg: int = 0
     abs: int = 0
@@ -77,22 +77,18 @@ class Modifiers:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One decoded instruction.
-
-    form: e32, e64, sdwa, dpp, or the encoding's name; args: operands by field name
-    (vdst, sdst, src0, src1, src2, vaddr, vdata, saddr, srsrc, soffset, sbase, ...), in LLVM's
-    textual order; mods: modifier fields by LLVM name (clamp, omod, op_sel, offset, glc, ...),
-    only those that are not at their default; size: bytes; offset: position in the code.
-    """
+    """One decoded instruction."""
 
     spec: Spec
     target: str
-    form: str
+    form: str  # e32, e64, sdwa, dpp, or the encoding's name
+    # Operands in LLVM's textual order, by field: vdst, sdst, src0 to src2, vaddr, vdata, saddr, srsrc, soffset, sbase, ...
     args: Mapping[str, Operand]
+    # Modifiers that are not at their default, by LLVM's name: clamp, omod, op_sel, offset, glc, ...
     mods: Mapping[str, Any] = field(default_factory=dict)
     src_mods: Modifiers = Modifiers()
-    size: int = 4
-    offset: int = 0
+    size: int = 4  # bytes
+    offset: int = 0  # bytes from the start of the code
 
     @property
     def mnemonic(self) -> str:

@@ -11,22 +11,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["float", "bfloat", "fp8", "signed", "unsigned", "mask", "pair"]
+State = Literal["", "scc", "exec", "vcc", "m0", "sgpr", "modifier"]
 
 
 @dataclass(frozen=True)
 class Type:
-    """One operand type.
+    """One operand type."""
 
-    name: the ISA's suffix (`f32`); bits: width of one element; kind: its interpretation;
-    state: the machine state it lives in, where that is no operand field;
-    element: the type of each half of a `pair` (two 16-bit values in 32 bits, two f32 in 64).
-    """
-
-    name: str
-    bits: int
-    kind: Kind
-    state: str = ""
-    element: Type | None = None
+    name: str  # the ISA's suffix: `f32`
+    bits: int  # of one element
+    kind: Kind  # the interpretation of these bits
+    state: State = ""  # the machine state that it lives in, where that is no operand field
+    element: Type | None = None  # of each half of a `pair`: two 16-bit values in 32 bits, two f32 in 64
 
     @property
     def is_float(self) -> bool:
@@ -38,7 +34,7 @@ class Type:
 
     @property
     def dwords(self) -> int:
-        """32-bit registers that an operand of this type takes."""
+        """The number of 32-bit registers that an operand of this type takes."""
         return max(1, self.bits // 32)
 
     def __repr__(self) -> str:

@@ -41,14 +41,13 @@ MEANING = {
 
 @dataclass(frozen=True)
 class Move:
-    """Lane bit `bit` holds `held` where the operand wants `wanted`; it must change places with a
-    register bit that holds `partner`, by `instruction`."""
+    """A lane bit that must change places with a bit of the register number."""
 
-    bit: int
-    held: str
-    wanted: str
-    partner: str
-    instruction: str
+    bit: int  # of the lane number
+    held: str  # what it means in D, of `MEANING`
+    wanted: str  # what the operand wants there
+    partner: str  # what the register bit holds
+    instruction: str  # that exchanges the two
 
     def __str__(self) -> str:
         return (
@@ -59,23 +58,21 @@ class Move:
 
 @dataclass(frozen=True)
 class Chain:
-    """D of `first` as `operand` ("A": Dᵀ, "B": D) of `second`.
-
-    moves: what has to move first, nothing where the registers can be used as they are;
-    reason: why not at all; row_blocks: the bits of second's block number that choose rows of D,
-    where blocks get disjoint parts of the reduction (see `parts`).
-    """
+    """D of one matrix instruction as an operand of another."""
 
     first: MatrixInstruction
     second: MatrixInstruction
-    operand: str
-    moves: tuple[Move, ...] = ()
-    reason: str = ""
-    row_blocks: int = 0
+    operand: str  # of `second`: "A" takes Dᵀ, "B" takes D
+    moves: tuple[Move, ...] = ()  # what has to move first; empty where the registers can be used as they are
+    reason: str = ""  # why it is not possible at all
+    row_blocks: int = 0  # bits of second's block number that choose rows of D: see `parts`
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """Blocks of second's D that are partial sums of one product: to be added, register by register."""
+        """Groups of blocks of second's D that are partial sums of one product and must be added, register by register.
+
+        Blocks whose numbers differ in `row_blocks` only get disjoint parts of the reduction.
+        """
         heads = [block for block in range(self.second.blocks) if not block & self.row_blocks]
         every = range(self.second.blocks)
         return tuple(tuple(b for b in every if b & ~self.row_blocks == head) for head in heads)
@@ -87,23 +84,23 @@ class Chain:
 
     @property
     def elements(self) -> int:
-        """Elements that a lane gives to one instruction."""
+        """The number of elements that a lane gives to one instruction."""
         size = self.second.m if self.operand == "A" else self.second.n
         return self.second.k * size * self.second.blocks // layout.WAVE
 
     @property
     def rows(self) -> int:
-        """Elements of one block of D that a lane holds."""
+        """The number of elements of one block of D that a lane holds."""
         return self.first.m * self.first.n * lane_blocks(self.first) // layout.WAVE
 
     @property
     def steps(self) -> int:
-        """Instructions that use up one set of tiles."""
+        """The number of instructions that use up one set of tiles."""
         return max(1, self.rows // self.elements)
 
     @property
     def tiles(self) -> int:
-        """D tiles, `m` rows below one another, that one set needs."""
+        """The number of D tiles, stacked `m` rows below one another, that one set needs."""
         return max(1, self.elements // self.rows)
 
     @property
@@ -114,9 +111,9 @@ class Chain:
         return rows == list(range(len(rows)))
 
     def row(self, step: int, k: int, block: int = 0) -> int:
-        """The row of D (of the stacked tiles) that is reduction index k of the step, in `block` of second.
+        """The row of the stacked D tiles that is reduction index k of the step, in `block` of second.
 
-        Closed form: see `formula`. k of the other operand's load is this row.
+        It is also the k that the other operand is loaded from. `formula` has the closed form in words.
         """
         group, element = self._slot(k)
         first = self.first
@@ -130,7 +127,7 @@ class Chain:
         return first.m * tile + 4 * groups * (register // 4) + 4 * lanes + register % 4
 
     def _slot(self, k: int) -> tuple[int, int]:
-        """(lane group, element) of reduction index k."""
+        """The (lane group, element) of reduction index k."""
         run = self._run()
         groups = self.second.k // self.elements
         if run:
@@ -142,7 +139,7 @@ class Chain:
         return form["run"] if form["run"] and form["run"] < self.elements else 0
 
     def formula(self) -> str:
-        """The permutation in words and symbols; of a free chain."""
+        """The permutation of a free chain in words and symbols."""
         first = self.first
         groups = layout.WAVE // (first.n * lane_blocks(first))
         where = f"r = {self.elements}·s + e" if self.elements > 1 else "r = s"
@@ -164,14 +161,14 @@ class Chain:
         return f"{group}{where}: row = {' + '.join(parts)}"
 
     def conversion(self) -> str:
-        """What each lane does to its own registers in between; empty where types are the same."""
+        """The instructions with which each lane converts its own registers; "" where the types are the same."""
         second = self.second._formats()
         kind = second.a_type if self.operand == "A" else second.b_type
         return conversion(self.first.cd_type, kind, self.first.target)
 
 
 def conversion(source: str, kind: str, target: str) -> str:
-    """Lane-local instructions from an accumulator type to an operand type."""
+    """The lane-local instructions that convert an accumulator type to an operand type."""
     if source == kind or (source, kind) == ("f32", "xf32"):
         return ""
     to_f32 = {"f64": "v_cvt_f32_f64", "i32": "v_cvt_f32_i32"}.get(source, "")
@@ -197,19 +194,19 @@ def conversion(source: str, kind: str, target: str) -> str:
 
 
 def lane_blocks(row: MatrixInstruction) -> int:
-    """How many blocks of D lie side by side on the lanes; the others follow in the registers."""
+    """The number of blocks of D that lie side by side on the lanes; the others follow in the registers."""
     return row.blocks if row.m * row.n <= 16 else 1
 
 
 def held_by_lanes(row: MatrixInstruction) -> Iterator[str]:
-    """What each lane bit of D means: column, D block or row, from bit 0."""
+    """Yields what each lane bit of D means, from bit 0: column, D block or row."""
     for bit in range(LANE_BITS):
         i, j, block = row.element("D", 0, 1 << bit)
         yield "column" if j else "D block" if block else "row" if i else "none"
 
 
 def wanted_of_lanes(row: MatrixInstruction, operand: str) -> Iterator[str]:
-    """What each lane bit of A or B means: outer, block or k, from bit 0."""
+    """Yields what each lane bit of A or B means, from bit 0: outer, block or k."""
     for bit in range(LANE_BITS):
         x, y, block = row.element(operand, 0, 1 << bit)
         outer, k = (x, y) if operand == "A" else (y, x)
@@ -217,7 +214,7 @@ def wanted_of_lanes(row: MatrixInstruction, operand: str) -> Iterator[str]:
 
 
 def chain(first: MatrixInstruction, second: MatrixInstruction, operand: str = "B") -> Chain:
-    """How D of `first` becomes `operand` ("A" or "B") of `second`; both of one target.
+    """The `Chain` by which D of `first` becomes `operand` ("A" or "B") of `second`; both are of one target.
 
     Raises TargetError for another operand or for instructions of different targets.
     """

@@ -38,10 +38,9 @@ class MatrixInstruction(Entry):
         return "f8f6f4" in self.mnemonic
 
     def with_formats(self, cbsz: int = 0, blgp: int = 0) -> MatrixInstruction:
-        """An f8f6f4 row with the formats that CBSZ and BLGP name, and the passes that they take.
+        """The row with the formats that CBSZ and BLGP name and the passes that they take; without f8f6f4, the row itself.
 
-        Passes: LLVM hazard distances; a 4- or 6-bit pair runs at twice the rate. Raises TargetError
-        for a reserved format. Any other row is returned as it is.
+        A 4- or 6-bit pair runs at twice the rate (LLVM's hazard distances). Raises TargetError for a reserved format.
         """
         if not self.flexible:
             return self
@@ -61,7 +60,7 @@ class MatrixInstruction(Entry):
         }.get(operand, (self.m, self.n))  # fmt: skip
 
     def width(self, operand: str) -> int:
-        """Bits at one place: an element's, or the two stored elements' of a sparse A's group."""
+        """The bits at one place: of an element, or of the two stored elements of a sparse A's group."""
         self._check_operand(operand)
         if operand == "IDX":
             return 4
@@ -74,7 +73,7 @@ class MatrixInstruction(Entry):
         return BITS[self._formats().a_type] * (2 if self.sparse else 1)
 
     def registers(self, operand: str) -> int:
-        """32-bit registers per lane that the operand takes."""
+        """The number of 32-bit registers per lane that the operand takes."""
         self._check_operand(operand)
         if operand in ("IDX", "SCALE_A", "SCALE_B"):
             return 1
@@ -85,10 +84,10 @@ class MatrixInstruction(Entry):
     def owner(
         self, operand: str, i: int, j: int, block: int = 0, cbsz: int = 0, abid: int = 0, blgp: int = 0
     ) -> tuple[int, int, int]:
-        """(register, lane, low_bit) of element [i][j] of `block`, read under the modifiers.
+        """The place (register, lane, low_bit) that is read for element [i][j] of `block`.
 
-        With cbsz and abid (A: block broadcast; IDX: the index set) or blgp (B: lane pattern) it is
-        the place that is read for this element; on f8f6f4 cbsz and blgp name the formats.
+        cbsz and abid choose A's block (broadcast) and the index set of IDX, blgp the lanes of B; on f8f6f4 cbsz and blgp
+        name the formats.
         Raises TargetError for an operand, index or modifier that the instruction does not have.
         """
         rows, columns = self.shape(operand)
@@ -101,7 +100,7 @@ class MatrixInstruction(Entry):
         return int(register), int(lane), int(low)
 
     def element(self, operand: str, register: int, lane: int, low_bit: int = 0) -> tuple[int, int, int]:
-        """(i, j, block) of the element that holds this bit; the first of four k of a sparse group.
+        """The element (i, j, block) that holds this bit; of a sparse group, its first k of four.
 
         Raises TargetError for a place that the operand does not have.
         """
@@ -128,7 +127,7 @@ class MatrixInstruction(Entry):
         return (outer, kk, block) if operand != "B" and operand != "SCALE_B" else (kk, outer, block)
 
     def map(self, operand: str, cbsz: int = 0, abid: int = 0, blgp: int = 0) -> np.ndarray:
-        """`owner` of every element: int32 of shape (blocks, rows, columns, 3)."""
+        """The `owner` of every element, as int32 of shape (blocks, rows, columns, 3)."""
         block, i, j = layout.grid(self.blocks, *self.shape(operand))
         return np.stack(self._place(operand, i, j, block, cbsz, abid, blgp), axis=-1).astype(np.int32)
 
@@ -143,16 +142,16 @@ class MatrixInstruction(Entry):
         abid: int = 0,
         blgp: int = 0,
     ) -> tuple[tuple[int, int, int], ...]:
-        """Every (i, j, block) that is read from this place under the modifiers, perhaps none."""
+        """Every element (i, j, block) that is read from this place under the modifiers; there may be none."""
         hit = (self.map(operand, cbsz, abid, blgp) == (register, lane, low_bit)).all(axis=-1)
         return tuple((int(i), int(j), int(block)) for block, i, j in np.argwhere(hit))
 
     def verified(self, operand: str) -> bool:
-        """Whether public evidence of AMD's backs the operand's layout; `doubt` says what is missing."""
+        """Whether AMD has published evidence for the operand's layout; `doubt` says what is missing."""
         return not self.doubt(operand)
 
     def doubt(self, operand: str) -> str:
-        """Why the operand's layout is unverified; empty where it is not.
+        """The reason why the operand's layout is unverified, or "" where it is verified.
 
         C and D of gfx950 follow the output shape, which did not change. Of its inputs AMD's blog
         "Matrix Core Programming on CDNA3 and CDNA4" gives 8- and 4-bit 32x32x64.
@@ -209,17 +208,17 @@ class MatrixInstruction(Entry):
 
     @property
     def index_sets(self) -> int:
-        """How many sets of smfmac indices one VGPR holds, ABID choosing one (ISA guides, SMFMAC)."""
+        """The number of sets of smfmac indices that one VGPR holds; ABID chooses one (ISA guides, SMFMAC)."""
         return 32 // self._lane_bits("IDX") if self.sparse else 0
 
     def _stride(self, operand: str) -> int:
-        """How many consecutive k share one place."""
+        """The number of consecutive k that share one place."""
         if operand.startswith("SCALE"):
             return SCALE_BLOCK
         return 4 if self.sparse and operand != "B" else 1
 
     def _input(self, operand: str) -> dict[str, int]:
-        """Arguments of `layout.input_place`, in units of places."""
+        """The arguments of `layout.input_place`, in units of places."""
         size = self.n if operand in ("B", "SCALE_B") else self.m
         bits = self.width(operand)
         run = 16 if self.flexible and bits == 8 and not operand.startswith("SCALE") else 0
@@ -227,7 +226,7 @@ class MatrixInstruction(Entry):
         return {"size": size, "k": k, "blocks": self.blocks, "bits": bits, "run": run}
 
     def _lane_bits(self, operand: str) -> int:
-        """Bits of a lane that one set of the operand fills."""
+        """The number of bits of a lane that one set of the operand fills."""
         form = self._input(operand)
         return form["k"] * form["size"] * form["blocks"] * form["bits"] // layout.WAVE
 
@@ -283,7 +282,7 @@ def instructions(target: str) -> tuple[MatrixInstruction, ...]:
 
 
 def find(mnemonic: str, target: str) -> MatrixInstruction:
-    """The row of a mnemonic on a target or board; aliases that LLVM takes are taken.
+    """The row of a mnemonic, or of an alias that LLVM takes, on a target or board.
 
     An f8f6f4 mnemonic may name its formats: `…_f8f6f4:fp4` or, for A and B, `…_f8f6f4:fp8:fp4`.
     Raises TargetError, which lists near names and the targets that have the instruction.

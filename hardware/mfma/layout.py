@@ -44,7 +44,7 @@ def broadcast_block(block: Index, cbsz: int, abid: int) -> Index:
 def input_place(
     outer: Index, kk: Index, block: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
 ) -> RegisterBits:
-    """A (outer = i, size = m) or B (outer = j, size = n): `bits` per element.
+    """The place of an element of A (outer = i, size = m) or B (outer = j, size = n), `bits` wide.
 
     64/(size·blocks) lane groups share k in equal parts, consecutive k packed little-endian; with
     `run`, a lane's part is made of runs of that many k, one from each `run`·groups.
@@ -63,7 +63,7 @@ def input_place(
 def input_element(
     low: Index, lane: Index, *, size: int, k: int, blocks: int, bits: int, run: int = 0
 ) -> tuple[Index, Index, Index]:
-    """(outer, kk, block) of the element at bit `low` of a lane: the inverse of `input_place`."""
+    """The element (outer, kk, block) at bit `low` of a lane: the inverse of `input_place`."""
     groups = WAVE // (size * blocks)
     per_lane = k // groups
     group, slot = lane // (size * blocks), low // bits
@@ -75,32 +75,32 @@ def input_element(
 
 
 def output_place(i: Index, j: Index, block: Index, *, m: int, n: int) -> RegisterBits:
-    """C or D with 32-bit elements: quads of rows go round the 64/n lane groups, blocks stacked."""
+    """The place of an element of a 32-bit C or D: quads of rows go round the 64/n lane groups, blocks are stacked."""
     groups = WAVE // n
     row = block * m + i
     return row // (4 * groups) * 4 + row % 4, row // 4 % groups * n + j, 0 * row
 
 
 def output_element(register: Index, lane: Index, *, m: int, n: int) -> tuple[Index, Index, Index]:
-    """(i, j, block): the inverse of `output_place`."""
+    """The element (i, j, block) at a place: the inverse of `output_place`."""
     groups = WAVE // n
     row = register // 4 * 4 * groups + lane // n * 4 + register % 4
     return row % m, lane % n, row // m
 
 
 def output_place_f64(i: Index, j: Index, block: Index, *, n: int, blocks: int) -> RegisterBits:
-    """C or D of an f64 instruction: single rows go round the lane groups, register pairs."""
+    """The place of an element of an f64 C or D, a pair of registers: single rows go round the lane groups."""
     groups = WAVE // (n * blocks)
     return i // groups * 2, (i % groups * blocks + block) * n + j, 0 * i
 
 
 def output_element_f64(register: Index, lane: Index, *, n: int, blocks: int) -> tuple[Index, Index, Index]:
-    """(i, j, block): the inverse of `output_place_f64`; `register` is a pair's low one."""
+    """The element (i, j, block) at a place: the inverse of `output_place_f64`; `register` is a pair's low one."""
     groups = WAVE // (n * blocks)
     return register // 2 * groups + lane // (n * blocks), lane % n, lane // n % blocks
 
 
 def grid(blocks: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Index arrays (block, row, column), each of shape (blocks, rows, columns)."""
+    """The index arrays (block, row, column), each of shape (blocks, rows, columns)."""
     block, row, column = np.indices((blocks, rows, columns))
     return block, row, column

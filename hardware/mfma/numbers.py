@@ -15,15 +15,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Format:
-    """exponent, mantissa: field widths; special: what the top codes mean.
+    """A binary floating-point format."""
 
-    "ieee": the top exponent is Inf and NaN; "e4m3": only all ones is NaN; "fnuz": only minus zero
-    is NaN; "finite": every code is a number.
-    """
-
-    exponent: int
-    mantissa: int
+    exponent: int  # bits of the field
+    mantissa: int  # bits of the field
     bias: int
+    # ieee: the top exponent is Inf and NaN; e4m3: only all ones is NaN; fnuz: only minus zero is; finite: no code is.
     special: Literal["ieee", "e4m3", "fnuz", "finite"]
 
 
@@ -37,21 +34,18 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Fields:
-    """Decoded numbers: value = significand · 2^(exponent − mantissa), the significand signed.
+    """Decoded numbers, in arrays of one shape: value = significand · 2^(exponent − mantissa)."""
 
-    Subnormals and zeros have the format's least exponent. Arrays of one shape: int64 significand
-    and exponent; sign (1 for −) and the nan and inf masks, where the significand means nothing.
-    """
-
-    significand: np.ndarray
-    exponent: np.ndarray
-    negative: np.ndarray
-    nan: np.ndarray
-    inf: np.ndarray
-    mantissa: int
+    significand: np.ndarray  # int64, signed; means nothing where nan or inf is set
+    exponent: np.ndarray  # int64; of subnormals and zeros the format's least
+    negative: np.ndarray  # bool, of zeros and NaNs, too
+    nan: np.ndarray  # bool
+    inf: np.ndarray  # bool
+    mantissa: int  # bits of the format's field
 
     @property
     def zero(self) -> np.ndarray:
+        """Where the significand is 0."""
         return self.significand == 0
 
 

@@ -10,6 +10,7 @@ from simgpu.checks.uninitialized import shadow_layout
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import GPR_INDEXING, ControlKind
+from simgpu.hardware.isa.types import State
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.lane_ops import I32, I64
@@ -73,7 +74,7 @@ def nonzero(frame: Frame, pointer: Any, type_: ir.Type, align: int) -> Any:
 M0_READERS = {ControlKind.MOVRELS, ControlKind.MOVRELD, ControlKind.APPEND, ControlKind.CONSUME, *GPR_INDEXING}
 
 
-def states_read(inst: Instruction) -> set[str]:
+def states_read(inst: Instruction) -> set[State]:
     """SCC, VCC and M0 where the instruction reads them without naming them."""
     used = {param.type.state for param in inst.spec.params}
     memory = inst.spec.memory
@@ -84,6 +85,6 @@ def states_read(inst: Instruction) -> set[str]:
     return used & STATES.keys()
 
 
-def states_written(inst: Instruction) -> set[str]:
+def states_written(inst: Instruction) -> set[State]:
     """The same for what it writes."""
     return {type_.state for type_ in inst.spec.results} & STATES.keys()

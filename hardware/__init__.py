@@ -1,4 +1,21 @@
-"""What the chip is: descriptors, targets, instruction set, matrix instructions, code objects."""
+"""What the chip is, as facts that operators, kernels and simulator share; nothing here imports them.
+
+`tests/hardware/test_rooms.py` states the order that imports follow among these:
+
+    errors.py         the errors that simgpu raises
+    cache.py          files kept between runs in the user's cache
+    architectures.py  the four architectures, and the spans of them that facts hold for
+    dtypes.py         element types, and the numpy dtype that holds each
+    arrays.py         arrays and the bytes that a device holds of them
+    matrix_table.py   the matrix instructions: one row each
+    descriptor.py     HardwareDescriptor and MFMAAtom: what tile derivation needs to know of a GPU
+    targets.py        one row a GPU
+    isa/              the instruction set: specs and bodies, decoder, text
+    mfma/             matrix instructions: layouts and exact arithmetic
+    code_object/      code objects: kernels, metadata, packed arguments
+    timing_rules/     wait states, counters, LDS banks
+    hip/              the real GPU, through HIP
+"""
 
 from simgpu.hardware import errors
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom

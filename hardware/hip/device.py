@@ -23,7 +23,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from simgpu import hardware
 from simgpu.hardware.arrays import as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded
@@ -32,7 +31,7 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import HipError, HipKernelError, LaunchError
 from simgpu.hardware.hip import library as hip
 from simgpu.hardware.hip.library import Library
-from simgpu.hardware.targets import targets
+from simgpu.hardware.targets import target, targets
 
 DEFAULT_TIMEOUT = 60.0  # seconds until a launch counts as hung
 POLL_SECONDS = 0.0005
@@ -299,13 +298,13 @@ def _devices(library: Library) -> int:
 
 def _descriptor(product: str, arch: str, name: str) -> HardwareDescriptor:
     """The board that the product's name says ("AMD Instinct MI210"), or its architecture's."""
-    boards = [row for row in map(hardware.target, targets()) if row.arch == arch]
+    boards = [row for row in map(target, targets()) if row.arch == arch]
     words = product.lower().split()
     named = [row for row in boards if row.name in words]
     if not boards:
-        known = ", ".join(sorted({hardware.target(board).arch for board in targets()}))
+        known = ", ".join(sorted({target(board).arch for board in targets()}))
         raise HipError(f"{name} is none of simgpu's targets", f"These are {known}; HIP_VISIBLE_DEVICES chooses the GPU.")
-    return named[0] if named else hardware.target(arch)
+    return named[0] if named else target(arch)
 
 
 def unsuitable(code: CodeObject, target_id: str) -> str:

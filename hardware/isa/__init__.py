@@ -1,6 +1,16 @@
-"""The CDNA instruction set: specs, decoder and disassembler.
+"""The CDNA instruction set. Importing the package registers all instructions.
 
-Importing the package loads every encoding's file, which registers its instructions.
+    types.py         operand types: what a register's bits mean
+    kinds.py         encodings, control kinds and flags: closed lists
+    spec.py          Spec, what an instruction is, and how one is registered
+    encodings.py     one decorator per encoding
+    lane.py          the vocabulary of bodies: typed values of one lane
+    lane_numpy.py    that vocabulary on numpy arrays: the tests' reference engine
+    arithmetic/      what bodies share
+    instructions/    the instructions, a file an encoding
+    instruction.py   Instruction: a spec with its operands and modifiers
+    code/            between bytes, Instruction and text
+    fidelity.py      how far a result is the hardware's, and on what evidence
 """
 
 from __future__ import annotations

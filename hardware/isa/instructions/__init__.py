@@ -1,12 +1,25 @@
 """The instructions, a file an encoding; importing this package registers all of them.
 
-    sop.py sop1.py sop_control.py   scalar ALU; flow, messages, waits
-    smem.py                         scalar memory
-    vop1.py vop1_cvt.py vop2.py vopc.py
-    vop3.py                         gathers vop3_float, _half, _int, _wide, _cvt, _scale
-    vop3p.py                        packed
-    mai.py                          matrix
-    ds.py flat.py buffer.py         LDS; flat, global, scratch; buffers
+    sop.py          SOP2, SOPC, SOPK: scalar arithmetic with two operands
+    sop1.py         SOP1: scalar arithmetic with one
+    sop_control.py  SOPP and what belongs to it: flow, messages, waits, hardware registers
+    smem.py         scalar memory, caches, clocks
+    vop1.py         VOP1: one operand
+    vop1_cvt.py     its conversions
+    vop2.py         VOP2: two operands
+    vopc.py         comparisons
+    vop3.py         VOP3 gathers these:
+    vop3_int.py     32-bit integers
+    vop3_half.py    16-bit elements
+    vop3_float.py   f32
+    vop3_wide.py    64-bit operands, single lanes
+    vop3_cvt.py     conversions
+    vop3_scale.py   gfx950's conversions with a scale
+    vop3p.py        packed arithmetic, dot products
+    mai.py          matrix instructions and AccVGPR moves
+    ds.py           LDS, lane permutations
+    flat.py         flat, global and scratch memory
+    buffer.py       buffer memory, raw and typed
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Number = int | float
 
 
 class Ops(Protocol):
-    """What an engine provides. `raw` values are the engine's own (arrays, IR values).
+    """What an engine provides; `raw` values are its own (arrays, IR values).
 
     binary: add sub mul (wrapping for integers, rounded once for floats), and or xor, shl lshr
     ashr (count masked to the width), udiv (0 divisor gives 0), div (floats, rounded once),
@@ -162,12 +162,12 @@ def shl(a: Value, count: Value | Number) -> Value:
 
 
 def lshr(a: Value, count: Value | Number) -> Value:
-    """Logical a >> (count mod width)."""
+    """a >> (count mod width), filled with zeros."""
     return _binary("lshr", a, _count(a, count))
 
 
 def ashr(a: Value, count: Value | Number) -> Value:
-    """Arithmetic a >> (count mod width)."""
+    """a >> (count mod width), filled with the sign."""
     return _binary("ashr", a, _count(a, count))
 
 
@@ -179,7 +179,7 @@ def _count(a: Value, count: Value | Number) -> Value | Number:
 
 
 def cast(a: Value, type_: Type) -> Value:
-    """Value conversion (see `Ops.convert`)."""
+    """The value converted to a type (see `Ops.convert`)."""
     if a.type is type_:
         return a
     return Value(a.ops, type_, a.ops.convert(a.type, type_, a.raw))
@@ -206,12 +206,12 @@ def fma(a: Value, b: Value, c: Value) -> Value:
 
 
 def imin(a: Value, b: Value | Number) -> Value:
-    """Integer minimum, by the signedness of a's type."""
+    """The smaller integer, by the signedness of a's type."""
     return _binary("min", a, b)
 
 
 def imax(a: Value, b: Value | Number) -> Value:
-    """Integer maximum, by the signedness of a's type."""
+    """The larger integer, by the signedness of a's type."""
     return _binary("max", a, b)
 
 
@@ -238,22 +238,22 @@ def trunc(a: Value) -> Value:
 
 
 def rint(a: Value) -> Value:
-    """Round to an integral value, ties to even."""
+    """The nearest integral value, ties to even."""
     return _unary("rint", a)
 
 
 def sqrt(a: Value) -> Value:
-    """Correctly rounded square root."""
+    """The square root, correctly rounded."""
     return _unary("sqrt", a)
 
 
 def ctlz(a: Value) -> Value:
-    """Leading zero bits; the width for 0."""
+    """The number of leading zero bits; the width for 0."""
     return _unary("ctlz", a)
 
 
 def cttz(a: Value) -> Value:
-    """Trailing zero bits; the width for 0."""
+    """The number of trailing zero bits; the width for 0."""
     return _unary("cttz", a)
 
 
@@ -266,7 +266,7 @@ def bitreverse(a: Value) -> Value:
 
 
 def quiet(a: Value) -> Value:
-    """A NaN with its quiet bit set; any other value unchanged."""
+    """The value, with its quiet bit set if it is a NaN."""
     return _unary("quiet", a)
 
 
@@ -275,17 +275,17 @@ def isnan(a: Value) -> Value:
 
 
 def both(a: Value, b: Value) -> Value:
-    """Conjunction of two conditions."""
+    """Whether both conditions hold."""
     return Value(a.ops, t.u1, a.ops.binary("and", t.u1, a.raw, b.raw))
 
 
 def either(a: Value, b: Value) -> Value:
-    """Disjunction of two conditions."""
+    """Whether one of the conditions holds, or both."""
     return Value(a.ops, t.u1, a.ops.binary("or", t.u1, a.raw, b.raw))
 
 
 def differ(a: Value, b: Value) -> Value:
-    """Exclusive or of two conditions."""
+    """Whether exactly one of the conditions holds."""
     return Value(a.ops, t.u1, a.ops.binary("xor", t.u1, a.raw, b.raw))
 
 
@@ -295,7 +295,7 @@ def negate(a: Value) -> Value:
 
 
 def lane_id(like: Value) -> Value:
-    """The lane's number, 0..63, u32."""
+    """The lane's number, 0..63, as u32."""
     return Value(like.ops, t.u32, like.ops.lane_id())
 
 
@@ -310,20 +310,20 @@ def write_lane(row: Value, lane: Value, value: Value) -> Value:
 
 
 def gather(row: Value, lanes: Value) -> Value:
-    """Lane i gets row[lanes[i] mod 64]."""
+    """The row whose lane i is row[lanes[i] mod 64]."""
     return Value(row.ops, row.type, row.ops.gather(row.type, row.raw, lanes.raw))
 
 
 def scatter(row: Value, lanes: Value, active: Value) -> Value:
-    """Lane lanes[i] mod 64 gets row[i] for active i, the highest i winning; 0 where none sent."""
+    """The row whose lane lanes[i] mod 64 is row[i], for active i; the highest i wins, and 0 stands where none sends."""
     return Value(row.ops, row.type, row.ops.scatter(row.type, row.raw, lanes.raw, active.raw))
 
 
 def ballot(condition: Value) -> Value:
-    """Scalar u64: bit i is the condition of lane i."""
+    """The scalar u64 whose bit i is the condition of lane i."""
     return Value(condition.ops, t.s64, condition.ops.ballot(condition.raw))
 
 
 def splat(scalar: Value, type_: Type) -> Value:
-    """The scalar in every lane."""
+    """The row that has the scalar in every lane."""
     return Value(scalar.ops, type_, scalar.ops.splat(type_, scalar.raw))

@@ -18,10 +18,10 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.arithmetic.floats import (
     default_nan,
     exponent_field,
+    format_of,
     is_denormal_or_zero,
     is_infinite,
     is_negative,
-    layout,
     ldexp,
     magnitude,
     with_sign_of,
@@ -73,7 +73,7 @@ def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
     d_denormal = is_denormal_or_zero(d)
     reciprocal_denormal = is_denormal_or_zero(div(const(d, 1.0), d))
     # The smallest normal counts too: n/d may be a denormal that rounds up to it.
-    quotient_denormal = magnitude(div(n, d)) <= layout(a).implicit
+    quotient_denormal = magnitude(div(n, d)) <= format_of(a).implicit
     numerator_tiny = exponent_field(n) <= rule.tiny
 
     result = where(numerator_tiny, up, a)
@@ -112,7 +112,7 @@ def _rounded_to_denormal(a: Value, b: Value, c: Value, smallest_normal: float) -
 
 def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
     """V_DIV_FMAS: a·b + c; where `undo`, times 2**±factor, rounded once."""
-    factor, bias = SCALINGS[a.type.name].factor, layout(a).bias
+    factor, bias = SCALINGS[a.type.name].factor, format_of(a).bias
     rounded = fma(a, b, c)
     smallest_normal = 2.0 ** (1 - bias + factor)  # what becomes normal when scaled down
     fine = _rounded_to_denormal(a, b, c, smallest_normal)

@@ -30,15 +30,16 @@ from simgpu.hardware.isa.types import Type
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Fields of a binary format: `fraction` bits below `exponent` bits, and the bias."""
+class Format:
+    """A binary format."""
 
-    exponent: int
-    fraction: int
+    exponent: int  # bits of the field
+    fraction: int  # bits of the field below it
     bias: int
 
     @property
     def max_field(self) -> int:
+        """The exponent field of infinities and NaNs."""
         return (1 << self.exponent) - 1
 
     @property
@@ -47,12 +48,13 @@ class Layout:
         return 1 << self.fraction
 
 
-LAYOUTS = {"f16": Layout(5, 10, 15), "f32": Layout(8, 23, 127), "f64": Layout(11, 52, 1023)}
+_FORMATS = {"f16": Format(5, 10, 15), "f32": Format(8, 23, 127), "f64": Format(11, 52, 1023)}
 WORDS = {16: t.u16, 32: t.u32, 64: t.u64}
 
 
-def layout(a: Value) -> Layout:
-    return LAYOUTS[a.type.name]
+def format_of(a: Value) -> Format:
+    """The format of a's type."""
+    return _FORMATS[a.type.name]
 
 
 def sign_mask(a: Value) -> int:
@@ -66,11 +68,11 @@ def magnitude(a: Value) -> Value:
 
 def exponent_field(a: Value) -> Value:
     """The biased exponent, as an unsigned integer of the same width."""
-    return lshr(magnitude(a), layout(a).fraction)
+    return lshr(magnitude(a), format_of(a).fraction)
 
 
 def is_denormal_or_zero(a: Value) -> Value:
-    return magnitude(a) < layout(a).implicit
+    return magnitude(a) < format_of(a).implicit
 
 
 def is_negative(a: Value) -> Value:
@@ -79,11 +81,11 @@ def is_negative(a: Value) -> Value:
 
 
 def is_signaling(a: Value) -> Value:
-    return both(isnan(a), (as_unsigned(a) & (layout(a).implicit >> 1)) == 0)
+    return both(isnan(a), (as_unsigned(a) & (format_of(a).implicit >> 1)) == 0)
 
 
 def is_infinite(a: Value) -> Value:
-    fields = layout(a)
+    fields = format_of(a)
     return magnitude(a) == fields.max_field << fields.fraction
 
 
@@ -107,13 +109,13 @@ def pattern(like: Value, type_: Type, value: int) -> Value:
 
 
 def default_nan(like: Value, type_: Type) -> Value:
-    fields = LAYOUTS[type_.name]
+    fields = _FORMATS[type_.name]
     return pattern(like, type_, (fields.max_field << fields.fraction) | fields.implicit >> 1)
 
 
 def power_of_two(exponent: Value, type_: Type) -> Value:
     """2**exponent as a float; exponent: i32 or i64 of the type's width, normal range."""
-    fields = LAYOUTS[type_.name]
+    fields = _FORMATS[type_.name]
     return bits(as_unsigned(shl(exponent + fields.bias, fields.fraction)), type_)
 
 
@@ -173,7 +175,7 @@ def ldexp(a: Value, exponent: Value) -> Value:
     if a.type is t.f16:
         power = power_of_two(cast(imax(imin(exponent, 64), -64), t.i32), t.f32)
         return cast(cast(a, t.f32) * power, t.f16)
-    fields = layout(a)
+    fields = format_of(a)
     up, down = fields.bias, fields.fraction + 2 - fields.bias
     n = imax(imin(exponent, 3 * up), 2 * down - up + 1)
     for _ in range(2):
@@ -190,12 +192,12 @@ def _as_wide(n: Value, type_: Type) -> Value:
 def _normalized(a: Value) -> tuple[Value, Value]:
     """a scaled up by 2**(fraction + 1) where it is denormal, and whether it is."""
     small = is_denormal_or_zero(a)
-    return where(small, a * float(2 << layout(a).fraction), a), small
+    return where(small, a * float(2 << format_of(a).fraction), a), small
 
 
 def frexp_mantissa(a: Value) -> Value:
     """V_FREXP_MANT: the significand in [0.5, 1) with a's sign; zero, infinity, NaN: itself."""
-    fields = layout(a)
+    fields = format_of(a)
     scaled, _ = _normalized(a)
     word = as_unsigned(scaled) & (sign_mask(a) | (fields.implicit - 1))
     half = bits(word | ((fields.bias - 1) << fields.fraction), a.type)
@@ -206,7 +208,7 @@ def frexp_mantissa(a: Value) -> Value:
 def frexp_exponent(a: Value) -> Value:
     """V_FREXP_EXP: e of a = m · 2**e, m in [0.5, 1), as an unsigned word of a's width (two's
     complement); 0 for zero, infinity and NaN."""
-    fields = layout(a)
+    fields = format_of(a)
     scaled, small = _normalized(a)
     bias = where(small, const(magnitude(a), fields.bias + fields.fraction), fields.bias - 1)
     special = either(a == 0.0, magnitude(a) >= fields.max_field << fields.fraction)
@@ -215,7 +217,7 @@ def frexp_exponent(a: Value) -> Value:
 
 def fract(a: Value) -> Value:
     """V_FRACT: a - floor(a), at most the largest number below 1 (llvm.amdgcn.fract)."""
-    fields = layout(a)
+    fields = format_of(a)
     below_one = pattern(a, a.type, (fields.bias << fields.fraction) - 1)
     result = a - floor(a)
     return where(result >= below_one, below_one, result)

@@ -47,7 +47,7 @@ SEGMENTS = ("flat", "scratch", "global", "")
 
 @cache
 def table(target: str) -> dict[Key, tuple[Spec, Reader]]:
-    """(encoding, opcode) -> (spec, reader) on the target. Raises TargetError."""
+    """The target's specs and their readers, by encoding and opcode. Raises TargetError."""
     if target not in TARGETS:
         raise TargetError(f"unknown target {target!r}; there are {', '.join(TARGETS)}")
     entries: dict[Key, tuple[Spec, Reader]] = {}
@@ -78,7 +78,7 @@ def _keys(spec: Spec, opcode: int) -> Iterable[tuple[Key, Reader]]:
 
 @cache
 def _prefix(high: int) -> tuple[str, int, int]:
-    """Encoding, opcode shift and opcode mask by the top nine bits of a word."""
+    """The encoding, opcode shift and opcode mask of words with these top nine bits."""
     if high < 0x100:
         op = high >> 2
         if op == 0x3F:
@@ -143,13 +143,16 @@ def decode(code: bytes | memoryview, offset: int, target: str) -> Instruction:
                 f"({what} is not for compute kernels)"
             ) from None
         raise DecodeError(_complaint(code, offset, target, encoding, error)) from None
-    return Instruction(spec, target, read.form, read.args, read.mods, read.src_mods, read.size, offset)
+    return Instruction(
+        spec=spec, target=target, form=read.form, args=read.args, mods=read.mods, src_mods=read.src_mods, size=read.size,
+        offset=offset,
+    )  # fmt: skip
 
 
 def _scaled(
     code: bytes | memoryview, offset: int, word: int, target: str, spec: Spec, reader: Reader
 ) -> tuple[Spec, Decoded]:
-    """A scale load and the matrix instruction after it as one, or the scale load alone."""
+    """The instruction that begins with a scale load: with the matrix instruction behind it, or the scale load alone."""
     second = int.from_bytes(code[offset + 8 : offset + 16], "little")
     if second >> 23 & 0x1FF == 0x1A7:
         found = table(target).get(("scaled", second >> 16 & 0x7F))
@@ -169,7 +172,7 @@ def _complaint(code: bytes | memoryview, offset: int, target: str, encoding: str
 
 
 def decode_all(code: bytes | memoryview, target: str) -> list[Instruction]:
-    """Every instruction from the first byte to the last. Raises as `decode` does."""
+    """The instructions from the first byte to the last. Raises what `decode` raises."""
     instructions = []
     offset = 0
     while offset < len(code):

@@ -29,7 +29,7 @@ CACHE_NAMES = {
 
 
 class Decoded(NamedTuple):
-    """What a reader found: see `Instruction` for the fields."""
+    """What a reader found in a word; the fields are those of `Instruction`."""
 
     form: str
     args: dict[str, Operand]
@@ -38,29 +38,24 @@ class Decoded(NamedTuple):
     size: int = 4
 
 
-class Layout(NamedTuple):
-    """The operands of a spec by kind, as types.
+class OperandTypes(NamedTuple):
+    """The types of a spec's operands."""
 
-    sources: of src0, src1, src2 in order, lane masks included; literal: the place among them of
-    the parameter k of v_madmk and v_madak, or -1; result: of vdst, or of sdst where it is
-    scalar; mask: whether a lane mask is written.
-    """
-
-    sources: tuple[Type, ...]
-    literal: int
-    result: Type | None
-    mask: bool
+    sources: tuple[Type, ...]  # of src0, src1, src2 in order, lane masks included
+    literal: int  # the place among them of the parameter k of v_madmk and v_madak, or -1
+    result: Type | None  # of vdst, or of sdst where the result is scalar
+    mask: bool  # whether it writes a lane mask
 
 
 @cache
-def layout(spec: Spec) -> Layout:
-    """The `Layout` of a SOP, VOP or VOP3P spec."""
+def operand_types(spec: Spec) -> OperandTypes:
+    """The `OperandTypes` of a spec of SOP, VOP or VOP3P."""
     operands = [p for p in spec.params if p.type.state in ("", "sgpr")]
     sources = [p for p in operands if p.name not in ("vdst", "sdst", "simm16")]
     names = [p.name for p in sources]
     values = [t for t in spec.results if t.name != "mask" and t.state in ("", "sgpr")]
     packed = Flag.PACKED in spec.flags
-    return Layout(
+    return OperandTypes(
         tuple(_pair(p.type) if packed else p.type for p in sources if p.name != "k"),
         names.index("k") if "k" in names else -1,
         (_pair(values[0]) if packed else values[0]) if values else None,
@@ -69,7 +64,7 @@ def layout(spec: Spec) -> Layout:
 
 
 def _pair(element: Type) -> Type:
-    """What a packed instruction's operand is, from the type of one element."""
+    """The type of a packed instruction's operand whose elements are of type `element`."""
     return PAIRS.get(element.name, element)
 
 
@@ -77,7 +72,7 @@ PAIRS = {"f32": f32x2, "u32": u32x2, "f16": f16x2, "i16": i16x2, "u16": u16x2}
 
 
 def read_sop1(spec: Spec, word: int, target: str) -> Decoded:
-    shape = layout(spec)
+    shape = operand_types(spec)
     args: dict[str, Operand] = {}
     if shape.result:
         args["sdst"] = scalar(word >> 16 & 127, shape.result.dwords)
@@ -90,7 +85,7 @@ def read_sop1(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def read_sop2(spec: Spec, word: int, target: str) -> Decoded:
-    shape = layout(spec)
+    shape = operand_types(spec)
     first, second = word & 255, word >> 8 & 255
     args: dict[str, Operand] = {}
     if shape.result:
@@ -101,7 +96,7 @@ def read_sop2(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def read_sopc(spec: Spec, word: int, target: str) -> Decoded:
-    shape = layout(spec)
+    shape = operand_types(spec)
     first, second = word & 255, word >> 8 & 255
     args: dict[str, Operand] = {"src0": source_or_literal(first, shape.sources[0].dwords, word)}
     if Flag.IMMEDIATE_SRC1 in spec.flags:
@@ -112,7 +107,7 @@ def read_sopc(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def read_sopk(spec: Spec, word: int, target: str) -> Decoded:
-    shape = layout(spec)
+    shape = operand_types(spec)
     immediate = Imm(word & 0xFFFF)
     if Flag.LITERAL_SOURCE in spec.flags:
         args: dict[str, Operand] = {"simm16": immediate, "src0": Literal(word >> 32)}
@@ -164,7 +159,7 @@ def read_smem(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def _data_dwords(spec: Spec, memory: Memory) -> int:
-    """Registers of a load's result or of a store's or atomic's data in one operand."""
+    """The number of registers of a load's result, or of one data operand of a store or atomic."""
     if memory.op == "atomic":
         return sum(p.type.dwords for p in spec.params[1:])
     if memory.format and memory.d16:
@@ -206,7 +201,7 @@ def read_ds(spec: Spec, word: int, target: str) -> Decoded:
 
 @cache
 def _ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
-    """(name, number of the field among addr data0 data1 vdst, registers) in printed order."""
+    """The operands in printed order: (name, number of the field among addr data0 data1 vdst, registers)."""
     flags, memory = spec.flags, spec.memory
     if spec.kind == "wave":
         data = [("data0", 1, 1)] if any(p.name == "data0" for p in spec.params) else []
@@ -312,7 +307,7 @@ def read_mubuf(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def _buffer_data(spec: Spec, memory: Memory, word: int, target: str, mods: dict[str, Any]) -> Reg:
-    """vdata; bit 55 makes it AccVGPRs, or on gfx908 adds the TFE status register to a load."""
+    """The operand vdata; bit 55 makes it AccVGPRs, or on gfx908 adds the TFE status register to a load."""
     count = _data_dwords(spec, memory)
     if word >> 55 & 1 and target not in UNIFIED:
         mods["tfe"] = True

@@ -70,7 +70,7 @@ class Undefined(Exception):
 
 @cache
 def vector(index: int, count: int, file: str = "v") -> Reg:
-    """`count` VGPRs or AccVGPRs from `index`; they must not pass register 255."""
+    """The `count` VGPRs or AccVGPRs from `index` on. Raises Undefined if they pass register 255."""
     if index + count > 256:
         raise Undefined(f"{file}{index} has no {count} registers after it")
     return Reg(file, index, count)
@@ -78,9 +78,9 @@ def vector(index: int, count: int, file: str = "v") -> Reg:
 
 @cache
 def scalar(code: int, count: int) -> Reg:
-    """Scalar registers by the number of the first: SGPRs, specials, ttmp.
+    """The `count` scalar registers (SGPRs, specials, ttmp) from the number `code` on.
 
-    Pairs start at an even register, larger tuples at a multiple of four.
+    Raises Undefined for others; pairs start at an even register, larger tuples at a multiple of four.
     """
     last = code + count - 1
     if code % min(count, 4):
@@ -100,7 +100,7 @@ def scalar(code: int, count: int) -> Reg:
 
 @cache
 def source(code: int, count: int) -> Operand:
-    """A source field without literals: a VGPR, scalar registers or a constant."""
+    """The operand of a source field without literals: VGPRs, scalar registers or a constant."""
     if code >= VGPR_BASE:
         return vector(code - VGPR_BASE, count)
     if code in CONSTANTS:
@@ -109,18 +109,18 @@ def source(code: int, count: int) -> Operand:
 
 
 def source_or_literal(code: int, count: int, word: int) -> Operand:
-    """A source field; 255 is the 32-bit literal in the high half of the 64-bit `word`."""
+    """The operand of a source field; 255 is the 32-bit literal in the high half of the 64-bit `word`."""
     return Literal(word >> 32) if code == isa.LITERAL else source(code, count)
 
 
 def mask_destination(code: int) -> Operand:
-    """A lane mask's SGPR pair, or one of `MASK_NAMES`."""
+    """The operand that a lane mask is written to: an SGPR pair, or one of `MASK_NAMES`."""
     return Const(code) if code in MASK_NAMES else scalar(code, 2)
 
 
 @cache
 def register_text(reg: Reg) -> str:
-    """A register operand as LLVM prints it."""
+    """The text of a register operand, as LLVM prints it."""
     if reg.file == "s" and reg.index > LAST_SGPR:
         if isa.TTMP <= reg.index <= LAST_TTMP:
             return _range("ttmp", reg.index - isa.TTMP, reg.count)
@@ -145,7 +145,7 @@ def _range(prefix: str, index: int, count: int) -> str:
 
 
 def operand_text(operand: Operand, type_: Type | None = None) -> str:
-    """Any operand as LLVM prints it; `type_` matters to inline floats."""
+    """The text of an operand, as LLVM prints it; `type_` matters to inline floats."""
     if isinstance(operand, Reg):
         return register_text(operand)
     if isinstance(operand, Const):

@@ -1,4 +1,4 @@
-"""An instruction as LLVM 22's disassembler prints it."""
+"""Instructions to text, as LLVM 22's disassembler prints them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from simgpu.hardware.isa.code import immediates
 from simgpu.hardware.isa.code.decode import decode_all
-from simgpu.hardware.isa.code.formats import layout
+from simgpu.hardware.isa.code.formats import operand_types
 from simgpu.hardware.isa.code.operands import operand_text
 from simgpu.hardware.isa.instruction import Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import Flag
@@ -23,23 +23,23 @@ BYTE_SELECTED = (
     "v_cvt_scalef32_pk_fp4_bf16",
 )
 OMOD = ("", "mul:2", "mul:4", "div:2")
-# Flags of memory instructions in printed order; a value follows only `offset`s.
+# Modifiers of memory instructions without a value, in printed order: those before the offsets, those behind.
 MEMORY_FLAGS = ("idxen", "offen")
-# Printers of simm16 by control, and of every other.
+CACHE_FLAGS = ("gds", "glc", "sc0", "slc", "nt", "scc", "sc1", "tfe")
+# What prints simm16: by control kind, and for all others.
 IMMEDIATES = {
     "sopp": (immediates.SOPP_IMMEDIATES, immediates.small),
     "sopk": (immediates.SOPK_IMMEDIATES, immediates.hexadecimal),
 }
-CACHE_FLAGS = ("gds", "glc", "sc0", "slc", "nt", "scc", "sc1", "tfe")
 
 
 def text(instruction: Instruction) -> str:
-    """The instruction in LLVM's syntax."""
+    """The text of an instruction, in LLVM's syntax."""
     return PRINTERS[instruction.spec.encoding](instruction)
 
 
 def disassemble(code: bytes | memoryview, target: str) -> list[tuple[int, str]]:
-    """(byte offset, text) of every instruction. Raises DecodeError at undefined bytes."""
+    """The byte offset and text of every instruction. Raises DecodeError at undefined bytes."""
     return [(instruction.offset, text(instruction)) for instruction in decode_all(code, target)]
 
 
@@ -50,7 +50,7 @@ def _join(mnemonic: str, operands: Iterable[str], modifiers: Iterable[str] = ())
 
 def _sop(inst: Instruction) -> str:
     spec = inst.spec
-    types = layout(spec).sources
+    types = operand_types(spec).sources
     parts = []
     for name, operand in inst.args.items():
         if name == "simm16":
@@ -80,7 +80,7 @@ def _smem(inst: Instruction) -> str:
 
 
 def _memory(inst: Instruction) -> str:
-    """DS, FLAT, MUBUF and MTBUF."""
+    """The text of an instruction of DS, FLAT, MUBUF or MTBUF."""
     mods = inst.mods
     modifiers = []
     if "format" in mods:
@@ -102,7 +102,7 @@ def _offset(inst: Instruction, value: int) -> str:
 
 
 def _vector(inst: Instruction) -> str:
-    """VOP1, VOP2, VOPC and VOP3 in every form."""
+    """The text of an instruction of VOP1, VOP2, VOPC or VOP3, in every form."""
     spec, mods = inst.spec, inst.mods
     if "attribute" in mods:
         return _interpolation(inst)
@@ -140,9 +140,9 @@ def _output(inst: Instruction) -> list[str]:
 
 
 def _op_sel(inst: Instruction) -> list[str]:
-    """Bits of the sources, then bit 3 for the destination."""
+    """The modifier op_sel: the bits of the sources, then bit 3 for the destination."""
     bits = inst.mods.get("op_sel", 0)
-    count = 3 if inst.mnemonic in BYTE_SELECTED else len(layout(inst.spec).sources)
+    count = 3 if inst.mnemonic in BYTE_SELECTED else len(operand_types(inst.spec).sources)
     return _select_bits("op_sel", bits & (1 << count) - 1 | bits >> 3 << count, count + 1)
 
 
@@ -154,7 +154,7 @@ def _select_bits(name: str, bits: int, width: int, default: int = 0) -> list[str
 
 def _operands(inst: Instruction) -> list[str]:
     spec = inst.spec
-    types = layout(spec).sources
+    types = operand_types(spec).sources
     parts = []
     for name, operand in inst.args.items():
         if name.startswith("src"):
@@ -167,7 +167,7 @@ def _operands(inst: Instruction) -> list[str]:
 
 
 def _modified(inst: Instruction, number: int, operand: Operand, shown: str) -> str:
-    """A source with its sext, abs and neg."""
+    """The text of a source with its sext, abs and neg."""
     modifiers = inst.src_mods
     if modifiers.sext >> number & 1:
         shown = f"sext({shown})"
@@ -199,7 +199,7 @@ def _interpolation(inst: Instruction) -> str:
 
 
 def _packed(inst: Instruction) -> str:
-    mods, types = inst.mods, layout(inst.spec).sources
+    mods, types = inst.mods, operand_types(inst.spec).sources
     count = len(types)
     every = (1 << count) - 1
     mixed = Flag.MIX in inst.spec.flags
@@ -220,7 +220,7 @@ def _packed(inst: Instruction) -> str:
 
 
 def _mixed(negative: int, absolute: int, operand: Operand, shown: str) -> str:
-    """A mad_mix or fma_mix source: neg_lo negates, neg_hi takes the magnitude."""
+    """The text of a source of mad_mix or fma_mix: neg_lo negates, neg_hi takes the magnitude."""
     if absolute:
         return f"-|{shown}|" if negative else f"|{shown}|"
     if negative:

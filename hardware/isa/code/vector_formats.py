@@ -10,7 +10,7 @@ from typing import Any
 
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa import instruction as isa
-from simgpu.hardware.isa.code.formats import UNIFIED, Decoded, layout
+from simgpu.hardware.isa.code.formats import UNIFIED, Decoded, operand_types
 from simgpu.hardware.isa.code.operands import VCC_PAIR, Undefined, mask_destination, scalar, source, source_or_literal, vector
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Operand
 from simgpu.hardware.isa.instructions.mai import FORMAT_REGISTERS
@@ -29,9 +29,9 @@ WITHOUT_OP_SEL = ("v_cvt_pk_bf16_f32",)
 
 @cache
 def signed_sources(spec: Spec) -> int:
-    """Which sources take neg and abs, as bits: the floats, and v_cndmask_b32's values."""
+    """The sources that take neg and abs, as bits: floats, and the values of v_cndmask_b32."""
     chosen = 0
-    for i, type_ in enumerate(layout(spec).sources):
+    for i, type_ in enumerate(operand_types(spec).sources):
         value = type_.element or type_
         if value.is_float or (spec.mnemonic == "v_cndmask_b32" and type_.name != "mask"):
             chosen |= 1 << i
@@ -39,8 +39,8 @@ def signed_sources(spec: Spec) -> int:
 
 
 def _result(spec: Spec, code: int) -> dict[str, Operand]:
-    """vdst, or sdst where the result is scalar, from a vector encoding's 8-bit field."""
-    type_ = layout(spec).result
+    """The operand vdst, or sdst where the result is scalar, of a vector encoding's 8-bit field."""
+    type_ = operand_types(spec).result
     if type_ is None:
         return {}
     if type_.state == "sgpr":
@@ -49,9 +49,9 @@ def _result(spec: Spec, code: int) -> dict[str, Operand]:
 
 
 def _named(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[str, Operand]:
-    """src0, src1, src2 with the literal k at its place among them."""
+    """The operands src0, src1, src2, with the literal k at its place among them."""
     args: dict[str, Operand] = {}
-    at = layout(spec).literal
+    at = operand_types(spec).literal
     for i, operand in enumerate(sources):
         if i == at and literal:
             args["k"] = literal
@@ -62,9 +62,9 @@ def _named(spec: Spec, sources: list[Operand], literal: Operand | None) -> dict[
 
 
 def _vector_sources(spec: Spec, first: Operand, word: int) -> list[Operand]:
-    """src0 as given, src1 from VOP2's and VOPC's VGPR field, an implied carry from VCC."""
+    """The sources: src0 as given, src1 of VOP2's and VOPC's VGPR field, an implied carry of VCC."""
     sources: list[Operand] = []
-    for i, type_ in enumerate(layout(spec).sources):
+    for i, type_ in enumerate(operand_types(spec).sources):
         if type_.name == "mask":
             sources.append(VCC_PAIR)
         else:
@@ -73,8 +73,8 @@ def _vector_sources(spec: Spec, first: Operand, word: int) -> list[Operand]:
 
 
 def read_vop(spec: Spec, word: int, target: str) -> Decoded:
-    """VOP1, VOP2 or VOPC: 32 bits, with a literal, or with an SDWA or DPP dword."""
-    shape = layout(spec)
+    """Reads VOP1, VOP2 or VOPC: 32 bits, with a literal, or with an SDWA or DPP dword."""
+    shape = operand_types(spec)
     code = word & 511
     if shape.sources:
         if code == SDWA:
@@ -105,7 +105,7 @@ def _first(spec: Spec, code: int, type_: Type, word: int) -> Operand:
 def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
     if Flag.NO_SDWA in spec.flags:
         raise Undefined(f"{spec.mnemonic} has no SDWA form")
-    shape = layout(spec)
+    shape = operand_types(spec)
     mods: dict[str, Any] = {}
     args: dict[str, Operand] = {}
     if spec.encoding == "vopc":
@@ -146,7 +146,7 @@ def _sdwa(spec: Spec, word: int, target: str) -> Decoded:
 def _dpp(spec: Spec, word: int, target: str) -> Decoded:
     if Flag.NO_DPP in spec.flags or spec.encoding == "vopc":
         raise Undefined(f"{spec.mnemonic} has no DPP form")
-    shape = layout(spec)
+    shape = operand_types(spec)
     control = word >> 40 & 0x1FF
     _check_control(spec, control, target)
     args = _result(spec, word >> 17 & 255)
@@ -175,7 +175,7 @@ def _check_control(spec: Spec, control: int, target: str) -> None:
     row = 0x100 < control < 0x130 and control & 15
     if control > 0xFF and not row and control not in WHOLE_WAVE:
         raise Undefined(f"no dpp_ctrl has the number 0x{control:x}")
-    shape = layout(spec)
+    shape = operand_types(spec)
     types = (*shape.sources, *filter(None, (shape.result,)))
     if target in UNIFIED and any(t.bits == 64 and t.name != "mask" for t in types):
         raise Undefined("a 64-bit DPP operation takes row_newbcast only")
@@ -204,10 +204,10 @@ def _output(clamp: int, omod: int) -> dict[str, Any]:
 
 
 def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
-    """VOP3, and the e64 forms of VOP1, VOP2 and VOPC; VOP3B where a mask goes beside vdst."""
+    """Reads VOP3 and the e64 forms of VOP1, VOP2 and VOPC; the form is VOP3B where a mask is written beside vdst."""
     if Flag.INTERP in spec.flags:
         return _interpolation(word)
-    shape = layout(spec)
+    shape = operand_types(spec)
     args: dict[str, Operand] = {}
     beside = shape.mask and shape.result is not None
     if shape.result is None and shape.mask:
@@ -238,7 +238,7 @@ def read_vop3(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def _check_file(spec: Spec, type_: Type, code: int, number: int) -> None:
-    """Lane numbers are scalar; wide operands and the row of v_readlane are VGPRs.
+    """Raises Undefined for a source in the wrong file: lane numbers are scalar, wide operands and v_readlane's row are VGPRs.
 
     A lane mask is no constant. LLVM takes VGPRs for it; what executes them must refuse.
     """
@@ -251,12 +251,12 @@ def _check_file(spec: Spec, type_: Type, code: int, number: int) -> None:
 
 
 def _reads_row(spec: Spec) -> bool:
-    result = layout(spec).result
+    result = operand_types(spec).result
     return result is not None and result.state == "sgpr"
 
 
 def _interpolation(word: int) -> Decoded:
-    """v_interp_* of gfx908: an attribute and channel in src0, the VGPR in src1's field."""
+    """Reads v_interp_* of gfx908: an attribute and channel in src0, the VGPR in src1's field."""
     mods = _output(word >> 15 & 1, word >> 59 & 3)
     mods["attribute"] = word >> 32 & 63
     mods["channel"] = word >> 38 & 3
@@ -289,7 +289,7 @@ def _vgpr_only(code: int) -> Operand:
 
 
 def read_vop3p(spec: Spec, word: int, target: str) -> Decoded:
-    shape = layout(spec)
+    shape = operand_types(spec)
     count = len(shape.sources)
     every = (1 << count) - 1
     args = _result(spec, word & 255)
@@ -310,7 +310,7 @@ def read_vop3p(spec: Spec, word: int, target: str) -> Decoded:
 
 
 def read_mai(spec: Spec, word: int, target: str) -> Decoded:
-    """Matrix instructions and AccVGPR moves: ACC bits choose the file of each operand."""
+    """Reads matrix instructions and AccVGPR moves; ACC bits choose the file of each operand."""
     if spec.kind != "matrix":
         return _acc_move(spec, word)
     a, b, c = (p.type.dwords for p in spec.params[:3])
@@ -356,7 +356,7 @@ def _acc_move(spec: Spec, word: int) -> Decoded:
 
 
 def read_scaled(spec: Spec, scale: int, word: int, target: str) -> Decoded:
-    """The 16-byte pair: `scale` is v_mfma_ld_scale_b32, `word` the matrix instruction."""
+    """Reads a pair of 16 bytes: `scale` is v_mfma_ld_scale_b32, `word` the matrix instruction."""
     matrix = read_mai(spec, word, target)
     args = dict(matrix.args)
     for i in (0, 1):

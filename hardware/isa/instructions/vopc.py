@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simgpu.hardware.isa import types as t
-from simgpu.hardware.isa.arithmetic.floats import layout, magnitude
+from simgpu.hardware.isa.arithmetic.floats import format_of, magnitude
 from simgpu.hardware.isa.encodings import vopc
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, as_unsigned, const, either, isnan, lshr, negate, where
@@ -92,7 +92,7 @@ def _define_family(type_: Type, base: int, predicates: dict[str, Predicate]) -> 
 def classify(a: Value) -> Value:
     """The number of a's class, as an unsigned word of a's width: 0 signaling NaN, 1 quiet NaN,
     2 -inf, 3 -normal, 4 -denormal, 5 -0, 6 +0, 7 +denormal, 8 +normal, 9 +inf."""
-    fields, word = layout(a), magnitude(a)
+    fields, word = format_of(a), magnitude(a)
     infinity = fields.max_field << fields.fraction
     size = where(word < fields.implicit, where(word == 0, const(word, 0), 1), 2)
     size = where(word == infinity, 3, size)

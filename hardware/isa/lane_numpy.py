@@ -39,7 +39,7 @@ def _numbers(type_: Type, raw: Array) -> Array:
 
 
 def _round_bf16(x: Array) -> Array:
-    """f32 numbers to bf16 bits, to nearest even; NaN handled by the caller."""
+    """The bf16 bits of f32 numbers, to nearest even; the caller handles NaN."""
     b = x.astype(np.float32).view(np.uint32)
     return ((b + np.uint32(0x7FFF) + ((b >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
         np.uint16
@@ -65,13 +65,13 @@ def _quiet(type_: Type, raw: Array) -> Array:
 
 
 def default_nan(type_: Type) -> int:
-    """Positive quiet NaN without payload: 0x7fc00000, 0x7e00, 0x7ff8000000000000, 0x7fc0."""
+    """The positive quiet NaN without payload: 0x7fc00000, 0x7e00, 0x7ff8000000000000, 0x7fc0."""
     fraction = FRACTION_BITS[type_.name]
     return ((1 << (type_.bits - fraction)) - 1) << (fraction - 1) & ((1 << (type_.bits - 1)) - 1)
 
 
 def _with_nans(type_: Type, result: Array, *operands: Array) -> Array:
-    """`result` with NaNs chosen by the operand rule."""
+    """The result with its NaNs chosen by the operand rule."""
     out = np.where(_is_nan(type_, result), _dtype(type_)(default_nan(type_)), result)
     for raw in reversed(operands):
         out = np.where(_is_nan(type_, raw), _quiet(type_, raw), out)
@@ -79,7 +79,7 @@ def _with_nans(type_: Type, result: Array, *operands: Array) -> Array:
 
 
 def _fma_exact(a: float, b: float, c: float) -> float:
-    """Binary64 a·b + c, rounded once: rational arithmetic, whose division rounds correctly."""
+    """a·b + c of binary64, rounded once: by rational arithmetic, whose division rounds correctly."""
     if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
         return float(np.float64(a) * np.float64(b) + np.float64(c))
     exact = Fraction(a) * Fraction(b) + Fraction(c)
@@ -310,7 +310,7 @@ NUMPY = NumpyOps()
 
 
 def wrap(type_: Type, raw: Any) -> Any:
-    """A body's argument from raw bits: a Value, or a tuple of Values for a `pair` type.
+    """The argument of a body made of raw bits: a Value, or a tuple of Values for a `pair` type.
 
     raw: unsigned integers of the type's width; for types of more than 64 bits, 32-bit words with
     the register as first axis; conditions as bool.

@@ -43,7 +43,7 @@ def multiply(
     scale_a: np.ndarray | None = None,
     scale_b: np.ndarray | None = None,
 ) -> np.ndarray:
-    """D = A·B + C as raw bits, of the row's target.
+    """D = A·B + C as the raw bits that the row's target gives.
 
     a (blocks, m, k), b (blocks, k, n), c (blocks, m, n): unsigned integers that hold one element's
     bits each; `blocks` may be any number. D has C's shape, uint32 (uint64 for f64).
@@ -120,7 +120,7 @@ def _check_whole(row: MatrixInstruction, x: np.ndarray, why: str) -> None:
 
 
 def _swizzled(row: MatrixInstruction, b: np.ndarray, blgp: int) -> np.ndarray:
-    """B as its lanes read it under BLGP: `row.map` says which lane a column lives in."""
+    """B as the lanes read it under BLGP; `row.map` says which lane a column lives in."""
     _check_whole(row, b, "blgp moves lanes")
     register, lane, low = np.moveaxis(row.map("B"), -1, 0)
     held = np.zeros((row.registers("B"), 64, 32), b.dtype)
@@ -132,7 +132,7 @@ def _swizzled(row: MatrixInstruction, b: np.ndarray, blgp: int) -> np.ndarray:
 
 
 def _integer(a: np.ndarray, b: np.ndarray, c: np.ndarray, sparse: bool, clamp: bool) -> np.ndarray:
-    """Exact sum of i8 products and C, then wrapped, or saturated, to 32 bits (ISA guides)."""
+    """The exact sum of i8 products and C, wrapped or saturated to 32 bits (ISA guides)."""
     x, y = (v.astype(np.uint8).astype(np.int8).astype(np.int64) for v in (a, b))
     products = np.einsum("bik,bikj->bij" if sparse else "bik,bkj->bij", x, y)
     total = products + c.astype(np.uint32).astype(np.int32)
@@ -155,7 +155,7 @@ def fma_f32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def _f32_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """fma over k in order, round to nearest even, denormals kept, on every target."""
+    """The chain of fma over k in order: round to nearest even, denormals kept, on every target."""
     x, y, d = (v.astype(np.uint32).view(np.float32) for v in (a, b, c))
     for k in range(x.shape[2]):
         xk, yk = np.broadcast_arrays(x[:, :, k, None], y[:, None, k, :])
@@ -178,7 +178,7 @@ def fma_f64(a: float, b: float, c: float) -> float:
 
 
 def _f64_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """fma over k in order, round to nearest even, denormals kept."""
+    """The chain of fma over k in order: round to nearest even, denormals kept."""
     x, y, d = (v.view(np.float64) for v in (a, b, c))
     fma = np.frompyfunc(fma_f64, 3, 1)
     with np.errstate(all="ignore"):
@@ -193,7 +193,7 @@ def _f64_chain(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 def _pairwise(
     row: MatrixInstruction, a: np.ndarray, b: np.ndarray, c: np.ndarray, size: int, flush: bool
 ) -> np.ndarray:
-    """Groups of `size` products, summed in pairs, then added to C; every step rounds to f32.
+    """C plus groups of `size` products, each summed in pairs; every step rounds to f32.
 
     flush: input denormals and −0 become +0, denormals of every result become 0 with their sign.
     """
@@ -220,11 +220,11 @@ def _pairwise(
 
 @dataclass(frozen=True)
 class _Sum:
-    """An exact sum of aligned products: total · 2^(exponent − 24); special: `_NAN` and so on."""
+    """An exact sum of aligned products: total · 2^(exponent − 24)."""
 
     total: np.ndarray
     exponent: np.ndarray
-    special: np.ndarray
+    special: np.ndarray  # bits `_NAN`, `_INF`, ...
 
 
 # Bits of `_Sum.special`: a NaN, infinite operands, finite products of 2^128 or more, by sign.

@@ -46,9 +46,9 @@ from simgpu.hardware.isa.lane import (
 
 @dataclass(frozen=True)
 class Scaling:
-    """Exponent of the scale factor, and the limits of exponent fields that V_DIV_SCALE tests."""
+    """How V_DIV_SCALE scales a type; the limits are exponent fields or their differences."""
 
-    factor: int
+    factor: int  # exponent of the scale factor
     spread: int  # n/d is near overflow from this difference on
     tiny: int  # the numerator is tiny up to this field
     underflow: int  # V_DIV_FIXUP: n/d is zero below this difference

@@ -32,25 +32,21 @@ from simgpu.hardware.isa.types import Type
 
 @dataclass(frozen=True)
 class SmallFloat:
-    """A float of at most 8 bits, sign on top.
-
-    largest: code of the largest finite magnitude; overflow, infinite, nan: code of the magnitude
-    that a too large number, an infinity and a NaN become; unsigned_specials: zero and NaN have
-    one code each (FNUZ), so their sign is dropped.
-    """
+    """A float of at most 8 bits, sign on top. Magnitudes are given by their codes."""
 
     name: str
-    exponent: int
-    fraction: int
+    exponent: int  # bits of the field
+    fraction: int  # bits of the field
     bias: int
-    largest: int
-    overflow: int
-    infinite: int
-    nan: int
-    unsigned_specials: bool = False
+    largest: int  # the largest finite magnitude
+    overflow: int  # what a number too large becomes
+    infinite: int  # what an infinity becomes
+    nan: int  # what a NaN becomes
+    unsigned_specials: bool = False  # zero and NaN have one code each (FNUZ), so their sign is dropped
 
     @property
     def width(self) -> int:
+        """The bits of a code."""
         return 1 + self.exponent + self.fraction
 
 

@@ -1,87 +1,56 @@
-"""An instruction to be emitted, and what `schedule` must know of it: what it reads and writes.
-
-The syntax of an encoding says which operand is which; `simgpu.hardware.isa` says what the instruction is.
-"""
+"""An instruction to be emitted: its text for the assembler, and which instruction of the set it is, with what it does."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from simgpu.asm.builder.registers import Operand, operand_text
+from simgpu.asm.builder.registers import Operand, constant, operand_text
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import TargetError, ToolchainError
-from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
+from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.code.formats import data_dwords, ds_operands, operand_types
+from simgpu.hardware.isa.code.vector_formats import WHOLE_WAVE
+from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Imm, Instruction, Off, Reg
+from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.isa.spec import REGISTRY, Spec
-from simgpu.hardware.mfma import MatrixInstruction
-from simgpu.hardware.timing_rules.effects import CLASSES_BY_PREFIX, STORE_WORDS_SAFE
-from simgpu.hardware.timing_rules.hazards import Register, RegisterUse, matrix_classes, register_use
-from simgpu.hardware.timing_rules.waits import DS, SMEM, VM, Queue
+from simgpu.hardware.timing_rules.effects import Effect, effect_of
 
-SCALAR_STATES = ("scc", "vcc", "exec", "m0")
+SUFFIXES = ("", "_e32", "_e64", "_sdwa", "_dpp")
+NAMED: dict[str, isa.Operand] = {"vcc": Reg("s", VCC, 2), "exec": Reg("s", EXEC, 2), "m0": Reg("s", M0), "off": Off()}
+ANY = 0  # registers of an operand that more than one width fits
+# dpp_ctrl by its name, the count of a row's rotation or shift added.
+ROW_CONTROL = {"row_shl": 0x100, "row_shr": 0x110, "row_ror": 0x120}
+WAVE_CONTROL = {name: code for code, name in WHOLE_WAVE.items()}
 
 
 @dataclass
 class Instr:
-    """One instruction of the text: operands in LLVM's order, modifiers as `name` or `name:value`.
-
-    where: file:line of the Python that emitted it.
-    """
+    """One instruction of the text: operands in LLVM's order, modifiers as `name` or `name:value`."""
 
     mnemonic: str
     operands: tuple[Operand, ...]
     modifiers: tuple[str, ...] = ()
     note: str = ""
-    where: str = ""
+    where: str = ""  # file:line of the Python that emitted it
     effect: Effect | None = field(default=None, repr=False)
 
     def text(self) -> str:
+        """The line for the assembler."""
         operands = ", ".join(operand_text(operand) for operand in self.operands)
         return " ".join(part for part in (self.mnemonic, operands, *self.modifiers) if part)
 
     def registers(self) -> Iterator[Reg]:
+        """The operands that are registers."""
         return (operand for operand in self.operands if isinstance(operand, Reg))
 
-
-@dataclass(frozen=True)
-class Effect:
-    """How an instruction touches registers and counters.
-
-    access: as the hazard rules see it; pending: registers that a load writes when its counter says
-    so; queue: where its operation waits to complete; control: what it does to the flow, by
-    `Spec.control`; target: label of a branch.
-    """
-
-    access: RegisterUse
-    queue: Queue | None = None
-    pending: frozenset[Register] = frozenset()
-    control: str = ""
-    target: str = ""
-
-    @functools.cached_property
-    def touched(self) -> frozenset[Register]:
-        """Registers read or written: none may be pending."""
-        return self.access.read() | self.access.writes
-
-    @functools.cached_property
-    def ordered(self) -> bool:
-        """Whether a hazard rule may bind a later instruction that shares no register."""
-        named = any(isinstance(register, str) for register in self.access.writes)
-        return named or not self.access.classes.isdisjoint(("dgemm", "setreg"))
-
-
-def registers_of(operand: Operand) -> frozenset[Register]:
-    """The single registers of an operand, as the hazard rules name them."""
-    if isinstance(operand, str):
-        return frozenset({operand}) if operand in SCALAR_STATES else frozenset()
-    if not isinstance(operand, Reg):
-        return frozenset()
-    if operand.file == "s":
-        special = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}
-        names = (special.get(i, ("s", i)) for i in range(operand.index, operand.index + operand.count))
-        return frozenset(names)
-    return frozenset((operand.file, i) for i in range(operand.index, operand.index + operand.count))
+    @property
+    def target(self) -> str:
+        """The label that a branch goes to; empty for every other instruction."""
+        label = self.operands[-1] if self.mnemonic.startswith(("s_branch", "s_cbranch")) else ""
+        return label if isinstance(label, str) else ""
 
 
 @functools.cache
@@ -90,183 +59,102 @@ def by_mnemonic(target: str) -> Mapping[str, Spec]:
     return {spec.mnemonic: spec for spec in REGISTRY.specs if target in spec.opcodes}
 
 
-def find_spec(mnemonic: str, target: str) -> Spec | MatrixInstruction:
+@functools.cache
+def find_spec(mnemonic: str, target: str) -> Spec:
     """What the mnemonic (with or without an encoding suffix) is; TargetError if the target lacks it."""
+    specs = by_mnemonic(target)
     if mnemonic.startswith(("v_mfma", "v_smfmac")):
-        return mfma.find(mnemonic, target)
-    for suffix in ("", "_e32", "_e64", "_sdwa", "_dpp"):
-        if mnemonic.endswith(suffix):
-            spec = by_mnemonic(target).get(mnemonic.removesuffix(suffix))
-            if spec is not None:
-                return spec
+        return specs[mfma.find(mnemonic, target).mnemonic]
+    for suffix in SUFFIXES:
+        if mnemonic.endswith(suffix) and mnemonic.removesuffix(suffix) in specs:
+            return specs[mnemonic.removesuffix(suffix)]
     raise TargetError(f"{target} has no instruction {mnemonic}")
 
 
-def analyse(instr: Instr, target: str) -> Effect:
-    """The effect of an instruction, its operands checked against its specification.
+@functools.cache
+def fields(spec: Spec) -> tuple[tuple[str, int], ...]:
+    """The operands in LLVM's order: name of each field, registers that it takes."""
+    memory = spec.memory
+    if spec.kind == "matrix":
+        names = ("src0", "src1", "src2", "scale_src0", "scale_src1")
+        sources = ((name, p.type.dwords) for name, p in zip(names, spec.params, strict=False))
+        return ("vdst", spec.results[0].dwords), *sources
+    if spec.encoding == "ds":
+        return tuple((name, count) for name, _, count in ds_operands(spec))
+    if spec.encoding in ("mubuf", "mtbuf"):
+        if memory is None:
+            return ()
+        data = ("vdata", ANY if memory.format else data_dwords(spec, memory))
+        return data, ("vaddr", ANY), ("srsrc", 4), ("soffset", 1)
+    if spec.encoding == "flat":
+        assert memory is not None
+        address, base = ("vaddr", ANY), (("saddr", ANY),) if memory.space != "flat" else ()
+        if memory.op == "load":
+            return ("vdst", data_dwords(spec, memory)), address, *base
+        return address, ("vdata", data_dwords(spec, memory)), *base
+    if spec.encoding == "smem":
+        if memory is None:
+            return tuple(("sdst", result.dwords) for result in spec.results)
+        return ("sdst", data_dwords(spec, memory)), ("sbase", 4 if memory.space == "buffer" else 2), ("soffset", 1)
+    shape = operand_types(spec)
+    results = [("sdst" if shape.result.state or spec.encoding[0] == "s" else "vdst", shape.result.dwords)] if shape.result else []
+    if shape.mask:
+        results.append(("sdst", 2))
+    immediates = [("simm16", ANY) for p in spec.params if p.name == "simm16"]
+    return *results, *((f"src{i}", type_.dwords) for i, type_ in enumerate(shape.sources)), *immediates
 
-    Raises TargetError for a mnemonic that the target lacks and ToolchainError for operands whose
-    number or width is wrong, naming the Python line that emitted it.
+
+def built(instr: Instr, target: str) -> Instruction:
+    """The instruction of the set, as it is decoded from its bytes but for what the assembler chooses: its size, the place of a
+    label, and whether it is e32 or e64.
+
+    Raises TargetError for a mnemonic that the target lacks and ToolchainError for operands whose number or width is wrong, naming
+    the Python line that emitted it.
     """
     spec = find_spec(instr.mnemonic, target)
-    if isinstance(spec, MatrixInstruction):
-        return _matrix(instr, spec)
-    if spec.encoding in ("mubuf", "mtbuf"):
-        return _buffer(instr, spec)
-    if spec.encoding == "ds":
-        return _ds(instr, spec)
-    if spec.encoding == "flat":
-        return _flat(instr, spec)
-    if spec.encoding == "smem":
-        return _smem(instr, spec)
-    if spec.control:
-        return _control(instr, spec)
-    return _alu(instr, spec)
+    if spec.encoding == "flat" and spec.memory is not None and spec.memory.op == "atomic":
+        raise _wrong(instr, "flat atomics are not emitted here: use a buffer atomic")
+    wanted = fields(spec)
+    operands = instr.operands or ((0,) if spec.control is ControlKind.ENDPGM else ())  # which LLVM's syntax leaves out
+    if len(operands) != len(wanted):
+        raise _wrong(instr, f"{len(operands)} operands, it takes {len(wanted)}")
+    args: dict[str, isa.Operand] = {}
+    for operand, (name, count) in zip(operands, wanted, strict=True):
+        if isinstance(operand, Reg):
+            if count != ANY and operand.count != count:
+                raise _wrong(instr, f"{operand_text(operand)} has {operand.count} registers, it takes {count}")
+            args[name] = operand
+        elif name == "simm16" or (name == "soffset" and spec.encoding == "smem"):
+            args[name] = Imm(operand if isinstance(operand, int) else 0)
+        elif isinstance(operand, str):
+            args[name] = NAMED[operand]
+        else:
+            args[name] = constant(operand)
+    mods = _modifiers(instr) if instr.modifiers else {}
+    form = "dpp" if "dpp_ctrl" in mods else "sdwa" if instr.mnemonic.endswith("_sdwa") else "e32"
+    return Instruction(spec, target, form, args, mods)
 
 
 def _wrong(instr: Instr, message: str) -> ToolchainError:
     return ToolchainError(f"{instr.where}: {instr.text()}: {message}")
 
 
-def _width(instr: Instr, operand: Operand, dwords: int) -> None:
-    if isinstance(operand, Reg) and operand.count != dwords:
-        raise _wrong(instr, f"{operand_text(operand)} has {operand.count} registers, it takes {dwords}")
+def _modifiers(instr: Instr) -> dict[str, Any]:
+    """The modifiers as the decoder has them; a value that is no number stays text."""
+    mods: dict[str, Any] = {}
+    for word in instr.modifiers:
+        name, _, value = word.partition(":")
+        if name == "quad_perm":
+            mods["dpp_ctrl"] = sum(int(lane) << 2 * i for i, lane in enumerate(value.strip("[]").split(",")))
+        elif name in ROW_CONTROL:
+            mods["dpp_ctrl"] = ROW_CONTROL[name] + int(value)
+        elif word in WAVE_CONTROL:
+            mods["dpp_ctrl"] = WAVE_CONTROL[word]
+        else:
+            mods[name] = True if not value else int(value, 0) if value[0].isdigit() or value[0] == "-" else value
+    return mods
 
 
-def _expect(instr: Instr, count: int) -> None:
-    if len(instr.operands) != count:
-        raise _wrong(instr, f"{len(instr.operands)} operands, it takes {count}")
-
-
-def _matrix(instr: Instr, row: MatrixInstruction) -> Effect:
-    _expect(instr, 4)
-    for operand, name in zip(instr.operands, "DABC", strict=True):
-        _width(instr, operand, row.registers(name))
-    d, a, b, c = (registers_of(operand) for operand in instr.operands)
-    reads = {"srcA": a, "srcB": b, "srcC": c}
-    return Effect(register_use(instr.mnemonic, matrix_classes(row), reads, d, passes=row.passes))
-
-
-def _memory_words(spec: Spec) -> int:
-    memory = spec.memory
-    assert memory is not None
-    return max(1, memory.bits // 32) * memory.count
-
-
-def _buffer(instr: Instr, spec: Spec) -> Effect:
-    _expect(instr, 4)
-    data, address, resource, offset = instr.operands
-    _width(instr, resource, 4)
-    memory = spec.memory
-    if memory is None:
-        return Effect(register_use(instr.mnemonic, {"vmem"}), queue=VM)
-    if not memory.format:
-        _width(instr, data, _memory_words(spec))
-    reads = {
-        "address": registers_of(address),
-        "soffset": registers_of(resource) | registers_of(offset),
-    }
-    if memory.op == "load":
-        loaded = registers_of(data)
-        return Effect(register_use(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
-    returned = registers_of(data) if {"glc", "sc0"} & set(instr.modifiers) else frozenset()
-    classes = {"vmem", "vmem_store"}
-    if _memory_words(spec) > STORE_WORDS_SAFE:
-        classes.add("store_gt8_soffset" if isinstance(offset, Reg) else "store_gt8")
-    reads["data"] = registers_of(data)
-    return Effect(register_use(instr.mnemonic, classes, reads, returned), VM, returned)
-
-
-def _flat(instr: Instr, spec: Spec) -> Effect:
-    memory = spec.memory
-    assert memory is not None
-    if memory.op == "load":
-        data, *rest = instr.operands
-        loaded = registers_of(data)
-        reads = {"address": frozenset().union(*map(registers_of, rest))}
-        return Effect(register_use(instr.mnemonic, {"vmem"}, reads, loaded), VM, loaded)
-    if memory.op == "atomic":
-        raise _wrong(instr, "flat atomics are not emitted here: use a buffer atomic")
-    address, data, *rest = instr.operands
-    _width(instr, data, _memory_words(spec))
-    classes = {"vmem", "vmem_store"} | ({"store_gt8"} if _memory_words(spec) > STORE_WORDS_SAFE else set())
-    reads = {
-        "address": registers_of(address).union(*map(registers_of, rest)),
-        "data": registers_of(data),
-    }
-    return Effect(register_use(instr.mnemonic, classes, reads), VM)
-
-
-def _ds(instr: Instr, spec: Spec) -> Effect:
-    memory = spec.memory
-    if memory is None or memory.op == "load":
-        data, *rest = instr.operands
-        if memory is not None:
-            _width(instr, data, _memory_words(spec))
-        loaded = registers_of(data)
-        reads = {"address": frozenset().union(*map(registers_of, rest))}
-        return Effect(register_use(instr.mnemonic, {"ds"}, reads, loaded), DS, loaded)
-    returned: frozenset[Register] = frozenset()
-    operands = instr.operands
-    if memory.returns:
-        returned, operands = registers_of(operands[0]), operands[1:]
-    address, *data_operands = operands
-    if memory.op == "store" and len(data_operands) == 1:
-        _width(instr, data_operands[0], _memory_words(spec))
-    reads = {
-        "address": registers_of(address),
-        "data": frozenset().union(*map(registers_of, data_operands)),
-    }
-    return Effect(register_use(instr.mnemonic, {"ds", "ds_write"}, reads, returned), DS, returned)
-
-
-def _smem(instr: Instr, spec: Spec) -> Effect:
-    if spec.memory is None or spec.memory.op != "load":
-        return Effect(register_use(instr.mnemonic, {"smem"}), SMEM)
-    data, base, *rest = instr.operands
-    _width(instr, data, _memory_words(spec))
-    loaded = registers_of(data)
-    reads = {"address": registers_of(base).union(*map(registers_of, rest))}
-    return Effect(register_use(instr.mnemonic, {"smem"}, reads, loaded), SMEM, loaded)
-
-
-def _control(instr: Instr, spec: Spec) -> Effect:
-    states = 1
-    if spec.control == "nop" and isinstance(instr.operands[0], int):
-        states = instr.operands[0] + 1
-    reads = {"src": frozenset(name for name in ("scc", "vcc", "exec") if name in spec.control)}
-    target = next((o for o in reversed(instr.operands) if isinstance(o, str)), "")
-    branches = "branch" in spec.control
-    effect = register_use(instr.mnemonic, {"salu"} if branches else (), reads, states=states)
-    return Effect(effect, control=spec.control, target=target if branches else "")
-
-
-def _classes(instr: Instr, spec: Spec) -> set[str]:
-    classes = {"salu" if spec.encoding.startswith("sop") else "valu"}
-    classes |= {name for prefix, name in CLASSES_BY_PREFIX.items() if instr.mnemonic.startswith(prefix)}
-    if "trans" in spec.flags:
-        classes.add("trans")
-    if any(modifier.startswith(("quad_perm", "row_", "wave_")) for modifier in instr.modifiers):
-        classes.add("dpp")
-    return classes
-
-
-def _alu(instr: Instr, spec: Spec) -> Effect:
-    """SALU and VALU: results first, then sources; state that is no operand by its type."""
-    results = [t for t in spec.results if t.state in ("", "sgpr")]
-    sources = [p for p in spec.params if p.type.state in ("", "sgpr") and p.name not in ("vdst", "sdst")]
-    _expect(instr, len(results) + len(sources))
-    destinations, operands = instr.operands[: len(results)], instr.operands[len(results) :]
-    for operand, type_ in zip(destinations, results, strict=True):
-        _width(instr, operand, type_.dwords)
-    for operand, param in zip(operands, sources, strict=True):
-        _width(instr, operand, param.type.dwords)
-    writes = frozenset().union(*map(registers_of, destinations))
-    writes |= {t.state for t in spec.results if t.state in SCALAR_STATES}
-    if "cmpx" in spec.flags:
-        writes |= {"exec"}
-    read = frozenset().union(*map(registers_of, operands))
-    read |= {p.type.state for p in spec.params if p.type.state in SCALAR_STATES}
-    if any(p.name in ("vdst", "sdst") for p in spec.params):
-        read |= frozenset().union(*map(registers_of, destinations))
-    return Effect(register_use(instr.mnemonic, _classes(instr, spec), {"src": read}, writes))
+def analyse(instr: Instr, target: str) -> Effect:
+    """What an instruction does to registers and counters; raises as `built`."""
+    return effect_of(built(instr, target))

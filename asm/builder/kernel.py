@@ -21,7 +21,7 @@ from simgpu.asm.builder import metadata
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.instruction import Instr, analyse
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources
-from simgpu.asm.builder.registers import Operand, RegisterFile, register_text
+from simgpu.asm.builder.registers import Operand, RegisterFile, operand_text
 from simgpu.asm.builder.waits import Item, Label, Remark, schedule
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
@@ -307,7 +307,7 @@ class KernelBuilder:
     def _legend(self) -> Iterator[str]:
         for file in (self.s, self.v, self.a):
             for reg, name in file.names:
-                yield f"{register_text(reg):10} {name}"
+                yield f"{operand_text(reg):10} {name}"
         for region in self.lds:
             yield f"LDS {region.offset}..{region.offset + region.size - 1}  {region.name}"
 

@@ -1,44 +1,40 @@
-"""Registers as LLVM writes them, and files that hand out named ranges of them."""
+"""Operands as an emitter writes them, and files that hand out named ranges of registers."""
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass, field
 
 from simgpu.hardware.errors import ResourceError
-from simgpu.hardware.isa.instruction import EXEC, FLAT_SCRATCH, M0, VCC, XNACK_MASK, Reg
+from simgpu.hardware.isa.code import operands
+from simgpu.hardware.isa.instruction import Const, Literal, Reg
 
 # A register, a number, or a word of LLVM's syntax: vcc, exec, m0, off, a label.
 Operand = Reg | int | float | str
 
 INLINE_INTEGERS = range(-16, 65)  # ISA guides, "Scalar operands": encodings 128..208
-INLINE_FLOATS = (0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)  # 240..247
-_SPECIAL = {FLAT_SCRATCH: "flat_scratch", XNACK_MASK: "xnack_mask", VCC: "vcc", EXEC: "exec"}
+INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)  # 240..247
 
 
-def register_text(reg: Reg) -> str:
-    """`v0`, `v[0:3]`, `vcc`, `m0`: LLVM's spelling."""
-    if reg.file == "s" and reg.index == M0:
-        return "m0"
-    if reg.file == "s" and reg.index & ~1 in _SPECIAL:
-        name = _SPECIAL[reg.index & ~1]
-        return name if reg.count == 2 else f"{name}_{'hi' if reg.index & 1 else 'lo'}"
-    if reg.count == 1:
-        return f"{reg.file}{reg.index}"
-    return f"{reg.file}[{reg.index}:{reg.index + reg.count - 1}]"
+@functools.lru_cache(maxsize=None, typed=True)  # 1 and 1.0 are two operands
+def constant(value: int | float) -> Const | Literal:
+    """A number as an operand: an inline constant, or a literal of 32 bits."""
+    if value in INLINE_FLOATS and isinstance(value, float):
+        return Const(240 + INLINE_FLOATS.index(value))
+    if isinstance(value, float) and value:
+        return Literal(struct.unpack("<I", struct.pack("<f", value))[0])
+    whole = int(value)
+    if whole in INLINE_INTEGERS:
+        return Const(128 + whole if whole >= 0 else 192 - whole)
+    return Literal(whole & 0xFFFFFFFF)
 
 
 def operand_text(operand: Operand) -> str:
     """An operand in LLVM's syntax; a float that is no inline constant becomes its bits."""
-    if isinstance(operand, Reg):
-        return register_text(operand)
-    if isinstance(operand, float):
-        if operand in INLINE_FLOATS:
-            return f"{operand}" if operand else "0"
-        return hex(struct.unpack("<I", struct.pack("<f", operand))[0])
-    if isinstance(operand, int):
-        return str(operand) if operand in INLINE_INTEGERS else hex(operand & 0xFFFFFFFF)
-    return operand
+    if isinstance(operand, str):
+        return operand
+    return operands.operand_text(operand if isinstance(operand, Reg) else constant(operand))
 
 
 @dataclass

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from simgpu.asm.builder.instruction import Effect, Instr
+from simgpu.asm.builder.instruction import Instr
+from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.hazards import Register, max_states, register_use, wait_states
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
 S_NOP_MAX = 8  # wait states of one s_nop
-ENDS = ("endpgm", "branch")
+ENDS = (ControlKind.ENDPGM, ControlKind.BRANCH)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def blocks_of(items: Sequence[Item]) -> list[Block]:
         if isinstance(item, Label) and any(isinstance(i, Instr | Label) for i in blocks[-1].items):
             blocks.append(Block())
         blocks[-1].items.append(item)
-        if isinstance(item, Instr) and _effect(item).control and _leaves(_effect(item)):
+        if isinstance(item, Instr) and (item.target or _effect(item).control in ENDS):
             blocks.append(Block())
     starts = {
         item.name: index
@@ -66,16 +68,12 @@ def blocks_of(items: Sequence[Item]) -> list[Block]:
         if isinstance(item, Label)
     }
     for index, block in enumerate(blocks):
-        last = next((_effect(i) for i in reversed(block.items) if isinstance(i, Instr)), None)
+        last = next((item for item in reversed(block.items) if isinstance(item, Instr)), None)
         if last is not None and last.target:
             block.successors.append(starts[last.target])
-        if (last is None or last.control not in ENDS) and index + 1 < len(blocks):
+        if (last is None or _effect(last).control not in ENDS) and index + 1 < len(blocks):
             block.successors.append(index + 1)
     return blocks
-
-
-def _leaves(effect: Effect) -> bool:
-    return bool(effect.target) or effect.control in ENDS
 
 
 def _effect(instr: Instr) -> Effect:
@@ -119,7 +117,7 @@ class Flight:
         touched = effect.touched
         vm = min((age for reg, age in self.vm.items() if reg in touched), default=None)
         ds = min((age for reg, age in self.ds.items() if reg in touched), default=None)
-        if effect.control == "barrier" and self.last_ds >= 0:
+        if effect.control is ControlKind.BARRIER and self.last_ds >= 0:
             ds = self.last_ds  # other waves may read or overwrite after it
         if not self.smem.isdisjoint(touched) or (ds is not None and self.smem):
             ds = 0
@@ -186,9 +184,10 @@ def _through(block: Block, flight: Flight, result: list[Item] | None) -> Flight:
 
 
 def _waitcnt(vm: int | None, lgkm: int | None) -> Instr:
-    counts = (("vmcnt", vm), ("lgkmcnt", lgkm))
-    words = " & ".join(f"{name}({count})" for name, count in counts if count is not None)
-    return Instr("s_waitcnt", (words,), effect=Effect(register_use("s_waitcnt"), control="waitcnt"))
+    counts = {name: count for name, count in (("vmcnt", vm), ("lgkmcnt", lgkm)) if count is not None}
+    words = " & ".join(f"{name}({count})" for name, count in counts.items())
+    use = register_use("s_waitcnt", {"salu"}, {"src": ()})
+    return Instr("s_waitcnt", (words,), effect=Effect(use, control=ControlKind.WAITCNT, waits=counts))
 
 
 # -- s_nop ---------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ def _trim(window: list[Effect], reach: int) -> list[Effect]:
 
 
 def _nop_effect(states: int) -> Effect:
-    return Effect(register_use("s_nop", states=states), control="nop")
+    return Effect(register_use("s_nop", states=states))
 
 
 def _nop_instructions(states: int) -> Iterable[Instr]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from simgpu.hardware import mfma
@@ -52,12 +52,18 @@ class Effect:
     lds: LdsUse = ""  # what the operation does to LDS
     dma: bool = False  # whether it moves data between memory and LDS
     control: ControlKind = ControlKind.NONE  # `Spec.control`
-    waits: Mapping[str, int] | None = None  # the counters that an s_waitcnt waits for
+    waits: Mapping[str, int] | None = field(default=None, hash=False)  # the counters that an s_waitcnt waits for
 
     @functools.cached_property
     def touched(self) -> frozenset[Register]:
         """The registers read or written."""
         return self.access.read() | self.access.writes
+
+    @functools.cached_property
+    def ordered(self) -> bool:
+        """Whether a hazard rule may bind a later instruction that shares no register."""
+        named = any(isinstance(register, str) for register in self.access.writes)
+        return named or not self.access.classes.isdisjoint(("dgemm", "setreg"))
 
 
 def registers_of(operand: Operand | None) -> frozenset[Register]:

@@ -178,7 +178,7 @@ def walks(items, seed, steps):
         if control == "endpgm":
             return
         taken = control == "branch" or (control.startswith("cbranch") and source.random() < 0.5)
-        position = places[instr.effect.target] if taken else position + 1
+        position = places[instr.target] if taken else position + 1
 
 
 def check_walk(path, target):

@@ -8,14 +8,14 @@ over the mutated code. A mutant is harmless if nothing lacks that did not lack b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simgpu.asm.builder.waits import Flight
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.hardware.timing_rules.hazards import RegisterUse, max_states, wait_states
-from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM, Queue
+from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM
 from simgpu.tools.robustness.mutants import target_of
 
 ENDS = (
@@ -80,67 +80,42 @@ def lacks(
 
 def _waits(blocks: Mapping[int, Block], effects: Mapping[int, Effect]) -> frozenset[Lack]:
     entering = {start: Flight() for start in blocks}
+    seen = {record: _seen(effect) for record, effect in effects.items()}
     found: set[Lack] = set()
     pending = list(blocks)
     while pending:
         start = pending.pop()
         flight = entering[start].copy()
         for record in blocks[start].records:
-            _pass(flight, record, effects[record], found)
+            _pass(flight, record, seen[record], found)
         for successor in blocks[start].successors:
             if entering[successor].join(flight):
                 pending.append(successor)
     return frozenset(found)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """An effect as `Flight` asks for it; a load to LDS owns `LDS`, which LDS accesses and barriers touch."""
-
-    effect: Effect
-
-    @property
-    def touched(self) -> frozenset[object]:
-        uses = self.effect.lds or self.effect.control in (ControlKind.BARRIER, ControlKind.ENDPGM)
-        return self.effect.touched | ({LDS} if uses and not self.effect.dma else frozenset())
-
-    @property
-    def pending(self) -> frozenset[object]:
-        return frozenset({LDS}) if self.effect.dma and self.effect.lds == "write" else self.effect.pending
-
-    @property
-    def control(self) -> str:
-        return self.effect.control
-
-    @property
-    def queue(self) -> Queue | None:
-        return self.effect.queue
-
-
-@dataclass(frozen=True)
-class _Counted(_Seen):
-    """An effect as if it were of another queue."""
-
-    counted: Queue
-
-    @property
-    def queue(self) -> Queue:
-        return self.counted
+def _seen(effect: Effect) -> Effect:
+    """The effect as `Flight` asks for it: a load to LDS owns `LDS`, which LDS accesses and barriers touch."""
+    if effect.dma:
+        return replace(effect, pending=frozenset({LDS})) if effect.lds == "write" else effect
+    if effect.lds or effect.control in (ControlKind.BARRIER, ControlKind.ENDPGM):
+        reads = (*effect.access.reads, ("src", frozenset({LDS})))
+        return replace(effect, access=replace(effect.access, reads=reads))
+    return effect
 
 
 def _pass(flight: Flight, record: int, effect: Effect, found: set[Lack]) -> None:
     if effect.waits is not None:
         flight.wait(effect.waits.get("vmcnt"), effect.waits.get("lgkmcnt"))
         return
-    seen = _Seen(effect)
-    vm, lgkm = flight.needs(seen)  # type: ignore[arg-type]
+    vm, lgkm = flight.needs(effect)
     if vm is not None or lgkm is not None:
         found.add((record, f"vmcnt {vm} lgkmcnt {lgkm}"))
     if effect.queue is FLAT:  # on both counters, out of order
-        flight.issue(_Counted(effect, VM))  # type: ignore[arg-type]
-        flight.issue(_Counted(effect, SMEM))  # type: ignore[arg-type]
+        flight.issue(replace(effect, queue=VM))
+        flight.issue(replace(effect, queue=SMEM))
     else:
-        flight.issue(seen)  # type: ignore[arg-type]
+        flight.issue(effect)
 
 
 Window = tuple[RegisterUse, ...]

@@ -23,12 +23,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from simgpu.asm.builder.instruction import Effect, Instr
+from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.waits import Item, Label
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS, WAVEFRONT, HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.timing_rules.effects import Effect
 from simgpu.hardware.timing_rules.waits import DS, VM
 
 SLOT = 4  # clocks
@@ -73,11 +74,10 @@ def loop_body(items: Sequence[Item]) -> list[Instr]:
             starts[item.name] = len(instructions)
         elif isinstance(item, Instr):
             instructions.append(item)
-            target = item.effect.target if item.effect else ""
             if item.effect and item.effect.control == ControlKind.ENDPGM:
                 starts.clear()  # what jumps back from behind the end is a block out of line, no loop
-            if target in starts:
-                bodies.append(instructions[starts[target] :])
+            if item.target in starts:
+                bodies.append(instructions[starts[item.target] :])
     if not bodies:
         raise LaunchError("the kernel has no loop: the model looks at loops only")
     return max(bodies, key=lambda body: (sum(_is_matrix(i) for i in body), len(body)))
@@ -110,7 +110,7 @@ def _step(instr: Instr, target: str, conflicts: Conflicts, last: bool) -> Step:
         return Step("", states=int(str(instr.operands[0])) + 1)
     if effect.control in INTERNAL:
         return Step("")
-    if effect.target:
+    if instr.target:
         return Step("branch", taken=last)
     if effect.queue is VM:
         return Step("vmem", nbytes=WAVEFRONT * _bytes(instr, effect))

@@ -137,7 +137,7 @@ def read_smem(spec: Spec, word: int, target: str) -> Decoded:
     if Flag.PROBE in flags:
         args["sdst"] = Imm(data)
     elif memory:
-        args["sdst"] = scalar(data, _data_dwords(spec, memory))
+        args["sdst"] = scalar(data, data_dwords(spec, memory))
     buffer = memory.space == "buffer" if memory else Flag.BUFFER in flags
     args["sbase"] = scalar((word & 63) << 1, 4 if buffer else 2)
     mods: dict[str, Any] = {}
@@ -158,7 +158,7 @@ def read_smem(spec: Spec, word: int, target: str) -> Decoded:
     return Decoded("e32", args, mods, NO_MODIFIERS, 8)
 
 
-def _data_dwords(spec: Spec, memory: Memory) -> int:
+def data_dwords(spec: Spec, memory: Memory) -> int:
     """The number of registers of a load's result, or of one data operand of a store or atomic."""
     if memory.op == "atomic":
         return sum(p.type.dwords for p in spec.params[1:])
@@ -194,13 +194,13 @@ def read_ds(spec: Spec, word: int, target: str) -> Decoded:
         mods["gds"] = True
     args: dict[str, Operand] = {
         name: vector(fields[number], count, "v" if name == "addr" else file)
-        for name, number, count in _ds_operands(spec)
+        for name, number, count in ds_operands(spec)
     }
     return Decoded("e32", args, mods, NO_MODIFIERS, 8)
 
 
 @cache
-def _ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
+def ds_operands(spec: Spec) -> tuple[tuple[str, int, int], ...]:
     """The operands in printed order: (name, number of the field among addr data0 data1 vdst, registers)."""
     flags, memory = spec.flags, spec.memory
     if spec.kind == "wave":
@@ -233,7 +233,7 @@ def read_flat(spec: Spec, word: int, target: str) -> Decoded:
     # LLVM reads the bit on gfx908 too.
     file = "a" if word >> 55 & 1 else "v"
     cache_bits = _cache_bits(target, word >> 16 & 1, word >> 17 & 1, word >> 25 & 1)
-    count = _data_dwords(spec, memory)
+    count = data_dwords(spec, memory)
     args: dict[str, Operand] = {}
     result = memory.op == "load" or (memory.op == "atomic" and word >> 16 & 1)
     to_lds = Flag.LDS_FORM in spec.flags and not modern and word >> 13 & 1
@@ -308,7 +308,7 @@ def read_mubuf(spec: Spec, word: int, target: str) -> Decoded:
 
 def _buffer_data(spec: Spec, memory: Memory, word: int, target: str, mods: dict[str, Any]) -> Reg:
     """The operand vdata; bit 55 makes it AccVGPRs, or on gfx908 adds the TFE status register to a load."""
-    count = _data_dwords(spec, memory)
+    count = data_dwords(spec, memory)
     if word >> 55 & 1 and target not in UNIFIED:
         mods["tfe"] = True
         count += 1

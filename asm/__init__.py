@@ -1,4 +1,13 @@
-"""How a computation becomes a kernel: builder, scheduling, emission, assembling."""
+"""How a computation becomes a kernel: from its tree to assembly text and a code object.
+
+    builder/     a kernel under construction: instructions, registers, waits, assembling
+    parts/       instruction sequences that kernels are made of
+    emit.py      the kernel of a tree; computations on a device
+    gemm/        kernels of a GEMM
+    conv2d/      kernels of a convolution
+    softmax/     kernels of a softmax
+    attention/   kernels of attention
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,25 @@
-"""What is computed and how it is cut: trees, closed-form tiles, numpy execution, float64 references."""
+"""What is computed and how it is cut: problem, plan in closed form, tree; executed with numpy, compared with float64.
+
+    arguments.py     arguments that every operator checks alike
+    levels.py        the machine's levels: device, block, warp, atom
+    resources.py     constraints and resources of a plan
+    tree.py          nodes and views: one model for every operator
+    split.py         how many blocks share a reduction
+    feasibility.py   whether a tree fits, and what binds
+    traffic.py       what a tree moves, without executing it
+    compute.py       a tree executed with numpy
+    error_model.py   how far matrix arithmetic may be from exact
+    gemm/            matrix products; as each operator, from its problem by plan and tree to reference
+    conv2d/          2-D convolution
+    softmax/         online softmax of rows
+    attention/       attention, fused and unfused
+    reference.py     float64 references of all operators
+"""
 
 from simgpu.operators import reference
 from simgpu.operators.attention.execute import AttentionExecutor
-from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles, derive_tiles, plan_attention
+from simgpu.operators.attention.plan import AttentionTiles, derive_tiles, plan_attention
+from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.tree import FusedAttention
 from simgpu.operators.attention.unfused import UnfusedAttention
 from simgpu.operators.compute import ComputeVisitor
@@ -15,7 +32,9 @@ from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.traffic import gemm_counters
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.resources import Constraint, ResourcePlan
-from simgpu.operators.softmax.plan import Band, SoftmaxPlan, SoftmaxProblem, SoftmaxState, plan_softmax
+from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
+from simgpu.operators.softmax.problem import Band, SoftmaxProblem
+from simgpu.operators.softmax.state import SoftmaxState
 from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.traffic import Counters
 

@@ -1,3 +1,15 @@
-"""TODO."""
+"""Kernels of attention.
+
+    frame.py          what every fused kernel begins with
+    shape.py          a plan in loads, fragments and matrix instructions
+    wave.py           a wave's loads and products
+    softmax.py        the softmax between the products
+    merge.py          partial O of the waves added
+    split.py          partial O of split keys: the second kernel
+    emitter.py        the register-chained kernel as a whole
+    paper.py          the paper's kernels
+    paper_values.py   their second product, by matrix or vector instructions
+    unfused.py        GEMM, softmax, GEMM
+"""
 
 from simgpu.asm.attention import emitter, unfused  # noqa: F401  (registration)

@@ -1,1 +1,13 @@
-"""TODO."""
+"""Instruction sequences that kernels are made of.
+
+    integer_math.py     division by constants, 64-bit products
+    buffers.py          raw buffers, and what lies outside of them
+    lanes.py            a lane's place, moves between lanes, elements of 16 bits
+    matrix.py           the matrix instruction of an atom
+    lds_tile.py         where an operand tile lies in LDS
+    transpose.py        an operand transposed on its way to LDS
+    staging.py          an operand's way from memory to fragments
+    activation_f64.py   silu and gelu in f64
+    epilogue.py         alpha, beta, bias, activation
+    add_parts.py        the kernel that adds parts of a sum
+"""

@@ -1,3 +1,8 @@
-"""TODO."""
+"""Kernels of a softmax.
+
+    row.py       a wave's part of a row in registers
+    merge.py     states of lanes, waves and parts merged
+    emitter.py   the kernels as a whole
+"""
 
 from simgpu.asm.softmax import emitter  # noqa: F401  (registration)

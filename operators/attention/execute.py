@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.attention.plan import AttentionProblem
+from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.registers import merge_traffic
 from simgpu.operators.attention.tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
 from simgpu.operators.attention.unfused import UnfusedAttention
 from simgpu.operators.compute import Array, ComputeVisitor, Executor
 from simgpu.operators.levels import Level
-from simgpu.operators.softmax.plan import SoftmaxState, exponentials, normalise
+from simgpu.operators.softmax.state import SoftmaxState, exponentials, normalise
 from simgpu.operators.traffic import Counters
 from simgpu.operators.tree import FINITE_FLOOR, Extent, Root
 

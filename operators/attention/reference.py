@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.attention.plan import AttentionProblem
+from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.error_model import FLUSHED_INPUT, STEPS, gamma
 from simgpu.operators.softmax.reference import weights as softmax_weights
 from simgpu.operators.tree import Extent

@@ -11,7 +11,8 @@ from typing import ClassVar
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import one_of
-from simgpu.operators.attention.plan import AttentionProblem, AttentionTiles, plan_attention
+from simgpu.operators.attention.plan import AttentionTiles, plan_attention
+from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import FLOOR, Extent, Node, Root, View

@@ -8,11 +8,11 @@ from itertools import chain
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.attention.plan import AttentionProblem
+from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.gemm.plan import without_split
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.operators.resources import Constraint, Derivation
-from simgpu.operators.softmax.plan import Band, SoftmaxProblem
+from simgpu.operators.softmax.problem import Band, SoftmaxProblem
 from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, render
 

@@ -1,3 +1,15 @@
-"""TODO."""
+"""C = activation(alpha * op(A) op(B) + beta * C + bias).
+
+    problem.py     sizes, types, storage, epilogue
+    limits.py      registers, LDS and bandwidth of a tiling, and their limits
+    sides.py       the tile's sides, in closed form
+    plan.py        the tiles: both policies
+    order.py       which workgroup takes which tile
+    tree.py        TiledComputation and the nodes below it
+    epilogue.py    operands as arrays; alpha, beta, bias, activation
+    execute.py     the tree with numpy, at any level
+    traffic.py     what it moves
+    reference.py   float64 results and error bounds
+"""
 
 from simgpu.operators.gemm import execute, traffic  # noqa: F401  (registration)

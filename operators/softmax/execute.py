@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.compute import Array, Executor
 from simgpu.operators.levels import Level
-from simgpu.operators.softmax.plan import SoftmaxState, exponentials, normalise
+from simgpu.operators.softmax.state import SoftmaxState, exponentials, normalise
 from simgpu.operators.softmax.tree import BlockSoftmaxNode, LaneSoftmaxNode, Softmax, WarpSoftmaxNode
 from simgpu.operators.tree import FLOOR, View
 

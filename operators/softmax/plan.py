@@ -1,4 +1,4 @@
-"""Online softmax: the merge operator, what is computed, and its tiles in closed form (paper, section Online Softmax; E29, E30).
+"""Tiles of an online softmax in closed form (paper, section Online Softmax; E29, E30).
 
 w waves own a row at a time, two waves a SIMD; a block is four rows of one wave each, or one row of w waves. A lane holds v f32
 elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
@@ -16,15 +16,10 @@ Waves of one row merge their states with ⊕ through LDS, 8 bytes each.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import POLICIES, expect_shape, one_of, positive_dimension
+from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     Constraint,
@@ -39,9 +34,8 @@ from simgpu.operators.resources import (
     scalar_ranges,
     sgprs,
 )
-from simgpu.operators.tree import FINITE_FLOOR
+from simgpu.operators.softmax.problem import SoftmaxProblem
 
-FLOPS_PER_ELEMENT = 5  # maximum, subtract, exp, add, scale: an exp counted as one (E29)
 _WAVES = 4
 _ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
 _LOADS = 4  # 128-bit loads of a lane in flight
@@ -50,134 +44,6 @@ _ADDRESS_VGPRS = 2
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
 _MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
-
-Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class SoftmaxState:
-    """Running maximum m and denominator delta of rows: arrays of one shape. The merge of states is associative and commutative."""
-
-    m: Array
-    delta: Array
-
-    @classmethod
-    def empty(cls, shape: tuple[int, ...], kind: np.dtype[Any]) -> SoftmaxState:
-        """The neutral element: nothing seen, m at the finite floor, so that m - m is 0 and never NaN (E30)."""
-        return cls(np.full(shape, FINITE_FLOOR, kind), np.zeros(shape, kind))
-
-    @classmethod
-    def of(cls, scores: Array, keep: Array | None = None) -> SoftmaxState:
-        """The state of whole rows (last axis); elements that `keep` leaves out do not count, nor does a row that has none (E30)."""
-        seen = scores if keep is None else np.where(keep, scores, scores.dtype.type(FINITE_FLOOR))
-        m = np.maximum(seen.max(-1), scores.dtype.type(FINITE_FLOOR))
-        return cls(m, exponentials(scores, m, keep).sum(-1))
-
-    def merge(self, other: SoftmaxState) -> SoftmaxState:
-        """self ⊕ other (paper, section Online Softmax)."""
-        m = np.maximum(self.m, other.m)
-        return SoftmaxState(m, self.delta * np.exp(self.m - m) + other.delta * np.exp(other.m - m))
-
-
-def exponentials(scores: Array, m: Array, keep: Array | None = None) -> Array:
-    """exp(scores - m) by rows, 0 where `keep` leaves an element out."""
-    if keep is None:
-        return np.asarray(np.exp(scores - m[..., None]))
-    return np.where(keep, np.exp(np.where(keep, scores - m[..., None], 0)), 0).astype(scores.dtype)
-
-
-def normalise(values: Array, delta: Array) -> Array:
-    """values / delta by rows; 0 in rows that saw nothing (delta = 0)."""
-    return np.asarray(values / np.where(delta == 0, 1, delta)[..., None]).astype(values.dtype)
-
-
-@dataclass(frozen=True)
-class Band:
-    """Row r keeps the columns j with r % period + first <= j < r % period + end, and leaves the others out.
-
-    Causal attention over L keys is Band(L, -L, 1), a window of w keys Band(L, 1 - w, 1).
-    """
-
-    period: int
-    first: int
-    end: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "period", positive_dimension("period", self.period))
-
-    def keep(self, rows: int, n: int) -> NDArray[np.bool_]:
-        """(rows,n), True where an element counts."""
-        diagonal = (np.arange(rows) % self.period)[:, None]
-        column = np.arange(n)[None, :]
-        return np.asarray((diagonal + self.first <= column) & (column < diagonal + self.end))
-
-
-@dataclass(frozen=True)
-class SoftmaxProblem:
-    """Y (rows,n) = gain * softmax over each row of scale * X (rows,n), row-major. X has `dtype`, Y `dtype_y` (None: X's),
-    statistics the accumulator's.
-
-    ldx, ldy: row strides in elements, by default n. With `mask`, an array (rows,n) of bool comes with X; `band` is a mask in closed
-    form. What they leave out counts 0 and gives 0, and so does a row that is left out whole. gain keeps small values out of a
-    narrow Y's subnormals. LaunchError for sizes and strides that cannot be.
-    """
-
-    rows: int
-    n: int
-    dtype: str = "f32"
-    scale: float = 1.0
-    ldx: int | None = None
-    ldy: int | None = None
-    mask: bool = False
-    band: Band | None = None
-    dtype_y: str | None = None
-    gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "n"):
-            object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
-        if self.dtype_y is None:
-            object.__setattr__(self, "dtype_y", self.dtype)
-        for kind in (self.dtype, self.element_y.name):
-            if dtype(kind).significand == 0:
-                raise LaunchError(f"softmax of {kind} has no exponentials: use a floating-point type")
-        for name in ("ldx", "ldy"):
-            given = getattr(self, name)
-            stride = self.n if given is None else positive_dimension(name, given)
-            if stride < self.n:
-                raise LaunchError(f"{name} = {stride} is shorter than a row of {self.n} elements: give {name} >= {self.n}")
-            object.__setattr__(self, name, stride)
-
-    def keep(self, mask: ArrayLike | None = None) -> Array:
-        """(rows,n) of bool: which elements count, by `mask` and by the band; LaunchError for a mask of another shape."""
-        shape = (self.rows, self.n)
-        kept = np.ones(shape, bool) if mask is None else expect_shape("mask", mask, shape).astype(bool)
-        return kept if self.band is None else kept & self.band.keep(*shape)
-
-    @property
-    def element(self) -> DType:
-        """The type of X."""
-        return dtype(self.dtype)
-
-    @property
-    def element_y(self) -> DType:
-        """The type of Y."""
-        assert self.dtype_y is not None
-        return dtype(self.dtype_y)
-
-    @property
-    def flops(self) -> int:
-        """FLOPS_PER_ELEMENT an element."""
-        return FLOPS_PER_ELEMENT * self.rows * self.n
-
-    @property
-    def bytes_once(self) -> int:
-        """Bytes if X is read and Y written once."""
-        return self.rows * self.n * (self.element.bytes + self.element_y.bytes)
-
-    def intensity(self, reads: int) -> float:
-        """FLOP a byte with X read `reads` times: 0.42 for two reads of f32, 0.62 for one (E29; the paper's 0.2 states no count)."""
-        return FLOPS_PER_ELEMENT / ((reads + 1) * self.element.bytes)
 
 
 @dataclass(frozen=True)

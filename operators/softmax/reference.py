@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.softmax.plan import SoftmaxProblem
+from simgpu.operators.softmax.problem import SoftmaxProblem
 
 
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:

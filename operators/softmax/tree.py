@@ -11,7 +11,8 @@ from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.softmax.plan import SoftmaxPlan, SoftmaxProblem, plan_softmax
+from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
+from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.operators.tree import FLOOR, Extent, Node, Root, View
 
 Views = tuple[View, View]  # X, Y

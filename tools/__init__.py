@@ -1,1 +1,17 @@
-"""How the project is used: the `simgpu` command, a file a verb, and benchmarks."""
+"""How the project is used: the `simgpu` command, and what is built on all of it.
+
+    cli.py            the command: parses, dispatches to a verb, turns errors into a line and a status
+    verbs/            a file a verb
+    shared/           what every verb needs: output, errors, options of a launch, verdicts
+    cases/            what is launched: the table of operators, kernels of files, their inputs and times
+    tables/           what is said of a kernel: limits, resources, schedules, traffic
+    matrix/           one matrix instruction: who owns which element, probes, tiles of registers
+    robustness/       fuzzing, and how much checked mode finds
+    benchmarks/       how fast the simulator is, a file a benchmark
+    torch/            PyTorch's GPU, pretended on the host
+    gpu_process.py    the process in which a command uses a real GPU
+    pytest_plugin.py  `pytest --simgpu TARGET`
+
+Imports point one way: shared <- matrix, tables, cases, robustness <- benchmarks <- verbs <- cli <- gpu_process, and
+torch <- pytest_plugin.
+"""

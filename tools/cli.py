@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from simgpu.hardware.errors import HipKernelError, SimError
-from simgpu.tools.shared.errors import KernelFailed, UsageError
+from simgpu.tools.shared.errors import KernelFailed
+from simgpu.tools.shared.parser import Parser
 
 VERBS = {
     "derive": "the tiles, the constraint that binds, and the slack of every other",
@@ -38,13 +39,6 @@ VERBS = {
 FINE, WRONG, USAGE = 0, 1, 2
 # What shells report for a process that SIGINT or SIGPIPE ended.
 INTERRUPTED, BROKEN_PIPE = 130, 141
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a bad command line as UsageError instead of printing the usage and exiting."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
 class Version(argparse.Action):
@@ -102,7 +96,7 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     options = parser.parse_args(arguments)
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:
-        from simgpu.tools.shared.supervise import supervised
+        from simgpu.tools.shared.processes import supervised
 
         return supervised(arguments)
     return int(module.run(options))

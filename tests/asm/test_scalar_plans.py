@@ -28,6 +28,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.gemm.limits import ORDER_WORDS
 from simgpu.operators.resources import RESERVED_SGPRS
+from simgpu.tools.tables.kernel_use import linked_use
 from simgpu.tools.tables.read_back import read_back
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -46,7 +47,7 @@ def assert_planned(tree):
     for step in (step for step in kernel.steps if step.plan is not None):
         plan = step.plan.resources
         assert 0 <= plan.sgprs - RESERVED_SGPRS - used(step) < MOST_SLACK, (step.name, used(step), plan.scalars)
-    rows = read_back(kernel, tree)
+    rows = read_back(kernel, linked_use(kernel))
     assert all(row.equal for row in rows), rows
     assert all(
         row.taken == kernel.plan.resources.sgprs and "launch state 4 + " in row.ranges for row in rows if row.resource == "SGPR"

@@ -168,7 +168,8 @@ def test_run_from_the_command_line_to_validated_results(machine: GPU, capfd: Cap
     assert made["pass"] and made["error"]["wrong"] == 0 and made["error"]["total"] == 70 * 33
     assert made["against_sim"]["different"] == 0 and made["seconds"] > 0 and "MI100" in made["device"]
     ((name, launched, _),) = machine.launches
-    assert name == made["kernel"] and list(launched.groups) == made["grid"] and list(launched.block) == made["block"]
+    (kernel,) = made["kernels"]
+    assert name == kernel["kernel"] and list(launched.groups) == kernel["grid"] and list(launched.block) == kernel["block"]
     assert machine.calls["hipMalloc"] == 3 and machine.calls["hipModuleLaunchKernel"] == 1
     text = printed(capfd, "run", *GEMM, "--device", "hip")
     assert "PASS" in text and "by HIP events" in text and "Counters" not in text and "does not vouch" not in text

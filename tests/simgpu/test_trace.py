@@ -147,7 +147,6 @@ def gemm(capsys: Capture, *more: str, status: int = 0) -> Any:
 
 def test_gemm_accumulators_are_the_product(capsys: Capture) -> None:
     """An emitted kernel after its k loop: AccVGPRs are tiles of A·B, edges cut."""
-    pytest.importorskip("asm")
     assert main(["emit", "gemm", *GEMM[2:]]) == 0
     text = capsys.readouterr().out
     label = next(line[2:-1] for line in text.splitlines() if line.startswith(".L") and "multiplied_0:" in line)
@@ -156,6 +155,22 @@ def test_gemm_accumulators_are_the_product(capsys: Capture) -> None:
     assert made["tiles"][0]["wrong"] == [] and made["wave"] == 3
     assert main([*GEMM, "--at", label, "--wave", "2", "--tile", tile, "--against", "C"]) == 1
     assert "differ" in capsys.readouterr().out
+
+
+def test_every_operator_and_each_of_its_kernels(capsys: Capture) -> None:
+    """The second kernel of a split softmax sees what the first one left; options of the operator follow in any order."""
+    softmax = ["trace", "--at", "0x0", "softmax", "--rows", "1", "--json", "-n", "300000", "--target", "mi300x", "--show", "s[0:1]"]
+    assert main([*softmax, "--kernel", "none"]) == 2
+    names = capsys.readouterr().err.split("has: ")[1].split(", ")
+    assert len(names) == 2
+    for name in (part.strip() for part in names):
+        assert main([*softmax, "--kernel", name]) == 0
+        (made,) = json.loads(capsys.readouterr().out)
+        assert made["pc"] == 0 and len(made["registers"]["s[0:1]"]) == 2
+    assert main(["trace", "attention", "-L", "40", "-d", "32", "--groups", "2", "--at", "0x0"]) == 2
+    assert "--groups" in capsys.readouterr().err
+    assert main(["trace", "gemm", "-m", "8", "-n", "8", "-k", "8"]) == 2
+    assert "--at" in capsys.readouterr().err
 
 
 def test_registers_as_text(capsys: Capture) -> None:

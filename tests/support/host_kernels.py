@@ -26,7 +26,8 @@ from simgpu.operators import (
     TiledComputation,
     UnfusedAttention,
 )
-from simgpu.tools.cases.workload import Workload, workload
+from simgpu.tools.cases.operators import workload
+from simgpu.tools.cases.workload import Workload
 from tests.support.engine_kernel import execute
 
 
@@ -64,7 +65,7 @@ def operator(name: str, threads: int | None = None) -> bytes:
     gpu = simgpu.Device(target, threads=threads)
     buffers = [gpu.upload(array) for array in work.arrays]
     asm.launch(kernel, gpu, *buffers)
-    return buffers[work.output].download(np.uint8).tobytes()
+    return buffers[work.result].download(np.uint8).tobytes()
 
 
 LOAD = """

@@ -14,12 +14,12 @@ from simgpu.asm.builder.toolchain import assemble
 from simgpu.profile import Opcode, Profile
 from simgpu.tools.benchmarks import attention, corpus, engine, exec, operator, profile, start
 from simgpu.tools.benchmarks import gemm as bench_gemm
-from simgpu.tools.benchmarks.children import output_of
 from simgpu.tools.benchmarks.goals import GOALS, Measured, Setting
 from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.kernel import NAME, kernel
 from simgpu.tools.shared.errors import KernelFailed
+from simgpu.tools.shared.processes import output_of
 from simgpu.tools.verbs import bench
 from simgpu.tools.verbs.bench import Row
 from tests.simgpu.test_profile import pytestmark as LINUX
@@ -102,7 +102,7 @@ def test_gemm_figures_come_from_whole_and_right_products(target: str, dtype: str
     gemm = bench_gemm.prepare(96, target, 2, dtype)
     figures = bench_gemm.measure(gemm)
     assert figures["pass"] and figures["ratio"] == figures["simulated_seconds"] / figures["numpy_seconds"]
-    assert figures["wave_instructions"] == sum(run.instructions for run in gemm.prepared.launch())
+    assert figures["wave_instructions"] == sum(run.instructions for run in gemm.launch())
 
 
 def test_attention_figures_come_from_right_results() -> None:

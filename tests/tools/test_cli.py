@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.isa import decode_all
 from simgpu.operators import TiledComputation
 from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.tools.cases.operators import workload
 from simgpu.tools.cli import VERBS, main
 from simgpu.tools.tables.kernel_use import kernel_use
 from simgpu.tools.tables.resources import resource_rows
-from simgpu.tools.verbs.run import Operands, compare
 from simgpu.version import VERSION
 
 SMALL = ["gemm", "-m", "40", "-n", "33", "-k", "21"]
@@ -54,7 +55,8 @@ def test_derive_prints_tiles_and_every_constraint(capsys: Capture) -> None:
     sizes = ["-m", "4096", "-n", "4096", "-k", "4096"]
     plan = TiledComputation(4096, 4096, 4096).plan
     text = printed(capsys, "derive", "gemm", *sizes)
-    assert f"block tile {plan.tile_m} x {plan.tile_n} x {plan.tile_k}" in text
+    assert f"tile_m {plan.tile_m}, tile_n {plan.tile_n}, tile_k {plan.tile_k}" in text
+    assert f"k_steps {plan.k_steps}, eta {plan.eta:.4g}" in text and plan.atom.mnemonic in text
     assert f"Bound by {plan.binding.name}." in text
     made = document(capsys, "derive", "gemm", *sizes)
     assert made["tiles"]["tile_m"] == plan.tile_m and made["binding"] == plan.binding.name
@@ -88,7 +90,8 @@ def test_report_has_derived_figures_and_the_linked_kernels(capsys: Capture, targ
     made = document(capsys, "report", *SMALL, "--target", target)
     tree = TiledComputation(40, 33, 21, target=target)
     kernel = asm.emit(tree)
-    rows = {(row["node"], row["name"]): row for row in made["resources"]}
+    linked = made["kernels"][0]
+    rows = {(row["node"], row["name"]): row for row in linked["resources"]}
     assert made["assembled"]
     assert (
         rows["block", "LDS"]["derived"] == tree.plan.resources.lds_bytes
@@ -100,7 +103,7 @@ def test_report_has_derived_figures_and_the_linked_kernels(capsys: Capture, targ
     assert rows["warp", "SGPR"]["actual"] >= kernel.resources.sgprs
     for node in ("device", "block", "warp"):
         assert rows[node, "arithmetic intensity"]["derived"] > 0
-    assert made["instructions"] == kernel.resources.instructions
+    assert linked["instructions"] == kernel.resources.instructions
 
 
 def test_report_without_clang_says_so(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +111,7 @@ def test_report_without_clang_says_so(capsys: Capture, monkeypatch: pytest.Monke
     text = printed(capsys, "report", *SMALL)
     assert "Derived figures only" in text and "/nonexistent/clang" in text
     made = document(capsys, "report", *SMALL)
-    assert not made["assembled"] and all(row["actual"] is None for row in made["resources"])
+    assert not made["assembled"] and all(row["actual"] is None for row in made["kernels"][0]["resources"])
 
 
 def test_a_kernel_that_takes_more_than_its_limit_is_marked() -> None:
@@ -117,7 +120,7 @@ def test_a_kernel_that_takes_more_than_its_limit_is_marked() -> None:
     code = CodeObject.parse(kernel.assemble())
     use = kernel_use(code, code.kernels[kernel.name])
     greedy = type(use)(**{**use.__dict__, "lds_bytes": 1 << 20})
-    marks = {row.name: row.mark for row in resource_rows(plan, greedy)}
+    marks = {row.name: row.mark for row in resource_rows(plan, plan.threads, greedy)}
     assert marks["LDS"] == "violated" and marks["ArchVGPR"] != "violated"
 
 
@@ -159,7 +162,7 @@ def test_run_passes_and_reports(capsys: Capture, options: list[str]) -> None:
     assert made["error"]["max_error"] < 1e-4
     assert made["counters"]["instructions"] == made["instructions"] > 0
     assert made["counters"]["mfma_flops"] >= 2 * 40 * 33 * 21
-    parts = made["parts_of_k"]
+    parts = made["tiles"]["split_k"]
     assert made["counters"]["unique_write_bytes"] == 4 * 40 * 33 * (1 + parts if parts > 1 else 1)
 
 
@@ -194,24 +197,22 @@ def test_run_fails_when_an_instructions_bytes_change(
 
 
 def test_comparison_sees_one_wrong_element_nan_and_touched_padding() -> None:
-    problem = TiledComputation(5, 6, 7, ldc=9, beta=0.5).problem
-    operands = Operands.random(problem, "gfx908", seed=1)
-    assert np.isnan(operands.flat[2]).sum() == 4 * 3
-    exact = operands.flat[2].copy()
-    a, b, c = (operands.matrix(i).astype(np.float64) for i in range(3))
-    operands.matrix(2, exact)[...] = a @ b + 0.5 * c
-    assert compare(problem, operands, exact, "gfx908").passed
+    work = workload(TiledComputation(5, 6, 7, ldc=9, beta=0.5), "gfx908", seed=1)
+    assert np.isnan(work.arrays[2]).sum() == 4 * 3
+    exact = work.arrays[2].copy()
+    a, b, c = (operand.view.astype(np.float64) for operand in work.operands)
+    replace(work.operands[2], flat=exact).view[...] = a @ b + 0.5 * c
+    assert work.compare(exact, "C").passed
     for at, value in ((0, exact[0] + 1e-3), (9 + 2, np.nan)):
         wrong = exact.copy()
         wrong[at] = value
-        verdict = compare(problem, operands, wrong, "gfx908")
+        verdict = work.compare(wrong, "C")
         assert (verdict.wrong, verdict.touched, verdict.worst) == (1, 0, divmod(at, 9)) and not verdict.passed
     wrong = exact.copy()
     wrong[6] = 0.0
-    verdict = compare(problem, operands, wrong, "gfx908")
+    verdict = work.compare(wrong, "C")
     assert (verdict.wrong, verdict.touched) == (0, 1) and not verdict.passed
 
 
 def test_c_is_not_read_when_beta_is_0() -> None:
-    operands = Operands.random(TiledComputation(4, 4, 4).problem, "gfx908", seed=0)
-    assert np.isnan(operands.flat[2]).all()
+    assert np.isnan(workload(TiledComputation(4, 4, 4), "gfx908", seed=0).arrays[2]).all()

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from simgpu import asm
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources, epilogue, prologue
+from simgpu.tools.cases.file_kernel import argument_maker, parse_extents
 from simgpu.tools.cli import main
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.verbs.exec import argument_maker, parse_extents, parse_saves
+from simgpu.tools.verbs.exec import parse_saves
 
 # y[i] = x[i] * factor + (float)bias, i the global work-item id, blocks of 64.
 SCALE = """  s_load_dwordx4 s[4:7], s[0:1], 0x0

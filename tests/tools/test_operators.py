@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.tools.cases.operators import Strided, contiguous
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.workload import Strided, contiguous
 from simgpu.tools.cli import main
 from simgpu.tools.shared.verdict import judge
 from simgpu.tools.tables.read_back import ReadBack
@@ -56,6 +57,17 @@ def test_run_is_a_report_for_people(capsys: Capture) -> None:
     assert main(["run", *RUNS[0].split()]) == 0
     text = capsys.readouterr().out
     assert "softmax 5x700 f16 on mi300x, corrected tiles" in text and "Y[" in text and text.endswith("PASS\n")
+
+
+def test_an_operator_is_one_row(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every verb that takes OP reads the table: a row that is added there is all that the command needs."""
+    monkeypatch.setitem(OPERATORS, "added", OPERATORS["softmax"])
+    added = ["added", "--rows", "3", "-n", "70"]
+    for verb in ("derive", "tree", "report", "run", "bench", "check"):
+        assert main([verb, *added]) == 0
+    assert main(["emit", *added, "--object", str(tmp_path / "k.co")]) == 0
+    assert main(["trace", *added, "--at", "0x0"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_emit_writes_every_kernel(capsys: Capture, tmp_path: Path) -> None:

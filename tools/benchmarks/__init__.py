@@ -1,1 +1,19 @@
-"""TODO."""
+"""How fast it is, a file a benchmark; `simgpu bench` runs them.
+
+    goals.py            the goals of speed, a row each
+    gemm.py             a GEMM against numpy's
+    attention.py        fused attention against numpy's
+    engine.py           wave-instructions a second, by kind of work
+    mfma.py             dense products, by matrix instruction
+    corpus.py           compilers' kernels
+    start.py            from import to the first result
+    memory.py           peak memory beyond the buffers
+    operator.py         `simgpu bench OP`
+    attention_table.py  `simgpu bench attention --table`
+    exec.py             `simgpu bench exec FILE`
+    profile.py          `--profile`: the time by opcode
+    turn_about.py       best times of things that are compared
+    blas.py             numpy's BLAS and its threads
+    host.py             machine and versions
+    clock.py            a real GPU's clock
+"""

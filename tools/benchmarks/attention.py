@@ -17,9 +17,9 @@ from simgpu.tools.benchmarks.blas import limit_threads
 if TYPE_CHECKING:
     import numpy as np
 
-    from simgpu import Run
+    from simgpu import Buffer, Run
+    from simgpu.asm import Prepared
     from simgpu.operators import AttentionProblem
-    from simgpu.tools.cases.prepared import Prepared
 
 
 def main() -> int:
@@ -41,11 +41,16 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Attention:
-    """Fused attention whose handlers are compiled. arrays: Q, K, V (length,dim)."""
+    """Fused attention whose handlers are compiled."""
 
     problem: AttentionProblem
-    arrays: tuple[np.ndarray, ...]
+    arrays: tuple[np.ndarray, ...]  # Q, K, V (length,dim)
     prepared: Prepared
+    buffers: list[Buffer]  # of Q, K, V and the result
+
+    def launch(self) -> list[Run]:
+        """The runs of one whole computation."""
+        return self.prepared.launch(*self.buffers)
 
 
 def prepare(length: int, dim: int, target: str, threads: int) -> Attention:
@@ -54,15 +59,16 @@ def prepare(length: int, dim: int, target: str, threads: int) -> Attention:
 
     from simgpu import Device, asm
     from simgpu.operators import AttentionProblem, FusedAttention
-    from simgpu.tools.cases.prepared import Prepared
+    from simgpu.tools.cases.timing import first_workgroups
 
     problem = AttentionProblem(length, length, dim)
     source = np.random.default_rng(0)
     arrays = tuple(source.standard_normal((length, dim), dtype=np.float32) for _ in range(3))
-    kernel = asm.emit(FusedAttention(problem, target))
-    prepared = Prepared.of(kernel, Device(target, threads=threads), (*arrays, np.zeros_like(arrays[0])))
-    prepared.warm_up()
-    return Attention(problem, arrays, prepared)
+    device = Device(target, threads=threads)
+    buffers = [device.upload(array) for array in (*arrays, np.zeros_like(arrays[0]))]
+    prepared = asm.Prepared(asm.emit(FusedAttention(problem, target)), device)
+    first_workgroups(prepared, buffers)
+    return Attention(problem, arrays, prepared, buffers)
 
 
 def measure(attention: Attention) -> dict[str, Any]:
@@ -76,8 +82,8 @@ def measure(attention: Attention) -> dict[str, Any]:
     held = np.ones((problem.lq, problem.lk), np.float32)
     launches: list[list[Run]] = []
     prepared = attention.prepared
-    simulated, unfused = best_seconds(lambda: launches.append(prepared.launch()), lambda: _unfused(np, q, k, v, held))
-    verdict = compare_rows(problem, q, k, v, prepared.buffers[3].download(np.float32, q.shape))
+    simulated, unfused = best_seconds(lambda: launches.append(attention.launch()), lambda: _unfused(np, q, k, v, held))
+    verdict = compare_rows(problem, q, k, v, attention.buffers[3].download(np.float32, q.shape))
     instructions = sum(run.instructions for run in launches[-1])
     gflop = problem.flops / 1e9
     return {

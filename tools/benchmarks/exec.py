@@ -10,10 +10,10 @@ import numpy as np
 
 from simgpu.tools.benchmarks.operator import FEWEST
 from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
+from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
 from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import launched
-from simgpu.tools.verbs import exec as exec_verb
 
 if TYPE_CHECKING:
     from simgpu import Run
@@ -21,18 +21,16 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """As `simgpu exec`, less what saves results."""
-    exec_verb.add_launch_options(parser)
+    add_launch_options(parser)
 
 
 def run(options: Namespace) -> int:
     """Prints the times of the launches that come after the first, and what each executes."""
     if options.device != "sim":
         raise UsageError("bench exec times the simulator: leave --device out, or give an operator, which --device hip validates")
-    asked = exec_verb.asked(options)
+    asked = file_kernel(options)
     device: Any = asked.device
-    buffers = {index: device.upload(entry.array) for index, entry in enumerate(asked.inputs) if entry.array is not None}
-    arguments = [buffers.get(index, entry.value) for index, entry in enumerate(asked.inputs)]
-    kernel = device.load(asked.code.data)[asked.kernel.name]
+    kernel, arguments, _ = asked.bind(device)
 
     def launch() -> Run:
         run: Run = kernel.launch(args=arguments, **asked.extents)

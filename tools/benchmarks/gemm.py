@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from simgpu.tools.benchmarks.blas import limit_threads
 
 if TYPE_CHECKING:
-    from simgpu import Run
+    from simgpu import Buffer, Run
+    from simgpu.asm import Prepared
     from simgpu.operators import TiledComputation
-    from simgpu.tools.cases.prepared import Prepared
-    from simgpu.tools.verbs.run import Operands
+    from simgpu.tools.cases.workload import Workload
 
 
 def main() -> int:
@@ -41,12 +41,17 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Gemm:
-    """A GEMM whose handlers are compiled; first: seconds that one workgroup took, compiling."""
+    """A GEMM whose handlers are compiled."""
 
     tree: TiledComputation
-    operands: Operands
+    work: Workload
     prepared: Prepared
-    first: float
+    buffers: list[Buffer]  # of the operands
+    first: float  # seconds that one workgroup took, compiling
+
+    def launch(self) -> list[Run]:
+        """The runs of one whole product."""
+        return self.prepared.launch(*self.buffers)
 
 
 def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: bool = False) -> Gemm:
@@ -54,15 +59,15 @@ def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: boo
     from simgpu import Device, asm
     from simgpu.operators import TiledComputation
     from simgpu.tools.benchmarks.turn_about import best_seconds
-    from simgpu.tools.cases.prepared import Prepared
-    from simgpu.tools.verbs.run import Operands
+    from simgpu.tools.cases.operators import workload
+    from simgpu.tools.cases.timing import first_workgroups
 
     tree = TiledComputation(size, size, size, dtype=dtype, target=target)
     device = Device(target, threads=threads, check=check)
-    operands = Operands.random(tree.problem, device.arch, seed=0)
-    prepared = Prepared.of(asm.emit(tree), device, operands.flat)
-    (first,) = best_seconds(prepared.warm_up, repeats=1)
-    return Gemm(tree, operands, prepared, first)
+    work = workload(tree, device.arch, seed=0)
+    prepared, buffers = asm.Prepared(asm.emit(tree), device), [device.upload(array) for array in work.arrays]
+    (first,) = best_seconds(lambda: first_workgroups(prepared, buffers), repeats=1)
+    return Gemm(tree, work, prepared, buffers, first)
 
 
 def measure(gemm: Gemm) -> dict[str, Any]:
@@ -70,18 +75,16 @@ def measure(gemm: Gemm) -> dict[str, Any]:
     import numpy as np
 
     from simgpu.tools.benchmarks.turn_about import best_seconds
-    from simgpu.tools.verbs.run import compare
 
-    prepared, device = gemm.prepared, gemm.prepared.device
-    a, b = (gemm.operands.matrix(which).astype(np.float32) for which in (0, 1))
+    prepared, work, device = gemm.prepared, gemm.work, gemm.prepared.device
+    a, b = (operand.view.astype(np.float32) for operand in work.operands[:2])
     np.matmul(a[:64], b)  # starts BLAS's threads
     launches: list[list[Run]] = []
-    simulated, blas = best_seconds(lambda: launches.append(prepared.launch()), lambda: np.matmul(a, b))
+    simulated, blas = best_seconds(lambda: launches.append(gemm.launch()), lambda: np.matmul(a, b))
     runs = launches[-1]
     instructions = sum(run.instructions for run in runs)
-    before = gemm.operands.flat[2]
-    result = prepared.buffers[2].download(before.dtype, before.shape)
-    verdict = compare(gemm.tree.problem, gemm.operands, result, device.arch)
+    before = work.arrays[work.result]
+    verdict = work.compare(gemm.buffers[work.result].download(before.dtype, before.shape), "C")
     findings = sum(len(run.findings) for run in runs)
     gflop = gemm.tree.problem.flops / 1e9
     return {

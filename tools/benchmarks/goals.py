@@ -2,7 +2,7 @@
 
 python -m simgpu.tools.benchmarks.goals NAME [--threads 2] [--corpus FOLDER] [--profile]
 
-prints one row as JSON: what `simgpu.tools.verbs.bench` asks a new process for.
+prints one row as JSON: what `simgpu bench` asks a new process for.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _gemm(name: str, work: str, limit: float, target: str, dtype: str = "f32", c
         return Measured(found["ratio"], _against(found), found["pass"], found)
 
     def subject(setting: Setting) -> Subject:
-        prepared = prepare(setting).prepared
-        return prepared.device, prepared.launch
+        made = prepare(setting)
+        return made.prepared.device, made.launch
 
     return Goal(name, work, limit, "x numpy", measure, subject=subject)
 
@@ -92,8 +92,8 @@ def _attention(setting: Setting) -> Measured:
 
 
 def _attention_subject(setting: Setting) -> Subject:
-    prepared = attention.prepare(LENGTH, DIM, TARGET, setting.threads).prepared
-    return prepared.device, prepared.launch
+    made = attention.prepare(LENGTH, DIM, TARGET, setting.threads)
+    return made.prepared.device, made.launch
 
 
 def _against(found: dict[str, Any]) -> str:

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.benchmarks.children import output_of
 from simgpu.tools.shared.console import print_figures
+from simgpu.tools.shared.processes import output_of
 
 if TYPE_CHECKING:
     from simgpu import Buffer

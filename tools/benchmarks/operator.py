@@ -6,23 +6,21 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.benchmarks import attention_table
 from simgpu.tools.benchmarks.clock import clock_mhz
 from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
-from simgpu.tools.cases.timing import WARM_UP, Bench, Figures
-from simgpu.tools.cases.workload import Workload, workload
-from simgpu.tools.shared.agreement import Agreement, all_exact
+from simgpu.tools.cases.execute import against_sim
+from simgpu.tools.cases.operator_options import headline, operator_document, operator_tree
+from simgpu.tools.cases.operators import workload
+from simgpu.tools.cases.timing import WARM_UP, Figures, Timer
+from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.console import print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.launching import add_device_options, device_of, launched, simulated_device
-from simgpu.tools.shared.operator_options import operator_document, operator_tree
+from simgpu.tools.shared.launching import add_device_options, device_of, launched
 from simgpu.tools.shared.verdict import Verdict
 
 if TYPE_CHECKING:
-    from simgpu.asm import EmittedKernel
     from simgpu.operators.tree import Root
 
 FEWEST = 20  # launches; a median of fewer says little
@@ -64,7 +62,7 @@ def run(options: Namespace) -> int:
             "unfused_over_fused": faster, "pass": passed,
         })  # fmt: skip
         return 0 if passed else 1
-    show(f"{tree.derivation.title}, {tree.derivation.policy} tiles, on {where}")
+    show(f"{headline(tree)}, on {where}")
     result.show(options.launches, real)
     if baseline:
         show("")
@@ -76,16 +74,16 @@ def run(options: Namespace) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was timed: names of the kernels; sets: of buffers; steady: whether all launches gave the same bits."""
+    """What was timed."""
 
-    kernels: tuple[str, ...]
-    sets: int
+    kernels: tuple[str, ...]  # their names
+    sets: int  # of buffers
     figures: Figures
     verdict: Verdict
-    steady: bool
-    agreement: Agreement | None
-    clock: int | None
-    profile: dict[str, Any] | None
+    steady: bool  # all launches gave the same bits
+    agreement: Agreement | None  # with the simulator, if asked for
+    clock: int | None  # MHz, of a GPU that says
+    profile: dict[str, Any] | None  # by opcode, if asked for
 
     @property
     def passed(self) -> bool:
@@ -119,19 +117,19 @@ def measure(options: Namespace, device: Any, tree: Root) -> Measured:
     real = options.device == "hip"
     with progress("making inputs"):
         work = workload(tree, device.arch, options.seed)
-    bench = Bench(device, kernel, work, real, options.launches)
+    timer = Timer(device, kernel, work, real, options.launches)
     with progress(f"timing {kernel.name}"):
-        first, times, steady = launched(kernel.name, bench.measure)
+        first, times, steady = launched(kernel.name, timer.measure)
     clock = clock_mhz(device.index) if real else None
     with progress("comparing with float64"):
-        verdict = work.compare(first)
-    agreement = _against_sim(options, kernel, work, first) if options.against_sim else None
+        verdict = work.compare(first, kernel.operands[work.result])
+    agreement = against_sim(options, kernel, work, first) if options.against_sim else None
     profile = None
     if options.profile:
         with progress(f"profiling {kernel.name}"):
-            profile = profile_document(profiled(device, bench.launch))
+            profile = profile_document(profiled(device, timer.launch))
     figures = Figures(times, tree.problem.flops, work.moved_bytes, device.descriptor.matrix_tflops(tree.problem.dtype))
-    return Measured(tuple(step.name for step in kernel.steps), bench.sets, figures, verdict, steady, agreement, clock, profile)
+    return Measured(tuple(step.name for step in kernel.steps), len(timer.sets), figures, verdict, steady, agreement, clock, profile)
 
 
 def _unfused(tree: Root) -> Root:
@@ -139,13 +137,3 @@ def _unfused(tree: Root) -> Root:
 
     return UnfusedAttention(tree.problem, tree.descriptor, tree.derivation.policy)
 
-
-def _against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
-    """The real GPU's output of one launch beside the simulated one."""
-    from simgpu import asm
-
-    device = simulated_device(options, kernel.target)
-    buffers = [device.upload(array) for array in work.arrays]
-    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
-    result = buffers[work.output].download(real.dtype, real.shape)
-    return Agreement.of("output", real, result, all(all_exact(run.fidelity) for run in runs))

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from simgpu.tools.benchmarks.children import output_of
 from simgpu.tools.shared.console import print_figures
+from simgpu.tools.shared.processes import output_of
 
 COLD, WARM = 3, 5  # processes; medians count
 EXAMPLE = """

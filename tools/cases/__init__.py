@@ -1,1 +1,10 @@
-"""TODO."""
+"""What is launched.
+
+    workload.py          operands as they lie in memory, and the float64 result
+    operators.py         the table of operators: options, tree, workload of each
+    operator_options.py  OP and its options, the same for every verb
+    execute.py           one launch of a computation, on a GPU beside the simulator
+    timing.py            many launches, and the figures that follow
+    file_kernel.py       a kernel of a code object, its arguments and extents
+    attention_rows.py    long attention against float64, by blocks of rows
+"""

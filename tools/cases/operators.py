@@ -1,217 +1,329 @@
-"""`simgpu run` for operators other than gemm: random inputs, NaN around them, launches, comparison with float64."""
+"""The table of operators: what each is to the command. An operator is a row of OPERATORS; every verb reads that."""
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+import struct
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators import packed_filter, reference
-from simgpu.operators.attention.tree import FusedAttention
-from simgpu.operators.attention.unfused import UnfusedAttention
-from simgpu.operators.conv2d.tree import Conv2d
-from simgpu.operators.softmax.tree import Softmax
-from simgpu.operators.tree import Extent
-from simgpu.tools.shared.agreement import Agreement, all_exact
-from simgpu.tools.shared.arrays import array_type, random_array, require_memory
-from simgpu.tools.shared.console import print_json, progress, show
-from simgpu.tools.shared.launching import device_of, has_errors, is_simulated, launched, run_document, show_run, simulated_device
-from simgpu.tools.shared.operator_options import emitted, operator_document, operator_tree
-from simgpu.tools.shared.verdict import WAITS, judge
+from simgpu.operators import (
+    AttentionProblem,
+    Band,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    GemmProblem,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+    UnfusedAttention,
+    packed_filter,
+    reference,
+)
+from simgpu.operators.tree import Extent, Root
+from simgpu.tools.cases.workload import Strided, Workload, contiguous
+from simgpu.tools.shared.arrays import array_type, random_array
+from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
-    from simgpu import Device
-    from simgpu.hardware import hip
-    from simgpu.operators.tree import Root
+    from simgpu.asm import EmittedKernel
 
-_BLOCK_SCORES = 1 << 24  # scores that float64 attention holds at once: some arrays of 128 MiB
-_GUARD = 64  # bytes of NaN behind each array; its start is aligned as a caller's would be
+BLOCK_SCORES = 1 << 24  # scores that float64 attention holds at once: some arrays of 128 MiB
+Matrices = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Strided:
-    """An array as it lies in memory: flat, NaN where no element of the view is. shape: of the view; strides: in elements."""
+def emit(tree: Root) -> EmittedKernel:
+    """The tree's kernels; raises as `simgpu.asm.emit`, which is imported only here."""
+    from simgpu import asm
 
-    flat: np.ndarray
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    return asm.emit(tree)
 
-    @classmethod
-    def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> Strided:
-        """NaN throughout (integers: the smallest)."""
-        size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + _GUARD // kind.itemsize
-        return cls(np.full(size, np.nan if kind.kind not in "iu" else np.iinfo(kind).min, kind), shape, strides)
 
-    @property
-    def view(self) -> np.ndarray:
-        """The elements; numpy cannot stride what ml_dtypes adds, so as bytes."""
-        size = self.flat.itemsize
-        raw = np.lib.stride_tricks.as_strided(self.flat.view(f"V{size}"), self.shape, tuple(size * s for s in self.strides))
-        return raw.view(self.flat.dtype)
-
-    def filled(self, values: np.ndarray) -> Strided:
-        """With these elements."""
-        made = replace(self, flat=self.flat.copy())
-        made.view[...] = values
-        return made
-
-    def touched(self, after: np.ndarray) -> int:
-        """Elements outside the view whose bits are others in `after`."""
-        differ = (self.flat.view(np.uint8) != after.view(np.uint8)).reshape(self.flat.size, -1).any(1)
-        replace(self, flat=differ).view[...] = False
-        return int(np.count_nonzero(differ))
+def _host_bytes(problem: Any) -> int:
+    return int(10 * problem.bytes_once * 8 // dtype(problem.dtype).bytes)
 
 
 @dataclass(frozen=True)
-class Case:
-    """One run: the operands in the kernel's order, the result's place among them, float64 and bound from the inputs."""
+class Kernels:
+    """Kernels of an operator, and what they are launched on."""
 
-    operands: tuple[Strided, ...]
-    result: int
-    want: Callable[[], np.ndarray]
-    bound: Callable[[], np.ndarray]
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a row-major array."""
-    return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
+    workload: Callable[[Any, str, np.random.Generator], Workload]  # random operands of a tree on an architecture
+    emit: Callable[[Any], EmittedKernel] = emit  # from a tree; raises as `simgpu.asm.emit`
+    whole: bool = True  # they compute all of the operator, so its FLOPs are theirs
+    summary: str = ""  # of kernels that --kernel names, for --help
 
 
-def _softmax(tree: Softmax, arch: str, rng: np.random.Generator) -> Case:
+@dataclass(frozen=True)
+class Operator:
+    """What an operator is to the command."""
+
+    summary: str  # what it computes, for --help
+    root: type[Root]  # of its trees
+    configure: Callable[[ArgumentParser], None]  # adds its own options
+    tree: Callable[[Namespace], Root]  # the tree that the options describe; LaunchError and TargetError as its constructor
+    kernels: Kernels  # the tree's
+    others: Mapping[str, Kernels] = field(default_factory=dict)  # what --kernel may name instead
+    figures: Callable[[Any], dict[str, Any]] = lambda plan: {}  # what a derivation says beside its sizes
+    matrices: Callable[[Any, Workload], Matrices] = lambda tree, work: {}  # what a fragment may hold, in float64
+    host_bytes: Callable[[Any], int] = _host_bytes  # upper bound on what a run of a problem takes on the host
+
+    def chosen(self, options: Namespace) -> Kernels:
+        """The kernels that --kernel names; the tree's without it."""
+        return self.others.get(getattr(options, "kernel", ""), self.kernels)
+
+
+def finite_number(text: str) -> float:
+    """A number that f32 holds, as a float rounded to f32, which is how a kernel takes it."""
+    try:
+        (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
+    except OverflowError:
+        raise ArgumentTypeError(f"{text!r} is past the largest f32") from None
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no number") from None
+    if not math.isfinite(value):
+        raise ArgumentTypeError(f"{text!r} is not finite")
+    return float(value)
+
+
+def _strides(sub: ArgumentParser, names: tuple[str, ...]) -> None:
+    """Row strides, as --lda for A."""
+    for name in names:
+        sub.add_argument(f"--{name}", type=int, help=f"row stride of {name[2].upper()} in elements (default: its row)")
+
+
+# -- gemm ----------------------------------------------------------------------------------------
+
+
+def _gemm_options(sub: ArgumentParser) -> None:
+    for name in "mnk":
+        sub.add_argument(f"-{name}", type=int, required=True, metavar=name.upper(), help=f"extent {name}")
+    sub.add_argument("--trans-a", action="store_true", help="A is stored transposed, (k,m)")
+    sub.add_argument("--trans-b", action="store_true", help="B is stored transposed, (n,k)")
+    sub.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the product (default: 1)")
+    sub.add_argument("--beta", type=finite_number, default=0.0, help="factor of C; 0 (default): C is not read")
+    _strides(sub, ("lda", "ldb", "ldc"))
+    sub.add_argument("--batch", type=int, default=1, help="products, each matrix right behind the one before (default: 1)")
+    sub.add_argument("--bias", action="store_true", help="add a row of n elements to each row of C")
+    sub.add_argument("--activation", default="none", help="applied last: none (default), relu, gelu or silu")
+
+
+def _gemm(o: Namespace) -> TiledComputation:
+    names = ("policy", "dtype", "trans_a", "trans_b", "alpha", "beta", "lda", "ldb", "ldc", "batch", "bias", "activation")
+    return TiledComputation(o.m, o.n, o.k, target=o.target, **{name: getattr(o, name) for name in names})
+
+
+def _gemm_workload(tree: TiledComputation, arch: str, rng: np.random.Generator) -> Workload:
+    """C is NaN altogether where beta = 0, since it must not be read; nothing lies behind an operand's last element."""
+    p = tree.problem
+    reads_c = p.beta != 0
+    kinds = array_type(p.dtype, arch), array_type(p.dtype, arch), array_type(p.dtype_c, arch)
+    outer = () if p.batch == 1 else (p.batch,)
+    operands = []
+    for kind, (rows, columns), stride in zip(kinds, p.stored_shapes, (p.lda, p.ldb, p.ldc), strict=True):
+        assert stride
+        strides = (*((rows * stride,) if outer else ()), stride, 1)
+        operands.append(Strided.empty(kind, (*outer, rows, columns), strides, guard=0))
+    a, b, c = (operand.random(rng) if filled else operand for operand, filled in zip(operands, (True, True, reads_c), strict=True))
+    bias = (Strided.empty(kinds[2], (p.n,), (1,), guard=0).random(rng),) if p.bias else ()
+    given = a.view, b.view, c.view if reads_c else None
+    row = bias[0].view if bias else None
+    return Workload(
+        (a, b, c, *bias), 2, lambda: reference.gemm(p, *given, row),
+        lambda: reference.gemm_error_bound(p, *given, arch, row), reads_c,
+    )  # fmt: skip
+
+
+def _gemm_figures(plan: Any) -> dict[str, Any]:
+    return {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps, "eta": plan.eta, "fill": plan.fill,
+            "atom": plan.atom.mnemonic}  # fmt: skip
+
+
+def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
+    """op(A), op(B), and as C their product, which the accumulators hold before alpha and beta; of a batch the first."""
+    p = tree.problem
+    a, b = (operand.view.astype(np.float64).reshape(-1, *operand.shape[-2:])[0] for operand in work.operands[:2])
+    a, b = a.T if p.trans_a else a, b.T if p.trans_b else b
+    return {"A": a, "B": b, "C": a @ b}
+
+
+def _gemm_host_bytes(p: GemmProblem) -> int:
+    """Operands on both sides, float64 copies, reference, bound."""
+    sizes = p.element.bytes, p.element.bytes, dtype(p.dtype_c).bytes
+    strides = p.lda or 0, p.ldb or 0, p.ldc or 0
+    stored = sum(rows * stride * size for (rows, _), stride, size in zip(p.stored_shapes, strides, sizes, strict=True))
+    return p.batch * (2 * stored + 8 * (2 * (p.m + p.n) * p.k + 6 * p.m * p.n))
+
+
+# -- conv2d --------------------------------------------------------------------------------------
+
+
+def _conv2d_options(sub: ArgumentParser) -> None:
+    for name, text in (("ic", "input channels"), ("ih", "input rows"), ("iw", "input columns"), ("oc", "output channels"),
+                       ("kh", "filter rows"), ("kw", "filter columns")):  # fmt: skip
+        sub.add_argument(f"--{name}", type=int, required=True, help=text)
+    sub.add_argument("--batch", type=int, default=1, help="images (default: 1)")
+    sub.add_argument("--groups", type=int, default=1, help="groups of channels (default: 1)")
+    for name, default in (("stride", 1), ("padding", 0), ("dilation", 1)):
+        text = f"one number, or rows and columns (default: {default})"
+        sub.add_argument(f"--{name}", type=int, nargs="+", default=[default], metavar="N", help=text)
+
+
+def _conv2d(o: Namespace) -> Conv2d:
+    stride, padding, dilation = (_pair(name, getattr(o, name)) for name in ("stride", "padding", "dilation"))
+    problem = Conv2dProblem(o.batch, o.ic, o.ih, o.iw, o.oc, o.kh, o.kw, stride, padding, dilation, o.groups, o.dtype)
+    return Conv2d(problem, o.target, o.policy)
+
+
+def _pair(name: str, given: list[int]) -> tuple[int, int]:
+    if len(given) > 2:
+        raise UsageError(f"--{name} has {len(given)} numbers: give one, or rows and columns")
+    return given[0], given[-1]
+
+
+def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, rng: np.random.Generator) -> Workload:
+    """packed: the filter goes in as `operators.packed_filter` has it."""
+    p = tree.problem
+    x, w = (random_array(rng, array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
+    y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
+    operands = Strided.row_major(x), Strided.row_major(packed_filter(tree.plan, w) if packed else w), y
+    return Workload(operands, 2, lambda: reference.conv2d(p, x, w), lambda: reference.conv2d_error_bound(p, x, w, arch))
+
+
+def _pack_workload(tree: Conv2d, arch: str, rng: np.random.Generator) -> Workload:
+    """What the packing kernel writes is what the function computes, to the bit."""
+    w = random_array(rng, array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
+    want = packed_filter(tree.plan, w)
+    packed = Strided.empty(want.dtype, want.shape, contiguous(want.shape))
+    return Workload((Strided.row_major(w), packed), 1, lambda: want.astype(np.float64), lambda: np.zeros(want.shape))
+
+
+def _naive(tree: Conv2d) -> EmittedKernel:
+    from simgpu.asm.conv2d.naive import emit_naive
+
+    return emit_naive(tree)
+
+
+def _pack(tree: Conv2d) -> EmittedKernel:
+    from simgpu.asm.conv2d.pack import emit_pack
+
+    return emit_pack(tree)
+
+
+# -- softmax -------------------------------------------------------------------------------------
+
+
+def _softmax_options(sub: ArgumentParser) -> None:
+    sub.add_argument("--rows", type=int, required=True, help="rows")
+    sub.add_argument("-n", type=int, required=True, metavar="N", help="elements of a row")
+    sub.add_argument("--scale", type=finite_number, default=1.0, help="factor before the exponential (default: 1)")
+    _strides(sub, ("ldx", "ldy"))
+    sub.add_argument("--mask", action="store_true", help="with a mask of bytes, (rows,n)")
+    sub.add_argument("--causal", action="store_true", help="row r keeps the columns up to r")
+
+
+def _softmax(o: Namespace) -> Softmax:
+    band = Band(o.rows, -o.rows, 1) if o.causal else None
+    return Softmax(SoftmaxProblem(o.rows, o.n, o.dtype, o.scale, o.ldx, o.ldy, o.mask, band), o.target, o.policy)
+
+
+def _softmax_workload(tree: Softmax, arch: str, rng: np.random.Generator) -> Workload:
     p = tree.problem
     assert p.ldx and p.ldy
     kind, shape = array_type(p.dtype, arch), (p.rows, p.n)
-    x = Strided.empty(kind, shape, (p.ldx, 1)).filled(random_array(rng, kind, shape))
+    x = Strided.empty(kind, shape, (p.ldx, 1)).random(rng)
     keep = rng.random(shape) < 0.5 if p.mask else None
-    mask = () if keep is None else (Strided.empty(np.dtype(np.uint8), shape, (p.n, 1)).filled(keep),)
+    mask = () if keep is None else (Strided.row_major(keep.astype(np.uint8)),)
     y = Strided.empty(kind, shape, (p.ldy, 1))
     want, bound = (partial(judged, p, x.view, keep) for judged in (reference.softmax, reference.softmax_error_bound))
-    return Case((x, y, *mask), 1, want, bound)
+    return Workload((x, y, *mask), 1, want, bound)
 
 
-def _attention(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.random.Generator) -> Case:
+# -- attention -----------------------------------------------------------------------------------
+
+
+def _attention_options(sub: ArgumentParser) -> None:
+    sub.add_argument("-L", "--lq", type=int, required=True, help="queries, and keys unless --lk")
+    sub.add_argument("--lk", type=int, help="keys (default: as many as queries)")
+    sub.add_argument("-d", type=int, required=True, metavar="D", help="head dimension, a multiple of 16")
+    sub.add_argument("--batch", type=int, default=1, help="batch (default: 1)")
+    sub.add_argument("--heads", type=int, default=1, help="query heads (default: 1)")
+    sub.add_argument("--kv-heads", type=int, default=0, help="heads of K and V (default: as many as query heads)")
+    sub.add_argument("--causal", action="store_true", help="no query sees a later key")
+    sub.add_argument("--window", type=int, help="a query sees fewer than this many keys before its own")
+
+
+def _fused_options(sub: ArgumentParser) -> None:
+    _attention_options(sub)
+    sub.add_argument("--values", default="mfma", help="under policy published, what computes P V: mfma (default) or fma")
+
+
+def _attention_problem(o: Namespace) -> AttentionProblem:
+    return AttentionProblem(o.lq, o.lk or o.lq, o.d, o.heads, o.kv_heads, o.batch, o.causal, o.window, dtype=o.dtype)
+
+
+def _attention(o: Namespace) -> FusedAttention:
+    return FusedAttention(_attention_problem(o), o.target, o.policy, o.values)
+
+
+def _unfused(o: Namespace) -> UnfusedAttention:
+    return UnfusedAttention(_attention_problem(o), o.target, o.policy)
+
+
+def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.random.Generator) -> Workload:
+    """float64 goes over blocks of rows, since S may not fit."""
     p = tree.problem
-    kind, result = array_type(p.dtype, arch), array_type(p.dtype_c, arch)
-    inputs = [Strided.empty(kind, shape, contiguous(shape)).filled(random_array(rng, kind, shape))
-              for shape in (p.q_shape, p.kv_shape, p.kv_shape)]  # fmt: skip
+    kind = array_type(p.dtype, arch)
+    inputs = [Strided.row_major(random_array(rng, kind, shape)) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
     q, k, v = (operand.view for operand in inputs)
-    rows = max(1, _BLOCK_SCORES // (p.batch * p.heads * p.lk))
+    rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
 
     def by_rows(one: Callable[[Extent], np.ndarray]) -> np.ndarray:
         return np.concatenate([one(block) for block in Extent.whole(p.lq).split(rows)], axis=2)
 
-    return Case(
-        (*inputs, Strided.empty(result, p.q_shape, contiguous(p.q_shape))), 3,
+    return Workload(
+        (*inputs, Strided.empty(array_type(p.dtype_c, arch), p.q_shape, contiguous(p.q_shape))), 3,
         lambda: by_rows(lambda block: reference.attention(p, q, k, v, queries=block)),
         lambda: by_rows(lambda block: reference.attention_error_bound(p, q, k, v, arch, block)),
     )  # fmt: skip
 
 
-def _conv2d(tree: Conv2d, arch: str, rng: np.random.Generator) -> Case:
-    """The filter goes in packed, as `operators.packed_filter` has it."""
-    return _convolution(tree, arch, rng, packed=True)
+# -- the table -----------------------------------------------------------------------------------
 
-
-def _naive(tree: Conv2d, arch: str, rng: np.random.Generator) -> Case:
-    return _convolution(tree, arch, rng, packed=False)
-
-
-def _convolution(tree: Conv2d, arch: str, rng: np.random.Generator, packed: bool) -> Case:
-    p = tree.problem
-    x, w = (random_array(rng, array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
-    y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
-    operands = _row_major(x), _row_major(packed_filter(tree.plan, w) if packed else w), y
-    return Case(operands, 2, lambda: reference.conv2d(p, x, w), lambda: reference.conv2d_error_bound(p, x, w, arch))
-
-
-def _pack(tree: Conv2d, arch: str, rng: np.random.Generator) -> Case:
-    """What the packing kernel writes is what the function computes, to the bit."""
-    w = random_array(rng, array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
-    want = packed_filter(tree.plan, w)
-    packed = Strided.empty(want.dtype, want.shape, contiguous(want.shape))
-    return Case((_row_major(w), packed), 1, lambda: want.astype(np.float64), lambda: np.zeros(want.shape))
-
-
-def _row_major(array: np.ndarray) -> Strided:
-    return Strided.empty(array.dtype, array.shape, contiguous(array.shape)).filled(array)
-
-
-CASES: dict[type[Root], Callable[[Any, str, np.random.Generator], Case]] = {
-    Softmax: _softmax, Conv2d: _conv2d, FusedAttention: _attention, UnfusedAttention: _attention,
+OPERATORS: dict[str, Operator] = {
+    "gemm": Operator(
+        "C (m,n) = alpha * op(A) (m,k) @ op(B) (k,n) + beta * C, row-major", TiledComputation, _gemm_options, _gemm,
+        Kernels(_gemm_workload), figures=_gemm_figures, matrices=_gemm_matrices, host_bytes=_gemm_host_bytes,
+    ),
+    "conv2d": Operator(
+        "Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw)", Conv2d, _conv2d_options, _conv2d,
+        Kernels(partial(_conv2d_workload, True)),
+        {
+            "naive": Kernels(partial(_conv2d_workload, False), _naive, summary="the untiled one of the paper's comparison"),
+            "pack": Kernels(_pack_workload, _pack, whole=False, summary="the filter's packing"),
+        },
+    ),
+    "softmax": Operator("softmax of the rows of X (rows,n)", Softmax, _softmax_options, _softmax, Kernels(_softmax_workload)),
+    "attention": Operator(
+        "fused attention: softmax(Q K^T / sqrt(d)) V", FusedAttention, _fused_options, _attention, Kernels(_attention_workload)
+    ),
+    "unfused": Operator(
+        "attention as three kernels, the paper's baseline", UnfusedAttention, _attention_options, _unfused,
+        Kernels(_attention_workload),
+    ),
 }  # fmt: skip
-# Of kernels that are not the tree's (`simgpu.tools.shared.operator_options.emitted`).
-OTHER_CASES: dict[str, Callable[[Any, str, np.random.Generator], Case]] = {"naive": _naive, "pack": _pack}
 
 
-def run(options: Namespace) -> int:
-    """Runs the operator's kernels on random inputs; status 1 if an element is outside the error bound."""
-    from simgpu.hardware.code_object.code_object import CodeObject
-    from simgpu.tools.tables.kernel_use import kernel_use
-    from simgpu.tools.tables.resources import constraint_rows, resource_documents, resource_table
-
-    tree = operator_tree(options)
-    kernel = emitted(tree, options)
-    make = OTHER_CASES.get(getattr(options, "kernel", ""), CASES[type(tree)])
-    problem = tree.problem
-    require_memory(10 * problem.bytes_once * 8 // dtype(problem.dtype).bytes, tree.derivation.title)
-    device = device_of(options, options.target)
-    with progress("inputs"):
-        case = make(tree, device.arch, np.random.default_rng(options.seed))
-    rows = []
-    parsed = CodeObject.parse(kernel.assemble())
-    for step in kernel.steps:
-        use = kernel_use(parsed, parsed.kernels[step.name])
-        rows.append((step, constraint_rows(step.plan, use) if step.plan else []))
-    after, runs = _execute(device, kernel, case)
-    with progress("comparing with float64"):
-        result = case.operands[case.result]
-        got = replace(result, flat=after).view.astype(np.float64)
-        verdict = judge(got, case.want(), case.bound(), result.touched(after), kernel.operands[case.result])
-    simulated = all(is_simulated(outcome) for outcome in runs)
-    agreement = against_sim(options, kernel, case, after) if options.against_sim else None
-    clean = not any(has_errors(outcome.findings) for outcome in runs)
-    passed = verdict.passed and clean and (agreement is None or agreement.agrees)
-    if options.json:
-        print_json({
-            **operator_document(tree, options.op),
-            "kernels": [
-                {"kernel": step.name, "grid": step.grid, "block": step.block, **run_document(outcome),
-                 "resources": resource_documents(r)}
-                for (step, r), outcome in zip(rows, runs, strict=True)
-            ],
-            "error": verdict.document(),
-            "against_sim": agreement and agreement.document(),
-            "vouches_for_waits": not simulated,
-            "pass": passed,
-        })  # fmt: skip
-        return 0 if passed else 1
-    show(f"{tree.derivation.title}, {tree.derivation.policy} tiles")
-    for (step, r), outcome in zip(rows, runs, strict=True):
-        grid, block = (" x ".join(map(str, extents)) for extents in (step.grid, step.block))
-        show(f"\n{step.name}: {step.resources.instructions} instructions, grid {grid}, block {block}")
-        show(*([resource_table(r)] if r else []))
-        show_run(outcome)
-    show("", *((WAITS, "") if simulated else ()), *verdict.lines(), *([agreement.line()] if agreement else []))
-    show("PASS" if passed else "FAIL")
-    return 0 if passed else 1
-
-
-def against_sim(options: Namespace, kernel: Any, case: Case, real: np.ndarray) -> Agreement:
-    """The real GPU's result beside the simulated one."""
-    result, runs = _execute(simulated_device(options, kernel.target), kernel, case)
-    return Agreement.of("result", real, result, all(all_exact(run.fidelity) for run in runs))
-
-
-def _execute(device: Device | hip.Device, kernel: Any, case: Case) -> tuple[np.ndarray, list[Any]]:
-    """The result's memory afterwards, and the runs; KernelFailed if a kernel errs."""
-    from simgpu import asm
-
-    buffers = [device.upload(operand.flat) for operand in case.operands]
-    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers))
-    flat = case.operands[case.result].flat
-    return buffers[case.result].download(flat.dtype, flat.shape), runs
+def workload(tree: Root, arch: str, seed: int) -> Workload:
+    """Random operands of a tree's problem. UsageError for a root that is no row's."""
+    for row in OPERATORS.values():
+        if type(tree) is row.root:
+            return row.kernels.workload(tree, arch, np.random.default_rng(seed))
+    known = ", ".join(row.root.__name__ for row in OPERATORS.values())
+    raise UsageError(f"no inputs for a {type(tree).__name__}: there are some for {known}")

@@ -13,7 +13,7 @@ from simgpu.tools.cases.workload import Workload
 from simgpu.tools.shared.arrays import require_memory
 
 if TYPE_CHECKING:
-    from simgpu.asm import EmittedKernel
+    from simgpu.asm import EmittedKernel, Prepared
 
 WARM_UP = 3  # launches before those that count
 COLD = 2  # times L2 and Infinity Cache: what is touched between two uses of a buffer
@@ -21,12 +21,12 @@ COLD = 2  # times L2 and Infinity Cache: what is touched between two uses of a b
 
 @dataclass(frozen=True)
 class Figures:
-    """seconds of each launch; flops and nbytes of one; peak: TFLOPS of the matrix unit by its datasheet."""
+    """Times of launches, and what one launch computes and moves."""
 
-    seconds: Sequence[float]
-    flops: int
-    nbytes: int
-    peak: float
+    seconds: Sequence[float]  # of each launch
+    flops: int  # of one
+    nbytes: int  # of one's operands
+    peak: float  # TFLOPS of the matrix unit by its datasheet
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
@@ -74,35 +74,41 @@ class Figures:
         return rows
 
 
-class Bench:
+def first_workgroups(prepared: Prepared, buffers: Sequence[Any]) -> None:
+    """Launches one workgroup of each kernel, which compiles most of what they use."""
+    for entry, call in prepared.calls(*buffers):
+        entry.launch(**{**call, "grid": 1})
+
+
+class Timer:
     """A kernel on a device with its buffers: as many sets as it takes to leave the caches behind."""
 
     def __init__(self, device: Any, kernel: EmittedKernel, work: Workload, real: bool, launches: int) -> None:
+        from simgpu import asm
+
         self.device = device
-        self.kernel = kernel
         self.work = work
         self.real = real
         self.launches = launches
         set_bytes = sum(array.nbytes for array in work.arrays)
         self.cold_bytes = COLD * (device.descriptor.xcds * device.descriptor.l2_bytes + device.descriptor.mall_bytes)
         most = 1 + math.ceil(self.cold_bytes / max(set_bytes, 1))
-        self.sets = min(most, launches + WARM_UP) if real else 1
+        sets = min(most, launches + WARM_UP) if real else 1
         require_memory(set_bytes * (2 if real else 3), kernel.name)
-        self.buffers = [[device.upload(array) for array in work.arrays] for _ in range(self.sets)]
-        self.scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
-        self.steps = [(device.load(step.assemble())[step.name], step) for step in kernel.steps]
+        self.sets = [[device.upload(array) for array in work.arrays] for _ in range(sets)]
+        self.prepared = asm.Prepared(kernel, device)
 
     def measure(self) -> tuple[np.ndarray, list[float], bool]:
         """The output of the first launch, seconds of each timed one, and whether every set of buffers that they used
         ends with the same bits."""
         self._time([0])
         first = self._output(0)
-        self._time([self.sets - 1 - index % self.sets for index in range(WARM_UP)])
+        self._time([len(self.sets) - 1 - index % len(self.sets) for index in range(WARM_UP)])
         if self.real:  # what the warm-up and the uploads left in the caches
             self.device.free(self.device.upload(np.zeros(self.cold_bytes, np.uint8)))
-        order = [index % self.sets for index in range(self.launches)]
+        order = [index % len(self.sets) for index in range(self.launches)]
         seconds = self._time(order)
-        used = set(order) if self.work.repeatable else ()
+        used = () if self.work.reads_result else set(order)
         steady = all(self._output(index).tobytes() == first.tobytes() for index in used)
         return first, seconds, steady
 
@@ -111,20 +117,17 @@ class Bench:
         self._time([0])
 
     def _output(self, index: int) -> np.ndarray:
-        before = self.work.arrays[self.work.output]
-        return self.buffers[index][self.work.output].download(before.dtype, before.shape)
+        before = self.work.arrays[self.work.result]
+        after: np.ndarray = self.sets[index][self.work.result].download(before.dtype, before.shape)
+        return after
 
     def _time(self, sets: Sequence[int]) -> list[float]:
         """Seconds of a run on each of these sets of buffers, its kernels one behind the other: by events on a GPU, which
         has all of them queued; by the host's clock in the simulator."""
-        calls = [
-            (entry, {"grid": step.grid, "block": step.block, "args": step.bind(named)})
-            for named in ({**dict(zip(self.kernel.operands, self.buffers[index], strict=True)), **self.scratch} for index in sets)
-            for entry, step in self.steps
-        ]
+        calls = [self.prepared.calls(*self.sets[index]) for index in sets]
+        each = len(calls[0])
         if self.real:
-            seconds = self.device.time([entry.prepare(**call) for entry, call in calls])
+            seconds = self.device.time([entry.prepare(**call) for run in calls for entry, call in run])
         else:
-            seconds = [entry.launch(**call).seconds for entry, call in calls]
-        each = len(self.steps)
+            seconds = [entry.launch(**call).seconds for run in calls for entry, call in run]
         return [sum(seconds[first : first + each]) for first in range(0, len(seconds), each)]

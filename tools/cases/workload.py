@@ -1,63 +1,89 @@
-"""A computation's inputs and how its result is judged, for whoever launches its kernels."""
+"""What is launched: operands as they lie in memory, and the float64 result that a launch's is compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.operators.gemm.tree import TiledComputation
-from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.arrays import random_array
 from simgpu.tools.shared.verdict import Verdict, judge
 
-if TYPE_CHECKING:
-    from simgpu.operators.tree import Root
+GUARD = 64  # bytes of NaN behind an array; its start is aligned as a caller's would be
+
+
+@dataclass(frozen=True)
+class Strided:
+    """An array as it lies in memory: NaN wherever no element of the view is."""
+
+    flat: np.ndarray
+    shape: tuple[int, ...]  # of the view
+    strides: tuple[int, ...]  # of the view, in elements
+
+    @classmethod
+    def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD) -> Strided:
+        """NaN throughout (integers: the smallest), `guard` bytes behind the last element included."""
+        size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + guard // kind.itemsize
+        return cls(np.full(size, np.nan if kind.kind not in "iu" else np.iinfo(kind).min, kind), shape, strides)
+
+    @classmethod
+    def row_major(cls, array: np.ndarray) -> Strided:
+        """The array's elements, one right behind the other."""
+        return cls.empty(array.dtype, array.shape, contiguous(array.shape)).filled(array)
+
+    @property
+    def view(self) -> np.ndarray:
+        """The elements; numpy cannot stride what ml_dtypes adds, so as bytes."""
+        size = self.flat.itemsize
+        raw = np.lib.stride_tricks.as_strided(self.flat.view(f"V{size}"), self.shape, tuple(size * s for s in self.strides))
+        return raw.view(self.flat.dtype)
+
+    def filled(self, values: np.ndarray) -> Strided:
+        """A copy with these elements."""
+        made = replace(self, flat=self.flat.copy())
+        made.view[...] = values
+        return made
+
+    def random(self, rng: np.random.Generator) -> Strided:
+        """A copy with random elements (`random_array`)."""
+        return self.filled(random_array(rng, self.flat.dtype, self.shape))
+
+    def touched(self, after: np.ndarray) -> int:
+        """The number of elements outside the view whose bits are others in `after`."""
+        differ = (self.flat.view(np.uint8) != after.view(np.uint8)).reshape(self.flat.size, -1).any(1)
+        replace(self, flat=differ).view[...] = False
+        return int(np.count_nonzero(differ))
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of a row-major array."""
+    return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
 
 
 @dataclass(frozen=True)
 class Workload:
-    """arrays: one for each of the kernel's operands, in order, as they lie in memory before a launch; output: which
-    of them is the result; moved_bytes: each operand once; repeatable: a second launch gives the same result;
-    compare: the output's array against float64."""
+    """A computation's operands before a launch, and what float64 makes of them."""
 
-    arrays: tuple[np.ndarray, ...]
-    output: int
-    moved_bytes: int
-    repeatable: bool
-    compare: Callable[[np.ndarray], Verdict]
+    operands: tuple[Strided, ...]  # in the kernel's order
+    result: int  # which of them the kernel writes
+    want: Callable[[], np.ndarray]  # the result in float64
+    bound: Callable[[], np.ndarray]  # how far each element may be from it
+    reads_result: bool = False  # a launch reads what the result's memory held, so a second one gives another result
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What is uploaded for each operand."""
+        return tuple(operand.flat for operand in self.operands)
 
-def workload(tree: Root, arch: str, seed: int) -> Workload:
-    """Random inputs of a tree's problem. UsageError for a root that none of the functions here describes."""
-    if isinstance(tree, TiledComputation):
-        return _gemm(tree, arch, seed)
-    from simgpu.tools.cases.operators import CASES
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of each operand's elements once, of a result that is read twice."""
+        once = sum(operand.view.nbytes for operand in self.operands)
+        return once + (self.operands[self.result].view.nbytes if self.reads_result else 0)
 
-    if type(tree) not in CASES:
-        known = ", ".join(kind.__name__ for kind in CASES)
-        raise UsageError(f"no inputs for a {type(tree).__name__}: there are some for {known}")
-    case = CASES[type(tree)](tree, arch, np.random.default_rng(seed))
-    result = case.operands[case.result]
-
-    def compare(after: np.ndarray) -> Verdict:
-        got = replace(result, flat=after).view.astype(np.float64)
-        return judge(got, case.want(), case.bound(), result.touched(after), "result")
-
-    moved = sum(operand.view.nbytes for operand in case.operands)
-    return Workload(tuple(operand.flat for operand in case.operands), case.result, moved, True, compare)
-
-
-def _gemm(tree: TiledComputation, arch: str, seed: int) -> Workload:
-    from simgpu.tools.verbs.run import Operands, compare
-
-    problem = tree.problem
-    operands = Operands.random(problem, arch, seed)
-    a, b, c = (operands.matrix(index).nbytes for index in range(3))
-    reads_c = problem.beta != 0
-    return Workload(
-        operands.flat, 2, a + b + c * (2 if reads_c else 1), not reads_c,
-        lambda result: compare(problem, operands, result, arch),
-    )  # fmt: skip
-
+    def compare(self, after: np.ndarray, name: str) -> Verdict:
+        """The verdict on the result's memory after a launch; name: of the result, for messages."""
+        before = self.operands[self.result]
+        got = replace(before, flat=after).view.astype(np.float64)
+        return judge(got, self.want(), self.bound(), before.touched(after), name)

@@ -1,1 +1,9 @@
-"""TODO."""
+"""What ends in words, and what checked mode finds.
+
+    fuzz.py        damaged code objects and random instructions, thrown at the simulator
+    fuzz_cases.py  how they are made and launched
+    corpus.py      a folder of compilers' kernels
+    mutants.py     kernels with one wait, nop, barrier or address less right
+    harmless.py    whether a mutant can harm at all
+    mutate.py      mutants run checked, and tallied
+"""

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from simgpu.hardware.errors import SimError
+from simgpu.tools.shared.processes import environment
 
 KINDS = ("objects", "streams")
 MEMORY_CAP = 2 << 30
@@ -117,10 +118,9 @@ class Worker:
     def __init__(self, objects: Sequence[str]) -> None:
         self.errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 (see `close`)
         # One thread each: BLAS's pools only reserve address space here.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             self.command(objects), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env=environment, cwd=Path(__file__).parents[1],
+            env=environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1"),
         )  # fmt: skip
         self.cases = 0
         self.resident = 0

@@ -1,1 +1,14 @@
-"""TODO."""
+"""What every verb needs.
+
+    errors.py     UsageError and KernelFailed: status 2, status 1
+    parser.py     the command line's parser
+    console.py    tables, text and JSON on stdout, progress on stderr
+    outputs.py    files that verbs write
+    versions.py   what `--version` prints
+    processes.py  new processes: for measurements, for a real GPU
+    launching.py  a launch: device options, errors, what a run prints, checked mode
+    arrays.py     generated arrays: types and fills by name
+    verdict.py    a result against float64 and its bound
+    agreement.py  a real GPU's result against the simulator's
+    sarif.py      findings for code review tools
+"""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,15 +25,11 @@ TIMEOUT_SECONDS = 60.0
 
 @dataclass
 class Watch:
-    """Launches in checked mode: runs by what was launched, and findings, also of those that failed."""
+    """Launches in checked mode (`simgpu check`): devices made for it are checked, launches given it are kept."""
 
-    runs: list[tuple[str, Run]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
     check: bool | str = True  # what `Device` takes
-
-
-# While it is set, devices are checked and launches are kept (`simgpu check`).
-WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+    runs: list[tuple[str, Run]] = field(default_factory=list)  # by what was launched
+    findings: list[Finding] = field(default_factory=list)  # of the runs, and of launches that failed
 
 
 def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None:
@@ -68,22 +63,22 @@ def _seconds(text: str) -> float:
     return value
 
 
-def device_of(options: Namespace, target: str) -> Device | hip.Device:
-    """The GPU that the options ask for; TargetError, LaunchError, and HipError where a real one is another or missing."""
+def device_of(options: Namespace, target: str, watch: Watch | None = None) -> Device | hip.Device:
+    """The GPU that the options ask for, in checked mode for a watch. TargetError, LaunchError, and HipError where a real
+    one is another or missing."""
     if options.seed < 0:
         raise LaunchError(f"--seed {options.seed}: give 0 or more")
     if getattr(options, "against_sim", False) and options.device == "sim":
         raise LaunchError("--against-sim compares a real GPU with the simulator: add --device hip, or leave it out")
-    if options.device == "hip" and WATCH.get() is not None:
+    if options.device == "hip" and watch is not None:
         raise LaunchError("checked mode is the simulator's: leave --device hip out")
-    return real_device(options, target) if options.device == "hip" else simulated_device(options, target)
+    return real_device(options, target) if options.device == "hip" else simulated_device(options, target, watch)
 
 
-def simulated_device(options: Namespace, target: str) -> Device:
-    """The simulated GPU."""
+def simulated_device(options: Namespace, target: str, watch: Watch | None = None) -> Device:
+    """The simulated GPU, checked for a watch."""
     from simgpu import Device
 
-    watch = WATCH.get()
     return Device(target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions)
 
 
@@ -100,10 +95,10 @@ def real_device(options: Namespace, target: str) -> hip.Device:
     return device
 
 
-def launched(what: str, launch: Callable[[], T]) -> T:
-    """Runs `launch`, which returns a run or several; what the kernel does wrong becomes KernelFailed, LaunchError and
-    HipError stay what they are."""
-    watch = WATCH.get() or Watch()
+def launched(what: str, launch: Callable[[], T], watch: Watch | None = None) -> T:
+    """Returns what `launch` does, a run or several, and keeps them in `watch`. What the kernel does wrong becomes KernelFailed;
+    LaunchError and HipError stay what they are."""
+    watch = watch or Watch()
     try:
         with progress(f"running {what}"):
             outcome = launch()

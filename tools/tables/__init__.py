@@ -1,1 +1,13 @@
-"""TODO."""
+"""What is said of a tree or a kernel.
+
+    limits.py           limits of a tree, what it moves, bars, targets side by side
+    kernel_use.py       what a linked kernel takes, from its code object
+    resources.py        derived and taken against the limits, node by node
+    read_back.py        what the plan gives and the code object takes
+    listing.py          instructions with bytes, live registers and Python lines
+    loop_conflicts.py   LDS bank conflicts of a loop, counted
+    schedule_model.py   a loop on one CU, modelled in order
+    schedule_report.py  what the model says of an operator's kernels
+    l2_model.py         HBM bytes behind an LRU model of L2
+    paper_figures.py    the paper's figures as trees
+"""

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simgpu.hardware.code_object.code_object import CodeObject, Kernel
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa import Instruction, Reg, decode, text
 
+if TYPE_CHECKING:
+    from simgpu.asm import EmittedKernel
+
 
 @dataclass(frozen=True)
 class KernelUse:
-    """LDS in bytes a workgroup; ArchVGPRs and AccVGPRs a lane; SGPRs a wave, the reserved ones included.
+    """What a kernel asks for in its code object.
 
-    All as the code object asks for them: ArchVGPRs are what its metadata leaves beside the AccVGPRs of a unified file.
-    gfx908's metadata has only the larger of two files: where that may be the AccVGPRs, ArchVGPRs are counted in the instructions.
+    ArchVGPRs are what the metadata leaves beside the AccVGPRs of a unified file. gfx908's metadata has only the larger of two
+    files: where that may be the AccVGPRs, ArchVGPRs are counted in the instructions.
     """
 
-    lds_bytes: int
-    arch_vgprs: int
-    acc_vgprs: int
-    sgprs: int
-    workgroup_size: int
+    lds_bytes: int  # a workgroup
+    arch_vgprs: int  # a lane
+    acc_vgprs: int  # a lane
+    sgprs: int  # a wave, the reserved ones included
+    workgroup_size: int  # work-items, at most
     instructions: int
     code_bytes: int
+
+
+def linked_use(kernel: EmittedKernel) -> list[KernelUse]:
+    """The use of each of a computation's kernels, in the order of their launches; raises ToolchainError."""
+    code = CodeObject.parse(kernel.assemble())
+    return [kernel_use(code, code.kernels[step.name]) for step in kernel.steps]
 
 
 def kernel_use(code: CodeObject, kernel: Kernel) -> KernelUse:

@@ -1,20 +1,17 @@
-"""What derive and report print for any operator: sizes, limits as a table and as bars, several targets side by side."""
+"""Limits of a tree, what it moves, and how far the limits are used up, as tables and for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
 from rich.table import Table
 
 from simgpu.hardware.errors import TargetError
-from simgpu.tools.shared.console import print_json, show, table
-from simgpu.tools.shared.operator_options import operator_document
-from simgpu.tools.tables.constraint_rows import COLUMNS, constraint_document, constraint_row
+from simgpu.tools.shared.console import table
 
 if TYPE_CHECKING:
+    from simgpu.operators.feasibility import FeasibilityReport
     from simgpu.operators.resources import Constraint
     from simgpu.operators.tree import Root
 
@@ -23,53 +20,41 @@ CounterRow = tuple[str, str, float, str]  # node, counter, value, unit
 _BAR = 40  # columns of a full bar
 
 
-def show_limits(
-    tree: Root,
-    op: str,
-    as_json: bool,
-    bars: bool,
-    more: Mapping[str, Any] = MappingProxyType({}),
-    parts: Sequence[RenderableType] = (),
-) -> None:
-    """Sizes and limits, node by node; ResourceError behind them if the tiles cannot fit.
-
-    more: what JSON says besides; parts: the same for people.
-    """
-    from simgpu.operators.feasibility import FeasibilityVisitor
-
-    plan = tree.derivation
-    report = FeasibilityVisitor().visit(tree)
-    counted = counter_rows(tree) if bars and report.feasible else ()
-    if as_json:
-        print_json({
-            **operator_document(tree, op), "feasible": report.feasible, "tiles": report.tiles, "binding": report.binding.name,
-            "counters": counter_documents(counted),
-            "nodes": [{"level": str(n.level), "title": n.title, "tiles": {k: list(v) for k, v in n.tiles.items()},
-                       "constraints": [constraint_document(row) for row in n.constraints]} for n in report.nodes],
-            "constraints": [constraint_document(row) for row in report.constraints],
-            **more,
-        })  # fmt: skip
-    else:
-        show(
-            f"{plan.title}, {report.policy} tiles",
-            ", ".join(f"{name} {value}" for name, value in report.tiles.items()),
-            table("Constraints", COLUMNS, (constraint_row(row) for row in report.constraints), left=2),
-            *((counter_table(counted),) if counted else ()),
-            *((bar_chart(report.constraints),) if bars else ()),
-            f"\nBound by {report.binding.name}.",
-            *parts,
-        )
-    plan.check()
+def sizes_line(sizes: Mapping[str, Any]) -> str:
+    """What the policy decided, on one line."""
+    return ", ".join(f"{name} {_size(value)}" for name, value in sizes.items())
 
 
-def counter_table(rows: Sequence[CounterRow]) -> Table:
-    """The rows for a terminal."""
-    return table("Counters", ("node", "counter", "value", "unit"), rows, left=2)
+def _size(value: Any) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, list) else f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
-def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
-    """The rows for JSON."""
-    return [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in rows]
+def constraint_table(rows: Sequence[Constraint]) -> Table:
+    """Every limit of a tree with its use and slack."""
+    columns = ("node", "constraint", "limit", "use", "slack", "used", "", "unit", "note")
+    return table("Constraints", columns, (_constraint(row) for row in rows), left=2)
+
+
+def _constraint(row: Constraint) -> tuple[object, ...]:
+    used = f"{100 * row.ratio:.1f} %" if row.limit else ""
+    mark = "violated" if row.hard and not row.satisfied else "binds" if row.binding else ""
+    return row.level, row.name, row.limit, row.use, row.slack, used, mark, row.unit, row.note
+
+
+def constraint_document(row: Constraint) -> dict[str, Any]:
+    """A constraint for JSON."""
+    names = ("name", "limit", "use", "slack", "unit", "hard", "satisfied", "binding", "note", "remedy")
+    return {"node": str(row.level), **{name: getattr(row, name) for name in names}}
+
+
+def limits_document(report: FeasibilityReport) -> dict[str, Any]:
+    """Tiles, limits and what binds, node by node, for JSON."""
+    return {
+        "feasible": report.feasible, "tiles": report.tiles, "binding": report.binding.name,
+        "nodes": [{"level": str(n.level), "title": n.title, "tiles": {k: list(v) for k, v in n.tiles.items()},
+                   "constraints": [constraint_document(row) for row in n.constraints]} for n in report.nodes],
+        "constraints": [constraint_document(row) for row in report.constraints],
+    }  # fmt: skip
 
 
 def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
@@ -91,14 +76,20 @@ def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
     return tuple(row for row in rows if row[2])
 
 
-def bar_chart(rows: tuple[Constraint, ...]) -> Table:
+def counter_table(rows: Sequence[CounterRow]) -> Table:
+    """The rows for a terminal."""
+    return table("Counters", ("node", "counter", "value", "unit"), rows, left=2)
+
+
+def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
+    """The rows for JSON."""
+    return [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in rows]
+
+
+def bar_chart(rows: Sequence[Constraint]) -> Table:
     """Use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
-    return table(
-        "Used",
-        ("node", "constraint", "used", "note"),
-        ((r.level, r.name, f"{100 * r.ratio:.0f} %", bar(r.ratio)) for r in rows),
-        left=2,
-    )
+    cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in rows)
+    return table("Used", ("node", "constraint", "used", "note"), cells, left=2)
 
 
 def bar(ratio: float) -> str:
@@ -107,33 +98,32 @@ def bar(ratio: float) -> str:
     return "█" * full + "·" * (_BAR - full) + ("▶" if ratio > 1 else "|")
 
 
-def show_targets(tree: Root, op: str, names: list[str], as_json: bool) -> None:
-    """The same problem and policy derived for each target, side by side."""
+def target_answers(tree: Root, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What the same problem and policy come to on each target: tiles, what binds, bytes, limits used."""
     from simgpu.hardware import target
-    from simgpu.operators.feasibility import FeasibilityVisitor
+    from simgpu.operators.feasibility import tree_report
     from simgpu.operators.traffic import block_counters
 
     answers: dict[str, dict[str, Any]] = {}
     for name in names:
         try:
-            report = FeasibilityVisitor(target(name)).visit(tree)
+            there = tree.on(target(name))
+            report = tree_report(there)
         except TargetError as error:
             answers[name] = {"fits": str(error)}
             continue
-        moved = {"bytes, re-reads included": block_counters(tree.on(target(name))).global_bytes} if report.feasible else {}
-        rates = {row.name: f"{100 * row.ratio:.0f} %" for row in report.constraints}
+        moved = {"bytes, re-reads included": block_counters(there).global_bytes} if report.feasible else {}
         answers[name] = {
             **report.tiles,
             "binding": report.binding.name,
             "fits": "yes" if report.feasible else report.remedy,
             **moved,
-            **rates,
+            **{row.name: f"{100 * row.ratio:.0f} %" for row in report.constraints},
         }
-    if as_json:
-        print_json({**operator_document(tree, op), "targets": answers})
-        return
+    return answers
+
+
+def target_table(answers: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The answers side by side, a column a target."""
     lines = dict.fromkeys(line for answer in answers.values() for line in answer)
-    show(
-        tree.derivation.title,
-        table("Targets", ("", *answers), ((line, *(a.get(line) for a in answers.values())) for line in lines)),
-    )
+    return table("Targets", ("", *answers), ((line, *(answer.get(line) for answer in answers.values())) for line in lines))

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
 from simgpu.operators.resources import RESERVED_SGPRS
 from simgpu.tools.shared.console import table
-from simgpu.tools.tables.kernel_use import kernel_use
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
-    from simgpu.operators.tree import Root
+    from simgpu.tools.tables.kernel_use import KernelUse
 
 
 @dataclass(frozen=True)
 class ReadBack:
-    """One resource of one kernel: planned and taken, in its unit; `granule`: what it is allocated by; ranges: the plan's parts."""
+    """One resource of one kernel, planned and taken."""
 
     kernel: str
     resource: str
     planned: int
     taken: int
-    granule: int
-    ranges: str
+    granule: int  # what it is allocated by
+    ranges: str  # the plan's parts
 
     @property
     def equal(self) -> bool:
@@ -35,14 +33,13 @@ class ReadBack:
         return -(-self.planned // self.granule) == -(-self.taken // self.granule)
 
 
-def read_back(kernel: EmittedKernel, tree: Root) -> list[ReadBack]:
-    """Rows of every kernel that has a plan."""
-    d, parsed = tree.descriptor, CodeObject.parse(kernel.assemble())
+def read_back(kernel: EmittedKernel, uses: Sequence[KernelUse]) -> list[ReadBack]:
+    """The rows of every kernel that has a plan; uses: of each kernel, as linked."""
     rows = []
-    for step in kernel.steps:
+    for step, use in zip(kernel.steps, uses, strict=True):
         if step.plan is None:
             continue
-        planned, use = step.plan.resources, kernel_use(parsed, parsed.kernels[step.name])
+        d, planned = step.plan.descriptor, step.plan.resources
         held = {file: [r for r in planned.registers if r.file == file and r.count] for file in ("arch", "acc")}
         parts = {file: " + ".join(f"{r.name} {r.count}" for r in ranges) for file, ranges in held.items()}
         scalars = " + ".join(f"{r.name} {r.count}" for r in planned.scalars)
@@ -54,18 +51,6 @@ def read_back(kernel: EmittedKernel, tree: Root) -> list[ReadBack]:
             ReadBack(step.name, "SGPR", planned.sgprs, use.sgprs, d.sgpr_granule, f"{scalars} + reserved {RESERVED_SGPRS}"),
         ]
     return rows
-
-
-def read_back_of(tree: Root) -> tuple[list[ReadBack], str]:
-    """The rows of a tree's kernels, or none and the reason why there are no kernels on this machine."""
-    from simgpu import asm
-
-    if not tree.derivation.feasible:
-        return [], "the tiles do not fit, so there is no kernel"
-    try:
-        return read_back(asm.emit(tree), tree), ""
-    except (ToolchainError, TargetError, UnsupportedInstruction, LaunchError) as error:
-        return [], str(error)
 
 
 def read_back_table(rows: list[ReadBack]) -> Table:

@@ -1,4 +1,4 @@
-"""The resource table: what each node of a plan takes, derived and actual, against its limits."""
+"""The resource table: what each node of a kernel takes, derived and actual, against its limits."""
 
 from __future__ import annotations
 
@@ -26,20 +26,17 @@ FIELD_OF = {
 
 @dataclass(frozen=True)
 class ResourceRow:
-    """One resource at one node: the derived figure, the actual one (None: not known), the limit.
-
-    `floor`: the limit is one from below (arithmetic intensity); `hard`: past it, the kernel cannot run.
-    """
+    """One resource at one node against its limit."""
 
     node: str
     name: str
     derived: float
-    actual: float | None
+    actual: float | None  # None: not known
     limit: float
     unit: str
     note: str = ""
-    floor: bool = False
-    hard: bool = False
+    floor: bool = False  # the limit is one from below (arithmetic intensity)
+    hard: bool = False  # past the limit, the kernel cannot run
     binding: bool = False
 
     @property
@@ -58,20 +55,22 @@ class ResourceRow:
 
 
 def resource_rows(
-    plan: GemmPlan, use: KernelUse | None = None, counters: Mapping[str, int] | None = None
+    plan: Derivation, threads: int, use: KernelUse | None = None, counters: Mapping[str, int] | None = None
 ) -> list[ResourceRow]:
-    """The table's rows, device to atom; `use`: the linked kernel's figures; `counters`: of a finished run.
+    """The rows of one kernel's plan, device to atom.
 
-    With counters, the actual intensities are FLOPs over the bytes that the kernel moved: the problem's over
-    each byte of memory once, the executed ones over what loads and LDS reads requested.
+    threads: work-items of its workgroup; use: the linked kernel's figures; counters: of a finished run. With counters, the actual
+    intensities are FLOPs over the bytes that the kernel moved: the problem's over each byte of memory once, the executed ones over
+    what loads and LDS reads requested.
     """
     order = ("device", "block", "warp", "atom")
-    rows = [*constraint_rows(plan, use), *_residency(plan, use), *_intensities(plan, counters or {})]
+    rows = [*_constraints(plan, use), *_residency(plan, -(-threads // plan.descriptor.wavefront_size), use)]
+    if isinstance(plan, GemmPlan):
+        rows += _intensities(plan, counters or {})
     return sorted(rows, key=lambda row: order.index(row.node))
 
 
-def constraint_rows(plan: Derivation, use: KernelUse | None) -> list[ResourceRow]:
-    """The plan's constraints, any operator's, beside the linked kernel's figures."""
+def _constraints(plan: Derivation, use: KernelUse | None) -> list[ResourceRow]:
     rows = []
     for row in plan.constraints:
         actual = getattr(use, FIELD_OF[row.name]) if use and row.name in FIELD_OF else None
@@ -84,25 +83,17 @@ def constraint_rows(plan: Derivation, use: KernelUse | None) -> list[ResourceRow
     return rows
 
 
-def _residency(plan: GemmPlan, use: KernelUse | None) -> list[ResourceRow]:
+def _residency(plan: Any, waves: int, use: KernelUse | None) -> list[ResourceRow]:
+    """What resides at once, for blocks of `waves` waves."""
     d, planned = plan.descriptor, plan.resources
-    waves: int | None = None
-    blocks: int | None = None
+    actual: tuple[int | None, int | None] = (None, None)
     if use:
-        waves, blocks = residency(d, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, plan.waves)
+        actual = residency(d, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, waves)
     note = "reside at once, by registers, LDS and wave slots together"
-    slots = d.max_waves_per_simd * d.simds_per_cu // plan.waves
+    slots, most = d.max_waves_per_simd * d.simds_per_cu // waves, d.max_waves_per_simd
     return [
-        ResourceRow("block", "resident blocks", planned.blocks_per_cu, blocks, slots, "blocks a CU", note),
-        ResourceRow(
-            "warp",
-            "resident waves",
-            planned.waves_per_simd,
-            waves,
-            d.max_waves_per_simd,
-            "waves a SIMD",
-            note,
-        ),
+        ResourceRow("block", "resident blocks", planned.blocks_per_cu, actual[1], slots, "blocks a CU", note),
+        ResourceRow("warp", "resident waves", planned.waves_per_simd, actual[0], most, "waves a SIMD", note),
     ]
 
 
@@ -147,17 +138,5 @@ def _cells(row: ResourceRow) -> tuple[object, ...]:
 
 def resource_documents(rows: list[ResourceRow]) -> list[dict[str, Any]]:
     """The rows for JSON."""
-    names = (
-        "node",
-        "name",
-        "derived",
-        "actual",
-        "limit",
-        "slack",
-        "unit",
-        "note",
-        "floor",
-        "hard",
-        "binding",
-    )
+    names = ("node", "name", "derived", "actual", "limit", "slack", "unit", "note", "floor", "hard", "binding")
     return [{name: getattr(row, name) for name in names} for row in rows]

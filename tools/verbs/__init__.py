@@ -1,1 +1,17 @@
-"""TODO."""
+"""A file a verb, with `configure(parser)` and `run(options) -> status`; `VERBS` of `cli.py` is their list.
+
+    derive.py  tiles, the constraint that binds, the slack of every other
+    tree.py    the algorithm tree
+    report.py  resources against limits, derived and linked
+    regret.py  the closed form against an exhaustive search
+    paper.py   every number of the paper
+    emit.py    kernels as assembly or code object
+    disasm.py  kernels of a code object
+    run.py     an operator's kernels on random inputs, compared with float64
+    exec.py    a kernel of any code object
+    check.py   run or exec in checked mode
+    bench.py   times
+    trace.py   registers at a place in a running kernel
+    layout.py  who owns which element of a matrix instruction
+    probe.py   the layout test of every matrix instruction
+"""

@@ -6,7 +6,6 @@ A goal is a row of `benchmarks.goals`; each is measured in a new process.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from typing import Any
 
 from simgpu.tools.benchmarks import exec, operator
 from simgpu.tools.benchmarks.blas import threads_environment
-from simgpu.tools.benchmarks.children import output_of
 from simgpu.tools.benchmarks.goals import CORPUS, GOALS, NAMES, Goal, Measured
+from simgpu.tools.cases.operator_options import add_operator_options
 from simgpu.tools.shared.console import print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
-from simgpu.tools.shared.operator_options import EMITTED, add_operator_options
+from simgpu.tools.shared.processes import output_of
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -28,7 +27,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--corpus", default=CORPUS, metavar="FOLDER", help=f"compilers' kernels (default: {CORPUS})")
     parser.add_argument("--verbose", action="store_true", help="the table of all of the corpus, too")
     parser.add_argument("--profile", action="store_true", help=PROFILE)
-    operators = add_operator_options(parser, only=EMITTED, more=_of_operator, required=False)
+    operators = add_operator_options(parser, more=_of_operator, required=False)
     text = "a kernel of any code object, as `simgpu exec` takes it; its result is not validated"
     sub = operators.add_parser("exec", help=text, description=text)
     exec.configure(sub)
@@ -164,9 +163,3 @@ def _profiles(options: Namespace, chosen: list[Goal], host: dict[str, Any], thre
     for goal in kernels:
         show_profile(found[goal.name], goal.work)
     return 0
-
-
-if __name__ == "__main__":
-    from simgpu.tools.cli import main
-
-    sys.exit(main(["bench", *sys.argv[1:]]))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from pathlib import Path
 from typing import Any
 
+from simgpu.tools.cases.operator_options import names_operator
+from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import KernelFailed
-from simgpu.tools.shared.launching import WATCH, Watch, has_errors, run_document
-from simgpu.tools.shared.operator_options import OPERATORS
+from simgpu.tools.shared.launching import Watch, has_errors, run_document
 from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.parser import Parser
 from simgpu.tools.shared.sarif import sarif
+from simgpu.tools.verbs import exec as exec_verb
+from simgpu.tools.verbs import run as run_verb
 
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu check k.co --kernel k --grid 4 --arg zeros:f32:256
@@ -44,28 +46,22 @@ def _own_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Launches in checked mode; status 1 for findings, a kernel that fails, or a wrong result."""
-    from simgpu.tools.cli import Parser
-
-    verb = "run" if options.what in OPERATORS and not Path(options.what).is_file() else "exec"
+    verb, module = ("run", run_verb) if names_operator(options.what) else ("exec", exec_verb)
     own = Parser(add_help=False, allow_abbrev=False)
     _own_options(own)
     wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
     claim([wanted.sarif], wanted.force)
-    module = importlib.import_module(f"simgpu.tools.verbs.{verb}")
     inner = Parser(prog=f"simgpu check {verb}")
     module.configure(inner)
     forced = ["--force"] if wanted.force and verb == "exec" else []
     watch = Watch(check="performance" if wanted.performance else True)
     said, failure, status = io.StringIO(), "", 0
     given = inner.parse_args([options.what, *rest, *forced])
-    token = WATCH.set(watch)
     try:
         with contextlib.redirect_stdout(said):
-            status = int(module.run(given))
+            status = module.run(given, watch)
     except KernelFailed as error:
         failure, status = str(error), 1
-    finally:
-        WATCH.reset(token)
     wrong = has_errors(watch.findings)
     if wrong:
         status = 1

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
-from simgpu.tools.shared.console import print_json, show, table
-from simgpu.tools.shared.gemm_options import headline, problem_document, tree_of
-from simgpu.tools.shared.operator_options import add_operator_options, operator_tree
-from simgpu.tools.tables.constraint_rows import COLUMNS, constraint_document, constraint_row
-from simgpu.tools.tables.limits import show_limits
+from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document, operator_tree
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.shared.console import print_json, show
+from simgpu.tools.tables.limits import constraint_table, limits_document, sizes_line
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -19,41 +17,19 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the derivation; ResourceError behind it if the tiles cannot fit."""
-    from simgpu.operators.feasibility import FeasibilityVisitor
+    from simgpu.operators.feasibility import tree_report
 
-    if options.op != "gemm":
-        show_limits(operator_tree(options), options.op, options.json, bars=False)
-        return 0
-    tree = tree_of(options)
+    tree = operator_tree(options)
     plan = tree.derivation
-    report = FeasibilityVisitor().visit(tree)
-    grid_x, grid_y = plan.grid
-    figures: dict[str, Any] = {
-        **report.tiles,
-        "grid": [grid_x, grid_y],
-        "workgroup_size": plan.threads,
-        "k_steps": plan.k_steps,
-        "eta": plan.eta,
-        "fill": plan.fill,
-    }
+    report = tree_report(tree)
+    figures = OPERATORS[options.op].figures(plan)
     if options.json:
-        print_json({
-            **problem_document(tree),
-            "feasible": report.feasible,
-            "tiles": figures,
-            "atom": plan.atom.mnemonic,
-            "binding": report.binding.name,
-            "constraints": [constraint_document(row) for row in report.constraints],
-        })  # fmt: skip
+        print_json({**operator_document(tree, options.op), **limits_document(report), "figures": figures})
     else:
         show(
             headline(tree),
-            f"block tile {plan.tile_m} x {plan.tile_n} x {plan.tile_k}, "
-            f"warp tile {plan.warp_m} x {plan.warp_n} x {plan.warp_k}, "
-            f"{plan.waves_m} x {plan.waves_n} waves, {plan.stages} LDS stage(s), {plan.atom.mnemonic}",
-            f"grid {grid_x} x {grid_y}, {plan.k_steps} k steps split {plan.split_k} ways, "
-            f"eta {100 * plan.eta:.1f} %, fill {100 * plan.fill:.1f} %",
-            table("Constraints", COLUMNS, (constraint_row(row) for row in report.constraints), left=2),
+            *(sizes_line(sizes) for sizes in (report.tiles, figures) if sizes),
+            constraint_table(report.constraints),
             f"\nBound by {report.binding.name}.",
         )
     plan.check()

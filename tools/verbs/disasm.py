@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from simgpu.tools.cases.file_kernel import kernel_named, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
-from simgpu.tools.shared.errors import UsageError
 
 if TYPE_CHECKING:
     from simgpu.hardware.code_object.code_object import CodeObject, Kernel
@@ -52,28 +52,6 @@ def run(options: Namespace) -> int:
     for document in documents:
         _show(document)
     return 0
-
-
-def read_code_object(path: str, target: str | None = None) -> CodeObject:
-    """The code object in a file; OSError, DecodeError, TargetError."""
-    from simgpu import hardware
-    from simgpu.hardware.code_object.code_object import CodeObject
-
-    arch = hardware.target(target).arch if target else ""
-    with open(path, "rb") as file:
-        return CodeObject.parse(file.read(), arch)
-
-
-def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
-    """`name`, or the only kernel; UsageError lists what there is."""
-    listed = ", ".join(kernels) or "none"
-    if name is None and len(kernels) == 1:
-        return next(iter(kernels))
-    if name is None:
-        raise UsageError(f"the file has {len(kernels)} kernels: choose one with --kernel ({listed})")
-    if name not in kernels:
-        raise UsageError(f"no kernel {name!r}; the file has: {listed}")
-    return name
 
 
 def _document(code: CodeObject, kernel: Kernel) -> dict[str, Any]:

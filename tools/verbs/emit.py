@@ -6,8 +6,9 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from simgpu.tools.cases.operator_options import add_operator_options, operator_document
+from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.shared.console import print_json, show
-from simgpu.tools.shared.operator_options import EMITTED, add_operator_options, emitted, operator_document, operator_tree
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_operator_options(parser, only=EMITTED, more=_outputs, kernels=True)
+    add_operator_options(parser, more=_outputs, kernels=True)
 
 
 def _outputs(parser: ArgumentParser) -> None:
@@ -33,8 +34,9 @@ def _outputs(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Emits and writes; nothing is written unless everything asked for could be made."""
     claim((options.output, options.object), options.force)
-    tree = operator_tree(options)
-    kernel = emitted(tree, options)
+    operator = OPERATORS[options.op]
+    tree = operator.tree(options)
+    kernel = operator.chosen(options).emit(tree)
     code = kernel.assemble() if options.object or options.listing else b""
     text = _listing(kernel, code) if options.listing else kernel.source
     if options.output:

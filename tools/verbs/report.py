@@ -1,102 +1,114 @@
-"""`simgpu report`: the per-node resource table, derived and as the assembled code object has it."""
+"""`simgpu report`: resources of every node against their limits, derived and as the linked kernels take them."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
+from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document, operator_tree
 from simgpu.tools.shared.console import print_json, show
-from simgpu.tools.shared.gemm_options import headline, problem_document, tree_of
-from simgpu.tools.shared.operator_options import EMITTED, add_operator_options, operator_tree
-from simgpu.tools.tables.limits import bar_chart, counter_documents, counter_rows, counter_table, show_limits, show_targets
+from simgpu.tools.tables.limits import (
+    bar_chart,
+    constraint_table,
+    counter_documents,
+    counter_rows,
+    counter_table,
+    limits_document,
+    sizes_line,
+    target_answers,
+    target_table,
+)
 
 if TYPE_CHECKING:
-    from simgpu.operators.gemm.tree import TiledComputation
+    from simgpu.asm import EmittedKernel
     from simgpu.operators.tree import Root
     from simgpu.tools.tables.kernel_use import KernelUse
 
 
 def configure(parser: ArgumentParser) -> None:
     """The verb's options."""
-    add_operator_options(parser, compare=True, more=_schedule)
+    add_operator_options(parser, more=_own_options)
 
 
-def _schedule(parser: ArgumentParser) -> None:
+def _own_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--compare-targets", metavar="A,B,…", help="derive for these targets instead, side by side")
     parser.add_argument(
         "--schedule", action="store_true", help="the main loop in an in-order model: matrix utilisation, bounds, stalls by cause"
     )
 
 
 def run(options: Namespace) -> int:
-    """Prints the table; ResourceError behind it if the tiles cannot fit."""
-    from simgpu.tools.tables.resources import resource_documents, resource_rows, resource_table
-
+    """Prints the tables; ResourceError behind them if the tiles cannot fit."""
+    tree = operator_tree(options)
     if options.compare_targets is not None:
-        show_targets(operator_tree(options), options.op, options.compare_targets.split(","), options.json)
-        return 0
-    if options.schedule:
+        _targets(tree, options)
+    elif options.schedule:
         from simgpu.tools.tables.schedule_report import show_schedule
 
-        show_schedule(operator_tree(options), options.json)
-        return 0
-    if options.op != "gemm":
-        _operator(operator_tree(options), options.op, options.json)
-        return 0
-    tree = tree_of(options)
-    plan = tree.derivation
-    use, why_not = (
-        assembled_use(tree) if plan.feasible else (None, "the tiles do not fit, so there is no kernel")
-    )
-    rows = resource_rows(plan, use)
-    counted = counter_rows(tree) if plan.feasible else ()
-    if options.json:
-        print_json({
-            **problem_document(tree),
-            "feasible": plan.feasible,
-            "binding": plan.binding.name,
-            "resources": resource_documents(rows),
-            "counters": counter_documents(counted),
-            "instructions": use.instructions if use else None,
-            "code_bytes": use.code_bytes if use else None,
-            "assembled": use is not None,
-            "why_not": why_not,
-        })  # fmt: skip
+        show_schedule(tree, options.json)
     else:
-        counters = (counter_table(counted),) if counted else ()
-        show(headline(tree), resource_table(rows), *counters, bar_chart(plan.constraints), f"\nBound by {plan.binding.name}.")
-        if use:
-            show(
-                f"Actual: the linked code object's {use.instructions} instructions, "
-                f"{use.code_bytes} bytes of code."
-            )
-        else:
-            show(f"Derived figures only: {why_not}.")
-    plan.check()
+        _resources(tree, options)
+        tree.derivation.check()
     return 0
 
 
-def _operator(tree: Root, op: str, as_json: bool) -> None:
-    """Limits, and where the operator has kernels, what these take."""
-    from simgpu.tools.tables.read_back import read_back_documents, read_back_of, read_back_table
+def _targets(tree: Root, options: Namespace) -> None:
+    answers = target_answers(tree, options.compare_targets.split(","))
+    if options.json:
+        print_json({**operator_document(tree, options.op), "targets": answers})
+    else:
+        show(tree.derivation.title, target_table(answers))
 
-    if op not in EMITTED:
-        show_limits(tree, op, as_json, bars=True)
+
+def _resources(tree: Root, options: Namespace) -> None:
+    from simgpu.operators.feasibility import tree_report
+    from simgpu.tools.tables.read_back import read_back, read_back_documents, read_back_table
+    from simgpu.tools.tables.resources import resource_documents, resource_rows, resource_table
+
+    report = tree_report(tree)
+    counted = counter_rows(tree) if report.feasible else ()
+    kernel, uses, why_not = _kernels(tree)
+    steps = kernel.steps if kernel else ()
+    taken = [
+        (step, use, resource_rows(step.plan, step.block[0], use) if step.plan else []) for step, use in zip_longest(steps, uses)
+    ]
+    back = read_back(kernel, uses) if kernel and uses else []
+    if options.json:
+        print_json({
+            **operator_document(tree, options.op), **limits_document(report), "counters": counter_documents(counted),
+            "kernels": [
+                {"kernel": step.name, "resources": resource_documents(rows), "instructions": use.instructions if use else None,
+                 "code_bytes": use.code_bytes if use else None}
+                for step, use, rows in taken
+            ],
+            "read_back": read_back_documents(back), "assembled": bool(uses), "why_not": why_not,
+        })  # fmt: skip
         return
-    rows, why_not = read_back_of(tree)
-    more = {"read_back": read_back_documents(rows), "assembled": bool(rows), "why_not": why_not}
-    show_limits(tree, op, as_json, True, more, [read_back_table(rows) if rows else f"Derived figures only: {why_not}."])
+    show(headline(tree), sizes_line(report.tiles), *(() if taken else (constraint_table(report.constraints),)))
+    for step, use, rows in taken:
+        code = f": {use.instructions} instructions, {use.code_bytes} bytes of code" if use else ""
+        show(f"\n{step.name}{code}", *((resource_table(rows),) if rows else ()))
+    show(
+        *((counter_table(counted),) if counted else ()),
+        bar_chart(report.constraints),
+        f"\nBound by {report.binding.name}.",
+        read_back_table(back) if back else f"Derived figures only: {why_not}.",
+    )
 
 
-def assembled_use(tree: TiledComputation) -> tuple[KernelUse | None, str]:
-    """The linked kernel's use, or None and the reason why there is no kernel on this machine."""
+def _kernels(tree: Root) -> tuple[EmittedKernel | None, Sequence[KernelUse], str]:
+    """The tree's kernels and what each takes as linked; where there are none on this machine, the reason."""
     from simgpu import asm
-    from simgpu.hardware.code_object.code_object import CodeObject
-    from simgpu.tools.tables.kernel_use import kernel_use
+    from simgpu.tools.tables.kernel_use import linked_use
 
+    if not tree.derivation.feasible:
+        return None, (), "the tiles do not fit, so there is no kernel"
+    kernel = None
     try:
         kernel = asm.emit(tree)
-        code = CodeObject.parse(kernel.assemble())
+        return kernel, linked_use(kernel), ""
     except (ToolchainError, TargetError, UnsupportedInstruction, LaunchError) as error:
-        return None, str(error)
-    return kernel_use(code, code.kernels[kernel.name]), ""
+        return kernel, (), str(error)

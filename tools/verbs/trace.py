@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.text import Text
 
+from simgpu.tools.cases.file_kernel import add_argument_options, file_kernel, kernel_named, load_array
+from simgpu.tools.cases.operator_options import add_operator_options, names_operator
+from simgpu.tools.cases.operators import OPERATORS, workload
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
-from simgpu.tools.shared.gemm_options import OPERATORS, finite_number
+from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
-    from simgpu import Device, Kernel
+    from simgpu import Kernel
     from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.hardware.isa.instruction import Reg
     from simgpu.trace import Snapshot
 
 VIEWS = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "u32": np.uint32}
 DEFAULT_TOLERANCE = 1e-5
+USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu derive`:
+  simgpu trace k.co --at loop --arg zeros:f32:64
+  simgpu trace gemm -m 40 -n 36 -k 20 --at 0x40 --show v0
+"""
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """The verb's own options and a file's; an operator's follow OP."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    _own_options(parser)
+    _file_options(parser)
     parser.add_argument("what", metavar="FILE|OP", help=f"code object, or an operator: {', '.join(OPERATORS)}")
-    parser.add_argument("--at", required=True, metavar="WHERE", help="PC (0x1c, from the entry), label, or source line")
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="further options, in any order")
+
+
+def _own_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--at", metavar="WHERE", help="PC (0x1c, from the entry), label, or source line; required")
+    parser.add_argument("--kernel", metavar="K", help="the kernel (default: a file's only one, an operator's first)")
     parser.add_argument("--wave", type=int, default=0, help="the wave in its workgroup (default: 0)")
     parser.add_argument("--group", default="0", metavar="X[,Y[,Z]]", help="the workgroup (default: 0,0,0)")
     parser.add_argument("--skip", type=int, default=0, help="visits of the place to pass over (default: 0)")
@@ -41,57 +59,49 @@ def configure(parser: ArgumentParser) -> None:
     look.add_argument("--against", metavar="M", help="reference of the tiles: a .npy matrix, or A, B, C of gemm")
     look.add_argument("--tolerance", type=float, default=DEFAULT_TOLERANCE,
                       help="of the largest reference element (default: 1e-5)")  # fmt: skip
-    file = parser.add_argument_group("FILE", "a code object; arguments as `simgpu exec` takes them")
-    file.add_argument("--kernel", metavar="K", help="the kernel (default: the only one)")
-    file.add_argument("--arg", action="append", default=[], metavar="SPEC", help="an argument, in order")
-    file.add_argument("--grid", metavar="X[,Y[,Z]]", help="workgroups (default: 1)")
-    file.add_argument("--block", metavar="X[,Y[,Z]]", help="work-items a workgroup (default: the kernel's, or 64)")
-    file.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="LDS beyond the kernel's own")
-    parser.add_argument("--target", help="board or architecture (default: the file's; mi100 for OP)")
     parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
     parser.add_argument("--max-instructions", type=int, help="the launch's budget in wave-instructions")
-    gemm = parser.add_argument_group("gemm", "as `simgpu run gemm`")
-    for name in "mnk":
-        gemm.add_argument(f"-{name}", type=int, metavar=name.upper(), help=f"extent {name}")
-    gemm.add_argument("--policy", default="corrected", help="tile policy (default: corrected)")
-    gemm.add_argument("--dtype", default="f32", help="type of A and B (default: f32)")
-    gemm.add_argument("--trans-a", action="store_true", help="A is stored transposed, (k,m)")
-    gemm.add_argument("--trans-b", action="store_true", help="B is stored transposed, (n,k)")
-    gemm.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the product (default: 1)")
-    gemm.add_argument("--beta", type=finite_number, default=0.0, help="factor of C (default: 0)")
-    for name in ("lda", "ldb", "ldc"):
-        gemm.add_argument(f"--{name}", type=int, help=f"row stride of {name[2].upper()}")
     add_json_option(parser)
+
+
+def _file_options(parser: ArgumentParser) -> None:
+    file = parser.add_argument_group("FILE", "a code object; arguments as `simgpu exec` takes them")
+    add_argument_options(file)
+    file.add_argument("--grid", default="1", metavar="X[,Y[,Z]]", help="workgroups (default: 1)")
+    parser.add_argument("--target", help="board or architecture (default: the file's; mi100 for OP)")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel ready to launch; source: its assembly where known; references: matrices by name."""
+    """A kernel ready to launch."""
 
-    device: Device
     kernel: Kernel
-    code: CodeObject
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    dynamic_lds: int
-    args: list[object]
-    source: str
-    references: dict[str, np.ndarray]
+    arguments: dict[str, Any]  # of its launch
+    source: str = ""  # its assembly, where known
+    matrices: Mapping[str, np.ndarray] = field(default_factory=dict)  # references by name
 
 
 def run(options: Namespace) -> int:
     """Prints each visit; status 1 if a tile differs from its reference or the kernel fails."""
     from simgpu.tools.matrix.trace_tile import Comparison, Declaration
 
+    operator = names_operator(options.what)
+    own = Parser(prog=f"simgpu trace {options.what}", add_help=not operator, allow_abbrev=False)
+    _own_options(own)
+    if not operator:
+        _file_options(own)
+    options, rest = own.parse_known_args(options.rest, options)
+    if options.at is None:
+        own.error("the following arguments are required: --at")
     if options.hits < 1 or options.skip < 0:
         raise UsageError(f"--hits {options.hits} --skip {options.skip}: give at least 1 and at least 0")
-    subject = _operator(options) if options.what in OPERATORS else _file(options)
-    target = subject.device.arch
-    declarations = [Declaration.parse(text, target) for text in options.tile]
+    subject = _operator(options, rest) if operator else _file(options, own, rest)
+    module = subject.kernel.module
+    declarations = [Declaration.parse(text, module.device.arch) for text in options.tile]
     reference = _reference(options, subject)
     chosen = _registers(options.show)
     lanes = _lanes(options.lanes)
-    offsets = places(options.at, subject.code, subject.kernel.name, subject.source)
+    offsets = places(options.at, module.code, subject.kernel.name, subject.source)
     snapshots = _traced(options, subject, offsets)
     compared = [
         [Comparison.of(declaration, snapshot, reference, options.tolerance) for declaration in declarations]
@@ -123,10 +133,8 @@ def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Sn
     try:
         with progress(f"simulating {subject.kernel.name}"):
             found = trace(
-                subject.kernel, offsets, grid=subject.grid, block=subject.block, args=subject.args,
-                dynamic_lds=subject.dynamic_lds, group=group, wave=options.wave,
-                hits=options.hits, skip=options.skip,
-            )  # fmt: skip
+                subject.kernel, offsets, **subject.arguments, group=group, wave=options.wave, hits=options.hits, skip=options.skip
+            )
     except LaunchError:
         raise
     except SimError as error:
@@ -140,66 +148,46 @@ def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Sn
     return found
 
 
-def _device(options: Namespace, target: str) -> Device:
-    from simgpu import Device
-
-    return Device(target, threads=1, max_instructions=options.max_instructions)
-
-
-def _file(options: Namespace) -> Subject:
-    from simgpu.tools.verbs.disasm import kernel_named, read_code_object
-    from simgpu.tools.verbs.exec import argument_maker, parse_extents
-
-    code = read_code_object(options.what, options.target)
-    info = code.kernels[kernel_named(code.kernels, options.kernel)]
-    device = _device(options, options.target or code.target)
-    make = argument_maker(np.random.default_rng(options.seed), device.arch)
-    inputs = [make(spec) for spec in options.arg]
-    args = [entry.value if entry.array is None else device.upload(entry.array) for entry in inputs]
-    block = parse_extents("--block", options.block) if options.block else info.required_workgroup_size or (64,)
-    grid = parse_extents("--grid", options.grid) if options.grid else (1,)
-    kernel = device.load(code.data)[info.name]
-    return Subject(device, kernel, code, grid, tuple(block), options.dynamic_lds, args, "", {})
+def _file(options: Namespace, parser: Parser, rest: list[str]) -> Subject:
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    wanted = file_kernel(Namespace(**vars(options), file=options.what, global_size=None, device="sim", threads=1))
+    kernel, arguments, _ = wanted.bind(wanted.device)
+    return Subject(kernel, {**wanted.extents, "args": arguments})
 
 
-def _operator(options: Namespace) -> Subject:
-    from simgpu import asm
-    from simgpu.hardware.code_object.code_object import CodeObject
-    from simgpu.tools.shared.gemm_options import tree_of
-    from simgpu.tools.verbs.run import Operands
+def _operator(options: Namespace, rest: list[str]) -> Subject:
+    """One kernel of an operator; those before it are launched."""
+    from simgpu import Device, asm
 
-    missing = [f"-{name}" for name in "mnk" if getattr(options, name) is None]
-    if missing:
-        raise UsageError(f"gemm needs {', '.join(missing)}")
-    options.target = options.target or "mi100"
-    tree = tree_of(options)
+    parser = Parser(prog="simgpu trace")
+    add_operator_options(parser)
+    before = ["--target", options.target] if options.target else []  # what stood in front of OP
+    given = parser.parse_args([options.what, *before, *rest])
+    operator = OPERATORS[given.op]
+    tree = operator.tree(given)
     emitted = asm.emit(tree)
-    device = _device(options, options.target)
-    operands = Operands.random(tree.problem, device.arch, options.seed)
-    named = {name: device.upload(flat) for name, flat in zip(emitted.operands, operands.flat, strict=True)}
-    named |= {name: device.alloc(nbytes) for name, nbytes in emitted.scratch}
-    code = emitted.assemble()
-    a, b = (operands.matrix(i).astype(np.float64) for i in (0, 1))
-    a, b = a.T if options.trans_a else a, b.T if options.trans_b else b
-    return Subject(
-        device, device.load(code)[emitted.name], CodeObject.parse(code), emitted.grid, emitted.block, 0,
-        emitted.bind(named), emitted.source, {"A": a, "B": b, "C": a @ b},
-    )  # fmt: skip
+    device = Device(given.target, threads=1, max_instructions=options.max_instructions)
+    work = workload(tree, device.arch, options.seed)
+    calls = asm.Prepared(emitted, device).calls(*(device.upload(array) for array in work.arrays))
+    names = [step.name for step in emitted.steps]
+    at = 0 if options.kernel is None else names.index(kernel_named(dict.fromkeys(names), options.kernel))
+    launched(emitted.name, lambda: [entry.launch(**call) for entry, call in calls[:at]])
+    kernel, call = calls[at]
+    return Subject(kernel, call, emitted.source, operator.matrices(tree, work))
 
 
 def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:
-    """The matrix of --against; gemm's C is A·B, what the accumulators hold before alpha and beta."""
+    """The matrix of --against."""
     name = options.against
     if name is None:
         return None
-    if name in subject.references:
-        return subject.references[name]
+    if name in subject.matrices:
+        return subject.matrices[name]
     if not name.endswith(".npy"):
-        known = ", ".join(subject.references) or "none here"
+        known = ", ".join(subject.matrices) or "none here"
         raise UsageError(f"--against {name}: give a .npy file or an operator's matrix ({known})")
-    from simgpu.tools.verbs.exec import _load
-
-    matrix = _load(name)
+    matrix = load_array(name)
     if matrix.ndim != 2:
         raise UsageError(f"--against {name}: its array has {matrix.ndim} dimensions, a matrix has 2")
     return matrix.astype(np.float64)

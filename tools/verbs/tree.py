@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from simgpu.tools.cases.operator_options import add_operator_options, operator_document, operator_tree
 from simgpu.tools.shared.console import print_json
-from simgpu.tools.shared.operator_options import add_operator_options, operator_document, operator_tree
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -1,0 +1,35 @@
+"""A launch of a computation's kernels on a workload."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from simgpu.tools.shared.agreement import Agreement, all_exact
+from simgpu.tools.shared.launching import Watch, launched, simulated_device
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from simgpu import Device
+    from simgpu.asm import EmittedKernel
+    from simgpu.hardware import hip
+    from simgpu.tools.cases.workload import Workload
+
+
+def execute(
+    device: Device | hip.Device, kernel: EmittedKernel, work: Workload, watch: Watch | None = None
+) -> tuple[np.ndarray, list[Any]]:
+    """The result's memory after a launch, and the kernels' runs; KernelFailed, HipError if one errs."""
+    from simgpu import asm
+
+    buffers = [device.upload(array) for array in work.arrays]
+    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers), watch)
+    before = work.arrays[work.result]
+    return buffers[work.result].download(before.dtype, before.shape), runs
+
+
+def against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
+    """A real GPU's result beside the simulated one."""
+    simulated, runs = execute(simulated_device(options, kernel.target), kernel, work)
+    return Agreement.of(kernel.operands[work.result], real, simulated, all(all_exact(run.fidelity) for run in runs))

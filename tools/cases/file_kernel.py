@@ -1,0 +1,190 @@
+"""A kernel of a code object's file, with the arguments and extents that options describe: for exec, trace and bench."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.tools.shared.arrays import FILLS, TYPES, array_type, require_memory
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.launching import Watch, add_device_options, device_of, launched
+
+if TYPE_CHECKING:
+    from simgpu import Device
+    from simgpu.hardware import hip
+    from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+
+ARGUMENTS = f"""arguments, one --arg each, in the kernel's order, hidden ones left out:
+  in.npy            a buffer with the file's array
+  zeros:f32:1024    a buffer of 1024 zeros; shapes as 64x16;
+                    fills: {", ".join(FILLS)}
+  i32:5  f32:1.5    a number of that type; u64:0 for a null pointer
+  bytes:0a0b0c0d    a struct by value, in hexadecimal
+types: {", ".join(TYPES)}
+"""
+
+
+def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> None:
+    """Adds FILE, what is launched of it, and where."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = ARGUMENTS
+    parser.add_argument("file", metavar="FILE", help="code object, offload bundle, or host file with one inside")
+    extent = parser.add_mutually_exclusive_group(required=True)
+    extent.add_argument("--grid", metavar="X[,Y[,Z]]", help="workgroups")
+    extent.add_argument("--global-size", metavar="X[,Y[,Z]]", help="work-items; the last workgroups may be partial")
+    parser.add_argument("--kernel", metavar="K", help="the kernel (default: the only one)")
+    add_argument_options(parser)
+    parser.add_argument("--target", help="board or architecture (default: the file's)")
+    add_device_options(parser, against_sim)
+
+
+def add_argument_options(parser: Any) -> None:
+    """Adds what a kernel of a file is launched with, to a parser or a group."""
+    parser.add_argument("--arg", action="append", default=[], metavar="SPEC", help="an argument, in order (`simgpu exec --help`)")
+    parser.add_argument("--block", metavar="X[,Y[,Z]]", help="work-items a workgroup (default: what the kernel requires, or 64)")
+    parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="LDS beyond the kernel's own")
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument before the launch: a buffer's array, or a value."""
+
+    spec: str
+    array: np.ndarray | None = None
+    value: object = None
+
+
+@dataclass(frozen=True)
+class FileKernel:
+    """A kernel of a file, and how to launch it."""
+
+    device: Device | hip.Device
+    code: CodeObject
+    info: Kernel
+    inputs: list[Input]
+    extents: dict[str, Any]  # grid or global_size, block, dynamic_lds
+
+    def bind(self, device: Device | hip.Device) -> tuple[Any, list[object], dict[int, Any]]:
+        """The loaded kernel, its arguments, and the buffers among them by argument."""
+        buffers = {index: device.upload(entry.array) for index, entry in enumerate(self.inputs) if entry.array is not None}
+        arguments = [buffers.get(index, entry.value) for index, entry in enumerate(self.inputs)]
+        return device.load(self.code.data)[self.info.name], arguments, buffers
+
+    def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
+        """The run of one launch, and the arrays of the buffer arguments after it, by argument."""
+        kernel, arguments, buffers = self.bind(device)
+        outcome: Any = launched(self.info.name, lambda: kernel.launch(args=arguments, **self.extents), watch)
+        after = {}
+        for index, buffer in buffers.items():
+            before = self.inputs[index].array
+            assert before is not None
+            after[index] = buffer.download(before.dtype, before.shape)
+        return outcome, after
+
+
+def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
+    """What the options of `add_launch_options` describe; UsageError says what is wrong with the file or an argument."""
+    code = read_code_object(options.file, options.target)
+    info = code.kernels[kernel_named(code.kernels, options.kernel)]
+    device = device_of(options, options.target or code.target, watch)
+    make = argument_maker(np.random.default_rng(options.seed), device.arch)
+    inputs = [make(spec) for spec in options.arg]
+    default = info.required_workgroup_size or (64,)
+    extents: dict[str, Any] = {
+        "block": parse_extents("--block", options.block) if options.block else tuple(default),
+        "dynamic_lds": options.dynamic_lds,
+    }
+    name = "grid" if options.grid else "global_size"
+    extents[name] = parse_extents(f"--{name.replace('_', '-')}", options.grid or options.global_size)
+    return FileKernel(device, code, info, inputs, extents)
+
+
+def read_code_object(path: str, target: str | None = None) -> CodeObject:
+    """The code object in a file; OSError, DecodeError, TargetError."""
+    from simgpu import hardware
+    from simgpu.hardware.code_object.code_object import CodeObject
+
+    arch = hardware.target(target).arch if target else ""
+    with open(path, "rb") as file:
+        return CodeObject.parse(file.read(), arch)
+
+
+def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
+    """`name`, or the only kernel; UsageError lists what there is."""
+    listed = ", ".join(kernels) or "none"
+    if name is None and len(kernels) == 1:
+        return next(iter(kernels))
+    if name is None:
+        raise UsageError(f"the file has {len(kernels)} kernels: choose one with --kernel ({listed})")
+    if name not in kernels:
+        raise UsageError(f"no kernel {name!r}; the file has: {listed}")
+    return name
+
+
+def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input]:
+    """A function from an --arg to its Input; UsageError says what an argument may be."""
+
+    def make(spec: str) -> Input:
+        head, _, rest = spec.partition(":")
+        if spec.endswith(".npy"):
+            return Input(spec, array=load_array(spec))
+        if head in FILLS:
+            name, _, extents = rest.partition(":")
+            kind = array_type(name, arch)
+            shape = parse_extents(f"--arg {spec}", extents, dimensions=32)
+            require_memory(2 * kind.itemsize * int(np.prod(shape, dtype=object)), f"--arg {spec}")
+            return Input(spec, array=FILLS[head](rng, kind, shape))
+        if head == "bytes":
+            try:
+                return Input(spec, value=bytes.fromhex(rest))
+            except ValueError:
+                raise UsageError(f"--arg {spec}: give pairs of hexadecimal digits, as bytes:0a0b") from None
+        if head in TYPES and rest:
+            return Input(spec, value=_scalar(spec, array_type(head, arch), rest))
+        raise UsageError(
+            f"--arg {spec}: give a file ending in .npy, FILL:TYPE:SHAPE ({', '.join(FILLS)}), "
+            "TYPE:NUMBER or bytes:HEX"
+        )
+
+    return make
+
+
+def load_array(path: str) -> np.ndarray:
+    """The array of an .npy file; UsageError for one of objects."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise UsageError(f"--arg {path}: no array of plain numbers in this file ({error})") from None
+    return np.ascontiguousarray(array)
+
+
+def _scalar(spec: str, kind: np.dtype, text: str) -> np.ndarray | np.generic:
+    """A numpy scalar (or 0-d array) of the type, so that its bits reach the kernel as they are."""
+    try:
+        if kind.kind not in "iu":
+            with np.errstate(over="ignore"):
+                return np.asarray(float(text)).astype(kind)
+        value = int(text, 0)
+    except ValueError:
+        raise UsageError(f"--arg {spec}: {text!r} is no {kind} number") from None
+    limits = np.iinfo(kind)
+    if not limits.min <= value <= limits.max:
+        raise UsageError(f"--arg {spec}: {value} does not fit {kind}, {limits.min} to {limits.max}")
+    return kind.type(value)
+
+
+def parse_extents(option: str, text: str, dimensions: int = 3) -> tuple[int, ...]:
+    """Extents as 64, 64,2,1 or 64x2x1, each at least 1."""
+    try:
+        extents = tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        extents = ()
+    if not 1 <= len(extents) <= dimensions or min(extents) < 1:
+        raise UsageError(
+            f"{option}: {text!r} is no extent: give 1 to {dimensions} whole numbers >= 1, as 64,2,1 or 64x2x1"
+        )
+    return extents

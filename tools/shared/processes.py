@@ -1,0 +1,51 @@
+"""Processes of our own: measurements whose caches, memory and threads nothing before has touched, and commands on a real GPU.
+
+ROCm aborts the process of a kernel that faults, and its exit handlers wait for a kernel that hangs: such a command is supervised.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import simgpu
+from simgpu.hardware.errors import HipKernelError
+from simgpu.hardware.hip.library import SIMULATE
+from simgpu.tools.shared.errors import KernelFailed
+
+COMMAND = "simgpu.tools.gpu_process"  # the module that runs a command on a GPU
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment and `more`, in which Python imports the simgpu that runs here."""
+    root = str(Path(simgpu.__file__).resolve().parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]), **more}
+
+
+def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
+    """What a new Python prints for these arguments, `-m …` or `-c …`; KernelFailed with the last thing it said where it fails."""
+    done = subprocess.run([sys.executable, *arguments], env=environment(**(variables or {})), capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        raise KernelFailed(f"{' '.join(arguments[:3])[:80]}: {said[-1]}")
+    return done.stdout
+
+
+def supervised(arguments: Sequence[str]) -> int:
+    """Runs `simgpu ARGUMENTS` on a GPU and returns its status; HipKernelError where a signal ended it, with its last words."""
+    child = subprocess.Popen([sys.executable, "-P", "-m", COMMAND, *arguments], stderr=subprocess.PIPE, env=environment())
+    try:
+        _, raw = child.communicate()
+    finally:
+        child.kill()
+    said = raw.decode(errors="replace")
+    if child.returncode < 0:
+        words = said.strip().splitlines() or ["it said nothing"]
+        name = signal.Signals(-child.returncode).name
+        raise HipKernelError(f"the GPU's runtime ended the command ({name}): {words[-1].strip()}", SIMULATE)
+    sys.stderr.write(said)
+    return child.returncode

@@ -10,7 +10,8 @@ import pytest
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators import TiledComputation, derive_tiles
-from simgpu.tools.verbs.paper import Entry, document, entries
+from simgpu.tools.tables.paper_numbers import Entry, entries
+from simgpu.tools.verbs.paper import document
 from tests.support.places import ROOT
 
 GPU_A, GPU_B = hardware.target("gpu_a"), hardware.target("gpu_b")

@@ -51,17 +51,16 @@ def configure(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One computation. hbm_bytes: each byte once per launch and direction; l2_hbm_bytes: behind `tables.l2_model`;
-    issue slots are wave-instructions of a class; wrong: elements outside their bound."""
+    """What one computation counted."""
 
     length: int
     kernel: str
     launches: int
-    hbm_bytes: int
-    l2_hbm_bytes: int
+    hbm_bytes: int  # each byte once per launch and direction
+    l2_hbm_bytes: int  # behind `tables.l2_model`
     lds_read_bytes: int
     lds_write_bytes: int
-    mfma: int
+    mfma: int  # issue slots of each class: wave-instructions
     valu: int
     salu: int
     vmem: int
@@ -69,7 +68,7 @@ class Row:
     branch: int
     wait: int
     compared_rows: int
-    wrong: int
+    wrong: int  # elements outside their bound
     max_error: float
 
 

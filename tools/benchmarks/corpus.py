@@ -50,14 +50,13 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Times:
-    """One kernel. seconds: from the device's making to the last result; launch_seconds: the launch in it; first_seconds: the first
-    process's, which compiled what the cache did not hold."""
+    """The times of one kernel."""
 
     name: str
     target: str
-    seconds: float
-    launch_seconds: float
-    first_seconds: float
+    seconds: float  # from the device's making to the last result
+    launch_seconds: float  # the launch in it
+    first_seconds: float  # the first process's, which compiled what the cache did not hold
     instructions: int
 
 

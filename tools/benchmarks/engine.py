@@ -37,18 +37,17 @@ STREAM_BYTES = 16 * WORKGROUP  # that a workgroup moves in one step: 128 bits a 
 @dataclass(frozen=True)
 class Bench:
     """One kernel. Its body finds pointers x, y, z in s[4:9], an i32 count in s10, the workgroup id in s2, the
-    work-item in v0, and may use v0 to v63 and s11 to s30. groups: workgroups; count: the argument;
-    nbytes: of each buffer."""
+    work-item in v0, and may use v0 to v63 and s11 to s30."""
 
     name: str
-    what: str
+    what: str  # it does, in words
     body: str
-    groups: int
-    count: int
-    nbytes: int = 4096
-    workgroup: int = WORKGROUP
-    lds: int = 0
-    check: Callable[[list[np.ndarray]], bool] | None = None
+    groups: int  # workgroups
+    count: int  # the argument
+    nbytes: int = 4096  # of each buffer
+    workgroup: int = WORKGROUP  # work-items
+    lds: int = 0  # bytes
+    check: Callable[[list[np.ndarray]], bool] | None = None  # whether the buffers are right afterwards
 
 
 def _loop(lines: str, before: str = "") -> str:

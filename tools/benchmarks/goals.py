@@ -28,37 +28,36 @@ SIZE, LENGTH, DIM = 4096, 16384, 128
 
 @dataclass(frozen=True)
 class Setting:
-    """threads: of simgpu and BLAS; corpus: the folder of compilers' kernels."""
+    """What all rows are measured with."""
 
-    threads: int
-    corpus: str = CORPUS
+    threads: int  # of simgpu and BLAS
+    corpus: str = CORPUS  # the folder of compilers' kernels
 
 
 @dataclass(frozen=True)
 class Measured:
-    """value: in the goal's unit, None where it cannot be had here; note: what explains it; right: whether results are."""
+    """What a row came to."""
 
-    value: float | None
-    note: str
-    right: bool = True
+    value: float | None  # in the goal's unit, None where it cannot be had here
+    note: str  # what explains the value
+    right: bool = True  # the results are
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-Subject = tuple["Device", Callable[[], object]]
+Subject = tuple["Device", Callable[[], object]]  # a device, and a launch of a compiled kernel on it
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One row. work: as the issue words it; limit: to be reached, in unit; at_least: whether more is better; subject: where one
-    kernel is measured, its device and a launch of it, compiled, for `--profile`."""
+    """One row."""
 
     name: str
-    work: str
-    limit: float
+    work: str  # as the issue words it
+    limit: float  # to be reached, in unit
     unit: str
     measure: Callable[[Setting], Measured]
-    at_least: bool = False
-    subject: Callable[[Setting], Subject] | None = None
+    at_least: bool = False  # more is better
+    subject: Callable[[Setting], Subject] | None = None  # of one kernel's row, what `--profile` samples
 
     @property
     def text(self) -> str:

@@ -59,10 +59,10 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class Packing:
-    """How the kernel reads its operands: `steps` instructions on each tile between loads, of 16 bytes a lane each."""
+    """How the kernel reads its operands, in loads of 16 bytes a lane."""
 
     row: MatrixInstruction
-    steps: int
+    steps: int  # instructions on each tile between loads
 
     @classmethod
     def of(cls, row: MatrixInstruction) -> Packing:

@@ -15,10 +15,10 @@ BLOCK, BLOCKS = 64, 16  # rows of a block, and blocks: 1,024 rows
 
 @dataclass(frozen=True)
 class RowsVerdict:
-    """rows: compared; wrong: their elements outside the bound; max_error: the largest error."""
+    """How far some rows of a result are from float64."""
 
-    rows: int
-    wrong: int
+    rows: int  # compared
+    wrong: int  # their elements outside the bound
     max_error: float
 
     @property

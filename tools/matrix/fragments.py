@@ -27,14 +27,13 @@ Element = tuple[int, int, int]  # (row, column, block)
 class Fragment:
     """One operand under modifiers: which elements are read from each place.
 
-    row: the instruction; elements: by place, in order of block; modifiers as `MatrixInstruction.map`
-    takes them. Of a sparse A an element is one kept value: its column counts kept ones, k/2.
+    Of a sparse A an element is one kept value: its column counts kept ones, k/2.
     """
 
     row: MatrixInstruction
     operand: str
-    modifiers: Mapping[str, int]
-    elements: Mapping[Place, tuple[Element, ...]] = field(repr=False)
+    modifiers: Mapping[str, int]  # as `MatrixInstruction.map` takes them
+    elements: Mapping[Place, tuple[Element, ...]] = field(repr=False)  # by place, in order of block
 
     @classmethod
     def of(cls, row: MatrixInstruction, operand: str, modifiers: Mapping[str, int]) -> Fragment:

@@ -21,7 +21,7 @@ ROW_BYTES = 256  # one register of 64 lanes
 
 @dataclass(frozen=True)
 class Registers:
-    """Where a kernel keeps the operands of a matrix instruction: first registers."""
+    """The first register of each operand of a kernel's matrix instruction."""
 
     a: int = 8
     b: int = 16

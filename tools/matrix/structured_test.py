@@ -32,14 +32,13 @@ KEPT = 0b0100  # of every four k, a sparse A holds the first two
 
 @dataclass(frozen=True)
 class Probe:
-    """registers: the value in each of D's registers by lane, (elements, 64); naive: the row that the
-    naive reading expects there; matrix: D as the layout's owners read it, block 0 (m, n)."""
+    """What the test brought back."""
 
     row: MatrixInstruction
-    registers: np.ndarray
-    naive: np.ndarray
-    matrix: np.ndarray
-    blocks_agree: bool
+    registers: np.ndarray  # (elements, 64): each of D's registers by lane
+    naive: np.ndarray  # (elements, 64): the row that the naive reading expects there
+    matrix: np.ndarray  # (m, n): block 0 of D as the layout's owners read it
+    blocks_agree: bool  # the other blocks of D are the same
 
     @property
     def agrees(self) -> bool:

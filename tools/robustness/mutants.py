@@ -30,18 +30,14 @@ FAR = {("flat", "global"): (4092, 13), ("mubuf", "buffer"): (4092, 12), ("ds", "
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: `data` in the place of the code from byte `offset` on, or fewer of what is declared.
+    """One change of a kernel: of its code's bytes, or of what it declares."""
 
-    kind: wait, nop, barrier, address, registers or LDS; what: in words; before: the instruction or the
-    declaration that was there; declared: fields of the kernel or its descriptor.
-    """
-
-    kind: str
-    what: str
-    offset: int
-    data: bytes
-    before: str
-    declared: tuple[tuple[str, int], ...] = ()
+    kind: str  # wait, nop, barrier, address, registers or LDS
+    what: str  # in words
+    offset: int  # byte of the code
+    data: bytes  # what stands there instead
+    before: str  # the instruction or the declaration that was there
+    declared: tuple[tuple[str, int], ...] = ()  # fields of the kernel or its descriptor
 
 
 def mutants(code: bytes, instructions: Mapping[int, Instruction], executed: set[int]) -> Iterator[Mutant]:

@@ -52,13 +52,13 @@ DECLARED = "every register that the code names is still declared"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant, and why; finding: the first that is new."""
+    """What became of a mutant, and why."""
 
     case: str
     mutant: Mutant
-    verdict: str
+    verdict: str  # FOUND, HARMLESS or MISSED
     reason: str
-    finding: Finding | None = None
+    finding: Finding | None = None  # the first that is new
 
 
 class Subject:

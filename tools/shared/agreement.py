@@ -10,14 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Agreement:
-    """`different` of `total` elements have other bits; max_difference in the elements' unit, 0 where nothing differs;
-    exact: whether every simulated instruction is exact, so that no difference is expected."""
+    """How many elements of a real GPU's result have other bits than the simulator's."""
 
     name: str
     total: int
     different: int
-    max_difference: float
-    exact: bool
+    max_difference: float  # 0 where nothing differs
+    exact: bool  # every simulated instruction is, so that no difference is expected
 
     @classmethod
     def of(cls, name: str, real: np.ndarray, simulated: np.ndarray, exact: bool) -> Agreement:

@@ -12,21 +12,21 @@ WAITS = (
     "`simgpu check` looks at them."
 )
 
+
 @dataclass(frozen=True)
 class Verdict:
-    """How far a result is from float64: `wrong` of `total` elements are outside their bound; `touched` elements of its padding were
-    written. The worst element, at an index of the array, is the one with the largest error/bound. `name` is the result's."""
+    """How far a result is from float64. The worst element is the one with the largest error over bound."""
 
-    total: int
-    wrong: int
-    touched: int
+    total: int  # elements
+    wrong: int  # of them outside their bound
+    touched: int  # elements of the padding that were written
     max_error: float
-    worst: tuple[int, ...]
-    got: float
+    worst: tuple[int, ...]  # index of the worst element
+    got: float  # the worst element, and so on
     want: float
     error: float
     bound: float
-    name: str
+    name: str  # of the result
 
     @property
     def passed(self) -> bool:

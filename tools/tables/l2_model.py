@@ -40,16 +40,13 @@ class L2Traffic:
 
 
 class L2Model:
-    """Reads the traces of launches (`line_trace.Reader`) as they come; `launches` has the traffic of each, from an empty
-    cache.
-
-    together: kernel name to workgroups that reside at once.
-    """
+    """Reads the traces of launches (`line_trace.Reader`) as they come."""
 
     def __init__(self, descriptor: HardwareDescriptor, together: Mapping[str, int]) -> None:
-        self.descriptor, self.together = descriptor, together
+        self.descriptor = descriptor
+        self.together = together  # workgroups that reside at once, by kernel name
         self.capacity = descriptor.l2_bytes // LINE_BYTES
-        self.launches: list[L2Traffic] = []
+        self.launches: list[L2Traffic] = []  # of each launch, from an empty cache
 
     @classmethod
     def of(cls, kernel: EmittedKernel, descriptor: HardwareDescriptor) -> L2Model:
@@ -84,13 +81,15 @@ HELD, MISSES, DIRTY, TALLIES = range(4)
 
 
 class _Cache(NamedTuple):
-    """after, before: a ring through its last place, the newest line behind that; state of a line: 0 absent, 1 clean, 2 dirty;
-    tally: lines held, read misses, dirty lines evicted. Memory only as lines are touched."""
+    """Lines in the order of their use: a ring through its last place, the newest line behind that.
 
-    after: np.ndarray
-    before: np.ndarray
-    state: np.ndarray
-    tally: np.ndarray
+    Only lines that were touched take memory.
+    """
+
+    after: np.ndarray  # the next line of the ring, by line
+    before: np.ndarray  # the one before
+    state: np.ndarray  # of a line: 0 absent, 1 clean, 2 dirty
+    tally: np.ndarray  # lines held, read misses, dirty lines evicted
 
     @classmethod
     def of(cls, lines: int) -> _Cache:

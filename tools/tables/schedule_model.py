@@ -48,20 +48,19 @@ Conflicts = Callable[[Instr], float | None]
 
 @dataclass(frozen=True)
 class Step:
-    """An instruction as the model sees it: class ("" for internal ones), slots of its unit, slots until VALU may follow an MFMA,
-    bytes that it moves, clocks of bank conflicts (None: not counted), wait counts, wait states of an s_nop."""
+    """An instruction as the model sees it."""
 
-    kind: str
-    slots: int = 1
-    coexec: int = 0
+    kind: str  # its class, "" for internal ones
+    slots: int = 1  # of its unit
+    coexec: int = 0  # slots until VALU may follow an MFMA
     matrix: bool = False
-    nbytes: int = 0
-    lost: float | None = None
-    vm: int | None = None
+    nbytes: int = 0  # that it moves
+    lost: float | None = None  # clocks of bank conflicts, None where not counted
+    vm: int | None = None  # wait counts of an s_waitcnt
     lgkm: int | None = None
-    states: int = 0
+    states: int = 0  # wait states of an s_nop
     barrier: bool = False
-    taken: bool = False
+    taken: bool = False  # a branch
 
 
 def loop_body(items: Sequence[Item]) -> list[Instr]:
@@ -206,7 +205,7 @@ def model(
 
 
 class _Cu:
-    """The CU's state; `run` gives matrix slots, slots and idle slots by cause of one SIMD on average, in steady state."""
+    """The CU's state. `run` returns matrix slots, slots, and idle slots by cause, of one SIMD on average, in steady state."""
 
     def __init__(
         self, steps: Sequence[Step], simds: int, waves: int, each: int, lds_bytes_per_clock: int, memory_latency: int

@@ -51,7 +51,7 @@ def _both(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Status 1 if a result is wrong or a row fails; goals that are missed are no error."""
+    """Prints the table or the times; status 1 if a result is wrong or a row fails. Goals that are missed are no error."""
     if options.op is None:
         return goals(options)
     for name in ("only", "verbose"):
@@ -62,12 +62,12 @@ def run(options: Namespace) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """A goal, what was measured (None where it failed, and why in `failure`), and the seconds that took."""
+    """A goal, and how it went."""
 
     goal: Goal
-    measured: Measured | None
-    failure: str
-    seconds: float
+    measured: Measured | None  # None where it failed
+    failure: str  # why it failed
+    seconds: float  # that it took
 
     @property
     def fine(self) -> bool:
@@ -98,7 +98,7 @@ class Row:
 
 
 def goals(options: Namespace) -> int:
-    """The table."""
+    """Measures the goals asked for and prints the table."""
     from simgpu.tools.benchmarks.host import host_document, host_lines
 
     unknown = [name for name in options.only if name not in NAMES]

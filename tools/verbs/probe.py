@@ -20,11 +20,11 @@ DEFAULT_TARGET = "mi100"
 
 @dataclass(frozen=True)
 class Tested:
-    """rows: whether D[i,:] = i comes back as such; wrong of total elements of a product of integers are wrong."""
+    """What the two tests of an instruction gave."""
 
     row: MatrixInstruction
-    rows: bool
-    wrong: int
+    rows: bool  # D[i,:] = i came back as such
+    wrong: int  # elements of a product of integers
     total: int
 
     @property

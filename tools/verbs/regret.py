@@ -34,14 +34,14 @@ SUMMARY = ("kind", "shapes", "geometric mean", "worst", "above 1.3")
 
 @dataclass(frozen=True)
 class Ranking:
-    """One shape: the closed form's tile and time, the best tile and time that the search found, as (tM, tN, tK, split)."""
+    """The closed form's tile of one shape beside the best that the search found; a tile is (tM, tN, tK, split)."""
 
     shape: Shape
     kind: str
-    chosen: tuple[int, int, int, int]
-    seconds: float
+    chosen: tuple[int, int, int, int]  # by the closed form
+    seconds: float  # of the chosen tile
     best: tuple[int, int, int, int]
-    least: float
+    least: float  # seconds of the best tile
 
     @property
     def regret(self) -> float:

@@ -18,6 +18,7 @@ from simgpu.machine import intrinsics, layout
 from simgpu.machine.jit import host
 from simgpu.machine.lane_ops import I1, I8, I32, I64
 from simgpu.machine.layout import LANES, RECORD, ROW, Status
+from simgpu.machine.values import Builder, Value
 
 if TYPE_CHECKING:
     from simgpu.machine.hooks import Hooks
@@ -55,7 +56,7 @@ class Frame:
         self.function = ir.Function(module, HANDLER, name)
         self.function.attributes.add("nounwind")
         self.wave, self.record = self.function.args
-        self.build = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.build = Builder(self.function.append_basic_block("entry"))
 
     # -- memory of the wave and the record -----------------------------------------------------
 
@@ -147,12 +148,7 @@ class Frame:
 
     def splat(self, value: Any, lanes: int = LANES) -> Any:
         """A scalar in every lane."""
-        kind = ir.VectorType(value.type, lanes)
-        if isinstance(value, ir.Constant):
-            return ir.Constant(kind, [value] * lanes)
-        undef = ir.Constant(kind, ir.Undefined)
-        first = self.build.insert_element(undef, value, ir.Constant(I32, 0))
-        return self.build.shuffle_vector(first, undef, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+        return Value(self.build, value).splat(lanes)
 
     def both(self, first: Any, second: Callable[[], Any]) -> Any:
         """i1: `first` holds, and what `second` emits, which is asked only then."""

@@ -17,9 +17,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-
-I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F32, F64 = ir.FloatType(), ir.DoubleType()
+from simgpu.machine.values import F32, F64, I1, I8, I16, I32, I64, Builder, Value, constant  # noqa: F401
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
@@ -73,10 +71,7 @@ class LLVMOps:
         """`value` in every lane, if it is still a scalar and this engine is not."""
         if self.lanes == 1 or isinstance(value.type, ir.VectorType):
             return value
-        undef = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
-        one = self.builder.insert_element(undef, value, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(one, undef, zeros)
+        return Value(self.builder, value).splat(self.lanes)
 
     # -- protocol ------------------------------------------------------------------------------
 

@@ -1,0 +1,221 @@
+"""An IR value with operators, so that emitted arithmetic reads like the formula that it computes.
+
+    linear = index * stride + offset
+    fits = (offset + size).unsigned <= records
+
+Each operator makes one instruction, where its builder stands. A Python number becomes a constant of the value's own
+type, and a scalar that meets a vector is spread over its lanes. Signedness is said: `a.unsigned < b`, `a.signed < b`;
+`a >> n` shifts zeros in, `a.ashr(n)` copies of the sign. What `Builder` makes are Values, and it takes them or
+llvmlite's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
+_OPERANDS = (ir.Instruction, ir.Argument, ir.Constant)
+
+
+def constant(type_: ir.Type, value: float) -> ir.Constant:
+    """The number as a constant of the type, in every lane of a vector."""
+    return ir.Constant(type_, [value] * type_.count if isinstance(type_, ir.VectorType) else value)
+
+
+def plain(value: Any) -> Any:
+    """llvmlite's own value of a Value, or of each of several; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value.ir if isinstance(value, Value) else value
+
+
+def _operator(integers: str, floats: str = "", reflected: bool = False) -> Callable[[Value, Any], Value]:
+    """An operator of two values, by the builder's names of it."""
+
+    def operate(self: Value, other: Any) -> Value:
+        a, b = self.aligned(other)
+        return getattr(self.build, floats if self.is_float else integers)(*((b, a) if reflected else (a, b)))
+
+    return operate
+
+
+def _operators(integers: str, floats: str = "") -> tuple[Callable[[Value, Any], Value], Callable[[Value, Any], Value]]:
+    return _operator(integers, floats), _operator(integers, floats, reflected=True)
+
+
+def _conversion(name: str) -> Callable[[Value, ir.Type], Value]:
+    """To another type, or a vector's lanes to one."""
+
+    def convert(self: Value, type_: ir.Type) -> Value:
+        whole = isinstance(type_, ir.VectorType) or not self.lanes
+        return getattr(self.build, name)(self, type_ if whole else ir.VectorType(type_, self.lanes))
+
+    return convert
+
+
+class Value(ir.Value):
+    """An llvmlite value, `ir`, and the builder that operators on it emit with."""
+
+    def __init__(self, build: Builder, value: Any) -> None:
+        self.build = build
+        self.ir = plain(value)
+        self.type = self.ir.type
+        self.lanes = self.type.count if isinstance(self.type, ir.VectorType) else 0  # of a vector
+
+    def get_reference(self) -> str:
+        return str(self.ir.get_reference())
+
+    @property
+    def is_float(self) -> bool:
+        scalar = self.type.element if self.lanes else self.type
+        return isinstance(scalar, (ir.HalfType, ir.FloatType, ir.DoubleType))
+
+    def aligned(self, other: Any) -> tuple[Value, Value]:
+        """This and the other in one shape."""
+        other = Value(self.build, constant(self.type, other) if isinstance(other, (int, float)) else other)
+        if self.lanes and not other.lanes:
+            return self, other.splat(self.lanes)
+        return (self.splat(other.lanes) if other.lanes and not self.lanes else self), other
+
+    __add__, __radd__ = _operators("add", "fadd")
+    __sub__, __rsub__ = _operators("sub", "fsub")
+    __mul__, __rmul__ = _operators("mul", "fmul")
+    __truediv__, __rtruediv__ = _operators("", "fdiv")
+    __and__, __rand__ = _operators("and_")
+    __or__, __ror__ = _operators("or_")
+    __xor__, __rxor__ = _operators("xor")
+    __lshift__, __rlshift__ = _operators("shl")
+    __rshift__, __rrshift__ = _operators("lshr")
+    ashr = _operator("ashr")
+
+    def __invert__(self) -> Value:
+        return self.build.not_(self)
+
+    def __neg__(self) -> Value:
+        return self.build.fneg(self) if self.is_float else self.build.neg(self)
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return (self.ordered if self.is_float else self.unsigned).test("==", other)
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return (Order(self, self.build.fcmp_unordered) if self.is_float else self.unsigned).test("!=", other)
+
+    @property
+    def unsigned(self) -> Order:
+        return Order(self, self.build.icmp_unsigned)
+
+    @property
+    def signed(self) -> Order:
+        return Order(self, self.build.icmp_signed)
+
+    @property
+    def ordered(self) -> Order:
+        """Of floats: no test holds where one is NaN."""
+        return Order(self, self.build.fcmp_ordered)
+
+    def is_nan(self) -> Value:
+        return self.build.fcmp_unordered("uno", self, self)
+
+    __hash__ = None  # type: ignore[assignment]
+    __iter__ = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("an emitter must not branch on a value: use where(), or the builder's if_then()")
+
+    zext, sext, trunc = _conversion("zext"), _conversion("sext"), _conversion("trunc")
+    fpext, fptrunc = _conversion("fpext"), _conversion("fptrunc")
+    uitofp, sitofp = _conversion("uitofp"), _conversion("sitofp")
+
+    def bitcast(self, type_: ir.Type) -> Value:
+        """All the bits as another type."""
+        return self.build.bitcast(self, type_)
+
+    def splat(self, lanes: int) -> Value:
+        """The scalar in every lane."""
+        kind = ir.VectorType(self.type, lanes)
+        if isinstance(self.ir, ir.Constant):
+            return Value(self.build, ir.Constant(kind, [self.ir] * lanes))
+        return self.build.insert_element(ir.Constant(kind, ir.Undefined), self, ir.Constant(I32, 0)).shuffled([0] * lanes)
+
+    def shuffled(self, lanes: Sequence[int], other: Any = None) -> Value:
+        """A vector of lanes by their numbers; those of `other` count on from this one's."""
+        second = ir.Constant(self.type, ir.Undefined) if other is None else other
+        return self.build.shuffle_vector(self, second, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+
+    def __getitem__(self, lane: Any) -> Value:
+        return self.build.extract_element(self, ir.Constant(I32, lane) if isinstance(lane, int) else lane)
+
+    def at(self, offset: Any) -> Value:
+        """The pointer `offset` bytes (int, i32 or i64) further."""
+        step = Value(self.build, ir.Constant(I64, offset) if isinstance(offset, int) else offset)
+        return self.build.gep(self, [step.zext(I64) if step.type == I32 else step], inbounds=True, source_etype=I8)
+
+    def load(self, type_: ir.Type, align: int = 4) -> Value:
+        """What the pointer points to."""
+        return self.build.load(self, align=align, typ=type_)
+
+    def store(self, value: Any, align: int = 4) -> None:
+        """Store a value where the pointer points to."""
+        self.build.store(value, self, align=align)
+
+    def pointer(self) -> Value:
+        """The pointer to this address."""
+        return self.build.inttoptr(self, ir.PointerType())
+
+
+class Order:
+    """How a value compares: `signed` and so on."""
+
+    def __init__(self, value: Value, compare: Callable[..., Value]) -> None:
+        self.value = value
+        self.compare = compare
+
+    def test(self, how: str, other: Any) -> Value:
+        return self.compare(how, *self.value.aligned(other))
+
+    __lt__ = functools.partialmethod(test, "<")
+    __le__ = functools.partialmethod(test, "<=")
+    __gt__ = functools.partialmethod(test, ">")
+    __ge__ = functools.partialmethod(test, ">=")
+
+
+class Phi(Value):
+    """A value by the block that control comes from."""
+
+    def add_incoming(self, value: Any, block: ir.Block) -> None:
+        self.ir.add_incoming(plain(value), block)
+
+
+def where(condition: Value, a: Any, b: Any) -> Value:
+    """`a` where the condition holds, else `b`, by lane if they are vectors; one of the two may be a number."""
+    build = condition.build
+    like = Value(build, b if isinstance(a, (int, float)) else a)
+    a, b = like.aligned(a)[1], like.aligned(b)[1]
+    return build.select(condition.splat(like.lanes) if like.lanes and not condition.lanes else condition, a, b)
+
+
+class Builder(ir.IRBuilder):
+    """llvmlite's builder, which takes Values and makes them."""
+
+
+def _with_values(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def operation(self: Builder, *args: Any, **options: Any) -> Any:
+        made = method(self, *map(plain, args), **options)
+        if isinstance(made, ir.PhiInstr):
+            return Phi(self, made)
+        usable = isinstance(made, _OPERANDS) and not isinstance(made, (ir.AllocaInstr, ir.Terminator))
+        return Value(self, made) if usable else made
+
+    return operation
+
+
+for _name, _method in inspect.getmembers(ir.IRBuilder, inspect.isfunction):
+    if not _name.startswith("_"):
+        setattr(Builder, _name, _with_values(_method))

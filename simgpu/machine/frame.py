@@ -146,9 +146,13 @@ class Frame:
         self.write_row(pointer, 0, self.build.trunc(value, ROW32), mask)
         self.write_row(pointer, 1, self.build.trunc(self.build.lshr(value, shift), ROW32), mask)
 
-    def splat(self, value: Any, lanes: int = LANES) -> Any:
+    def value(self, value: Any) -> Value:
+        """llvmlite's own value, such as a constant, with operators."""
+        return Value(self.build, value)
+
+    def splat(self, value: Any, lanes: int = LANES) -> Value:
         """A scalar in every lane."""
-        return Value(self.build, value).splat(lanes)
+        return self.value(value).splat(lanes)
 
     def both(self, first: Any, second: Callable[[], Any]) -> Any:
         """i1: `first` holds, and what `second` emits, which is asked only then."""

@@ -14,65 +14,56 @@ from llvmlite import ir
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import ALL_LANES, ROW32, Frame
-from simgpu.machine.lane_ops import I64
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place, load_scalar
+from simgpu.machine.values import I1, I64, Value, where
 from simgpu.memory import buffer_formats
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
-from simgpu.memory.lane_copy import WIDE64, Rows, constant, lanes_of, read_staged, write_staged
+from simgpu.memory.lane_copy import WIDE64, Rows, constant, read_staged, write_staged
 from simgpu.memory.lds_dma import load_to_lds, store_from_lds, store_row
 from simgpu.memory.whole_wave import direct
 from simgpu.memory.whole_wave.direct_global import DirectGlobal
 
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
 ELEMENT_LOG2 = 2
-
-
-def _element() -> ir.Constant:
-    return ir.Constant(WIDE64, [ELEMENT_LOG2] * LANES)
+ELEMENT = 1 << ELEMENT_LOG2
+LANE_NUMBERS = ir.Constant(WIDE64, list(range(LANES)))
 
 
 @dataclass
 class Resource:
     """A decoded V#, as i64 scalars."""
 
-    base: Any
-    stride: Any
-    records: Any
-    swizzle: Any  # i1
-    index_log2: Any  # log2 of the index stride
-    add_tid: Any  # i1
+    base: Value
+    stride: Value
+    records: Value
+    swizzle: Value  # i1
+    index_log2: Value  # log2 of the index stride
+    add_tid: Value  # i1
 
 
 def read_resource(frame: Frame, inst: Instruction, place: Place) -> Resource:
-    build = frame.build
     memory = inst.spec.memory
     assert memory is not None
     pointer = frame.operand(place.slot)
-    low = frame.load(pointer, I64)
-    high = frame.load(frame.at(pointer, 8), I64)
+    low, high = pointer.load(I64), pointer.at(8).load(I64)
 
-    def bits(word: Any, shift: int, count: int) -> Any:
-        return build.and_(build.lshr(word, constant(shift)), constant((1 << count) - 1))
-
-    def flag(word: Any, shift: int) -> Any:
-        return build.icmp_unsigned("!=", bits(word, shift, 1), constant(0))
+    def bits(word: Value, shift: int, count: int) -> Value:
+        return (word >> shift) & (1 << count) - 1
 
     # An index register in a linear buffer takes the lane number's place.
-    add_tid, swizzle = flag(high, 55), flag(low, 63)
+    add_tid, swizzle = bits(high, 55, 1) != 0, bits(low, 63, 1) != 0
     if inst.mods.get("idxen"):
-        add_tid = build.and_(add_tid, swizzle)
+        add_tid = add_tid & swizzle
     # With add_tid the data format field holds stride bits 17:14, where it is no format.
-    more = build.select(add_tid, build.shl(bits(high, 47, 4), constant(14)), constant(0))
-    if memory.format:
-        more = constant(0)
+    more = 0 if memory.format else where(add_tid, bits(high, 47, 4) << 14, 0)
     return Resource(
         base=bits(low, 0, 48),
-        stride=build.or_(bits(low, 48, 14), more),
+        stride=bits(low, 48, 14) | more,
         records=bits(high, 0, 32),
         swizzle=swizzle,
-        index_log2=build.add(bits(high, 53, 2), constant(3)),
+        index_log2=bits(high, 53, 2) + 3,
         add_tid=add_tid,
     )
 
@@ -81,106 +72,96 @@ def read_resource(frame: Frame, inst: Instruction, place: Place) -> Resource:
 class Addressed:
     """Per-lane device addresses, and what the range rule needs."""
 
-    addresses: Any  # <64 x i64>
-    offsets: Any  # <64 x i64>, the instruction's and the register's offset, for swizzling
-    indices: Any  # <64 x i64>, the index register (0 without idxen)
+    addresses: Value  # <64 x i64>
+    offsets: Value  # <64 x i64>, the instruction's and the register's offset, for swizzling
+    indices: Value  # <64 x i64>, the index register (0 without idxen)
     resource: Resource
-    structured: Any  # i1: range by index rather than by bytes
-    unchecked: Any  # i1
-    soffset: Any  # i64
+    structured: Value  # i1: range by index rather than by bytes
+    unchecked: Value  # i1
+    soffset: Value  # i64
 
 
 def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addressed:
-    """Addresses of the lanes: base + soffset + linear or swizzled offset."""
-    build = frame.build
+    """Addresses of the lanes: base + soffset + linear or swizzled offset (ISA guides, "Buffer Addressing")."""
     resource = read_resource(frame, inst, places["srsrc"])
     offset = frame.splat(frame.slot(places["offset"].slot))
-    register: Any = ir.Constant(WIDE64, [0] * LANES)
+    register = frame.value(ir.Constant(WIDE64, [0] * LANES))
     indexed = bool(inst.mods.get("idxen"))
     if "vaddr" in places:
         pointer = frame.operand(places["vaddr"].slot)
         if indexed:
-            register = build.zext(frame.row(pointer), WIDE64)
+            register = frame.row(pointer).zext(I64)
         if inst.mods.get("offen"):
-            offset = build.add(offset, frame.row(pointer, int(indexed)))
-    offset = build.zext(offset, WIDE64)  # this sum alone is one of 32 bits
-    lane = ir.Constant(WIDE64, list(range(LANES)))
-    zero = ir.Constant(WIDE64, [0] * LANES)
-    index = build.add(register, build.select(frame.splat(resource.add_tid), lane, zero))
+            offset = offset + frame.row(pointer, int(indexed))
+    offset = offset.zext(I64)  # this sum alone is one of 32 bits
+    index = register + where(resource.add_tid, LANE_NUMBERS, 0)
     soffset = _soffset(frame, places["soffset"])
     stride = frame.splat(resource.stride)
-    linear = build.add(build.mul(index, stride), offset)
-    start = build.add(resource.base, soffset)
-    element, group = _element(), frame.splat(resource.index_log2)
-    one = ir.Constant(WIDE64, [1] * LANES)
-    index_high = build.lshr(index, group)
-    index_low = build.sub(index, build.shl(index_high, group))
-    offset_high = build.lshr(offset, element)
-    offset_low = build.and_(offset, build.sub(build.shl(one, element), one))
-    block = build.shl(build.add(build.mul(index_high, stride), build.shl(offset_high, element)), group)
-    swizzled = build.add(build.add(block, build.shl(index_low, element)), offset_low)
-    chosen = build.select(frame.splat(resource.swizzle), swizzled, linear)
-    never = ir.Constant(ir.IntType(1), 0)
+    linear = index * stride + offset
+    start = resource.base + soffset
+    group = frame.splat(resource.index_log2)
+    index_high = index >> group
+    index_low = index - (index_high << group)
+    offset_high, offset_low = offset >> ELEMENT_LOG2, offset & ELEMENT - 1
+    block = (index_high * stride + (offset_high << ELEMENT_LOG2)) << group
+    swizzled = block + (index_low << ELEMENT_LOG2) + offset_low
+    chosen = where(resource.swizzle, swizzled, linear)
+    never = frame.value(ir.Constant(I1, 0))
     return Addressed(
-        addresses=build.add(frame.splat(start), chosen),
+        addresses=frame.splat(start) + chosen,
         offsets=offset,
         indices=register,
         resource=resource,
-        structured=build.icmp_unsigned("!=", resource.stride, constant(0)) if indexed else never,
+        structured=resource.stride != 0 if indexed else never,
         unchecked=never if indexed else resource.add_tid,
         soffset=soffset,
     )
 
 
-def _soffset(frame: Frame, place: Place) -> Any:
-    return frame.build.zext(load_scalar(frame, place), I64)
+def _soffset(frame: Frame, place: Place) -> Value:
+    return load_scalar(frame, place).zext(I64)
 
 
-def in_range(frame: Frame, where: Addressed, at: int, size: Any) -> Any:
+def in_range(access: Addressed, at: int, size: int | Value) -> Value:
     """i64 mask of lanes whose bytes at..at+size (int or i64) of the access are within the resource.
 
     With an index register and a stride the index counts, in records; else the offsets and soffset, in
     bytes; nothing where the lane number is the index.
     """
-    build = frame.build
-    count = constant(size) if isinstance(size, int) else size
-    end = build.add(where.offsets, frame.splat(build.add(count, constant(at))))
-    records = frame.splat(where.resource.records)
-    raw = build.icmp_unsigned("<=", build.add(end, frame.splat(where.soffset)), records)
-    record = build.icmp_unsigned("<", where.indices, records)
-    within = build.select(frame.splat(where.structured), record, raw)
-    return lanes_of(frame, build.or_(within, frame.splat(where.unchecked)))
+    end = access.offsets + (size + at)
+    records = access.resource.records.splat(LANES)
+    raw = (end + access.soffset).unsigned <= records
+    record = access.indices.unsigned < records
+    return (where(access.structured, record, raw) | access.unchecked).bitcast(I64)
 
 
 def buffer_access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
     """A buffer load, store or atomic: out-of-range loads give 0, stores are dropped."""
     memory = inst.spec.memory
     assert memory is not None
-    build = frame.build
     to_lds = memory.lds or inst.mods.get("lds")
     if memory.op in ("load", "store") and not (to_lds or memory.format):
         _access(frame, inst, places, lanes)
         _no_failure(frame, inst, places, lanes)
         return
-    where = addressed(frame, inst, places)
+    access = addressed(frame, inst, places)
     if memory.format:
-        _formatted(frame, inst, places, where, lanes, bool(to_lds))
+        _formatted(frame, inst, places, access, lanes, bool(to_lds))
         _no_failure(frame, inst, places, lanes)
         return
     if memory.op == "atomic":
-        fits = build.and_(lanes, in_range(frame, where, 0, memory.bits // 8))
-        global_atomic(frame, inst, places, where.addresses, fits)
+        fits = lanes & in_range(access, 0, memory.bits // 8)
+        global_atomic(frame, inst, places, access.addresses, fits)
         if returns_old(inst):
-            outside = frame.lanes(build.and_(lanes, build.not_(fits)))
+            outside = frame.lanes(lanes & ~fits)
             for part in range(memory.bits // 32):
-                zero = ir.Constant(ROW32, None)
-                frame.write_row(frame.operand(places["vdata"].slot), part, zero, outside)
+                frame.write_row(frame.operand(places["vdata"].slot), part, ir.Constant(ROW32, None), outside)
         return
-    fits = in_range(frame, where, 0, memory.bits * memory.count // 8)
+    fits = in_range(access, 0, memory.bits * memory.count // 8)
     if memory.op == "store":
-        store_from_lds(frame, inst, places, where.addresses, build.and_(lanes, fits))
+        store_from_lds(frame, inst, places, access.addresses, lanes & fits)
     else:
-        load_to_lds(frame, inst, places, where.addresses, lanes, fits)
+        load_to_lds(frame, inst, places, access.addresses, lanes, fits)
 
 
 def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
@@ -192,23 +173,20 @@ def _no_failure(frame: Frame, inst: Instruction, places: dict[str, Place], lanes
 
 
 def _formatted(
-    frame: Frame, inst: Instruction, places: dict[str, Place], where: Addressed, lanes: Any, to_lds: bool
+    frame: Frame, inst: Instruction, places: dict[str, Place], access: Addressed, lanes: Any, to_lds: bool
 ) -> None:
     memory = inst.spec.memory
     assert memory is not None
     if to_lds and (memory.op != "load" or memory.format > 1 or memory.d16):
         raise UnsupportedInstruction(f"{inst.mnemonic} lds: only a dword a lane goes to LDS")
-    build = frame.build
     if memory.space == "tbuffer":
         form = buffer_formats.instruction_format(int(inst.mods.get("format", 0)))
     else:
         form = buffer_formats.resource_format(frame, places["srsrc"])
-    size = build.zext(form.size, I64)
-    fits = build.and_(lanes, in_range(frame, where, 0, size))
-    fits = build.select(build.icmp_unsigned("==", size, constant(0)), constant(0), fits)
-    element = buffer_formats.Element(
-        lanes, fits, lambda number: _dword_addresses(frame, inst, places, where, number)
-    )
+    size = frame.value(form.size).zext(I64)
+    fits = lanes & in_range(access, 0, size)
+    fits = where(size == 0, 0, fits)
+    element = buffer_formats.Element(lanes, fits, lambda number: _dword_addresses(access, number))
     if to_lds:
         store_row(frame, places, buffer_formats.converted(frame, memory, form, element)[0], lanes)
         return
@@ -230,21 +208,18 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
         _direct(frame, inst, rows, places, lanes)
         return
     resource = read_resource(frame, inst, places["srsrc"])
-    offset = build.zext(frame.slot(places["offset"].slot), I64)
+    offset = frame.slot(places["offset"].slot).zext(I64)
     row = frame.operand(places["vaddr"].slot)
-    offsets = build.add(build.zext(frame.row(row), WIDE64), frame.splat(offset))
-    end = build.add(offsets, ir.Constant(WIDE64, [rows.lane_bytes] * LANES))
+    offsets = frame.row(row).zext(I64) + offset
+    end = offsets + rows.lane_bytes
     soffset = _soffset(frame, places["soffset"])
-    past = build.add(end, frame.splat(soffset))
-    fits = lanes_of(frame, build.icmp_unsigned("<=", past, frame.splat(resource.records)))
-    everyone = build.icmp_unsigned("==", build.and_(lanes, fits), constant(ALL_LANES))
-    special = build.or_(resource.swizzle, resource.add_tid)
-    plain = build.and_(everyone, build.not_(special))
+    fits = ((end + soffset).unsigned <= resource.records).bitcast(I64)
+    everyone = (lanes & fits) == ALL_LANES
+    plain = everyone & ~(resource.swizzle | resource.add_tid)
     with build.if_else(plain) as (then, otherwise):
         with then:
-            start = build.add(build.add(resource.base, soffset), offset)
-            rest = build.sub(offsets, frame.splat(offset))
-            addresses = build.add(rest, frame.splat(start))
+            start = resource.base + soffset + offset
+            addresses = offsets - offset + start
             narrow = (row, start)
             registers = frame.operand(places["vdata"].slot)
             access = GlobalAccess(frame, addresses, rows.lane_bytes, store, narrow)
@@ -263,16 +238,15 @@ def _direct(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Place
     """A raw buffer's every lane in range, or else anything."""
     memory = inst.spec.memory
     assert memory is not None
-    build = frame.build
     resource = read_resource(frame, inst, places["srsrc"])
-    offset = build.add(build.zext(frame.slot(places["offset"].slot), I64), _soffset(frame, places["soffset"]))
-    special = build.or_(resource.swizzle, resource.add_tid)
-    whole = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
-    room = build.sub(build.sub(resource.records, offset), constant(rows.lane_bytes))
-    start = build.add(resource.base, offset)
+    offset = frame.slot(places["offset"].slot).zext(I64) + _soffset(frame, places["soffset"])
+    special = resource.swizzle | resource.add_tid
+    whole = lanes == ALL_LANES
+    room = resource.records - offset - rows.lane_bytes
+    start = resource.base + offset
     access = DirectGlobal(frame, start, frame.operand(places["vaddr"].slot), rows.lane_bytes, memory.op == "store", room)
     access.run(
-        build.and_(whole, build.not_(special)),
+        whole & ~special,
         frame.operand(places["vdata"].slot),
         otherwise=lambda: _general(frame, inst, rows, places, lanes),
     )
@@ -282,91 +256,63 @@ def _general(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Plac
     """Any resource, any mask."""
     memory = inst.spec.memory
     assert memory is not None
-    build = frame.build
-    where = addressed(frame, inst, places)
-    whole = build.and_(lanes, in_range(frame, where, 0, rows.lane_bytes))
+    access, store = addressed(frame, inst, places), memory.op == "store"
+    whole = lanes & in_range(access, 0, rows.lane_bytes)
+    if rows.lane_bytes <= ELEMENT:
+        _whole(frame, rows, places["vdata"], access, lanes, whole, store)
+        return
     # A swizzled access may cross an element: then, and where only some dwords are in range,
     # dwords go one by one.
-    crossing = build.and_(
-        where.resource.swizzle,
-        build.icmp_unsigned("<", constant(1 << ELEMENT_LOG2), constant(rows.lane_bytes)),
-    )
-    some = build.and_(lanes, in_range(frame, where, 0, min(4, rows.lane_bytes)))
-    split = build.or_(crossing, build.icmp_unsigned("!=", some, whole))
-    if rows.lane_bytes <= 4:
-        _whole(frame, rows, places["vdata"], where, lanes, whole, memory.op == "store")
-        return
-    with build.if_else(split, likely=False) as (then, otherwise):
+    some = lanes & in_range(access, 0, 4)
+    split = access.resource.swizzle | (some != whole)
+    with frame.build.if_else(split, likely=False) as (then, otherwise):
         with then:
-            _by_dword(frame, inst, rows, places, where, lanes, memory.op == "store")
+            _by_dword(frame, rows, places["vdata"], access, lanes, store)
         with otherwise:
-            _whole(frame, rows, places["vdata"], where, lanes, whole, memory.op == "store")
+            _whole(frame, rows, places["vdata"], access, lanes, whole, store)
 
 
-def _whole(
-    frame: Frame, rows: Rows, vdata: Place, where: Addressed, lanes: Any, fits: Any, store: bool
-) -> None:
+def _whole(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, fits: Any, store: bool) -> None:
     registers = frame.operand(vdata.slot)
-    access = GlobalAccess(frame, where.addresses, rows.lane_bytes, store, unrolled=False)
+    copy = GlobalAccess(frame, access.addresses, rows.lane_bytes, store, unrolled=False)
     if store:
         write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
-        access.run(fits)
+        copy.run(fits)
         return
-    access.run(fits)
+    copy.run(fits)
     _write_loaded(frame, rows, registers, 0, lanes, fits)
 
 
 def _write_loaded(frame: Frame, rows: Rows, registers: Any, part: int, lanes: Any, fits: Any) -> None:
     """Loaded rows into registers: 0 for active lanes that were out of range."""
-    build = frame.build
     mask, valid = frame.lanes(lanes), frame.lanes(fits)
     old = frame.row(registers, part) if rows.d16 else None
     for number, row in enumerate(read_staged(frame, rows, old)):
-        zero = ir.Constant(row.type, None)
-        frame.write_row(registers, part + number, build.select(valid, row, zero), mask)
+        frame.write_row(registers, part + number, where(valid, row, 0), mask)
 
 
-def _by_dword(
-    frame: Frame,
-    inst: Instruction,
-    rows: Rows,
-    places: dict[str, Place],
-    where: Addressed,
-    lanes: Any,
-    store: bool,
-) -> None:
-    build = frame.build
+def _by_dword(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, store: bool) -> None:
     part = Rows(32)
-    registers = frame.operand(places["vdata"].slot)
+    registers = frame.operand(vdata.slot)
     for number in range(rows.registers):
-        moved = dict(places)
-        fits = build.and_(lanes, in_range(frame, where, 4 * number, 4))
-        step = _dword_addresses(frame, inst, moved, where, number)
-        access = GlobalAccess(frame, step, 4, store, unrolled=False)
+        fits = lanes & in_range(access, 4 * number, 4)
+        copy = GlobalAccess(frame, _dword_addresses(access, number), 4, store, unrolled=False)
         if store:
             write_staged(frame, part, [frame.row(registers, number)])
-            access.run(fits)
+            copy.run(fits)
         else:
-            access.run(fits)
+            copy.run(fits)
             _write_loaded(frame, part, registers, number, lanes, fits)
 
 
-def _dword_addresses(
-    frame: Frame, inst: Instruction, places: dict[str, Place], where: Addressed, number: int
-) -> Any:
+def _dword_addresses(access: Addressed, number: int) -> Value:
     """Addresses of dword `number` of each lane's access: swizzled ones jump at element ends."""
-    build = frame.build
-    step = ir.Constant(WIDE64, [4 * number] * LANES)
-    element, group = _element(), frame.splat(where.resource.index_log2)
-    one = ir.Constant(WIDE64, [1] * LANES)
-    low = build.sub(build.shl(one, element), one)
-    here = build.and_(where.offsets, low)
-    moved = build.add(here, step)
-    blocks = build.lshr(moved, element)
-    inner = build.and_(moved, low)
-    jumped = build.shl(build.shl(blocks, element), group)
-    swizzled = build.add(build.sub(build.add(where.addresses, jumped), here), inner)
-    linear = build.add(where.addresses, step)
-    return build.select(frame.splat(where.resource.swizzle), swizzled, linear)
+    group = access.resource.index_log2.splat(LANES)
+    here = access.offsets & ELEMENT - 1  # within the lane's first element
+    moved = here + 4 * number
+    blocks, inner = moved >> ELEMENT_LOG2, moved & ELEMENT - 1
+    jumped = blocks << ELEMENT_LOG2 << group
+    swizzled = access.addresses + jumped - here + inner
+    return where(access.resource.swizzle, swizzled, access.addresses + 4 * number)
 
 

@@ -19,3 +19,10 @@ def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -
 def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> Any:
     """One value of several of a type, by an intrinsic of two operands."""
     return functools.reduce(lambda x, y: call(build, name, x.type, [x, y]), values)
+
+
+def type_name(kind: ir.Type) -> str:
+    """A type as the names of intrinsics spell it."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{type_name(kind.element)}"
+    return {ir.HalfType(): "f16", ir.FloatType(): "f32", ir.DoubleType(): "f64"}.get(kind) or f"i{kind.width}"

@@ -64,7 +64,7 @@ class RoundedOps(LLVMOps):
         return value
 
     def _strict(self, name: str, result: ir.Type, args: list[Any]) -> Any:
-        words = [_mangled(result)] + ([_mangled(args[0].type)] if args[0].type != result else [])
+        words = [intrinsics.type_name(result)] + ([intrinsics.type_name(args[0].type)] if args[0].type != result else [])
         full = f"llvm.experimental.constrained.{name}.{'.'.join(words)}"
         notes = [ir.MetaDataString(self.builder.module, text) for text in ("round.dynamic", "fpexcept.ignore")]
         return intrinsics.call(self.builder, full, result, [*args, *notes])
@@ -136,15 +136,6 @@ class RoundedOps(LLVMOps):
 
 def _sequence(first: int, count: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
-
-
-def _mangled(kind: ir.Type) -> str:
-    """A type as LLVM's intrinsic names spell it."""
-    if isinstance(kind, ir.VectorType):
-        return f"v{kind.count}{_mangled(kind.element)}"
-    if isinstance(kind, ir.IntType):
-        return f"i{kind.width}"
-    return {F32: "f32", F64: "f64", ir.HalfType(): "f16"}[kind]
 
 
 def ops_for(builder: ir.IRBuilder, lanes: int, mode: Mode, rounds: bool, fix_nan: bool) -> LLVMOps:

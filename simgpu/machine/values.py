@@ -18,6 +18,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from simgpu.machine import intrinsics
+
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 _OPERANDS = (ir.Instruction, ir.Argument, ir.Constant)
@@ -130,7 +132,7 @@ class Value(ir.Value):
 
     zext, sext, trunc = _conversion("zext"), _conversion("sext"), _conversion("trunc")
     fpext, fptrunc = _conversion("fpext"), _conversion("fptrunc")
-    uitofp, sitofp = _conversion("uitofp"), _conversion("sitofp")
+    uitofp, sitofp, fptosi = _conversion("uitofp"), _conversion("sitofp"), _conversion("fptosi")
 
     def bitcast(self, type_: ir.Type) -> Value:
         """All the bits as another type."""
@@ -198,6 +200,22 @@ def where(condition: Value, a: Any, b: Any) -> Value:
     like = Value(build, b if isinstance(a, (int, float)) else a)
     a, b = like.aligned(a)[1], like.aligned(b)[1]
     return build.select(condition.splat(like.lanes) if like.lanes and not condition.lanes else condition, a, b)
+
+
+def _intrinsic(name: str) -> Callable[..., Value]:
+    """LLVM's intrinsic of values of one type, of which all but the first may be numbers."""
+
+    def call(first: Value, *others: Any) -> Value:
+        values = [first, *(first.aligned(other)[1] for other in others)]
+        result: Value = intrinsics.call(first.build, f"llvm.{name}.{intrinsics.type_name(first.type)}", first.type, values)
+        return result
+
+    return call
+
+
+smin, smax, umin, umax = _intrinsic("smin"), _intrinsic("smax"), _intrinsic("umin"), _intrinsic("umax")
+sadd_sat, uadd_sat, usub_sat = _intrinsic("sadd.sat"), _intrinsic("uadd.sat"), _intrinsic("usub.sat")
+fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
 
 
 class Builder(ir.IRBuilder):

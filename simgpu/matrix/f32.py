@@ -2,7 +2,8 @@
 
 For each group of 16 lanes of D and each k, the elements of A and B that the lanes multiply are a broadcast, a run of lanes, or
 a fixed shuffle, straight from the registers. A host that multiplies twice a clock can hardly load twice a clock beside it, so
-what was loaded serves several accumulators, of one D or, where instructions run as a tile (`fusion`), of several with the same A.
+what was loaded serves several accumulators: of one D, or of several with the same A where instructions run as a tile
+(`f32_chains`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from llvmlite import ir
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine import intrinsics
-from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.lane_ops import F32, I32, I64
+from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.matrix.fragments import GROUP, outputs_of
+from simgpu.machine.values import F32, I32, I64, Value, fma
+from simgpu.matrix.fragments import FROW, GROUP, outputs_of
 from simgpu.memory.whole_wave.prefetch import Queue
 
 BATCH = 16  # accumulators that stay in host registers, 16 lanes each
@@ -41,7 +41,6 @@ class FloatTile:
 
     def __init__(self, frame: Frame, row: Any, mods: dict[str, int]) -> None:
         self.frame = frame
-        self.build = frame.build
         self.row = row
         self.outputs = outputs_of(row)
         self.a_map = row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])
@@ -60,7 +59,7 @@ class FloatTile:
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(d, self._offset(f, g)) for d, f, g in batch]
             for (d, f, g), value in zip(batch, steps(functools.partial(self._step, batch), values), strict=True):
-                self.frame.store(value, self.frame.at(ds[d], self._offset(f, g)), align=64)
+                ds[d].at(self._offset(f, g)).store(value, 64)
 
     def _offset(self, f: int, g: int) -> int:
         return f * ROW + g * 4 * GROUP
@@ -74,23 +73,20 @@ class FloatTile:
                 i, j, block = (self.outputs[f, g * GROUP : (g + 1) * GROUP, axis] for axis in range(3))
                 left = self._operand(a, self.a_map[block, i, k])
                 right = self._operand(bs[d], self.b_map[block, k, j])
-                values[number] = intrinsics.call(self.build, f"llvm.fma.v{GROUP}f32", VECTOR, [left, right, values[number]])
+                values[number] = fma(left, right, values[number])
         return values
 
-    def _operand(self, pointer: Any, owners: np.ndarray) -> Any:
+    def _operand(self, pointer: Any, owners: np.ndarray) -> Value:
         """One vector of elements: broadcast, plain load or shuffle, as the map has it."""
         register, lane = int(owners[0, 0]), int(owners[0, 1])
-        place = self.frame.at(pointer, register * ROW + 4 * lane)
+        place = pointer.at(register * ROW + 4 * lane)
         if (owners == owners[0]).all():
-            return self.frame.splat(self.frame.load(place, F32, 4), GROUP)
+            return place.load(F32).splat(GROUP)
         if (owners[:, 0] != register).any():
             raise UnsupportedInstruction(f"{self.row.mnemonic}: one step reads two registers")
         if (owners[:, 1] == lane + np.arange(GROUP)).all():
-            return self.frame.load(place, VECTOR, 4)
-        whole = ir.VectorType(F32, LANES)
-        source = self.frame.load(self.frame.at(pointer, register * ROW), whole, 64)
-        picks = ir.Constant(ir.VectorType(I32, GROUP), [int(owner[1]) for owner in owners])
-        return self.build.shuffle_vector(source, ir.Constant(whole, ir.Undefined), picks)
+            return place.load(VECTOR)
+        return pointer.at(register * ROW).load(FROW, 64).shuffled(owners[:, 1].tolist())
 
 
 def selections(inst: Instruction) -> dict[str, int]:
@@ -98,21 +94,16 @@ def selections(inst: Instruction) -> dict[str, int]:
     return {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
 
 
-def group_at(frame: Frame, registers: Any, offset: int) -> Any:
-    """16 lanes, `offset` bytes into registers."""
-    return frame.load(frame.at(registers, offset), VECTOR, 64)
-
-
 def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
-    """The first instruction of a tile of `count` D's, which `fusion.Tile.table` describes.
+    """The first instruction of a tile of `count` D's, which `f32_chains.Tile.table` describes.
 
-    steps: what the tile's number of steps is a multiple of, and is done at a time.
+    steps: how many of the tile's steps are done at a time; their number is a multiple of it.
     """
     row = mfma.find(inst.mnemonic, inst.target)
-    table = frame.build.inttoptr(frame.slot(TABLE_SLOT, I64), PTR)
+    table = frame.slot(TABLE_SLOT, I64).pointer()
 
     def register(number: int, base: Any = table) -> Any:
-        return frame.at(frame.wave, frame.load(frame.at(base, 4 * number), I32))
+        return frame.at(frame.wave, base.at(4 * number).load(I32))
 
     ds = [register(1 + number) for number in range(count)]
     entry = 1 + count  # words of a step
@@ -120,15 +111,15 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
     def accumulate(step: Any, values: list[Any]) -> list[Any]:
         def several(number: Any, *values: Any) -> Sequence[Any]:
             Queue(frame).fetch(GROUP * len(values) * row.k * steps)
-            base = frame.at(table, frame.build.mul(number, ir.Constant(I64, 4 * entry)))
+            base = table.at(number * (4 * entry))
             for at in range(entry, entry + steps * entry, entry):
                 a, *bs = (register(at + part, base) for part in range(entry))
                 values = step((a, bs), values)
             return values
 
-        return frame.loop(frame.build.zext(frame.load(table, I32), I64), several, values, step=steps)
+        return frame.loop(table.load(I32).zext(I64), several, values, step=steps)
 
-    FloatTile(frame, row, selections(inst)).emit(ds, lambda d, offset: group_at(frame, ds[d], offset), accumulate)
+    FloatTile(frame, row, selections(inst)).emit(ds, lambda d, offset: ds[d].at(offset).load(VECTOR, 64), accumulate)
     pass_over(frame)
 
 

@@ -19,15 +19,15 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import F32, I32, I64
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
+from simgpu.machine.values import F32, I64
 from simgpu.matrix.cdna3 import BoundedSum
 from simgpu.matrix.cdna3_any import AlignedSum, Scales
-from simgpu.matrix.f32 import FloatTile, group_at, selections
+from simgpu.matrix.f32 import FloatTile, selections
 from simgpu.matrix.fragments import GROUP, Spread, scale_places, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
-from simgpu.matrix.sums import Accumulator, Groups, PairwiseSum, double_chain
+from simgpu.matrix.sums import V32, VI, Accumulator, Groups, PairwiseSum, double_chain
 from simgpu.memory.whole_wave.prefetch import Queue
 
 C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
@@ -136,18 +136,14 @@ def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> 
     """The scale bytes that op_sel and op_sel_hi choose, spread to rows."""
     if places.scales is None:
         return None
-    build = frame.build
     rows = []
     for number, place in enumerate(places.scales):
         low = int(inst.mods.get("op_sel", 0)) >> number & 1
         high = int(inst.mods.get("op_sel_hi", 3)) >> number & 1
         raw = load_vector(frame, place)
-        if place.kind != "row":
-            raw = frame.splat(raw)
-        moved = build.lshr(raw, ir.Constant(raw.type, [8 * (low + 2 * high)] * LANES))
-        byte = build.and_(moved, ir.Constant(raw.type, [255] * LANES))
+        byte = (raw if raw.lanes else raw.splat(LANES)) >> 8 * (low + 2 * high) & 255
         copy = stack(frame, ROW)
-        frame.store(byte, copy, 64)
+        copy.store(byte, 64)
         rows.append(copy)
     return Scales(frame, (rows[0], rows[1]), scale_places(row, GROUP))
 
@@ -161,9 +157,8 @@ def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
 
 def _copied(frame: Frame, pointer: Any, registers: int) -> Any:
     copy = stack(frame, registers * ROW)
-    block = ir.VectorType(I32, 16)
     for at in range(0, registers * ROW, 64):
-        frame.store(frame.load(frame.at(pointer, at), block, 64), frame.at(copy, at), 64)
+        copy.at(at).store(pointer.at(at).load(VI, 64), 64)
     return copy
 
 
@@ -187,37 +182,30 @@ def _emit_float(frame: Frame, places: MatrixPlaces, row: Any, mods: dict[str, in
     c = None if places.c.kind == "imm" else readable(places.c)
 
     def initial(d: int, offset: int) -> Any:
-        if c is not None:
-            return group_at(frame, c, offset)
-        return frame.splat(frame.build.bitcast(load_scalar(frame, places.c), F32), GROUP)
+        return load_scalar(frame, places.c).bitcast(F32).splat(GROUP) if c is None else c.at(offset).load(V32, 64)
 
     d = frame.operand(places.d.slot)
     FloatTile(frame, row, mods).emit([d], initial, lambda step, values: step(operands, values))
 
 
-def _emit_double(
-    frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]
-) -> None:
+def _emit_double(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]) -> None:
     """f64: C and D as rows of doubles on the way; NEG negates A, B, C by bits 0, 1, 2."""
-    build = frame.build
     negate = inst.src_mods.neg | int(inst.mods.get("neg", 0))
     rows = places.d.bits // 64
     sums = stack(frame, rows * 2 * ROW)
-    wide = ir.VectorType(I64, LANES)
     for number in range(rows):
         if places.c.kind == "imm":
-            value = frame.splat(load_scalar(frame, places.c))
+            value = load_scalar(frame, places.c).splat(LANES)
         else:
-            value = frame.read_wide(frame.at(frame.operand(places.c.slot), 2 * number * ROW), 64)
+            value = frame.read_wide(frame.operand(places.c.slot).at(2 * number * ROW), 64)
         if negate & 4:
-            value = build.xor(value, ir.Constant(wide, [1 << 63] * LANES))
-        frame.store(value, frame.at(sums, number * 2 * ROW), 64)
+            value = value ^ 1 << 63
+        sums.at(2 * number * ROW).store(value, 64)
     walk = walk_of(row, row, mods, GROUP // 2)
     a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, "f64")
     b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, "f64")
     double_chain(Groups(frame, walk, None, lane_bytes=8), sums, sums, a, b, negate)
     d = frame.operand(places.d.slot)
     for number in range(rows):
-        value = frame.load(frame.at(sums, number * 2 * ROW), wide, 64)
-        frame.write_wide(frame.at(d, 2 * number * ROW), value, None)
-
+        value = sums.at(2 * number * ROW).load(ir.VectorType(I64, LANES), 64)
+        frame.write_wide(d.at(2 * number * ROW), value, None)

@@ -1,30 +1,30 @@
-"""The sums of CDNA3 where exponents are bounded, as they nearly always are, in 32-bit integers.
+"""The fast path of CDNA3's sums: exponents in a range where they nearly always are, in 32-bit integers.
 
-Formula: hardware.mfma.arithmetic; `aligned_sum` has it for any operands and takes over where a
-bound does not hold. A product of f32 values is exact here, so that its cut at 2^(E − 24) is a
-multiplication by 2^(24 − E) and a conversion to an integer; E, the largest sum of exponents, is
-found in bytes. Operands that are small integers, but for a power of two, are multiplied and summed
-as such: most fp8 data are, and many tests' inputs.
+Formula: hardware.mfma.arithmetic; `cdna3_any` has it for any operands and takes over outside of the
+range. A product of f32 values is exact here, so that its cut at 2^(E − 24) is a multiplication by
+2^(24 − E) and a conversion to an integer; E, the largest sum of exponents, is found in bytes. Operands
+that are small integers, but for a power of two, are multiplied and summed as such: most fp8 data are,
+and many tests' inputs.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine import intrinsics
-from simgpu.machine.lane_ops import F32, I8, I32, I64, LLVMOps
 from simgpu.machine.layout import LANES
+from simgpu.machine.values import F32, I8, I32, I64, Builder, Value, umin
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3_exponents import BYTES, PER_ROW, Exponents
 from simgpu.matrix.cdna3_operand import BIAS, GRID, LEAST, NONE, BoundedOperand
 from simgpu.matrix.cdna3_rounding import FINITE, NEAR, BoundedC, shifted
 from simgpu.matrix.fragments import GROUP, Spread, stack
-from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks, splat
+from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 
 FLOOR = (BIAS + 2 * LEAST) << 23  # in place: the least E
 QUARTER = ir.VectorType(I8, GROUP)
@@ -34,7 +34,7 @@ Summed = Callable[[Any, list[int], Any], Any]  # (group, steps, bits of 2^(24 �
 class Onward:
     """A block that goes on from a register of D (`row`, its first group of lanes), with those before it done."""
 
-    def __init__(self, build: ir.IRBuilder, name: str) -> None:
+    def __init__(self, build: Builder, name: str) -> None:
         self.block = build.append_basic_block(name)
         with build.goto_block(self.block):
             self.row = build.phi(I64)
@@ -50,18 +50,17 @@ class BoundedSum:
     def __init__(self, groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, narrow: bool) -> None:
         self.groups = groups
         self.frame = groups.frame
-        self.build = groups.build
+        self.build = groups.frame.build
         self.c = c
         self.size = size
         steps = list(range(size))
         self.parts = [steps[0::2], steps[1::2]] if narrow else [steps]  # the steps of a chunk that share an E
-        self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
         self.paired = i8.serves(groups)
         order, self.a_steps = groups.a_by_step()
         self.operands = BoundedOperand(a, 0, order, self.paired), BoundedOperand(b, 1, np.arange(LANES), self.paired)
         left, right = self.operands
         self.exponents = Exponents(groups, left.exponents, right.exponents, self.a_steps)
-        self.rounding = BoundedC(groups.build, narrow)
+        self.rounding = BoundedC(self.build, narrow)
         self.highest = stack(groups.frame, 4 * GROUP)  # exponents of the last scaled C
 
     @staticmethod
@@ -70,11 +69,11 @@ class BoundedSum:
 
     def emit(self, otherwise: Callable[[Any], None]) -> None:
         """otherwise(group): emits the sum for groups of lanes from `group` (i64) on, whatever the operands."""
-        build = self.build
+        build, (left, right) = self.build, self.operands
         usual, done = (build.append_basic_block(name) for name in ("usual", "done"))
         self.rest = Onward(build, "rest")
         self.rest.add(build.block)
-        build.cbranch(build.and_(*(operand.bounded for operand in self.operands)), usual, self.rest.block)
+        build.cbranch(left.bounded & right.bounded, usual, self.rest.block)
         build.position_at_end(usual)
         if self.paired:
             self._grid_first(done)
@@ -89,45 +88,32 @@ class BoundedSum:
 
     def _grid_first(self, done: Any) -> None:
         """Where both operands are integers of few bits, times a power of two for each, no product is cut."""
-        build = self.build
+        build, (left, right) = self.build, self.operands
         grid, other = (build.append_basic_block(name) for name in ("grid", "off_grid"))
         # This and the field of 2^(24 − E): the distance of the integers' unit from 2^(E − 24).
-        self.unit = build.sub(build.add(*(operand.leading for operand in self.operands)), ir.Constant(I32, 3 * BIAS + 2 * GRID))
-        build.cbranch(build.and_(*(operand.whole for operand in self.operands)), grid, other)
+        self.unit = left.leading + right.leading - (3 * BIAS + 2 * GRID)
+        build.cbranch(left.whole & right.whole, grid, other)
         build.position_at_end(grid)
         self._registers([list(range(self.size))], self._dots)
         build.branch(done)
         build.position_at_end(other)
 
-    def _dots(self, group: Any, steps: list[int], scale: Any) -> Any:
-        build = self.build
+    def _dots(self, group: Any, steps: list[int], scale: Value) -> Value:
         left, right = (operand.pairs for operand in self.operands)
         assert left is not None and right is not None
-        total = i8.dot(self.groups, group, steps, left, right)
-        up = build.add(self.frame.splat(self.unit, GROUP), build.lshr(scale, splat(VI, 23)))
-        return shifted(build, "shl", total, up)
+        return shifted("shl", i8.dot(self.groups, group, steps, left, right), self.unit + (scale >> 23))
 
-    def _products(self, group: Any, steps: list[int], scale: Any) -> Any:
+    def _products(self, group: Any, steps: list[int], scale: Value) -> Any:
         """Each product cut toward 0."""
-        build, groups = self.build, self.groups
         left, right = (operand.values for operand in self.operands)
-        total: Any = None
-        for step in steps:
-            product = build.fmul(groups.a(left, F32, group, step), groups.b(right, F32, group, step))
-            cut = build.fptosi(build.fmul(product, build.bitcast(scale, V32)), VI)
-            total = cut if total is None else build.add(total, cut)
-        return total
+        products = (self.groups.product(left, right, F32, group, step) for step in steps)
+        return sum((product * scale.bitcast(V32)).fptosi(I32) for product in products)
 
-    def _joined(self, totals: list[Any], scales: list[Any], least: Any) -> Any:
+    def _joined(self, totals: list[Value], scales: list[Value], least: Value) -> Any:
         """FP8: the sums of both parts, each cut toward −∞ at the larger E, whose scale is the least."""
         if len(totals) == 1:
             return totals[0]
-        build = self.build
-        cut = []
-        for total, scale in zip(totals, scales, strict=True):
-            distance = build.lshr(build.sub(scale, least), splat(VI, 23))
-            cut.append(shifted(build, "ashr", total, distance))
-        return build.add(cut[0], cut[1])
+        return sum(shifted("ashr", total, scale - least >> 23) for total, scale in zip(totals, scales, strict=True))
 
     # -- the registers of D --------------------------------------------------------------------
 
@@ -141,14 +127,13 @@ class BoundedSum:
         near, done = (build.append_basic_block(name) for name in ("near", "done"))
         far = Onward(build, "far")
         far.add(build.block)
-        build.cbranch(build.icmp_unsigned("!=", frame.load(hint, I32), ir.Constant(I32, 0)), far.block, near)
+        build.cbranch(hint.load(I32) != 0, far.block, near)
         build.position_at_end(near)
         frame.loop(count, lambda row: self._register(row, parts, summed, far), step=PER_ROW)
         build.branch(done)
         build.position_at_end(far.block)
         frame.loop(count, lambda row: self._register(row, parts, summed, None), first=far.row, step=PER_ROW)
-        last = frame.load(self.highest, VI, 64)
-        frame.store(build.zext(self._any_above(last, NEAR), I32), hint)
+        hint.store(_any(self.highest.load(VI, 64).unsigned > NEAR).zext(I32))
         build.branch(done)
         build.position_at_end(done)
 
@@ -160,12 +145,12 @@ class BoundedSum:
         chunks = len(offsets[0])
         slots = [stack(self.frame, chunks * LANES) for _ in parts]
         moves = *offsets, first_of_chunks(self.a_steps, self.size), LANES * np.arange(chunks)
-        places = [self.build.add(row, ir.Constant(I64, g)) for g in range(PER_ROW)]
+        places = [row + g for g in range(PER_ROW)]
         cs = [self.c.load(place, V32) for place in places]
 
         def added(cs: list[Any]) -> list[Any]:
             scales = [self._scales(slots, number) for number in range(PER_ROW)]
-            least = [self._least(of_parts) for of_parts in scales]
+            least = [functools.reduce(umin, of_parts) for of_parts in scales]
             scaled = [self.rounding.scaled(c, scale) for c, scale in zip(cs, least, strict=True)]
             self._look_at(self.rounding.highest(scaled), far, row)
             rounded = self.rounding.far if far is None else self.rounding.near
@@ -180,59 +165,50 @@ class BoundedSum:
             self.c.store(place, total)
         return ()
 
-    def _look_at(self, highest: Any, far: Onward | None, row: Any) -> None:
+    def _look_at(self, highest: Value, far: Onward | None, row: Any) -> None:
         """Go on elsewhere from this register on where a scaled C's exponent asks for that."""
         if far is None:
-            self._leave_if(self._any_above(highest, FINITE), self.rest, row)
-            self.frame.store(highest, self.highest, 64)
+            self._leave_if(_any(highest.unsigned > FINITE), self.rest, row)
+            self.highest.store(highest, 64)
         else:
-            self._leave_if(self._any_above(highest, NEAR), far, row)
+            self._leave_if(_any(highest.unsigned > NEAR), far, row)
 
     def _store_fields(self, row: Any, parts: list[list[int]], slots: list[Any], cs: list[Any]) -> list[Any]:
         """Fields of 2^(24 − E) of a chunk, by part; goes on elsewhere if C is tiny where all products are 0."""
         build = self.build
         fields = [self.exponents.least(row, part) for part in parts]
-        none = splat(BYTES, NONE)
-        empty = [build.icmp_unsigned(">", field, none) for field in fields]
+        empty = [field.unsigned > NONE for field in fields]
         before = build.block
-        with build.if_then(self._any(functools.reduce(build.or_, empty)), likely=False):
-            limited = [self.exponents.ops.intrinsic("umin", I8, [field, none]) for field in fields]
-            nothing = functools.reduce(build.and_, empty)
-            # Less 1, a zero is the greatest.
-            sizes = [build.sub(build.and_(build.bitcast(c, VI), splat(VI, 0x7FFFFFFF)), splat(VI, 1)) for c in cs]
-            tiny = build.icmp_unsigned("<", self._least(sizes), splat(VI, FLOOR - 1))
-            self._leave_if(build.and_(self._any(nothing), self._any(tiny)), self.rest, row)
+        with build.if_then(_any(functools.reduce(operator.or_, empty)), likely=False):
+            limited = [umin(field, NONE) for field in fields]
+            nothing = functools.reduce(operator.and_, empty)
+            sizes = [(c.bitcast(VI) & 0x7FFFFFFF) - 1 for c in cs]  # less 1, a zero is the greatest
+            tiny = functools.reduce(umin, sizes).unsigned < FLOOR - 1
+            self._leave_if(_any(nothing) & _any(tiny), self.rest, row)
             after = build.block
         values = [build.phi(BYTES) for _ in parts]
         for value, field, less, slot in zip(values, fields, limited, slots, strict=True):
             value.add_incoming(field, before)
             value.add_incoming(less, after)
-            self.frame.store(value, self._of_chunk(slot), 64)
+            self._of_chunk(slot).store(value, 64)
         return []
 
     def _of_chunk(self, slot: Any) -> Any:
-        return slot if self.groups.moved is None else self.frame.at(slot, self.groups.moved[3])
+        return slot if self.groups.moved is None else slot.at(self.groups.moved[3])
 
     def _scales(self, slots: list[Any], number: int) -> list[Any]:
         """Bits of 2^(24 − E), by part, for group `number` of a register."""
-        build, frame = self.build, self.frame
-        fields = [frame.load(frame.at(self._of_chunk(slot), GROUP * number), QUARTER, GROUP) for slot in slots]
-        return [build.shl(build.zext(field, VI), splat(VI, 23)) for field in fields]
+        fields = [self._of_chunk(slot).at(GROUP * number).load(QUARTER, GROUP) for slot in slots]
+        return [field.zext(I32) << 23 for field in fields]
 
-    def _leave_if(self, leave: Any, onward: Onward, row: Any) -> None:
+    def _leave_if(self, leave: Value, onward: Onward, row: Any) -> None:
         """Go on elsewhere from this register on."""
         stay = self.build.append_basic_block("stay")
         onward.add(self.build.block, row)
         self.build.cbranch(leave, onward.block, stay)
         self.build.position_at_end(stay)
 
-    def _least(self, values: list[Any]) -> Any:
-        """Lane by lane, of several <16 x i32>."""
-        return intrinsics.folded(self.build, f"llvm.umin.v{GROUP}i32", values)
 
-    def _any_above(self, fields: Any, limit: int) -> Any:
-        return self._any(self.build.icmp_unsigned(">", fields, splat(VI, limit)))
-
-    def _any(self, mask: Any) -> Any:
-        kind = ir.IntType(mask.type.count)
-        return self.build.icmp_unsigned("!=", self.build.bitcast(mask, kind), ir.Constant(kind, 0))
+def _any(mask: Value) -> Value:
+    """Of a vector's lanes."""
+    return mask.bitcast(ir.IntType(mask.lanes)) != 0

@@ -5,6 +5,8 @@ Formula: hardware.mfma.arithmetic. NaN, infinities, exponents of any size and E8
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -12,62 +14,45 @@ from llvmlite import ir
 
 from simgpu.hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import F32, F64, I1, I32, LLVMOps
+from simgpu.machine.values import F32, F64, I1, I32, I64, Value, constant, fabs, floor, smax, where
 from simgpu.matrix.fragments import GROUP, Fields, Spread, Walk
-from simgpu.matrix.sums import V32, VD, VI, VL, Accumulator, Groups, splat
+from simgpu.matrix.sums import V32, VD, VI, Accumulator, Groups
 
 
 class Scales:
-    """E8M0 scales of blocks of 32 k (gfx950): one byte a lane of each scale register.
+    """E8M0 scales of blocks of 32 k (gfx950): one byte a lane of each scale register."""
 
-    a, b: places (row·64 + lane) by group, block of k and lane, as `Walk` has elements; rows:
-    <64 x i32> of the chosen byte, on the stack.
-    """
-
-    def __init__(
-        self, frame: Frame, rows: tuple[Any, Any], places: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def __init__(self, frame: Frame, rows: tuple[Any, Any], places: tuple[np.ndarray, np.ndarray]) -> None:
+        """rows: <64 x i32> of the chosen byte for A and B; places: row·64 + lane by group, block of k and lane."""
         self.rows = rows
-        self.view = Groups(frame, Walk(*places, None, regular=True), None)
+        self.groups = Groups(frame, Walk(*places, None, regular=True), None)
 
-    def _pair(self, group: Any, step: int) -> tuple[Any, Any]:
+    def _pair(self, group: Any, step: int) -> tuple[Value, Value]:
         block = step // SCALE_BLOCK
-        a = self.view.a(self.rows[0], I32, group, block)
-        return a, self.view.b(self.rows[1], I32, group, block)
+        return self.groups.a(self.rows[0], I32, group, block), self.groups.b(self.rows[1], I32, group, block)
 
-    def exponent(self, group: Any, step: int) -> Any:
+    def exponent(self, group: Any, step: int) -> Value:
         """What the scales add to the exponent of every product of the step."""
         x, y = self._pair(group, step)
-        return self.view.build.sub(self.view.build.add(x, y), splat(VI, 254))
+        return x + y - 254
 
-    def missing(self, group: Any, step: int) -> Any:
+    def is_nan(self, group: Any, step: int) -> Value:
         """Where a scale is 0xff, a NaN."""
-        build = self.view.build
         x, y = self._pair(group, step)
-        either = [build.icmp_unsigned("==", s, splat(VI, 255)) for s in (x, y)]
-        return build.or_(either[0], either[1])
+        return (x == 255) | (y == 255)
 
 
 class AlignedSum:
     """CDNA3: products cut at the largest exponent, summed exactly, added to C with one rounding.
 
-    Right for any operands; `bounded_sum` is faster for most.
+    Right for any operands; `cdna3` is faster for most.
     """
 
     def __init__(
-        self,
-        groups: Groups,
-        c: Accumulator,
-        a: Spread,
-        b: Spread,
-        size: int,
-        narrow: bool,
-        scales: Scales | None = None,
+        self, groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, narrow: bool, scales: Scales | None = None
     ) -> None:
         self.groups = groups
         self.c = c
-        self.build = groups.build
-        self.ops = LLVMOps(groups.build, GROUP, fix_nan=False)
         self.size = size
         self.narrow = narrow
         self.scales = scales
@@ -98,114 +83,85 @@ class AlignedSum:
         once = np.zeros(1, np.int64), np.zeros(1, np.int64)
         return [(list(range(start, min(start + size, steps))), once) for start in range(0, steps, size)]
 
-    def _added(self, group: Any, steps: list[int], total: Any) -> Any:
-        build = self.build
+    def _added(self, group: Any, steps: list[int], c: Value) -> Value:
         if self.narrow:
-            sums = [self._products(group, steps[half::2]) for half in (0, 1)]
-            partial, top = self._joined(*sums)
+            total, top = self._joined(*(self._products(group, steps[half::2]) for half in (0, 1)))
         else:
             cut, top = self._products(group, steps)
-            partial = build.sitofp(cut, VD)
-        if self.scales is not None:
-            top = build.add(top, self.scales.exponent(group, steps[0]))
-        result = self._with_special(group, steps, total, self._accumulated(partial, top, total))
-        if self.scales is not None:
-            quiet = splat(V32, float("nan"))
-            result = build.select(self.scales.missing(group, steps[0]), quiet, result)
-        return result
+            total = cut.sitofp(F64)
+        if self.scales is None:
+            return self._with_special(group, steps, c, self._accumulated(total, top, c))
+        top = top + self.scales.exponent(group, steps[0])
+        result = self._with_special(group, steps, c, self._accumulated(total, top, c))
+        return where(self.scales.is_nan(group, steps[0]), math.nan, result)
 
-    def _products(self, group: Any, steps: list[int]) -> tuple[Any, Any]:
+    def _products(self, group: Any, steps: list[int]) -> tuple[Value, Value]:
         """Sum (i32) in units of 2^(E − 24), and E (i32), of the products of these steps."""
-        build, groups = self.build, self.groups
-        exponents = [
-            build.add(
-                groups.a(self.left.exponents, I32, group, k), groups.b(self.right.exponents, I32, group, k)
-            )
-            for k in steps
-        ]
-        top = exponents[0]
-        for exponent in exponents[1:]:
-            top = self.ops.intrinsic("smax", I32, [top, exponent])
-        # Scale of a product: 2^(e − E + 24 − fraction), as the bits of an f32.
-        bias = build.sub(splat(VI, 127 + 24 - self.fraction), top)
-        total: Any = splat(VI, 0)
-        for k, exponent in zip(steps, exponents, strict=True):
-            product = build.fmul(
-                groups.a(self.left.significands, F32, group, k),
-                groups.b(self.right.significands, F32, group, k),
-            )
-            biased = self.ops.intrinsic("smax", I32, [build.add(exponent, bias), splat(VI, 1)])
-            scale = build.bitcast(build.shl(biased, splat(VI, 23)), V32)
-            total = build.add(total, build.fptosi(build.fmul(product, scale), VI))
+        groups, left, right = self.groups, self.left, self.right
+        exponents = [groups.a(left.exponents, I32, group, k) + groups.b(right.exponents, I32, group, k) for k in steps]
+        top = functools.reduce(smax, exponents)
+        bias = 127 + 24 - self.fraction - top
+
+        def cut(k: int, exponent: Value) -> Value:
+            product = groups.product(left.significands, right.significands, F32, group, k)
+            scale = (smax(exponent + bias, 1) << 23).bitcast(V32)  # 2^(e − E + 24 − fraction)
+            return (product * scale).fptosi(I32)
+
+        total: Any = sum(cut(k, exponent) for k, exponent in zip(steps, exponents, strict=True))
         return total, top
 
-    def _joined(self, even: tuple[Any, Any], odd: tuple[Any, Any]) -> tuple[Any, Any]:
+    def _joined(self, even: tuple[Value, Value], odd: tuple[Value, Value]) -> tuple[Value, Value]:
         """FP8: both sums cut toward −∞ at the larger exponent, added (f64), and that exponent."""
-        build = self.build
-        top = self.ops.intrinsic("smax", I32, [even[1], odd[1]])
-        total: Any = None
-        for part, exponent in (even, odd):
-            value = self._scaled_down(build.sitofp(part, VD), build.sub(exponent, top))
-            total = value if total is None else build.fadd(total, value)
-        return total, top
+        top = smax(even[1], odd[1])
+        low, high = (_scaled_down(part.sitofp(F64), exponent - top) for part, exponent in (even, odd))
+        return low + high, top
 
-    def _scaled_down(self, value: Any, exponent: Any) -> Any:
-        """floor(value · 2^exponent) of f64 integers."""
-        return self._call("floor", self.build.fmul(value, self._power(exponent)))
-
-    def _call(self, name: str, value: Any) -> Any:
-        return self.ops.intrinsic(name, F64, [value])
-
-    def _power(self, exponent: Any) -> Any:
-        """2^exponent as f64, exponents clamped to those of normal numbers."""
-        build = self.build
-        clamped = self.ops.intrinsic("smax", I32, [exponent, splat(VI, -1000)])
-        biased = build.sext(build.add(clamped, splat(VI, 1023)), VL)
-        return build.bitcast(build.shl(biased, splat(VL, 52)), VD)
-
-    def _accumulated(self, partial: Any, top: Any, c: Any) -> Any:
-        """S cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
-        build = self.build
-        field = build.and_(build.lshr(build.bitcast(c, VI), splat(VI, 23)), splat(VI, 255))
-        own = build.sub(self.ops.intrinsic("smax", I32, [field, splat(VI, 1)]), splat(VI, 127))
-        both = self.ops.intrinsic("smax", I32, [top, own])
-        s = self._scaled_down(partial, build.add(build.sub(top, both), splat(VI, 7)))
-        wide = build.fpext(c, VD)
-        z = self._scaled_down(wide, build.sub(splat(VI, 24), both))
+    def _accumulated(self, total: Value, top: Value, c: Value) -> Value:
+        """With F the larger of E and C's exponent: S cut at 2^(F − 31), C at 2^(F − 24), their sum rounded once to f32."""
+        own = smax(c.bitcast(VI) >> 23 & 255, 1) - 127
+        both = smax(top, own)
+        s = _scaled_down(total, top - both + 7)
+        z = _scaled_down(c.fpext(F64), 24 - both)
         if self.narrow:
-            far = build.icmp_signed("<", own, build.sub(both, splat(VI, 25)))
-            z = build.select(far, splat(VD, 0.0), z)
-        total = build.fadd(s, build.fmul(z, splat(VD, 128.0)))
-        value = build.fmul(total, self._power(build.sub(both, splat(VI, 31))))
-        return build.fptrunc(value, V32)
+            z = where(own.signed < both - 25, 0.0, z)
+        return ((s + z * 128.0) * _power(both - 31)).fptrunc(F32)
 
-    def _with_special(self, group: Any, steps: list[int], c: Any, result: Any) -> Any:
+    def _with_special(self, group: Any, steps: list[int], c: Value, result: Value) -> Value:
         """NaN and infinities propagate as in an exact sum of the non-finite terms.
 
         A product of finite numbers that overflows counts only where no term is an infinity.
         """
-        build, groups = self.build, self.groups
-        zero = splat(V32, 0.0)
-
-        def finite(value: Any) -> Any:
-            size = self.ops.intrinsic("fabs", F32, [value])
-            return build.fcmp_ordered("<", size, splat(V32, float("inf")))
-
-        def added(total: Any, some: Any, value: Any, counts: Any) -> tuple[Any, Any]:
-            return build.fadd(total, build.select(counts, value, zero)), build.or_(some, counts)
-
-        never = ir.Constant(ir.VectorType(I1, GROUP), None)
-        total, some = added(zero, never, c, build.not_(finite(c)))
-        beyond, overflowed = zero, never
+        build, groups = self.groups.frame.build, self.groups
+        nothing = Value(build, constant(V32, 0.0)), Value(build, constant(ir.VectorType(I1, GROUP), 0))
+        special, overflow = _added_where(~_finite(c), c, nothing), nothing
         for k in steps:
             x = groups.a(self.left.values, F32, group, k)
             y = groups.b(self.right.values, F32, group, k)
-            product = build.fmul(x, y)
+            product = x * y
             if self.scales is not None:
-                factor = self._power(self.scales.exponent(group, k))
-                product = build.fptrunc(build.fmul(build.fpext(product, VD), factor), V32)
-            infinite = build.not_(finite(product))
-            known = build.and_(finite(x), finite(y))
-            total, some = added(total, some, product, build.and_(infinite, build.not_(known)))
-            beyond, overflowed = added(beyond, overflowed, product, build.and_(infinite, known))
-        return build.select(some, total, build.select(overflowed, beyond, result))
+                scale = _power(self.scales.exponent(group, k))
+                product = (product.fpext(F64) * scale).fptrunc(F32)
+            infinite, finite_terms = ~_finite(product), _finite(x) & _finite(y)
+            special = _added_where(infinite & ~finite_terms, product, special)
+            overflow = _added_where(infinite & finite_terms, product, overflow)
+        return where(special[1], special[0], where(overflow[1], overflow[0], result))
+
+
+def _added_where(counts: Value, term: Value, so_far: tuple[Value, Value]) -> tuple[Value, Value]:
+    """A sum that the term was added to where it counts, and whether any did."""
+    total, some = so_far
+    return total + where(counts, term, 0.0), some | counts
+
+
+def _finite(value: Value) -> Value:
+    return fabs(value).ordered < math.inf
+
+
+def _scaled_down(value: Value, exponent: Any) -> Value:
+    """floor(value · 2^exponent) of f64 integers."""
+    return floor(value * _power(exponent))
+
+
+def _power(exponent: Value) -> Value:
+    """2^exponent as f64, exponents clamped to those of normal numbers."""
+    return ((smax(exponent, -1000) + 1023).sext(I64) << 52).bitcast(VD)

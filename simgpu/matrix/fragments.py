@@ -8,6 +8,8 @@ one table of offsets and a loop over the 16-lane groups of D serve the whole ins
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +17,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.hardware.mfma.instruction import SCALE_BLOCK
+from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
 from simgpu.hardware.mfma.numbers import FORMATS, Format
 from simgpu.machine import intrinsics
-from simgpu.machine.frame import ROW32, Frame, opaque
-from simgpu.machine.lane_ops import F32, F64, I16, I32, LLVMOps
+from simgpu.machine.frame import MASK, ROW32, Frame, opaque
+from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.values import F32, F64, I8, I16, I32, Value, constant, fabs, fma, umin, where
 
 GROUP = 16  # lanes of one host vector of 32-bit elements
 # The exponent of a zero: no sum's largest exponent comes from it.
@@ -31,197 +34,146 @@ DROW = ir.VectorType(F64, LANES)
 
 def stack(frame: Frame, nbytes: int) -> Any:
     """Aligned bytes on the handler's stack."""
-    kind = ir.ArrayType(ir.IntType(8), nbytes)
     with frame.build.goto_entry_block():
-        slot = frame.build.alloca(kind)
+        slot = frame.build.alloca(ir.ArrayType(I8, nbytes))
         slot.align = 64
     return opaque(frame, slot)
 
 
-def bits_of(name: str) -> int:
-    """Width of one stored element."""
-    return {"f64": 64, "f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "i8": 8}.get(
-        name, {"fp6": 6, "bf6": 6, "fp4": 4}.get(name, 8)
-    )
-
-
 class Spread:
-    """One operand's elements as rows: `rows` of 64 lanes, `lane_bytes` each, at `pointer`."""
+    """One operand's elements as rows: `rows` of 64 lanes."""
 
     def __init__(self, frame: Frame, registers: Any, count: int, name: str) -> None:
         self.frame = frame
         self.registers = registers
-        self.bits = bits_of(name)
+        self.bits = BITS[name]
         self.name = name
         self.rows = count * 32 // self.bits
-        self.ops = LLVMOps(frame.build, LANES, fix_nan=False)
 
     @property
     def form(self) -> Format:
         """Fields of the stored element; xf32 is stored as f32."""
         return FORMATS["f32" if self.name == "xf32" else self.name]
 
-    def raw(self, row: int) -> Any:
+    def raw(self, row: int) -> Value:
         """The element's bits, zero-extended to <64 x i32>."""
-        build, bits = self.frame.build, self.bits
-        at = row * bits
-        word = self.frame.row(self.registers, at // 32)
-        low = at % 32
-        if bits == 32:
+        register, low = divmod(row * self.bits, 32)
+        word: Value = self.frame.row(self.registers, register)
+        if self.bits == 32:
             return word
-        value = build.lshr(word, self.ops.constant(I32, low)) if low else word
-        if low + bits > 32:
-            above = self.frame.row(self.registers, at // 32 + 1)
-            value = build.or_(value, build.shl(above, self.ops.constant(I32, 32 - low)))
-        return build.and_(value, self.ops.constant(I32, (1 << bits) - 1))
-
-    def _store(self, pointer: Any, row: int, value: Any, lane_bytes: int) -> None:
-        self.frame.store(value, self.frame.at(pointer, row * LANES * lane_bytes), align=64)
+        value = word >> low if low else word
+        if low + self.bits > 32:
+            value = value | self.frame.row(self.registers, register + 1) << 32 - low
+        return value & (1 << self.bits) - 1
 
     def store(self, pointer: Any, element: Callable[[int], Any]) -> None:
         """Rows at `pointer` of what `element` makes of the elements, 4 bytes a lane."""
         for row in range(self.rows):
-            self._store(pointer, row, element(row), 4)
+            pointer.at(row * ROW).store(element(row), 64)
 
-    def integer(self, row: int) -> Any:
+    def integer(self, row: int) -> Value:
         """An i8 element, sign-extended to i32."""
-        up = self.frame.build.shl(self.raw(row), self.ops.constant(I32, 24))
-        return self.frame.build.ashr(up, self.ops.constant(I32, 24))
+        return (self.raw(row) << 24).ashr(24)
 
-    def doubles(self, negate: bool) -> Any:
-        """f64 elements."""
+    def doubles(self, negate: bool) -> Value:
+        """Pointer to rows of f64 elements."""
         pointer = stack(self.frame, self.rows * 2 * ROW)
-        build = self.frame.build
         for row in range(self.rows):
-            bits = self.frame.read_wide(self.frame.at(self.registers, 2 * row * ROW), 64)
+            bits = self.frame.read_wide(self.registers.at(2 * row * ROW), 64)
             if negate:
-                bits = build.xor(bits, ir.Constant(bits.type, [1 << 63] * LANES))
-            self._store(pointer, row, build.bitcast(bits, DROW), 8)
+                bits = bits ^ 1 << 63
+            pointer.at(row * 2 * ROW).store(bits.bitcast(DROW), 64)
         return pointer
 
-    def float_value(self, row: int, flush: bool = False) -> Any:
+    def float_value(self, row: int, flush: bool = False) -> Value:
         """The element as f32, exactly; flush: denormals of the stored type count as +0 (gfx90a)."""
-        build, raw = self.frame.build, self.raw(row)
-        if self.name == "f16":
-            value = self.ops.widen_half(build.trunc(raw, ir.VectorType(I16, LANES)))
-        elif self.name == "bf16":
-            value = build.bitcast(build.shl(raw, self.ops.constant(I32, 16)), FROW)
-        elif self.name == "xf32":
-            value = build.bitcast(build.and_(raw, self.ops.constant(I32, 0xFFFFE000)), FROW)
-            nan = build.fcmp_unordered("uno", build.bitcast(raw, FROW), build.bitcast(raw, FROW))
-            value = build.select(nan, build.bitcast(raw, FROW), value)
-        elif self.name == "f32":
-            value = build.bitcast(raw, FROW)
-        else:
-            significand, exponent, nan, inf = self.small(raw)
-            scaled = build.fmul(build.sitofp(significand, FROW), self.power(exponent))
-            quiet = self.ops.constant(F32, float("nan"))
-            infinity = build.select(self.negative(raw), self.ops.constant(F32, float("-inf")), self.ops.constant(F32, float("inf")))
-            value = build.select(nan, quiet, build.select(inf, infinity, scaled))
+        value = self._float(self.raw(row))
         if flush:
             smallest = {"f16": 2.0**-14}.get(self.name, 2.0**-126)
-            magnitude = self.ops.intrinsic("fabs", F32, [value])
-            tiny = build.fcmp_ordered("<", magnitude, self.ops.constant(F32, smallest))
-            value = build.select(tiny, self.ops.constant(F32, 0.0), value)
+            value = where(fabs(value).ordered < smallest, 0.0, value)
         return value
 
-    def finite_float(self, row: int) -> Any:
+    def _float(self, raw: Value) -> Value:
+        if self.name == "f16":
+            half: Value = LLVMOps(self.frame.build, LANES).widen_half(raw.trunc(I16))
+            return half
+        if self.name == "bf16":
+            return (raw << 16).bitcast(FROW)
+        if self.name == "f32":
+            return raw.bitcast(FROW)
+        if self.name == "xf32":
+            cut, whole = (raw & 0xFFFFE000).bitcast(FROW), raw.bitcast(FROW)
+            return where(whole.is_nan(), whole, cut)
+        significand, exponent, nan, inf = self._small(raw)
+        scaled = significand.sitofp(F32) * (exponent + 127 << 23).bitcast(FROW)
+        infinity = where(self._negative(raw), constant(FROW, -math.inf), math.inf)
+        return where(nan, math.nan, where(inf, infinity, scaled))
+
+    def finite_float(self, row: int) -> Value:
         """The element as f32; NaN and infinities of 8-bit formats are infinite."""
         return self._finite_byte(self.raw(row)) if self.bits == 8 else self.float_value(row)
 
-    def _finite_byte(self, raw: Any) -> Any:
+    def _finite_byte(self, raw: Value) -> Value:
         """fp8 or bf8: the f32 number with the same fields and its exponent's bias, which is wrong for denormals only."""
         form = self.form
-        build, c = self.frame.build, lambda value: self.ops.constant(I32, value)
         least = 2.0 ** (1 - form.bias)  # the least normal number
-        size = build.and_(raw, c(127))
-        bits = build.add(build.shl(size, c(23 - form.mantissa)), c((127 - form.bias) << 23))
-        normal = build.bitcast(bits, FROW)  # of a denormal number m/2^mantissa · least: (1 + m/2^mantissa) · least/2
-        terms = [normal, self.ops.constant(F32, 2.0), self.ops.constant(F32, -least)]
-        denormal = build.icmp_unsigned("<", size, c(1 << form.mantissa))
-        value = build.select(denormal, self.ops.intrinsic("fma", F32, terms), normal)
+        size = raw & 127
+        normal = ((size << 23 - form.mantissa) + (127 - form.bias << 23)).bitcast(FROW)
+        # Of a denormal number m/2^mantissa · least: (1 + m/2^mantissa) · least/2.
+        value = where(size.unsigned < 1 << form.mantissa, fma(normal, 2.0, -least), normal)
         if form.special == "fnuz":
-            special = build.icmp_unsigned("==", raw, c(128))
+            special = raw == 128
         else:
-            special = build.icmp_unsigned(">=", size, c(127 if form.special == "e4m3" else 31 << form.mantissa))
-        value = build.select(special, self.ops.constant(F32, float("inf")), value)
-        sign = build.shl(build.xor(raw, size), c(24))
-        return build.bitcast(build.or_(build.bitcast(value, ROW32), sign), FROW)
+            special = size.unsigned >= (127 if form.special == "e4m3" else 31 << form.mantissa)
+        magnitude = where(special, math.inf, value)
+        sign = (raw ^ size) << 24
+        return (magnitude.bitcast(ROW32) | sign).bitcast(FROW)
 
-    def least_exponent(self, pointer: Any) -> Any:
+    def least_exponent(self, pointer: Any) -> Value:
         """Of the f32 values at `pointer`, none denormal: the least exponent that is not a zero's, i32."""
-        build = self.frame.build
-        least: Any = None
-        for row in range(self.rows):
-            bits = self.frame.load(self.frame.at(pointer, row * ROW), ROW32, 64)
-            # Less 1, zero is the greatest and no exponent changes but that of a power of two, to one less.
-            size = build.sub(build.and_(bits, self.ops.constant(I32, 0x7FFFFFFF)), self.ops.constant(I32, 1))
-            least = size if least is None else self.ops.intrinsic("umin", I32, [least, size])
-        field = build.lshr(self.reduced("umin", least), ir.Constant(I32, 23))
-        return build.sub(field, ir.Constant(I32, 127))
+        # Less 1, zero is the greatest and no exponent changes but that of a power of two, to one less.
+        sizes = ((pointer.at(row * ROW).load(ROW32, 64) & 0x7FFFFFFF) - 1 for row in range(self.rows))
+        return (reduced("umin", functools.reduce(umin, sizes)) >> 23) - 127
 
-    def power(self, exponent: Any) -> Any:
-        """2^exponent as f32, for exponents of normal f32 numbers."""
-        build = self.frame.build
-        biased = build.add(exponent, self.ops.constant(I32, 127))
-        return build.bitcast(build.shl(biased, self.ops.constant(I32, 23)), FROW)
+    def _negative(self, raw: Value) -> Value:
+        return (raw & 1 << self.form.exponent + self.form.mantissa) != 0
 
-    def negative(self, raw: Any) -> Any:
-        form = FORMATS[self.name]
-        sign = self.ops.constant(I32, 1 << (form.exponent + form.mantissa))
-        build = self.frame.build
-        return build.icmp_unsigned("!=", build.and_(raw, sign), self.ops.constant(I32, 0))
-
-    def small(self, raw: Any) -> tuple[Any, Any, Any, Any]:
+    def _small(self, raw: Value) -> tuple[Value, Value, Value, Value]:
         """Signed significand and exponent of its last bit, NaN and Inf masks (hardware.mfma.numbers)."""
         form = self.form
-        build, c = self.frame.build, lambda value: self.ops.constant(I32, value)
-        top = (1 << form.exponent) - 1
-        fraction = build.and_(raw, c((1 << form.mantissa) - 1))
-        biased = build.and_(build.lshr(raw, c(form.mantissa)), c(top))
-        sign = build.icmp_unsigned(
-            "!=", build.and_(raw, c(1 << (form.exponent + form.mantissa))), c(0)
-        )
-        normal = build.icmp_unsigned("!=", biased, c(0))
-        full = build.icmp_unsigned("==", biased, c(top))
-        empty = build.icmp_unsigned("==", fraction, c(0))
-        never = ir.Constant(full.type, None)
-        nan = inf = never
+        top, ones = (1 << form.exponent) - 1, (1 << form.mantissa) - 1
+        fraction, biased, negative = raw & ones, raw >> form.mantissa & top, self._negative(raw)
+        normal, full, empty = biased != 0, biased == top, fraction == 0
+        nan = inf = Value(self.frame.build, constant(MASK, 0))
         if form.special == "ieee":
-            nan, inf = build.and_(full, build.not_(empty)), build.and_(full, empty)
+            nan, inf = full & ~empty, full & empty
         elif form.special == "e4m3":
-            ones = build.icmp_unsigned("==", fraction, c((1 << form.mantissa) - 1))
-            nan = build.and_(full, ones)
+            nan = full & (fraction == ones)
         elif form.special == "fnuz":
-            nan = build.and_(build.and_(build.not_(normal), empty), sign)
-        hidden = build.select(normal, c(1 << form.mantissa), c(0))
-        magnitude = build.or_(fraction, hidden)
-        magnitude = build.select(build.or_(nan, inf), c(0), magnitude)
-        significand = build.select(sign, build.neg(magnitude), magnitude)
-        exponent = build.sub(build.select(normal, biased, c(1)), c(form.bias + form.mantissa))
-        return significand, exponent, nan, inf
+            nan = ~normal & empty & negative
+        magnitude = fraction | where(normal, constant(ROW32, 1 << form.mantissa), 0)
+        magnitude = where(nan | inf, 0, magnitude)
+        significand = where(negative, -magnitude, magnitude)
+        return significand, where(normal, biased, 1) - (form.bias + form.mantissa), nan, inf
 
     def fields(self) -> Fields:
         """Significands as f32 integers, exponents of the leading bit, and values."""
-        form = self.form
-        build = self.frame.build
-        significands, exponents = stack(self.frame, self.rows * ROW), stack(self.frame, self.rows * ROW)
-        values = stack(self.frame, self.rows * ROW)
+        significands, exponents, values = (stack(self.frame, self.rows * ROW) for _ in range(3))
         for row in range(self.rows):
-            raw = self.raw(row)
-            if self.name == "xf32":
-                raw = build.bitcast(self.float_value(row), ROW32)
-            significand, exponent, _, _ = self.small(raw)
-            exponent = build.add(exponent, self.ops.constant(I32, form.mantissa))
-            zero = build.icmp_unsigned("==", significand, self.ops.constant(I32, 0))
-            exponent = build.select(zero, self.ops.constant(I32, NO_TERM), exponent)
-            self._store(significands, row, build.sitofp(significand, FROW), 4)
-            self._store(exponents, row, exponent, 4)
-            self._store(values, row, self.float_value(row), 4)
-        return Fields(significands, exponents, values, form.mantissa)
+            raw = self.float_value(row).bitcast(ROW32) if self.name == "xf32" else self.raw(row)
+            significand, last, _, _ = self._small(raw)
+            leading = last + self.form.mantissa
+            exponent = where(significand == 0, NO_TERM, leading)
+            significands.at(row * ROW).store(significand.sitofp(F32), 64)
+            exponents.at(row * ROW).store(exponent, 64)
+            values.at(row * ROW).store(self.float_value(row), 64)
+        return Fields(significands, exponents, values, self.form.mantissa)
 
-    def reduced(self, how: str, row: Any) -> Any:
-        return intrinsics.call(self.frame.build, f"llvm.vector.reduce.{how}.v64i32", I32, [row])
+
+def reduced(how: str, row: Value) -> Value:
+    """One i32 of a row's 64."""
+    result: Value = intrinsics.call(row.build, f"llvm.vector.reduce.{how}.v64i32", I32, [row])
+    return result
 
 
 @dataclass(frozen=True)
@@ -268,8 +220,8 @@ def walk_of(row: Any, formats: Any, mods: dict[str, int], width: int) -> Walk:
     source = formats if flexible else row
     a = source.map("A", **select)[block, i, k]
     b = source.map("B", **swizzle)[block, k, j]
-    a_place = _place(a, bits_of(formats.a_type))
-    b_place = _place(b, bits_of(formats.b_type))
+    a_place = _place(a, BITS[formats.a_type])
+    b_place = _place(b, BITS[formats.b_type])
     index = None
     if row.sparse:
         # Four k share a place of two stored elements: two steps each.

@@ -22,8 +22,8 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
 from simgpu.machine.values import F32, I64
-from simgpu.matrix.cdna3 import BoundedSum
-from simgpu.matrix.cdna3_any import AlignedSum, Scales
+from simgpu.matrix.cdna3.fast import BoundedSum
+from simgpu.matrix.cdna3.general import AlignedSum, Scales
 from simgpu.matrix.f32 import FloatTile, selections
 from simgpu.matrix.fragments import GROUP, Spread, scale_places, stack, walk_of
 from simgpu.matrix.i8 import integer_sum

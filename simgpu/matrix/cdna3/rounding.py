@@ -10,7 +10,7 @@ from llvmlite import ir
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.values import F32, I1, I16, I32, Builder, Value, constant, floor, smax, umax, umin, usub_sat, where
-from simgpu.matrix.cdna3_operand import BIAS
+from simgpu.matrix.cdna3.operand import BIAS
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import V32, VI
 

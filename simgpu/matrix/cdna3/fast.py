@@ -1,6 +1,6 @@
 """The fast path of CDNA3's sums: exponents in a range where they nearly always are, in 32-bit integers.
 
-Formula: hardware.mfma.arithmetic; `cdna3_any` has it for any operands and takes over outside of the
+Formula: hardware.mfma.arithmetic; `general` has it for any operands and takes over outside of the
 range. A product of f32 values is exact here, so that its cut at 2^(E − 24) is a multiplication by
 2^(24 − E) and a conversion to an integer; E, the largest sum of exponents, is found in bytes. Operands
 that are small integers, but for a power of two, are multiplied and summed as such: most fp8 data are,
@@ -20,9 +20,9 @@ from llvmlite import ir
 from simgpu.machine.layout import LANES
 from simgpu.machine.values import F32, I8, I32, I64, Builder, Value, umin
 from simgpu.matrix import i8
-from simgpu.matrix.cdna3_exponents import BYTES, PER_ROW, Exponents
-from simgpu.matrix.cdna3_operand import BIAS, GRID, LEAST, NONE, BoundedOperand
-from simgpu.matrix.cdna3_rounding import FINITE, NEAR, BoundedC, shifted
+from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
+from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, BoundedOperand
+from simgpu.matrix.cdna3.rounding import FINITE, NEAR, BoundedC, shifted
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 

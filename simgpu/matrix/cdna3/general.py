@@ -45,7 +45,7 @@ class Scales:
 class AlignedSum:
     """CDNA3: products cut at the largest exponent, summed exactly, added to C with one rounding.
 
-    Right for any operands; `cdna3` is faster for most.
+    Right for any operands; `fast` is faster for most.
     """
 
     def __init__(

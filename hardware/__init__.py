@@ -1,6 +1,6 @@
 """What the chip is, as facts that operators, kernels and simulator share; nothing here imports them.
 
-`tests/hardware/test_rooms.py` states the order that imports follow among these:
+In the order of imports, which `tests/test_imports.py` holds:
 
     errors.py         the errors that simgpu raises
     cache.py          files kept between runs in the user's cache

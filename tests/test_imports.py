@@ -1,4 +1,4 @@
-"""Imports point one way: hardware <- operators <- asm, hardware <- simgpu; nothing imports tools or tests."""
+"""Imports point one way, between folders and inside each: what a file imports stands below it, types and local imports included."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,65 +21,185 @@ MAY_IMPORT = {
     "simgpu": {"simgpu", "hardware"},
     "tools": {"tools", "simgpu", "asm", "operators", "hardware"},
 }
-OURS = {*MAY_IMPORT, "tests"}
+# Inside a folder, from the ground up. What stands on one line does not import each other; a folder stands for all below it that
+# is not named itself.
+ORDER = {
+    "hardware": [
+        "errors.py cache.py architectures.py",
+        "dtypes.py arrays.py matrix_table.py",
+        "descriptor.py",
+        "targets.py",
+        "isa",
+        "isa/arithmetic",
+        "mfma",
+        "isa/instructions",
+        "isa/code",
+        "isa/fidelity.py",
+        "timing_rules",
+        "code_object",
+        "hip",
+    ],
+    "operators": [
+        "arguments.py error_model.py levels.py",
+        "resources.py",
+        "split.py tree.py",
+        "traffic.py",
+        "compute.py feasibility.py",
+        "gemm",
+        "conv2d softmax",
+        "attention",
+        "reference.py",
+    ],
+    "asm": ["builder", "parts", "emit.py", "gemm", "conv2d softmax", "attention"],
+    "simgpu": [
+        "version.py",
+        "machine",
+        "memory",
+        "alu matrix",
+        "engine/workers",
+        "engine",
+        "checks/waits",
+        "checks/races checks/uninitialized",
+        "checks",
+        "checks/suite.py",
+        "device.py",
+        "one_mfma.py trace.py profile.py",
+        "triton",
+    ],
+    "tools": [
+        "shared",
+        "matrix torch",
+        "tables",
+        "cases",
+        "robustness",
+        "benchmarks",
+        "verbs",
+        "cli.py pytest_plugin.py",
+        "gpu_process.py",
+    ],
+}
 # Import name -> distribution, where they differ.
 DISTRIBUTION = {"elftools": "pyelftools", "llvmlite": "numba", "rocm": "hip-python"}
 
 
+@cache
+def modules() -> dict[str, Path]:
+    """Our modules by name: `simgpu.asm.emit` is asm/emit.py."""
+    found = {}
+    for top in MAY_IMPORT:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts if top == "simgpu" else ("simgpu", *parts)).removesuffix(".__init__")
+            found[name] = path
+    return found
+
+
 def imported(source: str) -> set[str]:
-    """Packages that a module imports, at any depth: top-level names, of simgpu's folders the folder's."""
+    """Full names that a module imports, at any depth: of ours the module, of others what stands in the import."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            names |= {_folder(alias.name) for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, "imports are absolute"
-            names |= {_folder(f"{node.module}.{alias.name}") for alias in node.names}
+            assert not node.level and node.module, "imports are absolute"
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in modules() else node.module for name in inner}
     return names
 
 
-def _folder(name: str) -> str:
-    top, _, rest = name.partition(".")
-    inner = rest.partition(".")[0]
-    return inner if top == "simgpu" and inner in MAY_IMPORT else top
+@cache
+def arrows() -> frozenset[tuple[Path, Path]]:
+    """(importer, imported) of every import between two of our files; an __init__.py hands names on and has none."""
+    found = {(path, modules()[name]) for path in modules().values() for name in imported(path.read_text()) if name in modules()}
+    return frozenset((a, b) for a, b in found if "__init__.py" not in (a.name, b.name))
 
 
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+def top_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0]
+
+
+def storey(path: Path) -> tuple[int, str]:
+    """The line of ORDER on which a file stands, and its entry there: the most specific one."""
+    inside = path.relative_to(ROOT / top_of(path)).as_posix()
+    entries = [
+        (number, entry)
+        for number, line in enumerate(ORDER[top_of(path)])
+        for entry in line.split()
+        if inside == entry or inside.startswith(f"{entry}/")
+    ]
+    assert entries, f"{path.relative_to(ROOT)} has no place in ORDER"
+    return max(entries, key=lambda found: len(found[1]))
+
+
+def shown(pairs: Iterator[tuple[Path, Path]]) -> list[str]:
+    return sorted(f"{a.relative_to(ROOT)} imports {b.relative_to(ROOT)}" for a, b in pairs)
 
 
 def test_the_reader_sees_every_kind_of_import() -> None:
-    source = "import a.b, c\nfrom d.e import f\ndef g():\n    from simgpu import asm, jit\n    import simgpu.tools.cli\n"
-    assert imported(source) == {"a", "c", "d", "asm", "simgpu", "tools"}
-    assert not imported(source) & OURS <= MAY_IMPORT["asm"]
+    source = "import a.b, c\nfrom d.e import f\ndef g():\n    from simgpu import asm, Device\n    import simgpu.tools.cli\n"
+    assert imported(source) == {"a.b", "c", "d.e", "simgpu.asm", "simgpu", "simgpu.tools.cli"}
+    with pytest.raises(AssertionError, match="absolute"):
+        imported("from . import h\n")
 
 
-@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
-def test_arrows(package: str) -> None:
-    found = modules(package)
-    assert found
-    wrong = {
-        str(path.relative_to(ROOT)): sorted(bad)
-        for path in found
-        if path != ROOT / "simgpu" / "__init__.py" and (bad := imported(path.read_text()) & OURS - MAY_IMPORT[package])
-    }
-    assert not wrong
+def test_folders() -> None:
+    assert len(modules()) > 300 and {top_of(path) for path in modules().values()} == set(MAY_IMPORT)
+    assert len(arrows()) > 1000
+    assert shown((a, b) for a, b in arrows() if top_of(b) not in MAY_IMPORT[top_of(a)]) == []
 
 
-@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
-def test_nothing_undeclared_is_imported(package: str) -> None:
+@pytest.mark.parametrize("top", sorted(ORDER))
+def test_the_order_inside_a_folder(top: str) -> None:
+    wrong = set()
+    for a, b in arrows():
+        if top_of(a) == top_of(b) == top:
+            (high, importer), (low, target) = storey(a), storey(b)
+            if high < low or (high == low and importer != target):
+                wrong.add((a, b))
+    assert shown(iter(wrong)) == []
+
+
+@pytest.mark.parametrize("top", sorted(ORDER))
+def test_the_order_names_what_there_is(top: str) -> None:
+    entries = [entry for line in ORDER[top] for entry in line.split()]
+    assert [entry for entry in entries if not (ROOT / top / entry).exists()] == []
+    assert len(set(entries)) == len(entries)
+
+
+def test_no_ring_of_files_is_wider_than_a_room() -> None:
+    """Files that reach each other by imports lie in one folder."""
+    following: dict[Path, set[Path]] = {}
+    for a, b in arrows():
+        following.setdefault(a, set()).add(b)
+
+    @cache
+    def reached(start: Path) -> frozenset[Path]:
+        seen: set[Path] = set()
+        left = [start]
+        while left:
+            for path in following.get(left.pop(), set()) - seen:
+                seen.add(path)
+                left.append(path)
+        return frozenset(seen)
+
+    assert shown((a, b) for a, b in arrows() if a.parent != b.parent and a in reached(b)) == []
+
+
+@pytest.mark.parametrize("top", sorted(MAY_IMPORT))
+def test_nothing_undeclared_is_imported(top: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     declared = {text.partition(">=")[0] for text in (*project["dependencies"], *extras["hip"], *extras["triton"], *extras["test"])}
-    names = set().union(*(imported(path.read_text()) for path in modules(package)))
-    outside = names - OURS - set(sys.stdlib_module_names)
+    files = [path for path in modules().values() if top_of(path) == top]
+    names = {name.partition(".")[0] for path in files for name in imported(path.read_text())}
+    outside = names - {"simgpu"} - set(sys.stdlib_module_names)
     # PyTorch comes with the test suites that use it: tools.torch.on_host is loaded only where it is installed.
     assert {DISTRIBUTION.get(name, name) for name in outside} <= declared | {"torch"}
 
 
 def test_every_folder_with_code_is_installed() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    folders = {".".join(path.parent.relative_to(ROOT).parts) for package in MAY_IMPORT for path in modules(package)}
+    folders = {path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in modules().values()}
     assert {name if name.startswith("simgpu") else f"simgpu.{name}" for name in folders} == set(listed)
 
 
@@ -96,7 +218,18 @@ def test_plain_simulation_loads_neither_numba_nor_the_checks() -> None:
     """numba compiles the scheduler once; its machine code lies with the handlers'."""
     script = "import sys, simgpu; simgpu.Device('gfx942'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert not set(done.stdout.split()) & {"numba", "scipy", "rich", "simgpu.operators", "simgpu.checks.suite"}
+    loaded = set(done.stdout.split())
+    assert "simgpu.engine.device" in loaded
+    assert not loaded & {"numba", "scipy", "rich", "simgpu.operators", "simgpu.checks.suite", "simgpu.engine.checked"}
+
+
+def test_public_names_are_loaded_when_used() -> None:
+    script = "import sys, simgpu; print(*dir(simgpu)); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    names, loaded = (set(line.split()) for line in done.stdout.splitlines())
+    assert {"Device", "mfma", "disassemble", "hardware", "operators", "asm", "triton", "SimError"} <= names
+    assert {name for name in names if name.startswith("_")} == {"__version__"}
+    assert not {name for name in loaded if name.startswith("simgpu.")} and "numpy" not in loaded
 
 
 def _loaded_by(*arguments: str) -> set[str]:
@@ -105,7 +238,5 @@ def _loaded_by(*arguments: str) -> set[str]:
         "import sys; from simgpu.tools.cli import main; "
         f"status = main({list(arguments)!r}); assert status == 0, status; print('LOADED', *sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.rpartition("LOADED")[2].split())

@@ -6,7 +6,6 @@
     fast_path.py      loads and stores that move nothing undefined
     rules.py          how undefined bits travel through one LLVM operation
     pointers.py       what a handler's pointers point to
-    register_rows.py  what shadows call for a register's row
     instrument.py     a handler turned into its shadow
     origins.py        which load brought undefined bits
     runtime.py        demands: places where undefined bits matter

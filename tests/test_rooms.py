@@ -1,0 +1,73 @@
+"""The tree of folders: each has a map that names what lies in it, tests lie in the same rooms, and the cache sees all of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import simgpu
+import simgpu.hardware
+from simgpu.machine.jit import source_digest
+from tests.support.places import ROOT
+from tests.test_imports import MAY_IMPORT
+
+ROOMS = sorted({path.parent.relative_to(ROOT) for top in MAY_IMPORT for path in (ROOT / top).rglob("*.py")})
+# One file stands for one thing of a kind: an encoding, a benchmark, a verb.
+ONE_OF_A_KIND = {"hardware/isa/instructions", "tools/benchmarks", "tools/verbs"}
+MOST = 14
+
+
+def content(room: Path) -> set[str]:
+    """Files and folders of a room, as its map names them."""
+    files = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
+    folders = {f"{path.name}/" for path in (ROOT / room).iterdir() if not path.is_symlink() and (path / "__init__.py").is_file()}
+    return files | folders
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_a_map_names_what_lies_in_the_room(room: Path) -> None:
+    """A sentence, then indented lines: names, two or more blanks, what they are for."""
+    text = (ROOT / room / "__init__.py").read_text()
+    docstring = text.split('"""')[1]
+    assert re.match(r"[^\n]{10,}[.:]\n", docstring), "the first sentence says what the folder is for"
+    lines = [line for line in docstring.splitlines() if re.match(r"    \w+(\.py|/)", line)]
+    named = [name for line in lines for name in re.findall(r"\w+(?:\.py|/)", re.split(r" {2,}", line.strip())[0])]
+    assert sorted(named) == sorted(content(room))
+    assert all(re.search(r"\S {2,}\S", line.strip()) for line in lines), "each line says what its files are for"
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if str(room) not in ONE_OF_A_KIND], ids=str)
+def test_a_room_can_be_taken_in_at_a_glance(room: Path) -> None:
+    assert len(content(room)) <= MOST
+
+
+def test_tests_lie_in_the_rooms_of_what_they_test() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("*.py")}
+    assert {folder for folder in folders if not (ROOT / folder).is_dir()} == {Path("support")}
+
+
+def test_the_readme_shows_the_rooms() -> None:
+    text = (ROOT / "README.md").read_text()
+    for room in ROOMS:
+        if len(room.parts) <= 2:
+            assert f"{room.name}/" in text, f"README.md does not show {room}/"
+
+
+def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit in any of them gives other names to handlers; emitters and the command decide nothing about a handler."""
+    for top in MAY_IMPORT:
+        shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
+    monkeypatch.setattr(simgpu, "__file__", str(tmp_path / "simgpu" / "__init__.py"))
+    monkeypatch.setattr(simgpu.hardware, "__file__", str(tmp_path / "hardware" / "__init__.py"))
+    digest = source_digest.__wrapped__
+    seen = [digest()]
+    assert digest() == seen[0]
+    for room in ROOMS:
+        decides = room.parts[0] in ("simgpu", "hardware")
+        file = sorted((tmp_path / room).glob("*.py"))[-1]
+        file.write_text(file.read_text() + "\n# an edit\n")
+        assert (digest() not in seen) == decides, room
+        seen.append(digest())

@@ -354,10 +354,10 @@ def unwrap(type_: Type, result: Any) -> Array:
 
 
 def evaluate(spec: Spec, *raw: Any, **modifiers: int) -> Any:
-    """Runs a body on raw bits.
+    """The raw result of a body that is run on raw bits, or a tuple of several.
 
     raw: one array for each parameter that is no modifier, in order (see `wrap`); modifiers:
-    values of the body's `modifier` parameters. Returns the raw result, or a tuple of them.
+    values of the body's `modifier` parameters.
     """
     operands = [p for p in spec.params if p.type.state != "modifier"]
     if len(operands) != len(raw):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.hardware.isa.code.immediates import wait_counts
-from simgpu.hardware.isa.kinds import MESSAGES
+from simgpu.hardware.isa.kinds import MESSAGES, Encoding
 from simgpu.hardware.isa.spec import Spec
 
 LIMITS = {"vmcnt": 63, "expcnt": 7, "lgkmcnt": 15}  # the field's largest value, which waits for nothing
@@ -32,7 +32,7 @@ SMEM = Queue("smem", ("lgkmcnt",), False)
 FLAT = Queue("flat", ("vmcnt", "lgkmcnt"), False)
 MESSAGE = Queue("message", ("lgkmcnt",), False)
 
-QUEUE_OF_ENCODING = {"mubuf": VM, "mtbuf": VM, "flat": VM, "ds": DS, "smem": SMEM}
+QUEUE_OF_ENCODING: dict[Encoding, Queue] = {"mubuf": VM, "mtbuf": VM, "flat": VM, "ds": DS, "smem": SMEM}
 
 
 def queue_of(spec: Spec) -> Queue | None:

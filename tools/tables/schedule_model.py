@@ -73,7 +73,7 @@ def loop_body(items: Sequence[Item]) -> list[Instr]:
             starts[item.name] = len(instructions)
         elif isinstance(item, Instr):
             instructions.append(item)
-            if item.effect and item.effect.control == ControlKind.ENDPGM:
+            if item.effect and item.effect.control is ControlKind.ENDPGM:
                 starts.clear()  # what jumps back from behind the end is a block out of line, no loop
             if item.target in starts:
                 bodies.append(instructions[starts[item.target] :])
@@ -103,7 +103,7 @@ def _step(instr: Instr, target: str, conflicts: Conflicts, last: bool) -> Step:
         return Step("valu", slots, slots if clocks < 0 else max(1, clocks // SLOT), matrix=True)
     if instr.mnemonic == "s_waitcnt":
         return _waitcnt(str(instr.operands[0]))
-    if effect.control == ControlKind.BARRIER or instr.mnemonic == "s_barrier":
+    if effect.control is ControlKind.BARRIER or instr.mnemonic == "s_barrier":
         return Step("", barrier=True)
     if instr.mnemonic == "s_nop":
         return Step("", states=int(str(instr.operands[0])) + 1)

@@ -16,13 +16,13 @@ from simgpu.hardware.isa.code.formats import Decoded
 from simgpu.hardware.isa.code.operands import Undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
-from simgpu.hardware.isa.kinds import Flag
+from simgpu.hardware.isa.kinds import Encoding, Flag
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 
 Reader = Callable[[Spec, int, str], Decoded]
 Key = tuple[str, int]
 
-READERS: dict[str, Reader] = {
+READERS: dict[Encoding, Reader] = {
     "sop1": formats.read_sop1,
     "sop2": formats.read_sop2,
     "sopc": formats.read_sopc,
@@ -41,7 +41,7 @@ READERS: dict[str, Reader] = {
     "mai": vector_formats.read_mai,
 }
 # Where VOP3 has the e64 forms of the short vector encodings.
-E64_BASE = {"vop1": 0x140, "vop2": 0x100, "vopc": 0}
+E64_BASE: dict[Encoding, int] = {"vop1": 0x140, "vop2": 0x100, "vopc": 0}
 SEGMENTS = ("flat", "scratch", "global", "")
 
 

@@ -9,7 +9,7 @@ from simgpu.hardware.isa.code.decode import decode_all
 from simgpu.hardware.isa.code.formats import operand_types
 from simgpu.hardware.isa.code.operands import operand_text
 from simgpu.hardware.isa.instruction import Imm, Instruction, Operand, Reg
-from simgpu.hardware.isa.kinds import Flag
+from simgpu.hardware.isa.kinds import Encoding, Flag
 from simgpu.hardware.isa.types import f64
 
 SHORT = ("vop1", "vop2", "vopc")
@@ -242,7 +242,7 @@ def _matrix(inst: Instruction) -> str:
     return _join(inst.mnemonic, parts, modifiers)
 
 
-PRINTERS: dict[str, Callable[[Instruction], str]] = {
+PRINTERS: dict[Encoding, Callable[[Instruction], str]] = {
     "sop1": _sop,
     "sop2": _sop,
     "sopc": _sop,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from simgpu.asm.builder.instruction import Instr
 from simgpu.asm.builder.waits import Item, blocks_of
-from simgpu.hardware.timing_rules.hazards import Register
+from simgpu.hardware.timing_rules.register_use import Register
 
 Live = frozenset[Register]
 

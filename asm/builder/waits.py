@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from simgpu.asm.builder.instruction import Instr
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect
-from simgpu.hardware.timing_rules.hazards import Register, max_states, register_use, wait_states
+from simgpu.hardware.timing_rules.hazards import max_states, wait_states
+from simgpu.hardware.timing_rules.register_use import Register, register_use
 from simgpu.hardware.timing_rules.waits import DS, LIMITS, SMEM, VM
 
 S_NOP_MAX = 8  # wait states of one s_nop

@@ -258,7 +258,10 @@ class Kernel(Loaded):
                 f"{self.name}: hipModuleLaunchKernel takes whole workgroups, a global size of {geometry.global_size} "
                 f"is none of blocks of {geometry.block}: round it up, or simulate"
             )
-        return Launch(self.name, self.function, geometry.groups, geometry.block, dynamic_lds, segment)
+        return Launch(
+            name=self.name, function=self.function, groups=geometry.groups, block=geometry.block, dynamic_lds=dynamic_lds,
+            segment=segment,
+        )  # fmt: skip
 
     def launch(
         self,

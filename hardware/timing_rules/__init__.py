@@ -1,7 +1,8 @@
 """What software owes the hardware between two instructions, as data.
 
-    effects.py    what an instruction does to registers and counters
-    waits.py      what s_waitcnt's counters count, in which order it completes
-    hazards.py    wait states: producer, consumer, count by target
-    lds_banks.py  bank conflicts of one LDS access
+    register_use.py  what the hazard rules see of an instruction: classes, registers read and written
+    hazards.py       wait states: producer, consumer, count by target
+    waits.py         what s_waitcnt's counters count, in which order it completes
+    effects.py       what a decoded instruction does to registers and counters
+    lds_banks.py     bank conflicts of one LDS access
 """

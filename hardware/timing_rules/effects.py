@@ -1,4 +1,4 @@
-"""What a decoded instruction does to registers and counters: its `hazards.RegisterUse` and its queue."""
+"""What a decoded instruction does to registers and counters: its `RegisterUse` and its queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import GPR_INDEXING, MESSAGES, STATE_BRANCHES, ControlKind, Flag
 from simgpu.hardware.isa.types import mask
-from simgpu.hardware.timing_rules.hazards import Register, RegisterUse, matrix_classes, register_use
+from simgpu.hardware.timing_rules.register_use import Register, RegisterUse, matrix_classes, register_use
 from simgpu.hardware.timing_rules.waits import Queue, queue_of, waited
 
 STATES = ("scc", "vcc", "exec", "m0")  # machine state that hazard rules name

@@ -14,7 +14,8 @@ from simgpu.asm.builder.waits import Flight
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
-from simgpu.hardware.timing_rules.hazards import RegisterUse, max_states, wait_states
+from simgpu.hardware.timing_rules.hazards import max_states, wait_states
+from simgpu.hardware.timing_rules.register_use import RegisterUse
 from simgpu.hardware.timing_rules.waits import FLAT, SMEM, VM
 from simgpu.tools.robustness.mutants import target_of
 

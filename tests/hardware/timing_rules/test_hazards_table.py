@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.mfma import find, instructions
-from simgpu.hardware.timing_rules.hazards import (
-    CLASSES,
-    RULES,
-    RegisterUse,
-    clashes,
-    matrix_classes,
-    max_states,
-    register_use,
-    wait_states,
-)
+from simgpu.hardware.timing_rules.hazards import RULES, clashes, max_states, wait_states
+from simgpu.hardware.timing_rules.register_use import CLASSES, ROLES, RegisterUse, matrix_classes, register_use
 
 
 def v(*indices: int) -> list[tuple[str, int]]:
@@ -333,6 +325,7 @@ def test_every_rule_names_known_classes_and_a_source():
         for w in e.replace("|", " ").replace("-", "").split()
     }
     assert words <= CLASSES
+    assert {role for rule in RULES for role in rule.roles} <= ROLES
     assert all(rule.source for rule in RULES) and len({rule.name for rule in RULES}) == len(RULES)
     assert matrix_classes(find("v_mfma_f32_16x16x4f32", "gfx908")) == {"mfma", "xdl"}
     assert matrix_classes(find("v_mfma_f32_16x16x4f32", "gfx942")) == {"mfma"}

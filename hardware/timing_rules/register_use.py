@@ -1,0 +1,80 @@
+"""What the hazard rules see of an instruction: its classes, and the registers that it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from simgpu.hardware.mfma import MatrixInstruction
+
+# ("v", 3), ("a", 0), ("s", 4), ("hwreg", 1); or "vcc", "exec", "m0", "scc", "mode".
+Register = tuple[str, int] | str
+
+CLASSES = frozenset({
+    "valu",  # any vector ALU instruction but the matrix ones; accvgpr moves are VALU too
+    "trans", "dot", "dpp", "fma_f64", "div_fmas",
+    "partial_write",  # SDWA with dst_sel other than DWORD, or op_sel that writes a high half
+    "accvgpr_read", "accvgpr_write", "readlane", "writelane",  # readlane: v_readfirstlane too
+    "permlane_swap",
+    "mfma",  # MFMA and SMFMAC, with "xdl" or "dgemm" by `MatrixInstruction.xdl` and type
+    "xdl", "dgemm",
+    "salu", "setreg", "getreg", "sendmsg", "movrel", "smem",
+    "vmem", "vmem_store", "lds_dma",  # vmem: buffer, global, flat and scratch, atomics too
+    "store_gt8",  # stores more than 8 bytes: global, flat, or buffer with a literal soffset
+    "store_gt8_soffset",  # a buffer store of more than 8 bytes with an SGPR soffset
+    "ds", "ds_write", "ds_addtid", "gds", "lds_direct",
+})  # fmt: skip
+
+# Roles in `RegisterUse.reads`: the three sources of a matrix instruction, else what the operand is for.
+ROLES = frozenset({
+    "srcA", "srcB", "srcC",
+    "index",  # of an SMFMAC; also the scales of a scaled MFMA
+    "src",  # a plain source of VALU, SALU or SMEM, carry-in and constants too
+    "lane_select", "data", "address",
+    "soffset",  # with resource and saddr: scalar operands of a memory instruction
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RegisterUse:
+    """One instruction as the rules see it: what it is, and the registers that it reads and writes."""
+
+    mnemonic: str
+    classes: frozenset[str] = frozenset()  # of `CLASSES`
+    reads: tuple[tuple[str, frozenset[Register]], ...] = ()  # registers by role, of `ROLES`
+    writes: frozenset[Register] = frozenset()
+    passes: int = 0  # of a matrix instruction
+    states: int = 1  # wait states that it takes itself; s_nop N: N+1
+
+    def read(self, roles: Iterable[str] = ()) -> frozenset[Register]:
+        """The registers read in any of these roles, or in every role if none is named."""
+        wanted = frozenset(roles)
+        return frozenset().union(*(regs for role, regs in self.reads if not wanted or role in wanted))
+
+
+def register_use(
+    mnemonic: str,
+    classes: Iterable[str] = (),
+    reads: Mapping[str, Iterable[Register]] | None = None,
+    writes: Iterable[Register] = (),
+    passes: int = 0,
+    states: int = 1,
+) -> RegisterUse:
+    """The `RegisterUse` of these arguments. Raises ValueError for an unknown class or role."""
+    unknown = (set(classes) - CLASSES) | (set(reads or ()) - ROLES)
+    if unknown:
+        raise ValueError(f"{mnemonic}: no such class or role: {', '.join(sorted(unknown))}")
+    return RegisterUse(
+        mnemonic=mnemonic,
+        classes=frozenset(classes),
+        reads=tuple((role, frozenset(regs)) for role, regs in (reads or {}).items()),
+        writes=frozenset(writes),
+        passes=passes,
+        states=states,
+    )
+
+
+def matrix_classes(row: MatrixInstruction) -> frozenset[str]:
+    """The classes of a matrix instruction's `RegisterUse`."""
+    kind = {"xdl"} if row.xdl else {"dgemm"} if row.cd_type == "f64" else set()
+    return frozenset({"mfma"} | kind)

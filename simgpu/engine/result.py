@@ -54,9 +54,7 @@ class Run:
 
 
 WAITS = (ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.NOP, ControlKind.SLEEP)
-BRANCHES = {
-    ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.CALL, ControlKind.GETPC, ControlKind.SETPC, ControlKind.SWAPPC,
-}  # fmt: skip
+BRANCHES = {ControlKind.BRANCH, *CONDITIONAL_BRANCHES, ControlKind.GETPC, ControlKind.SETPC, ControlKind.SWAPPC}
 CLASSES = ("valu", "salu", "mfma", "vmem", "smem", "lds", "branch", "wait", "other")
 
 

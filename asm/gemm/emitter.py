@@ -17,22 +17,29 @@ operands that are not aligned to 4 bytes, load element by element, each with its
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
 
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.emit import emit
-from simgpu.asm.gemm.prologue import GemmPrologue
+from simgpu.asm.gemm.operands import Operands, check, second_pass
+from simgpu.asm.gemm.prologue import clear_accumulators, find_place, load_arguments, operand_tiles, scalars, tile_buffer
 from simgpu.asm.gemm.reduce import reduce_kernel
 from simgpu.asm.gemm.store import StoreInputs, TileStore
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero, log2
 from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Fragment, Staging
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
+from simgpu.operators.tree import Visitor
 
 LDS_CLOCKS = 128  # of an LDS write until it is done, assumed (facts: 60 to 130); sets distances, not correctness
 
@@ -43,29 +50,37 @@ def emit_gemm(root: TiledComputation) -> EmittedKernel:
     return GemmEmitter(root.plan).visit(root)
 
 
-class GemmEmitter(GemmPrologue):
+class GemmEmitter(Visitor):
     """Visits the GEMM tree level by level, each emitting its part of the kernel."""
+
+    def __init__(self, plan: GemmPlan) -> None:
+        check(plan)
+        self.plan, self.split, self.operands = plan, second_pass(plan), Operands.of(plan)
+        problem, target = plan.problem, plan.descriptor.arch
+        kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
+        extras = ("part",) if self.split else (*(["bias"] * problem.bias), *([problem.activation] * (problem.activation != "none")))
+        name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
+        self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
+        self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
+        self.size_c = dtype(problem.dtype_c).bytes
 
     def visit_device(self, root: TiledComputation) -> EmittedKernel:
         plan, k = self.plan, self.k
         k.comment(f"TiledComputation: one workgroup per {plan.tile_m}x{plan.tile_n} tile of C")
-        self._arguments()
-        self._coordinates()
-        self._operand_buffers()
-        self._output()
+        self.arguments = load_arguments(k, plan)
+        self.place = find_place(k, plan, self.arguments)
+        self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
+        self.acc = clear_accumulators(k, plan, self.operands)
         block = root.first()
         assert isinstance(block, BlockGemmNode)
         self.visit(block)
         self._epilogue()
+        kernel = k.finish(plan=plan, grid=(plan.blocks, 1, 1), scalars=scalars(plan))
+        if not self.split:
+            return kernel
+        partials = plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c
         operands = ("A", "B", "C", *(["bias"] * plan.problem.bias))
-        scratch: tuple[tuple[str, int], ...] = ()
-        following: tuple[EmittedKernel, ...] = ()
-        if self.split:
-            following = (reduce_kernel(plan),)
-            scratch = (("partials", plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c),)
-        return k.finish(
-            plan=plan, grid=(plan.blocks, 1, 1), scalars=self._scalars(), operands=operands, scratch=scratch, following=following
-        )
+        return replace(kernel, operands=operands, scratch=(("partials", partials),), following=(reduce_kernel(plan),))
 
     # -- main loop ---------------------------------------------------------------------------
 
@@ -75,7 +90,7 @@ class GemmEmitter(GemmPrologue):
         warp = block.first()
         assert isinstance(warp, WarpGemmNode)
         self._skip_if_alpha_is_0(done)
-        k.s_cmp_le_i32(self.k_left, 0)
+        k.s_cmp_le_i32(self.place.k_left, 0)
         k.s_cbranch_scc1(done)
         k.comment("BlockGemmNode: the first k tile")
         self._load_next()
@@ -85,7 +100,7 @@ class GemmEmitter(GemmPrologue):
         if plan.stages == 2:
             self._pipelined_loop(warp)
         else:
-            with k.loop("k_tile", self.k_left, plan.tile_k) as loop:
+            with k.loop("k_tile", self.place.k_left, plan.tile_k) as loop:
                 k.s_barrier(note="the tile is in LDS")
                 self._read_first_turn()
                 self._load_next()
@@ -100,17 +115,17 @@ class GemmEmitter(GemmPrologue):
         """All tiles but the last prefetch: the loop's end is the middle of the pipeline."""
         k, plan = self.k, self.plan
         last = k.new_label("last_tile")
-        for address in self.write_address.values():
-            k.v_add_u32(address, self.stage_step, address, note="the other stage next")
+        for address in self.tiles.write_address.values():
+            k.v_add_u32(address, self.tiles.stage_step, address, note="the other stage next")
         self._load_next()
         k.s_barrier(note="the first tile is in LDS")
         self._read_first_turn()
-        k.s_sub_u32(self.k_left, self.k_left, plan.tile_k, note="k behind this tile")
-        k.s_cmp_le_i32(self.k_left, 0)
+        k.s_sub_u32(self.place.k_left, self.place.k_left, plan.tile_k, note="k behind this tile")
+        k.s_cmp_le_i32(self.place.k_left, 0)
         k.s_cbranch_scc1(last)
-        with k.loop("k_tile", self.k_left, plan.tile_k):
+        with k.loop("k_tile", self.place.k_left, plan.tile_k):
             self.visit(warp, True)
-            k.s_sub_u32(self.stage_step, 0, self.stage_step)
+            k.s_sub_u32(self.tiles.stage_step, 0, self.tiles.stage_step)
         k.label(last)
         self.visit(warp, False)
 
@@ -125,23 +140,23 @@ class GemmEmitter(GemmPrologue):
         loaded = k.new_label("loaded")
         with k.out_of_line("clipped", loaded) as clipped:
             k.comment("a tile that an edge cuts (or none): element by element")
-            k.s_cmp_le_i32(self.k_unloaded, 0)
+            k.s_cmp_le_i32(self.place.k_unloaded, 0)
             k.s_cbranch_scc1(loaded)
-            for staging in self.staging:
-                staging.load_clipped(self.k_unloaded)
-        k.s_cmp_ge_i32(self.k_unloaded, self.wide_k)
+            for staging in self.tiles.staging:
+                staging.load_clipped(self.place.k_unloaded)
+        k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc0(clipped)
-        for staging in self.staging:
+        for staging in self.tiles.staging:
             staging.load()
         k.label(loaded)
-        for staging in self.staging:
+        for staging in self.tiles.staging:
             staging.advance()
-        k.s_sub_u32(self.k_unloaded, self.k_unloaded, self.plan.tile_k)
+        k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
         """Staged registers to LDS, one call an LDS write."""
         return [
-            write for staging in self.staging for write in staging.writes(self.write_address[staging.write_key])
+            write for staging in self.tiles.staging for write in staging.writes(self.tiles.write_address[staging.write_key])
         ]
 
     def _read_first_turn(self) -> None:
@@ -164,7 +179,7 @@ class GemmEmitter(GemmPrologue):
 
     def visit_atom(self, atom: AtomHint, turn: int, step: int, mt: int, nt: int) -> None:
         """One matrix instruction."""
-        staged_a, staged_b = self.staging
+        staged_a, staged_b = self.tiles.staging
         c = self.acc.atom(mt, nt)
         note = f"C[{mt}][{nt}] += A[{mt}] B[{nt}], turn {turn}, step {step}"
         self.k.emit(
@@ -210,21 +225,22 @@ class GemmEmitter(GemmPrologue):
             add(first + index * (room - first) // len(writes), write)
 
         def loads() -> None:
-            for address in self.write_address.values():
-                self.k.v_subrev_u32(address, self.stage_step, address, note="the other stage next")
+            for address in self.tiles.write_address.values():
+                self.k.v_subrev_u32(address, self.tiles.stage_step, address, note="the other stage next")
             self._load_next()
 
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
-            for staging in self.staging:
-                staging.other_stage(self.stage_step)
+            assert self.tiles.stage_step is not None
+            for staging in self.tiles.staging:
+                staging.other_stage(self.tiles.stage_step)
 
         add(room, loads)
         add(barrier, turn_stage)
         return barrier
 
     def _turn_fragments(self, turn: int) -> list[tuple[Staging, Fragment]]:
-        return [(staging, fragment) for staging in self.staging for fragment in staging.fragments(turn)]
+        return [(staging, fragment) for staging in self.tiles.staging for fragment in staging.fragments(turn)]
 
     @staticmethod
     def _fragment_of(staging: Staging, fragment: Fragment, turn: int) -> Fragment:
@@ -259,15 +275,15 @@ class GemmEmitter(GemmPrologue):
     def _epilogue(self) -> None:
         """C in one of four ways: inside the view or clipped, with or without beta; partial products in two."""
         k, plan = self.k, self.plan
-        for staging in self.staging:
+        for staging in self.tiles.staging:
             staging.release()
-        k.v.free(*self.write_address.values(), listed=True)
+        k.v.free(*self.tiles.write_address.values(), listed=True)
         store = TileStore(k, self.acc, self._store_inputs())
-        k.v.free(k.work_item, self.lane_row, self.group, listed=True)
+        k.v.free(k.work_item, self.place.lane_row, self.place.group, listed=True)
         clipped = k.new_label("edge")
-        k.s_cmp_lt_i32(self.m_left, plan.tile_m)
+        k.s_cmp_lt_i32(self.place.m_left, plan.tile_m)
         k.s_cbranch_scc1(clipped)
-        k.s_cmp_lt_i32(self.n_left, plan.tile_n)
+        k.s_cmp_lt_i32(self.place.n_left, plan.tile_n)
         k.s_cbranch_scc1(clipped)
         for edge in (False, True):
             if edge:
@@ -307,26 +323,27 @@ class GemmEmitter(GemmPrologue):
         resource, stride = k.s.alloc("C buffer", 4), self.arguments["ldc"]
         k.comment("C: the lane's first row and column in the tile")
         k.s_lshl_b32(stride, stride, log2(self.size_c), note="ldc in bytes")
-        matrix = self.batch
+        matrix = self.place.batch
         if self.split:
-            k.s_mul_i32(matrix, self.batch, self.arguments["parts"])
-            k.s_add_u32(matrix, matrix, self.part, note="number of the partial product")
+            k.s_mul_i32(matrix, self.place.batch, self.arguments["parts"])
+            k.s_add_u32(matrix, matrix, self.place.part, note="number of the partial product")
         output = "partials" if self.split else "C"
-        self._tile_base(resource, output, stride, self.m0, self.n0, self.size_c, matrix, self.arguments["batch_c"])
+        corner, each = (self.place.m0, self.place.n0), self.arguments["batch_c"]
+        tile_buffer(k, resource, self.arguments[output], output, corner, stride, self.size_c, matrix, each)
         row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
-        k.v_mul_u32_u24(row, self.acc.lane_rows, self.group)
+        k.v_mul_u32_u24(row, self.acc.lane_rows, self.place.group)
         self._row_of_place(row, a)
-        k.v_add_u32(row, self.wave_row, row)
-        k.v_mov_b32(column, self.lane_row)
+        k.v_add_u32(row, self.place.wave_row, row)
+        k.v_mov_b32(column, self.place.lane_row)
         self._row_of_place(column, b)
-        k.v_add_u32(column, self.wave_column, column)
+        k.v_add_u32(column, self.place.wave_column, column)
         k.v_mul_lo_u32(offset, row, stride)
         k.v_lshl_add_u32(offset, column, log2(self.size_c), offset)
         bias = None
-        if self.has_bias:
+        if "bias" in self.arguments:
             bias = k.s.alloc("bias buffer", 4)
             shift = k.s.alloc("bias offset", 2)
-            k.s_mov_b32(shift[0], self.n0)
+            k.s_mov_b32(shift[0], self.place.n0)
             k.s_mov_b32(shift[1], 0)
             k.s_lshl_b64(shift, shift, log2(self.size_c))
             raw_buffer(k, bias, self.arguments["bias"], (shift[0], shift[1]), "bias")
@@ -336,4 +353,4 @@ class GemmEmitter(GemmPrologue):
             "none" if self.split else problem.activation,
         )  # fmt: skip
         epilogue.prepare()
-        return StoreInputs(resource, row, column, offset, stride, self.m_left, self.n_left, epilogue, bias)
+        return StoreInputs(resource, row, column, offset, stride, self.place.m_left, self.place.n_left, epilogue, bias)

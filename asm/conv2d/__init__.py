@@ -1,5 +1,6 @@
 """Kernels of a convolution.
 
+    place.py     where workgroup, waves and lanes stand
     pixels.py    lanes' pixels: inside or not, and where
     staging.py   input halo and filter taps to LDS and fragments
     emitter.py   the main loop, and the kernel as a whole

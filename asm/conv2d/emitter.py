@@ -18,13 +18,13 @@ from itertools import pairwise, product
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.conv2d.place import find_lane, find_place
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
 from simgpu.asm.conv2d.store import store
 from simgpu.asm.emit import emit
 from simgpu.asm.parts.add_parts import emit_sum
 from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import add_product, scalar_divmod
-from simgpu.asm.parts.lanes import lane_in_atom, wave_number
+from simgpu.asm.parts.integer_math import add_product
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError
@@ -34,7 +34,6 @@ from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.tree import Visitor
 
-ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
 # A raw buffer's offsets, with what is added to one that is outside, stay below this (see `emit.OUTSIDE`).
 MOST_BYTES = 1 << 30
 UNROLLED = 1024  # matrix instructions of a loop body without a loop over tap rows: 8 KiB of 32 (instruction cache)
@@ -89,14 +88,14 @@ class ConvEmitter(Visitor):
         for name in ("X", "W", self.output):
             k.argument(name, 8, "global_buffer")
         self.arguments = k.load_arguments()
-        self._coordinates()
+        self.place = find_place(k, plan)
         self._operands()
         block = root.first()
         assert isinstance(block, BlockConv2dNode)
         self.visit(block)
         self.x.release()
         self.w.release()
-        store(self)
+        store(k, plan, self.place, self.arguments[self.output], self.acc, self.atoms)
         k.s_endpgm()
         following: tuple[EmittedKernel, ...] = ()
         scratch: tuple[tuple[str, int], ...] = ()
@@ -110,27 +109,9 @@ class ConvEmitter(Visitor):
 
     # -- prologue ----------------------------------------------------------------------------
 
-    def _coordinates(self) -> None:
-        """Image, group, tiles and part from the workgroup's number; the wave's place in the tile."""
-        k, plan, p = self.k, self.plan, self.plan.problem
-        k.work_item_x()
-        gx, gy, gz = plan.grid
-        k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
-        rest, limit = k.group_x, plan.blocks
-        self.tile: dict[str, Reg] = {}
-        for name, count in (("OW tile", gx), ("OH tile", gy), ("part", plan.split_ic), ("OC tile", gz), ("group", p.groups)):
-            self.tile[name] = scalar_divmod(k, rest, count, limit, name)
-            limit = -(-limit // count)
-        self.tile["image"] = rest
-        wave, first = k.s.alloc("wave"), k.v.alloc("wave")
-        wave_number(k, wave, first)
-        k.v.free(first)
-        self.wave_channel = scalar_divmod(k, wave, plan.waves_oc, plan.waves_p * plan.waves_oc, "wave along channels")
-        self.wave_pixel = wave
-
     def _operands(self) -> None:
         """Buffers of X and W, addresses of loads, LDS writes and reads, registers of the arrays."""
-        k, plan, p = self.k, self.plan, self.plan.problem
+        k, plan, p, tiles = self.k, self.plan, self.plan.problem, self.place.tile
         e, sources = p.element.bytes, plan.tile_ic // plan.factor**2
         self.scratch = k.v.alloc("temporary")
         regions = k.region("W, two taps", 2 * plan.taps.nbytes), k.region("X halo", plan.halo.nbytes)
@@ -141,27 +122,27 @@ class ConvEmitter(Visitor):
         k.v.free(*(reg for reg, _ in arrays))  # the prologue's temporaries lie where they will be
         self.steps, self.left = k.s.alloc("channel steps left"), k.s.alloc("input channels left")
         first = k.s.alloc("first")
-        k.s_mul_i32(first, self.tile["part"], plan.ic_steps_per_block, note="the part's first step")
+        k.s_mul_i32(first, tiles["part"], plan.ic_steps_per_block, note="the part's first step")
         k.s_sub_u32(self.steps, plan.ic_steps, first)
         k.s_min_i32(self.steps, self.steps, plan.ic_steps_per_block)
-        blocks = (self.tile["group"], plan.grid[2] * plan.ic_steps), (self.tile["OC tile"], plan.ic_steps), (first, 1)
+        blocks = (tiles["group"], plan.grid[2] * plan.ic_steps), (tiles["OC tile"], plan.ic_steps), (first, 1)
         step_bytes = plan.taps.packed_bytes * plan.cut.kh * plan.cut.kw
         self._buffer(self.w.resource, "W", blocks, step_bytes)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
         k.s_mul_i32(first, first, sources, note="the part's first input channel")
-        self._buffer(self.x.resource, "X", ((self.tile["image"], p.ic), (self.tile["group"], p.icg), (first, 1)), p.ih * p.iw * e)
+        self._buffer(self.x.resource, "X", ((tiles["image"], p.ic), (tiles["group"], p.icg), (first, 1)), p.ih * p.iw * e)
         k.s_sub_u32(self.left, p.icg, first)
         self.x.limit(self.left)
         top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")
         for target, tile, size, axis in ((top, "OH tile", plan.tile_oh, 0), (column, "OW tile", plan.tile_ow, 1)):
-            k.s_mul_i32(target, self.tile[tile], size * p.stride[axis])
+            k.s_mul_i32(target, tiles[tile], size * p.stride[axis])
             k.s_sub_u32(target, target, p.padding[axis])
         self.x.prepare_loads(top, column)
-        lane, group = self.lane()
-        k.s_mul_i32(first, self.wave_channel, plan.tile_oc // plan.waves_oc * plan.taps.row)
+        lane, group = find_lane(k)
+        k.s_mul_i32(first, self.place.wave_channel, plan.tile_oc // plan.waves_oc * plan.taps.row)
         self.w.prepare(lane, group, first)
         rows = plan.pixels // plan.waves_p // plan.tile_ow
-        k.s_mul_i32(first, self.wave_pixel, plan.halo.pixel(rows, 0) * plan.halo.chunk)
+        k.s_mul_i32(first, self.place.wave_pixel, plan.halo.pixel(rows, 0) * plan.halo.chunk)
         self.x.prepare_reads(lane, group, first)
         k.v.free(lane, group)
         k.s.free(top, column, first)
@@ -177,13 +158,6 @@ class ConvEmitter(Visitor):
         arrays += self.w.allocate_staging()
         self.x.allocate_offsets()
         return arrays
-
-    def lane(self) -> tuple[Reg, Reg]:
-        """VGPRs with a lane's place in an atom and its group g, owned by the caller."""
-        k = self.k
-        place, group = k.v.alloc("i: lane's place in an atom"), k.v.alloc("g: lane group")
-        lane_in_atom(k, place, group, ATOM)
-        return place, group
 
     def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...], unit: int) -> None:
         """A raw buffer at the pointer `name` plus the sum of index · count · unit bytes."""

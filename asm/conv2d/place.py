@@ -1,0 +1,48 @@
+"""Where a convolution's workgroup, its waves and its lanes stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.parts.integer_math import scalar_divmod
+from simgpu.asm.parts.lanes import lane_in_atom, wave_number
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.plan import Conv2dPlan
+
+ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
+
+
+@dataclass(frozen=True)
+class Place:
+    """SGPRs."""
+
+    tile: dict[str, Reg]  # the workgroup's image, group, OC tile, part, OH tile, OW tile
+    wave_channel: Reg  # the wave's place in the tile, along channels
+    wave_pixel: Reg  # and along pixels
+
+
+def find_place(k: KernelBuilder, plan: Conv2dPlan) -> Place:
+    """Emits image, group, tiles and part from the workgroup's number, and the wave's place in the tile."""
+    k.work_item_x()
+    gx, gy, gz = plan.grid
+    k.comment("workgroup = (((image·groups + group)·OC tiles + OC tile)·parts + part)·OH tiles·OW tiles …")
+    rest, limit = k.group_x, plan.blocks
+    tile: dict[str, Reg] = {}
+    counts = (("OW tile", gx), ("OH tile", gy), ("part", plan.split_ic), ("OC tile", gz), ("group", plan.problem.groups))
+    for name, count in counts:
+        tile[name] = scalar_divmod(k, rest, count, limit, name)
+        limit = -(-limit // count)
+    tile["image"] = rest
+    wave, scratch = k.s.alloc("wave"), k.v.alloc("wave")
+    wave_number(k, wave, scratch)
+    k.v.free(scratch)
+    channel = scalar_divmod(k, wave, plan.waves_oc, plan.waves_p * plan.waves_oc, "wave along channels")
+    return Place(tile, channel, wave)
+
+
+def find_lane(k: KernelBuilder) -> tuple[Reg, Reg]:
+    """Emits a lane's place in an atom and its group g: two VGPRs, owned by the caller."""
+    place, group = k.v.alloc("i: lane's place in an atom"), k.v.alloc("g: lane group")
+    lane_in_atom(k, place, group, ATOM)
+    return place, group

@@ -24,7 +24,7 @@ from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import advance_buffer, raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import wave_number
-from simgpu.asm.softmax.merge import STATE_BYTES, STATES, StateMerges
+from simgpu.asm.softmax.merge import STATE_BYTES, STATES, RowState
 from simgpu.asm.softmax.row import RowPart, Window
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Reg
@@ -58,7 +58,7 @@ def _check(plan: SoftmaxPlan) -> None:
             raise LaunchError(f"{name} = {getattr(p, name)}: a row must stay below 2^31 bytes, so {name} < {limit}")
 
 
-class SoftmaxEmitter(StateMerges, Visitor):
+class SoftmaxEmitter(Visitor):
     """Visits the tree level by level, each emitting its part of the kernel. phase: the whole, or one of the two of split N."""
 
     def __init__(self, plan: SoftmaxPlan, phase: str) -> None:
@@ -117,7 +117,8 @@ class SoftmaxEmitter(StateMerges, Visitor):
         k, plan, p = self.k, self.plan, self.plan.problem
         k.work_item_x()
         offset = k.v.alloc("offset of a load")
-        self.state, self.scratch = k.v.alloc("m, delta", 2), k.v.alloc("temporaries", 4)
+        self.state = RowState(k, plan)
+        self.scratch = self.state.scratch
         self.flags = k.v.alloc("mask bytes", 8) if p.mask else None
         self.registers = k.v.alloc("row", plan.lane_elements)
         self.wave, self.row, self.column = k.s.alloc("wave"), k.s.alloc("row"), k.s.alloc("part's first column")
@@ -228,6 +229,11 @@ class SoftmaxEmitter(StateMerges, Visitor):
         if self.mask:
             self._buffer(self.mask, "mask", self.arguments["n"])
 
+    def _states(self) -> Reg:
+        """The buffer of the row's states, in place of X's, which is done with or not yet begun."""
+        self.state.buffer(self.x, self.arguments[STATES], self.row)
+        return self.x
+
     def _resource(self, name: str) -> Reg:
         resource = {"X": self.x, "Y": self.y, "mask": self.mask}[name]
         assert resource is not None
@@ -242,37 +248,39 @@ class SoftmaxEmitter(StateMerges, Visitor):
         if plan.resident:
             k.comment(f"BlockSoftmaxNode: row I = workgroup id x·{plan.tile_rows} + wave, read once")
             self._start("X", "Y")
-            self.empty()
+            self.state.empty()
             self.visit(warp)
-            self.merge_lanes()
+            self.state.merge_lanes()
             if plan.waves_row > 1:
-                self.merge_waves()
+                self.state.merge_waves(self.wave)
             self._normaliser()
             if plan.waves_row > 1:
-                k.v_mul_f32(self.state[1], self.scratch[1], self.state[1], note="2^(m of the wave - m) / delta")
-            self.part.scale(self.state[1])
+                k.v_mul_f32(self.state.delta, self.scratch[1], self.state.delta, note="2^(m of the wave - m) / delta")
+            self.part.scale(self.state.delta)
             self.part.store(self.y, "Y")
             return
         if self.phase != "values":
             k.comment(f"BlockSoftmaxNode: (m, delta)[I] ⊕= state(X[I,J]) for J in steps of {plan.tile_n} columns")
             self._start("X")
-            self.empty()
+            self.state.empty()
             with self._steps("X"):
                 self.visit(warp)
-            self.merge_lanes()
+            self.state.merge_lanes()
         if self.phase == "statistics":
-            self.leave_state()
+            k.comment("the part's state to memory")
+            self.state.leave(self._states())
             return
         if self.phase == "values":
-            self.merge_parts()
+            k.comment(f"the states of the row's {plan.split_n} parts merge")
+            self.state.merge_parts(self._states(), self.registers)
         self._normaliser()
         k.comment(f"BlockSoftmaxNode: Y[I,J] = 2^(X[I,J] - m) / delta for J in steps of {plan.tile_n} columns")
         self._part_column()
         self._start("X", "Y")
         with self._steps("X", "Y"):
             self._scores()
-            self.part.exponentials(self.m)
-            self.part.scale(self.state[1])
+            self.part.exponentials(self.state.m)
+            self.part.scale(self.state.delta)
             self.part.store(self.y, "Y")
 
     @contextmanager
@@ -289,7 +297,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
 
     def visit_warp(self, warp: WarpSoftmaxNode) -> None:
         """One part: its elements become 2^(x - m); the lane's m and delta take them in."""
-        k, m, delta, kept = self.k, self.state[0], self.state[1], self.scratch[1]
+        k, m, delta, kept = self.k, self.state.lane_m, self.state.delta, self.scratch[1]
         atom = warp.first()
         assert isinstance(atom, LaneSoftmaxNode)
         k.comment(f"WarpSoftmaxNode: {self.part.columns} columns of the row")
@@ -306,13 +314,12 @@ class SoftmaxEmitter(StateMerges, Visitor):
 
     def visit_atom(self, atom: LaneSoftmaxNode) -> None:
         """The lanes' maxima."""
-        k, m = self.k, self.state[0]
+        k, m = self.k, self.state.lane_m
         k.comment("LaneSoftmaxNode: 64 elements an instruction")
         self.part.maximum(m)
         k.v_min_f32(m, LARGEST, m, note="infinity - m is infinity")
         if self.plan.resident:
-            self.m = k.s.alloc("m of the wave")
-            self.reduce_maximum()
+            self.state.reduce_maximum("m of the wave")
 
     def _scores(self) -> None:
         """A part of X, times the factor, -infinity where nothing counts."""
@@ -337,7 +344,7 @@ class SoftmaxEmitter(StateMerges, Visitor):
 
     def _normaliser(self) -> None:
         """delta becomes gain / delta, 0 for a row in which nothing counts."""
-        k, delta, gain = self.k, self.state[1], self.plan.problem.gain
+        k, delta, gain = self.k, self.state.delta, self.plan.problem.gain
         k.v_rcp_f32(self.scratch[0], delta)
         if gain != 1:
             k.v_mul_f32(self.scratch[0], gain, self.scratch[0], note="the gain")

@@ -14,38 +14,35 @@ STATE_BYTES = 8  # m and delta of a part, f32 each
 STATES = "states"  # the scratch memory that parts of a split row leave theirs in
 
 
-class StateMerges:
-    """What a softmax kernel does with its states. state: VGPRs m and delta of each lane; scratch: four more; m: SGPR of the joint
-    m; wave: the wave's number in the block; registers: those of the row; x: a buffer's SGPRs."""
+class RowState:
+    """m and delta of a row: first each lane's own, then the wave's, the row's. Its registers, and how the states merge."""
 
-    k: KernelBuilder
-    plan: SoftmaxPlan
-    state: Reg
-    scratch: Reg
-    registers: Reg
-    wave: Reg
-    row: Reg
-    m: Reg
-    x: Reg
-    arguments: dict[str, Reg]
+    m: Reg  # SGPR: the joint m, as soon as states have merged
+
+    def __init__(self, k: KernelBuilder, plan: SoftmaxPlan) -> None:
+        self.k, self.plan = k, plan
+        self.state, self.scratch = k.v.alloc("m, delta", 2), k.v.alloc("temporaries", 4)
+        self.lane_m, self.delta = self.state[0], self.state[1]
 
     def empty(self) -> None:
+        """Nothing seen."""
         k = self.k
         k.v_mov_b32(self.state[0], FINITE_FLOOR, note="m: the finite floor")
         k.v_mov_b32(self.state[1], 0, note="delta")
 
-    def reduce_maximum(self) -> None:
-        wave_reduce(self.k, "v_max_f32", self.state[0], self.m, "m")
-        self.k.v_mov_b32(self.state[0], self.m)
+    def reduce_maximum(self, name: str) -> None:
+        """m = the largest of the lanes' m, which takes their place; name: of its register."""
+        self.m = self.k.s.alloc(name)
+        wave_reduce(self.k, "v_max_f32", self.lane_m, self.m, "m")
+        self.k.v_mov_b32(self.lane_m, self.m)
 
     def merge_lanes(self) -> None:
         """m (an SGPR) and delta (all lanes) of the wave."""
-        k, m, delta = self.k, self.state[0], self.state[1]
+        k, m, delta = self.k, self.lane_m, self.delta
         k.comment("the states of 64 lanes merge")
         if not self.plan.resident:
-            self.m = k.s.alloc("m of the wave")
             k.v_mov_b32(self.scratch[0], m)
-            self.reduce_maximum()
+            self.reduce_maximum("m of the wave")
             k.v_subrev_f32(self.scratch[0], self.m, self.scratch[0])
             k.v_exp_f32(self.scratch[0], self.scratch[0])
             k.v_mul_f32(delta, self.scratch[0], delta)
@@ -57,14 +54,14 @@ class StateMerges:
         k.v_mov_b32(self.state[1], total)
         k.s.free(total)
 
-    def merge_waves(self) -> None:
+    def merge_waves(self, wave: Reg) -> None:
         """States of the row's waves through LDS; scratch[1] = 2^(m of the wave - m)."""
         k, plan, own = self.k, self.plan, self.m
         region = k.region("states of the waves: m, delta", STATE_BYTES * plan.waves)
         address, others = self.scratch[0], self.scratch[2:4]
         k.comment(f"the states of the row's {plan.waves_row} waves merge")
         place = k.s.alloc("scratch")
-        k.s_lshl_b32(place, self.wave, log2(STATE_BYTES))
+        k.s_lshl_b32(place, wave, log2(STATE_BYTES))
         k.v_mov_b32(address, place)
         k.s.free(place)
         k.s_mov_b64("exec", 1, note="one lane")
@@ -75,8 +72,7 @@ class StateMerges:
         k.v_and_b32(address, STATE_BYTES * (plan.waves_row - 1), address, note=f"lane % {plan.waves_row}")
         k.ds_read_b64(others, address, offset=region.offset)
         k.v_mov_b32(self.state[0], others[0])
-        self.m = k.s.alloc("m of the row")
-        self.reduce_maximum()
+        self.reduce_maximum("m of the row")
         k.v_mov_b32(self.scratch[1], own)
         for exponent in (others[0], self.scratch[1]):
             k.v_subrev_f32(exponent, self.m, exponent)
@@ -85,21 +81,19 @@ class StateMerges:
         self._reduce_sum()
         k.v_mul_f32(self.state[1], plan.waves_row / WAVEFRONT, self.state[1], note="each state was counted as often")
 
-    def _states(self, resource: Reg) -> None:
-        """A raw buffer of the row's states."""
+    def buffer(self, resource: Reg, pointer: Reg, row: Reg) -> None:
+        """A raw buffer of the states that the parts of a row left."""
         k, split = self.k, self.plan.split_n
         offset = k.s.alloc("byte offset", 2)
-        k.s_mul_hi_u32(offset[1], self.row, split * STATE_BYTES)
-        k.s_mul_i32(offset[0], self.row, split * STATE_BYTES)
-        raw_buffer(k, resource, self.arguments[STATES], (offset[0], offset[1]), STATES)
+        k.s_mul_hi_u32(offset[1], row, split * STATE_BYTES)
+        k.s_mul_i32(offset[0], row, split * STATE_BYTES)
+        raw_buffer(k, resource, pointer, (offset[0], offset[1]), STATES)
         k.s.free(offset)
         k.s_mov_b32(resource[2], split * STATE_BYTES)
 
-    def leave_state(self) -> None:
+    def leave(self, states: Reg) -> None:
+        """The part's state to memory; states: `buffer`."""
         k = self.k
-        k.comment("the part's state to memory")
-        states = self.x  # X is done with, or not yet begun
-        self._states(states)
         place = k.s.alloc("scratch")
         k.s_lshl_b32(place, k.group_y, log2(STATE_BYTES))
         k.v_mov_b32(self.scratch[0], place)
@@ -107,14 +101,11 @@ class StateMerges:
         k.s_mov_b64("exec", 1, note="one lane")
         k.buffer_store_dwordx2(self.state, self.scratch[0], states, 0, offen=True, note="m, delta")
 
-    def merge_parts(self) -> None:
-        """The states of all parts of the row, 64 at a time, a lane each; what is no part counts nothing."""
-        k, split, m, delta = self.k, self.plan.split_n, self.state[0], self.state[1]
-        k.comment(f"the states of the row's {split} parts merge")
-        states = self.x  # X is done with, or not yet begun
-        self._states(states)
+    def merge_parts(self, states: Reg, registers: Reg) -> None:
+        """The states of all parts of the row, 64 at a time, a lane each; what is no part counts nothing. states: `buffer`."""
+        k, split, m, delta = self.k, self.plan.split_n, self.lane_m, self.delta
         rounds = -(-split // WAVEFRONT)
-        pairs = [self.registers[2 * i : 2 * i + 2] for i in range(rounds)]
+        pairs = [registers[2 * i : 2 * i + 2] for i in range(rounds)]
         k.v_lshrrev_b32(self.scratch[0], log2(16 // STATE_BYTES), k.work_item)
         for i, pair in enumerate(pairs):
             k.buffer_load_dwordx2(pair, self.scratch[0], states, 0, offen=True, offset=i * WAVEFRONT * STATE_BYTES)
@@ -125,8 +116,7 @@ class StateMerges:
         self.empty()
         for pair in pairs:
             k.v_max_f32(m, m, pair[0])
-        self.m = k.s.alloc("m of the row")
-        self.reduce_maximum()
+        self.reduce_maximum("m of the row")
         for pair in pairs:
             k.v_subrev_f32(pair[0], self.m, pair[0])
             k.v_exp_f32(pair[0], pair[0])

@@ -13,12 +13,12 @@ from simgpu.operators.tree import Node, Root
 
 @dataclass(frozen=True)
 class NodeReport:
-    """One level: its title, the nominal tile of each operand, and the constraints that belong to it."""
+    """One level of a tree."""
 
     level: Level
     title: str
-    tiles: dict[str, tuple[int, ...]]
-    constraints: tuple[Constraint, ...]
+    tiles: dict[str, tuple[int, ...]]  # nominal tile of each operand
+    constraints: tuple[Constraint, ...]  # that belong to this level
 
     @property
     def feasible(self) -> bool:
@@ -28,16 +28,16 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class FeasibilityReport:
-    """The answer for a whole tree. `tiles` holds what the policy decided; `remedy` is empty if the tree is feasible."""
+    """The answer for a whole tree."""
 
     target: str
     policy: str
     feasible: bool
-    tiles: dict[str, int]
+    tiles: dict[str, int]  # what the policy decided, by name
     constraints: tuple[Constraint, ...]
-    binding: Constraint
-    nodes: tuple[NodeReport, ...]
-    remedy: str
+    binding: Constraint  # that stopped the tile from growing, or is violated
+    nodes: tuple[NodeReport, ...]  # one a level
+    remedy: str  # what to change; empty if the tree is feasible
 
 
 def tree_report(tree: Root) -> FeasibilityReport:

@@ -17,11 +17,7 @@ ALIGNMENT_SGPRS = 3  # lost at most where a buffer's four (or a pair) do not fol
 
 @dataclass(frozen=True)
 class Constraint:
-    """One limit at one level of the tree.
-
-    `hard` limits decide feasibility: use <= limit. The others (occupancy, operand bandwidth) only say how far from the best a plan
-    is. `binding` marks the one that stopped the tile from growing. `remedy` says what to change and by how much if it is violated.
-    """
+    """One limit at one level of the tree."""
 
     name: str
     level: Level
@@ -29,9 +25,9 @@ class Constraint:
     use: float
     unit: str
     note: str = ""
-    remedy: str = ""
-    hard: bool = True
-    binding: bool = False
+    remedy: str = ""  # what to change, and by how much, if it is violated
+    hard: bool = True  # it decides feasibility; others (occupancy, operand bandwidth) say how far from the best a plan is
+    binding: bool = False  # it stopped the tile from growing
 
     @property
     def slack(self) -> float:
@@ -68,15 +64,12 @@ class LdsArray:
 
 @dataclass(frozen=True)
 class ResourcePlan:
-    """What one wave and one workgroup take, in closed form; the emitter stays within it.
+    """What one wave and one workgroup take, in closed form; the emitter stays within it."""
 
-    `waves_per_simd` and `blocks_per_cu` are what resides at once, by registers, LDS and wave slots together.
-    """
-
-    registers: tuple[RegisterRange, ...]
+    registers: tuple[RegisterRange, ...]  # of a lane
     lds: tuple[LdsArray, ...]
-    scalars: tuple[RegisterRange, ...]
-    waves_per_simd: int
+    scalars: tuple[RegisterRange, ...]  # of a wave
+    waves_per_simd: int  # that reside at once, by registers, LDS and wave slots together
     blocks_per_cu: int
 
     @property

@@ -23,15 +23,14 @@ ROUNDS = 8  # more full rounds than this gain less than 1/8 of a round
 
 @dataclass(frozen=True)
 class Reduction:
-    """A grid of reductions: tiles, steps of each, seconds of compute at full occupancy, bytes moved without and per split,
-    bandwidth."""
+    """A grid of reductions."""
 
     tiles: int
-    steps: int
-    compute: float
-    base_bytes: int
-    partial_bytes: int
-    bandwidth: float
+    steps: int  # of a tile
+    compute: float  # seconds at full occupancy
+    base_bytes: int  # moved without a split
+    partial_bytes: int  # moved besides for each block that shares a tile
+    bandwidth: float  # bytes a second
     cus: int
 
     def parts(self, split: int) -> int:

@@ -11,18 +11,14 @@ from simgpu.operators.tree import Root
 
 @dataclass(frozen=True)
 class Counters:
-    """flops: useful, a multiply-add is two. hbm_bytes: every array element once. global_bytes: with re-reads, as blocks request
-    them.
+    """What a machine that executes a tree moves, and how much it computes."""
 
-    lds_write_bytes, lds_read_bytes: staging, and what waves read back. atoms: matrix instructions on valid data.
-    """
-
-    flops: int = 0
-    hbm_bytes: int = 0
-    global_bytes: int = 0
-    lds_write_bytes: int = 0
-    lds_read_bytes: int = 0
-    atoms: int = 0
+    flops: int = 0  # useful ones, a multiply-add counted as two
+    hbm_bytes: int = 0  # every array element once
+    global_bytes: int = 0  # with re-reads, as blocks request them
+    lds_write_bytes: int = 0  # staging
+    lds_read_bytes: int = 0  # what waves read back
+    atoms: int = 0  # matrix instructions on valid data
 
 
 @functools.singledispatch

@@ -1,7 +1,7 @@
 """Register-chained attention: R = softmax(scale · Q K^T) V, S^T and P^T never leaving a wave's registers.
 
 A workgroup's four waves own the same queries and a quarter each of every key step's keys. S^T = K Q^T leaves query i on lane column
-i, so the softmax is lane-local (see `attention_softmax`) and P^T is the second product's operand as it lies: O^T += V^T P^T.
+i, so the softmax is lane-local (softmax.py) and P^T is the second product's operand as it lies: O^T += V^T P^T.
 Nothing of K, V, S or P goes through LDS; there is no barrier in the loop. Per step, in this order, each stream hiding behind the
 products:
 

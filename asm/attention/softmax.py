@@ -25,19 +25,15 @@ MINUS_INFINITY = 0xFF800000
 
 @dataclass(frozen=True)
 class Masks:
-    """SGPRs that the masks need; causal, window: whether there are such masks.
-
-    masked: 1 where some score of the wave's step has to be masked; first: the wave's first key of the step; last: the part's last
-    key; position: of the block's query 0 among the keys; window: its size.
-    """
+    """Which masks there are, and the SGPRs that they need."""
 
     causal: bool
     windowed: bool
-    masked: Reg
-    first: Reg
-    last: Reg
-    position: Reg
-    window: Reg
+    masked: Reg  # 1 where some score of the wave's step has to be masked
+    first: Reg  # the wave's first key of the step
+    last: Reg  # the part's last key
+    position: Reg  # of the block's query 0 among the keys
+    window: Reg  # its size
 
 
 class Softmax:

@@ -17,29 +17,21 @@ EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `simgpu.asm.builder.kernel`
 
 @dataclass(frozen=True)
 class EmittedKernel:
-    """A kernel as text, and how to launch it; the first of several where `following` is not empty.
-
-    block: work-items of a workgroup; grid: workgroups; resources: what the instructions use;
-    plan: the operator's plan, None of a kernel that only adds what others left;
-    scalars: the arguments behind the pointers, in order; buffers: names of the
-    pointers, in order; operands: the arrays that a caller gives for the whole computation, in order;
-    scratch: (name, bytes) of what `launch` allocates for it; following: kernels to launch behind it, on the
-    same names; items: the instructions with labels and remarks, as scheduled.
-    """
+    """A kernel as text, and how to launch it; the first of several where `following` is not empty."""
 
     text: str
     name: str
     target: str
-    plan: Any
-    block: tuple[int, int, int]
-    grid: tuple[int, int, int]
-    resources: Resources
-    scalars: tuple[int | float, ...]
-    buffers: tuple[str, ...] = ()
-    operands: tuple[str, ...] = ()
-    scratch: tuple[tuple[str, int], ...] = ()
-    following: tuple[EmittedKernel, ...] = ()
-    items: tuple[Item, ...] = field(default=(), repr=False, compare=False)
+    plan: Any  # the operator's; None of a kernel without tiles, as those that add parts
+    block: tuple[int, int, int]  # work-items of a workgroup
+    grid: tuple[int, int, int]  # workgroups
+    resources: Resources  # what the code object asks for
+    scalars: tuple[int | float, ...]  # the arguments behind the pointers, in order
+    buffers: tuple[str, ...] = ()  # names of the pointers, in order
+    operands: tuple[str, ...] = ()  # the arrays that a caller gives for the whole computation, in order
+    scratch: tuple[tuple[str, int], ...] = ()  # name and bytes of memory that the computation needs besides
+    following: tuple[EmittedKernel, ...] = ()  # kernels to launch behind this one, whose pointers have the same names
+    items: tuple[Item, ...] = field(default=(), repr=False, compare=False)  # instructions, labels and remarks, waits inserted
 
     def arguments(self, *buffers: object) -> list[object]:
         """The launch's arguments for these buffers (or addresses); LaunchError where one launch is not all."""
@@ -72,17 +64,17 @@ class EmittedKernel:
     def origins(self) -> dict[str, str]:
         """The Python line that emitted each instruction, by its line of `source` as the code object names it.
 
-        Waits and nops that `schedule` inserted have "before" and the line of the instruction that they hold back.
+        An inserted wait or nop has "before" and the line of the instruction that it delays.
         """
         found: dict[str, str] = {}
-        held_back = ""
+        delayed = ""
         lines = self.source.split("\n")
         for number in range(len(lines), 0, -1):
             line = lines[number - 1]
             if emitted := EMITTED.search(line):
-                held_back = found[f"{SOURCE_NAME}:{number}"] = emitted[1]
-            elif held_back and line.split()[:1] in (["s_waitcnt"], ["s_nop"]):
-                found[f"{SOURCE_NAME}:{number}"] = f"before {held_back}"
+                delayed = found[f"{SOURCE_NAME}:{number}"] = emitted[1]
+            elif delayed and line.split()[:1] in (["s_waitcnt"], ["s_nop"]):
+                found[f"{SOURCE_NAME}:{number}"] = f"before {delayed}"
         return found
 
     def assemble(self) -> bytes:

@@ -3,9 +3,9 @@
     k = KernelBuilder("scale", "gfx908", workgroup_size=64)
     x = k.v.alloc("x", 4)
     k.buffer_load_dwordx4(x, offset, resource, 0, offen=True, note="x")
-    print(k.text())
+    kernel = k.finish(grid=(8, 1, 1))
 
-Waits and wait states are not written by hand: `text` inserts them (see `schedule`).
+Nobody writes waits and wait states by hand: `finish` inserts them (waits.py).
 """
 
 from __future__ import annotations
@@ -70,19 +70,18 @@ class Loop:
 class KernelBuilder:
     """Builds one kernel; its parts appear in the text in the order in which they are emitted.
 
-    workgroup_size: work-items, along x alone. `k.v_add_u32(d, a, b, note="...")` emits the
-    instruction of that name: operands in LLVM's order, modifiers as keywords (True for a bare
-    word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
+    `k.v_add_u32(d, a, b, note="...")` emits the instruction of that name: operands in LLVM's order, modifiers as keywords (True
+    for a bare word). Raises ToolchainError for wrong operands, TargetError for an unknown mnemonic.
 
-    plan: what the operator grants. Registers and LDS come from it alone, `array` takes its named ranges, and the code
-    object asks for all of it; ResourceError where it runs out. Without one the target's limits hold.
+    With a plan, registers and LDS come from it alone, `array` takes its named ranges, and the code object asks for all of it;
+    ResourceError where it runs out. Without one the target's limits hold.
     """
 
     name: str
     target: str
-    workgroup_size: int
+    workgroup_size: int  # work-items, along x alone
     items: list[Item] = field(default_factory=list)
-    outlined: list[Item] = field(default_factory=list)
+    outlined: list[Item] = field(default_factory=list)  # blocks that go behind the kernel's end
     arguments: list[KernelArgument] = field(default_factory=list)
     lds: list[LdsRegion] = field(default_factory=list)
     plan: ResourcePlan | None = None

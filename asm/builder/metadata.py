@@ -23,17 +23,13 @@ class KernelArgument:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel uses, counted from its instructions.
+    """What a kernel asks for: its plan's registers and LDS, or without a plan what its instructions use."""
 
-    vgprs, agprs: ArchVGPRs and AccVGPRs of a lane; sgprs: of a wave, the reserved ones not
-    counted; lds: bytes of a workgroup; instructions: of the text.
-    """
-
-    vgprs: int
-    agprs: int
-    sgprs: int
-    lds: int
-    instructions: int
+    vgprs: int  # ArchVGPRs of a lane
+    agprs: int  # AccVGPRs of a lane
+    sgprs: int  # of a wave, without the reserved ones
+    lds: int  # bytes of a workgroup
+    instructions: int  # of the text
 
     @property
     def accum_offset(self) -> int:
@@ -48,17 +44,18 @@ class Resources:
 
 @dataclass(frozen=True)
 class Header:
-    """A kernel's name, target, workgroup size in work-items, arguments and launch state."""
+    """What a kernel is called and how it is launched."""
 
     name: str
     target: str
-    workgroup_size: int
+    workgroup_size: int  # work-items
     arguments: tuple[KernelArgument, ...]
     user_sgprs: int
-    workgroup_ids: tuple[bool, bool, bool]
+    workgroup_ids: tuple[bool, bool, bool]  # which of x, y, z the kernel is given
 
     @property
     def unified(self) -> bool:
+        """Whether both kinds of VGPRs lie in one file."""
         return self.target != "gfx908"
 
     @property

@@ -1,10 +1,10 @@
 """Waits by rule: s_waitcnt before a register that is still on its way, s_nop by the hazard tables.
 
-Both run over basic blocks to a fixed point, so that what is in flight across a branch or a loop's
-back edge is waited for exactly as long as the nearest path asks.
+Both run over basic blocks to a fixed point: an instruction behind a branch or at the top of a loop waits as long as the nearest
+of the paths to it asks, and no longer.
 
-What the counters count and in which order it completes is in `simgpu.hardware.timing_rules.waits`: SMEM completes out of
-order, so that it is waited for with 0.
+`simgpu.hardware.timing_rules.waits` says what the counters count and in which order operations complete. SMEM completes out of
+order: only a count of 0 waits for it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Item = Instr | Label | Remark
 
 
 def schedule(items: Sequence[Item], target: str) -> list[Item]:
-    """`items` with s_waitcnt and s_nop inserted; every Instr has its effect."""
+    """Returns `items` with s_waitcnt and s_nop inserted; every Instr must have its effect."""
     return _insert_nops(_insert_waits(items), target)
 
 
@@ -89,15 +89,13 @@ def _effect(instr: Instr) -> Effect:
 class Flight:
     """What has been issued and not waited for.
 
-    vm, ds: registers to the number of operations issued later on the same counter, the smallest
-    over all paths; smem: registers of scalar loads; stores: later operations behind the last LDS
-    operation, -1 if none is in flight.
+    The age of a load is how many operations were issued behind it on its counter: the smallest over all paths.
     """
 
-    vm: dict[Register, int] = field(default_factory=dict)
-    ds: dict[Register, int] = field(default_factory=dict)
-    smem: set[Register] = field(default_factory=set)
-    last_ds: int = -1
+    vm: dict[Register, int] = field(default_factory=dict)  # age of the vector memory load of each register
+    ds: dict[Register, int] = field(default_factory=dict)  # of its LDS load
+    smem: set[Register] = field(default_factory=set)  # registers of scalar loads
+    last_ds: int = -1  # age of the last LDS operation, -1 if none is in flight
 
     def copy(self) -> Flight:
         return Flight(dict(self.vm), dict(self.ds), set(self.smem), self.last_ds)

@@ -2,12 +2,12 @@
 
 One code object serves every m, n, k, stride, batch, alpha and beta; tiles, transposes, types, bias and
 activation are its own. Where the plan splits K, this kernel writes partial products that a second one
-adds (`gemm_reduce`).
+adds (reduce.py).
 
 The main loop is a software pipeline over two LDS stages, one barrier a k tile. Under the matrix instructions
 of tile t, tile t+1 goes from registers to LDS, the loads of t+2 take its registers, and behind the barrier the
 fragments of t+1 are read as the registers of t's become free; 128-bit LDS reads feed several matrix
-instructions each (see `layout`). The last tile is a copy without all that. (One stage: two barriers.)
+instructions each (parts/lds_tile.py). The last tile is a copy without the moves. (One stage: two barriers.)
 
 Edges: a raw buffer whose out-of-range lanes read 0 and store nothing stands for the clipped view.
 Tiles inside the view (in k, and in rows where those are contiguous) take wide loads; the others, and

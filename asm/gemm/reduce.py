@@ -1,9 +1,9 @@
-"""The second kernel of a GEMM whose K is split, or whose activation is long (`gemm_operands.second_pass`): adds the partial
+"""The second kernel of a GEMM whose K is split, or whose activation is long (`operands.second_pass`): adds the partial
 products in order, then the epilogue.
 
 The partial products lie behind each other, parts of one product of the batch together, without padding.
 A work-item takes ELEMENTS elements of C, a workgroup apart, so that lanes stay neighbours in memory.
-The order of the sum is that of the parts: the result does not depend on who ran first.
+It adds the parts in their order: the result does not depend on which workgroup ran first.
 """
 
 from __future__ import annotations

@@ -54,20 +54,17 @@ class Accumulators:
 
 @dataclass(frozen=True)
 class StoreInputs:
-    """resource: raw buffer at the tile's first element of C; row, column, offset: VGPRs with the
-    lane's first row and column in the tile and their byte offset; the rest are SGPRs: row stride
-    in bytes, rows and columns of the view from the tile's first on; bias: raw buffer at the
-    tile's first column, if there is one."""
+    """Where C goes, and what happens to its elements."""
 
-    resource: Reg
-    row: Reg
+    resource: Reg  # raw buffer at the tile's first element of C
+    row: Reg  # VGPRs: the lane's first row and column in the tile, and their byte offset
     column: Reg
     offset: Reg
-    stride: Reg
-    rows_left: Reg
+    stride: Reg  # SGPR: bytes of a row
+    rows_left: Reg  # SGPRs: rows and columns of the view from the tile's first on
     columns_left: Reg
     epilogue: Epilogue
-    bias: Reg | None
+    bias: Reg | None  # raw buffer at the tile's first column, if there is a bias
 
 
 @dataclass

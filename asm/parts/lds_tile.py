@@ -50,28 +50,21 @@ def widest(count: int, limit: int = 4) -> int:
 
 @dataclass(frozen=True)
 class TileLayout:
-    """One operand's tile of `rows` x `k` elements, staged by `threads` work-items.
-
-    warp_rows: of one wave; atom: rows of a matrix instruction; groups: G; kw: words of a chunk;
-    k_contiguous: k is the dimension that is contiguous in memory; interleave: whether atoms
-    count rows interleaved even where k is contiguous (B); element: e; operand: registers of a lane
-    in one matrix instruction; most_wide: the most atoms that interleave. Raises ResourceError if
-    the tile does not divide among the work-items.
-    """
+    """One operand's tile of `rows` x `k` elements. Raises ResourceError if it does not divide among the work-items."""
 
     name: str
     rows: int
     k: int
-    warp_rows: int
-    atom: int
-    groups: int
-    kw: int
-    threads: int
-    k_contiguous: bool
-    interleave: bool
-    element: int = WORD
-    operand: int = 1
-    most_wide: int = 4
+    warp_rows: int  # rows of one wave
+    atom: int  # rows of a matrix instruction
+    groups: int  # G
+    kw: int  # words of a chunk
+    threads: int  # work-items that stage the tile
+    k_contiguous: bool  # whether k, and not the rows, is contiguous in memory
+    interleave: bool  # whether atoms count rows interleaved even where k is contiguous (B)
+    element: int = WORD  # e
+    operand: int = 1  # registers of a lane in one matrix instruction
+    most_wide: int = 4  # the most atoms that interleave
 
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
@@ -196,28 +189,33 @@ class TileLayout:
 
     @property
     def rows_a_line(self) -> int:
+        """Slots in one conflict-free line."""
         return BANK_WORDS // (self.groups * self.kw)
 
     @property
     def swap(self) -> int:
-        """Lines read narrowly, several g a phase: rows of a block of `wide` atoms, by which odd g has its place moved (xor), else
-        0."""
+        """Rows by which the place of an odd g moves (xor), one block of `wide` atoms; 0 where nothing moves.
+
+        Places move in lines that a lane reads so narrowly that several g share a phase.
+        """
         rows = self.atom * self.wide
         narrow = self.lines and self.wide * self.element <= WIDEST // 2
         return rows if narrow and self.groups == 4 and self.rows % (2 * rows) == 0 else 0
 
     @property
-    def turned(self) -> bool:
-        """Whether the swap moves a wave's odd blocks the other way than its even ones: they are read by an address of their own."""
+    def odd_blocks_apart(self) -> bool:
+        """Whether `swap` moves a wave's odd blocks the other way than its even ones: odd blocks then have a read address of their
+        own."""
         return self.swap > 0 and self.atoms > self.wide
 
     def swizzle(self, slot: Index) -> Index:
+        """What the place of a chunk in its slot is moved by (xor)."""
         step, count = SWIZZLES[self.groups, self.kw]
         return step * (slot // self.rows_a_line % count)
 
     @property
     def pairs(self) -> bool:
-        """Whether a unit lies in one atom and neighbouring lanes in two: those of odd atoms write each two pieces in turned
+        """Whether a unit lies in one atom and neighbouring lanes in two: lanes of odd atoms then write each two pieces in reverse
         order."""
         return self.fold > 2
 

@@ -40,8 +40,9 @@ class Fragment:
 class Staging:
     """Emits the staging of one operand's tiles.
 
-    resource: raw buffer whose base is the tile's first element; stride: bytes between stored rows
-    (an SGPR); rows_left: rows of the view from the tile's first row on (an SGPR).
+    resource: raw buffer whose base is the tile's first element
+    stride: SGPR, bytes between stored rows
+    rows_left: SGPR, rows of the view from the tile's first row on
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Staging:
         self.units: list[Unit] = []
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
-        blocks = ("", ", odd blocks") if layout.turned else ("",)
+        blocks = ("", ", odd blocks") if layout.odd_blocks_apart else ("",)
         self.read_addresses = tuple(k.v.alloc(f"{layout.name} fragments' LDS address{block}") for block in blocks)
         self.step: Reg | int = layout.k * layout.element
         self.transposition = Transposition(k, layout, self.staged) if layout.transposes else None

@@ -19,7 +19,7 @@ class Transposition:
 
     16-bit types take one v_perm_b32 a register, 8-bit ones two; 32-bit ones only move. An LDS write
     takes its data when it is issued, so two buffers are enough. Where lanes of odd atoms write two pieces in
-    turned order (`TileLayout.pairs`), the selectors of halves are each lane's own.
+    reverse order (`TileLayout.pairs`), every lane has its own selectors of halves.
     """
 
     def __init__(self, k: KernelBuilder, layout: TileLayout, staged: Reg) -> None:
@@ -29,17 +29,17 @@ class Transposition:
         for value in wanted[layout.pack]:
             self.selectors[value] = k.s.alloc(f"{layout.name} selector")
             k.s_mov_b32(self.selectors[value], value)
-        self.of_lanes = tuple(self._turn(value) for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs)
+        self.of_lanes = tuple(self._of_lanes(value) for value in (LOW_HALVES, HIGH_HALVES) if layout.pairs)
 
-    def _turn(self, value: int) -> Reg:
-        """A selector of halves in a VGPR, the other half's in lanes of odd atoms."""
+    def _of_lanes(self, value: int) -> Reg:
+        """A selector of halves in a VGPR; lanes of odd atoms have the other half's."""
         k, uniform = self.k, self.selectors[value]
-        turned = self.selectors[value] = k.v.alloc(f"{self.layout.name} selector")
-        k.v_bfe_i32(turned, k.work_item, log2(ROW_LANES // 2), 1, note="all bits in lanes of odd atoms")
-        k.v_and_b32(turned, LOW_HALVES ^ HIGH_HALVES, turned)
-        k.v_xor_b32(turned, uniform, turned)
+        selector = self.selectors[value] = k.v.alloc(f"{self.layout.name} selector")
+        k.v_bfe_i32(selector, k.work_item, log2(ROW_LANES // 2), 1, note="all bits in lanes of odd atoms")
+        k.v_and_b32(selector, LOW_HALVES ^ HIGH_HALVES, selector)
+        k.v_xor_b32(selector, uniform, selector)
         k.s.free(uniform)
-        return turned
+        return selector
 
     def release(self) -> None:
         """Gives its VGPRs back."""

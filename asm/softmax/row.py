@@ -41,12 +41,11 @@ def groups(count: int, widest: int) -> list[Group]:
 
 @dataclass(frozen=True)
 class Window:
-    """Which columns of the part count, as SGPRs: those below `end`, and from `first` on, if that is given; all registers are looked
-    at if `everywhere`, else only the last group's."""
+    """Which columns of the part count."""
 
-    end: Reg
-    first: Reg | None
-    everywhere: bool
+    end: Reg  # SGPR: columns below this one count
+    first: Reg | None  # SGPR: and from this one on, if given
+    everywhere: bool  # whether any register may hold a column outside, or only the last group's
 
 
 class RowPart:

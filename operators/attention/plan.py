@@ -49,22 +49,21 @@ _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under
 
 @dataclass(frozen=True)
 class AttentionTiles(Derivation):
-    """Tiles of fused attention: tile_Q queries a block, tile_KV keys a step. Sizes are in elements.
+    """Tiles of fused attention.
 
-    `tile_Q_max` is what the registers allow; `values`: which of the paper's kernels the plan is of, "" for its formulas
-    alone; `split_kv` how many blocks share one Q tile's keys. A block has waves_q x waves_kv waves;
-    wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's tile_KV/waves_kv, both multiples of 16.
+    A block has waves_q x waves_kv waves; wave (i, j) owns queries i of tile_Q/waves_q and keys j of each step's tile_KV/waves_kv,
+    both multiples of 16.
     """
 
     problem: AttentionProblem
     descriptor: HardwareDescriptor
     policy: str
-    tile_Q: int
-    tile_KV: int
-    tile_Q_max: int
-    split_kv: int
+    tile_Q: int  # queries of a block
+    tile_KV: int  # keys of a step
+    tile_Q_max: int  # queries that the registers allow
+    split_kv: int  # blocks that share one Q tile's keys
     constraints: tuple[Constraint, ...]
-    values: str = ""
+    values: str = ""  # which of the paper's kernels the plan is of; empty for its formulas alone
 
     @property
     def L(self) -> int:

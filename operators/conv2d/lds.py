@@ -24,15 +24,15 @@ _LINE = 128  # bytes of 32 banks: what a read of 4 bytes a lane has on every tar
 
 @dataclass(frozen=True)
 class HaloLayout:
-    """The input halo of a tile of rows x cols output pixels; chunk: bytes; banks: of the LDS; reads: chunks of a lane group."""
+    """The input halo of a tile of rows x cols output pixels."""
 
     problem: Conv2dProblem
     rows: int
     cols: int
-    groups: int
-    chunk: int
-    banks: int
-    reads: int = 1
+    groups: int  # lane groups of the matrix instruction
+    chunk: int  # bytes
+    banks: int  # of the LDS
+    reads: int = 1  # chunks of a lane group
 
     @property
     def phase_columns(self) -> int:

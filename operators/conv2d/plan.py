@@ -55,11 +55,10 @@ _SHARED_ROWS = (None, "occupancy", "problem size")  # what may stop a GEMM's til
 
 @dataclass(frozen=True)
 class Conv2dPlan(Derivation):
-    """A convolution's tiles, resources and constraints. Tile sizes in pixels and channels; waves are waves_p x waves_oc.
+    """A convolution's tiles, resources and constraints.
 
-    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. `split_ic` blocks
-    share an output tile, each with a part of the input channels. With few input channels, `factor` > 1, the tiles cut the
-    convolution `cut`: space_to_channel(problem, factor).
+    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. With few input
+    channels, `factor` > 1, the tiles cut the convolution `cut`: space_to_channel(problem, factor).
     """
 
     problem: Conv2dProblem

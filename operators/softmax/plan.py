@@ -48,15 +48,15 @@ _MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
 
 @dataclass(frozen=True)
 class SoftmaxPlan(Derivation):
-    """A softmax's tiles: tile_rows rows a block, `waves_row` waves each, tile_n elements a step; `split_n` blocks share a row."""
+    """A softmax's tiles, resources and constraints."""
 
     problem: SoftmaxProblem
     descriptor: HardwareDescriptor
     policy: str
-    waves_row: int
-    tile_n: int
-    resident: bool
-    split_n: int
+    waves_row: int  # waves of a row
+    tile_n: int  # elements of a step
+    resident: bool  # whether the row stays in registers and is read once
+    split_n: int  # blocks that share a row
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
 

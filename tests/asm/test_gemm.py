@@ -136,7 +136,7 @@ def test_odd_tiles_run_without_bank_conflicts(target, name, size):
     result = gemm(size, size - 3, 70, target, name, (True, False), descriptor=one, check="performance")
     result.check()
     a, b = Operands.of(result.kernel.plan).a, Operands.of(result.kernel.plan).b
-    assert b.rows == size and (b.turned or b.pairs) and not a.k_contiguous
+    assert b.rows == size and (b.odd_blocks_apart or b.pairs) and not a.k_contiguous
     counters = [run.counters for run in result.runs]
     assert sum(c["lds_read_bytes"] for c in counters) > 0 == sum(c["lds_bank_conflicts"] for c in counters)
 

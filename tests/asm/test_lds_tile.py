@@ -167,7 +167,7 @@ def test_a_swizzle_is_what_keeps_rows_apart():
 def test_turned_blocks_and_pairs_are_what_keeps_odd_tiles_apart():
     lines = TileLayout("B", 96, 16, 48, 16, 4, 4, 256, False, True)
     narrow = TileLayout("B", 96, 64, 48, 16, 4, 4, 256, False, True, 1, 2)
-    assert lines.turned and narrow.pairs
+    assert lines.odd_blocks_apart and narrow.pairs
     for layout, without in ((lines, broken(lines, swap=0)), (narrow, broken(narrow, pairs=False))):
         for target, one, fine in (("gfx942", layout, True), ("gfx942", without, False), ("gfx950", layout, True)):
             assert (sum(lds_banks.conflicts(target, *access) for access in accesses(one)) == 0) == fine

@@ -22,8 +22,10 @@ class Prepared:
         self.scratch = {name: device.alloc(nbytes) for name, nbytes in kernel.scratch}
 
     def calls(self, *buffers: object) -> list[tuple[Any, dict[str, Any]]]:
-        """Entry and extents and arguments of each launch, in order. buffers: one for each of `kernel.operands`; LaunchError if
-        their number is wrong."""
+        """The entry of each kernel and its launch's arguments, in order.
+
+        buffers: one for each of `kernel.operands`; LaunchError if their number is wrong.
+        """
         kernel = self.kernel
         if len(buffers) != len(kernel.operands):
             names = ", ".join(kernel.operands)
@@ -55,7 +57,7 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
 
 @functools.singledispatch
 def emit(root: Node) -> EmittedKernel:
-    """The kernel of a computation's tree, the others that it takes following; every operator registers how.
+    """The kernel of a computation's tree; the other kernels that it takes are `following`. Every operator registers its own.
 
     TargetError for a root that no operator registered, or a type that the target lacks; UnsupportedInstruction, ResourceError and
     LaunchError for a plan that has no kernel.

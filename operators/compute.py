@@ -1,4 +1,4 @@
-"""ComputeVisitor: executes a tree with numpy at a chosen level, and counts what it moves."""
+"""Executes a tree with numpy at a chosen level, and counts what it moves."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def occupancy_row(descriptor: HardwareDescriptor, tiles: int) -> Constraint:
 
 
 def alignment_row(ragged: int, what: str) -> Constraint:
-    """The hard row of tiles that are whole atoms; ragged: dimensions that are not, what: which by which."""
+    """The hard row that tiles are whole atoms. ragged: dimensions that are not; what: the tile and its atom, in words."""
     remedy = "the LDS must hold at least one atom-aligned tile"
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", what, remedy)
 
@@ -190,7 +190,7 @@ def alignment_row(ragged: int, what: str) -> Constraint:
 def limit_rows(
     d: HardwareDescriptor, arch: int, acc: int, sgprs: int, lds: int, waves: int, blocks: int, notes: dict[str, tuple[str, str]]
 ) -> tuple[Constraint, ...]:
-    """The hard rows that every kernel has, for blocks of `waves` waves of which `blocks` are to reside on a CU.
+    """The hard rows that every kernel has, if `blocks` blocks of `waves` waves are to reside on a CU.
 
     arch, acc, sgprs: registers of a wave; lds: bytes of a block. `notes` has (note, remedy) by row name where there is more to say.
     """
@@ -239,7 +239,7 @@ def limit_rows(
 
 
 def mark_binding(constraints: Iterable[Constraint], name: str | None = None) -> tuple[Constraint, ...]:
-    """The constraints with one marked: a violated hard one, else the one called `name`, else the hard one used up the most."""
+    """The constraints, one marked as binding: a violated hard one, else the one called `name`, else the fullest hard one."""
     rows = tuple(constraints)
     hard = [row for row in rows if row.hard]
     worst = max(hard, key=lambda row: row.ratio)

@@ -45,7 +45,7 @@ class Extent:
         return slice(self.min_, self.max_)
 
     def split(self, tile: int) -> Iterator[Extent]:
-        """Consecutive extents of nominal size `tile`, which the last one is clipped from to this extent's end."""
+        """Consecutive extents of nominal size `tile`; the last one ends where this extent does."""
         for low in range(self.min_, self.max_, tile):
             yield Extent(low, min(low + tile, self.max_), tile)
 

@@ -17,16 +17,15 @@ WORD = 4
 
 @dataclass(frozen=True)
 class Output:
-    """R, or a part's O: raw buffer at the block's first query, SGPR with the bytes of a row; statistics: where the keys are split,
-    the buffer of the block's (-m, row sum) pairs, and O is left undivided."""
+    """Where R goes, or a part's undivided O where the keys are split."""
 
-    buffer: Reg
-    row_bytes: Reg
-    statistics: Reg | None
+    buffer: Reg  # raw buffer at the block's first query
+    row_bytes: Reg  # SGPR: bytes of a row
+    statistics: Reg | None  # buffer of the block's (-m, row sum) pairs where the keys are split
 
 
 class Merge:
-    """Emits the end; wave_number: SGPR; partial, statistics: LDS regions."""
+    """Emits the end of a block. wave_number is an SGPR; partial and statistics are LDS regions."""
 
     def __init__(self, softmax: Softmax, wave_number: Reg, work_item: Reg, partial: LdsRegion, statistics: LdsRegion) -> None:
         self.softmax, self.wave, self.k = softmax, softmax.wave, softmax.k

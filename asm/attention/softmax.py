@@ -37,8 +37,11 @@ class Masks:
 
 
 class Softmax:
-    """Emits the update for some query atoms; c: SGPR with scale · log2(e); lane_row, group, other_half: VGPRs with i, g, 4·(lane ^
-    32)."""
+    """Emits the update for some query atoms.
+
+    c: SGPR, scale · log2(e)
+    lane_row, group, other_half: VGPRs, i, g and 4·(lane ^ 32)
+    """
 
     def __init__(self, wave: Wave, masks: Masks, c: Reg, lane_row: Reg, group: Reg, other_half: Reg) -> None:
         self.wave, self.k, self.masks, self.c = wave, wave.k, masks, c

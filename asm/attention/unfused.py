@@ -1,6 +1,6 @@
 """Unfused attention, the baseline: S = scale · Q K^T, P = softmax of S, R = P V; S and P in memory between the kernels.
 
-In f32, P takes S's place; of 2 bytes, it lies beside S, which stays f32.
+P in f32 takes S's place. P of 2 bytes lies beside S, which stays f32.
 """
 
 from __future__ import annotations

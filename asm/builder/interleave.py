@@ -20,10 +20,10 @@ def stream(k: KernelBuilder) -> Iterator[list[Item]]:
 
 
 def interleave(main: Sequence[Item], filler: Sequence[Item], lead: int = 0) -> list[Item]:
-    """`filler` spread evenly behind the items of `main` from number `lead` on; each keeps its order.
+    """`main` with `filler` spread evenly behind its items from number `lead` on; each keeps its order.
 
-    The two must touch disjoint registers and only one of them scalar state. A label of the filler, where an out-of-line block comes
-    back, stays right behind the branch before it: what stood between them would be skipped.
+    The two must touch disjoint registers, and only one of them scalar state. A label of the filler is where an out-of-line block
+    comes back: it stays right behind the branch before it, as the branch skips whatever is between them.
     """
     units: list[list[Item]] = []
     for item in filler:

@@ -237,7 +237,7 @@ def _walk(block: Block, window: Window, nops: dict[int, int], target: str) -> Wi
 
 
 def _missing(window: Sequence[Effect], later: Effect, target: str) -> int:
-    """Wait states that lack before `later`: `hazards.clashes`, asked only where a rule could apply.
+    """Wait states that `later` lacks: `hazards.clashes`, asked only where a rule could apply.
 
     A rule needs a shared register, or state that the earlier instruction writes by name, or is
     about the order of f64 matrix instructions.

@@ -211,10 +211,10 @@ class GemmEmitter(Visitor):
         return moves
 
     def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None]) -> int:
-        """Adds LDS writes, loads, the barrier and the change of stage; the number that the barrier follows.
+        """Adds LDS writes, loads, the barrier and the change of stage; returns the number that the barrier follows.
 
-        The barrier comes with the first free register of the last turn, the writes early enough before it that it does not
-        wait for them: LDS_CLOCKS of matrix instructions.
+        The barrier comes with the first free register of the last turn. The writes come LDS_CLOCKS of matrix instructions before
+        it, so that it need not wait for them.
         """
         a, b, writes = self.operands.a, self.operands.b, self._writes()
         barrier = len(self.order) * (a.turns - 1) + (a.steps - 1) * a.atoms * b.atoms + a.atoms + b.atoms - 2

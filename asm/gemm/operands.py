@@ -39,7 +39,7 @@ class Operands:
 
 
 def second_pass(plan: GemmPlan) -> bool:
-    """Whether C is a second kernel's work: where K is split, and where an activation is hundreds of instructions an element."""
+    """Whether a second kernel makes C: where K is split, and where an activation takes hundreds of instructions an element."""
     return plan.split_k > 1 or (plan.problem.dtype_c == "f64" and plan.problem.activation in PAIRS)
 
 

@@ -49,10 +49,13 @@ class Window:
 
 
 class RowPart:
-    """Emits what happens to one part. kinds: types that are loaded and stored, the latter no wider; registers: one an element;
-    lane: VGPR with lane·16; scratch: four VGPRs, offset: one.
+    """Emits what happens to one part.
 
-    aligned: SGPR, not 0 if 16-bit elements may be moved by dwords; None where there are none.
+    kinds: types that are loaded and stored, the latter no wider
+    registers: VGPRs, one an element
+    lane: VGPR, lane·16
+    offset, scratch: one VGPR, and four
+    aligned: SGPR, not 0 if 16-bit elements may be moved by dwords; None where there are none
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class RowPart:
 
     @property
     def columns(self) -> int:
-        """Of the part."""
+        """Columns of the part."""
         return WAVEFRONT * self.registers.count
 
     def lanes(self, group: Group) -> tuple[int, ...]:

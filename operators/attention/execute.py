@@ -1,4 +1,4 @@
-"""Attention executed with numpy, fused: online softmax over key steps, states of waves and of split keys merged with ⊕."""
+"""Attention executed with numpy: fused, with an online softmax over key steps, and unfused, kernel by kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""2-D convolution, direct: what it computes and its tiles in closed form (paper, section 2D Convolution; errata E27, E28).
+"""Tiles of a direct 2-D convolution in closed form (paper, section 2D Convolution; errata E27, E28).
 
 A block owns tOH x tOW output pixels of one image and tOC channels, and streams input channels tIC at a time. It is the GEMM of
 m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (gemm/plan.py) bound pixels P = tOH*tOW, tOC and the
@@ -65,15 +65,15 @@ class Conv2dPlan(Derivation):
     descriptor: HardwareDescriptor
     policy: str
     atom: MFMAAtom
-    factor: int
-    tile_oh: int
+    factor: int  # taps, along each axis, that become channels
+    tile_oh: int  # pixels
     tile_ow: int
-    tile_oc: int
+    tile_oc: int  # channels
     tile_ic: int
-    waves_p: int
-    waves_oc: int
+    waves_p: int  # waves of a block along pixels
+    waves_oc: int  # and along output channels
     blocks_wanted: int
-    split_ic: int
+    split_ic: int  # blocks that share an output tile, each with a part of the input channels
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
 

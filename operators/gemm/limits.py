@@ -89,7 +89,7 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
 
 
 def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[RegisterRange, ...]:
-    """SGPRs of a wave. The order's arguments but one are done with when the tile is known, and others take their place."""
+    """SGPRs of a wave. Once the tile is known, all but one of the order's arguments are free for what comes later."""
     split, words = t.split_k > 1, dtype(problem.dtype_c).registers
     bias = problem.bias and not split
     pointers, strides, sizes, scales = 2 * (3 + bias), 6, 7, words * (1 if split else 2)
@@ -110,8 +110,11 @@ def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[Regis
 
 
 def _selectors(e: int, atoms: int) -> int:
-    """Byte selectors of an operand that is transposed on its way; where a wave has an odd number of its atoms, those of 8-bit
-    elements' halves are each lane's own, in VGPRs (`simgpu.asm.parts.transpose`)."""
+    """Byte selectors of an operand that is transposed on its way.
+
+    Where a wave has an odd number of atoms of 8-bit elements, the selectors of halves differ by lane: they are VGPRs
+    (`simgpu.asm.parts.transpose`).
+    """
     return _SELECTORS.get(e, 0) - (2 if e == 1 and atoms % 2 else 0)
 
 
@@ -173,8 +176,11 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
 
 
 def _staging(rows: int, k: int, e: int, threads: int, rows_contiguous: bool) -> int:
-    """Registers of a lane's share. 16- and 8-bit elements that are transposed on the way come in squares of 4/e by 4/e at
-    least, as many rows together as the largest power of two that divides them."""
+    """Registers of a lane's share.
+
+    16- and 8-bit elements that are transposed on the way are staged in squares of at least 4/e by 4/e; as many rows go together as
+    the largest power of two that divides them.
+    """
     if not rows_contiguous or e >= 4:
         return _up(rows * k * e, 4 * threads)
     together = rows & -rows or 1

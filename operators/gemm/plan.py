@@ -231,7 +231,7 @@ def _corrected(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAA
 
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m: int, tile_n: int, tile_k: int) -> Reduction:
-    """What the split of K is decided by: padded work at matrix peak, each array once, partial tiles of C written and read."""
+    """What decides the split of K: padded work at matrix peak, each array once, partial tiles of C written and read."""
     p, steps = problem, _ceil_div(problem.k, tile_k)
     tiles = p.batch * _ceil_div(p.m, tile_m) * _ceil_div(p.n, tile_n)
     seconds = 2 * tiles * tile_m * tile_n * steps * tile_k / (descriptor.matrix_tflops(p.dtype) * 1e12)
@@ -240,8 +240,11 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, tile_m:
 
 
 def _sides(problem: GemmProblem, descriptor: HardwareDescriptor, bounds: Bounds, span: int) -> tuple[int, int]:
-    """tM and tN in units: of `sides`' formulas within TOLERANCE of the least T the one with the least 1/tM + 1/tN, taken
-    SECOND_PASS times where K is split."""
+    """tM and tN in units.
+
+    Of the answers of `sides` within TOLERANCE of the least T, this is the one with the least 1/tM + 1/tN; a tile that splits K
+    counts SECOND_PASS times.
+    """
     tiles = set(answers(problem, descriptor, bounds).values())
     works = {(x, y): gemm_reduction(problem, descriptor, x * bounds.unit, y * bounds.unit, span) for x, y in tiles}
     splits = {tile: works[tile].split() for tile in tiles}

@@ -31,7 +31,7 @@ Sides = tuple[int, int]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a tile of x by y units may take; (1, 1) is answered whatever these say.
+    """What a tile of x by y units may take; (1, 1) is an answer whatever these say.
 
     x + y <= lds and <= arch, x*y <= acc, per_side*(x + y) + per_area*x*y <= registers (both files); `longest`: of one side.
     """

@@ -193,6 +193,11 @@ class Module(Mapping[str, "Kernel"]):
     def __len__(self) -> int:
         return len(self.code.kernels)
 
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What launches so far have made of the code: one program for each segment and way to run it."""
+        return tuple(self._programs.values())
+
     def patch(self, address: int, data: bytes) -> None:
         """Other instructions at a virtual address of the code object: whole ones, for whole ones."""
         start = address + self.bias
@@ -201,7 +206,7 @@ class Module(Mapping[str, "Kernel"]):
             raise LaunchError(f"{address:#x} is no address of the module's code")
         at = start - allocation.address
         allocation.data[at : at + len(data)] = np.frombuffer(data, np.uint8)
-        for program in self._programs.values():
+        for program in self.programs:
             if program.base <= start < program.base + len(program.code):
                 program.patch(start - program.base, data)
 

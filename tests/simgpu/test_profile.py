@@ -95,7 +95,7 @@ def test_chains_that_run_as_one_are_shared_by_their_members() -> None:
     gpu = simgpu.Device("gfx90a", threads=1)
     entry = looping(gpu, ["v_mfma_f32_32x32x2f32 v[32:47], v5, v6, v[32:47]"] * 4, 3000)
     profile, runs, _ = profiled(gpu, entry, 0.1)
-    assert any(program.fused for program in entry.module._programs.values())
+    assert any(program.fused for program in entry.module.programs)
     (row,) = [row for row in profile.opcodes if row.mnemonic.startswith("v_mfma")]
     assert row is profile.opcodes[0] and row.executions == 4 * 3000 * 2 * len(runs)
 

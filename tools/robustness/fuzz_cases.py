@@ -9,6 +9,8 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 import simgpu
 from simgpu.asm import assemble
 from simgpu.hardware.architectures import TARGETS
@@ -121,9 +123,7 @@ def launch_all(rng: random.Random, target: str, data: bytes, instructions: int) 
     gpu = simgpu.Device(target, threads=1, max_instructions=instructions)
     module = gpu.load(data)
     buffer = gpu.alloc(BUFFER_BYTES)
-    words = _contents(rng, buffer.address)
-    raw = struct.pack(f"<{len(words)}I", *words)
-    buffer._allocation.data[:] = bytearray(raw)
+    buffer.write(np.array(_contents(rng, buffer.address), np.uint32))
     for name in list(module)[:2]:
         kernel = module[name]
         args = [_argument(rng, argument.size, argument.is_pointer, buffer) for argument in kernel.arguments]
@@ -136,7 +136,7 @@ def launch_all(rng: random.Random, target: str, data: bytes, instructions: int) 
 
 def _no_internal_errors(module: simgpu.Module) -> None:
     """Raises RuntimeError for a reachable instruction that failed to lower by an oversight."""
-    for program in module._programs.values():
+    for program in module.programs:
         for why in program.problems.values():
             if why.startswith("internal"):
                 raise RuntimeError(why)

@@ -89,14 +89,14 @@ class Subject:
         """Instructions by record of the segment: all that lowering reached."""
         module = self.kernels[self.checked].module
         found: dict[int, Instruction] = {}
-        for program in module._programs.values():
+        for program in module.programs:
             found |= program.instructions
         return found
 
     def _jumps(self) -> dict[int, set[int]]:
         """Where indirect jumps, calls and returns went, by the record that they are at."""
         found: dict[int, set[int]] = {}
-        for program in self.kernels[self.checked].module._programs.values():
+        for program in self.kernels[self.checked].module.programs:
             for automaton in program.kept.values():
                 for _, last, target in automaton.transitions:
                     if self.instructions[last].spec.control in INDIRECT:

@@ -202,7 +202,7 @@ def test_a_second_kernel_that_enters_a_chain_takes_it_apart():
     text = SETUP + CLEAR + "\n" + "\n".join(mfma(0, 1 + i, 2) for i in range(3))
     kernel = Kernel("gfx908", text, ["a0"])
     first = kernel.run()["a0"]
-    program = next(iter(kernel.kernel.module._programs.values()))
+    program = kernel.kernel.module.programs[0]
     members = next(iter(program.fused.values()))
     program.lower(members[1])
     assert not program.fused

@@ -60,11 +60,11 @@ CTX_CODE_BASE = 56  # u64, device address of the first record's instruction
 CTX_CLOCK = 64  # i64, what s_memtime reads
 CTX_PROGRAMS = 96  # u64, address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
 CTX_CHECKS = range(128, 512, 32)  # where checks have fields
-CTX_KEPT = 512  # what was made of operands of matrix instructions (see kept): KEPT_PLACES for A, as many for B
-KEPT_PLACES = 16
-# The widest operand, 32 elements a lane: a header, 8 registers, 32 rows of 4 bytes a lane three times over.
-KEPT_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
-CTX_AHEAD = CTX_KEPT + 2 * KEPT_PLACES * KEPT_BYTES  # what to fetch (see fetch_ahead): 2 u64 and, from 64 on, AHEAD_PLACES u64
+CTX_OPERAND_CACHE = 512  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
+CACHE_ENTRIES = 16
+# For the widest operand, 32 elements a lane: a header, 8 registers, and three times 32 rows of 4 bytes a lane.
+CACHE_ENTRY_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
+CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES  # to prefetch: 2 u64 and, from 64 on, AHEAD_PLACES u64
 AHEAD_PLACES = 512
 CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
 

@@ -27,19 +27,18 @@ from simgpu.memory.whole_wave.prefetch import Queue
 BATCH = 16  # accumulators that stay in host registers, 16 lanes each
 VECTOR = ir.VectorType(F32, GROUP)
 
-# Slots of the instructions of a tile: bytes to the record that comes next; in the first's, the table's host address.
-NEXT_SLOT, TABLE_SLOT = 2, 3
+# Slots of the instructions of a tile.
+NEXT_SLOT = 2  # bytes to the record that comes next
+TABLE_SLOT = 3  # in the first's: host address of the table
 
 Operands = tuple[Any, Sequence[Any]]  # pointers to the registers of A, and of B for each D
 
 
 class FloatTile:
-    """Code for one f32 matrix instruction, or for several that share A step by step and have a D each.
-
-    mods: cbsz, abid and blgp.
-    """
+    """Code for one f32 matrix instruction, or for several that share A step by step and have a D each."""
 
     def __init__(self, frame: Frame, row: Any, mods: dict[str, int]) -> None:
+        """mods: cbsz, abid and blgp."""
         self.frame = frame
         self.row = row
         self.outputs = outputs_of(row)
@@ -124,5 +123,5 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
 
 
 def pass_over(frame: Frame) -> None:
-    """Go on behind what follows and has nothing to do."""
+    """Go on behind the instructions that follow and have nothing left to do."""
     frame.jump_record(frame.at(frame.record, frame.slot(NEXT_SLOT)))

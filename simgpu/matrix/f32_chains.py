@@ -26,7 +26,7 @@ Placed = tuple[int, Instruction]
 
 @dataclass(frozen=True)
 class Tile:
-    """Instructions of a tile: steps[s][d] is the record and instruction of step s on D number d; the first does the work."""
+    """Instructions that run as one, by the first of them: steps[s][d] is the record and instruction of step s on D number d."""
 
     steps: tuple[tuple[Placed, ...], ...]
 
@@ -58,12 +58,12 @@ def _offset(inst: Instruction, name: str) -> int:
 
 
 class Registers(NamedTuple):
-    """What an instruction does to vector registers, a bit each; kind: what those of a tile share, None for no part of one."""
+    """What an instruction does to vector registers, a bit each."""
 
-    kind: object
+    kind: object  # what the instructions of a tile share; None for one that cannot be part of a tile
     d: int
-    sources: int
-    touched: int
+    sources: int  # A and B
+    touched: int  # read or written
     written: int
 
     @classmethod
@@ -102,10 +102,10 @@ def tiles(run: Sequence[Placed], fused: Container[int]) -> Iterator[Tile]:
 
 
 def _chains(registers: Sequence[Registers], first: int, taken: Container[int]) -> list[list[int]]:
-    """Positions of instructions that could all be done at `first`, by their D; those with the D of `first` come first."""
+    """Positions of the instructions that could all be done at `first`, a list for each D; that of `first` comes first."""
     chains: dict[int, list[int]] = {}
-    read = written = 0  # by those
-    touched = changed = 0  # by others
+    read = written = 0  # by these instructions
+    touched = changed = 0  # by the others
     for at in range(first, min(first + WINDOW, len(registers))):
         kind, d, sources, _, _ = other = registers[at]
         apart = kind == registers[first].kind and (d in chains or not d & written)

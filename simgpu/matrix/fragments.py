@@ -41,7 +41,7 @@ def stack(frame: Frame, nbytes: int) -> Any:
 
 
 class Spread:
-    """One operand's elements as rows: `rows` of 64 lanes."""
+    """One operand, whose elements become `rows` rows of 64 lanes."""
 
     def __init__(self, frame: Frame, registers: Any, count: int, name: str) -> None:
         self.frame = frame
@@ -157,7 +157,7 @@ class Spread:
         return significand, where(normal, biased, 1) - (form.bias + form.mantissa), nan, inf
 
     def fields(self) -> Fields:
-        """Significands as f32 integers, exponents of the leading bit, and values."""
+        """The elements, decoded."""
         significands, exponents, values = (stack(self.frame, self.rows * ROW) for _ in range(3))
         for row in range(self.rows):
             raw = self.float_value(row).bitcast(ROW32) if self.name == "xf32" else self.raw(row)
@@ -178,27 +178,22 @@ def reduced(how: str, row: Value) -> Value:
 
 @dataclass(frozen=True)
 class Fields:
-    """Rows of decoded elements: pointers, and the format's fraction bits."""
+    """Decoded elements, in rows of 4 bytes a lane."""
 
-    significands: Any
-    exponents: Any
-    values: Any
-    mantissa: int
+    significands: Any  # pointer to integers, as f32
+    exponents: Any  # pointer to exponents of the leading bit (i32), NO_TERM for a zero
+    values: Any  # pointer to f32
+    mantissa: int  # fraction bits of the format
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Which places each group of lanes of D multiplies, step by step; places are row·64 + lane.
+    """Which places (row·64 + lane) of A and B each group of lanes of D multiplies, step by step."""
 
-    a, b: int64 (groups, steps, width); index: (groups, steps // 2) place·32 + low bit of the
-    sparse field that two steps share, where b has all k instead of steps; regular: every group
-    has one place of A (a splat) and consecutive lanes of B at each step.
-    """
-
-    a: np.ndarray
-    b: np.ndarray
-    index: np.ndarray | None
-    regular: bool
+    a: np.ndarray  # int64 (groups, steps, width)
+    b: np.ndarray  # likewise, or (groups, k, width) where A is sparse
+    index: np.ndarray | None  # sparse A: (groups, steps // 2), place·32 + low bit of the field that two steps share
+    regular: bool  # every group has one place of A and consecutive lanes of B at each step
 
     @property
     def groups(self) -> int:

@@ -15,7 +15,7 @@ from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I16, I32, Value, sadd_sat
 from simgpu.matrix.fragments import GROUP, Spread
-from simgpu.matrix.operand_cache import Kept
+from simgpu.matrix.operand_cache import CacheEntry
 from simgpu.matrix.sums import VI, Accumulator, Groups
 
 
@@ -75,17 +75,17 @@ def _single_products(groups: Groups, a: Spread, b: Spread) -> Callable[[Any], An
 
 
 def _paired(spread: Spread, which: int) -> Pairs:
-    kept = Kept(spread, which, "pairs")
-    pairs = Pairs(kept.take(spread.rows * ROW))
-    with kept.renewed():
+    entry = CacheEntry(spread, which, "pairs")
+    pairs = Pairs(entry.reserve(spread.rows * ROW))
+    with entry.if_stale():
         for row in range(0, spread.rows, 2):
             pairs.store(row, spread.integer(row), spread.integer(row + 1))
     return pairs
 
 
 def _single(spread: Spread, which: int) -> Any:
-    kept = Kept(spread, which, "integers")
-    pointer = kept.take(spread.rows * ROW)
-    with kept.renewed():
+    entry = CacheEntry(spread, which, "integers")
+    pointer = entry.reserve(spread.rows * ROW)
+    with entry.if_stale():
         spread.store(pointer, spread.integer)
     return pointer

@@ -1,9 +1,7 @@
-"""Matrix instructions: a row of `simgpu.hardware.mfma` as straight vector code.
+"""Matrix instructions: their operands, and which code serves them.
 
-f32, the commonest, is unrolled: for each group of 16 lanes of D and each k, the elements of A and
-B that the lanes multiply are a broadcast, a run of lanes, or a fixed shuffle, straight from the
-registers. Other types spread their packed elements first (`fragments`) and then sum as their
-generation does (`matrix_sums`).
+f32, the commonest, multiplies straight from the registers (`f32`). Other types spread their packed elements first (`fragments`)
+and then sum as their generation does (`sums`, `i8`, `cdna3`).
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
 from simgpu.machine.values import F32, I64
-from simgpu.matrix.cdna3.fast import BoundedSum
-from simgpu.matrix.cdna3.general import AlignedSum, Scales
+from simgpu.matrix.cdna3.fast import FastSum
+from simgpu.matrix.cdna3.general import GeneralSum, Scales
 from simgpu.matrix.f32 import FloatTile, selections
 from simgpu.matrix.fragments import GROUP, Spread, scale_places, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
@@ -35,15 +33,15 @@ C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
 
 @dataclass
 class MatrixPlaces:
-    """Registers of the operands; C may be a constant; index: sparse indices of an smfmac."""
+    """Registers of the operands."""
 
     d: Place
     a: Place
     b: Place
-    c: Place
+    c: Place  # or a constant
     aliased: bool  # D overlaps A or B, or C without being C: read everything first
-    index: Place | None = None
-    scales: tuple[Place, Place] | None = None
+    index: Place | None = None  # the sparse indices of an smfmac
+    scales: tuple[Place, Place] | None = None  # of A and B
 
 
 def row_of(inst: Instruction) -> Any:
@@ -123,11 +121,11 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         scales = _scales(frame, inst, places, row)
 
         def any_operands(first: Any = None) -> None:
-            AlignedSum(groups, c, a, b, size, narrow, scales).emit(first)
+            GeneralSum(groups, c, a, b, size, narrow, scales).emit(first)
 
-        # Where D lies on an operand, that is gone when the bounded sum finds that it does not hold.
-        if scales is None and not places.aliased and BoundedSum.serves(groups, size):
-            BoundedSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
+        # Where D lies on an operand, the fast path may have overwritten it when it finds that it does not serve.
+        if scales is None and not places.aliased and FastSum.serves(groups, size):
+            FastSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
         else:
             any_operands()
 

@@ -17,7 +17,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import F32, F64, I32, I64, Value, fabs, fma, where
 from simgpu.matrix.fragments import GROUP, Spread, Walk
-from simgpu.matrix.operand_cache import Kept
+from simgpu.matrix.operand_cache import CacheEntry
 
 V32 = ir.VectorType(F32, GROUP)
 VI = ir.VectorType(I32, GROUP)
@@ -204,10 +204,10 @@ class PairwiseSum:
 
     def _values(self, spread: Spread, which: int) -> tuple[Value, Value]:
         """Pointer to the elements as f32, and their least exponent (i32) where `results_may_flush`."""
-        kept = Kept(spread, which, f"floats {self.flush}")
-        pointer = kept.take(spread.rows * ROW)
-        least = kept.header.at(8)
-        with kept.renewed():
+        entry = CacheEntry(spread, which, f"floats {self.flush}")
+        pointer = entry.reserve(spread.rows * ROW)
+        least = entry.header.at(8)
+        with entry.if_stale():
             spread.store(pointer, functools.partial(spread.float_value, flush=self.flush))
             if self.results_may_flush:
                 least.store(spread.least_exponent(pointer))

@@ -21,9 +21,10 @@ PER_ROW = LANES // GROUP  # groups of lanes in a register of D
 
 
 class Exponents:
-    """a, b: pointers to `BoundedOperand.exponents`: A's in the order of `Groups.a_by_step`, B's as they lie in the registers."""
+    """E of a chunk's steps, from the bytes of `FastOperand.exponents`."""
 
     def __init__(self, groups: Groups, a: Any, b: Any, a_steps: np.ndarray) -> None:
+        """a, b: pointers to the bytes: A's in the order of `Groups.a_by_step`, B's as they lie in the registers."""
         self.groups = groups
         self.a, self.b = a, b
         self.a_steps = a_steps
@@ -56,7 +57,7 @@ class Exponents:
 
 
 def _distinct(groups: Groups) -> int:
-    """How many groups' worth of B's neighbouring lanes serve a register of D, over and over; 0 if it is not that simple."""
+    """How many groups of B's neighbouring lanes a register of D reads, again and again; 0 if it is not that simple."""
     places = groups.b_groups.reshape(-1, PER_ROW) // groups.lane_bytes
     apart = places - places[:, :1]
     return next((n for n in (1, 2, 4) if (apart == GROUP * (np.arange(PER_ROW) % n)).all()), 0)

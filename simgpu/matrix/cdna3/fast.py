@@ -21,8 +21,8 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.values import F32, I8, I32, I64, Builder, Value, umin
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
-from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, BoundedOperand
-from simgpu.matrix.cdna3.rounding import FINITE, NEAR, BoundedC, shifted
+from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, FastOperand
+from simgpu.matrix.cdna3.rounding import FINITE, NEAR, Rounding, shifted
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 
@@ -31,20 +31,20 @@ QUARTER = ir.VectorType(I8, GROUP)
 Summed = Callable[[Any, list[int], Any], Any]  # (group, steps, bits of 2^(24 − E)) to the sum in units of 2^(E − 24)
 
 
-class Onward:
-    """A block that goes on from a register of D (`row`, its first group of lanes), with those before it done."""
+class Continuation:
+    """A block where the sum goes on, from register `row` of D (i64, its first group of lanes); those before it are done."""
 
     def __init__(self, build: Builder, name: str) -> None:
         self.block = build.append_basic_block(name)
         with build.goto_block(self.block):
             self.row = build.phi(I64)
 
-    def add(self, source: Any, row: Any = None) -> None:
-        """source: a block that branches to it; row: 0 unless given."""
+    def enter_from(self, source: Any, row: Any = None) -> None:
+        """Note that block `source` branches here, with register `row` (0) next."""
         self.row.add_incoming(ir.Constant(I64, 0) if row is None else row, source)
 
 
-class BoundedSum:
+class FastSum:
     """Emits the sum for a regular walk without sparse indices."""
 
     def __init__(self, groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, narrow: bool) -> None:
@@ -57,10 +57,10 @@ class BoundedSum:
         self.parts = [steps[0::2], steps[1::2]] if narrow else [steps]  # the steps of a chunk that share an E
         self.paired = i8.serves(groups)
         order, self.a_steps = groups.a_by_step()
-        self.operands = BoundedOperand(a, 0, order, self.paired), BoundedOperand(b, 1, np.arange(LANES), self.paired)
+        self.operands = FastOperand(a, 0, order, self.paired), FastOperand(b, 1, np.arange(LANES), self.paired)
         left, right = self.operands
         self.exponents = Exponents(groups, left.exponents, right.exponents, self.a_steps)
-        self.rounding = BoundedC(self.build, narrow)
+        self.rounding = Rounding(self.build, narrow)
         self.highest = stack(groups.frame, 4 * GROUP)  # exponents of the last scaled C
 
     @staticmethod
@@ -68,12 +68,12 @@ class BoundedSum:
         return groups.chunk_offsets(size) is not None and Exponents.serves(groups)
 
     def emit(self, otherwise: Callable[[Any], None]) -> None:
-        """otherwise(group): emits the sum for groups of lanes from `group` (i64) on, whatever the operands."""
+        """otherwise(group): emits the general path for groups of lanes from `group` (i64) on."""
         build, (left, right) = self.build, self.operands
         usual, done = (build.append_basic_block(name) for name in ("usual", "done"))
-        self.rest = Onward(build, "rest")
-        self.rest.add(build.block)
-        build.cbranch(left.bounded & right.bounded, usual, self.rest.block)
+        self.rest = Continuation(build, "rest")
+        self.rest.enter_from(build.block)
+        build.cbranch(left.in_range & right.in_range, usual, self.rest.block)
         build.position_at_end(usual)
         if self.paired:
             self._grid_first(done)
@@ -120,13 +120,14 @@ class BoundedSum:
     def _registers(self, parts: list[list[int]], summed: Summed) -> None:
         """All of D; parts: the steps of a chunk, those together that share an E.
 
-        By the shorter rounding up to a register where C is not near; a hint says to begin with the longer one.
+        The shorter rounding serves up to the first register where C is not near, the longer one from there on; a hint says
+        to begin with the longer one.
         """
         build, frame, count = self.build, self.frame, self.groups.walk.groups
         hint = self.operands[0].hint
         near, done = (build.append_basic_block(name) for name in ("near", "done"))
-        far = Onward(build, "far")
-        far.add(build.block)
+        far = Continuation(build, "far")
+        far.enter_from(build.block)
         build.cbranch(hint.load(I32) != 0, far.block, near)
         build.position_at_end(near)
         frame.loop(count, lambda row: self._register(row, parts, summed, far), step=PER_ROW)
@@ -137,8 +138,8 @@ class BoundedSum:
         build.branch(done)
         build.position_at_end(done)
 
-    def _register(self, row: Any, parts: list[list[int]], summed: Summed, far: Onward | None) -> tuple[()]:
-        """D's register `row` (i64, its first group of lanes); far: where the shorter rounding, used if given, may go on."""
+    def _register(self, row: Any, parts: list[list[int]], summed: Summed, far: Continuation | None) -> tuple[()]:
+        """D's register `row` (i64, its first group of lanes); far: where the shorter rounding goes on; None for the longer one."""
         groups = self.groups
         offsets = groups.chunk_offsets(self.size)
         assert offsets is not None
@@ -152,7 +153,7 @@ class BoundedSum:
             scales = [self._scales(slots, number) for number in range(PER_ROW)]
             least = [functools.reduce(umin, of_parts) for of_parts in scales]
             scaled = [self.rounding.scaled(c, scale) for c, scale in zip(cs, least, strict=True)]
-            self._look_at(self.rounding.highest(scaled), far, row)
+            self._leave_by_exponent(self.rounding.highest(scaled), far, row)
             rounded = self.rounding.far if far is None else self.rounding.near
             result = []
             for place, c, of_parts, scale in zip(places, scaled, scales, least, strict=True):
@@ -165,8 +166,8 @@ class BoundedSum:
             self.c.store(place, total)
         return ()
 
-    def _look_at(self, highest: Value, far: Onward | None, row: Any) -> None:
-        """Go on elsewhere from this register on where a scaled C's exponent asks for that."""
+    def _leave_by_exponent(self, highest: Value, far: Continuation | None, row: Any) -> None:
+        """Go on elsewhere from this register on where a scaled C is too large for this rounding."""
         if far is None:
             self._leave_if(_any(highest.unsigned > FINITE), self.rest, row)
             self.highest.store(highest, 64)
@@ -201,11 +202,11 @@ class BoundedSum:
         fields = [self._of_chunk(slot).at(GROUP * number).load(QUARTER, GROUP) for slot in slots]
         return [field.zext(I32) << 23 for field in fields]
 
-    def _leave_if(self, leave: Value, onward: Onward, row: Any) -> None:
+    def _leave_if(self, leave: Value, elsewhere: Continuation, row: Any) -> None:
         """Go on elsewhere from this register on."""
         stay = self.build.append_basic_block("stay")
-        onward.add(self.build.block, row)
-        self.build.cbranch(leave, onward.block, stay)
+        elsewhere.enter_from(self.build.block, row)
+        self.build.cbranch(leave, elsewhere.block, stay)
         self.build.position_at_end(stay)
 
 

@@ -42,7 +42,7 @@ class Scales:
         return (x == 255) | (y == 255)
 
 
-class AlignedSum:
+class GeneralSum:
     """CDNA3: products cut at the largest exponent, summed exactly, added to C with one rounding.
 
     Right for any operands; `fast` is faster for most.

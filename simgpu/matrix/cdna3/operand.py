@@ -1,4 +1,4 @@
-"""One operand of the fast sum: are its exponents in range, what are they, and is it made of small integers?"""
+"""One operand of the fast path: are its exponents in range, what are they, and is it made of small integers?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import F32, I1, I8, I32, I64, Value, constant, umax, umin, where
 from simgpu.matrix.fragments import FROW, Spread, reduced
 from simgpu.matrix.i8 import Pairs
-from simgpu.matrix.operand_cache import Kept
+from simgpu.matrix.operand_cache import CacheEntry
 
 BIAS = 127
 # Exponents of nonzero elements lie between these: all of the formats with 5 exponent bits or fewer, and those
@@ -24,42 +24,42 @@ NONE = sum(CENTERS) - (2 * LEAST - 1)  # the sum that stands for products that a
 GRID = 12  # bits of an integer below its leading one: the product of two has no more than f32's sum keeps
 
 
-class BoundedOperand:
-    """What the sum needs of A (which = 0) or B (1)."""
+class FastOperand:
+    """What the fast path needs of A (which = 0) or B (1)."""
 
     def __init__(self, spread: Spread, which: int, order: np.ndarray, paired: bool) -> None:
-        """order: of the lanes, in the rows of `exponents`; paired: whether integers are summed in pairs."""
+        """order: the lanes in the rows of `exponents`; paired: whether integers are summed in pairs."""
         self.spread = spread
         self.center = CENTERS[which]
         self.frame = spread.frame
         self.least = max(LEAST, 1 - spread.form.bias)  # the exponent of denormals
-        kept = Kept(spread, which, f"bounded {order.tolist()} {paired}")
+        entry = CacheEntry(spread, which, f"in range {order.tolist()} {paired}")
         # Pointer to the elements' rows of 64 f32, NaN as infinities.
-        self.values = kept.take(spread.rows * ROW)
+        self.values = entry.reserve(spread.rows * ROW)
         # Pointer to rows of bytes (see CENTERS).
-        self.exponents = kept.take(spread.rows * len(order))
+        self.exponents = entry.reserve(spread.rows * len(order))
         # The elements as integers, where `whole`.
-        self.pairs = Pairs(kept.take(spread.rows * ROW)) if paired else None
-        bounded, whole, leading = facts = [kept.header.at(offset) for offset in (8, 12, 16)]
-        # Pointer to an i32 that stays for the next operand in these registers, 0 at first.
-        self.hint = kept.header.at(20)
-        with kept.renewed():
-            for fact, place in zip(self._made(order), facts, strict=True):
+        self.pairs = Pairs(entry.reserve(spread.rows * ROW)) if paired else None
+        in_range, whole, leading = facts = [entry.header.at(offset) for offset in (8, 12, 16)]
+        # Pointer to an i32 of the sum's own: it outlives the operand, and is 0 at first.
+        self.hint = entry.header.at(20)
+        with entry.if_stale():
+            for fact, place in zip(self._decoded(order), facts, strict=True):
                 place.store(fact.zext(I32))
         # Whether exponents are in range (i1).
-        self.bounded = bounded.load(I32) != 0
+        self.in_range = in_range.load(I32) != 0
         # Whether the elements are integers of units 2^-GRID times the greatest's power of two (i1).
         self.whole = whole.load(I32) != 0
         # The greatest element's exponent as a field of f32 (i32).
         self.leading = leading.load(I32)
 
-    def _made(self, order: np.ndarray) -> tuple[Value, Value, Value]:
-        """Makes it all; `bounded`, `whole` and `leading`."""
+    def _decoded(self, order: np.ndarray) -> tuple[Value, Value, Value]:
+        """Fills the cache entry; returns `in_range`, `whole` and `leading`."""
         self.spread.store(self.values, self.spread.finite_float)
         greatest, smallest = self._extremes()
         self._store_exponents(order)
         leading = umax(greatest >> 23, BIAS + self.least)
-        return self._bounded(greatest, smallest), self._whole(leading), leading
+        return self._in_range(greatest, smallest), self._whole(leading), leading
 
     def _size(self, row: Value) -> Value:
         """Bits of the magnitudes of a row (i64)."""
@@ -76,7 +76,7 @@ class BoundedOperand:
         greatest, smallest = self.frame.loop(self.spread.rows, one, [constant(ROW32, 0), constant(ROW32, 0xFFFFFFFF)])
         return reduced("umax", greatest), reduced("umin", smallest)
 
-    def _bounded(self, greatest: Value, smallest: Value) -> Value:
+    def _in_range(self, greatest: Value, smallest: Value) -> Value:
         """Whether the elements are finite and their exponents between LEAST and MOST (i1)."""
         below = greatest.unsigned < (BIAS + MOST + 1) << 23
         if self.spread.form.exponent <= 5:

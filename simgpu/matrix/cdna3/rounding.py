@@ -1,4 +1,4 @@
-"""How a sum of products within bounds and C become D: 16 lanes at a time, in integers that count 2^(E − 24)."""
+"""How the fast path's sum of products and C become D: 16 lanes at a time, in integers that count 2^(E − 24)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ ROUND_DOWN = ir.Constant(I32, 9)  # AVX-512's embedded rounding: toward −∞, 
 HALVES = ir.VectorType(I16, 2 * GROUP)
 
 
-class BoundedC:
-    """Formula: `_accumulated` of hardware.mfma.arithmetic; scale: bits of 2^(24 − E); narrow: FP8, whose small C count as 0."""
+class Rounding:
+    """`_accumulated` of hardware.mfma.arithmetic; a `scale` is the bits of 2^(24 − E)."""
 
     def __init__(self, build: Builder, narrow: bool) -> None:
+        """narrow: FP8, whose small C count as 0."""
         self.build = build
         self.narrow = narrow
 

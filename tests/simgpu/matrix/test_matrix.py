@@ -258,9 +258,9 @@ EDGES = [
 @pytest.mark.parametrize("name, edge", EDGES, ids=str)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ends", [False, True])
-def test_sums_at_the_bounds_of_their_fast_form(name, edge, seed, ends):
+def test_sums_at_the_ends_of_the_range_of_the_fast_path(name, edge, seed, ends):
     """Exponents at and past the bounds, zeros among them; C the sum's negative or zero; where it
-    ends the fast form, tiny, huge, infinite."""
+    leaves the fast path, tiny, huge, infinite."""
     row = find(name, "gfx942")
     rng = rng_of(name, seed)
     made = operands(row, rng, moderate)
@@ -412,8 +412,8 @@ def test_d_may_lie_on_its_sources(name, target):
 
 @pytest.mark.parametrize("on", ["A", "B"])
 @pytest.mark.parametrize("name", ["v_mfma_f32_16x16x16_f16", "v_mfma_f32_32x32x8_bf16", "v_mfma_f32_16x16x32_fp8_bf8"])
-def test_d_on_an_operand_where_c_ends_the_fast_form_midway(name, on):
-    """An infinity in the last row of C: the sum for any operands goes on there, with A and B as they were."""
+def test_d_on_an_operand_where_c_leaves_the_fast_path_midway(name, on):
+    """An infinity in the last row of C: the general path goes on there, with A and B as they were."""
     row = find(name, "gfx942")
     made = operands(row, rng_of("midway", name), moderate)
     made["C"][:, -1, :] = 0x7F800000

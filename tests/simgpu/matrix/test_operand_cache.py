@@ -1,4 +1,4 @@
-"""What a worker keeps of matrix operands: the same bits give the same, other bits never what was made before."""
+"""The cache of matrix operands: the same bits give the same, other bits never what was made before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = [
     }.items()
     for name in names
 ]  # fmt: skip
-PLACES = (0, 2, 2 * layout.KEPT_PLACES)  # the first and the last share a place, and 2 overlaps neither
+PLACES = (0, 2, 2 * layout.CACHE_ENTRIES)  # the first and the last share an entry, and 2 overlaps neither
 
 
 def small_integers(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -104,14 +104,14 @@ def test_c_that_needs_another_form_of_the_sum_from_a_row_on(steps):
         run(wave, row, made, 0, 0, d=200)  # on C: what is done once must not be done again
 
 
-def test_kept_operands_are_used_again():
-    """Not by a clock: what is kept of A, spoilt by hand, shows in D until A changes."""
+def test_cached_operands_are_used_again():
+    """Not by a clock: A's cache entry, spoilt by hand, shows in D until A changes."""
     row = ROWS[0]
     wave = Wave()
     made = operands(row, rng_of("used again"), moderate)
     run(wave, row, made, 0, 0)
-    kept = wave.context[layout.CTX_KEPT : layout.CTX_KEPT + layout.KEPT_BYTES].view(np.float32)
-    values = kept[(64 + 2 * layout.ROW) // 4 :][: 4 * layout.LANES]
+    entry = wave.context[layout.CTX_OPERAND_CACHE : layout.CTX_OPERAND_CACHE + layout.CACHE_ENTRY_BYTES].view(np.float32)
+    values = entry[(64 + 2 * layout.ROW) // 4 :][: 4 * layout.LANES]
     assert (values != 0).any()
     values *= 2
     with pytest.raises(AssertionError):

@@ -7,17 +7,17 @@ access past one allocation never lands in the next.
 from __future__ import annotations
 
 import bisect
+import ctypes
 from dataclasses import dataclass
 
 import numpy as np
 
 from simgpu.hardware.errors import LaunchError, SimError
-from simgpu.machine import layout
+from simgpu.machine.layout import Entry
 
 FIRST_ADDRESS = 0x0000_0010_0000_0000
 ALIGNMENT = 256
 GAP = 1 << 16  # unmapped bytes between allocations
-_FIELDS = layout.ALLOC_BYTES // 8
 
 
 @dataclass
@@ -177,32 +177,27 @@ class Table:
     """A launch's view of the allocations, sorted by address, with bitmaps of bytes touched."""
 
     def __init__(self, allocations: list[Allocation]) -> None:
-        storage = np.zeros((len(allocations) + 1, _FIELDS), dtype=np.uint64)
-        self.entries = storage
+        self.entries = (Entry * (len(allocations) + 1))()
         self._bitmaps: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by address
         self._allocations = allocations
         # Entry 0 is empty, so that a search for a low address has somewhere to end.
         for number, allocation in enumerate(allocations, start=1):
             host = allocation.data.ctypes.data
             entry = self.entries[number]
-            entry[layout.ALLOC_BASE // 8] = allocation.address
-            entry[layout.ALLOC_SIZE // 8] = allocation.nbytes
-            entry[layout.ALLOC_DELTA // 8] = (host - allocation.address) & 0xFFFFFFFFFFFFFFFF
-            entry[layout.ALLOC_WRITABLE // 8] = allocation.writable
-            entry[layout.ALLOC_PRIVATE // 8] = allocation.private
+            entry.base, entry.size = allocation.address, allocation.nbytes
+            entry.delta = host - allocation.address
+            entry.writable, entry.private = allocation.writable, allocation.private
             if allocation.undefined is not None:
-                shadow = allocation.undefined.ctypes.data
-                entry[layout.ALLOC_SHADOW // 8] = (shadow - allocation.address) & 0xFFFFFFFFFFFFFFFF
-                entry[layout.ALLOC_UNDEFINED // 8] = allocation.settle()
+                entry.shadow = allocation.undefined.ctypes.data - allocation.address
+                entry.undefined = allocation.settle()
             if allocation.tracked:
                 maps = tuple(np.zeros(allocation.nbytes // 8 + 64, np.uint8) for _ in range(2))
                 self._bitmaps[allocation.address] = maps[0], maps[1]
-                entry[layout.ALLOC_READ // 8] = maps[0].ctypes.data
-                entry[layout.ALLOC_WRITTEN // 8] = maps[1].ctypes.data
+                entry.read, entry.written = maps[0].ctypes.data, maps[1].ctypes.data
 
     @property
     def address(self) -> int:
-        return int(self.entries.ctypes.data)
+        return ctypes.addressof(self.entries)
 
     def __len__(self) -> int:
         return len(self.entries)

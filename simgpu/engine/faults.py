@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from simgpu.engine.workers.worker import Worker, current_wave, wave_bytes_of
+from simgpu.engine.workers.worker import Worker, current_wave, wave_of
 from simgpu.hardware.errors import (
     Deadlock,
     DecodeError,
@@ -17,7 +15,6 @@ from simgpu.hardware.errors import (
     UnsupportedInstruction,
 )
 from simgpu.hardware.isa import text
-from simgpu.machine import layout
 from simgpu.machine.layout import Fault, Status
 
 if TYPE_CHECKING:
@@ -91,10 +88,8 @@ def _out_of_budget(launch: Launch, worker: Worker) -> SimError:
     waiting: list[tuple[int, int, int]] = []
     running: list[tuple[int, int, int]] = []
     for wave in range(worker.slots[slot].waves):
-        raw = wave_bytes_of(worker, slot, wave)
-        status = int(raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0])
-        resume = int(raw[layout.RESUME : layout.RESUME + 4].view(np.int32)[0])
-        (waiting if status == Status.BARRIER else running).append((wave, resume, status))
+        held = wave_of(worker, slot, wave)
+        (waiting if held.status == Status.BARRIER else running).append((wave, held.resume, held.status))
     spent = f"after {launch.device.max_instructions} instructions (max_instructions)"
     alive = [entry for entry in running if entry[2] != Status.ENDED]
     if waiting and alive:

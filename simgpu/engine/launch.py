@@ -23,13 +23,13 @@ from simgpu.engine.program import Program
 from simgpu.engine.result import Run, summarise
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.scheduler import Job, Slot
-from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_bytes_of
+from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import Instruction
 from simgpu.machine import layout, mode
-from simgpu.machine.layout import Status
+from simgpu.machine.layout import Context, Status, Wave
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 
@@ -164,7 +164,7 @@ class Launch:
     def template(self, scratch: int, context: int) -> np.ndarray:
         """The state that every wave of a worker begins with: scalar file and constant fields."""
         state = np.zeros(layout.ADDRESSES, np.uint8)
-        sgprs = state[:512].view(np.uint32)
+        wave = Wave.from_buffer(state.data)
         at = 0
 
         def put(*words: int) -> None:
@@ -175,7 +175,7 @@ class Launch:
                         f"{self.info.name}: its descriptor asks for more launch state than its "
                         f"{descriptor.user_sgprs} user SGPRs hold"
                     )
-                sgprs[at] = word & 0xFFFFFFFF
+                wave.sgprs[at] = word & 0xFFFFFFFF
                 at += 1
 
         def address(value: int) -> None:
@@ -203,19 +203,12 @@ class Launch:
             raw = self.kernarg.ljust(first + 4 * descriptor.preload_length, b"\0")
             words = np.frombuffer(raw, np.uint32, descriptor.preload_length, first)
             put(*(int(word) for word in words))
-        for offset, value in (
-            (layout.MODE, mode_register(descriptor)),
-            (layout.ENTRY, self.entry),
-            (layout.RESUME, self.entry),
-        ):
-            state[offset : offset + 4].view(np.uint32)[0] = value
-        for offset, value in (
-            (layout.CONTEXT, context),
-            (layout.LDS_SIZE, self.lds_bytes),
-            (layout.SCRATCH_SIZE, self.private),
-            (layout.RECORDS, self.program.address),
-        ):
-            state[offset : offset + 8].view(np.uint64)[0] = value
+        wave.mode = mode_register(descriptor)
+        wave.entry = wave.resume = self.entry
+        wave.context = context
+        wave.lds_size = self.lds_bytes
+        wave.scratch_size = self.private
+        wave.records = self.program.address
         return state
 
     def _connect_host(self) -> None:
@@ -260,18 +253,11 @@ class Launch:
         programs = np.zeros(mode.NUMBERS, np.int64)
         for number, program in self.programs.items():
             programs[number] = program.address
-        fields = {
-            layout.CTX_ALLOCATIONS: self.table.address,
-            layout.CTX_COUNT: len(self.table),
-            layout.CTX_ENTERED: entered.ctypes.data,
-            layout.CTX_EXITED: exited.ctypes.data,
-            layout.CTX_LANES: lanes.ctypes.data,
-            layout.CTX_RECORD_COUNT: self.program.count,
-            layout.CTX_CODE_BASE: self.program.base,
-            layout.CTX_PROGRAMS: programs.ctypes.data,
-        }
-        for offset, value in fields.items():
-            context[offset // 8] = value
+        fields = Context.from_buffer(context.data)
+        fields.allocations, fields.count = self.table.address, len(self.table)
+        fields.entered, fields.exited, fields.lanes = (counts.ctypes.data for counts in (entered, exited, lanes))
+        fields.programs = programs.ctypes.data
+        fields.record_count, fields.code_base = self.program.count, self.program.base
         waves = aligned_bytes(resident * self.waves * self.stride)
         lds = aligned_bytes(resident * lds_stride)
         template = self.template(scratch, context.ctypes.data)
@@ -424,15 +410,13 @@ class Launch:
         """Serve what the current wave sent a message about, and let it go on."""
         if self.host is not None:
             self.host.serve()
-        raw = wave_bytes_of(worker, *place_of_wave(worker))
-        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
+        wave_of(worker, *place_of_wave(worker)).status = Status.RUNNING
 
     def change_mode(self, worker: Worker, word: int, program: Program) -> None:
         """The current wave goes on with the handlers of its new MODE register."""
         worker.programs[mode.number(word)] = program.address
-        raw = wave_bytes_of(worker, *place_of_wave(worker))
-        raw[layout.RECORDS : layout.RECORDS + 8].view(np.int64)[0] = program.address
-        raw[layout.STATUS : layout.STATUS + 4].view(np.int32)[0] = Status.RUNNING
+        wave = wave_of(worker, *place_of_wave(worker))
+        wave.records, wave.status = program.address, Status.RUNNING
 
 
 def mode_register(descriptor: Any) -> int:

@@ -11,29 +11,48 @@ code, so a record's index is its code offset / 4 and any jump target has one.
 
 from __future__ import annotations
 
+from ctypes import Structure, alignment, c_int32, c_int64, c_uint32, c_uint64, sizeof
 from enum import IntEnum
+from typing import Any
 
 LANES = 64
 ROW = 4 * LANES  # bytes of one vector register
 
+
+class Fields:
+    """The fields of a structure in memory, one behind the other and aligned as in C."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, Any]] = []
+        self._end = 0
+
+    def add(self, name: str, kind: Any) -> int:
+        """The offset of one more field, in bytes."""
+        self.all.append((name, kind))
+        first = -(-self._end // alignment(kind)) * alignment(kind)
+        self._end = first + sizeof(kind)
+        return first
+
+
 # Wave state, byte offsets.
-SGPR = 0
-SCC = 512  # u32, 0 or 1
-MODE = 516  # u32, the MODE register
-STATUS = 520  # i32, why the wave returned to the scheduler (Status)
-ENTRY = 524  # i32, record index at which the current straight-line run began
-BUDGET = 528  # i64, instructions left in this time slice
-RESUME = 536  # i32, record index to go on from
-WAVE_ID = 540  # u32, wave within its workgroup
-CONTEXT = 544  # u64, address of the worker's context (Context offsets below)
-LDS_BASE = 552  # u64, host address of the workgroup's LDS
-LDS_SIZE = 560  # u64, bytes
-SCRATCH_SIZE = 576  # u64, bytes per lane
-FAULT_ADDRESS = 584  # u64
-FAULT_LANE = 592  # i32
-FAULT_KIND = 596  # i32 (Fault)
-HW_ID = 600  # u32, for s_getreg
-RECORDS = 608  # u64, address of the records of the wave's MODE
+_wave = Fields()
+SGPR = _wave.add("sgprs", c_uint32 * 128)
+SCC = _wave.add("scc", c_uint32)  # 0 or 1
+MODE = _wave.add("mode", c_uint32)  # the MODE register
+STATUS = _wave.add("status", c_int32)  # why the wave returned to the scheduler (Status)
+ENTRY = _wave.add("entry", c_int32)  # record index at which the current straight-line run began
+BUDGET = _wave.add("budget", c_int64)  # instructions left in this time slice
+RESUME = _wave.add("resume", c_int32)  # record index to go on from
+WAVE_ID = _wave.add("wave_id", c_uint32)  # wave within its workgroup
+CONTEXT = _wave.add("context", c_uint64)  # address of the worker's context (Context offsets below)
+LDS_BASE = _wave.add("lds_base", c_uint64)  # host address of the workgroup's LDS
+LDS_SIZE = _wave.add("lds_size", c_uint64)  # bytes
+RECORDS = _wave.add("records", c_uint64)  # address of the records of the wave's MODE
+SCRATCH_SIZE = _wave.add("scratch_size", c_uint64)  # bytes per lane
+FAULT_ADDRESS = _wave.add("fault_address", c_uint64)
+FAULT_LANE = _wave.add("fault_lane", c_int32)
+FAULT_KIND = _wave.add("fault_kind", c_int32)  # (Fault)
+HW_ID = _wave.add("hw_id", c_uint32)  # for s_getreg
 WAVE_CHECKS = range(624, 1024, 40)  # where checks have fields, 0 when the wave begins (`engine.fields`)
 ADDRESSES = 1024  # 64 lanes x 8 bytes, a memory handler's addresses
 STREAMS = ADDRESSES + 8 * LANES  # u64 each, where loads last began (see direct_global)
@@ -44,21 +63,28 @@ AGPR = VGPR + 256 * ROW
 WAVE_BYTES = AGPR + 256 * ROW
 
 
+class Wave(Structure):
+    """A wave's scalar file and the fields behind it, by name."""
+
+    _fields_ = _wave.all
+
+
 def vector_register(file: str, index: int) -> int:
     """Where register `index` of file v or a lies."""
     return (AGPR if file == "a" else VGPR) + ROW * index
 
 
 # Worker context, byte offsets.
-CTX_ALLOCATIONS = 0  # u64, address of the allocation table
-CTX_COUNT = 8  # i64, allocations in it
-CTX_ENTERED = 16  # u64, address of i64[records]: control transfers to a record
-CTX_EXITED = 24  # u64, address of i64[records]: control transfers from a record
-CTX_LANES = 32  # u64, address of i64[records]: active lanes of memory instructions
-CTX_RECORD_COUNT = 48  # i64
-CTX_CODE_BASE = 56  # u64, device address of the first record's instruction
-CTX_CLOCK = 64  # i64, what s_memtime reads
-CTX_PROGRAMS = 96  # u64, address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
+_context = Fields()
+CTX_ALLOCATIONS = _context.add("allocations", c_uint64)  # address of the allocation table
+CTX_COUNT = _context.add("count", c_int64)  # allocations in it
+CTX_ENTERED = _context.add("entered", c_uint64)  # address of i64[records]: control transfers to a record
+CTX_EXITED = _context.add("exited", c_uint64)  # address of i64[records]: control transfers from a record
+CTX_LANES = _context.add("lanes", c_uint64)  # address of i64[records]: active lanes of memory instructions
+CTX_PROGRAMS = _context.add("programs", c_uint64)  # address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
+CTX_RECORD_COUNT = _context.add("record_count", c_int64)
+CTX_CODE_BASE = _context.add("code_base", c_uint64)  # device address of the first record's instruction
+CTX_CLOCK = _context.add("clock", c_int64)  # what s_memtime reads
 CTX_CHECKS = range(128, 512, 32)  # where checks have fields
 CTX_OPERAND_CACHE = 512  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
 CACHE_ENTRIES = 16
@@ -68,19 +94,35 @@ CTX_AHEAD = CTX_OPERAND_CACHE + 2 * CACHE_ENTRIES * CACHE_ENTRY_BYTES  # to pref
 AHEAD_PLACES = 512
 CTX_BYTES = CTX_AHEAD + 64 + 8 * AHEAD_PLACES
 
+
+class Context(Structure):
+    """The first fields of a worker's context, by name."""
+
+    _fields_ = _context.all
+
+
 # One allocation, byte offsets.
-ALLOC_BASE = 0  # u64, device address
-ALLOC_SIZE = 8  # u64, bytes
-ALLOC_DELTA = 16  # i64, host address - device address
-ALLOC_READ = 24  # u64, address of the bitmap of bytes read (bit i = byte i)
-ALLOC_WRITTEN = 32  # u64, address of the bitmap of bytes written
-ALLOC_WRITABLE = 40  # u64, 0 or 1
+_allocation = Fields()
+ALLOC_BASE = _allocation.add("base", c_uint64)  # device address
+ALLOC_SIZE = _allocation.add("size", c_uint64)  # bytes
+ALLOC_DELTA = _allocation.add("delta", c_int64)  # host address - device address
+ALLOC_READ = _allocation.add("read", c_uint64)  # address of the bitmap of bytes read (bit i = byte i)
+ALLOC_WRITTEN = _allocation.add("written", c_uint64)  # address of the bitmap of bytes written
+ALLOC_WRITABLE = _allocation.add("writable", c_uint64)  # 0 or 1
 # Checked mode only.
-ALLOC_SHADOW = 48  # i64, address of the undefined bits - device address
-ALLOC_PRIVATE = 56  # u64, 1: only its lane reads it, so undefined bits may be stored
-ALLOC_UNDEFINED = 64  # u64, 0: all of it was defined when the launch began
+ALLOC_SHADOW = _allocation.add("shadow", c_int64)  # address of the undefined bits - device address
+ALLOC_PRIVATE = _allocation.add("private", c_uint64)  # 1: only its lane reads it, so undefined bits may be stored
+ALLOC_UNDEFINED = _allocation.add("undefined", c_uint64)  # 0: all of it was defined when the launch began
 ALLOC_CHECKS = range(72, 128, 8)  # where checks have fields
+_allocation.add("checks", c_int64 * len(ALLOC_CHECKS))
 ALLOC_BYTES = 128
+
+
+class Entry(Structure):
+    """One allocation of a launch's table, by name."""
+
+    _fields_ = _allocation.all
+
 
 RECORD = 64
 SLOTS = 16  # 32-bit slots of a record; 0 and 1 hold the handler's address

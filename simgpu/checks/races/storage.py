@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import mmap
 from collections.abc import Callable, Hashable
+from ctypes import c_int64
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ import numpy as np
 from simgpu.checks.races import cells, lds_bitmaps, order
 from simgpu.engine.fields import allocation_fields
 from simgpu.hardware.errors import LaunchError
-from simgpu.machine import layout
 
 if TYPE_CHECKING:
     from simgpu.engine.device import Device
@@ -91,14 +91,13 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
     temporary = {allocation.address for allocation in launch.temporary}
     made = []
     for entry in launch.table.entries[1:]:
-        address, size = int(entry[layout.ALLOC_BASE // 8]), int(entry[layout.ALLOC_SIZE // 8])
-        if not entry[layout.ALLOC_WRITABLE // 8] or not size or address in temporary:
+        if not entry.writable or not entry.size or entry.base in temporary:
             continue
-        dwords = -(-size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
+        dwords = -(-entry.size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
         key = "cells", dwords
         shadow = _take(launch.device, key, functools.partial(_cells, key, dwords))
-        shadow.area[cells.ADDRESS] = address
-        entry[AREA // 8] = shadow.area.ctypes.data
+        shadow.area[cells.ADDRESS] = entry.base
+        c_int64.from_buffer(entry, AREA).value = shadow.area.ctypes.data
         made.append(shadow)
     return made
 

@@ -22,10 +22,9 @@ from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
-from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.lane_ops import I32, I64
-from simgpu.machine.layout import Status
+from simgpu.machine.layout import Status, Wave
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -127,18 +126,15 @@ class Paths(Check):
     def resume(self, launch: Launch, worker: Worker) -> bool:
         """Make the transition that the current wave lacks, and let it go on."""
         raw = wave_bytes_of(worker, *place_of_wave(worker))
-
-        def word(offset: int) -> np.ndarray:
-            return raw[offset : offset + 4].view(np.int32)
-
-        state, last, target = (int(word(o)[0]) for o in (WAVE_STATE, WAVE_FROM, WAVE_TO))
+        fields = raw[WAVE_STATE : WAVE_TO + 8].view(np.int32)[::2]
+        state, last, target = (int(field) for field in fields)
         with LOCK:
             made = automaton_of(launch).step(state, last, target, launch.instruction)
         # A wave that ends stands before its s_endpgm and looks the transition up again.
         worker.checks["paths"].insert(state, last, target, int(target != END), made, current_wave(worker))
         if target != END:
-            word(WAVE_STATE)[0] = made.following
-        word(layout.STATUS)[0] = Status.RUNNING
+            fields[0] = made.following
+        Wave.from_buffer(raw.data).status = Status.RUNNING
         return True
 
 

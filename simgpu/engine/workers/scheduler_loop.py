@@ -18,11 +18,11 @@ from numba.extending import intrinsic
 
 from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
-from simgpu.machine.layout import Status
-from simgpu.machine.runtime import PART, clear, copy, load32, load64, pointer, runtime, store32, store64
+from simgpu.machine.layout import Status, Wave
+from simgpu.machine.runtime import PART, clear, copy, load64, pointer, runtime, store32, store64
 
 # What numba takes the structures for.
-JOB, SLOT = np.dtype(Job), np.dtype(Slot)
+JOB, SLOT, WAVE = np.dtype(Job), np.dtype(Slot), np.dtype(Wave)
 
 
 @intrinsic
@@ -50,6 +50,12 @@ def take_next(typing: Any, address: Any) -> Any:
         return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return types.int64(types.int64), generate
+
+
+@numba.njit(**PART)
+def fields_of(wave: int) -> Any:
+    """The fields of the wave at an address."""
+    return numba.carray(pointer(wave), 1, WAVE)[0]
 
 
 @numba.njit(**PART)
@@ -92,21 +98,21 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
     copy(wave, job.template, layout.ADDRESSES)
     clear(wave + layout.VGPR, job.vgprs * layout.ROW)
     clear(wave + layout.AGPR, job.agprs * layout.ROW)
-    sgpr = job.group_id_sgpr
+    state, sgpr = fields_of(wave), job.group_id_sgpr
     for axis in range(3):
         if job.group_id_mask >> axis & 1:
-            store32(wave + 4 * sgpr, slot.group[axis])
+            state.sgprs[sgpr] = slot.group[axis]
             sgpr += 1
     scratch = job.scratch + at * job.scratch_wave
     if job.scratch_sgpr >= 0:
-        store32(wave + 4 * job.scratch_sgpr, at * job.scratch_wave)
+        state.sgprs[job.scratch_sgpr] = at * job.scratch_wave
     if job.flat_scratch:
         store64(wave + 4 * 102, scratch)
     left = items - 64 * index
     store64(wave + 4 * 126, -1 if left >= 64 else (1 << left) - 1)
-    store32(wave + layout.WAVE_ID, index)
-    store32(wave + layout.HW_ID, at)
-    store64(wave + layout.LDS_BASE, job.lds + number * job.lds_stride)
+    state.wave_id = index
+    state.hw_id = at
+    state.lds_base = job.lds + number * job.lds_stride
     entered = job.entered
     store64(entered, load64(entered) + 1)
     fill_ids(job, wave, 64 * index, extent(job, slot, 0), extent(job, slot, 1), 64)
@@ -149,9 +155,9 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
     slot = slots[number]
     first = job.wave_memory + number * job.waves * job.wave_bytes
     for index in range(slot.waves):
-        status = first + index * job.wave_bytes + layout.STATUS
-        if load32(status) == Status.BARRIER:
-            store32(status, Status.RUNNING)
+        state = fields_of(first + index * job.wave_bytes)
+        if state.status == Status.BARRIER:
+            state.status = Status.RUNNING
     slot.waiting = 0
 
 
@@ -162,17 +168,18 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     first = job.wave_memory + number * job.waves * job.wave_bytes
     while job.wave < slot.waves:
         wave = first + job.wave * job.wave_bytes
-        status = load32(wave + layout.STATUS)
+        state = fields_of(wave)
+        status = state.status
         if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
             turn = min(layout.SLICE, job.limit)
-            store64(wave + layout.BUDGET, turn)
-            record = load64(wave + layout.RECORDS) + load32(wave + layout.RESUME) * layout.RECORD
+            state.budget = turn
+            record = np.int64(state.records) + state.resume * layout.RECORD
             call(load64(record), wave, record)
-            spent = turn - load64(wave + layout.BUDGET)
+            spent = turn - state.budget
             job.limit -= spent
             clock = job.context + layout.CTX_CLOCK
             store64(clock, load64(clock) + spent)
-            status = load32(wave + layout.STATUS)
+            status = state.status
             if status == Status.ENDED:
                 slot.left -= 1
             elif status == Status.BARRIER:

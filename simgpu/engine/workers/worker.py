@@ -13,6 +13,7 @@ import numpy as np
 
 from simgpu.engine.workers.scheduler import Job, Slot
 from simgpu.machine import layout
+from simgpu.machine.layout import Wave
 
 
 @dataclass
@@ -51,9 +52,14 @@ class WaveState:
 
 
 def wave_bytes_of(worker: Worker, slot: int, wave: int) -> np.ndarray:
-    """The state of one wave of a worker, as bytes."""
+    """All bytes of one wave of a worker."""
     at = (slot * worker.job.waves + wave) * worker.job.wave_bytes
     return worker.storage[0][at : at + layout.WAVE_BYTES]
+
+
+def wave_of(worker: Worker, slot: int, wave: int) -> Wave:
+    """The fields of one wave of a worker."""
+    return Wave.from_buffer(wave_bytes_of(worker, slot, wave).data)
 
 
 def place_of_wave(worker: Worker) -> tuple[int, int]:
@@ -63,15 +69,7 @@ def place_of_wave(worker: Worker) -> tuple[int, int]:
 
 def current_wave(worker: Worker) -> WaveState:
     slot, wave = place_of_wave(worker)
-    raw = wave_bytes_of(worker, slot, wave)
-
-    def field32(offset: int) -> int:
-        return int(raw[offset : offset + 4].view(np.int32)[0])
-
+    state = wave_of(worker, slot, wave)
     x, y, z = worker.slots[slot].group
-    address = int(raw[layout.FAULT_ADDRESS : layout.FAULT_ADDRESS + 8].view(np.uint64)[0])
-    return WaveState(
-        field32(layout.STATUS), field32(layout.RESUME), field32(layout.ENTRY),
-        field32(layout.FAULT_KIND), address, field32(layout.FAULT_LANE), wave, (x, y, z),
-        field32(layout.MODE) & 0xFFFFFFFF,
-    )  # fmt: skip
+    fault = state.fault_kind, state.fault_address, state.fault_lane
+    return WaveState(state.status, state.resume, state.entry, *fault, wave, (x, y, z), state.mode)

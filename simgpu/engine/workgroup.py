@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import sizeof
 from typing import Any
 
 import numba
@@ -10,9 +11,9 @@ import numpy as np
 from simgpu.engine.fields import context_fields
 from simgpu.engine.workers.scheduler import Slot
 from simgpu.machine import layout
-from simgpu.machine.runtime import PART, load32, load64, pointer
+from simgpu.machine.runtime import PART, load32, load64, structure
 
-SLOT = np.dtype(Slot)
+SLOT, SLOT_BYTES = np.dtype(Slot), sizeof(Slot)
 # Of the context: address of the worker's `slots`; waves of a whole workgroup.
 SLOTS, WAVES = context_fields("workgroup", 2)
 
@@ -38,5 +39,4 @@ def number_of(wave: int) -> int:
 @numba.njit(**PART)
 def slot_of(wave: int) -> Any:
     """That slot, as the scheduler keeps it."""
-    number = number_of(wave)
-    return numba.carray(pointer(context(wave, SLOTS)), number + 1, SLOT)[number]
+    return structure(context(wave, SLOTS) + SLOT_BYTES * number_of(wave), SLOT)

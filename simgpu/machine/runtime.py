@@ -110,6 +110,12 @@ def octets(address: int, count: int) -> np.ndarray:
     return numba.carray(pointer(address), count, np.uint8)
 
 
+@numba.njit(**PART)
+def structure(address: int, kind: Any) -> Any:
+    """The structure of a dtype at a host address, whose fields are read and written by name."""
+    return numba.carray(pointer(address), 1, kind)[0]
+
+
 def _peek(width: int, numba_type: Any) -> Any:
     @intrinsic
     def load(typing: Any, address: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
 from simgpu.checks.races import cells as c
-from simgpu.checks.races import order as o
 from simgpu.checks.races.carried import ATOMIC, COHERENT, LIST_BYTES, NEXT, RETURNS, SCALAR, STRAIGHT, WRITES, arrive
 from simgpu.checks.races.cells import (  # fmt: skip
     add_mark,
@@ -31,9 +32,21 @@ from simgpu.checks.races.lds_bitmaps import (  # fmt: skip
     log_of,
     look_lds,
 )
-from simgpu.checks.races.order import GLOBAL, acquire, holds, learn, ordered, release
+from simgpu.checks.races.order import (  # fmt: skip
+    BARRIERS,
+    GLOBAL,
+    STATE_BYTES,
+    acquire,
+    block_of,
+    clock_of,
+    holds,
+    learn,
+    ordered,
+    release,
+    state_of,
+)
 from simgpu.engine.events import enter, event
-from simgpu.engine.workgroup import context, number_of, slot_of, waves_of
+from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, clear, load32, load64, octets, runtime, store32, store64, words
@@ -44,15 +57,15 @@ ELSEWHERE, ENDED = range(2)
 
 
 @numba.njit(**PART)
-def group_of(wave: int, block: int) -> int:
+def group_of(wave: int, block: Any) -> int:
     """Number of the wave's workgroup in the launch."""
     group = slot_of(wave).group
-    return group[0] + load64(block + 8 * o.GRID_X) * (group[1] + load64(block + 8 * o.GRID_Y) * group[2])
+    return group[0] + block.grid[0] * (group[1] + block.grid[1] * group[2])
 
 
 @numba.njit(**PART)
 def judge(
-    wave: int, record: int, area: int, block: int, state: int,
+    wave: int, record: int, area: int, block: Any, state: Any,
     cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
     """Report the first of the cells that clashes and is not ordered by atomics.
@@ -84,7 +97,7 @@ def judge(
 
 @numba.njit(**PART)
 def look(
-    wave: int, record: int, area: int, block: int, state: int, flags: int, tag: int,
+    wave: int, record: int, area: int, block: Any, state: Any, flags: int, tag: int,
     cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
     """Compare an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
@@ -141,7 +154,7 @@ def keep(area: int, flags: int, tag: int, cells: int, first: int, count: int) ->
 
 @numba.njit(**PART)
 def visit(
-    wave: int, record: int, area: int, block: int, state: int, flags: int, tag: int,
+    wave: int, record: int, area: int, block: Any, state: Any, flags: int, tag: int,
     start: int, nbytes: int, size: int, lane: int,
 ) -> None:  # fmt: skip
     """One run of `nbytes` from byte `start` on, of lanes of `size` bytes from `lane` on."""
@@ -169,7 +182,7 @@ def visit(
 
 
 @numba.njit(**PART)
-def synchronise(area: int, block: int, state: int, flags: int, tag: int, start: int) -> None:
+def synchronise(area: int, block: Any, state: Any, flags: int, tag: int, start: int) -> None:
     """What an atomic or coherent access at byte `start` releases and acquires."""
     location = (load64(area + 8 * c.ADDRESS) + start) >> 2
     if tag & c.ATOMIC:
@@ -273,13 +286,13 @@ def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, coun
 @runtime
 def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
     """An access of the lanes at the offsets in the wave's ADDRESSES; area 0 is the workgroup's LDS."""
-    block = context(wave, o.BLOCK)
+    block = block_of(wave)
     slot = number_of(wave)
-    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    state = state_of(block, slot)
     if area == 0:
         look_lds(wave, record, lanes, size, flags, block, slot, state)
         return
-    passed = load32(wave + o.BARRIERS)
+    passed = load32(wave + BARRIERS)
     # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
     if passed >= c.EPOCHS:
         return
@@ -291,7 +304,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) 
         tag |= c.ATOMIC
     elif flags & COHERENT:
         tag |= c.COHERENT
-    elif flags & WRITES and lanes & (lanes - 1) == 0 and load64(state + 8 * o.LOCKED):
+    elif flags & WRITES and lanes & (lanes - 1) == 0 and state.locked:
         at = 0
         while not flags & SCALAR and lanes >> at & 1 == 0:
             at += 1
@@ -316,17 +329,17 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) 
 
 
 @numba.njit(**PART)
-def miss(wave: int, record: int, block: int) -> None:
+def miss(wave: int, record: int, block: Any) -> None:
     """A barrier that waves which ended did not come to."""
-    store64(load64(block + 8 * o.CLOCK) + 8 * o.MISSED, 1)
+    clock_of(block).missed = 1
     enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
 
 
 @numba.njit(**PART)
-def carry(wave: int, block: int, slot: int, ends: bool) -> None:
+def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
     """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
-    count, waves = load64(block + 8 * o.LDS_WORDS), waves_of(wave)
-    shadow, me = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE), load32(wave + layout.WAVE_ID)
+    count, waves = block.lds_words, waves_of(wave)
+    shadow, me = block.lds_shadow + slot * block.lds_stride, load32(wave + layout.WAVE_ID)
     lists = lists_of(shadow, me, waves, count)
     if ends:
         store64(lists + NEXT * LIST_BYTES, 0)
@@ -337,23 +350,23 @@ def carry(wave: int, block: int, slot: int, ends: bool) -> None:
 @runtime
 def barrier(wave: int, record: int) -> None:
     """A wave arrives at the barrier of a record: others may be at another one, or have ended."""
-    block = context(wave, o.BLOCK)
+    block = block_of(wave)
     slot = number_of(wave)
-    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
-    passed = load32(wave + o.BARRIERS)
-    store32(wave + o.BARRIERS, passed + 1)
+    state = state_of(block, slot)
+    passed = load32(wave + BARRIERS)
+    store32(wave + BARRIERS, passed + 1)
     group = slot_of(wave)
     if group.left < group.waves:
         miss(wave, record, block)
-    if load64(state + 8 * o.MEET_EPOCH) == passed + 1 and group.waiting:
-        there = load64(state + 8 * o.MEET_RECORD)
+    if state.meet_epoch == passed + 1 and group.waiting:
+        there = state.meet_record
         if there != record:
-            other = load64(state + 8 * o.MEET_WAVE)
+            other = state.meet_wave
             enter(wave, record, BARRIER, 0, other, ELSEWHERE << c.SITE_BITS | there)
     else:
-        store64(state + 8 * o.MEET_EPOCH, passed + 1)
-        store64(state + 8 * o.MEET_RECORD, record)
-        store64(state + 8 * o.MEET_WAVE, load32(wave + layout.WAVE_ID))
+        state.meet_epoch = passed + 1
+        state.meet_record = record
+        state.meet_wave = load32(wave + layout.WAVE_ID)
     carry(wave, block, slot, False)
     if group.waiting + 1 == group.left:
         forget_lds(block, slot, waves_of(wave))
@@ -362,14 +375,14 @@ def barrier(wave: int, record: int) -> None:
 @runtime
 def end(wave: int, record: int) -> None:
     """A wave ends; others may wait at a barrier that it does not reach. The last one frees the slot."""
-    block = context(wave, o.BLOCK)
+    block = block_of(wave)
     slot = number_of(wave)
-    state = load64(block + 8 * o.STATES) + slot * o.STATE_BYTES
+    state = state_of(block, slot)
     group = slot_of(wave)
     if group.waiting:
-        miss(wave, load64(state + 8 * o.MEET_RECORD), block)
+        miss(wave, state.meet_record, block)
     carry(wave, block, slot, True)
     if group.waiting + 1 == group.left:
         forget_lds(block, slot, waves_of(wave))
     if group.left == 1:
-        clear(state, o.STATE_BYTES)
+        clear(block.states + slot * STATE_BYTES, STATE_BYTES)

@@ -5,10 +5,9 @@ Handlers call `race_watch` with each access; what it finds comes back as events.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order
@@ -84,22 +83,21 @@ class Races(Check):
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         if "races" not in launch.checks:
-            launch.checks["races"] = groups_table(launch), np.zeros(order.CLOCK_FIELDS, np.int64), allocation_shadows(launch)
+            launch.checks["races"] = groups_table(launch), order.Clock(), allocation_shadows(launch)
         table, clock, _ = launch.checks["races"]
-        slots = worker.job.slots
-        stride = lds_bitmaps.shadow_bytes(launch.lds_bytes, launch.waves)
-        shadow = lds_shadow(launch, slots)
-        states = np.zeros(slots * order.STATE_FIELDS, np.int64)
-        block = np.zeros(order.BLOCK_FIELDS, np.int64)
-        for field, value in (
-            (order.LDS_SHADOW, shadow.memory.ctypes.data), (order.STATES, states.ctypes.data),
-            (order.TABLE, table.ctypes.data), (order.CLOCK, clock.ctypes.data),
-            (order.GRID_X, launch.geometry.groups[0]), (order.GRID_Y, launch.geometry.groups[1]),
-            (order.LDS_STRIDE, stride), (order.LDS_WORDS, lds_bitmaps.map_words(launch.lds_bytes)),
-        ):  # fmt: skip
-            block[field] = value
+        shadow = lds_shadow(launch, worker.job.slots)
+        states = (order.State * worker.job.slots)()
+        block = order.Block(
+            lds_shadow=shadow.memory.ctypes.data,
+            lds_stride=lds_bitmaps.shadow_bytes(launch.lds_bytes, launch.waves),
+            lds_words=lds_bitmaps.map_words(launch.lds_bytes),
+            states=ctypes.addressof(states),
+            table=table.ctypes.data,
+            clock=ctypes.addressof(clock),
+            grid=launch.geometry.groups[:2],
+        )
         worker.checks["races"] = shadow, states, block
-        worker.set_context(order.BLOCK, block.ctypes.data)
+        worker.set_context(order.BLOCK_AT, ctypes.addressof(block))
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         if all(worker.error is None for worker in workers):
@@ -202,7 +200,7 @@ def _barrier(launch: Launch, event: Report) -> Finding | None:
     if event.extra >> cells.SITE_BITS == accesses.ENDED:
         message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
         return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
-    if not launch.checks["races"][1][order.MISSED]:
+    if not launch.checks["races"][1].missed:
         return None  # waves with tasks of their own have barriers of their own: all passed as many
     message = (
         f"wave {event.wave} waits here and wave {event.address} at another barrier: each lets the other on, "

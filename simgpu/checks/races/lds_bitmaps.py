@@ -7,10 +7,11 @@ A log of each wave's accesses since then tells what the other side was.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
-from simgpu.checks.races import order as o
 from simgpu.checks.races.carried import (  # fmt: skip
     ATOMIC,
     FLAGS_SHIFT,
@@ -30,7 +31,7 @@ from simgpu.checks.races.carried import (  # fmt: skip
     pass_on,
 )
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT
-from simgpu.checks.races.order import LDS, acquire, ordered, release
+from simgpu.checks.races.order import BARRIERS, LDS, acquire, ordered, release
 from simgpu.checks.waits.in_flight import DS_ISSUED
 from simgpu.engine.events import enter, event
 from simgpu.engine.workgroup import waves_of
@@ -216,7 +217,7 @@ def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte:
 @numba.njit(**PART)
 def explain(
     wave: int, record: int, flags: int, size: int, lane: int, offset: int,
-    shadow: int, count: int, waves: int, block: int, state: int, tag: int,
+    shadow: int, count: int, waves: int, block: Any, state: Any, tag: int,
 ) -> int:  # fmt: skip
     """Report a clash of one lane; returns 1 where it was told, 2 where it writes what is there, else 0."""
     me = tag >> WAVE_SHIFT & 15
@@ -245,19 +246,19 @@ def explain(
 
 
 @numba.njit(**PART)
-def lds_tag(state: int, passed: int, wave: int) -> int:
+def lds_tag(state: Any, passed: int, wave: int) -> int:
     """Epoch and number of a wave, in the form that `race_order` takes."""
     return (passed % EPOCHS + 1) << EPOCH_SHIFT | wave << WAVE_SHIFT
 
 
 @numba.njit(**PART)
-def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: int, slot: int, state: int) -> None:
+def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: Any, slot: int, state: Any) -> None:
     """An access of the lanes to LDS at the offsets in the wave's ADDRESSES."""
     waves = waves_of(wave)
-    count = load64(block + 8 * o.LDS_WORDS)
-    shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
+    count = block.lds_words
+    shadow = block.lds_shadow + slot * block.lds_stride
     me = load32(wave + layout.WAVE_ID)
-    tag = lds_tag(state, load32(wave + o.BARRIERS), me)
+    tag = lds_tag(state, load32(wave + BARRIERS), me)
     offsets = words(wave + layout.ADDRESSES, LANES)
     ones, found, spread = (1 << size) - 1, 0, 0
     for lane in range(LANES):
@@ -307,10 +308,10 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: i
 
 
 @numba.njit(**PART)
-def forget_lds(block: int, slot: int, waves: int) -> None:
+def forget_lds(block: Any, slot: int, waves: int) -> None:
     """All waves are at the barrier, or ended: what they did before is ordered, but for what is in flight."""
-    count = load64(block + 8 * o.LDS_WORDS)
-    shadow = load64(block + 8 * o.LDS_SHADOW) + slot * load64(block + 8 * o.LDS_STRIDE)
+    count = block.lds_words
+    shadow = block.lds_shadow + slot * block.lds_stride
     for wave in range(waves):
         if load64(log_of(shadow, wave, waves, count)):
             clear(shadow + 8 * (HEADER + (OWN + OWN_MAPS * wave) * count), 8 * OWN_MAPS * count)

@@ -9,37 +9,81 @@ stores look like plain ones. This leans to silence: it does not ask for the cach
 
 from __future__ import annotations
 
+from ctypes import Structure, c_int64, sizeof
+from typing import Any
+
 import numba
+import numpy as np
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
 from simgpu.engine.fields import context_fields, wave_fields
-from simgpu.machine.runtime import PART, load64, store64
+from simgpu.engine.workgroup import context
+from simgpu.machine.runtime import PART, structure
 
-# What all workers share: a clock, and whether a barrier was passed without waves that had ended.
-TIME, MISSED, CLOCK_FIELDS = range(3)
 (BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
-(BLOCK,) = context_fields("races", 1)  # address of the worker's block
-# A worker's block, i64 fields: addresses of the LDS shadow of slot 0, of the slots' states, of the
-# groups' table and of the shared clock; workgroups in x and y; bytes from a slot's LDS
-# shadow to the next one's, u64 words of a bitmap there.
-LDS_SHADOW, STATES, TABLE, CLOCK, GRID_X, GRID_Y, LDS_STRIDE, LDS_WORDS, BLOCK_FIELDS = range(9)
-
-# The state of a workgroup's slot: where its waves meet at a barrier; what it learnt and which locations
-# it acquired, counted; then these, the latest of them; and each wave's releases and acquires, on LDS
-# and on memory.
+(BLOCK_AT,) = context_fields("races", 1)  # address of the worker's Block
 RING, LOCKS, WAVES = 32, 8, 16
-MEET_EPOCH, MEET_RECORD, MEET_WAVE, KNOWN, LOCKED = range(5)
-RING_AT = 8
-LOCKS_AT = RING_AT + 2 * RING
-SIDES_AT = LOCKS_AT + LOCKS
-RELEASE_EPOCH, RELEASES, ACQUIRE_EPOCH, ACQUIRES, SIDE_FIELDS = range(5)
-STATE_FIELDS = SIDES_AT + 2 * WAVES * SIDE_FIELDS
-STATE_BYTES = 8 * STATE_FIELDS
+RELEASES, ACQUIRES = range(2)
 
-# A workgroup in the shared table: last epoch and classes of its releases, time of the first; classes
-# of its acquires, time of the last.
-GROUP_EPOCH, GROUP_RELEASES, GROUP_FIRST, GROUP_ACQUIRES, GROUP_LAST, _, _, GROUP_FIELDS = range(8)
 
+class Clock(Structure):
+    """What all workers share."""
+
+    _fields_ = (
+        ("time", c_int64),
+        ("missed", c_int64),  # whether a barrier was passed without waves that had ended
+    )
+
+
+class Block(Structure):
+    """What the functions of this check find a worker's memory by."""
+
+    _fields_ = (
+        ("lds_shadow", c_int64),  # address of that of slot 0's LDS
+        ("lds_stride", c_int64),  # bytes from a slot's to the next one's
+        ("lds_words", c_int64),  # u64 words of a bitmap there
+        ("states", c_int64),  # address of the slots' State
+        ("table", c_int64),  # address of a Group for each workgroup
+        ("clock", c_int64),  # address of the Clock
+        ("grid", c_int64 * 2),  # workgroups in x and y
+    )
+
+
+class Classes(Structure):
+    """Classes of locations, as bits, of a wave's releases or acquires in one epoch."""
+
+    _fields_ = (("epoch", c_int64), ("bits", c_int64))
+
+
+class State(Structure):
+    """A slot's workgroup."""
+
+    _fields_ = (
+        ("meet_epoch", c_int64),  # where its waves meet at a barrier: epoch, record, the wave that came first
+        ("meet_record", c_int64),
+        ("meet_wave", c_int64),
+        ("known", c_int64),  # accesses of others that it learnt of
+        ("ring", c_int64 * RING),  # the latest of them
+        ("locked", c_int64),  # locations that it acquired
+        ("locks", c_int64 * LOCKS),  # the latest of them
+        ("sides", Classes * (2 * 2 * WAVES)),  # by RELEASES or ACQUIRES, space and wave
+    )
+
+
+class Group(Structure):
+    """A workgroup in the shared table."""
+
+    _fields_ = (
+        ("epoch", c_int64),  # the last of its releases
+        ("releases", c_int64),  # their classes
+        ("first", c_int64),  # time of the first
+        ("acquires", c_int64),  # classes of its acquires
+        ("last", c_int64),  # time of the last
+    )
+
+
+CLOCK, BLOCK, STATE, GROUP = (np.dtype(kind) for kind in (Clock, Block, State, Group))
+STATE_BYTES, GROUP_BYTES = sizeof(State), sizeof(Group)
 LDS, GLOBAL = range(2)  # spaces
 
 
@@ -50,97 +94,107 @@ def class_of(location: int) -> int:
 
 
 @numba.njit(**PART)
-def side(state: int, space: int, wave: int) -> int:
-    return state + 8 * (SIDES_AT + (space * WAVES + wave) * SIDE_FIELDS)
+def block_of(wave: int) -> Any:
+    return structure(context(wave, BLOCK_AT), BLOCK)
 
 
 @numba.njit(**PART)
-def note(own: int, epoch_field: int, epoch: int, location: int) -> None:
+def state_of(block: Any, slot: int) -> Any:
+    return structure(block.states + slot * STATE_BYTES, STATE)
+
+
+@numba.njit(**PART)
+def clock_of(block: Any) -> Any:
+    return structure(block.clock, CLOCK)
+
+
+@numba.njit(**PART)
+def row_of(block: Any, tag: int) -> Any:
+    """The table's row of the workgroup in a tag or cell."""
+    return structure(block.table + GROUP_BYTES * (tag >> GROUP_SHIFT), GROUP)
+
+
+@numba.njit(**PART)
+def side(state: Any, which: int, space: int, tag: int) -> Any:
+    """The releases or acquires of the wave in a tag or cell."""
+    return state.sides[(2 * which + space) * WAVES + (tag >> WAVE_SHIFT & 15)]
+
+
+@numba.njit(**PART)
+def note(own: Any, tag: int, location: int) -> None:
     """Add a location to a wave's releases or acquires of this epoch."""
-    classes = own + 8 * (epoch_field + 1)
-    kept = load64(classes) if load64(own + 8 * epoch_field) == epoch else 0
-    store64(own + 8 * epoch_field, epoch)
-    store64(classes, kept | class_of(location))
+    epoch = tag >> EPOCH_SHIFT & EPOCHS
+    own.bits = class_of(location) | (own.bits if own.epoch == epoch else 0)
+    own.epoch = epoch
 
 
 @numba.njit(**PART)
-def release(block: int, state: int, space: int, tag: int, location: int) -> None:
+def release(block: Any, state: Any, space: int, tag: int, location: int) -> None:
     """The wave of `tag` makes what it did visible at a location."""
-    epoch = tag >> EPOCH_SHIFT & EPOCHS
-    note(side(state, space, tag >> WAVE_SHIFT & 15), RELEASE_EPOCH, epoch, location)
+    note(side(state, RELEASES, space, tag), tag, location)
     if space == GLOBAL:
-        mine = load64(block + 8 * TABLE) + 8 * GROUP_FIELDS * (tag >> GROUP_SHIFT)
-        time = load64(load64(block + 8 * CLOCK)) + 1
-        store64(load64(block + 8 * CLOCK), time)
-        store64(mine + 8 * GROUP_EPOCH, epoch)
-        store64(mine + 8 * GROUP_RELEASES, load64(mine + 8 * GROUP_RELEASES) | class_of(location))
-        if load64(mine + 8 * GROUP_FIRST) == 0:
-            store64(mine + 8 * GROUP_FIRST, time)
+        mine, clock = row_of(block, tag), clock_of(block)
+        clock.time += 1
+        mine.epoch = tag >> EPOCH_SHIFT & EPOCHS
+        mine.releases |= class_of(location)
+        if mine.first == 0:
+            mine.first = clock.time
 
 
 @numba.njit(**PART)
-def acquire(block: int, state: int, space: int, tag: int, location: int) -> None:
+def acquire(block: Any, state: Any, space: int, tag: int, location: int) -> None:
     """The wave of `tag` sees what others made visible at a location."""
-    epoch = tag >> EPOCH_SHIFT & EPOCHS
-    note(side(state, space, tag >> WAVE_SHIFT & 15), ACQUIRE_EPOCH, epoch, location)
+    note(side(state, ACQUIRES, space, tag), tag, location)
     if space == GLOBAL:
-        mine = load64(block + 8 * TABLE) + 8 * GROUP_FIELDS * (tag >> GROUP_SHIFT)
-        store64(mine + 8 * GROUP_ACQUIRES, load64(mine + 8 * GROUP_ACQUIRES) | class_of(location))
-        store64(mine + 8 * GROUP_LAST, load64(load64(block + 8 * CLOCK)))
+        mine = row_of(block, tag)
+        mine.acquires |= class_of(location)
+        mine.last = clock_of(block).time
     if not holds(state, location):
-        at = load64(state + 8 * LOCKED)
-        store64(state + 8 * (LOCKS_AT + at % LOCKS), location)
-        store64(state + 8 * LOCKED, at + 1)
+        state.locks[state.locked % LOCKS] = location
+        state.locked += 1
 
 
 @numba.njit(**PART)
-def holds(state: int, location: int) -> bool:
+def holds(state: Any, location: int) -> bool:
     """Whether the workgroup acquired at this location lately: its plain store there is an unlock."""
-    for at in range(min(LOCKS, load64(state + 8 * LOCKED))):
-        if load64(state + 8 * (LOCKS_AT + at)) == location:
+    for at in range(min(LOCKS, state.locked)):
+        if state.locks[at] == location:
             return True
     return False
 
 
 @numba.njit(**PART)
-def learn(state: int, cell: int) -> None:
+def learn(state: Any, cell: int) -> None:
     """A coherent load found what `cell` says: its workgroup's accesses up to that epoch are known."""
-    count = load64(state + 8 * KNOWN)
-    for at in range(min(RING, count)):
-        if load64(state + 8 * (RING_AT + at)) >> EPOCH_SHIFT == cell >> EPOCH_SHIFT:
+    for at in range(min(RING, state.known)):
+        if state.ring[at] >> EPOCH_SHIFT == cell >> EPOCH_SHIFT:
             return
-    store64(state + 8 * (RING_AT + count % RING), cell)
-    store64(state + 8 * KNOWN, count + 1)
+    state.ring[state.known % RING] = cell
+    state.known += 1
 
 
 @numba.njit(**PART)
-def knows(state: int, cell: int) -> bool:
-    for at in range(min(RING, load64(state + 8 * KNOWN))):
-        known = load64(state + 8 * (RING_AT + at))
+def knows(state: Any, cell: int) -> bool:
+    for at in range(min(RING, state.known)):
+        known = state.ring[at]
         if known >> GROUP_SHIFT == cell >> GROUP_SHIFT and known >> EPOCH_SHIFT >= cell >> EPOCH_SHIFT:
             return True
     return False
 
 
 @numba.njit(**PART)
-def ordered(block: int, state: int, space: int, tag: int, cell: int, location: int) -> bool:
+def ordered(block: Any, state: Any, space: int, tag: int, cell: int, location: int) -> bool:
     """Whether the access in `cell` came before that of `tag` by release and acquire."""
     epoch = cell >> EPOCH_SHIFT & EPOCHS
     if (cell ^ tag) < GROUP_UNIT:
-        theirs = side(state, space, cell >> WAVE_SHIFT & 15)
-        mine = side(state, space, tag >> WAVE_SHIFT & 15)
-        if load64(theirs + 8 * RELEASE_EPOCH) == epoch and load64(mine + 8 * ACQUIRE_EPOCH) == epoch:
-            shared = load64(theirs + 8 * RELEASES) & load64(mine + 8 * ACQUIRES)
-            # The location itself orders nothing: a counter that is read too early is a race.
-            if shared & ~class_of(location):
-                return True
+        released, acquired = side(state, RELEASES, space, cell), side(state, ACQUIRES, space, tag)
+        # The location itself orders nothing: a counter that is read too early is a race.
+        if released.epoch == epoch and acquired.epoch == epoch and released.bits & acquired.bits & ~class_of(location):
+            return True
         return space == GLOBAL and knows(state, cell)
     if knows(state, cell):
         return True
-    table = load64(block + 8 * TABLE)
-    theirs = table + 8 * GROUP_FIELDS * (cell >> GROUP_SHIFT)
-    mine = table + 8 * GROUP_FIELDS * (tag >> GROUP_SHIFT)
-    first = load64(theirs + 8 * GROUP_FIRST)
-    if first == 0 or load64(theirs + 8 * GROUP_EPOCH) < epoch or load64(mine + 8 * GROUP_LAST) < first:
+    theirs, mine = row_of(block, cell), row_of(block, tag)
+    if theirs.first == 0 or theirs.epoch < epoch or mine.last < theirs.first:
         return False
-    return load64(theirs + 8 * GROUP_RELEASES) & load64(mine + 8 * GROUP_ACQUIRES) != 0
+    return theirs.releases & mine.acquires != 0

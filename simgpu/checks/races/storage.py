@@ -80,8 +80,8 @@ def lds_shadow(launch: Launch, slots: int) -> Shadow:
 
 
 def groups_table(launch: Launch) -> np.ndarray:
-    """A row for each workgroup (`race_order.GROUP_FIELDS`)."""
-    return lazy_zeros(8 * order.GROUP_FIELDS * min(launch.groups, cells.GROUPS + 1))
+    """A row for each workgroup (`order.Group`)."""
+    return lazy_zeros(order.GROUP_BYTES * min(launch.groups, cells.GROUPS + 1))
 
 
 def allocation_shadows(launch: Launch) -> list[Shadow]:

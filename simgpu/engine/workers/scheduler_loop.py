@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
-from simgpu.machine.runtime import PART, clear, copy, load64, pointer, runtime, store32, store64
+from simgpu.machine.runtime import PART, clear, copy, load64, pointer, runtime, store32, store64, structure
 
 # What numba takes the structures for.
 JOB, SLOT, WAVE = np.dtype(Job), np.dtype(Slot), np.dtype(Wave)
@@ -50,12 +50,6 @@ def take_next(typing: Any, address: Any) -> Any:
         return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "monotonic")
 
     return types.int64(types.int64), generate
-
-
-@numba.njit(**PART)
-def fields_of(wave: int) -> Any:
-    """The fields of the wave at an address."""
-    return numba.carray(pointer(wave), 1, WAVE)[0]
 
 
 @numba.njit(**PART)
@@ -98,7 +92,7 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
     copy(wave, job.template, layout.ADDRESSES)
     clear(wave + layout.VGPR, job.vgprs * layout.ROW)
     clear(wave + layout.AGPR, job.agprs * layout.ROW)
-    state, sgpr = fields_of(wave), job.group_id_sgpr
+    state, sgpr = structure(wave, WAVE), job.group_id_sgpr
     for axis in range(3):
         if job.group_id_mask >> axis & 1:
             state.sgprs[sgpr] = slot.group[axis]
@@ -155,7 +149,7 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
     slot = slots[number]
     first = job.wave_memory + number * job.waves * job.wave_bytes
     for index in range(slot.waves):
-        state = fields_of(first + index * job.wave_bytes)
+        state = structure(first + index * job.wave_bytes, WAVE)
         if state.status == Status.BARRIER:
             state.status = Status.RUNNING
     slot.waiting = 0
@@ -168,7 +162,7 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     first = job.wave_memory + number * job.waves * job.wave_bytes
     while job.wave < slot.waves:
         wave = first + job.wave * job.wave_bytes
-        state = fields_of(wave)
+        state = structure(wave, WAVE)
         status = state.status
         if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
             turn = min(layout.SLICE, job.limit)
@@ -209,7 +203,7 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
     A workgroup keeps its turn until its waves used up their slices or slept; only when all
     resident ones did is another slot opened.
     """
-    job, slots = numba.carray(pointer(job_at), 1, JOB)[0], numba.carray(pointer(slots_at), resident, SLOT)
+    job, slots = structure(job_at, JOB), numba.carray(pointer(slots_at), resident, SLOT)
     while True:
         number = job.current
         if slots[number].state == EMPTY and not job.exhausted:

@@ -49,7 +49,7 @@ from simgpu.engine.events import enter, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, clear, load32, load64, octets, runtime, store32, store64, words
+from simgpu.machine.runtime import PART, clear, load32, octets, runtime, store32, store64, structure, words
 
 # What a barrier event says: `extra` above the record.
 RACE, BARRIER = event("race on device memory"), event("barrier")
@@ -65,7 +65,7 @@ def group_of(wave: int, block: Any) -> int:
 
 @numba.njit(**PART)
 def judge(
-    wave: int, record: int, area: int, block: Any, state: Any,
+    wave: int, record: int, area: Any, block: Any, state: Any,
     cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
     """Report the first of the cells that clashes and is not ordered by atomics.
@@ -79,7 +79,7 @@ def judge(
         cell = cells[at]
         if not clashes(cell, tag, skip, need):
             continue
-        address, over = load64(area + 8 * c.ADDRESS) + start + at * unit, 0
+        address, over = area.address + start + at * unit, 0
         while over < unit and ordered(block, state, GLOBAL, tag, cell, (address + over) >> 2):
             over += 4
         if over >= unit:
@@ -97,14 +97,14 @@ def judge(
 
 @numba.njit(**PART)
 def look(
-    wave: int, record: int, area: int, block: Any, state: Any, flags: int, tag: int,
+    wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
     cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
     """Compare an access with the cells (`cells`: c.WRITER, c.BYTE_WRITER or c.LINE_WRITER) that it covers."""
     args = wave, record, area, block, state
     place = start, unit, size, lane
-    if load64(area + 8 * c.WRITTEN):
-        writers = words(load64(area + 8 * cells) + 8 * first, count)
+    if area.written:
+        writers = words(area.maps[cells] + 8 * first, count)
         if flags & WRITES:
             skip = c.ATOMIC if tag & c.ATOMIC else 0
             judge(*args, writers, tag, skip, 0, BOTH_WRITE | WROTE, *place)
@@ -115,46 +115,46 @@ def look(
                 if clashes(writers[at], tag, 0, 0):
                     learn(state, writers[at])
     atomic = tag & c.ATOMIC
-    if not load64(area + 8 * c.READ) or (not flags & WRITES and (flags & COHERENT or not load64(area + 8 * c.ATOMICS))):
+    if not area.read or (not flags & WRITES and (flags & COHERENT or not area.atomics)):
         return
     skip = (c.COHERENT | (c.ATOMIC if atomic else 0)) if flags & WRITES else 0
     need = 0 if flags & WRITES else c.ATOMIC
     wrote = WROTE if flags & WRITES else 0
-    readers = words(load64(area + 8 * (cells + 1)) + 8 * first, count)
+    readers = words(area.maps[cells + 1] + 8 * first, count)
     judge(*args, readers, tag, skip, need, wrote, *place)
-    if load64(area + 8 * c.READ2):
-        readers = words(load64(area + 8 * (cells + 2)) + 8 * first, count)
+    if area.read2:
+        readers = words(area.maps[cells + 2] + 8 * first, count)
         judge(*args, readers, tag, skip, need, wrote, *place)
 
 
 @numba.njit(**PART)
-def keep(area: int, flags: int, tag: int, cells: int, first: int, count: int) -> None:
+def keep(area: Any, flags: int, tag: int, cells: int, first: int, count: int) -> None:
     """Enter an access into the cells that it covers."""
     per = 4 if cells == c.BYTE_WRITER else 1
-    marks = load64(area + 8 * (c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS))
+    marks = area.maps[c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS]
     dwords = octets(marks + first // per, (first + count - 1) // per - first // per + 1)
     if flags & WRITES:
-        note_writer(words(load64(area + 8 * cells) + 8 * first, count), tag)
-        store64(area + 8 * c.WRITTEN, 1)
+        note_writer(words(area.maps[cells] + 8 * first, count), tag)
+        area.written = 1
         add_mark(dwords, c.WRITTEN_MARK)
     if not flags & WRITES or tag & c.ATOMIC:
-        readers = words(load64(area + 8 * (cells + 1)) + 8 * first, count)
-        seconds = words(load64(area + 8 * (cells + 2)) + 8 * first, count)
+        readers = words(area.maps[cells + 1] + 8 * first, count)
+        seconds = words(area.maps[cells + 2] + 8 * first, count)
         if note_readers(readers, seconds, tag):
-            store64(area + 8 * c.READ2, 1)
+            area.read2 = 1
             if per == 1:
                 mark_shared(readers, seconds, dwords)
-        store64(area + 8 * c.READ, 1)
+        area.read = 1
     if tag & c.ATOMIC:
-        store64(area + 8 * c.ATOMICS, 1)
+        area.atomics = 1
     if per == 4:
         add_mark(dwords, c.NARROW_MARK)
-        store64(area + 8 * c.NARROWED, 1)
+        area.narrowed = 1
 
 
 @numba.njit(**PART)
 def visit(
-    wave: int, record: int, area: int, block: Any, state: Any, flags: int, tag: int,
+    wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
     start: int, nbytes: int, size: int, lane: int,
 ) -> None:  # fmt: skip
     """One run of `nbytes` from byte `start` on, of lanes of `size` bytes from `lane` on."""
@@ -170,8 +170,8 @@ def visit(
     count = last - first + 1
     if (start | nbytes) & 3 == 0:
         look(*args, c.WRITER, first, count, start, 4, size, lane)
-        if load64(area + 8 * c.NARROWED):
-            marks = octets(load64(area + 8 * c.MARKS) + first, count)
+        if area.narrowed:
+            marks = octets(area.maps[c.MARKS] + first, count)
             if has_mark(marks, c.NARROW_MARK):
                 look(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
         keep(area, flags, tag, c.WRITER, first, count)
@@ -182,9 +182,9 @@ def visit(
 
 
 @numba.njit(**PART)
-def synchronise(area: int, block: Any, state: Any, flags: int, tag: int, start: int) -> None:
+def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: int) -> None:
     """What an atomic or coherent access at byte `start` releases and acquires."""
-    location = (load64(area + 8 * c.ADDRESS) + start) >> 2
+    location = (area.address + start) >> 2
     if tag & c.ATOMIC:
         release(block, state, GLOBAL, tag, location)
     if flags & RETURNS or (flags & COHERENT and not flags & WRITES):
@@ -192,12 +192,12 @@ def synchronise(area: int, block: Any, state: Any, flags: int, tag: int, start: 
 
 
 @numba.njit(**PART)
-def widely_read(area: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
     """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
-    marks = octets(load64(area + 8 * c.MARKS), load64(area + 8 * c.DWORDS))
+    marks = octets(area.maps[c.MARKS], area.dwords)
     all_, any_ = c.SHARED_MARK, 0
     if count == 4:
-        four, here = 0x01010101, load64(area + 8 * c.MARKS)
+        four, here = 0x01010101, area.maps[c.MARKS]
         every, some = four * c.SHARED_MARK, 0
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -215,20 +215,20 @@ def widely_read(area: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
 
 
 @numba.njit(**PART)
-def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+def brief(area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
     """Plain accesses of whole dwords, `count` a lane: all of it where nothing clashes, else False and nothing."""
-    if tag & (c.ATOMIC | c.COHERENT) or load64(area + 8 * c.NARROWED) or load64(area + 8 * c.ATOMICS):
+    if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
         return False
-    dwords = load64(area + 8 * c.DWORDS)
-    writers = words(load64(area + 8 * c.WRITER), dwords)
-    readers = words(load64(area + 8 * c.READER), dwords)
-    seconds = words(load64(area + 8 * c.READER2), dwords)
+    dwords = area.dwords
+    writers = words(area.maps[c.WRITER], dwords)
+    readers = words(area.maps[c.READER], dwords)
+    seconds = words(area.maps[c.READER2], dwords)
     crooked, clash = 0, 0
     for lane in range(LANES):
         crooked |= offsets[lane]
     if crooked & 3:
         return False
-    line_marks, parted = load64(area + 8 * c.LINE_MARKS), c.SPLIT_MARK
+    line_marks, parted = area.maps[c.LINE_MARKS], c.SPLIT_MARK
     held = octets(line_marks, dwords // c.LINE_DWORDS)
     for lane in range(LANES):
         if lanes >> lane & 1:
@@ -240,15 +240,15 @@ def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, coun
                 split_line(area, offsets[lane] >> c.LINE_SHIFT)
                 split_line(area, (offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT)
     writes = flags & WRITES
-    if not writes and load64(area + 8 * c.READ2) and widely_read(area, lanes, offsets, count):
+    if not writes and area.read2 and widely_read(area, lanes, offsets, count):
         return True
-    marks = octets(load64(area + 8 * c.MARKS), dwords)
-    if load64(area + 8 * c.WRITTEN):
+    marks = octets(area.maps[c.MARKS], dwords)
+    if area.written:
         for lane in range(LANES):
             if lanes >> lane & 1:
                 for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
                     clash |= np.int64(clashes(writers[at], tag, 0, 0))
-    if writes and load64(area + 8 * c.READ):
+    if writes and area.read:
         for lane in range(LANES):
             if lanes >> lane & 1:
                 for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
@@ -278,20 +278,24 @@ def brief(area: int, flags: int, tag: int, lanes: int, offsets: np.ndarray, coun
                             if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
                                 marks[at] |= c.SHARED_MARK
     if others:
-        store64(area + 8 * c.READ2, 1)
-    store64(area + 8 * (c.WRITTEN if writes else c.READ), 1)
+        area.read2 = 1
+    if writes:
+        area.written = 1
+    else:
+        area.read = 1
     return True
 
 
 @runtime
-def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) -> None:
-    """An access of the lanes at the offsets in the wave's ADDRESSES; area 0 is the workgroup's LDS."""
+def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int) -> None:
+    """An access of the lanes at the offsets in the wave's ADDRESSES; without an area, in the workgroup's LDS."""
     block = block_of(wave)
     slot = number_of(wave)
     state = state_of(block, slot)
-    if area == 0:
+    if area_at == 0:
         look_lds(wave, record, lanes, size, flags, block, slot, state)
         return
+    area = structure(area_at, c.AREA)
     passed = load32(wave + BARRIERS)
     # Past the last epoch a workgroup's own waves could not be told apart from stale ones.
     if passed >= c.EPOCHS:
@@ -308,7 +312,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area: int) 
         at = 0
         while not flags & SCALAR and lanes >> at & 1 == 0:
             at += 1
-        if holds(state, (load64(area + 8 * c.ADDRESS) + offsets[at]) >> 2):
+        if holds(state, (area.address + offsets[at]) >> 2):
             tag |= c.ATOMIC
     args = wave, record, area, block, state, flags, tag
     if flags & SCALAR:

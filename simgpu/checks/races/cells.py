@@ -14,6 +14,9 @@ that covers a part of it. Nothing that is found depends on that.
 
 from __future__ import annotations
 
+from ctypes import Structure, c_int64
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -26,18 +29,33 @@ COHERENT, ATOMIC = 1 << 22, 1 << 23  # a load past the caches; a step that other
 WAVE_UNIT, EPOCH_UNIT, GROUP_UNIT = 1 << WAVE_SHIFT, 1 << EPOCH_SHIFT, 1 << GROUP_SHIFT
 EPOCHS, GROUPS = (1 << 16) - 1, (1 << 19) - 1
 
-# An area: the shadow of an allocation or of a workgroup's LDS, i64 fields: addresses of the cells by
-# dword, by byte and by line, of a byte of marks for each dword and for each line; its dwords, of whole
-# lines; the memory's address; and which cells were ever used, so that what is only read, or only
-# written, costs one pass.
+# The maps of an area: its cells by dword, by byte and by line; a byte of marks for each dword and for each line.
 (
     WRITER, READER, READER2, BYTE_WRITER, BYTE_READER, BYTE_READER2, LINE_WRITER, LINE_READER, LINE_READER2,
-    MARKS, LINE_MARKS, DWORDS, ADDRESS, WRITTEN, READ, READ2, NARROWED, ATOMICS, AREA_FIELDS,
-) = range(19)  # fmt: skip
+    MARKS, LINE_MARKS, MAPS,
+) = range(12)  # fmt: skip
 LINE_SHIFT, LINE_DWORDS = 6, 16
 # Marks of a dword or a line: it has byte cells; its readers are of different workgroups, so that more
 # readers tell nothing; it was written; of a line, that its dwords have cells of their own.
 NARROW_MARK, SHARED_MARK, WRITTEN_MARK, SPLIT_MARK = 1, 2, 4, 8
+
+
+class Area(Structure):
+    """The shadow of an allocation. Which cells were ever used: what is only read, or only written, costs one pass."""
+
+    _fields_ = (
+        ("maps", c_int64 * MAPS),  # their addresses
+        ("dwords", c_int64),  # of whole lines
+        ("address", c_int64),  # of the memory
+        ("written", c_int64),
+        ("read", c_int64),
+        ("read2", c_int64),
+        ("narrowed", c_int64),  # cells by byte
+        ("atomics", c_int64),
+    )
+
+
+AREA = np.dtype(Area)
 
 
 @numba.njit(**PART)
@@ -117,34 +135,34 @@ def has_mark(marks: np.ndarray, mark: int) -> bool:
 
 
 @numba.njit(**PART)
-def whole_lines(area: int, first: int, count: int) -> bool:
+def whole_lines(area: Any, first: int, count: int) -> bool:
     """Whether no line of a range is split."""
-    return not has_mark(octets(load64(area + 8 * LINE_MARKS) + first, count), SPLIT_MARK)
+    return not has_mark(octets(area.maps[LINE_MARKS] + first, count), SPLIT_MARK)
 
 
 @numba.njit(**PART)
-def split_line(area: int, line: int) -> None:
+def split_line(area: Any, line: int) -> None:
     """Give the dwords of a line cells of their own.
 
     Two threads that split a line at once, or one that uses it meanwhile, may lose one of their entries, as
     two that write a cell at once do.
     """
-    marks = octets(load64(area + 8 * LINE_MARKS) + line, 1)
+    marks = octets(area.maps[LINE_MARKS] + line, 1)
     if marks[0] & SPLIT_MARK:
         return
     for which in range(3):
-        cell = load64(load64(area + 8 * (LINE_WRITER + which)) + 8 * line)
+        cell = load64(area.maps[LINE_WRITER + which] + 8 * line)
         if cell:
-            cells = words(load64(area + 8 * (WRITER + which)) + 8 * LINE_DWORDS * line, LINE_DWORDS)
+            cells = words(area.maps[WRITER + which] + 8 * LINE_DWORDS * line, LINE_DWORDS)
             for i in range(LINE_DWORDS):
                 cells[i] = cell
     if marks[0]:
-        octets(load64(area + 8 * MARKS) + LINE_DWORDS * line, LINE_DWORDS)[:] = marks[0]
+        octets(area.maps[MARKS] + LINE_DWORDS * line, LINE_DWORDS)[:] = marks[0]
     marks[0] = SPLIT_MARK
 
 
 @numba.njit(**PART)
-def split(area: int, start: int, nbytes: int) -> None:
+def split(area: Any, start: int, nbytes: int) -> None:
     """Split the lines of a range of bytes."""
     for line in range(start >> LINE_SHIFT, ((start + nbytes - 1) >> LINE_SHIFT) + 1):
         split_line(area, line)

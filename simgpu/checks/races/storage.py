@@ -6,11 +6,12 @@ the shadows of its last launch; the cells that were used are cleared when the la
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import mmap
 from collections.abc import Callable, Hashable
 from ctypes import c_int64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ LARGE = 1 << 26  # bytes of shadow that take huge pages
 KEPT_DWORDS = 1 << 24  # of an allocation whose shadow is kept
 POOL = "races"
 (AREA,) = allocation_fields("races", 1)  # address of the allocation's area (`cells`), 0 without
-# Fields of an area that point to memory: bytes for each line.
+# The maps of an area: bytes for each line.
 LINE_SHARES = {
     **dict.fromkeys((cells.WRITER, cells.READER, cells.READER2), 8 * cells.LINE_DWORDS),
     **dict.fromkeys((cells.BYTE_WRITER, cells.BYTE_READER, cells.BYTE_READER2), 32 * cells.LINE_DWORDS),
@@ -39,11 +40,11 @@ LINE_SHARES = {
 
 @dataclass
 class Shadow:
-    """Zeroed memory for one purpose; `area`: the fields of `race_cells`, for an allocation's."""
+    """Zeroed memory for one purpose; `area`: for an allocation's."""
 
     key: Hashable
     memory: np.ndarray
-    area: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    area: cells.Area | None = None
 
 
 def lazy_zeros(nbytes: int) -> np.ndarray:
@@ -96,8 +97,9 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
         dwords = -(-entry.size >> cells.LINE_SHIFT) * cells.LINE_DWORDS
         key = "cells", dwords
         shadow = _take(launch.device, key, functools.partial(_cells, key, dwords))
-        shadow.area[cells.ADDRESS] = entry.base
-        c_int64.from_buffer(entry, AREA).value = shadow.area.ctypes.data
+        assert shadow.area is not None
+        shadow.area.address = entry.base
+        c_int64.from_buffer(entry, AREA).value = ctypes.addressof(shadow.area)
         made.append(shadow)
     return made
 
@@ -105,12 +107,11 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
 def _cells(key: Hashable, dwords: int) -> Shadow:
     lines = dwords // cells.LINE_DWORDS
     memory = lazy_zeros(lines * sum(LINE_SHARES.values()))
-    area = np.zeros(cells.AREA_FIELDS, np.int64)
+    area = cells.Area(dwords=dwords)
     at = memory.ctypes.data
     for which, share in LINE_SHARES.items():
-        area[which] = at
+        area.maps[which] = at
         at += share * lines
-    area[cells.DWORDS] = dwords
     return Shadow(key, memory, area)
 
 
@@ -118,40 +119,38 @@ def give_back(device: Device, used: list[Shadow]) -> None:
     """Clear what a finished launch used, and keep it instead of what is kept."""
     kept = []
     for shadow in used:
-        if shadow.area.size:
-            dwords = int(shadow.area[cells.DWORDS])
-            if dwords > KEPT_DWORDS:
+        if shadow.area is not None:
+            if shadow.area.dwords > KEPT_DWORDS:
                 continue
-            _clear(shadow, dwords)
+            _clear(shadow.memory, shadow.area)
         kept.append(shadow)  # LDS shadows are clear when no workgroup is left
     device.shadows[POOL] = kept
 
 
-def _clear(shadow: Shadow, dwords: int) -> None:
+def _clear(memory: np.ndarray, area: cells.Area) -> None:
     """Zero the cells that were used, and no page that was never touched."""
-    area, lines = shadow.area, dwords // cells.LINE_DWORDS
+    lines = area.dwords // cells.LINE_DWORDS
 
     def rows(which: int) -> np.ndarray:
-        """A field's bytes, a row for each line."""
-        at = int(area[which] - area[cells.WRITER])
-        return shadow.memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
+        """A map's bytes, a row for each line."""
+        at = area.maps[which] - area.maps[cells.WRITER]
+        return memory[at : at + LINE_SHARES[which] * lines].reshape(lines, -1)
 
     marks = rows(cells.LINE_MARKS)
     split = marks[:, 0] & cells.SPLIT_MARK != 0
     parted: Any = slice(None) if split.all() else np.flatnonzero(split)
     if split.any():
         rows(cells.MARKS)[parted] = 0
-    for flag, fields in (
-        (cells.WRITTEN, (cells.WRITER, cells.BYTE_WRITER, cells.LINE_WRITER)),
-        (cells.READ, (cells.READER, cells.BYTE_READER, cells.LINE_READER)),
-        (cells.READ2, (cells.READER2, cells.BYTE_READER2, cells.LINE_READER2)),
+    for used, maps in (
+        (area.written, (cells.WRITER, cells.BYTE_WRITER, cells.LINE_WRITER)),
+        (area.read, (cells.READER, cells.BYTE_READER, cells.LINE_READER)),
+        (area.read2, (cells.READER2, cells.BYTE_READER2, cells.LINE_READER2)),
     ):
-        wide, byte, line = fields
-        if area[flag]:
+        wide, byte, line = maps
+        if used:
             rows(line)[:] = 0
             rows(wide)[parted] = 0
-            if area[cells.NARROWED]:
+            if area.narrowed:
                 rows(byte)[parted] = 0
     marks[:] = 0
-    for flag in (cells.WRITTEN, cells.READ, cells.READ2, cells.NARROWED, cells.ATOMICS):
-        area[flag] = 0
+    area.written = area.read = area.read2 = area.narrowed = area.atomics = 0

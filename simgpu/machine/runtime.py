@@ -32,7 +32,7 @@ class Runtime:
     def __init__(self, function: Callable[..., int | None]) -> None:
         self.key = f"{function.__module__}.{function.__name__}"
         self.parameters = function.__code__.co_argcount
-        self.returns = function.__annotations__["return"] != "None"
+        self.returns = function.__annotations__["return"] not in (None, "None")
         self._compiled = numba.njit(**PART)(function)
 
     def call(self, build: ir.IRBuilder, *arguments: Any) -> Any:

@@ -1,6 +1,6 @@
 """Races between waves on LDS and on device memory, and barriers that some waves miss.
 
-Handlers call `race_watch` with each access; what it finds comes back as events.
+Handlers call `accesses.watch` with each access; what it finds comes back as events.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COHERENT_BITS = ("glc", "sc0", "sc1")
 
 
 class Races(Check):
-    """Calls `race_watch` at accesses, barriers and ends."""
+    """Calls the functions of `accesses` at accesses, barriers and ends."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in CONCERNED
@@ -111,7 +111,7 @@ def index_of(frame: Frame) -> Any:
 
 
 def flags_of(inst: Instruction, access: Access) -> int:
-    """What kind of access it is, as bits of `race_watch`."""
+    """What kind of access it is, as bits of `carried`."""
     marked = any(inst.mods.get(bit) for bit in COHERENT_BITS)
     flags = carried.WRITES if access.writes else 0
     if access.lanes is None:

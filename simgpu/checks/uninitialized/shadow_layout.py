@@ -17,8 +17,7 @@ FLAGS = DELTA + layout.ADDRESSES  # u8 for each of 256 VGPRs and 256 AccVGPRs
 REGISTERS = 512
 BEGIN_BYTES = layout.ADDRESSES + REGISTERS  # of the shadow, up to the flags
 ORIGINS_BYTES = 4096
-# Behind both: u32 for each vector register, then for each scalar dword and SCC, see shadow_origin.
-ORIGINS = 2 * layout.WAVE_BYTES
+ORIGINS = 2 * layout.WAVE_BYTES  # u32 for each vector register, then for each scalar dword and SCC, see `origins`
 SHADOW_BYTES = layout.WAVE_BYTES + ORIGINS_BYTES  # behind a wave's state
 SHADOWED_STATE = layout.SCC + 4  # the scalar file and SCC
 

@@ -30,7 +30,6 @@ from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import PRIVATE_APERTURE, Place, Plan
 from simgpu.memory.lane_copy import WIDE64, constant
-from simgpu.memory.lane_copy import lanes_of as mask_of
 
 if TYPE_CHECKING:
     from simgpu.engine.allocations import Allocation
@@ -179,7 +178,7 @@ def _crooked(frame: Frame, access: Access, event: int, size: int) -> None:
     """Report the lanes whose offset is no multiple of `size`, a power of two."""
     build = frame.build
     low = build.and_(access.offsets, ir.Constant(WIDE64, [size - 1] * LANES))
-    wrong = build.and_(access.lanes, mask_of(frame, build.icmp_unsigned("!=", low, ir.Constant(WIDE64, None))))
+    wrong = build.and_(access.lanes, build.icmp_unsigned("!=", low, ir.Constant(WIDE64, None)).bitcast(I64))
     with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
         report(frame, event, wrong, 0, size)
 
@@ -196,7 +195,7 @@ def _arguments(frame: Frame, access: Access) -> None:
             with build.if_then(past, likely=False):
                 report(frame, Misuse.KERNARG, 0, access.offsets, 0)
             return
-        beyond = mask_of(frame, build.icmp_unsigned(">=", access.offsets, frame.splat(limit)))
+        beyond = build.icmp_unsigned(">=", access.offsets, frame.splat(limit)).bitcast(I64)
         wrong = build.and_(access.lanes, beyond)
         with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
             report(frame, Misuse.KERNARG, wrong, limit, 0)

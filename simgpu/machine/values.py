@@ -170,6 +170,10 @@ class Value(ir.Value):
         """The pointer to this address."""
         return self.build.inttoptr(self, ir.PointerType())
 
+    def address(self) -> Value:
+        """The pointer's address, i64."""
+        return self.build.ptrtoint(self, I64)
+
 
 class Order:
     """How a value compares: `signed` and so on."""

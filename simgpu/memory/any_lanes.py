@@ -14,9 +14,9 @@ from llvmlite import ir
 from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, PTR, Frame
 from simgpu.machine.hooks import Access, observe
-from simgpu.machine.lane_ops import I8, I32, I64
 from simgpu.machine.layout import LANES, Fault
-from simgpu.memory.lane_copy import WIDE64, LaneCopy, constant, each_lane, first_lane, inside, lanes_of
+from simgpu.machine.values import I8, I32, I64, Value, where
+from simgpu.memory.lane_copy import LaneCopy, constant, each_lane, first_lane, inside
 
 
 class GlobalAccess:
@@ -53,18 +53,15 @@ class GlobalAccess:
             copy.clear()
 
         def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
-            build = self.frame.build
-
-            def host_of(address: Any) -> Any:
-                return build.inttoptr(build.add(address, delta), PTR)
+            def host_of(address: Any) -> Value:
+                return (address + delta).pointer()
 
             if self.frame.dry and not self.to_memory:
-                unknown = self.frame.load(self.frame.at(entry, layout.ALLOC_UNDEFINED), I64, 8)
-                with build.if_then(build.icmp_unsigned("!=", unknown, constant(0)), likely=False):
+                with self.frame.build.if_then(field(entry, layout.ALLOC_UNDEFINED) != 0, likely=False):
                     copy.run(mask, host_of)
                 return
             copy.run(mask, host_of)
-            offsets = build.sub(self.addresses, self.frame.splat(base))
+            offsets = self.addresses - base
             mark(self.frame, entry, offsets, mask, copy, self.lane_bytes, self.to_memory)
             observe(self.frame, Access(
                 "global", offsets, mask, self.lane_bytes, not self.to_memory, self.to_memory,
@@ -88,58 +85,53 @@ def per_allocation(
     before = build.block
     head = build.append_basic_block("turn")
     after = build.append_basic_block("served")
-    build.cbranch(build.icmp_unsigned("!=", lanes, constant(0)), head, after)
+    build.cbranch(lanes != 0, head, after)
     build.position_at_end(head)
     left = build.phi(I64)
     left.add_incoming(lanes, before)
     lane = first_lane(frame, left)
-    frame.store(addresses, spilled, align=8)
-    address = frame.load(frame.at(spilled, build.mul(lane, constant(8))), I64, align=8)
+    spilled.store(addresses, align=8)
+    address = spilled.at(lane * 8).load(I64, align=8)
     entry = find_allocation(frame, address)
-    base = frame.load(frame.at(entry, layout.ALLOC_BASE), I64, 8)
-    size = frame.load(frame.at(entry, layout.ALLOC_SIZE), I64, 8)
-    delta = frame.load(frame.at(entry, layout.ALLOC_DELTA), I64, 8)
-    offsets = build.sub(addresses, frame.splat(base))
-    mask = build.and_(left, lanes_of(frame, inside(frame, offsets, size, lane_bytes)))
-    mine = build.and_(build.lshr(mask, lane), constant(1))
-    outside = build.icmp_unsigned("==", mine, constant(0))
-    with build.if_then(outside, likely=False):
-        frame.fault(Fault.MEMORY, address, build.trunc(lane, I32))
+    base, size, delta = (field(entry, which) for which in (layout.ALLOC_BASE, layout.ALLOC_SIZE, layout.ALLOC_DELTA))
+    mask = left & inside(addresses - base, size, lane_bytes).bitcast(I64)
+    with build.if_then((mask >> lane & 1) == 0, likely=False):
+        frame.fault(Fault.MEMORY, address, lane.trunc(I32))
     if writes:
-        writable = frame.load(frame.at(entry, layout.ALLOC_WRITABLE), I64, 8)
-        locked = build.icmp_unsigned("==", writable, constant(0))
-        with build.if_then(locked, likely=False):
-            frame.fault(Fault.READONLY, address, build.trunc(lane, I32))
+        with build.if_then(field(entry, layout.ALLOC_WRITABLE) == 0, likely=False):
+            frame.fault(Fault.READONLY, address, lane.trunc(I32))
     serve(mask, base, delta, entry)
-    rest = build.and_(left, build.not_(mask))
+    rest = left & ~mask
     left.add_incoming(rest, build.block)
-    build.cbranch(build.icmp_unsigned("!=", rest, constant(0)), head, after)
+    build.cbranch(rest != 0, head, after)
     build.position_at_end(after)
 
 
-def hinted(frame: Frame) -> Any:
+def field(entry: Value, offset: int) -> Value:
+    """A field (i64) of an allocation's table entry."""
+    return entry.at(offset).load(I64, 8)
+
+
+def hinted(frame: Frame) -> Value:
     """Pointer to the table entry that this record hit last; entry 0 at first."""
-    build = frame.build
-    table = build.inttoptr(frame.context(layout.CTX_ALLOCATIONS), PTR)
-    hint = build.zext(frame.load(frame.at(frame.record, 4 * layout.SLOT_HINT), I32), I64)
-    valid = build.icmp_unsigned("<", hint, frame.context(layout.CTX_COUNT))
-    return frame.at(table, build.mul(build.select(valid, hint, constant(0)), constant(layout.ALLOC_BYTES)))
+    table = frame.context(layout.CTX_ALLOCATIONS).pointer()
+    hint = frame.slot(layout.SLOT_HINT).zext(I64)
+    valid = hint.unsigned < frame.context(layout.CTX_COUNT)
+    return table.at(where(valid, hint, 0) * layout.ALLOC_BYTES)
 
 
-def find_allocation(frame: Frame, address: Any) -> Any:
+def find_allocation(frame: Frame, address: Any) -> Value:
     """Pointer to the table entry with the greatest base <= address (entry 0 if there is none).
 
     The table is sorted and its entry 0 is an empty allocation at address 0, so that a miss ends
     in an entry whose bounds check fails.
     """
     build = frame.build
-    table = build.inttoptr(frame.context(layout.CTX_ALLOCATIONS), PTR)
+    table = frame.context(layout.CTX_ALLOCATIONS).pointer()
     count = frame.context(layout.CTX_COUNT)
     hint_place = frame.at(frame.record, 4 * layout.SLOT_HINT)
     guess = hinted(frame)
-    distance = build.sub(address, frame.load(frame.at(guess, layout.ALLOC_BASE), I64, 8))
-    size = frame.load(frame.at(guess, layout.ALLOC_SIZE), I64, 8)
-    hit = build.icmp_unsigned("<", distance, size)
+    hit = (address - field(guess, layout.ALLOC_BASE)).unsigned < field(guess, layout.ALLOC_SIZE)
     start = build.block
     search = build.append_basic_block("search")
     step = build.append_basic_block("step")
@@ -147,23 +139,20 @@ def find_allocation(frame: Frame, address: Any) -> Any:
     end = build.append_basic_block("allocation")
     build.cbranch(hit, end, search)
     build.position_at_end(search)
-    low = build.phi(I64)
-    high = build.phi(I64)
+    low, high = build.phi(I64), build.phi(I64)
     low.add_incoming(constant(0), start)
     high.add_incoming(count, start)
-    span = build.sub(high, low)
-    build.cbranch(build.icmp_unsigned(">", span, constant(1)), step, found)
+    span = high - low
+    build.cbranch(span.unsigned > 1, step, found)
     build.position_at_end(step)
-    middle = build.add(low, build.lshr(span, constant(1)))
-    entry = frame.at(table, build.mul(middle, constant(layout.ALLOC_BYTES)))
-    base = frame.load(frame.at(entry, layout.ALLOC_BASE), I64, 8)
-    below = build.icmp_unsigned("<=", base, address)
-    low.add_incoming(build.select(below, middle, low), step)
-    high.add_incoming(build.select(below, high, middle), step)
+    middle = low + (span >> 1)
+    below = field(table.at(middle * layout.ALLOC_BYTES), layout.ALLOC_BASE).unsigned <= address
+    low.add_incoming(where(below, middle, low), step)
+    high.add_incoming(where(below, high, middle), step)
     build.branch(search)
     build.position_at_end(found)
-    frame.store(build.trunc(low, I32), hint_place)
-    searched = frame.at(table, build.mul(low, constant(layout.ALLOC_BYTES)))
+    hint_place.store(low.trunc(I32))
+    searched = table.at(low * layout.ALLOC_BYTES)
     build.branch(end)
     build.position_at_end(end)
     result = build.phi(PTR)
@@ -177,77 +166,62 @@ def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane
     if frame.dry:
         return
     build = frame.build
-    table = frame.load(frame.at(entry, layout.ALLOC_WRITTEN if writes else layout.ALLOC_READ), I64, 8)
-    wanted = build.icmp_unsigned("!=", table, constant(0))
-    with build.if_then(wanted):
-        bitmap = build.inttoptr(table, PTR)
+    table = field(entry, layout.ALLOC_WRITTEN if writes else layout.ALLOC_READ)
+    with build.if_then(table != 0):
+        bitmap = table.pointer()
         if not copy.unrolled:
-            frame.store(offsets, frame.at(frame.wave, layout.ADDRESSES), align=64)
-            _mark_each(frame, bitmap, frame.at(frame.wave, layout.ADDRESSES), mask, lane_bytes)
+            _mark_each(frame, bitmap, offsets, mask, lane_bytes)
             return
-        first = build.extract_element(offsets, ir.Constant(I32, 0))
-        aligned = build.icmp_unsigned("==", build.and_(first, constant(7)), constant(0))
-        everyone = build.icmp_unsigned("==", mask, constant(ALL_LANES))
-        straight = build.and_(build.and_(everyone, copy.contiguous), aligned)
+        first = offsets[0]
+        aligned = (first & 7) == 0
+        everyone = mask == ALL_LANES
+        straight = everyone & copy.contiguous & aligned
         with build.if_else(straight) as (then, otherwise):
             with then:
-                target = frame.at(bitmap, build.lshr(first, constant(3)))
-                _fill_ones(frame, target, lane_bytes * LANES // 8)
+                _fill_ones(bitmap.at(first >> 3), lane_bytes * LANES // 8)
             with otherwise:
-                spilled = frame.at(frame.wave, layout.ADDRESSES)
                 if lane_bytes % 8 == 0:
-                    odd = build.and_(offsets, ir.Constant(WIDE64, [7] * LANES))
-                    some = build.icmp_unsigned("!=", odd, ir.Constant(WIDE64, None))
-                    even = build.icmp_unsigned("==", lanes_of(frame, some), constant(0))
-                    with build.if_else(build.and_(everyone, even)) as (whole, pieces):
+                    even = ((offsets & 7) != 0).bitcast(I64) == 0
+                    with build.if_else(everyone & even) as (whole, pieces):
                         with whole:
-                            bytes_ = build.lshr(offsets, ir.Constant(WIDE64, [3] * LANES))
-                            frame.store(bytes_, spilled, align=64)
-                            _mark_whole(frame, bitmap, spilled, lane_bytes)
+                            _mark_whole(frame, bitmap, offsets, lane_bytes)
                         with pieces:
-                            frame.store(offsets, spilled, align=64)
-                            _mark_each(frame, bitmap, spilled, mask, lane_bytes)
+                            _mark_each(frame, bitmap, offsets, mask, lane_bytes)
                 else:
-                    frame.store(offsets, spilled, align=64)
-                    _mark_each(frame, bitmap, spilled, mask, lane_bytes)
+                    _mark_each(frame, bitmap, offsets, mask, lane_bytes)
 
 
-def _mark_whole(frame: Frame, bitmap: Any, places: Any, lane_bytes: int) -> None:
-    """All lanes, whole bytes of the bitmap each (i64 places): plain stores of ones."""
-    kind = ir.IntType(lane_bytes)
+def _mark_whole(frame: Frame, bitmap: Value, offsets: Value, lane_bytes: int) -> None:
+    """All lanes, whole bytes of the bitmap each: plain stores of ones."""
+    places = frame.at(frame.wave, layout.ADDRESSES)
+    places.store(offsets >> 3, align=64)
+    ones = ir.Constant(ir.IntType(lane_bytes), (1 << lane_bytes) - 1)
     for lane in range(LANES):
-        target = frame.at(bitmap, frame.load(frame.at(places, 8 * lane), I64, align=8))
-        frame.store(ir.Constant(kind, (1 << lane_bytes) - 1), target, align=1)
+        bitmap.at(places.at(8 * lane).load(I64, align=8)).store(ones, align=1)
 
 
-def _mark_each(frame: Frame, bitmap: Any, offsets: Any, mask: Any, lane_bytes: int) -> None:
-    def one(lane: Any) -> None:
-        at = frame.build.mul(lane, constant(8))
-        mark_lane(frame, bitmap, frame.load(frame.at(offsets, at), I64, align=8), lane_bytes)
-
-    each_lane(frame, mask, one)
+def _mark_each(frame: Frame, bitmap: Value, offsets: Value, mask: Any, lane_bytes: int) -> None:
+    spilled = frame.at(frame.wave, layout.ADDRESSES)
+    spilled.store(offsets, align=64)
+    each_lane(frame, mask, lambda lane: mark_lane(frame, bitmap, spilled.at(lane * 8).load(I64, align=8), lane_bytes))
 
 
-def _fill_ones(frame: Frame, target: Any, count: int) -> None:
+def _fill_ones(target: Value, count: int) -> None:
     done = 0
     while done < count:
         step = next(n for n in (64, 32, 16, 8) if n <= count - done)
-        kind = ir.VectorType(I8, step)
-        frame.store(ir.Constant(kind, [0xFF] * step), frame.at(target, done), align=1)
+        target.at(done).store(ir.Constant(ir.VectorType(I8, step), [0xFF] * step), align=1)
         done += step
 
 
-def mark_lane(frame: Frame, bitmap: Any, offset: Any, lane_bytes: int) -> None:
+def mark_lane(frame: Frame, bitmap: Value, offset: Value, lane_bytes: int) -> None:
     """Set `lane_bytes` bits from bit `offset`; other threads may set neighbours at once."""
-    build = frame.build
-    place = frame.at(bitmap, build.lshr(offset, constant(3)))
-    shift = build.trunc(build.and_(offset, constant(7)), I32)
-    ones = (1 << lane_bytes) - 1
-    wanted = build.shl(ir.Constant(I32, ones), shift)
+    place = bitmap.at(offset >> 3)
+    ones = frame.value(ir.Constant(I32, (1 << lane_bytes) - 1))
+    wanted = ones << (offset & 7).trunc(I32)
     for part in range(0, lane_bytes + 7, 8):
-        byte = build.trunc(build.lshr(wanted, ir.Constant(I32, part)), I8)
-        target = frame.at(place, part // 8)
-        have = build.load(target, align=1, typ=I8)
-        missing = build.icmp_unsigned("!=", build.and_(build.not_(have), byte), ir.Constant(I8, 0))
-        with build.if_then(missing, likely=False):
-            build.atomic_rmw("or", target, byte, "monotonic")
+        byte = (wanted >> part).trunc(I8)
+        target = place.at(part // 8)
+        missing = (~target.load(I8, align=1) & byte) != 0
+        with frame.build.if_then(missing, likely=False):
+            frame.build.atomic_rmw("or", target, byte, "monotonic")

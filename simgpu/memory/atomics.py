@@ -12,13 +12,14 @@ from llvmlite import ir
 
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access, observe
-from simgpu.machine.lane_ops import I64, LLVMOps
+from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import Place
+from simgpu.machine.values import I64, Value
 from simgpu.memory.any_lanes import mark, per_allocation
-from simgpu.memory.lane_copy import WIDE64, LaneCopy, constant, each_lane, first_lane_fault, lanes_of, staging
+from simgpu.memory.lane_copy import LaneCopy, constant, each_lane, first_lane_fault, staging
 from simgpu.memory.lds import joined_scalar, stage_operand, typed_scalar
 
 
@@ -41,7 +42,6 @@ def global_atomic(
     """
     memory = inst.spec.memory
     assert memory is not None
-    build = frame.build
     bits = memory.bits
     _demand_alignment(frame, addresses, bits // 8, lanes)
     kind = ir.IntType(bits)
@@ -50,27 +50,23 @@ def global_atomic(
     data = frame.operand(places["vdata"].slot)
     for number in range(operands):
         # A compare-and-swap's data holds the new value, then what to compare with.
-        stage_operand(frame, frame.at(data, number * (bits // 32) * layout.ROW), bits, number * area)
-    returned = frame.at(staging(frame), operands * area)
+        stage_operand(frame, data.at(number * (bits // 32) * layout.ROW), bits, number * area)
+    returned = staging(frame).at(operands * area)
 
     def serve(mask: Any, base: Any, delta: Any, entry: Any) -> None:
         frame.store(addresses, frame.at(frame.wave, layout.ADDRESSES), align=8)
 
-        def one(lane: Any) -> None:
-            at = build.mul(lane, constant(8))
-            address = frame.load(frame.at(frame.at(frame.wave, layout.ADDRESSES), at), I64, 8)
-            step = build.mul(lane, constant(bits // 8))
-            values = [
-                frame.load(frame.at(frame.at(staging(frame), number * area), step), kind, align=4)
-                for number in range(operands)
-            ]
-            place = build.inttoptr(build.add(address, delta), PTR)
-            old = indivisible(frame, inst, place, values)
-            frame.store(old, frame.at(returned, step), align=4)
+        def one(lane: Value) -> None:
+            at = lane * 8
+            address = frame.at(frame.wave, layout.ADDRESSES).at(at).load(I64, 8)
+            step = lane * (bits // 8)
+            values = [staging(frame).at(number * area).at(step).load(kind) for number in range(operands)]
+            old = indivisible(frame, inst, (address + delta).pointer(), values)
+            returned.at(step).store(old)
 
         each_lane(frame, mask, one)
         if not host_addresses:
-            offsets = build.sub(addresses, frame.splat(base))
+            offsets = addresses - base
             copy = LaneCopy(frame, addresses, bits // 8, True)
             for writes in (False, True):
                 mark(frame, entry, offsets, mask, copy, bits // 8, writes)
@@ -81,22 +77,19 @@ def global_atomic(
     else:
         per_allocation(frame, addresses, lanes, bits // 8, True, serve)
     if returns_old(inst):
-        result = frame.load(returned, ir.VectorType(kind, LANES), align=4)
+        result = returned.load(ir.VectorType(kind, LANES))
         field = "vdst" if "vdst" in places else "vdata"
         frame.write_wide(frame.operand(places[field].slot), result, frame.lanes(lanes))
 
 
-def _demand_alignment(frame: Frame, addresses: Any, size: int, lanes: Any) -> None:
+def _demand_alignment(frame: Frame, addresses: Value, size: int, lanes: Value) -> None:
     """A fault for an address that is no multiple of the element: atomics have no unaligned mode."""
-    build = frame.build
-    low = build.and_(addresses, ir.Constant(WIDE64, [size - 1] * LANES))
-    crooked = build.icmp_unsigned("!=", low, ir.Constant(WIDE64, [0] * LANES))
-    wrong = build.and_(lanes, lanes_of(frame, crooked))
-    with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
+    wrong = lanes & ((addresses & size - 1) != 0).bitcast(I64)
+    with frame.build.if_then(wrong != 0, likely=False):
         first_lane_fault(frame, Fault.MISALIGNED, addresses, wrong)
 
 
-def indivisible(frame: Frame, inst: Instruction, place: Any, data: list[Any]) -> Any:
+def indivisible(frame: Frame, inst: Instruction, place: Value, data: list[Value]) -> Value:
     """Compare-and-swap [place] from old to body(old, *data) until it holds; returns old."""
     spec, build = inst.spec, frame.build
     assert spec.body is not None
@@ -111,8 +104,7 @@ def indivisible(frame: Frame, inst: Instruction, place: Any, data: list[Any]) ->
     old = build.phi(kind)
     old.add_incoming(first, before)
     ops = LLVMOps(build, 1)
-    values = [typed_scalar(ops, frame, types[0], old)]
-    values += [typed_scalar(ops, frame, type_, raw) for type_, raw in zip(types[1:], data, strict=True)]
+    values = [typed_scalar(ops, type_, raw) for type_, raw in zip(types, [old, *data], strict=True)]
     new = joined_scalar(frame, spec.body(*values), kind)
     pair = build.cmpxchg(place, old, new, "seq_cst", "seq_cst")
     seen = build.extract_value(pair, 0)

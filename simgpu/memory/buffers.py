@@ -20,7 +20,7 @@ from simgpu.machine.values import I1, I64, Value, where
 from simgpu.memory import buffer_formats
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
-from simgpu.memory.lane_copy import WIDE64, Rows, constant, read_staged, write_staged
+from simgpu.memory.lane_copy import WIDE64, Rows, constant, lane_numbers, read_staged, write_staged
 from simgpu.memory.lds_dma import load_to_lds, store_from_lds, store_row
 from simgpu.memory.whole_wave import direct
 from simgpu.memory.whole_wave.direct_global import DirectGlobal
@@ -28,7 +28,6 @@ from simgpu.memory.whole_wave.direct_global import DirectGlobal
 # GFX9 has no element size field: swizzled elements are dwords (LLVM, getScratchRsrcWords23).
 ELEMENT_LOG2 = 2
 ELEMENT = 1 << ELEMENT_LOG2
-LANE_NUMBERS = ir.Constant(WIDE64, list(range(LANES)))
 
 
 @dataclass
@@ -94,7 +93,7 @@ def addressed(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Addr
         if inst.mods.get("offen"):
             offset = offset + frame.row(pointer, int(indexed))
     offset = offset.zext(I64)  # this sum alone is one of 32 bits
-    index = register + where(resource.add_tid, LANE_NUMBERS, 0)
+    index = register + where(resource.add_tid, lane_numbers(), 0)
     soffset = _soffset(frame, places["soffset"])
     stride = frame.splat(resource.stride)
     linear = index * stride + offset
@@ -225,7 +224,7 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
             access = GlobalAccess(frame, addresses, rows.lane_bytes, store, narrow)
             if store:
                 write_staged(frame, rows, [frame.row(registers, i) for i in range(rows.registers)])
-            access.run(constant(ALL_LANES))
+            access.run(frame.value(constant(ALL_LANES)))
             if not store:
                 old = frame.row(registers) if rows.d16 else None
                 for number, loaded in enumerate(read_staged(frame, rows, old)):

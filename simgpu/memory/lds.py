@@ -8,23 +8,22 @@ from llvmlite import ir
 
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa import lane
 from simgpu.hardware.isa.instruction import Instruction, Reg
-from simgpu.hardware.isa.lane import Value
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, PTR, Frame
+from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access, observe, overwrites
-from simgpu.machine.lane_ops import I8, I32, I64, LLVMOps, element
+from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.layout import LANES, ROW, Fault
 from simgpu.machine.operands import Place, Plan
+from simgpu.machine.values import I8, I16, I32, I64, Value
 from simgpu.memory.lane_copy import (
-    WIDE64,
     LaneCopy,
     Rows,
-    constant,
-    first_lane,
+    first_lane_fault,
     inside,
     interleaved,
-    lanes_of,
+    lane_numbers,
     popcount,
     read_staged,
     staging,
@@ -60,45 +59,36 @@ class LDSAccess:
         self.lane_bytes = lane_bytes
         self.narrow = narrow
         self.compact = compact
-        self.base = frame.build.inttoptr(frame.state(layout.LDS_BASE, I64), PTR)
+        self.base = frame.state(layout.LDS_BASE, I64).pointer()
 
-    def check(self, lanes: Any) -> None:
-        frame, build = self.frame, self.frame.build
-        size = frame.state(layout.LDS_SIZE, I64)
-        fits = lanes_of(frame, inside(frame, self.offsets, size, self.lane_bytes))
-        out = build.and_(lanes, build.not_(fits))
-        with build.if_then(build.icmp_unsigned("!=", out, constant(0)), likely=False):
-            frame.store(self.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
-            lane = first_lane(frame, out)
-            at = frame.at(frame.wave, layout.ADDRESSES)
-            offset = frame.load(frame.at(at, build.mul(lane, constant(8))), I64, 8)
-            frame.fault(Fault.LDS, offset, build.trunc(lane, I32))
+    def check(self, lanes: Value) -> None:
+        frame = self.frame
+        fits = inside(self.offsets, frame.state(layout.LDS_SIZE, I64), self.lane_bytes).bitcast(I64)
+        outside = lanes & ~fits
+        with frame.build.if_then(outside != 0, likely=False):
+            first_lane_fault(frame, Fault.LDS, self.offsets, outside)
 
-    def copy(self, lanes: Any, to_memory: bool) -> None:
+    def copy(self, lanes: Value, to_memory: bool) -> None:
         self.check(lanes)
         copy = LaneCopy(self.frame, self.offsets, self.lane_bytes, to_memory, self.narrow)
         copy.compact = self.compact
         access = Access("lds", self.offsets, lanes, self.lane_bytes, not to_memory, to_memory, contiguous=copy.contiguous)
         if to_memory:
             overwrites(self.frame, access)
-        copy.run(lanes, lambda offset: self.frame.at(self.base, offset))
+        copy.run(lanes, self.base.at)
         observe(self.frame, access)
 
 
-def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -> Any:
+def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -> Value:
     """addr + offset·scale as <64 x i64>; the sum is 32-bit unsigned without wrap-around.
 
     Without an address (addtid) it is M0[15:0] + 4·lane.
     """
-    build = frame.build
     if address is None:
-        m0 = build.and_(frame.state(frame.scalar(isa.M0)), ir.Constant(I32, 0xFFFF))
-        steps = ir.Constant(WIDE64, [4 * lane for lane in range(LANES)])
-        rows = build.add(frame.splat(build.zext(m0, I64)), steps)
+        rows = (frame.state(frame.scalar(isa.M0)) & 0xFFFF).zext(I64) + lane_numbers(4)
     else:
-        rows = build.zext(frame.row(frame.operand(address.slot)), WIDE64)
-    extra = build.mul(build.zext(frame.slot(offset.slot), I64), constant(scale))
-    return build.add(rows, frame.splat(extra))
+        rows = frame.row(frame.operand(address.slot)).zext(I64)
+    return rows + _start(frame, offset, scale)
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
@@ -110,12 +100,11 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     if "addr" not in places or memory.transpose or not direct.serves(frame, rows):
         _any_lanes(frame, inst, places, rows, lanes)
         return
-    build = frame.build
     spans = [_span(frame, places, name, scale, rows.lane_bytes) for name, _, scale in _parts(inst)]
-    whole = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+    whole = lanes == ALL_LANES
     for span in spans:
-        whole = build.and_(whole, direct.within(span))
-    with build.if_else(whole) as (then, otherwise):
+        whole = whole & direct.within(span)
+    with frame.build.if_else(whole) as (then, otherwise):
         with then:
             if memory.op == "load":
                 direct.load(spans, frame.operand(places["vdst"].slot))
@@ -136,16 +125,15 @@ def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
     return [("offset0", "data0", scale), ("offset1", "data1", scale)]
 
 
-def _start(frame: Frame, offset: Place, scale: int) -> Any:
-    return frame.build.mul(frame.build.zext(frame.slot(offset.slot), I64), constant(scale))
+def _start(frame: Frame, offset: Place, scale: int) -> Value:
+    return frame.slot(offset.slot).zext(I64) * scale
 
 
 def _span(frame: Frame, places: dict[str, Place], name: str, scale: int, lane_bytes: int) -> direct.Span:
-    build = frame.build
     start = _start(frame, places[name], scale)
-    base = build.inttoptr(frame.state(layout.LDS_BASE, I64), PTR)
-    room = build.sub(build.sub(frame.state(layout.LDS_SIZE, I64), start), constant(lane_bytes))
-    return direct.Span(frame, frame.operand(places["addr"].slot), frame.at(base, start), room, lane_bytes)
+    base = frame.state(layout.LDS_BASE, I64).pointer()
+    room = frame.state(layout.LDS_SIZE, I64) - start - lane_bytes
+    return direct.Span(frame, frame.operand(places["addr"].slot), base.at(start), room, lane_bytes)
 
 
 def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:
@@ -182,100 +170,79 @@ def transpose(frame: Frame, bits: int, element_bits: int) -> None:
     against kernels that a compiler made; the guide gives no formula). 6-bit elements lie packed from the
     lowest bit on, as the matrix instructions take them.
     """
-    build, base = frame.build, staging(frame)
+    base = staging(frame)
     count = bits // element_bits  # elements a lane
     staged = read_staged(frame, Rows(bits), None)
-    lanes = ir.VectorType(I32, LANES * len(staged))
 
-    def finish(value: Any) -> None:
+    def finish(value: Value) -> None:
         """Lane after lane back to staged rows."""
-        dwords = build.bitcast(value, lanes)
+        dwords = value.bitcast(ir.VectorType(I32, LANES * len(staged)))
         for part in range(len(staged)):
-            picks = ir.Constant(ir.VectorType(I32, LANES), [lane * len(staged) + part for lane in range(LANES)])
-            row = build.shuffle_vector(dwords, ir.Constant(lanes, ir.Undefined), picks)
-            frame.store(row, frame.at(base, part * ROW), 64)
+            row = dwords.shuffled([lane * len(staged) + part for lane in range(LANES)])
+            base.at(part * ROW).store(row, align=64)
 
-    whole = interleaved(frame, staged)
+    whole = interleaved(staged)
     if element_bits in (8, 16):
-        picks = []
-        for lane in range(LANES):
-            for j in range(count):
-                picks.append(lane // 16 * 16 * count + 16 * j + lane % 16)
-        kind = ir.VectorType(ir.IntType(element_bits), LANES * count)
-        order = ir.Constant(ir.VectorType(I32, LANES * count), picks)
-        finish(build.shuffle_vector(build.bitcast(whole, kind), ir.Constant(kind, ir.Undefined), order))
+        elements = whole.bitcast(ir.VectorType(ir.IntType(element_bits), LANES * count))
+        finish(elements.shuffled([lane // 16 * 16 * count + 16 * j + lane % 16 for lane in range(LANES) for j in range(count)]))
         return
     if element_bits == 6:
-        finish(_transposed_sixes(frame, whole))
+        finish(_transposed_sixes(whole))
         return
-    kind = ir.VectorType(ir.IntType(8), LANES * 8)
-    value = build.bitcast(whole, kind)
+    kind = ir.VectorType(I8, LANES * 8)
+    value = whole.bitcast(kind)
+    shifts = ir.Constant(kind, [4 * (lane % 2) for lane in range(LANES) for _ in range(8)])
 
-    def nibbles(odd: int) -> Any:
+    def nibbles(odd: int) -> Value:
         """For output byte p of lane i: nibble i of the group's lane 2·p + odd."""
-        picks, shifts = [], []
-        for lane in range(LANES):
-            for p in range(8):
-                source = lane // 16 * 16 + 2 * p + odd
-                picks.append(source * 8 + lane % 16 // 2)
-                shifts.append(4 * (lane % 2))
-        order = ir.Constant(ir.VectorType(I32, LANES * 8), picks)
-        moved = build.shuffle_vector(value, ir.Constant(kind, ir.Undefined), order)
-        return build.and_(build.lshr(moved, ir.Constant(kind, shifts)), ir.Constant(kind, [15] * LANES * 8))
+        picks = [(lane // 16 * 16 + 2 * p + odd) * 8 + lane % 16 // 2 for lane in range(LANES) for p in range(8)]
+        return value.shuffled(picks) >> shifts & 15
 
-    high = build.shl(nibbles(1), ir.Constant(kind, [4] * LANES * 8))
-    finish(build.or_(nibbles(0), high))
+    high = nibbles(1) << 4
+    finish(nibbles(0) | high)
 
 
-def _transposed_sixes(frame: Frame, whole: Any) -> Any:
+def _transposed_sixes(whole: Value) -> Value:
     """16 x 16 elements of 6 bits in each 16 lanes of 12 bytes, transposed."""
-    build, count = frame.build, 16
-    value = build.bitcast(whole, ir.VectorType(I8, LANES * 12))
+    count = 16
+    value = whole.bitcast(ir.VectorType(I8, LANES * 12))
 
-    def picked(value: Any, picks: list[int], shifts: list[int], left: bool) -> Any:
-        kind = ir.VectorType(I8, len(picks))
-        order = ir.Constant(ir.VectorType(I32, len(picks)), picks)
-        moved = build.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
-        return (build.shl if left else build.lshr)(moved, ir.Constant(kind, shifts))
+    def bits(shifts: list[int]) -> ir.Constant:
+        return ir.Constant(ir.VectorType(I8, len(shifts)), shifts)
 
     # Element i of lane j, which becomes element j of lane i: from its first byte and the one after it.
     places = [(group + j, i) for group in range(0, LANES, 16) for i in range(16) for j in range(count)]
     first = [lane * 12 + 6 * i // 8 for lane, i in places]
     after = [min(at + 1, LANES * 12 - 1) for at in first]
-    low = picked(value, first, [6 * i % 8 for _, i in places], False)
-    high = picked(value, after, [min(8 - 6 * i % 8, 7) for _, i in places], True)
-    sixes = build.and_(build.or_(low, high), ir.Constant(low.type, [63] * len(places)))
+    low = value.shuffled(first) >> bits([6 * i % 8 for _, i in places])
+    high = value.shuffled(after) << bits([min(8 - 6 * i % 8, 7) for _, i in places])
+    sixes = (low | high) & 63
     # Byte b of a lane: the element where it starts, and the next one above it.
     bytes_ = [(lane * count, 8 * b) for lane in range(LANES) for b in range(12)]
     starts = [base + bit // 6 for base, bit in bytes_]
-    below = picked(sixes, starts, [bit % 6 for _, bit in bytes_], False)
-    above = picked(sixes, [at + 1 for at in starts], [6 - bit % 6 for _, bit in bytes_], True)
-    return build.or_(below, above)
+    below = sixes.shuffled(starts) >> bits([bit % 6 for _, bit in bytes_])
+    above = sixes.shuffled([at + 1 for at in starts]) << bits([6 - bit % 6 for _, bit in bytes_])
+    return below | above
 
 
-def typed_scalar(ops: LLVMOps, frame: Frame, type_: Any, raw: Any) -> Any:
+def typed_scalar(ops: LLVMOps, type_: Any, raw: Value) -> Any:
+    """The bits as what a body takes: a scalar, or a pair of halves."""
     if type_.kind == "pair":
-        half = ir.IntType(16)
-        low = frame.build.trunc(raw, half)
-        high = frame.build.trunc(frame.build.lshr(raw, ir.Constant(raw.type, 16)), half)
-        return tuple(Value(ops, type_.element, part) for part in (low, high))
+        return tuple(lane.Value(ops, type_.element, part) for part in (raw.trunc(I16), (raw >> 16).trunc(I16)))
     wanted = element(type_)
-    if raw.type != wanted:
-        raw = frame.build.bitcast(raw, wanted)
-    return Value(ops, type_, raw)
+    return lane.Value(ops, type_, raw if raw.type == wanted else raw.bitcast(wanted))
 
 
-def joined_scalar(frame: Frame, result: Any, kind: ir.IntType) -> Any:
+def joined_scalar(frame: Frame, result: Any, kind: ir.IntType) -> Value:
     """A body's scalar result, or pair of halves, as bits."""
-    build = frame.build
     if isinstance(result, tuple):
-        low, high = (build.zext(half.raw, kind) for half in result)
-        return build.or_(low, build.shl(high, ir.Constant(kind, 16)))
-    raw = result.raw if isinstance(result, Value) else result
-    return raw if raw.type == kind else build.bitcast(raw, kind)
+        low, high = (frame.value(half.raw).zext(kind) for half in result)
+        return low | high << 16
+    raw = frame.value(result.raw if isinstance(result, lane.Value) else result)
+    return raw if raw.type == kind else raw.bitcast(kind)
 
 
 def stage_operand(frame: Frame, pointer: Any, bits: int, at: int) -> None:
     """Put a 32- or 64-bit operand of every lane at byte `at` of staging, lane after lane."""
     raw = frame.read_wide(pointer, bits)
-    frame.store(raw, frame.at(staging(frame), at), align=8)
+    staging(frame).at(at).store(raw, align=8)

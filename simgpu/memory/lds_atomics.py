@@ -13,12 +13,13 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.machine import layout
-from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access, observe
-from simgpu.machine.lane_ops import I32, I64, LLVMOps
+from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import Place
-from simgpu.memory.lane_copy import WIDE64, constant, each_lane, popcount, staging
+from simgpu.machine.values import I32, I64, Value, where
+from simgpu.memory.lane_copy import constant, each_lane, popcount, staging
 from simgpu.memory.lds import LDSAccess, joined_scalar, offsets_of, stage_operand, typed_scalar
 
 
@@ -40,16 +41,16 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
             frame.write_wide(frame.operand(places["vdst"].slot), result, frame.lanes(lanes))
 
 
-def step(frame: Frame, inst: Instruction, place: Any, data: list[Any]) -> Any:
+def step(frame: Frame, inst: Instruction, place: Value, data: list[Value]) -> Value:
     """old = [place]; [place] = body(old, *data): on scalars of the instruction's type."""
-    spec, build = inst.spec, frame.build
+    spec = inst.spec
     assert spec.body is not None
-    ops = LLVMOps(build, 1)
+    ops = LLVMOps(frame.build, 1)
     types = [param.type for param in spec.params]
     kind = ir.IntType(types[0].bits)
-    old = build.load(place, align=1, typ=kind)
-    values = [typed_scalar(ops, frame, type_, raw) for type_, raw in zip(types, [old, *data], strict=True)]
-    build.store(joined_scalar(frame, spec.body(*values), kind), place, align=1)
+    old = place.load(kind, align=1)
+    values = [typed_scalar(ops, type_, raw) for type_, raw in zip(types, [old, *data], strict=True)]
+    place.store(joined_scalar(frame, spec.body(*values), kind), align=1)
     return old
 
 
@@ -57,28 +58,28 @@ def _each(frame: Frame, inst: Instruction, offsets: Any, data: list[Place], lane
     """The step of each active lane at its offset; returns the old values, one element a lane."""
     memory = inst.spec.memory
     assert memory is not None
-    build, bits = frame.build, memory.bits
+    bits = memory.bits
     kind = ir.IntType(bits)
     area = LANES * bits // 8
     access = LDSAccess(frame, offsets, bits // 8)
     access.check(lanes)
     spilled = frame.at(frame.wave, layout.ADDRESSES)
-    frame.store(offsets, spilled, align=8)
+    spilled.store(offsets, align=8)
     for number, place in enumerate(data):
         stage_operand(frame, frame.operand(place.slot), bits, number * area)
-    returned = frame.at(staging(frame), len(data) * area)
+    returned = staging(frame).at(len(data) * area)
 
-    def one(lane: Any) -> None:
-        offset = frame.load(frame.at(spilled, build.mul(lane, constant(8))), I64, 8)
-        mine = build.mul(lane, constant(bits // 8))
-        staged = [frame.at(staging(frame), number * area) for number in range(len(data))]
-        values = [frame.load(frame.at(part, mine), kind, align=4) for part in staged]
-        old = step(frame, inst, frame.at(access.base, offset), values)
-        frame.store(old, frame.at(returned, mine), align=4)
+    def one(lane: Value) -> None:
+        offset = spilled.at(lane * 8).load(I64, 8)
+        mine = lane * (bits // 8)
+        staged = [staging(frame).at(number * area) for number in range(len(data))]
+        values = [part.at(mine).load(kind) for part in staged]
+        old = step(frame, inst, access.base.at(offset), values)
+        returned.at(mine).store(old)
 
     each_lane(frame, lanes, one)
     observe(frame, Access("lds", offsets, lanes, bits // 8, True, True, True))
-    return frame.load(returned, ir.VectorType(kind, LANES), align=4)
+    return returned.load(ir.VectorType(kind, LANES))
 
 
 def _exchange2(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
@@ -92,7 +93,7 @@ def _exchange2(frame: Frame, inst: Instruction, places: dict[str, Place], lanes:
         results.append(_each(frame, inst, offsets, [places[data]], lanes))
     target = frame.operand(places["vdst"].slot)
     for number, result in enumerate(results):
-        part = frame.at(target, number * (memory.bits // 32) * layout.ROW)
+        part = target.at(number * (memory.bits // 32) * layout.ROW)
         frame.write_wide(part, result, frame.lanes(lanes))
 
 
@@ -104,28 +105,26 @@ def _between(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
     """
     memory = inst.spec.memory
     assert memory is not None
-    build, bits = frame.build, memory.bits
+    bits = memory.bits
     address = frame.row(frame.operand(places["addr"].slot))
     offset = frame.slot(places["offset"].slot)
-    near = build.ashr(build.shl(offset, ir.Constant(I32, 17)), ir.Constant(I32, 17))
-    packed = build.icmp_unsigned("!=", build.and_(offset, ir.Constant(I32, 0x8000)), ir.Constant(I32, 0))
-    far = build.ashr(address, ir.Constant(ROW32, [17] * LANES))
-    distance = build.select(frame.splat(packed), far, frame.splat(near))
-    low = build.and_(address, ir.Constant(ROW32, [0x1FFFF] * LANES))
-    first = build.select(frame.splat(packed), low, address)
-    second = build.add(first, build.shl(distance, ir.Constant(ROW32, [2] * LANES)))
-    wide = [build.zext(row, WIDE64) for row in (first, second)]
+    near = (offset << 17).ashr(17)
+    packed = (offset & 0x8000) != 0
+    distance = where(packed, address.ashr(17), near)
+    first = where(packed, address & 0x1FFFF, address)
+    second = first + (distance << 2)
+    wide = [row.zext(I64) for row in (first, second)]
     base = LDSAccess(frame, wide[0], bits // 8).base
     places_at = [frame.at(frame.wave, layout.ADDRESSES), staging(frame)]
     for offsets in wide:
         LDSAccess(frame, offsets, bits // 8).check(lanes)
     for offsets, place in zip(wide, places_at, strict=True):
-        frame.store(offsets, place, align=8)
+        place.store(offsets, align=8)
 
-    def one(lane: Any) -> None:
-        at = build.mul(lane, constant(8))
-        target, source = (frame.at(base, frame.load(frame.at(place, at), I64, 8)) for place in places_at)
-        step(frame, inst, target, [build.load(source, align=1, typ=ir.IntType(bits))])
+    def one(lane: Value) -> None:
+        at = lane * 8
+        target, source = (base.at(place.at(at).load(I64, 8)) for place in places_at)
+        step(frame, inst, target, [source.load(ir.IntType(bits), align=1)])
 
     each_lane(frame, lanes, one)
     observe(frame, Access("lds", wide[1], lanes, bits // 8, True, False))
@@ -138,19 +137,16 @@ def count(frame: Frame, places: dict[str, Place], control: ControlKind) -> None:
     vdst gets the old value in every active lane. M0[15:0] is the address (LLVM lowers a pointer
     to it unshifted).
     """
-    build = frame.build
-    m0 = build.and_(frame.state(frame.scalar(isa.M0)), ir.Constant(I32, 0xFFFF))
-    offset = build.zext(build.add(m0, frame.slot(places["offset"].slot)), I64)
+    m0 = frame.state(frame.scalar(isa.M0)) & 0xFFFF
+    offset = (m0 + frame.slot(places["offset"].slot)).zext(I64)
     size = frame.state(layout.LDS_SIZE, I64)
-    outside = build.icmp_unsigned(">", build.add(offset, constant(4)), size)
-    with build.if_then(outside, likely=False):
+    with frame.build.if_then((offset + 4).unsigned > size, likely=False):
         frame.fault(Fault.LDS, offset, ir.Constant(I32, -1))
     access = LDSAccess(frame, frame.splat(offset), 4)
-    place = frame.at(access.base, offset)
+    place = access.base.at(offset)
     lanes = frame.exec_bits()
-    old = build.load(place, align=1, typ=I32)
-    amount = build.trunc(popcount(frame, lanes), I32)
-    new = build.add(old, amount) if control is ControlKind.APPEND else build.sub(old, amount)
-    build.store(new, place, align=1)
+    old = place.load(I32, align=1)
+    amount = popcount(frame, lanes).trunc(I32)
+    place.store(old + amount if control is ControlKind.APPEND else old - amount, align=1)
     observe(frame, Access("lds", access.offsets, constant(1), 4, True, True, True))
     frame.write_row(frame.operand(places["vdst"].slot), 0, frame.splat(old), frame.lanes(lanes))

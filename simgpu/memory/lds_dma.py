@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32, I64
-from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
+from simgpu.machine.values import I64, Value, where
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import WIDE64, Rows, read_staged, write_staged
+from simgpu.memory.lane_copy import Rows, lane_numbers, read_staged, write_staged
 from simgpu.memory.lds import LDSAccess
 
 
@@ -36,13 +33,11 @@ def load_to_lds(
     """
     memory = inst.spec.memory
     assert memory is not None
-    build = frame.build
     rows = Rows(memory.bits * memory.count, memory.sign)
-    readable = lanes if in_range is None else build.and_(lanes, in_range)
+    readable = lanes if in_range is None else lanes & in_range
     GlobalAccess(frame, addresses, rows.lane_bytes, False).run(readable)
     valid = frame.lanes(readable)
-    values = read_staged(frame, rows, None)
-    values = [build.select(valid, row, ir.Constant(row.type, None)) for row in values]
+    values = [where(valid, row, 0) for row in read_staged(frame, rows, None)]
     stored = Rows(max(32, rows.bits))
     write_staged(frame, stored, values)
     LDSAccess(frame, _lds_offsets(frame, places, stored), stored.lane_bytes).copy(lanes, True)
@@ -65,10 +60,7 @@ def store_from_lds(
     GlobalAccess(frame, addresses, rows.lane_bytes, True).run(lanes)
 
 
-def _lds_offsets(frame: Frame, places: dict[str, Place], rows: Rows) -> Any:
+def _lds_offsets(frame: Frame, places: dict[str, Place], rows: Rows) -> Value:
     """M0 + the instruction's offset + the lane's share, <64 x i64>."""
-    build = frame.build
-    m0 = build.zext(frame.load(frame.at(frame.wave, frame.scalar(isa.M0)), I32), I64)
-    base = build.add(m0, build.sext(frame.slot(places["offset"].slot), I64))
-    steps = ir.Constant(WIDE64, [lane * rows.lane_bytes for lane in range(LANES)])
-    return build.add(frame.splat(base), steps)
+    m0 = frame.state(frame.scalar(isa.M0)).zext(I64)
+    return m0 + frame.slot(places["offset"].slot).sext(I64) + lane_numbers(rows.lane_bytes)

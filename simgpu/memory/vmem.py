@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from llvmlite import ir
-
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, ROW32, Frame
+from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access, observe
-from simgpu.machine.lane_ops import I64
-from simgpu.machine.layout import LANES
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place, Plan
+from simgpu.machine.values import I32, I64, Value
 from simgpu.memory import scratch
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic
 from simgpu.memory.buffers import buffer_access
-from simgpu.memory.lane_copy import WIDE64, Rows, constant, lanes_of, popcount, read_staged, write_staged
+from simgpu.memory.lane_copy import Rows, popcount, read_staged, write_staged
 from simgpu.memory.lds import LDSAccess
 from simgpu.memory.lds_dma import load_to_lds
 from simgpu.memory.whole_wave import direct, direct_global
@@ -50,8 +45,8 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
     return places
 
 
-def signed_offset(frame: Frame, place: Place) -> Any:
-    return frame.build.sext(frame.slot(place.slot), I64)
+def signed_offset(frame: Frame, place: Place) -> Value:
+    return frame.slot(place.slot).sext(I64)
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
@@ -74,23 +69,19 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
         transfer(frame, inst, places, lanes)
 
 
-def count_lanes(frame: Frame, lanes: Any) -> None:
+def count_lanes(frame: Frame, lanes: Value) -> None:
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), popcount(frame, lanes))
 
 
-def global_addresses(frame: Frame, places: dict[str, Place]) -> Any:
+def global_addresses(frame: Frame, places: dict[str, Place]) -> Value:
     """<64 x i64>: vaddr (64 bits), or saddr + vaddr (32 bits), plus the signed offset."""
-    build = frame.build
     offset = signed_offset(frame, places["offset"])
-    if "saddr" in places:
-        base = frame.load(frame.operand(places["saddr"].slot), I64)
-        base = build.add(base, offset)
-        if "vaddr" not in places:
-            return frame.splat(base)
-        rows = build.zext(frame.row(frame.operand(places["vaddr"].slot)), WIDE64)
-        return build.add(rows, frame.splat(base))
-    wide = frame.read_wide(frame.operand(places["vaddr"].slot), 64)
-    return build.add(wide, frame.splat(offset))
+    if "saddr" not in places:
+        return frame.read_wide(frame.operand(places["vaddr"].slot), 64) + offset
+    base = frame.operand(places["saddr"].slot).load(I64) + offset
+    if "vaddr" not in places:
+        return frame.splat(base)
+    return frame.row(frame.operand(places["vaddr"].slot)).zext(I64) + base
 
 
 def rows_of(inst: Instruction) -> Rows:
@@ -99,7 +90,7 @@ def rows_of(inst: Instruction) -> Rows:
     return Rows(memory.bits * memory.count, memory.sign, memory.d16)
 
 
-def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Any) -> None:
+def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
     """A load, store or atomic of the lanes at their device addresses."""
     memory = inst.spec.memory
     assert memory is not None
@@ -110,16 +101,15 @@ def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
     if "vaddr" not in places or not direct.serves(frame, rows):
         _any_lanes(frame, inst, places, rows, lanes)
         return
-    build = frame.build
     store = memory.op == "store"
     offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
-    whole = build.icmp_unsigned("==", lanes, constant(ALL_LANES))
+    whole = lanes == ALL_LANES
     if "saddr" in places:
-        start = build.add(frame.load(frame.operand(places["saddr"].slot), I64), offset)
+        start = frame.operand(places["saddr"].slot).load(I64) + offset
         access = DirectGlobal(frame, start, vaddr, rows.lane_bytes, store)
     else:
         access, near = direct_global.of_addresses(frame, vaddr, offset, rows.lane_bytes, store)
-        whole = build.and_(whole, near)
+        whole = whole & near
     access.run(
         whole,
         frame.operand(places["vdata" if store else "vdst"].slot),
@@ -127,14 +117,13 @@ def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: A
     )
 
 
-def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:
+def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Value) -> None:
     memory = inst.spec.memory
     assert memory is not None
     addresses = global_addresses(frame, places)
     narrow = None
     if "saddr" in places and "vaddr" in places:
-        base = frame.load(frame.operand(places["saddr"].slot), I64)
-        start = frame.build.add(base, signed_offset(frame, places["offset"]))
+        start = frame.operand(places["saddr"].slot).load(I64) + signed_offset(frame, places["offset"])
         narrow = (frame.operand(places["vaddr"].slot), start)
     compact = direct.serves(frame, rows)
     access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, compact=compact)
@@ -147,7 +136,7 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: 
     load_result(frame, rows, places["vdst"], lanes)
 
 
-def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Any) -> None:
+def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Value) -> None:
     target = frame.operand(vdst.slot)
     old = frame.row(target) if rows.d16 else None
     mask = frame.lanes(lanes)
@@ -156,31 +145,26 @@ def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Any) -> None:
 
 
 def _flat(
-    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Any, lanes: Any
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Value, lanes: Value
 ) -> None:
     """Flat addressing: the high half names LDS, private memory or device memory, lane by lane."""
     build = frame.build
-    high = build.trunc(build.lshr(addresses, ir.Constant(WIDE64, [32] * LANES)), ROW32)
-
-    def in_aperture(aperture: int) -> Any:
-        same = build.icmp_unsigned("==", high, ir.Constant(ROW32, [aperture] * LANES))
-        return build.and_(lanes_of(frame, same), lanes)
-
-    shared, own = in_aperture(SHARED_APERTURE), in_aperture(PRIVATE_APERTURE)
-    elsewhere = build.and_(lanes, build.not_(build.or_(shared, own)))
-    low = build.and_(addresses, ir.Constant(WIDE64, [0xFFFFFFFF] * LANES))
+    high = (addresses >> 32).trunc(I32)
+    shared, own = ((high == aperture).bitcast(I64) & lanes for aperture in (SHARED_APERTURE, PRIVATE_APERTURE))
+    elsewhere = lanes & ~(shared | own)
+    low = addresses & 0xFFFFFFFF
     memory = inst.spec.memory
     assert memory is not None
     if memory.op == "atomic":
-        with build.if_then(build.icmp_unsigned("!=", shared, constant(0)), likely=False):
-            base = build.ptrtoint(LDSAccess(frame, low, memory.bits // 8).base, I64)
+        with build.if_then(shared != 0, likely=False):
+            base = LDSAccess(frame, low, memory.bits // 8).base.address()
             LDSAccess(frame, low, memory.bits // 8).check(shared)
-            host = build.add(low, frame.splat(base))
+            host = low + base
             global_atomic(frame, inst, places, host, shared, host_addresses=True)
             observe(frame, Access("lds", low, shared, memory.bits // 8, True, True, True))
-        with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
+        with build.if_then(elsewhere != 0):
             global_atomic(frame, inst, places, addresses, elsewhere)
-        with build.if_then(build.icmp_unsigned("!=", own, constant(0)), likely=False):
+        with build.if_then(own != 0, likely=False):
             scratch.atomic(frame, inst, places, low, own)
         return
     rows = rows_of(inst)
@@ -188,11 +172,11 @@ def _flat(
     if store:
         source = frame.operand(places["vdata"].slot)
         write_staged(frame, rows, [frame.row(source, i) for i in range(rows.registers)])
-    with build.if_then(build.icmp_unsigned("!=", shared, constant(0)), likely=False):
+    with build.if_then(shared != 0, likely=False):
         LDSAccess(frame, low, rows.lane_bytes).copy(shared, store)
-    with build.if_then(build.icmp_unsigned("!=", elsewhere, constant(0))):
+    with build.if_then(elsewhere != 0):
         GlobalAccess(frame, addresses, rows.lane_bytes, store).run(elsewhere)
     if not store:
-        load_result(frame, rows, places["vdst"], build.or_(shared, elsewhere))
-    with build.if_then(build.icmp_unsigned("!=", own, constant(0)), likely=False):
+        load_result(frame, rows, places["vdst"], shared | elsewhere)
+    with build.if_then(own != 0, likely=False):
         scratch.access(frame, inst, places, low, own)

@@ -16,7 +16,7 @@ from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.operands import Place
 from simgpu.memory import vmem
 from simgpu.memory.buffers import read_resource
-from simgpu.memory.lane_copy import constant, inside, lanes_of
+from simgpu.memory.lane_copy import constant, inside
 
 
 def needless(frame: Frame, inst: Instruction, places: dict[str, Place]) -> Any | None:
@@ -51,7 +51,7 @@ def _lanes_within(frame: Frame, inst: Instruction, places: dict[str, Place], ent
     build = frame.build
     base, size = (frame.load(frame.at(entry, field), I64, 8) for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE))
     offsets = build.sub(vmem.global_addresses(frame, places), frame.splat(base))
-    fits = lanes_of(frame, inside(frame, offsets, size, vmem.rows_of(inst).lane_bytes))
+    fits = inside(offsets, size, vmem.rows_of(inst).lane_bytes).bitcast(I64)
     return build.icmp_unsigned("==", build.and_(frame.exec_bits(), build.not_(fits)), constant(0))
 
 

@@ -8,17 +8,17 @@ lanes at a time go straight to their registers. What this does not serve goes th
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llvmlite import ir
 
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.lane_ops import I1, I16, I32, I64
 from simgpu.machine.layout import LANES, ROW
-from simgpu.memory.lane_copy import Rows, constant, joined, transposed
+from simgpu.machine.values import I1, I16, I32, I64, Value, where
+from simgpu.memory.lane_copy import Rows, joined, transposed
 
 GROUP = 16  # lanes at a time: dwords of a vector
 BLOCK = ir.VectorType(I32, GROUP)
@@ -41,19 +41,18 @@ class Span:
     """
 
     frame: Frame
-    distances: Any
-    start: Any
-    room: Any
+    distances: Value
+    start: Value
+    room: Value
     lane_bytes: int
 
-    def block(self, group: int) -> Any:
+    def block(self, group: int) -> Value:
         """Distances of the 16 lanes of a group."""
-        return self.frame.load(self.frame.at(self.distances, group * LINE), BLOCK, align=4)
+        return self.distances.at(group * LINE).load(BLOCK)
 
-    def place(self, lane: int) -> Any:
+    def place(self, lane: int) -> Value:
         """Host pointer of a lane's bytes."""
-        distance = self.frame.load(self.frame.at(self.distances, 4 * lane), I32)
-        return self.frame.at(self.start, distance)
+        return self.start.at(self.distances.at(4 * lane).load(I32))
 
     @property
     def sharing(self) -> int:
@@ -61,52 +60,42 @@ class Span:
         return LINE // self.lane_bytes
 
 
-def within(span: Span) -> Any:
+def within(span: Span) -> Value:
     """i1: all lanes are in bounds."""
-    frame, build = span.frame, span.frame.build
     blocks = [span.block(group) for group in range(LANES // GROUP)]
-    largest = intrinsics.folded(build, f"llvm.umax.v{GROUP}i32", blocks)
-    some = build.icmp_signed(">=", span.room, constant(0))
-    near = build.icmp_signed("<", span.room, constant(FARTHEST))
-    limit = build.trunc(build.select(near, span.room, constant(FARTHEST)), I32)
-    fit = build.icmp_unsigned("<=", largest, frame.splat(limit, GROUP))
-    return build.and_(some, _all(frame, fit))
+    largest = intrinsics.folded(span.frame.build, f"llvm.umax.v{GROUP}i32", blocks)
+    some = span.room.signed >= 0
+    limit = where(span.room.signed < FARTHEST, span.room, FARTHEST).trunc(I32)
+    return some & _all(largest.unsigned <= limit)
 
 
-def _all(frame: Frame, condition: Any) -> Any:
+def _all(condition: Value) -> Value:
     """i1: <16 x i1> holds everywhere."""
-    return frame.build.icmp_unsigned("==", frame.build.bitcast(condition, I16), ir.Constant(I16, 0xFFFF))
+    return condition.bitcast(I16) == 0xFFFF
 
 
-def none(frame: Frame, words: Sequence[Any]) -> Any:
+def none(words: Sequence[Value]) -> Value:
     """i1: no bit is set in any of the <16 x i32>."""
-    some = words[0]
-    for word in words[1:]:
-        some = frame.build.or_(some, word)
-    return _all(frame, frame.build.icmp_unsigned("==", some, ir.Constant(BLOCK, None)))
+    return _all(functools.reduce(operator.or_, words) == 0)
 
 
-def heads(frame: Frame, block: Any, sharing: int) -> Any:
+def heads(block: Value, sharing: int) -> Value:
     """In every lane what the first of its `sharing` lanes has."""
-    picks = ir.Constant(BLOCK, [lane - lane % sharing for lane in range(GROUP)])
-    return frame.build.shuffle_vector(block, ir.Constant(BLOCK, ir.Undefined), picks)
+    return block.shuffled([lane - lane % sharing for lane in range(GROUP)])
 
 
-def in_runs(span: Span, nbytes: int = LINE) -> Any:
+def in_runs(span: Span, nbytes: int = LINE) -> Value:
     """i1: the bytes of as many lanes as have `nbytes` together follow each other."""
-    frame, build, lanes = span.frame, span.frame.build, nbytes // span.lane_bytes
+    lanes = nbytes // span.lane_bytes
     steps = ir.Constant(BLOCK, [lane % lanes * span.lane_bytes for lane in range(GROUP)])
-    wrong = []
-    for group in range(LANES // GROUP):
-        block = span.block(group)
-        wrong.append(build.xor(block, build.add(heads(frame, block, lanes), steps)))
-    return none(frame, wrong)
+    blocks = (span.block(group) for group in range(LANES // GROUP))
+    return none([block ^ (heads(block, lanes) + steps) for block in blocks])
 
 
 # -- loads -----------------------------------------------------------------------------------------
 
 
-def load(spans: Sequence[Span], target: Any) -> None:
+def load(spans: Sequence[Span], target: Value) -> None:
     """The lanes' dwords, of one span after the other, into the registers from `target` on.
 
     The spans have their distances in common; the registers may hold them.
@@ -126,71 +115,69 @@ def load(spans: Sequence[Span], target: Any) -> None:
                     _fill(spans, target, _of_places)
 
 
-def load_lines(spans: Sequence[Span], target: Any) -> None:
+def load_lines(spans: Sequence[Span], target: Value) -> None:
     """Load where the lanes that share a line follow each other."""
     _fill(spans, target, _of_runs)
 
 
-def _fill(spans: Sequence[Span], target: Any, fetch: Callable[[Span, int], list[Any]]) -> None:
-    frame = spans[0].frame
+def _fill(spans: Sequence[Span], target: Value, fetch: Callable[[Span, int], list[Value]]) -> None:
     for group in range(LANES // GROUP):
         blocks = [block for span in spans for block in fetch(span, group)]
         for part, block in enumerate(blocks):
-            frame.store(block, frame.at(target, part * ROW + group * LINE), align=64)
+            target.at(part * ROW + group * LINE).store(block, align=64)
 
 
-def _of_runs(span: Span, group: int, nbytes: int = LINE) -> list[Any]:
+def _of_runs(span: Span, group: int, nbytes: int = LINE) -> list[Value]:
     """From lanes of which so many as have `nbytes` together follow each other."""
     lanes = range(group * GROUP, (group + 1) * GROUP, nbytes // span.lane_bytes)
     kind = ir.VectorType(I32, nbytes // 4)
-    return _columns(span.frame, joined(span.frame, [span.frame.load(span.place(lane), kind, align=1) for lane in lanes]))
+    return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes]))
 
 
-def _of_places(span: Span, group: int) -> list[Any]:
+def _of_places(span: Span, group: int) -> list[Value]:
     if span.lane_bytes == 4:
         return [_gathered(span, group)]
     if span.lane_bytes == 16:
-        return transposed(span.frame, [span.place(group * GROUP + lane) for lane in range(GROUP)])
+        return transposed([span.place(group * GROUP + lane) for lane in range(GROUP)])
     return _of_runs(span, group, span.lane_bytes)
 
 
-def _gathered(span: Span, group: int) -> Any:
+def _gathered(span: Span, group: int) -> Value:
     """The dwords of 16 lanes."""
-    frame, build = span.frame, span.frame.build
-    distances = build.zext(span.block(group), ir.VectorType(I64, GROUP))
-    return gathered(frame, build.add(frame.splat(build.ptrtoint(span.start, I64), GROUP), distances))
+    distances = span.block(group).zext(I64)
+    return gathered(span.start.address() + distances)
 
 
-def gathered(frame: Frame, addresses: Any) -> Any:
+def gathered(addresses: Value) -> Value:
     """Dwords at 16 host addresses (<16 x i64>)."""
-    places = frame.build.inttoptr(addresses, ir.VectorType(PTR, GROUP))
+    places = addresses.build.inttoptr(addresses, ir.VectorType(PTR, GROUP))
     mask = ir.VectorType(I1, GROUP)
     arguments = [places, ir.Constant(I32, 1), ir.Constant(mask, [1] * GROUP), ir.Constant(BLOCK, ir.Undefined)]
-    return intrinsics.call(frame.build, f"llvm.masked.gather.v{GROUP}i32.v{GROUP}p0", BLOCK, arguments)
+    return intrinsics.call(addresses.build, f"llvm.masked.gather.v{GROUP}i32.v{GROUP}p0", BLOCK, arguments)
 
 
-def _columns(frame: Frame, lines: list[Any]) -> list[Any]:
+def _columns(lines: list[Value]) -> list[Value]:
     """From n lines (1, 2 or 4), lane after lane with n dwords each: the lanes' first dwords, second ones, and so on."""
     if len(lines) == 1:
         return lines
     if len(lines) == 2:
-        return [_picked(frame, lines, [2 * lane + part for lane in range(GROUP)]) for part in (0, 1)]
+        return [_picked(lines, [2 * lane + part for lane in range(GROUP)]) for part in (0, 1)]
     # From two lines eight lanes' dwords 0 and 1, or 2 and 3; of those the halves.
     pairs = [[4 * lane + part + p for p in (0, 1) for lane in range(8)] for part in (0, 2)]
-    halves = [[_picked(frame, lines[at : at + 2], pair) for at in (0, 2)] for pair in pairs]
+    halves = [[_picked(lines[at : at + 2], pair) for at in (0, 2)] for pair in pairs]
     sides = ([*range(8), *range(16, 24)], [*range(8, 16), *range(24, 32)])
-    return [_picked(frame, half, side) for half in halves for side in sides]
+    return [_picked(half, side) for half in halves for side in sides]
 
 
-def _picked(frame: Frame, two: Sequence[Any], picks: list[int]) -> Any:
+def _picked(two: Sequence[Value], picks: Sequence[int]) -> Value:
     """Dwords of two vectors, numbered through."""
-    return frame.build.shuffle_vector(*two, ir.Constant(ir.VectorType(I32, len(picks)), picks))
+    return two[0].shuffled(picks, two[1])
 
 
 # -- stores ----------------------------------------------------------------------------------------
 
 
-def store(span: Span, source: Any) -> None:
+def store(span: Span, source: Value) -> None:
     """The registers from `source` on to the lanes' places; where those overlap, the highest lane's bytes remain."""
     with span.frame.build.if_else(in_runs(span)) as (runs, apart):
         with runs:
@@ -199,33 +186,33 @@ def store(span: Span, source: Any) -> None:
             _spread(span, source, 1)
 
 
-def store_lines(span: Span, source: Any) -> None:
+def store_lines(span: Span, source: Value) -> None:
     """Store where the lanes that share a line follow each other."""
     _spread(span, source, span.sharing)
 
 
-def _spread(span: Span, source: Any, lanes: int) -> None:
+def _spread(span: Span, source: Value, lanes: int) -> None:
     """Store the bytes of `lanes` lanes at a time, in ascending order."""
-    frame, dwords = span.frame, span.lane_bytes // 4
+    dwords = span.lane_bytes // 4
+    size = lanes * dwords
     for group in range(LANES // GROUP):
-        first = frame.at(source, group * LINE)
-        if lanes * dwords == 1:
-            pieces = [frame.load(frame.at(first, 4 * lane), I32) for lane in range(GROUP)]
+        first = source.at(group * LINE)
+        if size == 1:
+            pieces = [first.at(4 * lane).load(I32) for lane in range(GROUP)]
         else:
-            lines = _lines(frame, [frame.load(frame.at(first, part * ROW), BLOCK, align=64) for part in range(dwords)])
-            size = lanes * dwords
-            pieces = [_picked(frame, (line, line), list(range(at, at + size))) for line in lines for at in range(0, GROUP, size)]
+            lines = _lines([first.at(part * ROW).load(BLOCK, align=64) for part in range(dwords)])
+            pieces = [line.shuffled(range(at, at + size), line) for line in lines for at in range(0, GROUP, size)]
         for number, piece in enumerate(pieces):
-            frame.store(piece, span.place(group * GROUP + number * lanes), align=1)
+            span.place(group * GROUP + number * lanes).store(piece, align=1)
 
 
-def _lines(frame: Frame, blocks: list[Any]) -> list[Any]:
+def _lines(blocks: list[Value]) -> list[Value]:
     """The reverse of `_columns`."""
     if len(blocks) == 1:
         return blocks
     low, high = ([at + half for lane in range(8) for at in (lane, GROUP + lane)] for half in (0, 8))
     if len(blocks) == 2:
-        return [_picked(frame, blocks, side) for side in (low, high)]
-    pairs = [[_picked(frame, blocks[at : at + 2], side) for at in (0, 2)] for side in (low, high)]
+        return [_picked(blocks, side) for side in (low, high)]
+    pairs = [[_picked(blocks[at : at + 2], side) for at in (0, 2)] for side in (low, high)]
     quads = [[at + half + p for lane in range(4) for at in (2 * lane, GROUP + 2 * lane) for p in (0, 1)] for half in (0, 8)]
-    return [_picked(frame, pair, quad) for pair in pairs for quad in quads]
+    return [_picked(pair, quad) for pair in pairs for quad in quads]

@@ -7,13 +7,11 @@ and matrix instructions, which seldom touch the host's memory, fetch one every f
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 
 from simgpu.machine import intrinsics, layout
-from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.frame import Frame
+from simgpu.machine.values import I32, I64, Value
 
 PLACES = layout.AHEAD_PLACES
 HINTS = (0, 2, 1)  # a read, of data, and not into the first cache, which accumulators need
@@ -29,49 +27,46 @@ class Queue:
         self.build = frame.build
         self.head, self.tail, self.entries = (frame.context_at(layout.CTX_AHEAD + offset) for offset in (0, 8, 64))
 
-    def count(self, place: Any) -> Any:
+    def count(self, place: Value) -> Value:
         """What `head` or `tail` points to."""
-        return self.frame.load(place, I64, 8)
+        return place.load(I64, 8)
 
-    def leave(self, places: Any) -> None:
+    def leave(self, places: Value) -> None:
         """places: <16 x i64>, host addresses; fetched at once if there is no room, as where there are no matrix instructions."""
-        build, count = self.build, places.type.count
         tail = self.count(self.tail)
-        with build.if_else(self._room(tail, count)) as (later, now):
+        with self.build.if_else(self._room(tail, places.lanes)) as (later, now):
             with later:
                 self._append(tail, places)
             with now:
-                for number in range(count):
-                    self._fetch(build.extract_element(places, ir.Constant(I32, number)))
+                for number in range(places.lanes):
+                    self._fetch(places[number])
 
-    def offer(self, places: Any) -> None:
+    def offer(self, places: Value) -> None:
         """The same, but forgotten if there is no room: what the host's own prefetchers may follow too."""
         tail = self.count(self.tail)
-        with self.build.if_then(self._room(tail, places.type.count)):
+        with self.build.if_then(self._room(tail, places.lanes)):
             self._append(tail, places)
 
-    def _room(self, tail: Any, count: int) -> Any:
-        build = self.build
-        return build.icmp_unsigned("<=", build.sub(tail, self.count(self.head)), ir.Constant(I64, PLACES - count))
+    def _room(self, tail: Value, count: int) -> Value:
+        return (tail - self.count(self.head)).unsigned <= PLACES - count
 
-    def _append(self, tail: Any, places: Any) -> None:
-        self.frame.store(places, self._entry(tail, 0), 64)
-        self.frame.store(self.build.add(tail, ir.Constant(I64, places.type.count)), self.tail, 8)
+    def _append(self, tail: Value, places: Value) -> None:
+        self._entry(tail).store(places, 64)
+        self.tail.store(tail + places.lanes, 8)
 
     def fetch(self, products: int) -> None:
         """As many places as fit beside so many multiplications, if there are so many."""
-        build, count = self.build, min(max(1, products // PRODUCTS), MOST)
+        count = min(max(1, products // PRODUCTS), MOST)
         head = self.count(self.head)
-        after = build.add(head, ir.Constant(I64, count))
-        with build.if_then(build.icmp_unsigned("<=", after, self.count(self.tail))):
+        after = head + count
+        with self.build.if_then(after.unsigned <= self.count(self.tail)):
             for number in range(count):
-                self._fetch(self.frame.load(self._entry(head, number), I64, 8))
-            self.frame.store(after, self.head, 8)
+                self._fetch(self._entry(head + number).load(I64, 8))
+            self.head.store(after, 8)
 
-    def _entry(self, count: Any, further: int) -> Any:
-        number = self.build.and_(self.build.add(count, ir.Constant(I64, further)), ir.Constant(I64, PLACES - 1))
-        return self.frame.at(self.entries, self.build.shl(number, ir.Constant(I64, 3)))
+    def _entry(self, count: Value) -> Value:
+        return self.entries.at((count & PLACES - 1) << 3)
 
-    def _fetch(self, address: Any) -> None:
-        place = self.build.inttoptr(address, PTR)
-        intrinsics.call(self.build, "llvm.prefetch.p0", ir.VoidType(), [place, *(ir.Constant(I32, hint) for hint in HINTS)])
+    def _fetch(self, address: Value) -> None:
+        arguments = [address.pointer(), *(ir.Constant(I32, hint) for hint in HINTS)]
+        intrinsics.call(self.build, "llvm.prefetch.p0", ir.VoidType(), arguments)

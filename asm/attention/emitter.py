@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from simgpu.asm.attention.frame import ARRAYS, AttentionFrame, check, scalars
+from simgpu.asm.attention.frame import ARRAYS, Block, builder, check, grid, scalars
 from simgpu.asm.attention.merge import Merge, Output
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD, Shape
@@ -36,6 +36,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.registers import ATOM
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
+from simgpu.operators.tree import Visitor
 
 LEAD = 6  # matrix instructions before the first filler that waits for their predecessors' results
 
@@ -51,24 +52,24 @@ def emit_attention(root: FusedAttention) -> EmittedKernel:
     return (VectorValues if root.values == "fma" else MatrixValues)(plan).visit(root)
 
 
-class ChainedEmitter(AttentionFrame):
+class ChainedEmitter(Visitor):
     """Visits the attention tree level by level, each emitting its part of the kernel."""
 
     def __init__(self, plan: AttentionTiles) -> None:
-        super().__init__(plan, "attention")
+        self.plan, self.k = plan, builder(plan, "attention")
         self.shape = Shape.of(plan)
 
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
         k.comment(f"FusedAttention: one workgroup per {plan.tile_Q} queries of a head")
-        self._begin()
+        self.block = Block(k, plan)
         self._registers()
         self._buffers()
         block = next(root.children())
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        kernel = k.finish(plan=plan, grid=self._grid, scalars=scalars(p), operands=ARRAYS)
+        kernel = k.finish(plan=plan, grid=grid(plan), scalars=scalars(p), operands=ARRAYS)
         if plan.split_kv == 1:
             return kernel
         buffers = ("Q", "K", "V", PARTIAL, STATISTICS)  # R is the second kernel's
@@ -77,26 +78,26 @@ class ChainedEmitter(AttentionFrame):
     # -- registers and buffers ---------------------------------------------------------------
 
     def _registers(self) -> None:
-        k, p, a = self.k, self.plan.problem, self.arguments
+        k, p, block, a = self.k, self.plan.problem, self.block, self.block.arguments
         self.wave = Wave(k, self.shape, self.plan.resources)
         self.masked = k.s.alloc("some score is masked")
         other_half = k.v.alloc("4·(lane ^ 32)")
         k.v_lshlrev_b32(other_half, 2, k.work_item)
         k.v_and_b32(other_half, 4 * (WAVEFRONT - 1), other_half)
         k.v_xor_b32(other_half, 4 * 32, other_half)
-        masks = Masks(p.causal, p.window is not None, self.masked, self.first_key, self.high, self.position, a["window"])
-        self.softmax = Softmax(self.wave, masks, a["scale"], self.lane_row, self.group, other_half)
+        masks = Masks(p.causal, p.window is not None, self.masked, block.first_key, block.high, block.position, a["window"])
+        self.softmax = Softmax(self.wave, masks, a["scale"], block.lane_row, block.group, other_half)
         partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
-        self.merge = Merge(self.softmax, self.wave_number, k.work_item, partial, statistics)
+        self.merge = Merge(self.softmax, block.wave_number, k.work_item, partial, statistics)
 
     def _buffers(self) -> None:
-        k, shape, wave, a = self.k, self.shape, self.wave, self.arguments
+        k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
         queries = k.s.alloc("Q buffer", 4)
-        k.s.free(self._buffer(queries, "Q", self.head, self.first_query, self.rows, shape.e))
+        k.s.free(block.buffer(queries, "Q", block.head, block.first_query, block.rows, shape.e))
         self._load_queries(queries)
         k.s.free(queries)
-        self.key_bytes = self._buffer(wave.key_buffer, "K", self.shared_head, None, a["lk"], shape.e)
-        self.value_bytes = self._buffer(wave.value_buffer, "V", self.shared_head, None, a["lk"], shape.e)
+        self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], shape.e)
+        self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], shape.e)
         self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
         k.s_mul_i32(self.key_step, a["K_row"], self.plan.tile_KV)
         k.s_mul_i32(self.value_step, a["V_row"], self.plan.tile_KV)
@@ -105,15 +106,15 @@ class ChainedEmitter(AttentionFrame):
         wave.value_rows = row_offsets(k, a["V_row"], rows, "V")
         temporary = wave.ranges["temporaries"][0]
         k.comment("K: key i, columns from vec·g; V: key 4g, columns from wide·i")
-        k.v_add_u32(temporary, self.first_key, self.lane_row)
+        k.v_add_u32(temporary, block.first_key, block.lane_row)
         k.v_mul_lo_u32(wave.key_offset, temporary, a["K_row"])
-        k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.group)
+        k.v_mul_u32_u24(temporary, shape.vec * shape.e, block.group)
         k.v_add_u32(wave.key_offset, wave.key_offset, temporary)
         for wide, offset in wave.value_offset.items():
-            k.v_lshlrev_b32(temporary, 2, self.group)
-            k.v_add_u32(temporary, self.first_key, temporary)
+            k.v_lshlrev_b32(temporary, 2, block.group)
+            k.v_add_u32(temporary, block.first_key, temporary)
             k.v_mul_lo_u32(offset, temporary, a["V_row"])
-            k.v_mul_u32_u24(temporary, wide * shape.e, self.lane_row)
+            k.v_mul_u32_u24(temporary, wide * shape.e, block.lane_row)
             k.v_add_u32(offset, offset, temporary)
         if shape.narrow:
             for register, selector in zip(wave.pack, (PACK_LOW, PACK_HIGH), strict=True):
@@ -123,11 +124,11 @@ class ChainedEmitter(AttentionFrame):
         k, shape, wave = self.k, self.shape, self.wave
         offset, temporary = wave.ranges["temporaries"][0], wave.ranges["temporaries"][1]
         row = k.s.alloc("row")
-        k.v_mul_lo_u32(offset, self.lane_row, self.arguments["Q_row"])
-        k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.group)
+        k.v_mul_lo_u32(offset, self.block.lane_row, self.block.arguments["Q_row"])
+        k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.block.group)
         k.v_add_u32(offset, offset, temporary)
         for q in range(shape.nq):
-            k.s_mul_i32(row, self.arguments["Q_row"], ATOM * q)
+            k.s_mul_i32(row, self.block.arguments["Q_row"], ATOM * q)
             for span in range(shape.spans):
                 wave.load(wave.query(q, span), offset, buffer, row, span * 4 * shape.vec * shape.e, shape.vec * shape.e,
                           f"Q[{q}][{span}]")  # fmt: skip
@@ -144,13 +145,13 @@ class ChainedEmitter(AttentionFrame):
             k.v_accvgpr_write_b32(wave.ranges["O"][number], 0)
         for number in range(wave.ranges["zero"].count if "zero" in wave.ranges else 0):
             k.v_accvgpr_write_b32(wave.ranges["zero"][number], 0)
-        k.s_cmp_eq_u32(self.steps_left, 0)
+        k.s_cmp_eq_u32(self.block.steps_left, 0)
         k.s_cbranch_scc1(done)
         wave.load_keys()
         self._advance_keys()
         self._load_values()
         k.comment(f"BlockAttentionNode: {self.plan.tile_KV} keys a step, {self.plan.tile_KV // self.plan.waves_kv} a wave")
-        with k.loop("keys", self.steps_left):
+        with k.loop("keys", self.block.steps_left):
             self._key_step()
         k.label(done)
 
@@ -190,20 +191,20 @@ class ChainedEmitter(AttentionFrame):
             k.comment("O^T, other half")
             wave.values(other[0], refill=not shape.narrow)
         wide()
-        k.s_add_u32(self.first_key, self.first_key, self.plan.tile_KV)
+        k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
 
     def _step_scalars(self) -> None:
         """Nothing is loaded behind the last step; whether an edge cuts this one."""
         k, wave = self.k, self.wave
         k.comment("WarpAttentionNode: the next step's loads, if there is one; is this one masked?")
-        k.s_cmp_gt_i32(self.steps_left, 1)
+        k.s_cmp_gt_i32(self.block.steps_left, 1)
         k.s_cselect_b32(wave.key_buffer[2], self.key_bytes, 0)
         k.s_cselect_b32(wave.value_buffer[2], self.value_bytes, 0)
-        k.s_add_u32(self.masked, self.first_key, self.plan.tile_KV // self.plan.waves_kv)
-        k.s_cmp_gt_i32(self.masked, self.full_high)
+        k.s_add_u32(self.masked, self.block.first_key, self.plan.tile_KV // self.plan.waves_kv)
+        k.s_cmp_gt_i32(self.masked, self.block.full_high)
         k.s_cselect_b32(self.masked, 1, 0)
         if self.plan.problem.window is not None:
-            k.s_cmp_lt_i32(self.first_key, self.full_low)
+            k.s_cmp_lt_i32(self.block.first_key, self.block.full_low)
             k.s_cselect_b32(self.masked, 1, self.masked)
 
     def _behind_first_values(self, other: list[range]) -> None:
@@ -230,24 +231,24 @@ class ChainedEmitter(AttentionFrame):
     def _end(self) -> None:
         k, result, states = self.k, self.k.s.alloc("R buffer", 4), None
         if self.plan.split_kv > 1:
-            k.s_mul_i32(self.part, self.part, self.arguments["heads"])
-            k.s_add_u32(self.head, self.head, self.part, note="the part's own O")
-        k.s.free(self._buffer(result, "R", self.head, self.first_query, self.rows, 4))
+            k.s_mul_i32(self.block.part, self.block.part, self.block.arguments["heads"])
+            k.s_add_u32(self.block.head, self.block.head, self.block.part, note="the part's own O")
+        k.s.free(self.block.buffer(result, "R", self.block.head, self.block.first_query, self.block.rows, 4))
         if self.plan.split_kv > 1:
             states = k.s.alloc("statistics buffer", 4)
             self._statistics(states)
-        self.merge.emit(Output(result, self.arguments["R_row"], states))
+        self.merge.emit(Output(result, self.block.arguments["R_row"], states))
         k.s_endpgm()
 
     def _statistics(self, resource: Reg) -> None:
         """Raw buffer of the block's (-m, row sum) pairs."""
-        k, a = self.k, self.arguments
+        k, a = self.k, self.block.arguments
         row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
-        k.s_mul_i32(row[0], self.head, a["lq"])
-        k.s_mul_hi_u32(row[1], self.head, a["lq"])
-        k.s_add_u32(row[0], row[0], self.first_query)
+        k.s_mul_i32(row[0], self.block.head, a["lq"])
+        k.s_mul_hi_u32(row[1], self.block.head, a["lq"])
+        k.s_add_u32(row[0], row[0], self.block.first_query)
         k.s_addc_u32(row[1], row[1], 0)
         k.s_lshl_b64(offset, row, log2(STATE_BYTES))
         raw_buffer(k, resource, a[STATISTICS], (offset[0], offset[1]), STATISTICS)
-        k.s_lshl_b32(resource[2], self.rows, log2(STATE_BYTES))
+        k.s_lshl_b32(resource[2], self.block.rows, log2(STATE_BYTES))
         k.s.free(row, offset)

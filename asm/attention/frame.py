@@ -14,7 +14,6 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.registers import ATOM
-from simgpu.operators.tree import Visitor
 
 ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)
@@ -47,28 +46,31 @@ def scalars(p: AttentionProblem) -> tuple[int | float, ...]:
     return (p.lq, p.lk, *rows, *heads, p.batch * p.heads, p.window or 0, p.scale * LOG2_E)
 
 
-class AttentionFrame(Visitor):
-    """The part of an emitter that every attention kernel shares; kind: the name's beginning."""
+def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
+    """The builder of a plan's kernel; kind: the name's beginning."""
+    p = plan.problem
+    group = p.heads // p.kv_heads
+    masks = "_causal" * p.causal + "_window" * (p.window is not None)
+    split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
+    shared = f"_group{group}" * (group > 1)
+    name = f"{kind}_{p.dtype}_d{p.d}_q{plan.tile_Q}_kv{plan.tile_KV}{masks}{shared}{split}"
+    return KernelBuilder(name, plan.descriptor.arch, plan.threads, plan=plan.resources)
 
-    def __init__(self, plan: AttentionTiles, kind: str) -> None:
-        self.plan = plan
-        p = plan.problem
-        self.group_size = p.heads // p.kv_heads
-        masks = "_causal" * p.causal + "_window" * (p.window is not None)
-        split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
-        shared = f"_group{self.group_size}" * (self.group_size > 1)
-        name = f"{kind}_{p.dtype}_d{p.d}_q{plan.tile_Q}_kv{plan.tile_KV}{masks}{shared}{split}"
-        self.k = KernelBuilder(name, plan.descriptor.arch, plan.threads, plan=plan.resources)
 
-    def _begin(self) -> None:
+def grid(plan: AttentionTiles) -> tuple[int, int, int]:
+    """Workgroups of the kernel."""
+    p = plan.problem
+    return (-(-p.lq // plan.tile_Q), p.batch * p.heads * plan.split_kv, 1)
+
+
+class Block:
+    """What every fused kernel begins with: its arguments, where workgroup, waves and lanes stand, which keys they see."""
+
+    def __init__(self, k: KernelBuilder, plan: AttentionTiles) -> None:
+        self.k, self.plan = k, plan
         self._arguments()
         self._coordinates()
         self._extent_of_keys()
-
-    @property
-    def _grid(self) -> tuple[int, int, int]:
-        p, plan = self.plan.problem, self.plan
-        return (-(-p.lq // plan.tile_Q), p.batch * p.heads * plan.split_kv, 1)
 
     def _arguments(self) -> None:
         k = self.k
@@ -96,7 +98,7 @@ class AttentionFrame(Visitor):
             self.part = k.s.alloc("part of the keys")
             k.s_mul_i32(self.part, self.head, split)
             k.s_sub_u32(self.part, k.group_y, self.part)
-        self._divide(self.shared_head, self.head, self.group_size)
+        self._divide(self.shared_head, self.head, self.plan.problem.heads // self.plan.problem.kv_heads)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
         """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery
@@ -177,7 +179,7 @@ class AttentionFrame(Visitor):
             k.s_min_i32(end, end, scratch)
         k.s.free(each)
 
-    def _buffer(self, resource: Reg, name: str, head: Reg, first_row: Reg | None, rows: Reg, e: int) -> Reg:
+    def buffer(self, resource: Reg, name: str, head: Reg, first_row: Reg | None, rows: Reg, e: int) -> Reg:
         """Raw buffer of a head's rows from `first_row` on, `rows` of them; an SGPR with its bytes."""
         k, a = self.k, self.arguments
         low, high, size = k.s.alloc("low"), k.s.alloc("high"), k.s.alloc(f"{name} bytes")

@@ -12,7 +12,7 @@ in LDS in that type; the matrix kernel rounds E to it as well, and takes a lane'
 
 from __future__ import annotations
 
-from simgpu.asm.attention.frame import AttentionFrame, scalars
+from simgpu.asm.attention.frame import Block, builder, grid, scalars
 from simgpu.asm.attention.shape import DTYPES
 from simgpu.asm.attention.softmax import MINUS_INFINITY
 from simgpu.asm.builder.emitted import EmittedKernel
@@ -25,19 +25,19 @@ from simgpu.operators.attention.paper_registers import DS_REACH, FRAGMENTS, GROU
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.registers import ATOM, column_blocks
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
-from simgpu.operators.tree import FINITE_FLOOR
+from simgpu.operators.tree import FINITE_FLOOR, Visitor
 
 WORD = 4
 LANES = 64
 
 
-class PaperEmitter(AttentionFrame):
+class PaperEmitter(Visitor):
     """What both kernels share; a subclass knows where E lies and how O grows."""
 
     kind = ""
 
     def __init__(self, plan: AttentionTiles) -> None:
-        super().__init__(plan, f"attention_mfma_{self.kind}")
+        self.plan, self.k = plan, builder(plan, f"attention_mfma_{self.kind}")
         p = plan.problem
         if p.dtype not in DTYPES:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
@@ -59,14 +59,14 @@ class PaperEmitter(AttentionFrame):
     def visit_device(self, root: FusedAttention) -> EmittedKernel:
         plan, k = self.plan, self.k
         k.comment(f"FusedAttention, MFMA+{self.kind.upper()}: one wave per {plan.tile_Q} queries of a head")
-        self._begin()
+        self.block = Block(k, plan)
         self._registers()
         self._addresses()
         block = next(root.children())
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        return k.finish(plan=plan, grid=self._grid, scalars=scalars(plan.problem))
+        return k.finish(plan=plan, grid=grid(plan), scalars=scalars(plan.problem))
 
     # -- registers and addresses -------------------------------------------------------------
 
@@ -95,17 +95,17 @@ class PaperEmitter(AttentionFrame):
             k.v_mov_b32(register, 0)
 
     def _addresses(self) -> None:
-        k, plan, a = self.k, self.plan, self.arguments
+        k, plan, a = self.k, self.plan, self.block.arguments
         buffer, self.memory = k.s.alloc("Q buffer", 4), k.s.alloc("K or V buffer", 4)
         offset = self.temporaries[1]
-        k.v_mul_u32_u24(self.staging, self.vec, self.group)
-        k.v_mul_u32_u24(offset, plan.d, self.lane_row)
+        k.v_mul_u32_u24(self.staging, self.vec, self.block.group)
+        k.v_mul_u32_u24(offset, plan.d, self.block.lane_row)
         k.v_add_lshl_u32(self.staging, self.staging, offset, log2(self.e_bytes), note="row i, columns vec·g.. of the tile")
         self._reach(self.staging)
-        k.s.free(self._buffer(buffer, "Q", self.head, self.first_query, self.rows, self.e_bytes))
+        k.s.free(self.block.buffer(buffer, "Q", self.block.head, self.block.first_query, self.block.rows, self.e_bytes))
         row = k.s.alloc("row")
-        k.v_mul_lo_u32(offset, self.lane_row, a["Q_row"])
-        k.v_mul_u32_u24(self.temporaries[0], self.vec * self.e_bytes, self.group)
+        k.v_mul_lo_u32(offset, self.block.lane_row, a["Q_row"])
+        k.v_mul_u32_u24(self.temporaries[0], self.vec * self.e_bytes, self.block.group)
         k.v_add_u32(offset, offset, self.temporaries[0])
         for q in range(self.nq):
             k.s_mul_i32(row, a["Q_row"], ATOM * q)
@@ -154,9 +154,9 @@ class PaperEmitter(AttentionFrame):
     def visit_block(self, block: BlockAttentionNode) -> None:
         k, done = self.k, self.k.new_label("no_keys")
         self._start()
-        k.s_cmp_eq_u32(self.steps_left, 0)
+        k.s_cmp_eq_u32(self.block.steps_left, 0)
         k.s_cbranch_scc1(done)
-        with k.loop("keys", self.steps_left):
+        with k.loop("keys", self.block.steps_left):
             self._stage("K")
             self._products()
             self._mask()
@@ -164,7 +164,7 @@ class PaperEmitter(AttentionFrame):
             self._store_weights()
             self._stage("V")
             self._accumulate()
-            k.s_add_u32(self.first_key, self.first_key, self.plan.tile_KV)
+            k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
         k.label(done)
 
     def _start(self) -> None:
@@ -175,18 +175,18 @@ class PaperEmitter(AttentionFrame):
         """The step's K or V to the LDS tile, 16 rows by 16 columns a load; rows past the view are 0."""
         k, plan = self.k, self.plan
         k.comment(f"{name}:({plan.tile_KV},{plan.d}) to LDS")
-        k.s.free(self._buffer(self.memory, name, self.shared_head, None, self.arguments["lk"], self.e_bytes))
+        k.s.free(self.block.buffer(self.memory, name, self.block.shared_head, None, self.block.arguments["lk"], self.e_bytes))
         offset, part = self.temporaries[0], self.temporaries[1]
-        k.v_add_u32(offset, self.first_key, self.lane_row)
-        k.v_mul_lo_u32(offset, offset, self.arguments[f"{name}_row"])
-        k.v_mul_u32_u24(part, self.vec * self.e_bytes, self.group)
+        k.v_add_u32(offset, self.block.first_key, self.block.lane_row)
+        k.v_mul_lo_u32(offset, offset, self.block.arguments[f"{name}_row"])
+        k.v_mul_u32_u24(part, self.vec * self.e_bytes, self.block.group)
         k.v_add_u32(offset, offset, part)
         pieces = [(n, span) for n in range(self.nk) for span in range(plan.d // self.span)]
         for first in range(0, len(pieces), FRAGMENTS):
             batch = list(enumerate(pieces[first : first + FRAGMENTS]))
             for number, (n, span) in batch:
                 if span == 0:
-                    k.s_mul_i32(self.atom_row, self.arguments[f"{name}_row"], ATOM * n)
+                    k.s_mul_i32(self.atom_row, self.block.arguments[f"{name}_row"], ATOM * n)
                 self._load(self._quad(number, self.piece), offset, self.memory, self.atom_row, span, f"{name}[{n}][{span}]")
             for number, (n, span) in batch:
                 address, place = self._at(self.staging, self._place(n, span))
@@ -231,13 +231,13 @@ class PaperEmitter(AttentionFrame):
         for n in range(0 if self.in_place else self.e.count):
             k.v_accvgpr_read_b32(self.e[n], self.scores[n])
         limit = k.s.alloc("limit")
-        k.s_add_u32(limit, self.first_key, self.plan.tile_KV)
+        k.s_add_u32(limit, self.block.first_key, self.plan.tile_KV)
         with k.out_of_line("masked", back) as masked:
             self._masked()
-        k.s_cmp_gt_i32(limit, self.full_high)
+        k.s_cmp_gt_i32(limit, self.block.full_high)
         k.s_cbranch_scc1(masked)
         if self.plan.problem.window is not None:
-            k.s_cmp_lt_i32(self.first_key, self.full_low)
+            k.s_cmp_lt_i32(self.block.first_key, self.block.full_low)
             k.s_cbranch_scc1(masked)
         k.label(back)
         k.s.free(limit)
@@ -249,18 +249,18 @@ class PaperEmitter(AttentionFrame):
         k.v_mov_b32(minus_infinity, MINUS_INFINITY)
         for q in range(self.nq):
             for r in range(QUAD):
-                k.s_add_u32(offset, self.position, ATOM * q + r)
-                k.v_lshlrev_b32(position, 2, self.group)
+                k.s_add_u32(offset, self.block.position, ATOM * q + r)
+                k.v_lshlrev_b32(position, 2, self.block.group)
                 k.v_add_u32(position, offset, position, note=f"place of query {ATOM * q} + 4g + {r} among the keys")
                 self._bound_keys(position, bound, p.causal, p.window is not None)
                 for n in range(self.nk):
                     e = self._score(self.e, q, n)[r]
-                    k.s_add_u32(offset, self.first_key, ATOM * n)
-                    k.v_add_u32(key, offset, self.lane_row)
+                    k.s_add_u32(offset, self.block.first_key, ATOM * n)
+                    k.v_add_u32(key, offset, self.block.lane_row)
                     k.v_cmp_ge_i32("vcc", bound, key)
                     k.v_cndmask_b32(e, minus_infinity, e, "vcc")
                     if p.window is not None:
-                        k.v_add_u32(key, self.arguments["window"], key)
+                        k.v_add_u32(key, self.block.arguments["window"], key)
                         k.v_cmp_gt_i32("vcc", key, position)
                         k.v_cndmask_b32(e, minus_infinity, e, "vcc")
         k.s.free(offset)
@@ -268,17 +268,17 @@ class PaperEmitter(AttentionFrame):
     def _bound_keys(self, position: Reg, bound: Reg, causal: bool, windowed: bool) -> None:
         """bound = the last key that a query at `position` sees."""
         k = self.k
-        k.v_mov_b32(bound, self.high)
+        k.v_mov_b32(bound, self.block.high)
         if windowed:
-            k.v_add_u32(bound, self.arguments["window"], position)
+            k.v_add_u32(bound, self.block.arguments["window"], position)
             k.v_add_u32(bound, -1, bound)
-            k.v_min_i32(bound, self.high, bound)
+            k.v_min_i32(bound, self.block.high, bound)
         if causal:
             k.v_min_i32(bound, bound, position)
 
     def _softmax(self) -> None:
         """Algorithm 1, lines 4 to 7: m, s, E, delta of every row."""
-        k, c, largest, old = self.k, self.arguments["scale"], self.temporaries[0], self.temporaries[1]
+        k, c, largest, old = self.k, self.block.arguments["scale"], self.temporaries[0], self.temporaries[1]
         k.comment("m, s, E, delta: a row is a register of 16 lanes")
         for q in range(self.nq):
             for r in range(QUAD):
@@ -332,5 +332,5 @@ class PaperEmitter(AttentionFrame):
 
     def _result(self) -> Reg:
         buffer = self.k.s.alloc("R buffer", 4)
-        self.k.s.free(self._buffer(buffer, "R", self.head, self.first_query, self.rows, WORD))
+        self.k.s.free(self.block.buffer(buffer, "R", self.block.head, self.block.first_query, self.block.rows, WORD))
         return buffer

@@ -41,16 +41,16 @@ class MatrixValues(PaperEmitter):
             for register, selector in zip(self.pack, (PACK_LOW, PACK_HIGH), strict=True):
                 k.s_mov_b32(register, selector)
         scale, base, keys = log2(self.e_bytes), self.temporaries[0], self.keys // GROUPS
-        k.v_mul_u32_u24(self.e_write, plan.tile_Q, self.lane_row)
-        k.v_lshlrev_b32(base, 2, self.group)
+        k.v_mul_u32_u24(self.e_write, plan.tile_Q, self.block.lane_row)
+        k.v_lshlrev_b32(base, 2, self.block.group)
         k.v_add_lshl_u32(self.e_write, self.e_write, base, scale, note="[key i][query 4g]")
-        k.v_mul_u32_u24(self.e_read, keys * plan.tile_Q, self.group)
-        k.v_add_lshl_u32(self.e_read, self.e_read, self.lane_row, scale, note="[the group's first key][query i]")
+        k.v_mul_u32_u24(self.e_read, keys * plan.tile_Q, self.block.group)
+        k.v_add_lshl_u32(self.e_read, self.e_read, self.block.lane_row, scale, note="[the group's first key][query i]")
         for address in (self.e_write, self.e_read):
             k.v_add_u32(address, self.weights.offset, address)
         for wide, address in self.v_read.items():
-            k.v_mul_u32_u24(address, keys * plan.d, self.group)
-            k.v_mul_u32_u24(base, wide, self.lane_row)
+            k.v_mul_u32_u24(address, keys * plan.d, self.block.group)
+            k.v_mul_u32_u24(base, wide, self.block.lane_row)
             k.v_add_lshl_u32(address, address, base, scale, note="[the group's first key][column wide·i]")
             self._reach(address)
 
@@ -146,17 +146,17 @@ class MatrixValues(PaperEmitter):
                 k.emit(name, held[s // 2], self.e_read, offset=place, note=f"E[{q}], keys from {self.keys * step}, {s}")
 
     def _end(self) -> None:
-        k, a = self.k, self.arguments
+        k, a = self.k, self.block.arguments
         self._inverses()
         buffer, row = self._result(), k.s.alloc("row")
         first, address = self.temporaries[0], self.temporaries[1]
-        k.v_lshlrev_b32(first, 2, self.group)
+        k.v_lshlrev_b32(first, 2, self.block.group)
         k.v_mul_lo_u32(first, first, a["R_row"])
         for q in range(self.nq):
             for r in range(QUAD):
                 k.s_mul_i32(row, a["R_row"], ATOM * q + r)
                 for column, wide in self.blocks:
-                    k.v_mul_u32_u24(address, wide * WORD, self.lane_row)
+                    k.v_mul_u32_u24(address, wide * WORD, self.block.lane_row)
                     k.v_add_u32(address, first, address)
                     for w in range(0, wide, QUAD):
                         values = self._quad(w // QUAD, min(wide, QUAD))
@@ -190,8 +190,8 @@ class VectorValues(PaperEmitter):
             k.v_mov_b32(self.o[n], 0)
         free = [self._quad(n) for n in range(self.chunks, FRAGMENTS)]
         self.rows_of_e = free or [k.array("E, 4 keys", QUAD)]
-        k.v_mul_u32_u24(self.e_write, QUAD * plan.tile_KV, self.group)
-        k.v_add_lshl_u32(self.e_write, self.e_write, self.lane_row, 2, note="[query 4g][key i]")
+        k.v_mul_u32_u24(self.e_write, QUAD * plan.tile_KV, self.block.group)
+        k.v_add_lshl_u32(self.e_write, self.e_write, self.block.lane_row, 2, note="[query 4g][key i]")
         k.v_add_u32(self.e_write, self.weights.offset, self.e_write)
         k.v_lshlrev_b32(self.column, 2, k.work_item)
 
@@ -210,7 +210,7 @@ class VectorValues(PaperEmitter):
     def _scale_output(self) -> None:
         """O times the factors, which the lanes of a row have and all lanes need."""
         k, address = self.k, self.temporaries[0]
-        k.v_lshlrev_b32(address, 4, self.group)
+        k.v_lshlrev_b32(address, 4, self.block.group)
         k.v_add_u32(address, self.corrections.offset, address)
         for q in range(self.nq):
             factors = self.factors[q * QUAD : (q + 1) * QUAD]
@@ -257,7 +257,7 @@ class VectorValues(PaperEmitter):
         k.s.free(keys)
 
     def _end(self) -> None:
-        k, plan, a = self.k, self.plan, self.arguments
+        k, plan, a = self.k, self.plan, self.block.arguments
         self._inverses()
         self._scale_output()
         buffer, row, limit = self._result(), k.s.alloc("row"), k.s.alloc("columns left")

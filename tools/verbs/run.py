@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simgpu.tools.cases.execute import against_sim, execute
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import print_json, progress, show
 from simgpu.tools.shared.launching import (
@@ -21,19 +24,92 @@ from simgpu.tools.shared.launching import (
     show_run,
     together,
 )
-from simgpu.tools.shared.verdict import WAITS
+from simgpu.tools.shared.verdict import WAITS, Verdict
+from simgpu.tools.tables.kernel_use import KernelUse, linked_use
+from simgpu.tools.tables.resources import ResourceRow, resource_documents, resource_rows, resource_table
+
+if TYPE_CHECKING:
+    from simgpu.asm import EmittedKernel
+    from simgpu.operators.tree import Root
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     add_operator_options(parser, more=add_device_options, kernels=True)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One of the computation's kernels, and its run."""
+
+    step: EmittedKernel
+    use: KernelUse  # as linked
+    run: Any
+    resources: list[ResourceRow]  # none of a kernel without a plan
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        extents = {"kernel": self.step.name, "grid": self.step.grid, "block": self.step.block}
+        return {**extents, **run_document(self.run), "resources": resource_documents(self.resources)}
+
+    def show(self) -> None:
+        """For people."""
+        grid, block = (" x ".join(map(str, extents)) for extents in (self.step.grid, self.step.block))
+        show(f"\n{self.step.name}: {self.use.instructions} instructions, grid {grid}, block {block}")
+        if self.resources:
+            show(resource_table(self.resources))
+        show_run(self.run)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a computation's run came to."""
+
+    tree: Root
+    kernels: list[Ran]
+    whole: Any  # their runs as one
+    flops: int  # of the operator, 0 if these kernels do not compute it
+    verdict: Verdict
+    agreement: Agreement | None  # with the simulator, if asked for
+
+    @property
+    def simulated(self) -> bool:
+        return is_simulated(self.whole)
+
+    @property
+    def passed(self) -> bool:
+        agrees = self.agreement is None or self.agreement.agrees
+        return self.verdict.passed and not has_errors(self.whole.findings) and agrees
+
+    def document(self, op: str) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            **operator_document(self.tree, op),
+            "tiles": self.tree.derivation.sizes,
+            "kernels": [ran.document() for ran in self.kernels],
+            **run_document(self.whole),
+            "error": self.verdict.document(),
+            "against_sim": self.agreement and self.agreement.document(),
+            "vouches_for_waits": not self.simulated,
+            "pass": self.passed,
+        }
+
+    def show(self) -> None:
+        """For people."""
+        show(headline(self.tree))
+        for ran in self.kernels:
+            ran.show()
+        if self.flops:
+            where = "on this host" if self.simulated else "with one launch, cold; `simgpu bench` measures"
+            show(f"{self.flops / max(self.whole.seconds, 1e-9) / 1e9:.1f} GFLOP/s of useful work {where}")
+        show("", *((WAITS, "") if self.simulated else ()), *self.verdict.lines())
+        if self.agreement:
+            show(self.agreement.line())
+        show("PASS" if self.passed else "FAIL")
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
     """Runs the operator's kernels on random inputs; status 1 if an element is outside the error bound. watch: in checked mode."""
-    from simgpu.tools.tables.kernel_use import linked_use
-    from simgpu.tools.tables.resources import resource_documents, resource_rows, resource_table
-
     operator = OPERATORS[options.op]
     tree, chosen = operator.tree(options), operator.chosen(options)
     kernel = chosen.emit(tree)
@@ -45,41 +121,17 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
     after, runs = execute(device, kernel, work, watch)
     with progress("comparing with float64"):
         verdict = work.compare(after, kernel.operands[work.result])
-    whole = together(runs)
-    simulated = is_simulated(whole)
-    agreement = against_sim(options, kernel, work, after) if options.against_sim and not simulated else None
-    passed = verdict.passed and not has_errors(whole.findings) and (agreement is None or agreement.agrees)
-    kernels = [
-        (step, use, outcome, resource_rows(step.plan, step.block[0], use, outcome.counters if simulated else None)
-         if step.plan else [])
-        for step, use, outcome in zip(kernel.steps, uses, runs, strict=True)
-    ]  # fmt: skip
+    compares = options.against_sim and not is_simulated(runs[0])
+    agreement = against_sim(options, kernel, work, after) if compares else None
+    kernels = [Ran(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]
+    result = Result(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, agreement)
     if options.json:
-        print_json({
-            **operator_document(tree, options.op),
-            "tiles": tree.derivation.sizes,
-            "kernels": [
-                {"kernel": step.name, "grid": step.grid, "block": step.block, **run_document(outcome),
-                 "resources": resource_documents(rows)}
-                for step, _, outcome, rows in kernels
-            ],
-            **run_document(whole),
-            "error": verdict.document(),
-            "against_sim": agreement and agreement.document(),
-            "vouches_for_waits": not simulated,
-            "pass": passed,
-        })  # fmt: skip
-        return 0 if passed else 1
-    show(headline(tree))
-    for step, use, outcome, rows in kernels:
-        grid, block = (" x ".join(map(str, extents)) for extents in (step.grid, step.block))
-        show(f"\n{step.name}: {use.instructions} instructions, grid {grid}, block {block}")
-        if rows:
-            show(resource_table(rows))
-        show_run(outcome)
-    if chosen.whole:
-        where = "on this host" if simulated else "with one launch, cold; `simgpu bench` measures"
-        show(f"{tree.problem.flops / max(whole.seconds, 1e-9) / 1e9:.1f} GFLOP/s of useful work {where}")
-    show("", *((WAITS, "") if simulated else ()), *verdict.lines(), *([agreement.line()] if agreement else []))
-    show("PASS" if passed else "FAIL")
-    return 0 if passed else 1
+        print_json(result.document(options.op))
+    else:
+        result.show()
+    return 0 if result.passed else 1
+
+
+def _resources(step: EmittedKernel, use: KernelUse, outcome: Any) -> list[ResourceRow]:
+    counters = outcome.counters if is_simulated(outcome) else None
+    return resource_rows(step.plan, step.block[0], use, counters) if step.plan else []

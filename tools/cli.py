@@ -118,7 +118,7 @@ def _bug(error: Exception) -> str:
 
 
 def _abandon_stdout() -> None:
-    """Nobody reads stdout any more: what is still buffered must not raise when the interpreter ends."""
+    """Points stdout at nothing: nobody reads it any more, and what is still buffered must not raise when the interpreter ends."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -18,7 +18,7 @@ CHECKS: dict[str, bool | str] = {"no": False, "yes": True, "performance": "perfo
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--simgpu` and `--simgpu-check`."""
+    """Adds `--simgpu` and `--simgpu-check`."""
     group = parser.getgroup("simgpu", "Triton kernels on simulated AMD GPUs")
     group.addoption(
         "--simgpu", action="append", metavar="TARGET",
@@ -46,17 +46,17 @@ def targets_of(given: Iterable[str]) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Before any module of the suite is imported: it may ask for its device at once."""
+    """Begins before any module of the suite is imported: it may ask for its device at once."""
     _begin(early_config, early_config.known_args_namespace)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where a conftest.py loads this plugin, the hook before was not called."""
+    """Begins where a conftest.py loads this plugin: the hook before was not called."""
     _begin(config, config.option)
 
 
 def _begin(config: pytest.Config, options: Any) -> None:
-    """Unknown targets and a missing Triton are told before anything runs."""
+    """Registers the targets; unknown ones and a missing Triton are told before anything runs."""
     targets = targets_of(options.simgpu or ())
     if not targets or config.pluginmanager.has_plugin("simgpu-targets"):
         return
@@ -79,7 +79,7 @@ class OnTargets:
         self._whole = contextlib.ExitStack()
 
     def begin(self) -> None:
-        """The first target for all that runs outside of tests; PyTorch's GPU is the simulated one."""
+        """Enters the first target, for all that runs outside of tests; PyTorch's GPU is the simulated one."""
         import simgpu.triton
 
         self._whole.enter_context(simgpu.triton.device(self._targets[0], check=self._check))
@@ -91,11 +91,11 @@ class OnTargets:
             self._whole.enter_context(on_host.CudaOnHost())
 
     def end(self) -> None:
-        """Undo `begin`."""
+        """Undoes `begin`."""
         self._whole.close()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Each test once per target."""
+        """Makes a test of each target."""
         if "simgpu_session" in metafunc.fixturenames:
             metafunc.parametrize("simgpu_session", self._targets, indirect=True)
 

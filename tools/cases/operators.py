@@ -93,7 +93,7 @@ def finite_number(text: str) -> float:
 
 
 def _strides(sub: ArgumentParser, names: tuple[str, ...]) -> None:
-    """Row strides, as --lda for A."""
+    """Adds row strides, as --lda for A."""
     for name in names:
         sub.add_argument(f"--{name}", type=int, help=f"row stride of {name[2].upper()} in elements (default: its row)")
 
@@ -120,7 +120,7 @@ def _gemm(o: Namespace) -> TiledComputation:
 
 
 def _gemm_workload(tree: TiledComputation, arch: str, rng: np.random.Generator) -> Workload:
-    """C is NaN altogether where beta = 0, since it must not be read; nothing lies behind an operand's last element."""
+    """A, B, C and the bias. C is NaN altogether where beta = 0, since it must not be read; nothing lies behind a last element."""
     p = tree.problem
     reads_c = p.beta != 0
     kinds = array_type(p.dtype, arch), array_type(p.dtype, arch), array_type(p.dtype_c, arch)
@@ -154,7 +154,7 @@ def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
 
 
 def _gemm_host_bytes(p: GemmProblem) -> int:
-    """Operands on both sides, float64 copies, reference, bound."""
+    """Bytes of the operands on both sides, of float64 copies, the reference and the bound."""
     sizes = p.element.bytes, p.element.bytes, dtype(p.dtype_c).bytes
     strides = p.lda or 0, p.ldb or 0, p.ldc or 0
     stored = sum(rows * stride * size for (rows, _), stride, size in zip(p.stored_shapes, strides, sizes, strict=True))
@@ -188,7 +188,7 @@ def _pair(name: str, given: list[int]) -> tuple[int, int]:
 
 
 def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, rng: np.random.Generator) -> Workload:
-    """packed: the filter goes in as `operators.packed_filter` has it."""
+    """X, W and Y. packed: the filter goes in as `operators.packed_filter` has it."""
     p = tree.problem
     x, w = (random_array(rng, array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
     y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
@@ -197,7 +197,7 @@ def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, rng: np.random.Gener
 
 
 def _pack_workload(tree: Conv2d, arch: str, rng: np.random.Generator) -> Workload:
-    """What the packing kernel writes is what the function computes, to the bit."""
+    """The filter and its packed form, which the kernel must write as the function does, to the bit."""
     w = random_array(rng, array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
     want = packed_filter(tree.plan, w)
     packed = Strided.empty(want.dtype, want.shape, contiguous(want.shape))
@@ -277,7 +277,7 @@ def _unfused(o: Namespace) -> UnfusedAttention:
 
 
 def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.random.Generator) -> Workload:
-    """float64 goes over blocks of rows, since S may not fit."""
+    """Q, K, V and the result; float64 goes over blocks of rows, since S may not fit."""
     p = tree.problem
     kind = array_type(p.dtype, arch)
     inputs = [Strided.row_major(random_array(rng, kind, shape)) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]

@@ -81,7 +81,7 @@ def first_workgroups(prepared: Prepared, buffers: Sequence[Any]) -> None:
 
 
 class Timer:
-    """A kernel on a device with its buffers: as many sets as it takes to leave the caches behind."""
+    """A computation on a device, with as many sets of buffers as it takes to leave the caches behind."""
 
     def __init__(self, device: Any, kernel: EmittedKernel, work: Workload, real: bool, launches: int) -> None:
         from simgpu import asm
@@ -113,7 +113,7 @@ class Timer:
         return first, seconds, steady
 
     def launch(self) -> None:
-        """Once more, on the first set of buffers."""
+        """Launches once more, on the first set of buffers."""
         self._time([0])
 
     def _output(self, index: int) -> np.ndarray:

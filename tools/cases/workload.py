@@ -23,13 +23,13 @@ class Strided:
 
     @classmethod
     def empty(cls, kind: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], guard: int = GUARD) -> Strided:
-        """NaN throughout (integers: the smallest), `guard` bytes behind the last element included."""
+        """An array of NaN (of integers, the smallest), `guard` bytes behind the last element included."""
         size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + guard // kind.itemsize
         return cls(np.full(size, np.nan if kind.kind not in "iu" else np.iinfo(kind).min, kind), shape, strides)
 
     @classmethod
     def row_major(cls, array: np.ndarray) -> Strided:
-        """The array's elements, one right behind the other."""
+        """An array with these elements, one right behind the other."""
         return cls.empty(array.dtype, array.shape, contiguous(array.shape)).filled(array)
 
     @property
@@ -78,7 +78,7 @@ class Workload:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes of each operand's elements once, of a result that is read twice."""
+        """The bytes of each operand's elements once; of a result that is read, twice."""
         once = sum(operand.view.nbytes for operand in self.operands)
         return once + (self.operands[self.result].view.nbytes if self.reads_result else 0)
 

@@ -27,7 +27,7 @@ EXAMPLE = "`v[0:3] is D of v_mfma_f32_16x16x4f32 at rows 0, cols 16`"
 
 
 def register(text: str) -> Reg:
-    """v4, a[0:3], s[8:9]; UsageError for anything else or past the file."""
+    """The registers that v4, a[0:3] or s[8:9] names; UsageError for anything else or past the file."""
     match = _REGISTER.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is no register: give v4, v[4:7], a[0:3] or s[8:9]")

@@ -76,7 +76,7 @@ class Outcome:
 
 
 def run_case(case: Case, objects: Sequence[str], strict: bool = False) -> Outcome:
-    """Run one case in this process; strict lets unexpected exceptions through."""
+    """Runs one case in this process; strict lets unexpected exceptions through."""
     from simgpu.tools.robustness import fuzz_cases
 
     try:
@@ -101,7 +101,7 @@ def _origin(error: Exception) -> str:
 
 
 def serve(objects: Sequence[str]) -> None:
-    """Read `kind seed number` lines, answer each with a JSON line; until the input ends."""
+    """Reads `kind seed number` lines and answers each with a JSON line, until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_CAP, MEMORY_CAP))
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever prints must not end up between the answers

@@ -104,7 +104,7 @@ def template(target: str) -> bytes:
 
 
 def run(kind: str, rng: random.Random, objects: tuple[str, ...], instructions: int) -> None:
-    """Run the case that `rng` draws; raises what the simulator raises."""
+    """Runs the case that `rng` draws; raises what the simulator raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if kind == "objects":
@@ -119,7 +119,7 @@ def run(kind: str, rng: random.Random, objects: tuple[str, ...], instructions: i
 
 
 def launch_all(rng: random.Random, target: str, data: bytes, instructions: int) -> None:
-    """Load `data` and launch its first kernels with arguments by its metadata."""
+    """Loads `data` and launches its first kernels with arguments by its metadata."""
     gpu = simgpu.Device(target, threads=1, max_instructions=instructions)
     module = gpu.load(data)
     buffer = gpu.alloc(BUFFER_BYTES)

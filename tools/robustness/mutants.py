@@ -41,7 +41,7 @@ class Mutant:
 
 
 def mutants(code: bytes, instructions: Mapping[int, Instruction], executed: set[int]) -> Iterator[Mutant]:
-    """All of a kernel. instructions: by record (dword of the code); executed: the records that ran."""
+    """All mutants of a kernel's code. instructions: by record (dword of the code); executed: the records that ran."""
     targets = branch_targets(instructions)
     for index in sorted(executed):
         inst = instructions[index]

@@ -104,7 +104,7 @@ class Subject:
         return found
 
     def mutants(self) -> list[Mutant]:
-        """Offsets are bytes of the segment."""
+        """All mutants of the case; offsets are bytes of the segment."""
         executed = {record + self.first // 4 for record in self.executed}
         changed = mutants(self.code, self.instructions, executed)
         return [*changed, *declarations(self.kernels[self.checked].info)]
@@ -124,7 +124,7 @@ class Subject:
         return Kernel(kernel.module, replace(kernel.info, descriptor=descriptor, group_segment_size=size))
 
     def judge(self, mutant: Mutant) -> Outcome:
-        """Run it, and say what became of it."""
+        """Runs a mutant; returns what became of it."""
         original = self.code[mutant.offset : mutant.offset + len(mutant.data)]
         self.patch(mutant, mutant.data)
         try:
@@ -239,7 +239,7 @@ def main() -> int:
 
 
 def share(outcomes: list[Outcome]) -> float:
-    """Found, of those that are not harmless."""
+    """The share that was found of those that are not harmless."""
     tally = Counter(outcome.verdict for outcome in outcomes)
     harmful = tally[FOUND] + tally[MISSED]
     return tally[FOUND] / harmful if harmful else 1.0

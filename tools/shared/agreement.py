@@ -20,7 +20,7 @@ class Agreement:
 
     @classmethod
     def of(cls, name: str, real: np.ndarray, simulated: np.ndarray, exact: bool) -> Agreement:
-        """Compares two arrays of one type and shape by their bits."""
+        """The agreement of two arrays of one type and shape, by their bits."""
         raw = (np.ascontiguousarray(a).reshape(-1).view(np.uint8).reshape(a.size, a.itemsize) for a in (real, simulated))
         differ = (next(raw) != next(raw)).any(1)
         largest = 0.0
@@ -31,7 +31,7 @@ class Agreement:
 
     @property
     def agrees(self) -> bool:
-        """Nothing differs, or something that simgpu does not claim to the bit."""
+        """Whether nothing differs, or only what simgpu does not claim to the bit."""
         return not self.different or not self.exact
 
     def document(self) -> dict[str, Any]:

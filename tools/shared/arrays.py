@@ -56,7 +56,7 @@ FILLS: dict[str, Callable[[Generator, np.dtype, Sequence[int]], np.ndarray]] = {
 
 
 def require_memory(nbytes: int, what: str) -> None:
-    """UsageError if `nbytes` are more than this host's physical memory."""
+    """Raises UsageError if `nbytes` are more than this host's physical memory."""
     try:
         present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # a system that does not say: the allocation will

@@ -18,7 +18,7 @@ PIPED_WIDTH = 200  # columns of a table that no terminal limits
 
 
 def add_json_option(parser: ArgumentParser) -> None:
-    """--json, the same for every verb."""
+    """Adds --json, the same for every verb."""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
 
 
@@ -34,7 +34,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def print_json(document: Any) -> None:
-    """The document on stdout; what JSON lacks (NaN, infinities) becomes null."""
+    """Prints the document; what JSON lacks (NaN, infinities) becomes null."""
     print(json.dumps(_plain(document), indent=2, allow_nan=False))
 
 
@@ -79,7 +79,7 @@ def number(value: object) -> str:
 
 
 def print_figures(figures: dict[str, Any], as_json: bool) -> None:
-    """Named figures, one a line, or one JSON document."""
+    """Prints named figures, one a line, or one JSON document."""
     if as_json:
         print_json(figures)
         return
@@ -89,7 +89,7 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
 
 @contextmanager
 def progress(message: str) -> Iterator[None]:
-    """A spinner on stderr while the block runs, if stderr is a terminal."""
+    """Shows a spinner on stderr while the block runs, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -33,7 +33,7 @@ class Watch:
 
 
 def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None:
-    """--seed, --device and what belongs to one of the devices; --against-sim where a result is compared."""
+    """Adds --seed, --device and what belongs to one of the devices; --against-sim where a result is compared."""
     parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
     parser.add_argument(
         "--device", choices=DEVICES, default="sim", help="the simulator (default) or a real GPU through HIP"
@@ -115,7 +115,7 @@ def launched(what: str, launch: Callable[[], T], watch: Watch | None = None) -> 
 
 
 def together(runs: Sequence[Any]) -> Any:
-    """Several launches on one device as one: counts, times and findings added; unique bytes are each launch's own."""
+    """Several launches on one device as one run: counts, times and findings added; unique bytes are each launch's own."""
     if len(runs) == 1:
         return runs[0]
     if not is_simulated(runs[0]):
@@ -145,7 +145,7 @@ def is_simulated(run: Any) -> bool:
 
 
 def show_run(run: Any) -> None:
-    """Counters, fidelity and findings of a simulated run; the time of one on a GPU."""
+    """Prints counters, fidelity and findings of a simulated run, or the time of one on a GPU."""
     if not is_simulated(run):
         show(f"\nRan on {run.device} in {1e6 * run.seconds:,.1f} us, by HIP events around the launch")
         return

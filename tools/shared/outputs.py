@@ -12,12 +12,12 @@ from simgpu.tools.shared.errors import UsageError
 
 
 def add_force_option(parser: ArgumentParser) -> None:
-    """--force, the same for every verb that writes."""
+    """Adds --force, the same for every verb that writes."""
     parser.add_argument("--force", action="store_true", help="overwrite output files that exist")
 
 
 def claim(paths: Iterable[str | None], force: bool) -> None:
-    """UsageError, before any work, for outputs that exist (without `force`), repeat or have no folder."""
+    """Refuses outputs, before any work: UsageError if one exists (without `force`), repeats or has no folder."""
     named = [Path(path) for path in paths if path is not None]
     for index, path in enumerate(named):
         if path.exists() and (path.is_dir() or not force):

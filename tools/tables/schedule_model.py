@@ -245,7 +245,7 @@ class _Cu:
         return busy / count, window, Counter({cause: slots / count for cause, slots in stalls.items()})
 
     def _slot(self, number: int, simd: list[_Wave], now: int) -> None:
-        """What one SIMD issues in a slot; sets each wave's `why`."""
+        """Issues what one SIMD can in a slot, and sets each wave's `why`."""
         used: set[str] = set()
         for wave in simd:
             if wave.ready <= now:

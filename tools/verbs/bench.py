@@ -21,7 +21,7 @@ from simgpu.tools.shared.processes import output_of
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options: those of the table, and after OP or exec theirs."""
+    """Adds the verb's options: those of the table, and after OP or exec theirs."""
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"rows of the table: {', '.join(NAMES)}")
     parser.add_argument("--threads", type=int, help="host threads, BLAS's too in the table (default: 2 there, else all cores)")
     parser.add_argument("--corpus", default=CORPUS, metavar="FOLDER", help=f"compilers' kernels (default: {CORPUS})")
@@ -44,7 +44,7 @@ def _of_operator(parser: ArgumentParser) -> None:
 
 
 def _both(parser: ArgumentParser) -> None:
-    """What may stand before or behind OP."""
+    """Adds what may stand before or behind OP."""
     parser.add_argument("--profile", action="store_true", default=SUPPRESS, help=PROFILE)
     (threads,) = [action for action in parser._actions if action.dest == "threads"]
     threads.default = SUPPRESS
@@ -148,7 +148,7 @@ def _row(goal: Goal, options: Namespace, threads: int) -> Row:
 
 
 def _profiles(options: Namespace, chosen: list[Goal], host: dict[str, Any], threads: int) -> int:
-    """A table by opcode for each row that is one kernel."""
+    """Prints a table by opcode for each row that is one kernel."""
     from simgpu.tools.benchmarks.host import host_lines
     from simgpu.tools.benchmarks.profile import show_profile
 

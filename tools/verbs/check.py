@@ -28,7 +28,7 @@ What is looked for: docs/check.md
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's own options; those of exec or run follow FILE or OP."""
+    """Adds the verb's own options; those of exec or run follow FILE or OP."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
     _own_options(parser)
@@ -93,7 +93,7 @@ def _document(what: str, watch: Watch, failure: str, status: int) -> dict[str, A
 
 
 def _summary(watch: Watch) -> None:
-    """What --verbose adds."""
+    """Prints what --verbose adds."""
     for name, run in watch.runs:
         kinds = ", ".join(
             f"{count:,} {key.removeprefix('instructions_')}"

@@ -11,7 +11,7 @@ from simgpu.tools.tables.limits import constraint_table, limits_document, sizes_
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     add_operator_options(parser)
 
 

@@ -21,7 +21,7 @@ RESOURCES = (
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     parser.add_argument(
         "file", metavar="FILE", help="code object, offload bundle, or host file with one inside"
     )

@@ -18,7 +18,7 @@ from simgpu.tools.shared.outputs import add_force_option, claim, write
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     add_launch_options(parser, against_sim=True)
     text = "write buffer argument I (from 0) here"
     parser.add_argument("--save", "--out", action="append", default=[], metavar="I=F.NPY", help=text)

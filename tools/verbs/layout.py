@@ -20,7 +20,7 @@ MODIFIERS = ("cbsz", "abid", "blgp")
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     parser.add_argument("mnemonic", metavar="MNEMONIC", nargs="?", help="a matrix instruction, as clang takes it")
     parser.add_argument("--target", default="gfx942", help="board or architecture (default: gfx942)")
     what = parser.add_argument_group("what to show instead of the whole table")

@@ -10,7 +10,7 @@ from simgpu.tools.tables.paper_numbers import Entry, entries
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     parser.add_argument("-o", "--output", metavar="FILE", help="write the document (Markdown) to FILE as well")
     add_force_option(parser)
     add_json_option(parser)

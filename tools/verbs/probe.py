@@ -47,7 +47,7 @@ class Tested:
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     parser.add_argument("mnemonic", metavar="MNEMONIC", nargs="*", help="only these instructions (default: all)")
     parser.add_argument("--target", default=DEFAULT_TARGET, help=f"board or architecture (default: {DEFAULT_TARGET})")
     add_device_options(parser, against_sim=False)

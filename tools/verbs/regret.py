@@ -50,7 +50,7 @@ class Ranking:
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     parser.add_argument("--target", default="mi100", help="board or architecture (default: mi100)")
     parser.add_argument("--dtype", default="f32", help="type of A and B (default: f32)")
     parser.add_argument("--all", action="store_true", help="every board and type instead, a line each")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     add_operator_options(parser, more=_own_options)
 
 

@@ -34,7 +34,7 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu derive`:
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's own options and a file's; an operator's follow OP."""
+    """Adds the verb's own options and a file's; an operator's follow OP."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
     _own_options(parser)

@@ -9,7 +9,7 @@ from simgpu.tools.shared.console import print_json
 
 
 def configure(parser: ArgumentParser) -> None:
-    """The verb's options."""
+    """Adds the verb's options."""
     add_operator_options(parser)
 
 

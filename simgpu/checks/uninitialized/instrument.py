@@ -1,7 +1,7 @@
 """A handler turned into its shadow: the same computation on what is defined, without its effects.
 
 `instrument` rewrites a function that an emitter made: every value gets a shadow by the rules of
-`shadow_rules`, every store goes to the shadow bytes instead, and nothing else is changed: registers,
+`rules`, every store goes to the shadow bytes instead, and nothing else is changed: registers,
 memory and counters keep what they hold. So one table of rules for LLVM's operations covers every
 instruction with all its modifiers.
 """
@@ -17,7 +17,7 @@ from simgpu.checks.uninitialized.pointers import Pointer, Pointers
 from simgpu.checks.uninitialized.rules import RULES, Shadow, anywhere, either, filled, integer, intrinsic, spread, strict
 from simgpu.machine import layout
 from simgpu.machine.frame import ROW32, Frame
-from simgpu.machine.lane_ops import I1, I8, I32, I64
+from simgpu.machine.values import I1, I32, I64, Builder, Value
 
 _DROPPED = ("atomicrmw", "fence")
 
@@ -54,7 +54,7 @@ class Instrument:
     def __init__(self, frame: Frame, moves: bool) -> None:
         self.frame = frame
         self.moves = moves
-        self.build = ir.IRBuilder()
+        self.build = Builder()
         self.pointers = Pointers(frame)
         self.shadows: dict[Any, Shadow] = {}
         self.replaced: dict[Any, Any] = {}
@@ -120,7 +120,7 @@ class Instrument:
             self._keep(inst)
             self.pointers.define(build, inst, shadows)
             known = RULES.get(name)
-            self.shadows[inst] = known(build, inst, shadows) if known else strict(build, inst.type, shadows)
+            self.shadows[inst] = known(build, inst, shadows) if known else strict(inst.type, shadows)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -131,13 +131,10 @@ class Instrument:
         if isinstance(inst.type, ir.PointerType):
             return None
         self._fill(pointer, inst.type)
-        shadow = self._read(pointer, inst.type, inst.align)
+        shadow = pointer.shadow.load(integer(inst.type), inst.align)
         if pointer.index is not None:
-            shadow = either(self.build, shadow, spread(self.build, pointer.index, inst.type))
+            shadow = either(shadow, spread(pointer.index, inst.type))
         return shadow
-
-    def _read(self, pointer: Pointer, type_: ir.Type, align: int | None) -> Any:
-        return self.build.load(pointer.shadow, align=align, typ=integer(type_))
 
     def _store(self, inst: Any) -> None:
         value, target = inst.operands
@@ -146,26 +143,24 @@ class Instrument:
             self._keep(inst)
         self._store_shadow(pointer, value, inst.align)
 
-    def _store_shadow(self, pointer: Pointer, value: Any, align: int | None) -> None:
+    def _store_shadow(self, pointer: Pointer, value: Any, align: int) -> None:
         if pointer.shadow is None or isinstance(value.type, ir.PointerType):
             return
-        shadow = filled(value, self._of(value))
+        shadow = Value(self.build, filled(value, self._of(value)))
         if pointer.index is not None:
-            shadow = either(self.build, shadow, spread(self.build, pointer.index, value.type))
+            shadow = either(shadow, spread(pointer.index, value.type))
         if pointer.region == "global":
             shadow = self._to_device(pointer, shadow)
-        self.build.store(shadow, pointer.shadow, align=align)
+        pointer.shadow.store(shadow, align)
         self._settle_flag(pointer, value.type)
 
     def _to_device(self, pointer: Pointer, shadow: Any) -> Any:
         """A store that others may read: undefined bits are noted, and count as defined from there."""
-        build = self.build
-        place = build.gep(pointer.entry, [ir.Constant(I64, layout.ALLOC_PRIVATE)], source_etype=I8)
-        private = build.icmp_unsigned("!=", build.load(place, align=8, typ=I64), ir.Constant(I64, 0))
-        bad = build.and_(anywhere(build, shadow), build.not_(private))
-        noted = build.gep(self.frame.wave, [ir.Constant(I64, shadow_layout.STORED)], source_etype=I8)
-        build.store(build.or_(build.load(noted, align=4, typ=I32), build.zext(bad, I32)), noted, align=4)
-        return build.and_(shadow, spread(build, private, shadow.type))
+        private = pointer.entry.at(layout.ALLOC_PRIVATE).load(I64, 8) != 0
+        bad = anywhere(shadow) & ~private
+        noted = Value(self.build, self.frame.wave).at(shadow_layout.STORED)
+        noted.store(noted.load(I32) | bad.zext(I32))
+        return shadow & spread(private, shadow.type)
 
     def _call(self, inst: Any, shadows: list[Shadow]) -> None:
         name = inst.callee.name

@@ -14,25 +14,20 @@ from llvmlite import ir
 from simgpu.checks.uninitialized import shadow_layout
 from simgpu.checks.uninitialized.rules import Shadow, anywhere, either
 from simgpu.machine import layout
-from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.lane_ops import I8, I64
+from simgpu.machine.frame import Frame
+from simgpu.machine.values import I64, Builder, Value
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """region: state, register, staging, stack, lds, global, or "" for what has no shadow.
+    """Where a pointer goes."""
 
-    shadow: pointer to the shadow bytes, or None; offset: bytes from the region's root where known;
-    derived: whether it goes on from an operand's pointer; entry: the allocation's table entry;
-    index: i1, whether an undefined index chose the place (stack only).
-    """
-
-    region: str
-    shadow: Any = None
-    offset: int | None = None
-    derived: bool = False
-    entry: Any = None
-    index: Any = None
+    region: str  # state, register, staging, scratchpad, stack, lds, global, or "" for what has no shadow
+    shadow: Any = None  # pointer to the shadow bytes, a Value
+    offset: int | None = None  # bytes from the region's root, where known
+    derived: bool = False  # whether it goes on from an operand's pointer
+    entry: Any = None  # the allocation's table entry, a Value
+    index: Any = None  # whether an undefined index chose the place (i1, stack only)
 
     @property
     def private(self) -> bool:
@@ -64,7 +59,7 @@ class Pointers:
     def of(self, value: Any) -> Pointer:
         return UNKNOWN if isinstance(value, ir.Constant) else self._known.get(value, UNKNOWN)
 
-    def define(self, build: ir.IRBuilder, inst: Any, shadows: list[Shadow]) -> None:
+    def define(self, build: Builder, inst: Any, shadows: list[Shadow]) -> None:
         """Note what an instruction that makes a pointer (or its integer) points to."""
         if inst.opname == "getelementptr":
             self._known[inst] = self._step(build, inst, shadows[1])
@@ -72,21 +67,20 @@ class Pointers:
             twin = build.alloca(inst.allocated_type)
             twin.align = inst.align
             # A plain pointer: llvmlite's alloca still types what it points to.
-            self._known[inst] = Pointer("stack", build.inttoptr(build.ptrtoint(twin, I64), PTR), 0)
+            self._known[inst] = Pointer("stack", build.ptrtoint(twin, I64).pointer(), 0)
         elif inst.opname == "ptrtoint":
             self._known[inst] = self.of(inst.operands[0])
         elif inst.opname == "inttoptr":
             self._known[inst] = self._from_integer(build, inst.operands[0])
 
-    def _step(self, build: ir.IRBuilder, inst: Any, index: Shadow) -> Pointer:
+    def _step(self, build: Builder, inst: Any, index: Shadow) -> Pointer:
         offset = inst.indices[0]
         known = int(offset.constant) if isinstance(offset, ir.Constant) else None
         if inst.pointer is self.frame.wave:
             region = region_of(known)
             shadow = None
             if region in ("state", "register", "staging"):
-                base = build.gep(self.frame.wave, [ir.Constant(I64, shadow_layout.DELTA)], source_etype=I8)
-                shadow = build.gep(base, [offset], source_etype=I8)
+                shadow = Value(build, self.frame.wave).at(shadow_layout.DELTA).at(offset)
             return Pointer(region, shadow, known)
         base = self.of(inst.pointer)
         together = base.offset + known if base.offset is not None and known is not None else None
@@ -94,13 +88,13 @@ class Pointers:
             return replace(base, offset=known)
         taint = base.index
         if base.region == "stack" and index is not None:
-            taint = either(build, taint, anywhere(build, index))
+            taint = either(taint, anywhere(index))
         shadow = None
         if base.shadow is not None:
             shadow = build.gep(base.shadow, [offset], source_etype=inst.source_etype)
         return replace(base, shadow=shadow, offset=together, derived=True, index=taint)
 
-    def _from_integer(self, build: ir.IRBuilder, value: Any) -> Pointer:
+    def _from_integer(self, build: Builder, value: Any) -> Pointer:
         found = self.of(value)
         if found is not UNKNOWN:
             return found
@@ -108,14 +102,15 @@ class Pointers:
         if opname == "load":
             pointer = value.operands[0]
             if getattr(pointer, "pointer", None) is self.frame.wave and _constant_index(pointer) == layout.LDS_BASE:
-                return Pointer("lds", build.inttoptr(build.add(value, self._context(build, shadow_layout.LDS_SHADOW)), PTR))
+                context = Value(build, self.frame.wave).at(layout.CONTEXT).load(I64, 8).pointer()
+                return Pointer("lds", (Value(build, value) + context.at(shadow_layout.LDS_SHADOW).load(I64, 8)).pointer())
         if opname == "add":
             for delta, address in (value.operands, value.operands[::-1]):
                 entry = self._entry(delta)
                 if entry is not None:
-                    place = build.gep(entry, [ir.Constant(I64, layout.ALLOC_SHADOW)], source_etype=I8)
-                    base = build.load(place, align=8, typ=I64)
-                    return Pointer("global", build.inttoptr(build.add(address, base), PTR), entry=entry)
+                    entry = Value(build, entry)
+                    place = Value(build, address) + entry.at(layout.ALLOC_SHADOW).load(I64, 8)
+                    return Pointer("global", place.pointer(), entry=entry)
         return UNKNOWN
 
     def _entry(self, delta: Any) -> Any | None:
@@ -130,11 +125,6 @@ class Pointers:
     def _ours(self, pointer: Any) -> bool:
         """Whether a pointer goes into the wave, its record or the stack."""
         return pointer in (self.frame.wave, self.frame.record) or self.of(pointer).region != ""
-
-    def _context(self, build: ir.IRBuilder, offset: int) -> Any:
-        place = build.gep(self.frame.wave, [ir.Constant(I64, layout.CONTEXT)], source_etype=I8)
-        context = build.inttoptr(build.load(place, align=8, typ=I64), PTR)
-        return build.load(build.gep(context, [ir.Constant(I64, offset)], source_etype=I8), align=8, typ=I64)
 
 
 def _constant_index(pointer: Any) -> int | None:

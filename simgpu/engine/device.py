@@ -84,13 +84,9 @@ class Buffer:
 
 
 class Device:
-    """A simulated GPU.
+    """A simulated GPU that runs the checks that it is given; `simgpu.Device` says what the other arguments are.
 
-    target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `simgpu.hardware.targets`); check: look
-    for what the hardware would not forgive, see `Run.findings` and docs/check.md, or "performance": notes
-    on what costs time, too;
-    threads: host threads (default: all cores); max_instructions: budget of a launch, in
-    wave-instructions. Raises TargetError for an unknown target.
+    check: what was asked for, which the checks and the memory look at.
     """
 
     def __init__(

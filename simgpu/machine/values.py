@@ -61,7 +61,7 @@ def _conversion(name: str) -> Callable[[Value, ir.Type], Value]:
     return convert
 
 
-class Value(ir.Value):
+class Value:
     """An llvmlite value, `ir`, and the builder that operators on it emit with."""
 
     def __init__(self, build: Builder, value: Any) -> None:

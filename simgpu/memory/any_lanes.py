@@ -217,8 +217,7 @@ def _fill_ones(target: Value, count: int) -> None:
 def mark_lane(frame: Frame, bitmap: Value, offset: Value, lane_bytes: int) -> None:
     """Set `lane_bytes` bits from bit `offset`; other threads may set neighbours at once."""
     place = bitmap.at(offset >> 3)
-    ones = frame.value(ir.Constant(I32, (1 << lane_bytes) - 1))
-    wanted = ones << (offset & 7).trunc(I32)
+    wanted = (1 << lane_bytes) - 1 << (offset & 7).trunc(I32)
     for part in range(0, lane_bytes + 7, 8):
         byte = (wanted >> part).trunc(I8)
         target = place.at(part // 8)

@@ -8,6 +8,8 @@ right one is selected. An element is in range as a whole or not at all.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +20,13 @@ from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.spec import Memory
 from simgpu.machine.frame import ROW32, Frame
-from simgpu.machine.lane_ops import F32, I16, I32, I64, LLVMOps
+from simgpu.machine.lane_ops import LLVMOps
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
+from simgpu.machine.values import F32, I16, I32, I64, Value, where
+from simgpu.machine.values import constant as constant_of
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.lane_copy import Rows, constant, read_staged, write_staged
+from simgpu.memory.lane_copy import Rows, read_staged, write_staged
 
 # Fields of a data format, lowest bits first: width of X, Y, Z, W. The names count from the top.
 WIDTHS: dict[int, tuple[int, ...]] = {
@@ -33,6 +37,7 @@ WIDTHS: dict[int, tuple[int, ...]] = {
 UNORM, SNORM, USCALED, SSCALED, UINT, SINT, SNORM_OGL, FLOAT = range(8)
 SEL_0, SEL_1, SEL_X = 0, 1, 4
 ONE = 0x3F800000
+REALS = ir.VectorType(F32, LANES)
 
 
 def element_bytes(data_format: int) -> int:
@@ -52,46 +57,39 @@ def field_at(data_format: int, component: int) -> tuple[int, int]:
 class Format:
     """The format of one access, as i32 values: constants for tbuffer, run-time for buffer."""
 
-    size: Any
-    number: Any
-    fields: list[tuple[Any, Any]]  # offset and width of each component
-    select: list[Any] | None  # dst_sel of each component
+    size: Value
+    number: Value
+    fields: list[tuple[Value, Value]]  # offset and width of each component
+    select: list[Value] | None  # dst_sel of each component
 
 
-def instruction_format(code: int) -> Format:
+def instruction_format(frame: Frame, code: int) -> Format:
     """tbuffer's: data format in bits 3:0, number format in bits 6:4."""
+
+    def known(value: int) -> Value:
+        return frame.value(ir.Constant(I32, value))
+
     data, number = code & 15, code >> 4
     fields = [field_at(data, component) for component in range(4)]
-    return Format(
-        ir.Constant(I32, element_bytes(data)),
-        ir.Constant(I32, number),
-        [(ir.Constant(I32, offset), ir.Constant(I32, width)) for offset, width in fields],
-        None,
-    )
+    return Format(known(element_bytes(data)), known(number), [(known(at), known(width)) for at, width in fields], None)
 
 
 def resource_format(frame: Frame, place: Place) -> Format:
     """buffer's: from the resource's last dword."""
-    build = frame.build
-    word = frame.load(frame.at(frame.operand(place.slot), 12), I32)
+    word = frame.operand(place.slot).at(12).load(I32)
 
-    def bits(shift: int, count: int) -> Any:
-        return build.and_(build.lshr(word, ir.Constant(I32, shift)), ir.Constant(I32, (1 << count) - 1))
+    def bits(shift: int, count: int) -> Value:
+        return word >> shift & (1 << count) - 1
 
     data = bits(15, 4)
 
-    def looked_up(value_of: Callable[[int], int]) -> Any:
+    def looked_up(value_of: Callable[[int], int]) -> Value:
         """A small table by the data format: one byte an entry, in two constants."""
-        halves = []
-        for first in (0, 8):
-            packed = sum(value_of(first + i) << 8 * i for i in range(8))
-            shift = build.zext(build.mul(build.and_(data, ir.Constant(I32, 7)), ir.Constant(I32, 8)), I64)
-            halves.append(build.lshr(constant(packed), shift))
-        high = build.icmp_unsigned(">=", data, ir.Constant(I32, 8))
-        chosen = build.trunc(build.select(high, halves[1], halves[0]), I32)
-        return build.and_(chosen, ir.Constant(I32, 0xFF))
+        tables = (sum(value_of(first + i) << 8 * i for i in range(8)) for first in (0, 8))
+        low, high = (table >> ((data & 7) * 8).zext(I64) for table in tables)
+        return where(data.unsigned >= 8, high, low).trunc(I32) & 0xFF
 
-    def part(component: int, which: int) -> Any:
+    def part(component: int, which: int) -> Value:
         return looked_up(lambda code: field_at(code, component)[which])
 
     return Format(
@@ -107,139 +105,100 @@ class Converter:
 
     def __init__(self, frame: Frame, form: Format, d16: bool) -> None:
         self.frame = frame
-        self.build = frame.build
         self.form = form
         self.d16 = d16
         self.ops = LLVMOps(frame.build, LANES)
 
-    def splat(self, scalar: Any) -> Any:
-        return self.frame.splat(scalar)
+    def is_number(self, *codes: int) -> Value:
+        return functools.reduce(operator.or_, (self.form.number == code for code in codes)).splat(LANES)
 
-    def is_number(self, *codes: int) -> Any:
-        found: Any = ir.Constant(ir.IntType(1), 0)
-        for code in codes:
-            same = self.build.icmp_unsigned("==", self.form.number, ir.Constant(I32, code))
-            found = self.build.or_(found, same)
-        return self.splat(found)
-
-    def ones(self, width: Any, less: int = 0) -> Any:
+    def ones(self, width: Value, less: int = 0) -> Value:
         """2**(width - less) - 1 as a scalar, 0 for width 0."""
-        wide = self.build.zext(width, I64)
-        empty = self.build.icmp_unsigned("==", wide, constant(0))
-        count = self.build.select(empty, constant(less), self.build.sub(wide, constant(less)))
-        power = self.build.shl(constant(1), count)
-        return self.build.trunc(self.build.sub(power, constant(1)), I32)
+        wide = width.zext(I64)
+        count = where(wide == 0, less, wide - less)
+        return ((1 << count) - 1).trunc(I32)
 
-    def _f32(self, row: Any) -> Any:
-        return self.build.bitcast(row, ir.VectorType(F32, LANES))
+    def _largest(self, width: Value, less: int) -> Value:
+        return self.ones(width, less).uitofp(F32).splat(LANES)
 
-    def _i32(self, row: Any) -> Any:
-        return self.build.bitcast(row, ROW32)
-
-    def _float(self, value: float) -> Any:
-        return self.ops.constant(F32, value)
-
-    def _largest(self, width: Any, less: int) -> Any:
-        return self.splat(self.build.uitofp(self.ones(width, less), F32))
-
-    def sign_extended(self, raw: Any, width: Any) -> Any:
-        up = self.build.and_(self.build.sub(ir.Constant(I32, 32), width), ir.Constant(I32, 31))
-        return self.build.ashr(self.build.shl(raw, self.splat(up)), self.splat(up))
+    def sign_extended(self, raw: Value, width: Value) -> Value:
+        up = 32 - width & 31
+        return (raw << up).ashr(up)
 
     # -- memory to registers -------------------------------------------------------------------
 
-    def loaded(self, words: list[Any], component: int) -> Any:
+    def loaded(self, words: list[Value], component: int) -> Value:
         """A component's register value (32 bits, 16 of them used by d16 forms)."""
-        build = self.build
         offset, width = self.form.fields[component]
         raw = self.field(words, offset, width)
         signed = self.sign_extended(raw, width)
-        vector = ir.VectorType(F32, LANES)
-        unorm = build.fdiv(build.uitofp(raw, vector), self._largest(width, 0))
-        ratio = build.fdiv(build.sitofp(signed, vector), self._largest(width, 1))
-        low = self._float(-1.0)
-        snorm = build.select(build.fcmp_ordered("<", ratio, low), low, ratio)
-        value = self._i32(unorm)
+        unorm = raw.uitofp(F32) / self._largest(width, 0)
+        ratio = signed.sitofp(F32) / self._largest(width, 1)
+        snorm = where(ratio.ordered < -1.0, -1.0, ratio)
+        value = unorm.bitcast(ROW32)
         for codes, other in (
-            ((SNORM, SNORM_OGL), self._i32(snorm)),
-            ((USCALED,), self._i32(build.uitofp(raw, vector))),
-            ((SSCALED,), self._i32(build.sitofp(signed, vector))),
+            ((SNORM, SNORM_OGL), snorm.bitcast(ROW32)),
+            ((USCALED,), raw.uitofp(F32).bitcast(ROW32)),
+            ((SSCALED,), signed.sitofp(F32).bitcast(ROW32)),
             ((FLOAT,), self._widened(raw, width)),
         ):
-            value = build.select(self.is_number(*codes), other, value)
+            value = where(self.is_number(*codes), other, value)
         if self.d16:
-            value = build.zext(self.ops._narrow(t.f16, self._f32(value)), ROW32)
-        value = build.select(self.is_number(UINT), raw, build.select(self.is_number(SINT), signed, value))
-        absent = build.icmp_unsigned("==", width, ir.Constant(I32, 0))
-        default = self.one() if component == 3 else ir.Constant(ROW32, None)
-        return build.select(self.splat(absent), default, value)
+            value = self._half(value)
+        value = where(self.is_number(UINT), raw, where(self.is_number(SINT), signed, value))
+        return where(width == 0, self.one() if component == 3 else 0, value)
 
-    def one(self) -> Any:
+    def one(self) -> Value:
         """1 as the format has it: 1.0, or the integer."""
-        whole = ir.Constant(ROW32, [1] * LANES)
-        real = ir.Constant(ROW32, [0x3C00 if self.d16 else ONE] * LANES)
-        return self.build.select(self.is_number(UINT, SINT), whole, real)
+        real = constant_of(ROW32, 0x3C00 if self.d16 else ONE)
+        return where(self.is_number(UINT, SINT), constant_of(ROW32, 1), real)
 
-    def field(self, words: list[Any], offset: Any, width: Any) -> Any:
-        build = self.build
-        which = build.lshr(offset, ir.Constant(I32, 5))
+    def field(self, words: list[Value], offset: Value, width: Value) -> Value:
+        which = offset >> 5
         word = words[0]
         for number in (1, 2, 3):
-            same = build.icmp_unsigned("==", which, ir.Constant(I32, number))
-            word = build.select(self.splat(same), words[number], word)
-        shift = build.and_(offset, ir.Constant(I32, 31))
-        return build.and_(build.lshr(word, self.splat(shift)), self.splat(self.ones(width)))
+            word = where(which == number, words[number], word)
+        return word >> (offset & 31) & self.ones(width)
 
-    def _is_width(self, width: Any, bits: int) -> Any:
-        return self.splat(self.build.icmp_unsigned("==", width, ir.Constant(I32, bits)))
+    def _half(self, row: Value) -> Value:
+        """f32 bits to f16 bits."""
+        return self.ops._narrow(t.f16, row.bitcast(REALS)).zext(I32)
 
-    def _widened(self, raw: Any, width: Any) -> Any:
+    def _widened(self, raw: Value, width: Value) -> Value:
         """Floats of 32, 16, 11 and 10 bits; the last two have no sign and f16's exponent."""
-        build = self.build
         half = raw
         for bits, shift in ((11, 4), (10, 5)):
-            moved = build.shl(raw, ir.Constant(ROW32, [shift] * LANES))
-            half = build.select(self._is_width(width, bits), moved, half)
-        narrow = build.trunc(half, ir.VectorType(I16, LANES))
-        return build.select(self._is_width(width, 32), raw, self._i32(self.ops.widen_half(narrow)))
+            moved = raw << shift
+            half = where(width == bits, moved, half)
+        narrow = half.trunc(I16)
+        whole = (width == 32).splat(LANES)
+        return where(whole, raw, self.ops.widen_half(narrow).bitcast(ROW32))
 
-    def selected(self, values: list[Any], component: int) -> Any:
+    def selected(self, values: list[Value], component: int) -> Value:
         """What dst_sel makes of a component."""
         if self.form.select is None:
             return values[component]
-        build, select = self.build, self.form.select[component]
-        result = ir.Constant(ROW32, None)
+        select, result = self.form.select[component], self.frame.value(ir.Constant(ROW32, None))
         for code, value in ((SEL_1, self.one()), *((SEL_X + c, values[c]) for c in range(4))):
-            same = build.icmp_unsigned("==", select, ir.Constant(I32, code))
-            result = build.select(self.splat(same), value, result)
+            result = where(select == code, value, result)
         return result
 
     def outside(self, component: int) -> Any:
         """What a lane out of range gets: 0, or 1 where dst_sel says 1."""
-        if self.form.select is None:
-            return ir.Constant(ROW32, None)
-        fixed = self.build.icmp_unsigned("==", self.form.select[component], ir.Constant(I32, SEL_1))
-        return self.build.select(self.splat(fixed), self.one(), ir.Constant(ROW32, None))
+        return 0 if self.form.select is None else where(self.form.select[component] == SEL_1, self.one(), 0)
 
     # -- registers to memory -------------------------------------------------------------------
 
-    def stored(self, row: Any, component: int) -> Any:
+    def stored(self, row: Value, component: int) -> Value:
         """The bits of a component's field, in place within its word."""
-        build = self.build
         offset, width = self.form.fields[component]
-        whole = ir.Constant(ROW32, [16] * LANES)
         number = row
         if self.d16:
-            narrow = build.trunc(row, ir.VectorType(I16, LANES))
-            number = self._i32(self.ops.widen_half(narrow))
-            row = build.select(
-                self.is_number(SINT),
-                build.ashr(build.shl(row, whole), whole),
-                build.and_(row, ir.Constant(ROW32, [0xFFFF] * LANES)),
-            )
-        real = self._f32(number)
-        unorm = self._integer(build.fmul(self._limited(real, 0.0), self._largest(width, 0)), False)
-        snorm = self._integer(build.fmul(self._limited(real, -1.0), self._largest(width, 1)), True)
+            number = self.ops.widen_half(row.trunc(I16)).bitcast(ROW32)
+            row = where(self.is_number(SINT), (row << 16).ashr(16), row & 0xFFFF)
+        real = number.bitcast(REALS)
+        unorm = self._integer(self._limited(real, 0.0) * self._largest(width, 0), False)
+        snorm = self._integer(self._limited(real, -1.0) * self._largest(width, 1), True)
         bits = row
         for codes, other in (
             ((UNORM,), unorm),
@@ -248,34 +207,29 @@ class Converter:
             ((SSCALED,), self._integer(real, True)),
             ((FLOAT,), self._narrowed(number, width)),
         ):
-            bits = build.select(self.is_number(*codes), other, bits)
-        inside = build.and_(bits, self.splat(self.ones(width)))
-        return build.shl(inside, self.splat(build.and_(offset, ir.Constant(I32, 31))))
+            bits = where(self.is_number(*codes), other, bits)
+        return (bits & self.ones(width)) << (offset & 31)
 
-    def _limited(self, value: Any, low: float) -> Any:
+    def _limited(self, value: Value, low: float) -> Value:
         """value within low..1; NaN becomes 0."""
-        build, one, floor = self.build, self._float(1.0), self._float(low)
-        nan = build.fcmp_unordered("uno", value, value)
-        value = build.select(nan, self._float(0.0), value)
-        value = build.select(build.fcmp_ordered("<", value, floor), floor, value)
-        return build.select(build.fcmp_ordered(">", value, one), one, value)
+        value = where(value.is_nan(), 0.0, value)
+        value = where(value.ordered < low, low, value)
+        return where(value.ordered > 1.0, 1.0, value)
 
-    def _integer(self, value: Any, signed: bool) -> Any:
+    def _integer(self, value: Value, signed: bool) -> Value:
         """To the nearest integer, saturated to 32 bits."""
         near = self.ops.intrinsic("rint", F32, [value])
         target = t.i32 if signed else t.u32
         return self.ops.convert(t.f32, target, near)
 
-    def _narrowed(self, number: Any, width: Any) -> Any:
-        build = self.build
-        half = build.zext(self.ops._narrow(t.f16, self._f32(number)), ROW32)
-        negative = build.icmp_unsigned(">=", half, ir.Constant(ROW32, [0x8000] * LANES))
-        positive = build.select(negative, ir.Constant(ROW32, None), half)
+    def _narrowed(self, number: Value, width: Value) -> Value:
+        half = self._half(number)
+        positive = where(half.unsigned >= 0x8000, 0, half)
         bits = half
         for small, shift in ((11, 4), (10, 5)):
-            moved = build.lshr(positive, ir.Constant(ROW32, [shift] * LANES))
-            bits = build.select(self._is_width(width, small), moved, bits)
-        return build.select(self._is_width(width, 32), number, bits)
+            moved = positive >> shift
+            bits = where(width == small, moved, bits)
+        return where(width == 32, number, bits)
 
 
 @dataclass
@@ -286,53 +240,44 @@ class Element:
     addresses of dword n.
     """
 
-    lanes: Any
-    fits: Any
-    address_of: Callable[[int], Any]
+    lanes: Value
+    fits: Value
+    address_of: Callable[[int], Value]
 
 
-def _pieces(frame: Frame, form: Format) -> list[tuple[int, int, Any]]:
+def _pieces(form: Format) -> list[tuple[int, int, Value]]:
     """(dword, bytes, i1 whether the format has it): a byte, a short, or up to four dwords."""
-    build = frame.build
-
-    def size_is(test: str, value: int) -> Any:
-        return build.icmp_unsigned(test, form.size, ir.Constant(I32, value))
-
-    dwords = [(number, 4, size_is(">=", 4 * number + 4)) for number in range(4)]
-    return [(0, 1, size_is("==", 1)), (0, 2, size_is("==", 2)), *dwords]
+    dwords = [(number, 4, form.size.unsigned >= 4 * number + 4) for number in range(4)]
+    return [(0, 1, form.size == 1), (0, 2, form.size == 2), *dwords]
 
 
-def load(frame: Frame, inst: Instruction, form: Format, where: Element, registers: Any) -> None:
+def load(frame: Frame, inst: Instruction, form: Format, element: Element, registers: Value) -> None:
     """Formatted load into consecutive registers from `registers`."""
     memory = inst.spec.memory
     assert memory is not None
-    active = frame.lanes(where.lanes)
-    for number, row in enumerate(_packed(frame, memory, converted(frame, memory, form, where), registers)):
+    active = frame.lanes(element.lanes)
+    for number, row in enumerate(_packed(frame, memory, converted(frame, memory, form, element), registers)):
         frame.write_row(registers, number, row, active)
 
 
-def converted(frame: Frame, memory: Memory, form: Format, where: Element) -> list[Any]:
+def converted(frame: Frame, memory: Memory, form: Format, element: Element) -> list[Value]:
     """Each component that the instruction loads, as <64 x i32>."""
-    build = frame.build
-    words: list[Any] = [ir.Constant(ROW32, None)] * 4
-    for number, size, present in _pieces(frame, form):
-        mask = build.select(present, where.fits, constant(0))
-        GlobalAccess(frame, where.address_of(number), size, False).run(mask)
+    words = [frame.value(ir.Constant(ROW32, None))] * 4
+    for number, size, present in _pieces(form):
+        GlobalAccess(frame, element.address_of(number), size, False).run(where(present, element.fits, 0))
         row = read_staged(frame, Rows(8 * size), None)[0]
-        words[number] = build.select(frame.splat(present), row, words[number])
+        words[number] = where(present, row, words[number])
     convert = Converter(frame, form, bool(memory.d16))
     values = [convert.loaded(words, component) for component in range(4)]
-    valid = frame.lanes(where.fits)
-    return [build.select(valid, convert.selected(values, c), convert.outside(c)) for c in range(memory.format)]
+    valid = frame.lanes(element.fits)
+    return [where(valid, convert.selected(values, c), convert.outside(c)) for c in range(memory.format)]
 
 
-def _packed(frame: Frame, memory: Memory, results: list[Any], registers: Any) -> list[Any]:
+def _packed(frame: Frame, memory: Memory, results: list[Value], registers: Value) -> list[Value]:
     """Components as registers: d16 forms hold two each and keep a half that they have nothing for."""
     if not memory.d16:
         return results
-    build = frame.build
-    low, up = ir.Constant(ROW32, [0xFFFF] * LANES), ir.Constant(ROW32, [16] * LANES)
-    halves: list[Any] = [build.and_(row, low) for row in results]
+    halves: list[Value | None] = [row & 0xFFFF for row in results]
     if memory.d16 == "hi":
         halves.insert(0, None)
     if len(halves) % 2:
@@ -341,36 +286,31 @@ def _packed(frame: Frame, memory: Memory, results: list[Any], registers: Any) ->
     for number in range(len(halves) // 2):
         old = frame.row(registers, number)
         first, second = halves[2 * number : 2 * number + 2]
-        below = build.and_(old, low) if first is None else first
-        above = build.lshr(old, up) if second is None else second
-        rows.append(build.or_(below, build.shl(above, up)))
+        below = old & 0xFFFF if first is None else first
+        above = old >> 16 if second is None else second
+        rows.append(below | above << 16)
     return rows
 
 
-def store(frame: Frame, inst: Instruction, form: Format, where: Element, registers: Any) -> None:
+def store(frame: Frame, inst: Instruction, form: Format, element: Element, registers: Value) -> None:
     """Formatted store; components that the instruction lacks are written as 0."""
     memory = inst.spec.memory
     assert memory is not None
-    build = frame.build
     convert = Converter(frame, form, bool(memory.d16))
-    words: list[Any] = [ir.Constant(ROW32, None)] * 4
+    words = [frame.value(ir.Constant(ROW32, None))] * 4
     for component in range(memory.format):
         bits = convert.stored(_component(frame, memory, registers, component), component)
-        which = build.lshr(form.fields[component][0], ir.Constant(I32, 5))
+        which = form.fields[component][0] >> 5
         for number in range(4):
-            here = frame.splat(build.icmp_unsigned("==", which, ir.Constant(I32, number)))
-            mine = build.select(here, bits, ir.Constant(ROW32, None))
-            words[number] = build.or_(words[number], mine)
-    for number, size, present in _pieces(frame, form):
-        mask = build.select(present, where.fits, constant(0))
+            words[number] = words[number] | where(which == number, bits, 0)
+    for number, size, present in _pieces(form):
+        mask = where(present, element.fits, 0)
         write_staged(frame, Rows(8 * size), [words[number]])
-        GlobalAccess(frame, where.address_of(number), size, True).run(mask)
+        GlobalAccess(frame, element.address_of(number), size, True).run(mask)
 
 
-def _component(frame: Frame, memory: Memory, registers: Any, component: int) -> Any:
+def _component(frame: Frame, memory: Memory, registers: Value, component: int) -> Value:
     if not memory.d16:
         return frame.row(registers, component)
     place = component + (memory.d16 == "hi")
-    row = frame.row(registers, place // 2)
-    amount = ir.Constant(ROW32, [16 * (place % 2)] * LANES)
-    return frame.build.lshr(row, amount)
+    return frame.row(registers, place // 2) >> 16 * (place % 2)

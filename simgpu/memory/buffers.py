@@ -179,10 +179,10 @@ def _formatted(
     if to_lds and (memory.op != "load" or memory.format > 1 or memory.d16):
         raise UnsupportedInstruction(f"{inst.mnemonic} lds: only a dword a lane goes to LDS")
     if memory.space == "tbuffer":
-        form = buffer_formats.instruction_format(int(inst.mods.get("format", 0)))
+        form = buffer_formats.instruction_format(frame, int(inst.mods.get("format", 0)))
     else:
         form = buffer_formats.resource_format(frame, places["srsrc"])
-    size = frame.value(form.size).zext(I64)
+    size = form.size.zext(I64)
     fits = lanes & in_range(access, 0, size)
     fits = where(size == 0, 0, fits)
     element = buffer_formats.Element(lanes, fits, lambda number: _dword_addresses(access, number))

@@ -68,10 +68,7 @@ ORDER = {
     ],
     "tools": [
         "shared",
-        "matrix torch",
-        "tables",
-        "cases",
-        "robustness",
+        "matrix torch tables cases robustness",
         "benchmarks",
         "verbs",
         "cli.py pytest_plugin.py",

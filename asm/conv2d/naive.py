@@ -10,6 +10,8 @@ from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
 from simgpu.asm.parts.lanes import widen
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.problem import Conv2dProblem
 from simgpu.operators.conv2d.tree import Conv2d
 
 THREADS = 256
@@ -23,20 +25,37 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     A workgroup has 256 pixels of one channel of one image; X and W are loaded element by element for every product.
     """
     p = root.problem
-    e, size = p.element.bytes, dtype(p.dtype_c).bytes
-    if p.dtype not in TYPES:
-        raise UnsupportedInstruction(f"the naive convolution is emitted for {', '.join(TYPES)}, not for {p.dtype}")
-    if max(p.icg * p.ih * p.iw * e, p.icg * p.kh * p.kw * e, p.oh * p.ow * size) >= MOST_BYTES:
-        raise LaunchError(f"{root.derivation.title}: an image's group or a filter takes 2^30 bytes or more: use smaller ones")
+    size = dtype(p.dtype_c).bytes
+    _check(root)
     k = KernelBuilder(f"conv2d_naive_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}", root.descriptor.arch, THREADS)
     for name in "XWY":
         k.argument(name, 8, "global_buffer")
     arguments = k.load_arguments()
     k.work_item_x()
-    pixels, tiles = p.oh * p.ow, -(-p.oh * p.ow // THREADS)
+    tiles = -(-p.oh * p.ow // THREADS)
     blocks = p.n * p.oc * tiles
     k.comment(f"workgroup = (image·{p.oc} + output channel)·{tiles} + 256 pixels")
     tile = scalar_divmod(k, k.group_x, tiles, blocks, "pixels")
+    x, w, y = _buffers(k, p, arguments)
+    pixel, row, column = (k.v.alloc(name) for name in ("pixel", "output row", "output column"))
+    total = _sum(k, p, (x, w), tile, (pixel, row, column))
+    k.v_lshlrev_b32(pixel, log2(size), pixel)
+    k.buffer_store_dword(total, pixel, y, 0, offen=True, note="Y")
+    k.s_endpgm()
+    return k.finish(grid=(blocks, 1, 1))
+
+
+def _check(root: Conv2d) -> None:
+    p, e = root.problem, root.problem.element.bytes
+    if p.dtype not in TYPES:
+        raise UnsupportedInstruction(f"the naive convolution is emitted for {', '.join(TYPES)}, not for {p.dtype}")
+    if max(p.icg * p.ih * p.iw * e, p.icg * p.kh * p.kw * e, p.oh * p.ow * dtype(p.dtype_c).bytes) >= MOST_BYTES:
+        raise LaunchError(f"{root.derivation.title}: an image's group or a filter takes 2^30 bytes or more: use smaller ones")
+
+
+def _buffers(k: KernelBuilder, p: Conv2dProblem, arguments: dict[str, Reg]) -> tuple[Reg, Reg, Reg]:
+    """Raw buffers: of X at the image's group, of W at the filter, of Y at the image's channel. group_x becomes the image."""
+    e, size, pixels = p.element.bytes, dtype(p.dtype_c).bytes, p.oh * p.ow
     x, w, y = (k.s.alloc(f"{name} buffer", 4) for name in "XWY")
     raw_buffer(k, y, arguments["Y"], (0, 0), "Y")
     add_product(k, y[0:2], k.group_x, pixels * size)
@@ -48,12 +67,14 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     raw_buffer(k, x, arguments["X"], (0, 0), "X")
     for index, count in ((k.group_x, p.ic), (channel, p.icg)):
         add_product(k, x[0:2], index, count * p.ih * p.iw * e)
-    names = (  # of the VGPRs
-        "pixel", "output row", "output column", "row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch",
-    )
-    pixel, row, column, high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)
-    bound = k.s.alloc("bound")
-    loops = [k.s.alloc(name) for name in ("channels left", "tap rows left", "tap columns left")]
+    return x, w, y
+
+
+def _first_tap(
+    k: KernelBuilder, p: Conv2dProblem, tile: Reg, place: tuple[Reg, Reg, Reg], bound: Reg, scratch: Reg
+) -> None:
+    """pixel = the lane's output pixel; row, column = those of X under its first tap. bound: an SGPR."""
+    pixel, row, column = place
     k.s_lshl_b32(bound, tile, log2(THREADS))
     k.v_add_u32(pixel, bound, k.work_item)
     k.comment(f"output row and column: pixel / {p.ow} by reciprocal in f32, corrected")
@@ -75,6 +96,16 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
     for value, stride, padding in ((row, p.stride[0], p.padding[0]), (column, p.stride[1], p.padding[1])):
         k.v_mul_u32_u24(value, stride, value)
         k.v_subrev_u32(value, padding, value)
+
+
+def _sum(k: KernelBuilder, p: Conv2dProblem, buffers: tuple[Reg, Reg], tile: Reg, place: tuple[Reg, Reg, Reg]) -> Reg:
+    """A VGPR with a pixel's sum over channels and taps; place: its registers, as `_first_tap` fills them."""
+    (x, w), (_, row, column), e = buffers, place, p.element.bytes
+    names = ("row of X", "offset of X", "column of X", "X", "W", "sum", "offset of W", "scratch")
+    high, base, across, a, b, total, weight, scratch = (k.v.alloc(name) for name in names)
+    bound = k.s.alloc("bound")
+    loops = [k.s.alloc(name) for name in ("channels left", "tap rows left", "tap columns left")]
+    _first_tap(k, p, tile, place, bound, scratch)
     k.v_mov_b32(total, 0)
     k.v_mov_b32(weight, 0)
     plane = k.s.alloc("bytes of X before the channel")
@@ -98,7 +129,4 @@ def emit_naive(root: Conv2d) -> EmittedKernel:
                 k.v_add_u32(across, p.dilation[1], across)
             k.v_add_u32(high, p.dilation[0], high)
         k.s_add_u32(plane, plane, p.ih * p.iw * e)
-    k.v_lshlrev_b32(pixel, log2(size), pixel)
-    k.buffer_store_dword(total, pixel, y, 0, offen=True, note="Y")
-    k.s_endpgm()
-    return k.finish(grid=(blocks, 1, 1))
+    return total

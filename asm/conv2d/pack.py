@@ -8,6 +8,8 @@ from simgpu.asm.conv2d.pixels import below
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw_buffer
 from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.plan import Conv2dPlan
 from simgpu.operators.conv2d.tree import Conv2d
 
 THREADS = 256
@@ -20,21 +22,35 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     A workgroup writes the (tOC, tIC) block of one tap of one channel step. LaunchError for filters of 2^30 bytes a tile and more.
     """
     plan = root.plan
-    p, cut, f, e = plan.problem, plan.cut, plan.factor, plan.problem.element.bytes
-    source_taps = p.kh * p.kw
-    if plan.tile_oc * p.icg * source_taps * e >= MOST_BYTES:
+    p, cut = plan.problem, plan.cut
+    if plan.tile_oc * p.icg * p.kh * p.kw * p.element.bytes >= MOST_BYTES:
         raise LaunchError(f"{plan.title}: the filters of a tile pass 2^30 bytes: use smaller filters")
     k = KernelBuilder(f"pack_filter_{p.dtype}_{plan.tile_oc}x{plan.tile_ic}", plan.descriptor.arch, THREADS)
     for name in ("W", "packed"):
         k.argument(name, 8, "global_buffer")
     arguments = k.load_arguments()
     k.work_item_x()
-    blocks = p.groups * plan.grid[2] * plan.ic_steps * cut.kh * cut.kw
     k.comment(f"workgroup = (((group·OC tiles + OC tile)·IC steps + step)·{cut.kh} + kh)·{cut.kw} + kw")
     target, source = k.s.alloc("packed buffer", 4), k.s.alloc("W buffer", 4)
     raw_buffer(k, target, arguments["packed"], (0, 0), "packed")
     add_product(k, target[0:2], k.group_x, plan.taps.packed_bytes)
-    rest, limit, place = k.group_x, blocks, {}
+    place = _place(k, plan, source, arguments["W"])
+    _move_block(k, plan, place, source, target)
+    k.s_endpgm()
+    return k.finish(grid=(_blocks(plan), 1, 1))
+
+
+def _blocks(plan: Conv2dPlan) -> int:
+    """(tOC, tIC) blocks of the packed filter."""
+    return plan.problem.groups * plan.grid[2] * plan.ic_steps * plan.cut.kh * plan.cut.kw
+
+
+def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dict[str, Reg]:
+    """SGPRs with the block's first input channel ("step") and the first kh and kw of W under its tap; `source` becomes W from the
+    tile's first output channel on."""
+    p, cut = plan.problem, plan.cut
+    filter_bytes = p.icg * p.kh * p.kw * p.element.bytes
+    rest, limit, place = k.group_x, _blocks(plan), {}
     for name, count in (("kw", cut.kw), ("kh", cut.kh), ("step", plan.ic_steps), ("OC tile", plan.grid[2])):
         place[name] = scalar_divmod(k, rest, count, limit, name)
         limit = -(-limit // count)
@@ -43,16 +59,21 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
     k.s_mul_i32(first, place["OC tile"], plan.tile_oc)
     k.s_sub_u32(left, p.ocg, first)
     k.s_min_u32(left, left, plan.tile_oc)
-    raw_buffer(k, source, arguments["W"], (0, 0), "W")
+    raw_buffer(k, source, pointer, (0, 0), "W")
     for index, count in ((rest, p.ocg), (first, 1)):
-        add_product(k, source[0:2], index, count * p.icg * source_taps * e)
-    k.s_mul_i32(source[2], left, p.icg * source_taps * e)
+        add_product(k, source[0:2], index, count * filter_bytes)
+    k.s_mul_i32(source[2], left, filter_bytes)
     k.s_mul_i32(place["step"], place["step"], plan.tile_ic)
     for name in ("kh", "kw"):
-        k.s_mul_i32(place[name], place[name], f, note=f"the first {name} of W under the tap")
+        k.s_mul_i32(place[name], place[name], plan.factor, note=f"the first {name} of W under the tap")
+    return place
+
+
+def _move_block(k: KernelBuilder, plan: Conv2dPlan, place: dict[str, Reg], source: Reg, target: Reg) -> None:
+    """The block's elements from `source` to `target`, THREADS at a time."""
+    p, f, e = plan.problem, plan.factor, plan.problem.element.bytes
     channel, oc, row, column, scratch = (k.v.alloc(name) for name in ("channel", "output channel", "kh", "kw", "scratch"))
     data, bound, inside = k.v.alloc("data", max(1, e // 4)), k.s.alloc("bound"), k.s.alloc("inside", 2)
-
     for start in range(0, plan.tile_oc * plan.tile_ic, THREADS):
         k.comment(f"elements {start}.. of the block")
         k.v_add_u32(scratch, start, k.work_item)
@@ -84,5 +105,3 @@ def emit_pack(root: Conv2d) -> EmittedKernel:
             below(k, "vcc", plan.tile_oc * plan.tile_ic, k.work_item)
             k.v_cndmask_b32(scratch, OUTSIDE, scratch, "vcc")
         k.emit(f"buffer_store_{ELEMENT_STORES[e]}", data, scratch, target, 0, offen=True, note="packed")
-    k.s_endpgm()
-    return k.finish(grid=(blocks, 1, 1))

@@ -25,13 +25,14 @@ from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD, Shape
 from simgpu.asm.attention.softmax import Masks, Softmax
 from simgpu.asm.attention.split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
-from simgpu.asm.attention.wave import PACK_HIGH, PACK_LOW, Wave, row_offsets
+from simgpu.asm.attention.wave import Wave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.registers import ATOM
@@ -117,7 +118,7 @@ class ChainedEmitter(Visitor):
             k.v_mul_u32_u24(temporary, wide * shape.e, block.lane_row)
             k.v_add_u32(offset, offset, temporary)
         if shape.narrow:
-            for register, selector in zip(wave.pack, (PACK_LOW, PACK_HIGH), strict=True):
+            for register, selector in zip(wave.pack, (LOW_HALVES, HIGH_HALVES), strict=True):
                 k.s_mov_b32(register, selector)
 
     def _load_queries(self, buffer: Reg) -> None:

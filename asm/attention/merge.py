@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import Softmax
 from simgpu.asm.builder.kernel import LdsRegion
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
 
 LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatever another wave has, counts
-WORD = 4
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from simgpu.asm.attention.frame import Block, builder, grid, scalars
 from simgpu.asm.attention.shape import DTYPES
 from simgpu.asm.attention.softmax import MINUS_INFINITY
 from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import UnsupportedInstruction
@@ -27,7 +28,6 @@ from simgpu.operators.attention.registers import ATOM, column_blocks
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 from simgpu.operators.tree import FINITE_FLOOR, Visitor
 
-WORD = 4
 LANES = 64
 
 

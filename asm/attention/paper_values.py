@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simgpu.asm.attention.paper import LANES, WORD, PaperEmitter
-from simgpu.asm.attention.wave import PACK_HIGH, PACK_LOW
+from simgpu.asm.attention.paper import LANES, PaperEmitter
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import clip
 from simgpu.asm.parts.integer_math import log2
-from simgpu.asm.parts.lanes import Narrowing, widen
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES, Narrowing, widen
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.paper_registers import FRAGMENTS, GROUPS, QUAD, chunks
 from simgpu.operators.attention.registers import ATOM
@@ -38,7 +38,7 @@ class MatrixValues(PaperEmitter):
             self.columns = k.array("V fragments", 2 * self.blocks[0][1])
             self.narrowing = Narrowing(k, plan.problem.dtype)
             self.pack = k.s.alloc("low halves"), k.s.alloc("high halves of rows")
-            for register, selector in zip(self.pack, (PACK_LOW, PACK_HIGH), strict=True):
+            for register, selector in zip(self.pack, (LOW_HALVES, HIGH_HALVES), strict=True):
                 k.s_mov_b32(register, selector)
         scale, base, keys = log2(self.e_bytes), self.temporaries[0], self.keys // GROUPS
         k.v_mul_u32_u24(self.e_write, plan.tile_Q, self.block.lane_row)

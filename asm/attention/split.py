@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from simgpu.asm.attention.merge import LARGEST, WORD
+from simgpu.asm.attention.merge import LARGEST
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import advance_buffer, clip, raw_buffer
 from simgpu.asm.parts.integer_math import vector_divmod
 from simgpu.hardware.isa.instruction import Reg

@@ -9,7 +9,6 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import ResourcePlan
 
-PACK_LOW, PACK_HIGH = 0x05040100, 0x07060302  # v_perm_b32: {S1, S0}'s low halves, their high halves
 FILES = {"arch": "v", "acc": "a"}
 
 

@@ -31,6 +31,7 @@ SGPR_LIMIT = 102  # s0..s101, ISA guides, "SGPRs"
 WAVEFRONT = 64
 VGPR_LIMIT = 256  # what an encoding can name in each of the two files
 LDS_LIMIT = {"gfx908": 65536, "gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
+DS_REACH = 1 << 16  # bytes of an LDS instruction's own offset: 16 bits (LLVM, all four targets)
 KERNARG_POINTER_SGPRS = 2
 MNEMONIC_PREFIXES = ("s_", "v_", "ds_", "buffer_", "global_", "flat_")
 NOTE_COLUMN = 64

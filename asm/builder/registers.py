@@ -13,6 +13,7 @@ from simgpu.hardware.isa.instruction import Const, Literal, Reg
 # A register, a number, or a word of LLVM's syntax: vcc, exec, m0, off, a label.
 Operand = Reg | int | float | str
 
+WORD = 4  # bytes of a register
 INLINE_INTEGERS = range(-16, 65)  # ISA guides, "Scalar operands": encodings 128..208
 INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)  # 240..247
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
-from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
+from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.pixels import below
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
 from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.plan import Conv2dPlan
 from simgpu.operators.conv2d.problem import Pair
-
-DS_REACH = 1 << 16  # of an LDS instruction's own offset (16 bits, LLVM, all four targets)
 
 
 def near(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import WAVEFRONT
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.activation_f64 import PAIRS
-from simgpu.asm.parts.lds_tile import WIDEST, WORD, TileLayout, widest
+from simgpu.asm.parts.lds_tile import WIDEST, TileLayout, widest
 from simgpu.hardware import mfma
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.operands import Operands, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
-from simgpu.asm.parts.lds_tile import WORD
 from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg

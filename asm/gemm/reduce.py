@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.gemm.tile_order import PARTS, division_words
 from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero, log2
-from simgpu.asm.parts.lds_tile import WORD
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import log2
-from simgpu.asm.parts.lds_tile import WORD, TileLayout
+from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 

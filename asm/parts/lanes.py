@@ -17,7 +17,8 @@ _STEPS = (
 )
 _TOTAL_LANE = 63
 BF16_ROUND = 0x7FFF  # with the kept bit's value added: half a unit, ties to even
-HIGH_HALVES = 0x07060302  # v_perm_b32: the high halves of both sources
+# v_perm_b32 D, S0, S1: the low, the high halves of S1 and S0. Byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides).
+LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302
 
 
 def wave_number(k: KernelBuilder, wave: Reg, scratch: Reg) -> None:

@@ -32,10 +32,10 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.asm.builder.registers import WORD
 from simgpu.hardware.errors import ResourceError
 
 Index = Any
-WORD = 4  # bytes of a register
 BANK_WORDS = 32  # of one conflict-free line, gfx908 to gfx942
 WIDEST = 16  # bytes of a lane's widest access
 ROW_LANES = 8  # consecutive lanes that write one piece of 8 slots: every 16-byte place of a line once

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
-from simgpu.asm.builder.registers import Operand
+from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
+from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.parts.buffers import ELEMENT_LOADS, advance_buffer, clip
 from simgpu.asm.parts.integer_math import log2, vector_divmod
-from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, WORD, TileLayout
+from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, TileLayout
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
-
-DS_OFFSET_LIMIT = 1 << 16  # ds offset has 16 bits (LLVM, all four targets)
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ class Staging:
     @property
     def write_base(self) -> int:
         """What the write address must hold beside the work-item's place: what immediates cannot."""
-        return self.region.offset if self.region.offset + self.layout.bytes > DS_OFFSET_LIMIT else 0
+        return self.region.offset if self.region.offset + self.layout.bytes > DS_REACH else 0
 
     @property
     def write_key(self) -> tuple[object, ...]:

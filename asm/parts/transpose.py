@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.integer_math import log2
-from simgpu.asm.parts.lds_tile import ROW_LANES, WORD, TileLayout
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
+from simgpu.asm.parts.lds_tile import ROW_LANES, TileLayout
 from simgpu.hardware.isa.instruction import Reg
 
 # v_perm_b32 D, S0, S1, selector: byte numbers 0..3 are S1's, 4..7 are S0's (ISA guides, V_PERM_B32).
-LOW_HALVES, HIGH_HALVES = 0x05040100, 0x07060302
 LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 
 

@@ -17,7 +17,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I8, I16, I32, I64, Builder, Value, constant  # noqa: F401
+from simgpu.machine.values import F32, F64, I1, I8, I16, I32, I64, Value, constant, where  # noqa: F401
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
@@ -55,9 +55,7 @@ class LLVMOps:
         return ir.VectorType(scalar, self.lanes) if self.lanes > 1 else scalar
 
     def constant(self, scalar: ir.Type, value: Number) -> ir.Constant:
-        if self.lanes > 1:
-            return ir.Constant(ir.VectorType(scalar, self.lanes), [ir.Constant(scalar, value)] * self.lanes)
-        return ir.Constant(scalar, value)
+        return constant(self.shape(scalar), value)
 
     def intrinsic(self, name: str, scalar: ir.Type, args: list[Any], *extra: Any) -> Any:
         """Call llvm.<name>.<type> on whole values."""
@@ -92,7 +90,7 @@ class LLVMOps:
     def _int_binary(self, op: str, type_: Type, a: Any, b: Any) -> Any:
         build = self.builder
         if op in ("shl", "lshr", "ashr"):
-            count = build.and_(b, self.constant(element(type_), type_.bits - 1))
+            count = Value(build, b) & type_.bits - 1
             return {"shl": build.shl, "lshr": build.lshr, "ashr": build.ashr}[op](a, count)
         signed = type_.kind == "signed"
         if op in ("min", "max"):
@@ -100,14 +98,11 @@ class LLVMOps:
         if op == "mul_hi":
             wide = self.shape(ir.IntType(2 * type_.bits))
             extend = build.sext if signed else build.zext
-            product = build.mul(extend(a, wide), extend(b, wide))
-            shift = self.constant(ir.IntType(2 * type_.bits), type_.bits)
-            return build.trunc(build.lshr(product, shift), self.shape(element(type_)))
+            product = extend(a, wide) * extend(b, wide)
+            return (product >> type_.bits).trunc(element(type_))
         if op == "udiv":
-            zero = self.constant(element(type_), 0)
-            empty = build.icmp_unsigned("==", b, zero)
-            safe = build.select(empty, self.constant(element(type_), 1), b)
-            return build.select(empty, zero, build.udiv(a, safe))
+            empty = Value(build, b) == 0
+            return where(empty, 0, build.udiv(a, where(empty, 1, b)))
         name = {"add": "add", "sub": "sub", "mul": "mul", "and": "and_", "or": "or_", "xor": "xor"}
         return getattr(build, name[op])(a, b)
 
@@ -135,8 +130,7 @@ class LLVMOps:
         if op == "neg":
             return build.neg(a)
         if op == "abs":
-            negative = build.icmp_signed("<", a, self.constant(scalar, 0))
-            return build.select(negative, build.neg(a), a)
+            return where(Value(build, a).signed < 0, build.neg(a), a)
         if op in ("ctlz", "cttz"):
             return self.intrinsic(op, scalar, [a], ir.Constant(I1, 0))
         return self.intrinsic(op, scalar, [a])
@@ -148,13 +142,13 @@ class LLVMOps:
             raw = build.bitcast(a, self.shape(integer))
             sign = 1 << (type_.bits - 1)
             if op == "neg":
-                raw = build.xor(raw, self.constant(integer, sign))
+                raw = raw ^ sign
             elif op == "abs":
-                raw = build.and_(raw, self.constant(integer, sign - 1))
+                raw = raw & sign - 1
             else:
-                quieted = build.or_(raw, self.constant(integer, _quiet_bit(type_)))
-                raw = build.select(self.compare("uno", type_, a, a), quieted, raw)
-            return build.bitcast(raw, self.shape(scalar))
+                quieted = raw | _quiet_bit(type_)
+                raw = where(self.compare("uno", type_, a, a), quieted, raw)
+            return raw.bitcast(self.shape(scalar))
         if scalar in (F32, F64):
             return self._settle(type_, self.intrinsic(op, scalar, [a]), (a,), op == "sqrt")
         wide = self.intrinsic(op, F32, [self._widen(type_, a)])
@@ -226,7 +220,7 @@ class LLVMOps:
         scalar = self._first(lane)
         if scalar.type.width > 32:
             scalar = self.builder.trunc(scalar, I32)
-        return self.builder.and_(scalar, ir.Constant(I32, LANES - 1))
+        return Value(self.builder, scalar) & LANES - 1
 
     def _first(self, value: Any) -> Any:
         """A scalar that may have been spread over the lanes."""
@@ -265,8 +259,7 @@ class LLVMOps:
         return build.load(spill, align=64, typ=row.type)
 
     def _lane_index(self, lanes: Any, i: int) -> Any:
-        lane = self.builder.extract_element(lanes, ir.Constant(I32, i))
-        return self.builder.and_(lane, ir.Constant(lane.type, LANES - 1))
+        return Value(self.builder, lanes)[i] & LANES - 1
 
     def _spill(self, row: Any) -> Any:
         entry = self.builder.function.entry_basic_block
@@ -302,7 +295,7 @@ class LLVMOps:
         some = nan
         if self.lanes > 1:
             packed = build.bitcast(nan, ir.IntType(self.lanes))
-            some = build.icmp_unsigned("!=", packed, ir.Constant(packed.type, 0))
+            some = packed != 0
         start = build.block
         with build.if_then(some, likely=False):
             integer = ir.IntType(type_.bits)
@@ -312,7 +305,7 @@ class LLVMOps:
                 chosen = self.constant(integer, 0x7FC0)
             for source in reversed(sources):
                 raw = build.bitcast(source, shaped)
-                quieted = build.or_(raw, self.constant(integer, _quiet_bit(type_)))
+                quieted = raw | _quiet_bit(type_)
                 chosen = build.select(self.compare("uno", type_, source, source), quieted, chosen)
             fixed = build.select(nan, build.bitcast(chosen, result.type), result)
             slow = build.block
@@ -329,33 +322,26 @@ class LLVMOps:
         build = self.builder
         if type_.kind == "bfloat":
             wide = build.zext(a, self.shape(I32))
-            return build.bitcast(build.shl(wide, self.constant(I32, 16)), self.shape(F32))
+            return (wide << 16).bitcast(self.shape(F32))
         return self.widen_half(a)
 
     def widen_half(self, a: Any) -> Any:
         """f16 bits to an f32 value, exactly."""
-        build = self.builder
         if host().converts_half:
-            half = build.bitcast(a, self.shape(ir.HalfType()))
-            return build.fpext(half, self.shape(F32))
+            return Value(self.builder, a).bitcast(self.shape(ir.HalfType())).fpext(F32)
         return self._widen_half(a)
 
-    def _widen_half(self, a: Any) -> Any:
+    def _widen_half(self, a: Any) -> Value:
         """f16 bits to f32 without a conversion instruction: rescale by a power of two."""
-        build = self.builder
-        wide = build.zext(a, self.shape(I32))
-        magnitude = build.shl(build.and_(wide, self.constant(I32, 0x7FFF)), self.constant(I32, 13))
-        scaled = build.fmul(
-            build.bitcast(magnitude, self.shape(F32)), self.constant(F32, 2.0**112)
-        )
-        special = build.icmp_unsigned(">=", magnitude, self.constant(I32, 0x7C00 << 13))
-        infinite = build.or_(magnitude, self.constant(I32, 0x7F800000))
-        nan = build.icmp_unsigned(">", magnitude, self.constant(I32, 0x7C00 << 13))
-        quiet = build.select(nan, self.constant(I32, 0x00400000), self.constant(I32, 0))
-        infinite = build.or_(infinite, quiet)  # as a conversion instruction does
-        bits = build.select(special, infinite, build.bitcast(scaled, self.shape(I32)))
-        sign = build.shl(build.and_(wide, self.constant(I32, 0x8000)), self.constant(I32, 16))
-        return build.bitcast(build.or_(bits, sign), self.shape(F32))
+        wide = Value(self.builder, a).zext(I32)
+        magnitude = (wide & 0x7FFF) << 13
+        scaled = magnitude.bitcast(self.shape(F32)) * 2.0**112
+        special = magnitude.unsigned >= 0x7C00 << 13
+        infinite = magnitude | 0x7F800000
+        nan = magnitude.unsigned > 0x7C00 << 13
+        infinite = infinite | self.builder.select(nan, self.constant(I32, 0x00400000), self.constant(I32, 0))
+        bits = where(special, infinite, scaled.bitcast(self.shape(I32)))
+        return (bits | (wide & 0x8000) << 16).bitcast(self.shape(F32))
 
     def _narrow(self, type_: Type, a: Any) -> Any:
         """f32 value to f16 or bf16 bits, ties to even."""
@@ -369,56 +355,42 @@ class LLVMOps:
     def _fptrunc(self, a: Any, scalar: ir.Type) -> Any:
         return self.builder.fptrunc(a, self.shape(scalar))
 
-    def _narrow_bfloat(self, a: Any) -> Any:
-        build = self.builder
-        raw = build.bitcast(a, self.shape(I32))
-        odd = build.and_(build.lshr(raw, self.constant(I32, 16)), self.constant(I32, 1))
-        rounded = build.add(raw, build.add(odd, self.constant(I32, 0x7FFF)))
-        quieted = build.or_(raw, self.constant(I32, 0x00400000))
-        nan = build.fcmp_unordered("uno", a, a)
-        bits = build.select(nan, quieted, rounded)
-        return build.trunc(build.lshr(bits, self.constant(I32, 16)), self.shape(I16))
+    def _narrow_bfloat(self, a: Any) -> Value:
+        raw = self.builder.bitcast(a, self.shape(I32))
+        odd = raw >> 16 & 1
+        rounded = raw + (odd + 0x7FFF)
+        quieted = raw | 0x00400000
+        nan = self.builder.fcmp_unordered("uno", a, a)
+        return (where(nan, quieted, rounded) >> 16).trunc(I16)
 
-    def _narrow_half(self, a: Any) -> Any:
+    def _narrow_half(self, a: Any) -> Value:
         """f32 to f16 bits by integers: normal results by carry, subnormal ones by an addition."""
-        build = self.builder
-        raw = build.bitcast(a, self.shape(I32))
-        sign = build.lshr(build.and_(raw, self.constant(I32, 0x80000000)), self.constant(I32, 16))
-        magnitude = build.and_(raw, self.constant(I32, 0x7FFFFFFF))
-        odd = build.and_(build.lshr(magnitude, self.constant(I32, 13)), self.constant(I32, 1))
-        bias = self.constant(I32, ((15 - 127) << 23) + 0xFFF & 0xFFFFFFFF)
-        normal = build.lshr(build.add(build.add(magnitude, bias), odd), self.constant(I32, 13))
-        magic = self.constant(F32, 0.5)
-        tiny = self._arith("add", build.bitcast(magnitude, self.shape(F32)), magic)
-        subnormal = build.sub(
-            build.bitcast(tiny, self.shape(I32)), build.bitcast(magic, self.shape(I32))
-        )
-        small = build.icmp_unsigned("<", magnitude, self.constant(I32, 113 << 23))
-        bits = build.select(small, subnormal, normal)
-        large = build.icmp_unsigned(">=", magnitude, self.constant(I32, 0x477FF000))
-        bits = build.select(large, self.constant(I32, 0x7C00), bits)
-        nan = build.icmp_unsigned(">", magnitude, self.constant(I32, 0x7F800000))
-        payload = build.lshr(build.and_(magnitude, self.constant(I32, 0x7FFFFF)), self.constant(I32, 13))
-        quieted = build.or_(payload, self.constant(I32, 0x7E00))
-        bits = build.select(nan, quieted, bits)
-        return build.trunc(build.or_(bits, sign), self.shape(I16))
+        raw = self.builder.bitcast(a, self.shape(I32))
+        sign = (raw & 0x80000000) >> 16
+        magnitude = raw & 0x7FFFFFFF
+        odd = magnitude >> 13 & 1
+        bias = ((15 - 127) << 23) + 0xFFF & 0xFFFFFFFF
+        normal = (magnitude + bias + odd) >> 13
+        magic = Value(self.builder, self.constant(F32, 0.5))
+        tiny = self._arith("add", magnitude.bitcast(self.shape(F32)), magic)
+        subnormal = tiny.bitcast(self.shape(I32)) - magic.bitcast(self.shape(I32))
+        bits = where(magnitude.unsigned < 113 << 23, subnormal, normal)
+        bits = where(magnitude.unsigned >= 0x477FF000, 0x7C00, bits)
+        nan = magnitude.unsigned > 0x7F800000
+        quieted = (magnitude & 0x7FFFFF) >> 13 | 0x7E00
+        return (where(nan, quieted, bits) | sign).trunc(I16)
 
     def _narrow_f64(self, type_: Type, a: Any) -> Any:
         """f64 to a 16-bit type in one rounding: through f32 rounded to odd."""
-        build = self.builder
         single = self._fptrunc(a, F32)
-        back = build.fpext(single, self.shape(F64))
-        raw = build.bitcast(single, self.shape(I32))
-        exact = build.fcmp_ordered("==", back, a)
-        unordered = build.fcmp_unordered("uno", a, a)
-        keep = build.or_(exact, unordered)
+        back = single.fpext(F64)
+        raw = single.bitcast(self.shape(I32))
+        keep = (back == a) | self.builder.fcmp_unordered("uno", a, a)
         # Truncate toward zero, then set the sticky bit: the later rounding sees it.
         magnitude = self.intrinsic("fabs", F64, [back])
         wanted = self.intrinsic("fabs", F64, [a])
-        above = build.fcmp_ordered(">", magnitude, wanted)
-        down = build.sub(raw, build.zext(above, self.shape(I32)))
-        odd = build.or_(down, self.constant(I32, 1))
-        return self._narrow(type_, build.bitcast(build.select(keep, raw, odd), self.shape(F32)))
+        down = raw - (magnitude.ordered > wanted).zext(I32)
+        return self._narrow(type_, where(keep, raw, down | 1).bitcast(self.shape(F32)))
 
     def _float_convert(self, source: Type, target: Type, a: Any) -> Any:
         wanted = element(target)

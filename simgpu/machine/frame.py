@@ -16,9 +16,8 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.jit import host
-from simgpu.machine.lane_ops import I1, I8, I32, I64
 from simgpu.machine.layout import LANES, RECORD, ROW, Status
-from simgpu.machine.values import Builder, Value
+from simgpu.machine.values import I1, I8, I32, I64, Builder, Value
 
 if TYPE_CHECKING:
     from simgpu.machine.hooks import Hooks
@@ -32,8 +31,7 @@ ALL_LANES = (1 << LANES) - 1
 
 def opaque(frame: Frame, pointer: Any) -> Any:
     """A stack slot as a plain pointer (llvmlite's alloca still types it)."""
-    build = frame.build
-    return build.inttoptr(build.ptrtoint(pointer, I64), PTR)
+    return frame.value(frame.build.ptrtoint(pointer, I64)).pointer()
 
 
 class Frame:
@@ -60,91 +58,85 @@ class Frame:
 
     # -- memory of the wave and the record -----------------------------------------------------
 
-    def at(self, base: Any, offset: Any) -> Any:
+    def at(self, base: Any, offset: Any) -> Value:
         """Pointer `offset` bytes (int or i32/i64 value) after `base`."""
-        if isinstance(offset, int):
-            offset = ir.Constant(I64, offset)
-        elif offset.type == I32:
-            offset = self.build.zext(offset, I64)
-        return self.build.gep(base, [offset], inbounds=True, source_etype=I8)
+        return self.value(base).at(offset)
 
-    def load(self, pointer: Any, type_: ir.Type, align: int = 4) -> Any:
-        return self.build.load(pointer, align=align, typ=type_)
+    def load(self, pointer: Any, type_: ir.Type, align: int = 4) -> Value:
+        return self.value(pointer).load(type_, align)
 
     def store(self, value: Any, pointer: Any, align: int = 4) -> None:
-        self.build.store(value, pointer, align=align)
+        self.value(pointer).store(value, align)
 
-    def slot(self, index: int, type_: ir.Type = I32) -> Any:
+    def slot(self, index: int, type_: ir.Type = I32) -> Value:
         """The record's 32-bit slot `index` (or 64 bits from there); 0 and 1 hold the handler."""
         if index < 2:
             raise UnsupportedInstruction("a constant where only a register can be")
-        return self.load(self.at(self.record, 4 * index), type_)
+        return self.at(self.record, 4 * index).load(type_)
 
-    def state(self, offset: int, type_: ir.Type = I32) -> Any:
+    def state(self, offset: int, type_: ir.Type = I32) -> Value:
         """A field of the wave's state."""
-        return self.load(self.at(self.wave, offset), type_, align=min(8, type_.width // 8))
+        return self.at(self.wave, offset).load(type_, align=min(8, type_.width // 8))
 
     def set_state(self, offset: int, value: Any) -> None:
-        self.store(value, self.at(self.wave, offset), align=min(8, value.type.width // 8))
+        self.at(self.wave, offset).store(value, align=min(8, value.type.width // 8))
 
     def scalar(self, number: int) -> int:
         """State offset of scalar operand `number`."""
         return layout.SGPR + 4 * number
 
-    def operand(self, slot: int) -> Any:
+    def operand(self, slot: int) -> Value:
         """Pointer to the register whose byte offset slot `slot` holds."""
         return self.at(self.wave, self.slot(slot))
 
-    def context_at(self, offset: int) -> Any:
+    def context_at(self, offset: int) -> Value:
         """Pointer into the worker's context."""
-        return self.at(self.build.inttoptr(self.state(layout.CONTEXT, I64), PTR), offset)
+        return self.state(layout.CONTEXT, I64).pointer().at(offset)
 
-    def context(self, offset: int, type_: ir.Type = I64) -> Any:
-        return self.load(self.context_at(offset), type_, align=8)
+    def context(self, offset: int, type_: ir.Type = I64) -> Value:
+        return self.context_at(offset).load(type_, align=8)
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def exec_bits(self) -> Any:
+    def exec_bits(self) -> Value:
         return self.state(self.scalar(126), I64)
 
-    def lanes(self, bits: Any) -> Any:
+    def lanes(self, bits: Any) -> Value:
         """i64 mask to <64 x i1>."""
         return self.build.bitcast(bits, MASK)
 
-    def row(self, pointer: Any, part: int = 0) -> Any:
+    def row(self, pointer: Any, part: int = 0) -> Value:
         """Register `part` after the one at `pointer`, <64 x i32>."""
-        return self.load(self.at(pointer, part * ROW), ROW32, align=64)
+        return self.at(pointer, part * ROW).load(ROW32, align=64)
 
     def write_row(self, pointer: Any, part: int, value: Any, mask: Any | None) -> None:
         """Store <64 x i32> where the <64 x i1> mask is set (None: everywhere)."""
         target = self.at(pointer, part * ROW)
         if mask is None:
-            self.store(value, target, align=64)
+            target.store(value, align=64)
         elif host().has_wide_masks:
             arguments = [value, target, ir.Constant(I32, 64), mask]
             intrinsics.call(self.build, "llvm.masked.store.v64i32.p0", ir.VoidType(), arguments)
         else:
-            old = self.load(target, ROW32, align=64)
-            self.store(self.build.select(mask, value, old), target, align=64)
+            old = target.load(ROW32, align=64)
+            target.store(self.build.select(mask, value, old), align=64)
 
-    def read_wide(self, pointer: Any, bits: int) -> Any:
+    def read_wide(self, pointer: Any, bits: int) -> Value:
         """A vector operand of 32 or 64 bits a lane, as <64 x i32> or <64 x i64>."""
         low = self.row(pointer)
         if bits <= 32:
             return low
-        wide = ir.VectorType(I64, LANES)
-        high = self.build.zext(self.row(pointer, 1), wide)
-        shift = ir.Constant(wide, [32] * LANES)
-        return self.build.or_(self.build.zext(low, wide), self.build.shl(high, shift))
+        high = self.row(pointer, 1).zext(I64)
+        return low.zext(I64) | high << 32
 
     def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
         """Store <64 x i32> or <64 x i64> into one or two registers."""
         if value.type.element == I32:
             self.write_row(pointer, 0, value, mask)
             return
-        shift = ir.Constant(value.type, [32] * LANES)
-        self.write_row(pointer, 0, self.build.trunc(value, ROW32), mask)
-        self.write_row(pointer, 1, self.build.trunc(self.build.lshr(value, shift), ROW32), mask)
+        value = self.value(value)
+        self.write_row(pointer, 0, value.trunc(I32), mask)
+        self.write_row(pointer, 1, (value >> 32).trunc(I32), mask)
 
     def value(self, value: Any) -> Value:
         """llvmlite's own value, such as a constant, with operators."""
@@ -154,7 +146,7 @@ class Frame:
         """A scalar in every lane."""
         return self.value(value).splat(lanes)
 
-    def both(self, first: Any, second: Callable[[], Any]) -> Any:
+    def both(self, first: Any, second: Callable[[], Any]) -> Value:
         """i1: `first` holds, and what `second` emits, which is asked only then."""
         build = self.build
         before = build.block
@@ -184,10 +176,10 @@ class Frame:
         for phi, value in zip(carried, state, strict=True):
             phi.add_incoming(value, before)
         result = list(body(number, *carried))
-        following = build.add(number, ir.Constant(I64, step))
+        following = number + step
         for phi, value in zip((number, *carried), (following, *result), strict=True):
             phi.add_incoming(value, build.block)
-        build.cbranch(build.icmp_unsigned("<", following, limit), head, after)
+        build.cbranch(following.unsigned < limit, head, after)
         build.position_at_end(after)
         return result
 
@@ -195,9 +187,8 @@ class Frame:
 
     def count(self, table: int, index: Any, amount: Any) -> None:
         """Add an i64 to entry `index` (i32) of one of the context's tables."""
-        base = self.build.inttoptr(self.context(table), PTR)
-        entry = self.at(base, self.build.mul(self.build.zext(index, I64), ir.Constant(I64, 8)))
-        self.store(self.build.add(self.load(entry, I64, 8), amount), entry, 8)
+        entry = self.context(table).pointer().at(self.value(index).zext(I64) * 8)
+        entry.store(entry.load(I64, 8) + amount, 8)
 
     # -- ways out ------------------------------------------------------------------------------
 
@@ -215,10 +206,8 @@ class Frame:
 
     def leave_run(self, index: Any) -> None:
         """Account for the straight-line run that ends with record `index`."""
-        entry = self.state(layout.ENTRY)
-        done = self.build.add(self.build.sub(index, entry), ir.Constant(I32, 1))
-        budget = self.state(layout.BUDGET, I64)
-        self.set_state(layout.BUDGET, self.build.sub(budget, self.build.sext(done, I64)))
+        done = index - self.state(layout.ENTRY) + 1
+        self.set_state(layout.BUDGET, self.state(layout.BUDGET, I64) - done.sext(I64))
         self.count(layout.CTX_EXITED, index, ir.Constant(I64, 1))
 
     def enter_run(self, index: Any) -> None:
@@ -232,11 +221,10 @@ class Frame:
         self.enter_run(target)
         for check in self.hooks:
             check.transfer(self, target, index)
-        over = build.icmp_signed("<", self.state(layout.BUDGET, I64), ir.Constant(I64, 0))
-        with build.if_then(over, likely=False):
+        with build.if_then(self.state(layout.BUDGET, I64).signed < 0, likely=False):
             self.exit(Status.YIELD, target)
             build.ret_void()
-        distance = build.mul(build.sext(build.sub(target, index), I64), ir.Constant(I64, RECORD))
+        distance = (self.value(target) - index).sext(I64) * RECORD
         self.jump_record(build.gep(self.record, [distance], source_etype=I8), computed)
 
     def exit(self, status: int, resume: Any) -> None:

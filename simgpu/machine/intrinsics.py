@@ -8,15 +8,17 @@ from typing import Any
 
 from llvmlite import ir
 
+from simgpu.machine.values import Value
 
-def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> Any:
+
+def call(build: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[Any]) -> Value:
     """Call `name`, an intrinsic's whole name, of which all calls in a module have the same types."""
     module = build.module
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(result, [arg.type for arg in args]), name)
     return build.call(function, args)
 
 
-def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> Any:
+def folded(build: ir.IRBuilder, name: str, values: Sequence[Any]) -> Value:
     """One value of several of a type, by an intrinsic of two operands."""
     return functools.reduce(lambda x, y: call(build, name, x.type, [x, y]), values)
 

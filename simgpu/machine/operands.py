@@ -11,15 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from llvmlite import ir
-
 from simgpu.hardware.errors import DecodeError, UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Off, Operand, Reg
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.values import I32, I64, Value
 
 # Apertures of flat addressing: the high 32 bits of addresses that mean LDS or private memory.
 SHARED_APERTURE = 0x0001_0000
@@ -168,7 +166,7 @@ def _extend(value: int) -> int:
     return value | 0xFFFFFFFF00000000 if value & 0x80000000 else value
 
 
-def load_scalar(frame: Frame, place: Place) -> Any:
+def load_scalar(frame: Frame, place: Place) -> Value:
     """A scalar source as i32 or i64."""
     kind = I64 if place.bits == 64 else I32
     if place.kind == "imm":
@@ -185,13 +183,11 @@ def load_scalar(frame: Frame, place: Place) -> Any:
         value = frame.state(layout.SCC)
     else:
         register = isa.VCC if place.kind == "vccz" else isa.EXEC
-        bits = frame.state(frame.scalar(register), I64)
-        zero = frame.build.icmp_unsigned("==", bits, ir.Constant(I64, 0))
-        value = frame.build.zext(zero, I32)
-    return frame.build.zext(value, I64) if kind == I64 else value
+        value = (frame.state(frame.scalar(register), I64) == 0).zext(I32)
+    return value.zext(I64) if kind == I64 else value
 
 
-def load_vector(frame: Frame, place: Place) -> Any:
+def load_vector(frame: Frame, place: Place) -> Value:
     """A vector source: <64 x i32> or <64 x i64>, or a scalar to be spread."""
     if place.kind == "row":
         return frame.read_wide(frame.operand(place.slot), place.bits)

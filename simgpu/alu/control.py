@@ -15,9 +15,9 @@ from simgpu.hardware.isa.kinds import ControlKind as Kind
 from simgpu.hardware.isa.types import u32
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import Fault, Status
 from simgpu.machine.operands import Plan, load_scalar
+from simgpu.machine.values import I32, I64, Value
 from simgpu.memory import lds_atomics
 
 # What a functional model may skip: waits, priorities, caches, messages and hints.
@@ -36,14 +36,14 @@ UNSUPPORTED = frozenset((
 COUNTERS = (Kind.APPEND, Kind.CONSUME)
 
 
-def branch_condition(frame: Frame, control: Kind) -> Any:
+def branch_condition(frame: Frame, control: Kind) -> Value:
     """The i1 of a branch on machine state: whether it is taken."""
     state, where_set = STATE_BRANCHES[control]
     if state == "scc":
         bits = frame.state(layout.SCC)
     else:
         bits = frame.state(frame.scalar(isa.VCC if state == "vcc" else isa.EXEC), I64)
-    return frame.build.icmp_unsigned("!=" if where_set else "==", bits, ir.Constant(bits.type, 0))
+    return bits != 0 if where_set else bits == 0
 
 
 class Control:
@@ -159,17 +159,17 @@ class Control:
         elif self.control is Kind.TRAP:
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
         elif self.control is Kind.BRANCH:
-            self._jump(frame, frame.slot(self.target), index)
+            frame.transfer(frame, frame.slot(self.target), index)
         elif self.control in STATE_BRANCHES:
             with build.if_then(branch_condition(frame, self.control)):
-                self._jump(frame, frame.slot(self.target), index)
+                frame.transfer(frame, frame.slot(self.target), index)
             frame.next(self.size)
         elif self.control is Kind.GETPC:
             self._link(frame)
             frame.next(self.size)
         elif self.control is Kind.CALL:
             self._link(frame)
-            self._jump(frame, frame.slot(self.target), index)
+            frame.transfer(frame, frame.slot(self.target), index)
         elif self.control in INDIRECT:
             self._indirect(frame, index)
         elif self.control in COUNTERS:
@@ -207,35 +207,27 @@ class Control:
         else:
             raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
 
-    def _resumable(self, frame: Frame, index: Any, status: int) -> None:
-        following = frame.build.add(index, ir.Constant(I32, self.size))
+    def _resumable(self, frame: Frame, index: Value, status: int) -> None:
+        following = index + self.size
         frame.leave_run(index)
         frame.enter_run(following)
         frame.exit(status, following)
         frame.build.ret_void()
 
-    def _jump(self, frame: Frame, target: Any, index: Any) -> None:
-        frame.transfer(target, index)
-
-    def _address(self, frame: Frame, index: Any) -> Any:
-        scaled = frame.build.mul(frame.build.zext(index, I64), ir.Constant(I64, 4))
-        return frame.build.add(frame.context(layout.CTX_CODE_BASE), scaled)
-
     def _link(self, frame: Frame) -> None:
         """The address of the next instruction into sdst."""
-        index = frame.slot(layout.SLOT_INDEX)
-        following = frame.build.add(index, ir.Constant(I32, self.size))
-        frame.store(self._address(frame, following), frame.operand(self.places["sdst"].slot))
+        following = (frame.slot(layout.SLOT_INDEX) + self.size).zext(I64) * 4
+        address = frame.context(layout.CTX_CODE_BASE) + following
+        frame.operand(self.places["sdst"].slot).store(address)
 
-    def _indirect(self, frame: Frame, index: Any) -> None:
-        build = frame.build
-        address = frame.load(frame.operand(self.places["src0"].slot), I64)
-        distance = build.sub(address, frame.context(layout.CTX_CODE_BASE))
-        target = build.lshr(distance, ir.Constant(I64, 2))
-        outside = build.icmp_unsigned(">=", target, frame.context(layout.CTX_RECORD_COUNT))
-        crooked = build.icmp_unsigned("!=", build.and_(distance, ir.Constant(I64, 3)), ir.Constant(I64, 0))
-        with build.if_then(build.or_(outside, crooked), likely=False):
+    def _indirect(self, frame: Frame, index: Value) -> None:
+        address = frame.operand(self.places["src0"].slot).load(I64)
+        distance = address - frame.context(layout.CTX_CODE_BASE)
+        target = distance >> 2
+        outside = target.unsigned >= frame.context(layout.CTX_RECORD_COUNT)
+        crooked = (distance & 3) != 0
+        with frame.build.if_then(outside | crooked, likely=False):
             frame.fault(Fault.JUMP, address, ir.Constant(I32, 0))
         if self.control is Kind.SWAPPC:
             self._link(frame)
-        frame.transfer(build.trunc(target, I32), index, computed=True)
+        frame.transfer(target.trunc(I32), index, computed=True)

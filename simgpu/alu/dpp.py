@@ -13,8 +13,8 @@ from llvmlite import ir
 
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.machine.frame import MASK, Frame
-from simgpu.machine.lane_ops import I1, I32
 from simgpu.machine.layout import LANES
+from simgpu.machine.values import Value, where
 
 
 def source_lanes(control: int) -> list[int | None]:
@@ -51,25 +51,16 @@ def _source(control: int, lane: int) -> int | None:
 
 
 def permuted(
-    frame: Frame, row: Any, mods: Mapping[str, Any], exec_bits: Any
-) -> tuple[Any, Any]:
+    frame: Frame, row: Value, mods: Mapping[str, Any], exec_bits: Value
+) -> tuple[Value, Value]:
     """The permuted source row, and the <64 x i1> of lanes that may be written."""
-    build = frame.build
     lanes = source_lanes(int(mods.get("dpp_ctrl", 0)))
-    index = ir.Constant(ir.VectorType(I32, LANES), [0 if lane is None else lane for lane in lanes])
-    inside = ir.Constant(MASK, [ir.Constant(I1, int(lane is not None)) for lane in lanes])
-    undef = ir.Constant(row.type, ir.Undefined)
-    moved = build.shuffle_vector(row, undef, index)
-    active = frame.lanes(exec_bits)
-    sources = build.shuffle_vector(active, ir.Constant(MASK, ir.Undefined), index)
-    valid = build.and_(sources, inside)
-    zero = ir.Constant(row.type, None)
-    moved = build.select(valid, moved, zero)
+    index = [0 if lane is None else lane for lane in lanes]
+    inside = ir.Constant(MASK, [int(lane is not None) for lane in lanes])
+    moved = row.shuffled(index)
+    valid = frame.lanes(exec_bits).shuffled(index) & inside
+    moved = where(valid, moved, 0)
     rows = int(mods.get("row_mask", 15))
     banks = int(mods.get("bank_mask", 15))
-    enabled = ir.Constant(
-        MASK,
-        [ir.Constant(I1, rows >> lane // 16 & 1 & banks >> lane % 16 // 4) for lane in range(LANES)],
-    )
-    writes = enabled if mods.get("bound_ctrl") else build.and_(enabled, valid)
-    return moved, writes
+    enabled = frame.value(ir.Constant(MASK, [rows >> lane // 16 & 1 & banks >> lane % 16 // 4 for lane in range(LANES)]))
+    return moved, enabled if mods.get("bound_ctrl") else enabled & valid

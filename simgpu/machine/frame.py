@@ -29,7 +29,7 @@ MASK = ir.VectorType(I1, LANES)
 ALL_LANES = (1 << LANES) - 1
 
 
-def opaque(frame: Frame, pointer: Any) -> Any:
+def opaque(frame: Frame, pointer: Any) -> Value:
     """A stack slot as a plain pointer (llvmlite's alloca still types it)."""
     return frame.value(frame.build.ptrtoint(pointer, I64)).pointer()
 

@@ -21,7 +21,7 @@ STATE_REGISTER = {"exec": isa.EXEC, "vcc": isa.VCC, "m0": isa.M0}
 def read_state(frame: Frame, type_: Type) -> Any:
     """SCC as i1; EXEC, VCC and M0 as integers."""
     if type_.state == "scc":
-        return frame.build.icmp_unsigned("!=", frame.state(layout.SCC), ir.Constant(I32, 0))
+        return frame.state(layout.SCC) != 0
     kind = I64 if type_.bits == 64 else I32
     return frame.state(frame.scalar(STATE_REGISTER[type_.state]), kind)
 
@@ -74,10 +74,8 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place], results: lis
         raw = load_scalar(frame, places[param.name])
         wanted = element(param.type)
         if raw.type != wanted:
-            if isinstance(wanted, ir.IntType) and wanted.width < raw.type.width:
-                raw = frame.build.trunc(raw, wanted)
-            else:
-                raw = frame.build.bitcast(raw, wanted)
+            narrower = isinstance(wanted, ir.IntType) and wanted.width < raw.type.width
+            raw = raw.trunc(wanted) if narrower else raw.bitcast(wanted)
         values.append(Value(ops, param.type, raw))
     assert inst.spec.body is not None
     returned = inst.spec.body(*values)

@@ -15,7 +15,6 @@ from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
 from simgpu.hardware.isa.types import Type
-from simgpu.machine.frame import ROW32
 from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, Plan, load_vector
@@ -107,13 +106,12 @@ class VectorEmitter(VectorSources):
 
     def store(self, place: Place, value: Value) -> None:
         """Write a result, honouring EXEC, dst_sel and the rule for the high half."""
-        build = self.frame.build
-        raw = self.ops._vector(value.raw)
+        raw = self.frame.value(self.ops._vector(value.raw))
         integer = ir.IntType(value.type.bits if value.type.bits > 1 else 32)
         if value.type.bits == 1:
-            raw = build.zext(raw, ROW32)
+            raw = raw.zext(I32)
         elif raw.type.element != integer:
-            raw = build.bitcast(raw, self.ops.shape(integer))
+            raw = raw.bitcast(self.ops.shape(integer))
         pointer = self.frame.operand(place.slot)
         width = raw.type.element.width
         if width < 32:
@@ -126,8 +124,7 @@ class VectorEmitter(VectorSources):
 
     def _placed(self, raw: Any, type_: Type, pointer: Any) -> Any:
         """A 16-bit result in its 32-bit register."""
-        build = self.frame.build
-        wide = build.zext(raw, ROW32)
+        wide = raw.zext(I32)
         if self.inst.form == "sdwa":
             return self._sdwa(wide, pointer)
         flags = self.inst.spec.flags
@@ -136,28 +133,21 @@ class VectorEmitter(VectorSources):
             return wide
         old = self.frame.row(pointer)
         if high:
-            kept = build.and_(old, self.ops.constant(I32, 0xFFFF))
-            return build.or_(kept, build.shl(wide, self.ops.constant(I32, 16)))
-        return build.or_(build.and_(old, self.ops.constant(I32, 0xFFFF0000)), wide)
+            return old & 0xFFFF | wide << 16
+        return old & 0xFFFF0000 | wide
 
     def _sdwa(self, raw: Any, pointer: Any) -> Any:
         shift, width = SELECT[self.mods.get("dst_sel", 6)]
         if width == 32:
             return raw
-        build, ops = self.frame.build, self.ops
         field = ((1 << width) - 1) << shift
-        moved = build.shl(raw, ops.constant(I32, shift))
-        inside = build.and_(moved, ops.constant(I32, field))
+        inside = raw << shift & field
         unused = self.mods.get("dst_unused", _UNUSED_PAD)
         if unused == _UNUSED_PAD:
             return inside
         if unused == _UNUSED_SEXT:
-            up = build.shl(raw, ops.constant(I32, 32 - width))
-            signed = build.ashr(up, ops.constant(I32, 32 - width))
-            extended = build.shl(signed, ops.constant(I32, shift))
-            return extended
-        kept = build.and_(self.frame.row(pointer), ops.constant(I32, 0xFFFFFFFF & ~field))
-        return build.or_(inside, kept)
+            return (raw << 32 - width).ashr(32 - width) << shift
+        return inside | self.frame.row(pointer) & (0xFFFFFFFF & ~field)
 
     # -- the whole instruction -----------------------------------------------------------------
 
@@ -233,8 +223,7 @@ class VectorEmitter(VectorSources):
             position = 0
             for param in operands:
                 if param.name == "vdst":
-                    shift = part * param.type.bits
-                    raw = self.frame.build.lshr(rows["vdst"], self.ops.constant(I32, shift))
+                    raw = rows["vdst"] >> part * param.type.bits
                     values.append(Value(self.ops, param.type, self._narrowed(raw, param.type.bits, False)))
                 else:
                     values.append(self.half(rows[param.name], param.type, position, part, True))
@@ -243,22 +232,16 @@ class VectorEmitter(VectorSources):
         self._store_elements(self.places.result[0], tuple(halves))
 
     def _write(self, outputs: tuple[Any, ...]) -> None:
-        build = self.frame.build
         places = iter(self.places.result)
         later = []
         for type_, value in zip(self.inst.spec.results, outputs, strict=True):
             if type_ is t.mask:
-                condition = value.raw
-                if not isinstance(condition.type, ir.VectorType):
-                    condition = self.ops._vector(condition)
-                active = build.and_(condition, self.frame.lanes(self.exec))
-                later.append((type_, build.bitcast(active, I64)))
+                active = self.frame.value(self.ops._vector(value.raw)) & self.frame.lanes(self.exec)
+                later.append((type_, active.bitcast(I64)))
             elif type_.state == "sgpr":
                 place = next(places)
-                raw = value.raw
-                if isinstance(raw.type, ir.VectorType):
-                    raw = build.extract_element(raw, ir.Constant(I32, 0))
-                self.frame.store(raw, self.frame.operand(place.slot))
+                raw = self.frame.value(value.raw)
+                self.frame.store(raw[0] if raw.lanes else raw, self.frame.operand(place.slot))
             elif type_.state:
                 later.append((type_, value.raw))
             elif isinstance(value, tuple):
@@ -276,13 +259,11 @@ class VectorEmitter(VectorSources):
 
     def _store_elements(self, place: Place, values: tuple[Value, ...]) -> None:
         """A result given as its elements, lowest first."""
-        build, ops = self.frame.build, self.ops
         width = values[0].type.bits
-        raws = [build.bitcast(ops._vector(v.raw), ops.shape(ir.IntType(width))) for v in values]
+        shape = self.ops.shape(ir.IntType(width))
+        raws = [self.frame.build.bitcast(self.ops._vector(v.raw), shape) for v in values]
         if width == 16:
-            pairs = zip(raws[::2], raws[1::2], strict=True)
-            half = ops.constant(I32, 16)
-            raws = [build.or_(build.zext(a, ROW32), build.shl(build.zext(b, ROW32), half)) for a, b in pairs]
+            raws = [low.zext(I32) | high.zext(I32) << 16 for low, high in zip(raws[::2], raws[1::2], strict=True)]
         pointer = self.frame.operand(place.slot)
         for number, raw in enumerate(raws):
             self.frame.write_row(pointer, number, raw, self.write_mask)

@@ -19,7 +19,7 @@ from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, cast
 from simgpu.hardware.isa.types import Type
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32, element
+from simgpu.machine.lane_ops import element
 from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, load_scalar, load_vector
@@ -63,7 +63,7 @@ class VectorSources:
         raw = load_vector(self.frame, self.places.sources[name])
         if self.inst.form == "dpp" and position == 0:
             raw, writes = permuted(self.frame, raw, self.mods, self.exec)
-            self.write_mask = self.frame.build.and_(self.write_mask, writes)
+            self.write_mask = self.write_mask & writes
         if self.inst.form == "sdwa" and position < 2:
             select = self.mods.get(f"src{position}_sel", 6)
             raw = self._selected(raw, select, bool(self.inst.src_mods.sext >> position & 1))
@@ -73,15 +73,11 @@ class VectorSources:
         shift, width = SELECT[select]
         if width == 32:
             return raw
-        build = self.frame.build
-        raw = self.ops._vector(raw)
-        up = build.shl(raw, self.ops.constant(I32, 32 - width - shift))
-        move = build.ashr if sign else build.lshr
-        return move(up, self.ops.constant(I32, 32 - width))
+        up = self.ops._vector(raw) << 32 - width - shift
+        return up.ashr(32 - width) if sign else up >> 32 - width
 
     def typed(self, raw: Any, type_: Type, position: int) -> Any:
         """Operand bits as a value of `type_`, with op_sel and the sign modifiers applied."""
-        build = self.frame.build
         high = bool(self.mods.get("op_sel", 0) >> position & 1) and self.inst.form == "e64"
         if type_.bits < 32:
             raw = self._narrowed(raw, type_.bits, high)
@@ -89,51 +85,33 @@ class VectorSources:
         wanted = element(type_)
         current = raw.type.element if isinstance(raw.type, ir.VectorType) else raw.type
         if current != wanted:
-            shape = ir.VectorType(wanted, LANES) if isinstance(raw.type, ir.VectorType) else wanted
-            raw = build.bitcast(raw, shape)
+            raw = raw.bitcast(ir.VectorType(wanted, LANES) if raw.lanes else wanted)
         if type_.kind == "float" and self.mode.flush(type_)[0]:
             raw = self._flushed(raw, type_)
         return raw
 
     def _narrowed(self, raw: Any, bits: int, high: bool) -> Any:
-        build = self.frame.build
-        vector = isinstance(raw.type, ir.VectorType)
-        if high:
-            amount: Any = ir.Constant(I32, 16)
-            raw = build.lshr(raw, self.ops.constant(I32, 16) if vector else amount)
-        narrow = ir.IntType(bits)
-        return build.trunc(raw, ir.VectorType(narrow, LANES) if vector else narrow)
+        return (raw >> 16 if high else raw).trunc(ir.IntType(bits))
 
     def _signed(self, raw: Any, type_: Type, position: int) -> Any:
         negate = self.inst.src_mods.neg >> position & 1
         absolute = self.inst.src_mods.abs >> position & 1
         if not (negate or absolute) or type_.kind == "mask":
             return raw
-        build = self.frame.build
-        scalar = raw.type.element if isinstance(raw.type, ir.VectorType) else raw.type
+        scalar = raw.type.element if raw.lanes else raw.type
         sign = 1 << (scalar.width - 1)
-
-        def constant(value: int) -> Any:
-            if isinstance(raw.type, ir.VectorType):
-                return self.ops.constant(scalar, value)
-            return ir.Constant(scalar, value)
-
         if absolute:
-            raw = build.and_(raw, constant(sign - 1))
-        if negate:
-            raw = build.xor(raw, constant(sign))
-        return raw
+            raw = raw & sign - 1
+        return raw ^ sign if negate else raw
 
     def _flushed(self, raw: Any, type_: Type) -> Any:
         """Denormals to zero of the same sign."""
         smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[type_.bits]
         value = Value(self.ops, type_, self.ops._vector(raw))
         tiny = abs(value) < smallest
-        build = self.frame.build
-        integer = ir.IntType(type_.bits)
-        bits = build.bitcast(value.raw, self.ops.shape(integer))
-        zero = build.and_(bits, self.ops.constant(integer, 1 << (type_.bits - 1)))
-        return build.select(tiny.raw, build.bitcast(zero, value.raw.type), value.raw)
+        bits = self.frame.build.bitcast(value.raw, self.ops.shape(ir.IntType(type_.bits)))
+        zero = bits & 1 << (type_.bits - 1)
+        return self.frame.build.select(tiny.raw, zero.bitcast(value.raw.type), value.raw)
 
     def value(self, param_type: Type, name: str, position: int) -> Any:
         """A parameter as the body wants it: a Value, or a pair of them."""
@@ -155,16 +133,12 @@ class VectorSources:
         default = 7 if part and default_high else 0
         high = bool(self.mods.get(field, default) >> position & 1)
         negate = bool(self.mods.get("neg_hi" if part else "neg_lo", 0) >> position & 1)
-        build = self.frame.build
         raw = self.ops._vector(raw)
         width = type_.bits
-        if high:
-            amount = ir.Constant(raw.type, [width] * LANES)
-            raw = build.lshr(raw, amount)
-        raw = build.trunc(raw, self.ops.shape(ir.IntType(width))) if raw.type.element.width != width else raw
+        raw = (raw >> width if high else raw).trunc(ir.IntType(width))
         if negate:
-            raw = build.xor(raw, self.ops.constant(ir.IntType(width), 1 << (width - 1)))
-        value = build.bitcast(raw, self.ops.shape(element(type_)))
+            raw = raw ^ 1 << (width - 1)
+        value = raw.bitcast(self.ops.shape(element(type_)))
         if type_.kind == "float" and self.mode.flush(type_)[0]:
             value = self._flushed(value, type_)
         return Value(self.ops, type_, value)
@@ -186,19 +160,13 @@ class VectorSources:
     def _split(self, words: list[Any], type_: Type) -> tuple[Any, ...]:
         """Elements of a pair type from the words that hold them, lowest first."""
         assert type_.element is not None
-        build, bits = self.frame.build, type_.element.bits
-        narrow = self.ops.shape(ir.IntType(bits))
+        bits = type_.element.bits
         values = []
         for word in words:
             whole = self.ops._vector(word)
             for shift in range(0, whole.type.element.width, bits):
-                raw = whole
-                if shift:
-                    raw = build.lshr(raw, self.ops.constant(whole.type.element, shift))
-                if whole.type.element.width != bits:
-                    raw = build.trunc(raw, narrow)
-                shaped = build.bitcast(raw, self.ops.shape(element(type_.element)))
-                values.append(Value(self.ops, type_.element, shaped))
+                raw = (whole >> shift if shift else whole).trunc(ir.IntType(bits))
+                values.append(Value(self.ops, type_.element, raw.bitcast(self.ops.shape(element(type_.element)))))
         return tuple(values)
 
     def _old(self, type_: Type, name: str) -> Any:
@@ -210,7 +178,7 @@ class VectorSources:
             return self._split([raw], type_)
         if type_.bits < 32:
             raw = self._narrowed(raw, type_.bits, False)
-        return Value(self.ops, type_, self.frame.build.bitcast(raw, self.ops.shape(element(type_))))
+        return Value(self.ops, type_, raw.bitcast(self.ops.shape(element(type_))))
 
     def _mixed(self, name: str, position: int) -> Value:
         """A v_mad_mix source: f32, or the f16 half that op_sel names, widened."""
@@ -221,7 +189,7 @@ class VectorSources:
             narrow = self._narrowed(self.ops._vector(raw), 16, high)
             value = cast(Value(self.ops, t.f16, narrow), t.f32)
         else:
-            row = self.frame.build.bitcast(self.ops._vector(raw), self.ops.shape(element(t.f32)))
+            row = self.ops._vector(raw).bitcast(self.ops.shape(element(t.f32)))
             value = Value(self.ops, t.f32, row)
         if self.mods.get("neg_hi", 0) >> position & 1:  # the abs bits of a mix instruction
             value = abs(value)

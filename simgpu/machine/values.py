@@ -71,6 +71,7 @@ class Value:
         self.lanes = self.type.count if isinstance(self.type, ir.VectorType) else 0  # of a vector
 
     def get_reference(self) -> str:
+        """What an instruction that llvmlite's own builder makes of this prints."""
         return str(self.ir.get_reference())
 
     @property

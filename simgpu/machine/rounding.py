@@ -14,8 +14,9 @@ from llvmlite import ir
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
-from simgpu.machine.lane_ops import F32, F64, I16, I32, LLVMOps, element
+from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
+from simgpu.machine.values import F32, F64, I16, I32, Value
 
 # llvm.set.rounding's numbers (C's FLT_ROUNDS): 0 to zero, 1 nearest even, 2 up, 3 down.
 _FLT_ROUNDS = {NEAREST: 1, UP: 2, DOWN: 3, TO_ZERO: 0}
@@ -88,12 +89,11 @@ class RoundedOps(LLVMOps):
         piece, pieces = ir.VectorType(scalar, 8), []
         self._set(self._way)
         for first in range(0, self.lanes, 8):
-            part = self.builder.shuffle_vector(a, a, _sequence(first, 8))
+            part = Value(self.builder, a).shuffled(range(first, first + 8), a)
             pieces.append(self._strict("fptrunc", piece, [part]))
         self._set(NEAREST)
         while len(pieces) > 1:
-            pairs = zip(pieces[::2], pieces[1::2], strict=True)
-            pieces = [self.builder.shuffle_vector(x, y, _sequence(0, 2 * x.type.count)) for x, y in pairs]
+            pieces = [x.shuffled(range(2 * x.lanes), y) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
         return pieces[0]
 
     def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
@@ -113,29 +113,20 @@ class RoundedOps(LLVMOps):
         way = self._way
         if type_.kind == "bfloat" or not way or host().converts_half:
             return super()._narrow(type_, a)
-        build = self.builder
         self._way = NEAREST
         near = super()._narrow(type_, a)
         self._way = way
         back = self._widen_half(near)
-        magnitude = self.constant(I16, 0x7FFF)
-        above, below = build.fcmp_ordered(">", back, a), build.fcmp_ordered("<", back, a)
-        raw = build.bitcast(a, self.shape(I32))
-        negative = build.icmp_signed("<", raw, self.constant(I32, 0))
-        positive = build.not_(negative)
+        above, below = back.ordered > a, back.ordered < a
+        negative = self.builder.bitcast(a, self.shape(I32)).signed < 0
+        positive = ~negative
         # Shrink the magnitude where rounding went away from the mode's side; grow it otherwise.
-        far_up, far_down = build.and_(above, positive), build.and_(below, negative)
-        shrink = {TO_ZERO: build.or_(far_up, far_down), DOWN: far_up, UP: far_down}[way]
-        near_up, near_down = build.and_(below, positive), build.and_(above, negative)
-        never = build.and_(near_up, near_down)
-        grow = {TO_ZERO: never, DOWN: near_down, UP: near_up}[way]
-        step = build.sub(build.zext(grow, self.shape(I16)), build.zext(shrink, self.shape(I16)))
-        moved = build.and_(build.add(build.and_(near, magnitude), step), magnitude)
-        return build.or_(moved, build.and_(near, self.constant(I16, 0x8000)))
-
-
-def _sequence(first: int, count: int) -> ir.Constant:
-    return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+        far_up, far_down = above & positive, below & negative
+        shrink = {TO_ZERO: far_up | far_down, DOWN: far_up, UP: far_down}[way]
+        near_up, near_down = below & positive, above & negative
+        grow = {TO_ZERO: near_up & near_down, DOWN: near_down, UP: near_up}[way]
+        step = grow.zext(I16) - shrink.zext(I16)
+        return (near & 0x7FFF) + step & 0x7FFF | near & 0x8000
 
 
 def ops_for(builder: ir.IRBuilder, lanes: int, mode: Mode, rounds: bool, fix_nan: bool) -> LLVMOps:

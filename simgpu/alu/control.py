@@ -159,17 +159,17 @@ class Control:
         elif self.control is Kind.TRAP:
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
         elif self.control is Kind.BRANCH:
-            frame.transfer(frame, frame.slot(self.target), index)
+            frame.transfer(frame.slot(self.target), index)
         elif self.control in STATE_BRANCHES:
             with build.if_then(branch_condition(frame, self.control)):
-                frame.transfer(frame, frame.slot(self.target), index)
+                frame.transfer(frame.slot(self.target), index)
             frame.next(self.size)
         elif self.control is Kind.GETPC:
             self._link(frame)
             frame.next(self.size)
         elif self.control is Kind.CALL:
             self._link(frame)
-            frame.transfer(frame, frame.slot(self.target), index)
+            frame.transfer(frame.slot(self.target), index)
         elif self.control in INDIRECT:
             self._indirect(frame, index)
         elif self.control in COUNTERS:

@@ -101,10 +101,10 @@ class Bounds(Check):
         assert inst is not None
         if access.space == "lds":
             if access.atomic and access.size > 1:
-                _crooked(frame, access, Misuse.LDS_ALIGNMENT, access.size)
+                _report_misaligned(frame, access, Misuse.LDS_ALIGNMENT, access.size)
             return
         if inst.spec.memory is not None and inst.spec.memory.space == "scratch" and access.size >= 4:
-            _crooked(frame, access, Misuse.PRIVATE_ALIGNMENT, 4)
+            _report_misaligned(frame, access, Misuse.PRIVATE_ALIGNMENT, 4)
         _arguments(frame, access)
         base = frame.planned[Bounds]
         if base is not None:
@@ -174,7 +174,7 @@ def _scalar_alignment(frame: Frame, based: Based) -> None:
         report(frame, Misuse.SCALAR_ALIGNMENT, 0, address, 0)
 
 
-def _crooked(frame: Frame, access: Access, event: int, size: int) -> None:
+def _report_misaligned(frame: Frame, access: Access, event: int, size: int) -> None:
     """Report the lanes whose offset is no multiple of `size`, a power of two."""
     build = frame.build
     low = build.and_(access.offsets, ir.Constant(WIDE64, [size - 1] * LANES))

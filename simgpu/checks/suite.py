@@ -5,13 +5,13 @@ from __future__ import annotations
 from simgpu.checks.bounds import Bounds
 from simgpu.checks.performance import Performance
 from simgpu.checks.races.check import Races
-from simgpu.checks.races.lds_dma import Dma
+from simgpu.checks.races.lds_dma import LdsDma
 from simgpu.checks.resources import Resources
-from simgpu.checks.uninitialized.check import Shadow
-from simgpu.checks.waits.in_flight import Outstanding
+from simgpu.checks.uninitialized.check import Uninitialized
+from simgpu.checks.waits.in_flight import InFlight
 from simgpu.checks.waits.paths import Paths
-from simgpu.checks.waits.surplus import Slack
+from simgpu.checks.waits.surplus import Surplus
 from simgpu.engine.check import Check
 
-CHECKS: tuple[Check, ...] = (Paths(), Outstanding(), Dma(), Shadow(), Races(), Bounds(), Resources())
-NOTES: tuple[Check, ...] = (*CHECKS, Performance(), Slack())  # with check="performance"
+CHECKS: tuple[Check, ...] = (Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), Resources())
+NOTES: tuple[Check, ...] = (*CHECKS, Performance(), Surplus())  # with check="performance"

@@ -43,8 +43,8 @@ class Allocation:
         if self.undefined is not None:
             self.undefined[start:stop] = 0
 
-    def settle(self) -> bool:
-        """Whether some bits are undefined; defined memory stays so."""
+    def has_undefined(self) -> bool:
+        """Whether some bits are undefined; once all are defined, they stay so."""
         if not self.whole and self.undefined is not None:
             # Its beginning first: what nobody wrote need not be read through.
             self.whole = not (self.undefined[:4096].any() or self.undefined.any())
@@ -189,7 +189,7 @@ class Table:
             entry.writable, entry.private = allocation.writable, allocation.private
             if allocation.undefined is not None:
                 entry.shadow = allocation.undefined.ctypes.data - allocation.address
-                entry.undefined = allocation.settle()
+                entry.undefined = allocation.has_undefined()
             if allocation.tracked:
                 maps = tuple(np.zeros(allocation.nbytes // 8 + 64, np.uint8) for _ in range(2))
                 self._bitmaps[allocation.address] = maps[0], maps[1]
@@ -211,7 +211,7 @@ class Table:
         return totals[0], totals[1]
 
     def touched(self, address: int) -> bool:
-        """Whether anything was read or written in the tracked allocation that a pointer belongs to, be it past its end."""
+        """Whether anything was read or written in the tracked allocation that begins at the address or last before it."""
         base = max((base for base in self._bitmaps if base <= address), default=None)
         return base is not None and any(bitmap.any() for bitmap in self._bitmaps[base])
 

@@ -39,10 +39,7 @@ T = TypeVar("T")
 class Program:
     """The records of one code region: executable bytes at `base` (device address).
 
-    records: uint32 array (dwords + 1, 16), one record per dword and a last one that faults;
-    instructions: by record index, those lowered so far. fuse: whether a record may do the work of
-    others (`fusion`); who looks at registers between instructions wants that not. fused: the
-    records of a chain by each of them.
+    fuse: whether a record may do the work of others (`matrix.f32_chains`); not where registers are looked at in between.
     """
 
     def __init__(

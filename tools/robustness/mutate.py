@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from simgpu import Device, Finding, Kernel
-from simgpu.checks.waits.late_arrival import Late
+from simgpu.checks.waits.late_arrival import LateArrival
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
@@ -68,7 +68,7 @@ class Subject:
         self.case = case
         self.checked = Device(case.target, check=True, threads=threads)
         self.late = Device(case.target, check=True, threads=threads)
-        self.late.checks = (Late(),)
+        self.late.checks = (LateArrival(),)
         self.kernels = {gpu: gpu.load(case.code)[case.entry] for gpu in (self.checked, self.late)}
         run, _ = case.launch(self.checked, self.kernels[self.checked])
         self.known = {_place(finding) for finding in run.findings}

@@ -64,7 +64,7 @@ def group_of(wave: int, block: Any) -> int:
 
 
 @numba.njit(**PART)
-def judge(
+def report_first_clash(
     wave: int, record: int, area: Any, block: Any, state: Any,
     cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
@@ -96,7 +96,7 @@ def judge(
 
 
 @numba.njit(**PART)
-def look(
+def compare_with_cells(
     wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
     cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
 ) -> None:  # fmt: skip
@@ -107,9 +107,9 @@ def look(
         writers = words(area.maps[cells] + 8 * first, count)
         if flags & WRITES:
             skip = c.ATOMIC if tag & c.ATOMIC else 0
-            judge(*args, writers, tag, skip, 0, BOTH_WRITE | WROTE, *place)
+            report_first_clash(*args, writers, tag, skip, 0, BOTH_WRITE | WROTE, *place)
         elif not flags & COHERENT:
-            judge(*args, writers, tag, 0, 0, 0, *place)
+            report_first_clash(*args, writers, tag, 0, 0, 0, *place)
         if flags & (COHERENT | RETURNS):
             for at in range(count):
                 if clashes(writers[at], tag, 0, 0):
@@ -121,15 +121,15 @@ def look(
     need = 0 if flags & WRITES else c.ATOMIC
     wrote = WROTE if flags & WRITES else 0
     readers = words(area.maps[cells + 1] + 8 * first, count)
-    judge(*args, readers, tag, skip, need, wrote, *place)
+    report_first_clash(*args, readers, tag, skip, need, wrote, *place)
     if area.read2:
         readers = words(area.maps[cells + 2] + 8 * first, count)
-        judge(*args, readers, tag, skip, need, wrote, *place)
+        report_first_clash(*args, readers, tag, skip, need, wrote, *place)
 
 
 @numba.njit(**PART)
-def keep(area: Any, flags: int, tag: int, cells: int, first: int, count: int) -> None:
-    """Enter an access into the cells that it covers."""
+def record_access(area: Any, flags: int, tag: int, cells: int, first: int, count: int) -> None:
+    """Record an access in the cells that it covers."""
     per = 4 if cells == c.BYTE_WRITER else 1
     marks = area.maps[c.LINE_MARKS if cells == c.LINE_WRITER else c.MARKS]
     dwords = octets(marks + first // per, (first + count - 1) // per - first // per + 1)
@@ -153,32 +153,32 @@ def keep(area: Any, flags: int, tag: int, cells: int, first: int, count: int) ->
 
 
 @numba.njit(**PART)
-def visit(
+def access_range(
     wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
     start: int, nbytes: int, size: int, lane: int,
 ) -> None:  # fmt: skip
-    """One run of `nbytes` from byte `start` on, of lanes of `size` bytes from `lane` on."""
+    """Compare and record the access of `nbytes` from byte `start` on, by lanes of `size` bytes from `lane` on."""
     args = wave, record, area, block, state, flags, tag
     if (start | nbytes) & ((1 << c.LINE_SHIFT) - 1) == 0:
         line, lines = start >> c.LINE_SHIFT, nbytes >> c.LINE_SHIFT
         if whole_lines(area, line, lines):
-            look(*args, c.LINE_WRITER, line, lines, start, 1 << c.LINE_SHIFT, size, lane)
-            keep(area, flags, tag, c.LINE_WRITER, line, lines)
+            compare_with_cells(*args, c.LINE_WRITER, line, lines, start, 1 << c.LINE_SHIFT, size, lane)
+            record_access(area, flags, tag, c.LINE_WRITER, line, lines)
             return
     split(area, start, nbytes)
     first, last = start >> 2, (start + nbytes - 1) >> 2
     count = last - first + 1
     if (start | nbytes) & 3 == 0:
-        look(*args, c.WRITER, first, count, start, 4, size, lane)
+        compare_with_cells(*args, c.WRITER, first, count, start, 4, size, lane)
         if area.narrowed:
             marks = octets(area.maps[c.MARKS] + first, count)
             if has_mark(marks, c.NARROW_MARK):
-                look(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
-        keep(area, flags, tag, c.WRITER, first, count)
+                compare_with_cells(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+        record_access(area, flags, tag, c.WRITER, first, count)
     else:
-        look(*args, c.WRITER, first, count, start & ~3, 4, size, lane)
-        look(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
-        keep(area, flags, tag, c.BYTE_WRITER, start, nbytes)
+        compare_with_cells(*args, c.WRITER, first, count, start & ~3, 4, size, lane)
+        compare_with_cells(*args, c.BYTE_WRITER, start, nbytes, start, 1, size, lane)
+        record_access(area, flags, tag, c.BYTE_WRITER, start, nbytes)
 
 
 @numba.njit(**PART)
@@ -215,18 +215,18 @@ def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
 
 
 @numba.njit(**PART)
-def brief(area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
-    """Plain accesses of whole dwords, `count` a lane: all of it where nothing clashes, else False and nothing."""
+def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
+    """Whether nothing clashes with plain accesses of whole dwords, `count` a lane, which are then recorded; else nothing is."""
     if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
         return False
     dwords = area.dwords
     writers = words(area.maps[c.WRITER], dwords)
     readers = words(area.maps[c.READER], dwords)
     seconds = words(area.maps[c.READER2], dwords)
-    crooked, clash = 0, 0
+    bits, clash = 0, 0
     for lane in range(LANES):
-        crooked |= offsets[lane]
-    if crooked & 3:
+        bits |= offsets[lane]
+    if bits & 3:
         return False
     line_marks, parted = area.maps[c.LINE_MARKS], c.SPLIT_MARK
     held = octets(line_marks, dwords // c.LINE_DWORDS)
@@ -316,13 +316,13 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: in
             tag |= c.ATOMIC
     args = wave, record, area, block, state, flags, tag
     if flags & SCALAR:
-        visit(*args, offsets[0], size, size, 0)
+        access_range(*args, offsets[0], size, size, 0)
     elif flags & STRAIGHT:
-        visit(*args, offsets[0], size * LANES, size, 0)
-    elif size & 3 or not brief(area, flags, tag, lanes, offsets, size >> 2):
+        access_range(*args, offsets[0], size * LANES, size, 0)
+    elif size & 3 or not all_without_clash(area, flags, tag, lanes, offsets, size >> 2):
         for lane in range(LANES):
             if lanes >> lane & 1:
-                visit(*args, offsets[lane], size, size, lane)
+                access_range(*args, offsets[lane], size, size, lane)
     if tag & (c.ATOMIC | c.COHERENT):
         if flags & SCALAR:
             synchronise(area, block, state, flags, tag, offsets[0])

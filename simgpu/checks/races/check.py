@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.alu.control import ENDS
 from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order
 from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, groups_table, lds_shadow
-from simgpu.checks.waits.in_flight import unwaited
+from simgpu.checks.waits.in_flight import missing_wait
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, finding_of
 from simgpu.engine.finding import Finding, finding_at
@@ -192,7 +192,7 @@ def _carried(launch: Launch, event: Report) -> Finding:
             f"completed before: s_waitcnt lgkmcnt({left}) is needed behind that, before the barrier"
         )
 
-    return unwaited(launch, event, tell)
+    return missing_wait(launch, event, tell)
 
 
 @finding_of(accesses.BARRIER)

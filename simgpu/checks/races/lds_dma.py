@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 
-from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_ISSUED, unwaited
+from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_ISSUED, missing_wait
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, enter, event, finding_of
@@ -112,8 +112,8 @@ def touch(wave: int, record: int, lanes: int, how: int, offsets: int) -> None:
                     return
 
 
-class Dma(Check):
-    """Marks LDS cells and looks at them; needs `Outstanding` ahead of it."""
+class LdsDma(Check):
+    """Marks LDS cells and looks at them; needs `InFlight` ahead of it."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.control is ControlKind.BARRIER or inst.spec.memory is not None
@@ -162,7 +162,7 @@ def _finding(launch: Launch, event: Report, what: str) -> Finding:
         whose, where = ("another wave's ", "behind that, before the barrier") if other_wave else ("", "before it")
         return f"{what} before {whose}`{load}` is sure to have written it: s_waitcnt vmcnt({left}) is needed {where}"
 
-    return unwaited(launch, event, tell)
+    return missing_wait(launch, event, tell)
 
 
 @finding_of(READ)

@@ -76,7 +76,7 @@ class Planned:
     indexed: bool
 
 
-class Shadow(Check):
+class Uninitialized(Check):
     """Definedness of registers, LDS, private and device memory."""
 
     wave_bytes = shadow_layout.SHADOW_BYTES

@@ -1,7 +1,7 @@
-"""How many operations of each in-order counter a wave issued, and how many are complete for certain.
+"""Counts, of each in-order queue, of the operations that a wave issued and of those that are complete for certain.
 
-What LDS an operation touches is known only when it runs, so `dma` and `race_carried`, which tell of LDS that
-an operation still owns, cannot follow it along the path alone as `paths` does for registers.
+`races.lds_dma` and `races.carried` need them: what LDS an operation touches is known only when it runs, so it cannot be
+followed along the path alone, as `paths` follows registers.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 # Of the wave, for either in-order queue: operations that it issued, and those that are complete for certain.
 VM_ISSUED, VM_DONE, DS_ISSUED, DS_DONE = wave_fields("in_flight", 4)
 FIELDS = {VM.name: ("vmcnt", VM_ISSUED, VM_DONE), DS.name: ("lgkmcnt", DS_ISSUED, DS_DONE)}  # by queue, behind its counter
-# Address of an event that tells of such LDS: the offset, the count that would have been waited for, and a bit: for
-# `dma` that the load is another wave's, for `race_carried` that the access writes.
+# Fields of the address that such an event reports: LDS offset, then the count that a wait would have needed, then a bit:
+# of `lds_dma` that the load is another wave's, of `carried` that the access writes.
 LEFT_SHIFT, FLAG_SHIFT = 32, 48
 
 
-def unwaited(launch: Launch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
-    """What such an event says. tell(the earlier instruction, the count, the bit): what is done to the LDS, and what is missing."""
+def missing_wait(launch: Launch, event: Report, tell: Callable[[str, int, bool], str]) -> Finding:
+    """The finding of such an event. tell(earlier instruction, count, bit) says what is done to the LDS, and what is missing."""
     offset = event.address & (1 << LEFT_SHIFT) - 1
     left = event.address >> LEFT_SHIFT & 0xFFFF
     earlier = location_of(launch, event.extra).text
@@ -43,7 +43,7 @@ def unwaited(launch: Launch, event: Report, tell: Callable[[str, int, bool], str
     return finding_at(launch, event.record, "missing-wait", message, earlier=event.extra, event=event, place=place, needed=left)
 
 
-class Outstanding(Check):
+class InFlight(Check):
     """Counts at the operations of both queues and at each s_waitcnt."""
 
     def concerns(self, inst: Instruction) -> bool:

@@ -178,7 +178,7 @@ def settle(wave: int, vm: int, lgkm: int) -> None:
         drain(wave, here, FLAT_QUEUE, 0)
 
 
-class Late(Check):
+class LateArrival(Check):
     """Calls `issue` behind loads and `settle` at waits."""
 
     def concerns(self, inst: Instruction) -> bool:

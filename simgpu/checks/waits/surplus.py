@@ -1,10 +1,10 @@
-"""Waits and nops that ask for more than is needed: notes, by the paths that a launch took.
+"""Notes on s_waitcnt and s_nop that ask for more than the paths need that a launch took.
 
-Goes over the transfers that `paths` counted, as a graph of straight runs, twice. At first an operation is the
-business of the last wait on the way to its use that waits for it: the first instruction that needs it complete
-says what that wait must ask for. Then, with these counts, it is the business of the first: a later wait may
-find nothing left to do. So all that is told of a kernel holds at once. Likewise nops: what every pair of a
-hazard rule has to spare is given to the last nop between the two first.
+The transfers that `paths` counted make a graph of basic blocks, which is analysed twice. The first analysis finds what
+each wait must ask for: of the waits between an operation and its first use, the last one has to complete it. The second one
+takes these counts and lets the first wait that completes an operation do so, which may leave a later wait nothing to do.
+So all notes on a kernel can be followed together. The wait states that a pair of a hazard rule has to spare are taken
+from the last s_nop between the two.
 """
 
 from __future__ import annotations
@@ -38,26 +38,22 @@ WINDOWS = 64  # ways to a place by which different nops lie behind an instructio
 
 @dataclass(frozen=True)
 class Item:
-    """An operation in flight, or complete by a wait.
-
-    age: operations of its queue issued since; wait: record of the last s_waitcnt that waited for it, -1 without;
-    asked: the count that this would have had to ask for; an operation of two counters is two items.
-    """
+    """An operation that is in flight, or that a wait has completed. One of two counters is two items."""
 
     record: int
     counter: str
     ordered: bool
-    age: int = 0
-    wait: int = -1
-    asked: int = -1
+    age: int = 0  # operations of its queue issued since
+    wait: int = -1  # record of the last s_waitcnt that completed it, -1 without
+    asked: int = -1  # the largest count at which that wait would have
 
 
 Window = tuple[tuple[int, int, tuple[int, ...]], ...]  # record, wait states behind it, nops and waits among these
 
 
 @dataclass
-class Place:
-    """What may hold where a run begins, over all ways to it."""
+class Reaching:
+    """What may reach the begin of a block, over all ways to it."""
 
     items: set[Item] = field(default_factory=set)
     windows: set[Window] = field(default_factory=set)
@@ -65,46 +61,45 @@ class Place:
 
 @dataclass(frozen=True)
 class Use:
-    """What needs an operation: the count to ask for, the instruction and the operation (records)."""
+    """What needs an operation to be complete."""
 
-    count: int
-    reader: int
-    operation: int
+    count: int  # to ask for
+    reader: int  # record of the instruction that needs it
+    operation: int  # record of the operation
 
 
 @dataclass(frozen=True)
-class Run:
-    """A straight run that was executed: from a state's entry through record `last`; following: state, None at the end."""
+class Block:
+    """A basic block that was executed."""
 
-    state: int
-    last: int
-    following: int | None
+    state: int  # of the automaton, which has the first record
+    last: int  # record
+    following: int | None  # the state behind it, None where the wave ends
 
 
 class Survey:
     """What each wait and each nop of a launch is needed for.
 
-    counts: what waits ask for by record and counter, then the first wait for an operation is the one that counts; without,
-    what the code says, and the last is. uses: by wait and counter, the use that asks most; held: by wait and counter, the
-    least age of what the wave was held up for; spare: by the nops and waits between a pair, the fewest wait states too many.
+    counts: what waits ask for, by record and counter. With it, the first wait that completes an operation counts as the
+    one that does; without it, waits ask for what the code says, and the last one counts.
     """
 
-    def __init__(self, launch: Launch, runs: Sequence[Run], counts: Mapping[tuple[int, str], int] | None = None) -> None:
+    def __init__(self, launch: Launch, blocks: Sequence[Block], counts: Mapping[tuple[int, str], int] | None = None) -> None:
         self.launch = launch
         self.counts = counts
         self.automaton = automaton_of(launch)
         self.target = launch.device.arch
-        self.uses: dict[tuple[int, str], Use] = {}
-        self.held: dict[tuple[int, str], int] = {}
-        self.spare: dict[tuple[int, ...], int] = {}
-        self.crowded = False
-        one_way = self._one_way(runs)
+        self.uses: dict[tuple[int, str], Use] = {}  # by wait and counter: the use that asks most
+        self.held: dict[tuple[int, str], int] = {}  # by wait and counter: the least age of what the wave was held up for
+        self.spare: dict[tuple[int, ...], int] = {}  # by the nops and waits between a pair: the fewest wait states too many
+        self.crowded = False  # whether some place had more than WINDOWS ways
+        one_way = self._one_way(blocks)
         self.paths = _said_of(one_way)
         self.can_go = "it did nothing" if one_way else "it can go"
-        self.records = sorted({record for run in runs for record in self._records(run)})
+        self.records = sorted({record for block in blocks for record in self._records(block)})
         self.syncs = {record for record in self.records if _synchronises(self._inst(record), self.effect(record))}
         self.signals = self.target in PLAIN_RELEASE and bool(self.syncs)
-        self._settle(runs)
+        self._analyse(blocks)
 
     def effect(self, record: int) -> Effect:
         return self.automaton.effects[record][0]
@@ -114,43 +109,43 @@ class Survey:
         assert inst is not None  # it was executed
         return inst
 
-    def _records(self, run: Run) -> Iterable[int]:
-        at = self.automaton.states[run.state].entry
-        while at <= run.last:
+    def _records(self, block: Block) -> Iterable[int]:
+        at = self.automaton.states[block.state].entry
+        while at <= block.last:
             yield at
             at += self.automaton.effects[at][1]
 
-    def _one_way(self, runs: Sequence[Run]) -> int:
+    def _one_way(self, blocks: Sequence[Block]) -> int:
         """Conditional branches that were always taken, or never."""
-        taken = {run.last for run in runs}
-        passed = {record for run in runs for record in self._records(run) if record != run.last}
+        taken = {block.last for block in blocks}
+        passed = {record for block in blocks for record in self._records(block) if record != block.last}
         return sum(self._inst(record).spec.control in CONDITIONAL_BRANCHES for record in taken ^ passed)
 
-    def _settle(self, runs: Sequence[Run]) -> None:
-        """Over the graph until nothing new comes to any state."""
-        leaving: dict[int, list[Run]] = {}
-        for run in runs:
-            leaving.setdefault(run.state, []).append(run)
-        places = {0: Place(windows={()})}
+    def _analyse(self, blocks: Sequence[Block]) -> None:
+        """Walk the blocks until nothing new reaches any of them."""
+        leaving: dict[int, list[Block]] = {}
+        for block in blocks:
+            leaving.setdefault(block.state, []).append(block)
+        places = {0: Reaching(windows={()})}
         pending = [0]
         while pending:
             state = pending.pop()
-            for run in leaving.get(state, ()):
-                items, windows = self._walk(run, places[state])
-                if run.following is None:
+            for block in leaving.get(state, ()):
+                items, windows = self._walk(block, places[state])
+                if block.following is None:
                     continue
-                place = places.setdefault(run.following, Place())
+                place = places.setdefault(block.following, Reaching())
                 known = len(place.items), len(place.windows)
                 place.items |= items
                 place.windows |= windows
                 self.crowded |= len(place.windows) > WINDOWS
-                if known != (len(place.items), len(place.windows)) and run.following not in pending:
-                    pending.append(run.following)
+                if known != (len(place.items), len(place.windows)) and block.following not in pending:
+                    pending.append(block.following)
 
-    def _walk(self, run: Run, place: Place) -> tuple[set[Item], set[Window]]:
+    def _walk(self, block: Block, place: Reaching) -> tuple[set[Item], set[Window]]:
         items, windows = set(place.items), set() if self.crowded else set(place.windows)
-        self._keep_clauses(run)
-        for record in self._records(run):
+        self._keep_clauses(block)
+        for record in self._records(block):
             effect = self.effect(record)
             if effect.waits is not None:
                 items = {self._waited(item, record, effect) for item in items}
@@ -159,12 +154,12 @@ class Survey:
             windows = {self._passed(window, record, effect) for window in windows}
         return items, windows
 
-    def _keep_clauses(self, run: Run) -> None:
+    def _keep_clauses(self, block: Block) -> None:
         """Of the nops and waits between two memory instructions, one must stay where it may end a clause for XNACK."""
         if self.automaton.xnack not in CLAUSE:
             return
         between: list[int] | None = []  # None: something else is there
-        for record in self._records(run):
+        for record in self._records(block):
             effect = self.effect(record)
             memory = not effect.access.classes.isdisjoint(("vmem", "smem"))
             if self._removable(record):
@@ -301,7 +296,7 @@ def _synchronises(inst: Instruction, effect: Effect) -> bool:
     return memory.op == "atomic" or any(inst.mods.get(bit) for bit in COHERENT_BITS)
 
 
-class Slack(Check):
+class Surplus(Check):
     """Nothing at run time; reads what `Paths` counted."""
 
     def concerns(self, inst: Instruction) -> bool:
@@ -311,18 +306,18 @@ class Slack(Check):
         tables: list[Table] = [worker.checks["paths"] for worker in workers]
         if any(worker.error is not None for worker in workers) or automaton_of(launch).overflowed:
             return []  # what came behind is not known
-        runs: dict[Run, int] = {}
+        blocks: dict[Block, int] = {}
         for table in tables:
             for state, last, target, following, taken in table.taken():
-                run = Run(state, last, None if target == END else following)
-                runs[run] = runs.get(run, 0) + taken
-        first = Survey(launch, list(runs))
+                block = Block(state, last, None if target == END else following)
+                blocks[block] = blocks.get(block, 0) + taken
+        first = Survey(launch, list(blocks))
         counts = {key: use.count for key, use in first.uses.items()}
-        survey = Survey(launch, list(runs), counts)
+        survey = Survey(launch, list(blocks), counts)
         survey.held = first.held
         times: dict[int, int] = {}
-        for run, taken in runs.items():
-            for record in survey._records(run):
+        for block, taken in blocks.items():
+            for record in survey._records(block):
                 times[record] = times.get(record, 0) + taken
         return notes(survey, times)
 

@@ -81,7 +81,7 @@ FINISHED, NEED_PYTHON, LIMIT, STOPPED = range(4)
 
 LOOP = "scheduler"  # the loop's key among the handlers
 # The child's whole program: where modules are found, the function's name, and its object file to the standard output.
-# It ends soon, so garbage may stay; numba imports SciPy where it finds it, for nothing that the loop needs.
+# It lives too briefly to collect garbage. numba would import SciPy where it is installed, which the loop does not need.
 CHILD = """import gc, sys
 gc.disable()
 sys.path[:], sys.modules["scipy"] = {path!r}, None

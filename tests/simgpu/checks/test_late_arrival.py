@@ -7,7 +7,7 @@ import pytest
 
 import simgpu
 from simgpu.asm.builder import toolchain
-from simgpu.checks.waits.late_arrival import POISON, Late
+from simgpu.checks.waits.late_arrival import POISON, LateArrival
 from tests.support.engine_kernel import source
 
 OPTIONS = {"group_segment_fixed_size": 4096}
@@ -16,7 +16,7 @@ VALUES = np.arange(1, 65, dtype=np.uint32)
 
 def results(target: str, lines: list[str], dump: str = "v1") -> np.ndarray:
     gpu = simgpu.Device(target, check=True, threads=1)
-    gpu.checks = (Late(),)
+    gpu.checks = (LateArrival(),)
     code = toolchain.assemble(source(target, "\n".join(lines), (dump,), OPTIONS), target)
     out = gpu.alloc(2048)
     gpu.load(code)["k"].launch(grid=1, block=64, args=[gpu.upload(VALUES), out])

@@ -144,7 +144,7 @@ class Spread:
         top, ones = (1 << form.exponent) - 1, (1 << form.mantissa) - 1
         fraction, biased, negative = raw & ones, raw >> form.mantissa & top, self._negative(raw)
         normal, full, empty = biased != 0, biased == top, fraction == 0
-        nan = inf = Value(self.frame.build, constant(MASK, 0))
+        nan = inf = self.frame.value(constant(MASK, 0))
         if form.special == "ieee":
             nan, inf = full & ~empty, full & empty
         elif form.special == "e4m3":

@@ -120,14 +120,14 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
         size = 16 if narrow else 4 if row.a_type == "xf32" else 8
         scales = _scales(frame, inst, places, row)
 
-        def any_operands(first: Any = None) -> None:
+        def general_path(first: Any = None) -> None:
             GeneralSum(groups, c, a, b, size, narrow, scales).emit(first)
 
         # Where D lies on an operand, the fast path may have overwritten it when it finds that it does not serve.
         if scales is None and not places.aliased and FastSum.serves(groups, size):
-            FastSum(groups, c, a, b, size, narrow).emit(otherwise=any_operands)
+            FastSum(groups, c, a, b, size, narrow).emit(otherwise=general_path)
         else:
-            any_operands()
+            general_path()
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:

@@ -131,8 +131,8 @@ class GeneralSum:
 
         A product of finite numbers that overflows counts only where no term is an infinity.
         """
-        build, groups = self.groups.frame.build, self.groups
-        nothing = Value(build, constant(V32, 0.0)), Value(build, constant(ir.VectorType(I1, GROUP), 0))
+        groups, value = self.groups, self.groups.frame.value
+        nothing = value(constant(V32, 0.0)), value(constant(ir.VectorType(I1, GROUP), 0))
         special, overflow = _added_where(~_finite(c), c, nothing), nothing
         for k in steps:
             x = groups.a(self.left.values, F32, group, k)
@@ -157,7 +157,7 @@ def _finite(value: Value) -> Value:
     return fabs(value).ordered < math.inf
 
 
-def _scaled_down(value: Value, exponent: Any) -> Value:
+def _scaled_down(value: Value, exponent: Value) -> Value:
     """floor(value · 2^exponent) of f64 integers."""
     return floor(value * _power(exponent))
 

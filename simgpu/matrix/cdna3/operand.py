@@ -101,10 +101,9 @@ class FastOperand:
 
     def _whole(self, leading: Value) -> Value:
         """Whether all elements are integers of units 2^-GRID times the greatest's exponent (i1), and stores them if so."""
-        build = self.frame.build
         if self.pairs is None:
-            return Value(build, ir.Constant(I1, 0))
-        first = Value(build, ir.Constant(I64, 0))
+            return self.frame.value(ir.Constant(I1, 0))
+        first = self.frame.value(ir.Constant(I64, 0))
         fits = self._none(self._integer(first, leading)[0])  # mostly, a row tells
         found: Value = self.frame.both(fits, lambda: self._store_pairs(leading))
         return found
@@ -123,7 +122,7 @@ class FastOperand:
 
         return self._none(self.frame.loop(self.spread.rows // 2, one, [constant(MASK, 0)])[0])
 
-    def _integer(self, row: Value, leading: Any) -> tuple[Value, Value]:
+    def _integer(self, row: Value, leading: Value) -> tuple[Value, Value]:
         """Which of a row's elements are no integers (<64 x i1>), and the integers (<64 x i32>)."""
         scale = (2 * BIAS + GRID - leading << 23).bitcast(F32).splat(LANES)
         scaled = self.values.at(row * ROW).load(FROW, 64) * scale

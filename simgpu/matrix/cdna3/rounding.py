@@ -90,7 +90,7 @@ def _over_near(exponent: Value) -> Value:
     return usub_sat(exponent.bitcast(HALVES), near.bitcast(HALVES)).bitcast(VI)
 
 
-def _unit(scale: Any) -> Any:
+def _unit(scale: Value) -> Value:
     """Bits of 2^(E − 24)."""
     return (2 * BIAS << 23) - scale
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ def test_commands_print_what_the_page_says(tmp_path_factory: pytest.TempPathFact
         printed = transcripts.rerun(page, tmp_path_factory.mktemp("work"), gpu.environment)
     for wanted, got in zip(transcripts.comparable(page), transcripts.comparable(printed), strict=True):
         assert got == wanted, "python -m tests.support.transcripts docs/commands.md writes what the commands print now"
+
+
+def test_the_first_command_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    match = re.search(r"&& (simgpu run .*)\n\nThis prints\n\n((?:    .*\n|\n)+)", text)
+    assert match
+    page = f"```console\n$ {match[1]}\n{textwrap.dedent(match[2]).rstrip()}\n```\n"
+    ((_, wanted),) = transcripts.comparable(page)
+    ((_, got),) = transcripts.comparable(transcripts.rerun(page, tmp_path, {}))
+    assert got == wanted and got.endswith("PASS")
 
 
 def test_a_changed_output_is_seen_and_a_time_is_not() -> None:

@@ -104,6 +104,15 @@ def test_the_wheel_in_an_environment_with_nothing_but_its_dependencies(installed
     check_command(installed, tmp_path)
 
 
+def test_a_checkout_that_is_not_installed(installed: Path, tmp_path: Path) -> None:
+    """Its links stand for the folders; the wheel of this environment does not."""
+    assert {path.name for path in (ROOT / "simgpu").iterdir() if path.is_symlink()} == {"asm", "hardware", "operators", "tools"}
+    program = "import simgpu, simgpu.tools.cli as cli; print(simgpu.asm.__file__); cli.main(['layout', 'v_mfma_f32_16x16x4f32'])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([installed, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.splitlines()[0]).is_relative_to(ROOT) and "v_mfma_f32_16x16x4f32" in done.stdout
+
+
 def test_a_project_with_folders_of_our_names(installed: Path, tmp_path: Path) -> None:
     """Its tests import its own `tools`, `asm`, `hardware` and `operators`, and ours below `simgpu`; pytest loads our plugin."""
     names = ("tools", "asm", "hardware", "operators")

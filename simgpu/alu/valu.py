@@ -15,9 +15,9 @@ from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
 from simgpu.hardware.isa.types import Type
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, Plan, load_vector
+from simgpu.machine.values import I32, I64
 
 _UNUSED_PAD, _UNUSED_SEXT = 0, 1
 F16_LARGEST = 65504.0

@@ -26,9 +26,9 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import PRIVATE_APERTURE, Place, Plan
+from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import WIDE64, constant
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.lane_ops import I64
 from simgpu.machine.runtime import load32, load64, runtime, store32, store64
+from simgpu.machine.values import I64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:

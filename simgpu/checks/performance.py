@@ -24,9 +24,9 @@ from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES
 from simgpu.machine.runtime import PART, runtime, words
+from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:

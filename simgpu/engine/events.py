@@ -21,9 +21,9 @@ from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import PART, load32, load64, runtime, store64
+from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch

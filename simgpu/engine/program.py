@@ -25,10 +25,10 @@ from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.jit import Compiler
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import SLOTS, Fault, Status
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import BadRegister, Plan
+from simgpu.machine.values import I32, I64
 from simgpu.matrix import f32, f32_chains, instruction
 from simgpu.memory import lds, lds_atomics, smem, vmem
 

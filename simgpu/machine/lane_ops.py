@@ -17,7 +17,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I8, I16, I32, I64, Value, constant, where  # noqa: F401
+from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, where
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}

@@ -24,7 +24,7 @@ from simgpu.hardware.timing_rules.waits import DS
 from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.lane_ops import I32, I64
+from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:

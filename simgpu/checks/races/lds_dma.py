@@ -25,9 +25,9 @@ from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import PART, load64, runtime, store64
+from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import GPR_INDEXING, STATE_BRANCHES, ControlKind, Flag
 from simgpu.machine import layout
 from simgpu.machine.frame import ROW32, Frame
-from simgpu.machine.lane_ops import I1, I32, I64
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place, Plan
+from simgpu.machine.values import I1, I32, I64
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch

@@ -12,8 +12,8 @@ from simgpu.checks.uninitialized.flags import undefined
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.operands import Place
+from simgpu.machine.values import I32, I64
 from simgpu.memory import vmem
 from simgpu.memory.buffers import read_resource
 from simgpu.memory.lane_copy import constant, inside

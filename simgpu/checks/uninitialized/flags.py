@@ -13,9 +13,9 @@ from simgpu.hardware.isa.kinds import GPR_INDEXING, ControlKind
 from simgpu.hardware.isa.types import State
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import ROW
 from simgpu.machine.operands import Place
+from simgpu.machine.values import I32, I64
 
 # State that instructions use without naming it: byte offset in the wave, type.
 STATES = {"scc": (layout.SCC, I32), "vcc": (4 * isa.VCC, I64), "m0": (4 * isa.M0, I32)}

@@ -18,9 +18,9 @@ from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
+from simgpu.machine.values import I32, I64
 from simgpu.matrix.instruction import MatrixPlaces
 
 ALL_BITS, ALL_LANES = (1 << 32) - 1, (1 << 64) - 1

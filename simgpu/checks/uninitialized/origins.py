@@ -16,8 +16,8 @@ from simgpu.checks.uninitialized import flags, shadow_layout
 from simgpu.checks.uninitialized.flags import STATES
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I32
 from simgpu.machine.operands import Place
+from simgpu.machine.values import I32
 
 
 @dataclass(frozen=True)

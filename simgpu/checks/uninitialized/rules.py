@@ -14,8 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from simgpu.machine.lane_ops import I1
-from simgpu.machine.values import Builder, Value, constant
+from simgpu.machine.values import I1, Builder, Value, constant
 
 Shadow = Any  # an integer Value, or None: all bits defined
 Rule = Callable[[Builder, Any, Sequence[Shadow]], Shadow]

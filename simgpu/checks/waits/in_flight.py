@@ -18,8 +18,8 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.hardware.timing_rules.waits import DS, VM, waited
 from simgpu.machine.frame import Frame
-from simgpu.machine.lane_ops import I64
 from simgpu.machine.operands import Plan
+from simgpu.machine.values import I64
 from simgpu.memory.lane_copy import constant
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waite
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.runtime import PART, clear, copy, load32, load64, runtime, store32, store64
+from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch

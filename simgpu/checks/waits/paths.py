@@ -23,8 +23,8 @@ from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import PTR, Frame
-from simgpu.machine.lane_ops import I32, I64
 from simgpu.machine.layout import Status, Wave
+from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch

@@ -33,7 +33,6 @@ def test_another_layout_is_another_compilation(tmp_path: Path) -> None:
 
     def findings() -> str:
         environment = {**os.environ, "SIMGPU_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
-        environment.pop("NUMBA_CACHE_DIR", None)
         program = [sys.executable, "-c", FINDINGS, str(code)]
         return subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
 

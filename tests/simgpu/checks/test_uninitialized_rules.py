@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from simgpu.asm.builder import toolchain
 from simgpu.checks.uninitialized import shadow_layout
-from simgpu.checks.uninitialized.check import Shadow
+from simgpu.checks.uninitialized.check import Uninitialized
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
 from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.program import emitter_of, handler_of
@@ -335,7 +335,7 @@ def test_the_quick_ways_give_the_same(seed: int) -> None:
         lanes = (0xFFFFFFFFFFFFFFFF, 0xFFFFFFFF, 0xF0, 1 << 63, 0)[rng.integers(5)]
         for wave in (quick, slow):
             wave.s[126:128] = np.array([lanes], np.uint64).view(np.uint32)
-        address, slots = handler_of(inst, Mode(), compiler(), (Shadow(),))
+        address, slots = handler_of(inst, Mode(), compiler(), (Uninitialized(),))
         prepared(inst, address, slots)(quick)
         shadow_of(inst)(slow)
         address, slots = handler_of(inst, Mode(), compiler())

@@ -6,11 +6,11 @@ from ctypes import Structure, sizeof
 
 import pytest
 
-from simgpu.checks import fields
+from simgpu.engine import fields
 from simgpu.machine import layout
 
 PARTS = [
-    (layout.Wave, layout.WAVE_CHECKS, layout.ADDRESSES), (layout.Context, layout.CTX_CHECKS, layout.CTX_KEPT),
+    (layout.Wave, layout.WAVE_CHECKS, layout.ADDRESSES), (layout.Context, layout.CTX_CHECKS, layout.CTX_OPERAND_CACHE),
 ]  # fmt: skip
 
 

@@ -102,9 +102,9 @@ def launched(monkeypatch: pytest.MonkeyPatch, lines: str, nbytes: int) -> tuple[
     data = kernel.gpu.upload(np.zeros(nbytes, np.uint8))
     kernel.kernel.launch(grid=1, args=[data, data])
     (launch, worker), *_ = seen
-    (entry,) = [e for e in launch.table.entries if e[layout.ALLOC_BASE // 8] == data.address]
+    (entry,) = [e for e in launch.table.entries if e.base == data.address]
     left = entries(worker.context)[: counts(worker.context)[1]]
-    return left, data._allocation.data.ctypes.data, int(entry[layout.ALLOC_READ // 8])
+    return left, data._allocation.data.ctypes.data, entry.read
 
 
 @pytest.mark.parametrize("lanes_of_a_row, register", [(4, "x4 v[20:23]"), (1, "x2 v[20:21]"), (16, " v20")])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,17 @@ def test_version_and_help(capsys: Capture) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(capsys: Capture, verb: str) -> None:
     assert "--json" in printed(capsys, verb, "--help")
+
+
+def test_a_verb_is_a_row_and_a_module(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("simgpu.tools.verbs.hello")
+    module.configure = lambda parser: parser.add_argument("--name", default="you")  # type: ignore[attr-defined]
+    module.run = lambda options: print(f"hello, {options.name}") or 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(VERBS, "hello", "greet")
+    assert main(["hello", "--name", "wave"]) == 0
+    assert capsys.readouterr().out == "hello, wave\n"
+    assert main(["--help"]) == 0 and "greet" in capsys.readouterr().out
 
 
 def test_derive_prints_tiles_and_every_constraint(capsys: Capture) -> None:

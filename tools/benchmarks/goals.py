@@ -1,4 +1,4 @@
-"""The goals of issue 8, a row each: what is measured, by which of the benchmarks, against what.
+"""The goals of speed, a row each: what is measured, by which of the benchmarks, against what.
 
 python -m simgpu.tools.benchmarks.goals NAME [--threads 2] [--corpus FOLDER] [--profile]
 
@@ -21,7 +21,7 @@ from simgpu.tools.benchmarks.blas import limit_threads
 if TYPE_CHECKING:
     from simgpu import Device
 
-CORPUS = "../shared/corpus"  # the issue's; --corpus names another folder
+CORPUS = "../shared/corpus"  # --corpus names another folder
 TARGET = "mi100"  # of the loops: what they execute is the same everywhere
 SIZE, LENGTH, DIM = 4096, 16384, 128
 
@@ -52,7 +52,7 @@ class Goal:
     """One row."""
 
     name: str
-    work: str  # as the issue words it
+    work: str  # in words
     limit: float  # to be reached, in unit
     unit: str
     measure: Callable[[Setting], Measured]

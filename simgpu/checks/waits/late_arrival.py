@@ -160,8 +160,8 @@ def issue_lds(wave: int, lanes: int, size: int, offsets: int) -> None:
 
 
 @runtime
-def settle(wave: int, vm: int, lgkm: int) -> None:
-    """An s_waitcnt until at most so many operations are left of each counter."""
+def complete(wave: int, vm: int, lgkm: int) -> None:
+    """Deliver what an s_waitcnt completes: at most so many operations are left of each counter."""
     here = operations_of(wave)
     drain(wave, here, VM_QUEUE, vm)
     drain(wave, here, DS_QUEUE, lgkm)
@@ -179,7 +179,7 @@ def settle(wave: int, vm: int, lgkm: int) -> None:
 
 
 class LateArrival(Check):
-    """Calls `issue` behind loads and `settle` at waits."""
+    """Calls `issue` behind loads and `complete` at waits."""
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.control is ControlKind.WAITCNT or effect_of(inst).queue is not None
@@ -199,7 +199,7 @@ class LateArrival(Check):
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if isinstance(planned, list):
-            settle.call(frame.build, frame.wave, *(frame.build.zext(frame.slot(slot, I32), I64) for slot in planned))
+            complete.call(frame.build, frame.wave, *(frame.build.zext(frame.slot(slot, I32), I64) for slot in planned))
 
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if isinstance(planned, tuple) and not (effect_of(inst).dma and effect_of(inst).lds == "write"):

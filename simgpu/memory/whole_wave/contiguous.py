@@ -17,7 +17,7 @@ from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, Span
 from simgpu.memory.whole_wave.prefetch import Queue
 
 
-def follow(span: Span) -> Value:
+def is_one_range(span: Span) -> Value:
     """i1: all lanes' bytes follow each other, and are in bounds; mostly two lanes say no at once."""
     size = span.lane_bytes
     first, last = (span.distances.at(4 * lane).load(I32) for lane in (0, LANES - 1))
@@ -37,11 +37,11 @@ def follow(span: Span) -> Value:
 
 
 @dataclass(frozen=True)
-class Run(Span):
+class Range(Span):
     """A span of lanes that follow each other; start: of the first one's bytes."""
 
     @classmethod
-    def of(cls, span: Span) -> Run:
+    def of(cls, span: Span) -> Range:
         return cls(span.frame, span.distances, span.place(0), span.room, span.lane_bytes)
 
     def place(self, lane: int) -> Value:

@@ -79,17 +79,17 @@ def none(words: Sequence[Value]) -> Value:
     return _all(functools.reduce(operator.or_, words) == 0)
 
 
-def heads(block: Value, sharing: int) -> Value:
-    """In every lane what the first of its `sharing` lanes has."""
+def first_of_each(block: Value, sharing: int) -> Value:
+    """In every lane the value of the first of its `sharing` neighbours."""
     return block.shuffled([lane - lane % sharing for lane in range(GROUP)])
 
 
 def in_runs(span: Span, nbytes: int = LINE) -> Value:
-    """i1: the bytes of as many lanes as have `nbytes` together follow each other."""
+    """i1: lanes that share `nbytes` follow each other, in every such set of neighbours."""
     lanes = nbytes // span.lane_bytes
     steps = ir.Constant(BLOCK, [lane % lanes * span.lane_bytes for lane in range(GROUP)])
     blocks = (span.block(group) for group in range(LANES // GROUP))
-    return none([block ^ (heads(block, lanes) + steps) for block in blocks])
+    return none([block ^ (first_of_each(block, lanes) + steps) for block in blocks])
 
 
 # -- loads -----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def _fill(spans: Sequence[Span], target: Value, fetch: Callable[[Span, int], lis
 
 
 def _of_runs(span: Span, group: int, nbytes: int = LINE) -> list[Value]:
-    """From lanes of which so many as have `nbytes` together follow each other."""
+    """The dwords of 16 lanes, loaded `nbytes` at a time: neighbours that share them follow each other."""
     lanes = range(group * GROUP, (group + 1) * GROUP, nbytes // span.lane_bytes)
     kind = ir.VectorType(I32, nbytes // 4)
     return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes]))

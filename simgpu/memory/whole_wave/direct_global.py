@@ -57,7 +57,7 @@ class DirectGlobal:
     def run(self, active: Value, registers: Value, otherwise: Callable[[], None]) -> None:
         """Move the registers where all is as it should be and the i1 `active` holds, else do what `otherwise` emits."""
         aligned = (self._first() & 7) == 0
-        run = self.frame.both(active & aligned, lambda: contiguous.follow(self.span))
+        run = self.frame.both(active & aligned, lambda: contiguous.is_one_range(self.span))
         with self.frame.build.if_else(run) as (whole, apart):
             with whole:
                 self._run_whole(registers)
@@ -69,7 +69,7 @@ class DirectGlobal:
         return self.offset + self.span.distances.load(I32).zext(I64)
 
     def _run_whole(self, registers: Value) -> None:
-        run, first = contiguous.Run.of(self.span), self._first()
+        run, first = contiguous.Range.of(self.span), self._first()
         table = self._table()
         with self.frame.build.if_then(table != 0):
             run.mark(table, first)
@@ -105,8 +105,8 @@ class DirectGlobal:
     def _look_ahead(self) -> None:
         """Have fetched what this load will want next time, if it goes on with the stride that it has now.
 
-        One of every four lanes, another each time, stands for its neighbours: mostly they share a line, or other waves'
-        loads touch it.
+        Every fourth lane stands for its neighbours, which mostly share its line or are touched by other waves' loads. Which
+        of the four it is changes from time to time.
         """
         stride = self._stride(self.start)
         queue = Queue(self.frame)
@@ -180,7 +180,7 @@ class Marks:
         """i1: all are set."""
         span = self.span
         straddles = [block & span.lane_bytes - 1 for block in self.bits]
-        rows = [block ^ direct.heads(block, span.sharing) for block in self.bits]
+        rows = [block ^ direct.first_of_each(block, span.sharing) for block in self.bits]
         columns = [block ^ self.bits[0] for block in self.bits[1:]]
         return self._chosen(
             self._of_one_line(rows, straddles),

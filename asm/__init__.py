@@ -11,14 +11,7 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.asm.emit import EmittedKernel, EmitVisitor, Prepared, emit, launch
 
 __all__ = ["EmitVisitor", "EmittedKernel", "Prepared", "assemble", "emit", "launch"]
-
-for _module in pkgutil.iter_modules(__path__):  # the operators' folders register their emitters
-    if _module.ispkg:
-        importlib.import_module(f"{__name__}.{_module.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from typing import Any
 
 from simgpu.asm.builder.emitted import EmittedKernel
@@ -57,13 +58,19 @@ def launch(kernel: EmittedKernel, device: Any, *buffers: object) -> list[Any]:
 
 @functools.singledispatch
 def emit(root: Node) -> EmittedKernel:
-    """The kernel of a computation's tree; the other kernels that it takes are `following`. Every operator registers its own.
+    """The kernel of a computation's tree; the other kernels that it takes are `following`.
 
+    An operator of simgpu.operators.NAME registers its emitters in simgpu.asm.NAME, which is loaded here when it is first wanted.
     TargetError for a root that no operator registered, or a type that the target lacks; UnsupportedInstruction, ResourceError and
     LaunchError for a plan that has no kernel.
     """
-    known = ", ".join(kind.__name__ for kind in emit.registry if kind is not object)
-    raise TargetError(f"no emitter for a {type(root).__name__}: there are emitters for {known}")
+    name = type(root).__module__.removeprefix("simgpu.operators.").partition(".")[0]
+    if importlib.util.find_spec(f"simgpu.asm.{name}"):
+        importlib.import_module(f"simgpu.asm.{name}")
+    if (emitter := emit.dispatch(type(root))) is emit.dispatch(object):
+        known = ", ".join(kind.__name__ for kind in emit.registry if kind is not object)
+        raise TargetError(f"no emitter for a {type(root).__name__}: there are emitters for {known}")
+    return emitter(root)
 
 
 class EmitVisitor:

@@ -35,6 +35,7 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
+from simgpu.operators.attention.problem import GAINS
 from simgpu.operators.attention.registers import ATOM
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 from simgpu.operators.tree import Visitor
@@ -87,7 +88,7 @@ class ChainedEmitter(Visitor):
         k.v_and_b32(other_half, 4 * (WAVEFRONT - 1), other_half)
         k.v_xor_b32(other_half, 4 * 32, other_half)
         masks = Masks(p.causal, p.window is not None, self.masked, block.first_key, block.high, block.position, a["window"])
-        self.softmax = Softmax(self.wave, masks, a["scale"], block.lane_row, block.group, other_half)
+        self.softmax = Softmax(self.wave, masks, a["scale"], GAINS.get(p.dtype, 1.0), block.lane_row, block.group, other_half)
         partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
         self.merge = Merge(self.softmax, block.wave_number, k.work_item, partial, statistics)
 

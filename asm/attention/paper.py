@@ -6,11 +6,13 @@
 S has queries on registers: D register r of lane group g is query 4g + r, column i its key, so a row's maximum and sum go over 16
 lanes (DPP), and m and delta take tQ/2 registers (E14). K, then V pass through the same LDS tile (E16). Algorithm 1 as printed, but
 for the finite floor (E30) and base 2. One wave's LDS operations keep their order: there is no barrier. In f16 and bf16, tiles lie
-in LDS in that type; the matrix kernel rounds E to it as well, and takes a lane's four keys of E and V element by element, which
-[key·tQ + query] asks for.
+in LDS in that type; the matrix kernel rounds E to it as well (f16 GAINS times as large), and takes a lane's four keys of E and V
+element by element, which [key·tQ + query] asks for.
 """
 
 from __future__ import annotations
+
+import math
 
 from simgpu.asm.attention.frame import Block, builder, grid, scalars
 from simgpu.asm.attention.shape import DTYPES
@@ -24,6 +26,7 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.operators.attention.paper_registers import DS_REACH, FRAGMENTS, GROUPS, QUAD, is_far, key_vector, weight_bytes
 from simgpu.operators.attention.plan import AttentionTiles
+from simgpu.operators.attention.problem import GAINS
 from simgpu.operators.attention.registers import ATOM, column_blocks
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 from simgpu.operators.tree import FINITE_FLOOR, Visitor
@@ -84,6 +87,7 @@ class PaperEmitter(Visitor):
         self.scores = self.e if self.in_place else k.array("S", scores)
         self.m, self.delta, self.factors = (k.array(name, self.nq * QUAD) for name in ("m", "delta", "corrections"))
         self.pool, self.temporaries = k.array("fragments", FRAGMENTS * QUAD), k.array("temporaries", QUAD)
+        self.raised = math.log2(GAINS.get(plan.problem.dtype, 1)) if self.kind == "mfma" else 0.0  # largest exponent of E
         self.zero_c: Reg | int = 0
         if not self.in_place:
             self.zero_c = zero = k.array("zero", QUAD)
@@ -293,7 +297,7 @@ class PaperEmitter(Visitor):
                 k.v_max_f32(self.m[row], old, largest, note=f"m of query {ATOM * q} + 4g + {r}")
                 k.v_sub_f32(old, old, self.m[row])
                 k.v_exp_f32(self.factors[row], old)
-                k.v_sub_f32(largest, 0, self.m[row])
+                k.v_sub_f32(largest, self.raised or 0, self.m[row])
                 for register in e:
                     k.v_fma_f32(register, register, c, largest)
                     k.v_exp_f32(register, register)

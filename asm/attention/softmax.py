@@ -2,14 +2,15 @@
 
 A lane's scores all belong to query i of an atom. With c = scale · log2(e) and a reference m per query (base 2, kept negated),
 P = 2^(c·S - m). Any m will do that keeps P in range, as long as the lanes of a query agree, so m is raised only where some exponent
-passes LAZY: one wave-wide vote an atom and step, and the cross-lane maximum, the rescale of O and of the row sums out of line
-behind it. A query that has seen no key has the threshold FLOOR instead, so that its first key sets m, whatever its sign. Masked
-scores are -inf: their P is 0 under every m, also where nothing else was seen. Row sums stay partial, a lane's keys each, until the
-end.
+passes a threshold: one wave-wide vote an atom and step, and the cross-lane maximum, the rescale of O and of the row sums out of
+line behind it. Raised, m leaves the largest P at GAINS of the operands' type: f16 has no room to spare below 1. A query that has
+seen no key has the threshold FLOOR instead, so that its first key sets m, whatever its sign. Masked scores are -inf: their P is 0
+under every m, also where nothing else was seen. Row sums stay partial, a lane's keys each, until the end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ from simgpu.asm.attention.wave import Wave
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import ATOM
 
-LAZY = 8.0  # exponents up to this stay: P <= 256, within f16, and no bits of the f32 sums are lost (HipKittens)
+LAZY = 8.0  # exponents up to this stay: P <= 256, and no bits of the f32 sums are lost (HipKittens)
+LARGEST_F16 = 15.9  # with P in f16: 2^15.9 = 61147 is below its largest finite value, 65504
 FLOOR = -3.4028234663852886e38  # the lowest finite f32: only -inf (and NaN) does not pass it
 MINUS_INFINITY = 0xFF800000
 
@@ -40,13 +42,16 @@ class Softmax:
     """Emits the update for some query atoms.
 
     c: SGPR, scale · log2(e)
+    gain: the largest P when m has been raised
     lane_row, group, other_half: VGPRs, i, g and 4·(lane ^ 32)
     """
 
-    def __init__(self, wave: Wave, masks: Masks, c: Reg, lane_row: Reg, group: Reg, other_half: Reg) -> None:
+    def __init__(self, wave: Wave, masks: Masks, c: Reg, gain: float, lane_row: Reg, group: Reg, other_half: Reg) -> None:
         self.wave, self.k, self.masks, self.c = wave, wave.k, masks, c
         self.lane_row, self.group, self.other_half = lane_row, group, other_half
         self.temporaries = wave.ranges["temporaries"]
+        self.raised = math.log2(gain)  # the largest exponent when m has been raised
+        self.threshold = LAZY if gain == 1 else LARGEST_F16
         self.references, self.sums, self.thresholds = (
             wave.ranges[name] for name in ("references", "row sums", "thresholds")
         )
@@ -149,8 +154,10 @@ class Softmax:
             rise, factor = self.temporaries[2], self.temporaries[3]
             self.across_groups("v_max_f32", largest)
             k.v_cmp_gt_f32("vcc", largest, self.thresholds[q])
+            if self.raised:
+                k.v_subrev_f32(largest, float(self.raised), largest)
             k.v_cndmask_b32(rise, 0, largest, "vcc")
-            k.v_mov_b32(factor, LAZY)
+            k.v_mov_b32(factor, self.threshold)
             k.v_cndmask_b32(self.thresholds[q], self.thresholds[q], factor, "vcc")
             k.v_sub_f32(self.references[q], self.references[q], rise)
             for register in x:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.attention.problem import AttentionProblem
+from simgpu.operators.attention.problem import GAINS, AttentionProblem
 from simgpu.operators.attention.registers import merge_traffic
 from simgpu.operators.attention.tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
 from simgpu.operators.attention.unfused import UnfusedAttention
@@ -161,7 +161,8 @@ class AttentionExecutor(Executor, root=FusedAttention):
         state.rescale(np.maximum(state.m, s.max(-1)))
         weights = exponentials(s, state.m, keep)
         state.delta = state.delta + weights.sum(-1)
-        return weights.astype(self._narrow).astype(s.dtype)
+        gain = kind(GAINS.get(p.dtype, 1.0))
+        return (weights * gain).astype(self._narrow).astype(s.dtype) / gain
 
     def _whole(self, p: AttentionProblem, out: Array) -> Array:
         queries, keys = Extent.whole(p.lq), Extent.whole(p.lk)

@@ -8,7 +8,7 @@ from itertools import chain
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.attention.problem import AttentionProblem
+from simgpu.operators.attention.problem import GAINS, AttentionProblem
 from simgpu.operators.gemm.plan import without_split
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.operators.resources import Constraint, Derivation
@@ -17,9 +17,6 @@ from simgpu.operators.softmax.tree import Softmax
 from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, render
 
 PARTS = ("scores", "softmax", "values")
-# P is at most 1 and, of a long row, mostly small: f16, whose smallest normal is 2^-14 (gfx90a reads less as 0), holds it 2^15 times
-# as large; the second product divides again, exactly.
-GAINS = {"f16": 2.0**15}
 
 
 @dataclass(frozen=True)

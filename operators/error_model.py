@@ -1,10 +1,25 @@
-"""How far matrix arithmetic may be from exact: a roundoff a step and type, for the references' error bounds."""
+"""How far matrix arithmetic may be from exact, and how far it usually is: a roundoff a step and type.
+
+`gamma` serves the bounds, which hold for every order of summation and every input. `TypicalError` says what a faithful kernel
+shows instead: roundings of random sign make an error that grows with the square root of the steps (Higham and Mary, A New Approach
+to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019), and its standard deviation follows from the partial sums.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simgpu.hardware.architectures import BEFORE_GFX942
+
+Array = NDArray[Any]
 SMALLEST_F32 = 2.0**-149
+UNIT = {"f64": 2.0**-53}  # unit roundoff of the accumulator; of every other floating-point type f32's
+UNIT_F32 = 2.0**-24
+LARGEST_EXPONENT = 300.0  # bounds past e^300 say nothing more, and must not be infinite
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,77 @@ STEPS = {
 FLUSHED_INPUT = {"f16": 2.0**-14, "bf16": 2.0**-126}
 
 
-def gamma(steps: int, unit: float) -> float:
-    """Largest relative error of so many steps of roundoff `unit` (Higham, Accuracy and Stability, section 3.1)."""
-    return steps * unit / (1 - steps * unit)
+def gamma(steps: float, unit: float) -> float:
+    """Largest relative error of a product of so many factors (1 + d)^±1, |d| <= unit: (1 - unit)^-steps - 1, for any number of
+    steps (Higham, Accuracy and Stability, lemma 3.1, without its simplification, which needs steps * unit < 1)."""
+    with np.errstate(over="ignore"):
+        return float(np.expm1(-steps * np.log1p(-unit)))
+
+
+def as_read(x: ArrayLike, dtype: str, arch: str) -> Array:
+    """What the matrix unit of `arch` takes elements of `dtype` for, in float64: xf32 cut to 10 mantissa bits, gfx90a's subnormal
+    f16 and bf16 as 0."""
+    wide = np.asarray(x).astype(np.float64)
+    if dtype == "xf32":
+        return (wide.view(np.int64) & ~np.int64((1 << 42) - 1)).view(np.float64)
+    if arch == "gfx90a" and dtype in FLUSHED_INPUT:
+        return np.where(np.abs(wide) < FLUSHED_INPUT[dtype], 0.0, wide)
+    return wide
+
+
+@dataclass(frozen=True)
+class TypicalError:
+    """What a faithful kernel's result looks like: expected + drift + noise, elementwise. Rows are the last axis."""
+
+    expected: Array  # float64, with the roundings that are the same in every faithful kernel
+    deviation: Array  # standard deviation of an element's own noise
+    drift: Array  # how far the mean of the error may be from 0
+    shared: Array  # standard deviation of a row's common factor, relative; one a row, (..., 1)
+
+    @classmethod
+    def joined(cls, parts: list[TypicalError], axis: int) -> TypicalError:
+        """Several parts of a result, one behind the other along an axis that is not the last."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts], axis) for name in cls.__dataclass_fields__))
+
+
+# Root mean square of a rounding to nearest, in units of roundoff, over mantissas m that are spread like 1/m: an error uniform in
+# ±unit/m has the variance unit²/3 · E[1/m²], and E[1/m²] = 3/(8 ln 2).
+TYPICAL_ROUNDING = (1 / 3 * 3 / (8 * np.log(2))) ** 0.5
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """How a type's sums are rounded on an architecture."""
+
+    unit: float  # roundoff of a step
+    group: int  # products that are added in one step
+    cut: float  # mean loss of a step by truncation, relative to the largest product in it; 0: all is rounded to nearest
+    cut_sum: float  # the same relative to the partial sum
+
+    @classmethod
+    def of(cls, dtype: str, arch: str) -> Accumulation:
+        """MMA-Sim, arXiv 2511.10909: chains of fma for f32 and f64; before gfx942 groups of 2 (bf16 on gfx908) or 4 products
+        rounded to nearest; from it on groups of 4 (xf32), 8 or 16 (fp8, bf8), aligned at 2^-24 of the largest product and 2^-31 of
+        the sum and cut."""
+        if dtype in ("f32", "f64"):
+            return cls(UNIT.get(dtype, UNIT_F32), 1, 0.0, 0.0)
+        if arch in BEFORE_GFX942:
+            return cls(UNIT_F32, 2 if dtype == "bf16" and arch == "gfx908" else 4, 0.0, 0.0)
+        return cls(UNIT_F32, {"xf32": 4, "fp8": 16, "bf8": 16}.get(dtype, 8), 2.0**-24, 2.0**-31)
+
+    def steps(self, products: int) -> int:
+        """The number of roundings of a sum of so many products."""
+        return -(-products // self.group)
+
+    def variance(self, products: int, before: Array | float, after: Array, squares: Array) -> Array:
+        """Of the error of adding so many products to a partial sum that goes from `before` to `after`.
+
+        squares: the sum of the products' squares. The expected square of a partial sum is that of a straight line from end to end
+        plus a random bridge's: (b² + ba + a²)/3 and squares/6 in the mean over the steps.
+        """
+        mean_square = (before * before + before * after + after * after) / 3 + squares / 6
+        return np.asarray((TYPICAL_ROUNDING * self.unit) ** 2 * self.steps(products) * mean_square)
+
+    def drift(self, products: int, largest_sum: Array, largest_product: Array) -> Array:
+        """How far cuts move the mean of a sum of so many products."""
+        return np.asarray(self.steps(products) * (self.cut_sum * largest_sum + self.cut * largest_product))

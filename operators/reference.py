@@ -1,17 +1,25 @@
-"""float64 references of all operators, and how far a kernel may be from them."""
+"""float64 references of all operators, how far a kernel may be from them, and how far a faithful one usually is."""
 
 from simgpu.operators.attention.reference import attention, attention_error_bound
+from simgpu.operators.attention.typical_error import attention_typical_error
 from simgpu.operators.conv2d.reference import conv2d, conv2d_error_bound
+from simgpu.operators.conv2d.typical_error import conv2d_typical_error
 from simgpu.operators.gemm.reference import gemm, gemm_error_bound
+from simgpu.operators.gemm.typical_error import gemm_typical_error
 from simgpu.operators.softmax.reference import softmax, softmax_error_bound
+from simgpu.operators.softmax.typical_error import softmax_typical_error
 
 __all__ = [
     "attention",
     "attention_error_bound",
+    "attention_typical_error",
     "conv2d",
     "conv2d_error_bound",
+    "conv2d_typical_error",
     "gemm",
     "gemm_error_bound",
+    "gemm_typical_error",
     "softmax",
     "softmax_error_bound",
+    "softmax_typical_error",
 ]

@@ -9,6 +9,7 @@
     execute.py           both trees with numpy, at any level
     traffic.py           what they move
     reference.py         float64 results and error bounds
+    typical_error.py     how far a faithful kernel usually is from float64
 """
 
 from simgpu.operators.attention import execute, traffic  # noqa: F401  (registration)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.error_model import FLUSHED_INPUT, STEPS, gamma
+from simgpu.operators.error_model import FLUSHED_INPUT, LARGEST_EXPONENT, SMALLEST_F32, STEPS, gamma
 from simgpu.operators.softmax.reference import weights as softmax_weights
 from simgpu.operators.tree import Extent
 
@@ -17,7 +17,7 @@ def attention(
 ) -> NDArray[np.float64]:
     """softmax(scale * Q K^T) V in float64, (batch,heads,lq,d); 0 for queries that see no key. queries: these rows of it alone, from
     the whole Q, so that a large S need not be held at once."""
-    return _attention(problem, q, k, v, queries or Extent.whole(problem.lq))[0]
+    return expected_parts(problem, q, k, v, queries or Extent.whole(problem.lq))[0]
 
 
 def attention_error_bound(
@@ -26,14 +26,14 @@ def attention_error_bound(
     """Elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
 
     A score is off by g(d+4) * scale|Q||K| of its row's largest, u the roundoff of the accumulation step; an exponent by twice that
-    and 4u of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, and its rounding to the operands'
-    type. A relative error r in numerator and denominator makes 2r/(1-r) of P|V|. exp may flush below 2^-126, a narrow P below its
-    own smallest. gfx90a reads subnormal inputs as 0, P's as well.
+    and 4u of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, so that numerator and denominator
+    lie within a factor of e^r; the numerator's weights are rounded to the operands' type besides. exp may flush below 2^-126, a
+    narrow P below its own smallest. gfx90a reads subnormal inputs as 0, P's as well.
     """
     p, row = problem, STEPS[problem.dtype]
     assert p.scale is not None
     rows = queries or Extent.whole(p.lq)
-    _, weights, scores, values = _attention(p, q, k, v, rows)
+    _, weights, scores, values = expected_parts(p, q, k, v, rows)
     size_q, size_k = (np.abs(np.asarray(x).astype(np.float64)) for x in (q, k))
     absolute = _scores(p, size_q, size_k, rows)[0]
     unit = max(row.step, 2.0**-53)
@@ -44,13 +44,14 @@ def attention_error_bound(
     # f32 and f64 keep P as it is; the others round it to the operands' significand.
     rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error
     exponent = 2 * flushed + 2 * largest * (gamma(p.d + 4, unit) + 2.1 * row.input_error) + (8 * terms + 4 * p.lk + 32) * unit
-    r = np.expm1(exponent) + rounding
+    r = np.minimum(exponent, LARGEST_EXPONENT)
+    relative = np.expm1(2 * r) * (1 + rounding) + rounding
     tiny = lost or (2.0**-126 if p.dtype in ("f32", "f64", "xf32", "bf16") else _SMALLEST_WEIGHT[p.dtype])
+    smallest = 2.0**-1074 if p.dtype == "f64" else SMALLEST_F32  # subnormal sums round to its multiples
     spread = weights @ np.abs(values)
     total = np.abs(values).sum(-2, keepdims=True)
-    return np.asarray(
-        (2 * r / (1 - r))[..., None] * spread + (tiny + 2.0**-149) * 2 * total + lost + (p.lk + 8) * 2.0**-52 * spread
-    )
+    own = (p.lk + 8) * (2.0**-52 * spread + smallest)
+    return np.asarray(relative[..., None] * spread + own + (tiny + 2.0**-149) * 2 * total + lost)
 
 
 # Smallest positive value: below it, a weight that is rounded to the type is 0 [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one lower].
@@ -66,7 +67,7 @@ def _scores(p: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent) ->
     return np.where(keep, scores, 0.0), np.broadcast_to(keep, scores.shape)
 
 
-def _attention(
+def expected_parts(
     p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, queries: Extent
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """R, P, scaled scores (masked ones 0) of these queries and V of each query head."""

@@ -1,15 +1,16 @@
 """C = activation(alpha * op(A) op(B) + beta * C + bias).
 
-    problem.py     sizes, types, storage, epilogue
-    limits.py      registers, LDS and bandwidth of a tiling, and their limits
-    sides.py       the tile's sides, in closed form
-    plan.py        the tiles: both policies
-    order.py       which workgroup takes which tile
-    tree.py        TiledComputation and the nodes below it
-    epilogue.py    operands as arrays; alpha, beta, bias, activation
-    execute.py     the tree with numpy, at any level
-    traffic.py     what it moves
-    reference.py   float64 results and error bounds
+    problem.py         sizes, types, storage, epilogue
+    limits.py          registers, LDS and bandwidth of a tiling, and their limits
+    sides.py           the tile's sides, in closed form
+    plan.py            the tiles: both policies
+    order.py           which workgroup takes which tile
+    tree.py            TiledComputation and the nodes below it
+    epilogue.py        operands as arrays; alpha, beta, bias, activation
+    execute.py         the tree with numpy, at any level
+    traffic.py         what it moves
+    reference.py       float64 results and error bounds
+    typical_error.py   how far a faithful kernel usually is from float64
 """
 
 from simgpu.operators.gemm import execute, traffic  # noqa: F401  (registration)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simgpu.operators.error_model import LARGEST_EXPONENT
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
 
@@ -17,18 +18,18 @@ def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|, for any order of merges.
 
-    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u;
-    a relative error r of numerator and denominator makes 2r/(1-r) of the quotient. exp may flush below 2^-126. Infinite scores give
+    Scores and their distance from the maximum carry 4u of their largest size, an exp 4u, each of at most n merges or additions 4u:
+    numerator and denominator lie within a factor of e^r, their quotient of e^2r. exp may flush below 2^-126. Infinite scores give
     0, 1 or NaN without an error, and what is left out does not count. Y is rounded to its type: half a unit of its last place.
     """
     unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
     scores = np.abs(problem.scale * np.asarray(x).astype(np.float64))
     scores = np.where(problem.keep(mask) & np.isfinite(scores), scores, 0.0)
     largest = scores.max(-1, initial=0.0)[:, None]
-    r = np.expm1((8 * largest + 4 * problem.n + 16) * unit)
+    r = np.minimum((8 * largest + 4 * problem.n + 16) * unit, LARGEST_EXPONENT)
     own = (problem.n + 8) * 2.0**-52
     rounding, tiny = _ROUNDING.get(problem.element_y.name, (0.0, 0.0))
-    return np.asarray(softmax(problem, x, mask) * (2 * r / (1 - r) + own + rounding) + problem.gain * 2.0**-126 + tiny)
+    return np.asarray(softmax(problem, x, mask) * (np.expm1(2 * r) + own + rounding) + problem.gain * 2.0**-126 + tiny)
 
 
 # Half a unit in the last place of 1, and half the smallest subnormal (IEEE 754; bfloat16).

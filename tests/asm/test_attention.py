@@ -22,6 +22,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators import AttentionProblem, FusedAttention, reference
+from simgpu.tools.shared.faithful import likeness
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -68,6 +69,7 @@ def attention(p, target, arrays=None, board=None):
     return SimpleNamespace(
         got=after[GUARD:-GUARD].reshape(p.q_shape), want=reference.attention(p, *arrays), run=runs[0], runs=runs, kernel=kernel,
         bound=reference.attention_error_bound(p, *arrays, arch=device(target).arch), untouched=np.isnan(edges).all(),
+        typical=reference.attention_typical_error(p, *arrays, arch=device(target).arch),
     )  # fmt: skip
 
 
@@ -75,6 +77,7 @@ def assert_right(result):
     error = np.abs(result.got - result.want)
     assert (error <= result.bound).all(), f"largest error {np.nanmax(error)}, {np.isnan(error).sum()} NaN"
     assert result.untouched, "memory around R was written"
+    assert likeness(result.got.astype(float), result.typical).passed
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -273,3 +276,22 @@ def test_checked_mode_finds_nothing(target, dtype):
     buffers = [gpu.upload(x) for x in arrays]
     runs = asm.launch(asm.emit(FusedAttention(p, target)), gpu, *buffers, gpu.alloc(4 * int(np.prod(p.q_shape))))
     assert len(runs) == 2 and not [finding for run in runs for finding in run.findings]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("values", ["corrected", "mfma"])
+@pytest.mark.parametrize(("below", "keys"), [(10.0, 16383), (17.0, 2047), (0.0, 4095)])
+def test_small_weights_in_f16_keep_their_sum(target, values, below, keys):
+    """One key scores `below` above all others, V = 1: the result is 1, however small the others' P are. gfx90a reads a subnormal
+    f16 as 0."""
+    p = AttentionProblem(16, keys + 1, 16, scale=1.0, dtype="f16")
+    q, k = np.zeros(p.q_shape, np.float16), np.zeros(p.kv_shape, np.float16)
+    q[..., 0], k[..., 7, 0] = 1, below
+    policy = {} if values == "corrected" else {"policy": "published", "values": values}
+    kernel = asm.emit(FusedAttention(p, target, **policy))
+    gpu = device(target)
+    buffers = [gpu.upload(x) for x in (q, k, np.ones(p.kv_shape, np.float16), np.zeros(p.q_shape, np.float32))]
+    asm.launch(kernel, gpu, *buffers)
+    assert abs(buffers[3].download(np.float32, p.q_shape) - 1).max() < 2e-4
+    for buffer in buffers:
+        gpu.free(buffer)

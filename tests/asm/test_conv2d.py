@@ -20,6 +20,7 @@ from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError, UnsupportedInstruction
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import Conv2d, Conv2dProblem, packed_filter, reference
+from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.tables.kernel_use import kernel_use
 
 simgpu = pytest.importorskip("simgpu")
@@ -59,13 +60,15 @@ def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corru
     untouched = (after[-GUARD:].view(np.uint32) == before[-GUARD:].view(np.uint32)).all()
     got, want = after[:-GUARD].reshape(p.shapes[2]).astype(float), reference.conv2d(p, x, w)
     bound = reference.conv2d_error_bound(p, x, w, target)
-    return SimpleNamespace(got=got, want=want, bound=bound, x=x, w=w, untouched=untouched, kernel=kernel, runs=runs)
+    return SimpleNamespace(got=got, want=want, bound=bound, x=x, w=w, untouched=untouched, kernel=kernel, runs=runs,
+                           typical=reference.conv2d_typical_error(p, x, w, target))  # fmt: skip
 
 
 def assert_right(result):
     wrong = ~((np.abs(result.got - result.want) <= result.bound) | (np.isnan(result.got) & np.isnan(result.want)))
     assert not wrong.any(), f"{wrong.sum()} wrong: {np.argwhere(wrong)[:3]}: {result.got[wrong][:3]}, want {result.want[wrong][:3]}"
     assert result.untouched, "memory behind Y was written"
+    assert result.typical is None or likeness(result.got, result.typical).passed
 
 
 pair = st.tuples(st.integers(1, 3), st.integers(1, 3))

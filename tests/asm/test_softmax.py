@@ -18,6 +18,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
+from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.tables.kernel_use import kernel_use
 
 simgpu = pytest.importorskip("simgpu")
@@ -68,7 +69,8 @@ def softmax(rows, n, dt="f32", target="gfx908", policy="corrected", pads=(0, 0),
     bits = f"u{kind_y.itemsize}"
     untouched = (after.view(bits) == result.view(bits))[around].all()
     want, bound = reference.softmax(problem, view, mask), reference.softmax_error_bound(problem, view, mask)
-    return SimpleNamespace(got=got.astype(float), want=want, bound=bound, untouched=untouched, kernel=kernel, runs=runs)
+    return SimpleNamespace(got=got.astype(float), want=want, bound=bound, untouched=untouched, kernel=kernel, runs=runs,
+                           typical=reference.softmax_typical_error(problem, view, mask))  # fmt: skip
 
 
 def assert_right(result):
@@ -77,6 +79,7 @@ def assert_right(result):
     wrong = ~((error <= result.bound) | same)
     assert not wrong.any(), f"{np.argwhere(wrong)[:3]}: {result.got[wrong][:3]}, want {result.want[wrong][:3]}"
     assert result.untouched, "memory around Y was written"
+    assert likeness(result.got, result.typical).passed
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

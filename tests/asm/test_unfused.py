@@ -14,6 +14,7 @@ from simgpu import asm
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.operators import AttentionProblem, UnfusedAttention, reference
+from simgpu.tools.shared.faithful import likeness
 
 simgpu = pytest.importorskip("simgpu")
 
@@ -35,11 +36,12 @@ def unfused(p, target, arrays=None, check=False, damage=lambda kernel: kernel):
     runs = asm.launch(kernel, gpu, *buffers)
     got, want = buffers[3].download(np.float32, p.q_shape), reference.attention(p, *arrays)
     bound = reference.attention_error_bound(p, *arrays, arch=target)
-    return SimpleNamespace(tree=tree, kernel=kernel, runs=runs, got=got, want=want, bound=bound)
+    like = likeness(got.astype(float), reference.attention_typical_error(p, *arrays, arch=target))
+    return SimpleNamespace(tree=tree, kernel=kernel, runs=runs, got=got, want=want, bound=bound, like=like)
 
 
 def right(result):
-    return (np.abs(result.got - result.want) <= result.bound).all()
+    return (np.abs(result.got - result.want) <= result.bound).all() and result.like.passed
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

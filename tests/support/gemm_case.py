@@ -12,7 +12,9 @@ import simgpu
 from simgpu import asm
 from simgpu.hardware.dtypes import dtype, numpy_dtype
 from simgpu.operators import reference
+from simgpu.operators.error_model import TypicalError
 from simgpu.operators.gemm.tree import TiledComputation
+from simgpu.tools.shared.faithful import likeness
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 TRANSPOSES = [(a, b) for a in (False, True) for b in (False, True)]
@@ -33,9 +35,11 @@ class Result:
     untouched: bool
     runs: list[Any]
     kernel: asm.EmittedKernel
+    typical: TypicalError | None
 
     def check(self) -> None:
-        """Every element within its bound, NaN and infinities where the reference has them, nothing else written."""
+        """Every element within its bound and all as near as a faithful kernel's, NaN and infinities where the reference has them,
+        nothing else written."""
         finite = np.isfinite(self.want) & np.isfinite(self.bound)
         error = np.abs(np.where(finite, self.got - np.where(finite, self.want, 0), 0))
         bad = ~(error <= np.where(finite, self.bound, 0))
@@ -46,6 +50,9 @@ class Result:
         same = (self.got == self.want) | (np.isnan(self.got) & np.isnan(self.want))
         assert same[special].all(), (self.got[special & ~same][:5], self.want[special & ~same][:5])
         assert self.untouched, "memory around C was written"
+        if self.typical is not None:
+            like = likeness(self.got, self.typical)
+            assert like.passed, like
 
 
 def poison(kind: np.dtype) -> Any:
@@ -113,4 +120,5 @@ def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, 
     with np.errstate(all="ignore"):
         want = reference.gemm(tree.problem, *operands, bias_array if bias else None)
         bound = reference.gemm_error_bound(tree.problem, *operands, target, bias_array if bias else None)
-    return Result(got, want, bound, untouched, runs, kernel)
+        typical = reference.gemm_typical_error(tree.problem, *operands, target, bias_array if bias else None)
+    return Result(got, want, bound, untouched, runs, kernel, typical)

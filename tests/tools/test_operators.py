@@ -100,8 +100,8 @@ def test_padding_that_is_written_fails() -> None:
     assert before.touched(before.flat.copy()) == 0 and before.touched(after) == 1
     assert contiguous((2, 3, 4)) == (12, 4, 1)
     one = np.ones((2, 2))
-    assert judge(one, one, one * 0, 0, "Y").passed and not judge(one, one, one, 1, "Y").passed
-    worse = judge(one, np.array([[1, 2.5], [1, 1]]), one, 0, "Y")
+    assert judge(one, one, one * 0, None, 0, "Y").passed and not judge(one, one, one, None, 1, "Y").passed
+    worse = judge(one, np.array([[1, 2.5], [1, 1]]), one, None, 0, "Y")
     assert not worse.passed and worse.worst == (0, 1) and "Y[0, 1]" in worse.lines()[0]
     nan = np.array([[np.nan, 1.0]])
-    assert judge(nan, nan, nan * 0, 0, "Y").passed and not judge(nan, np.ones((1, 2)), one[:1], 0, "Y").passed
+    assert judge(nan, nan, nan * 0, None, 0, "Y").passed and not judge(nan, np.ones((1, 2)), one[:1], None, 0, "Y").passed

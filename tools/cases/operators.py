@@ -27,10 +27,12 @@ from simgpu.operators import (
     packed_filter,
     reference,
 )
+from simgpu.operators.error_model import TypicalError
 from simgpu.operators.tree import Extent, Root
 from simgpu.tools.cases.workload import Strided, Workload, contiguous
-from simgpu.tools.shared.arrays import array_type, random_array
+from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.inputs import Inputs
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
@@ -54,7 +56,7 @@ def _host_bytes(problem: Any) -> int:
 class Kernels:
     """Kernels of an operator, and what they are launched on."""
 
-    workload: Callable[[Any, str, np.random.Generator], Workload]  # random operands of a tree on an architecture
+    workload: Callable[[Any, str, Inputs], Workload]  # random operands of a tree on an architecture
     emit: Callable[[Any], EmittedKernel] = emit  # from a tree; raises as `simgpu.asm.emit`
     whole: bool = True  # they compute all of the operator, so its FLOPs are theirs
     summary: str = ""  # of kernels that --kernel names, for --help
@@ -119,7 +121,7 @@ def _gemm(o: Namespace) -> TiledComputation:
     return TiledComputation(o.m, o.n, o.k, target=o.target, **{name: getattr(o, name) for name in names})
 
 
-def _gemm_workload(tree: TiledComputation, arch: str, rng: np.random.Generator) -> Workload:
+def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workload:
     """A, B, C and the bias. C is NaN altogether where beta = 0, since it must not be read; nothing lies behind a last element."""
     p = tree.problem
     reads_c = p.beta != 0
@@ -130,13 +132,14 @@ def _gemm_workload(tree: TiledComputation, arch: str, rng: np.random.Generator) 
         assert stride
         strides = (*((rows * stride,) if outer else ()), stride, 1)
         operands.append(Strided.empty(kind, (*outer, rows, columns), strides, guard=0))
-    a, b, c = (operand.random(rng) if filled else operand for operand, filled in zip(operands, (True, True, reads_c), strict=True))
-    bias = (Strided.empty(kinds[2], (p.n,), (1,), guard=0).random(rng),) if p.bias else ()
+    a, b, c = operands[0].drawn(inputs), operands[1].drawn(inputs), operands[2].drawn(inputs) if reads_c else operands[2]
+    bias = (Strided.empty(kinds[2], (p.n,), (1,), guard=0).drawn(inputs),) if p.bias else ()
     given = a.view, b.view, c.view if reads_c else None
     row = bias[0].view if bias else None
     return Workload(
         (a, b, c, *bias), 2, lambda: reference.gemm(p, *given, row),
-        lambda: reference.gemm_error_bound(p, *given, arch, row), reads_c,
+        lambda: reference.gemm_error_bound(p, *given, arch, row),
+        lambda: reference.gemm_typical_error(p, *given, arch, row), reads_c,
     )  # fmt: skip
 
 
@@ -187,21 +190,25 @@ def _pair(name: str, given: list[int]) -> tuple[int, int]:
     return given[0], given[-1]
 
 
-def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, rng: np.random.Generator) -> Workload:
+def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, inputs: Inputs) -> Workload:
     """X, W and Y. packed: the filter goes in as `operators.packed_filter` has it."""
     p = tree.problem
-    x, w = (random_array(rng, array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
+    x, w = (inputs.array(array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
     y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
     operands = Strided.row_major(x), Strided.row_major(packed_filter(tree.plan, w) if packed else w), y
-    return Workload(operands, 2, lambda: reference.conv2d(p, x, w), lambda: reference.conv2d_error_bound(p, x, w, arch))
+    return Workload(
+        operands, 2, lambda: reference.conv2d(p, x, w), lambda: reference.conv2d_error_bound(p, x, w, arch),
+        lambda: reference.conv2d_typical_error(p, x, w, arch),
+    )  # fmt: skip
 
 
-def _pack_workload(tree: Conv2d, arch: str, rng: np.random.Generator) -> Workload:
+def _pack_workload(tree: Conv2d, arch: str, inputs: Inputs) -> Workload:
     """The filter and its packed form, which the kernel must write as the function does, to the bit."""
-    w = random_array(rng, array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
+    w = inputs.array(array_type(tree.problem.dtype, arch), tree.problem.shapes[1])
     want = packed_filter(tree.plan, w)
     packed = Strided.empty(want.dtype, want.shape, contiguous(want.shape))
-    return Workload((Strided.row_major(w), packed), 1, lambda: want.astype(np.float64), lambda: np.zeros(want.shape))
+    return Workload((Strided.row_major(w), packed), 1, lambda: want.astype(np.float64), lambda: np.zeros(want.shape),
+                    lambda: None)  # fmt: skip
 
 
 def _naive(tree: Conv2d) -> EmittedKernel:
@@ -233,16 +240,18 @@ def _softmax(o: Namespace) -> Softmax:
     return Softmax(SoftmaxProblem(o.rows, o.n, o.dtype, o.scale, o.ldx, o.ldy, o.mask, band), o.target, o.policy)
 
 
-def _softmax_workload(tree: Softmax, arch: str, rng: np.random.Generator) -> Workload:
+def _softmax_workload(tree: Softmax, arch: str, inputs: Inputs) -> Workload:
     p = tree.problem
     assert p.ldx and p.ldy
     kind, shape = array_type(p.dtype, arch), (p.rows, p.n)
-    x = Strided.empty(kind, shape, (p.ldx, 1)).random(rng)
-    keep = rng.random(shape) < 0.5 if p.mask else None
+    x = Strided.empty(kind, shape, (p.ldx, 1)).drawn(inputs)
+    keep = inputs.rng.random(shape) < 0.5 if p.mask else None
     mask = () if keep is None else (Strided.row_major(keep.astype(np.uint8)),)
     y = Strided.empty(kind, shape, (p.ldy, 1))
-    want, bound = (partial(judged, p, x.view, keep) for judged in (reference.softmax, reference.softmax_error_bound))
-    return Workload((x, y, *mask), 1, want, bound)
+    return Workload(
+        (x, y, *mask), 1, lambda: reference.softmax(p, x.view, keep), lambda: reference.softmax_error_bound(p, x.view, keep),
+        lambda: reference.softmax_typical_error(p, x.view, keep),
+    )  # fmt: skip
 
 
 # -- attention -----------------------------------------------------------------------------------
@@ -276,21 +285,21 @@ def _unfused(o: Namespace) -> UnfusedAttention:
     return UnfusedAttention(_attention_problem(o), o.target, o.policy)
 
 
-def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, rng: np.random.Generator) -> Workload:
+def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inputs: Inputs) -> Workload:
     """Q, K, V and the result; float64 goes over blocks of rows, since S may not fit."""
     p = tree.problem
     kind = array_type(p.dtype, arch)
-    inputs = [Strided.row_major(random_array(rng, kind, shape)) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
-    q, k, v = (operand.view for operand in inputs)
+    given = [Strided.row_major(inputs.array(kind, shape)) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+    q, k, v = (operand.view for operand in given)
     rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
 
-    def by_rows(one: Callable[[Extent], np.ndarray]) -> np.ndarray:
-        return np.concatenate([one(block) for block in Extent.whole(p.lq).split(rows)], axis=2)
+    blocks = tuple(Extent.whole(p.lq).split(rows))
 
     return Workload(
-        (*inputs, Strided.empty(array_type(p.dtype_c, arch), p.q_shape, contiguous(p.q_shape))), 3,
-        lambda: by_rows(lambda block: reference.attention(p, q, k, v, queries=block)),
-        lambda: by_rows(lambda block: reference.attention_error_bound(p, q, k, v, arch, block)),
+        (*given, Strided.empty(array_type(p.dtype_c, arch), p.q_shape, contiguous(p.q_shape))), 3,
+        lambda: np.concatenate([reference.attention(p, q, k, v, block) for block in blocks], axis=2),
+        lambda: np.concatenate([reference.attention_error_bound(p, q, k, v, arch, block) for block in blocks], axis=2),
+        lambda: TypicalError.joined([reference.attention_typical_error(p, q, k, v, arch, block) for block in blocks], axis=2),
     )  # fmt: skip
 
 
@@ -320,10 +329,10 @@ OPERATORS: dict[str, Operator] = {
 }  # fmt: skip
 
 
-def workload(tree: Root, arch: str, seed: int) -> Workload:
-    """Random operands of a tree's problem. UsageError for a root that is no row's."""
+def workload(tree: Root, arch: str, seed: int, distribution: str = "uniform") -> Workload:
+    """Random operands of a tree's problem, distributed as one of INPUTS. UsageError for a root that is no row's."""
     for row in OPERATORS.values():
         if type(tree) is row.root:
-            return row.kernels.workload(tree, arch, np.random.default_rng(seed))
+            return row.kernels.workload(tree, arch, Inputs(np.random.default_rng(seed), distribution))
     known = ", ".join(row.root.__name__ for row in OPERATORS.values())
     raise UsageError(f"no inputs for a {type(tree).__name__}: there are some for {known}")

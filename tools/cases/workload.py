@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simgpu.tools.shared.arrays import random_array
+from simgpu.operators.error_model import TypicalError
+from simgpu.tools.shared.inputs import Inputs
 from simgpu.tools.shared.verdict import Verdict, judge
 
 GUARD = 64  # bytes of NaN behind an array; its start is aligned as a caller's would be
@@ -45,9 +46,9 @@ class Strided:
         made.view[...] = values
         return made
 
-    def random(self, rng: np.random.Generator) -> Strided:
-        """A copy with random elements (`random_array`)."""
-        return self.filled(random_array(rng, self.flat.dtype, self.shape))
+    def drawn(self, inputs: Inputs) -> Strided:
+        """A copy with random elements."""
+        return self.filled(inputs.array(self.flat.dtype, self.shape))
 
     def touched(self, after: np.ndarray) -> int:
         """The number of elements outside the view whose bits are others in `after`."""
@@ -69,6 +70,7 @@ class Workload:
     result: int  # which of them the kernel writes
     want: Callable[[], np.ndarray]  # the result in float64
     bound: Callable[[], np.ndarray]  # how far each element may be from it
+    typical: Callable[[], TypicalError | None]  # how far a faithful kernel usually is; None: not at all
     reads_result: bool = False  # a launch reads what the result's memory held, so a second one gives another result
 
     @property
@@ -86,4 +88,4 @@ class Workload:
         """The verdict on the result's memory after a launch; name: of the result, for messages."""
         before = self.operands[self.result]
         got = replace(before, flat=after).view.astype(np.float64)
-        return judge(got, self.want(), self.bound(), before.touched(after), name)
+        return judge(got, self.want(), self.bound(), self.typical(), before.touched(after), name)

@@ -1,5 +1,6 @@
 """What ends in words, and what checked mode finds.
 
+    power.py       faulty results that must FAIL, faithful ones that must PASS
     fuzz.py        damaged code objects and random instructions, thrown at the simulator
     fuzz_cases.py  how they are made and launched
     corpus.py      a folder of compilers' kernels

@@ -8,7 +8,9 @@
     processes.py  new processes: for measurements, for a real GPU
     launching.py  a launch: device options, errors, what a run prints, checked mode
     arrays.py     generated arrays: types and fills by name
-    verdict.py    a result against float64 and its bound
+    inputs.py     random operands by distribution
+    verdict.py    a result against float64: its bound, and a faithful kernel's error
+    faithful.py   whether an error looks like a faithful kernel's
     agreement.py  a real GPU's result against the simulator's
     sarif.py      findings for code review tools
 """

@@ -1,4 +1,4 @@
-"""How far a kernel's result is from float64, elementwise against its bound."""
+"""How far a kernel's result is from float64: elementwise against its bound, and as a whole against a faithful kernel's error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from simgpu.operators.error_model import TypicalError
+from simgpu.tools.shared.faithful import Likeness, likeness
 
 WAITS = (
     "Plain mode completes every load at once, so a PASS does not vouch for the kernel's waits: "
@@ -27,14 +30,16 @@ class Verdict:
     error: float
     bound: float
     name: str  # of the result
+    likeness: Likeness | None  # to a faithful kernel's error; None where that is 0 and the bound says all
 
     @property
     def passed(self) -> bool:
-        return not self.wrong and not self.touched
+        return not self.wrong and not self.touched and (self.likeness is None or self.likeness.passed)
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        said = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return said | {"likeness": self.likeness and self.likeness.document()}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -45,12 +50,16 @@ class Verdict:
         ]
         if self.wrong:
             said.append(f"{self.wrong:,} of {self.total:,} elements are outside their bound")
+        if self.likeness is not None:
+            said += self.likeness.lines(self.name)
         if self.touched:
             said.append(f"{self.touched:,} elements of {self.name}'s padding were written")
         return said
 
 
-def judge(got: np.ndarray, want: np.ndarray, bound: np.ndarray, touched: int, name: str) -> Verdict:
+def judge(
+    got: np.ndarray, want: np.ndarray, bound: np.ndarray, typical: TypicalError | None, touched: int, name: str
+) -> Verdict:
     """The verdict on arrays of one shape, in float64; NaN is right only where float64 has it."""
     error = np.abs(got - want)
     same = np.isnan(got) & np.isnan(want)
@@ -70,4 +79,5 @@ def judge(got: np.ndarray, want: np.ndarray, bound: np.ndarray, touched: int, na
         error=float(error[worst]),
         bound=float(bound[worst]),
         name=name,
+        likeness=None if typical is None else likeness(got, typical),
     )

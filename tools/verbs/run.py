@@ -14,6 +14,7 @@ from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import print_json, progress, show
+from simgpu.tools.shared.inputs import Inputs, add_inputs_option
 from simgpu.tools.shared.launching import (
     Watch,
     add_device_options,
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    add_operator_options(parser, more=add_device_options, kernels=True)
+    add_operator_options(parser, more=_own_options, kernels=True)
+
+
+def _own_options(parser: ArgumentParser) -> None:
+    add_device_options(parser)
+    add_inputs_option(parser)
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Result:
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
-    """Runs the operator's kernels on random inputs; status 1 if an element is outside the error bound. watch: in checked mode."""
+    """Runs the operator's kernels on random inputs; status 1 if the verdict is FAIL. watch: in checked mode."""
     operator = OPERATORS[options.op]
     tree, chosen = operator.tree(options), operator.chosen(options)
     kernel = chosen.emit(tree)
@@ -117,7 +123,7 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
     device = device_of(options, options.target, watch)
     uses = linked_use(kernel)
     with progress("making inputs"):
-        work = chosen.workload(tree, device.arch, np.random.default_rng(options.seed))
+        work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
     after, runs = execute(device, kernel, work, watch)
     with progress("comparing with float64"):
         verdict = work.compare(after, kernel.operands[work.result])

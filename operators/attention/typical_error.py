@@ -1,0 +1,87 @@
+"""How far a faithful attention kernel usually is from float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simgpu.hardware.dtypes import DType, numpy_dtype
+from simgpu.operators.attention.problem import GAINS, AttentionProblem
+from simgpu.operators.attention.reference import expected_parts
+from simgpu.operators.error_model import (
+    FLUSHED_INPUT,
+    SMALLEST_F32,
+    TYPICAL_ROUNDING,
+    UNIT,
+    UNIT_F32,
+    Accumulation,
+    Array,
+    TypicalError,
+    as_read,
+)
+from simgpu.operators.softmax.typical_error import constant_error, spacing
+from simgpu.operators.tree import Extent
+
+LANES = 16  # at least so many lanes share a row's sum
+
+
+def attention_typical_error(
+    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, arch: str = "gfx908", queries: Extent | None = None
+) -> TypicalError:
+    """What a faithful kernel's R looks like, (batch,heads,lq,d), of these queries, fused or not.
+
+    P is rounded to the operands' type, GAINS times as large: a relative error of each weight that V's signs average. Exponents,
+    sums of P and sums of P V round as the accumulator does. What gfx90a reads as 0 of P is a drift.
+    """
+    p = problem
+    rows = queries or Extent.whole(p.lq)
+    q, k, v = (as_read(x, p.dtype, arch) for x in (q, k, v))
+    kind, unit = Accumulation.of(p.dtype, arch), UNIT.get(p.dtype, UNIT_F32)
+    expected, weights, scores, values = expected_parts(p, q, k, v, rows)
+    assert p.scale is not None
+    top = weights.max(-1, keepdims=True)
+    held = np.divide(weights, top, out=np.zeros_like(weights), where=top > 0)  # relative to the row's largest
+    gain, squares = GAINS.get(p.dtype, 1.0), values * values
+    size = np.abs(scores).max(-1, keepdims=True)
+    rounded = TYPICAL_ROUNDING * unit
+    # A score's partial sums are about as large as the norms say: |q| |k| / sqrt(d).
+    norm_q, norm_k = (np.sqrt((x * x).sum(-1)) for x in (q[:, :, rows.slice], k))
+    longest = np.repeat(norm_k.max(-1), p.heads // p.kv_heads, axis=1)[..., None, None]
+    partial = p.scale * norm_q[..., None] * longest / math.sqrt(p.d)
+    constant = 2 * constant_error(p.scale, unit) * size
+    exponents = rounded * (4 + 4 * size + 2 * math.sqrt(kind.steps(p.d)) * partial) + constant
+    variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
+    smallest = (2.0**-1074 if unit < UNIT_F32 else SMALLEST_F32) * (p.lk + 2)
+    drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + smallest
+    if p.dtype == "xf32":
+        cut = as_read(weights, p.dtype, arch)
+        expected = cut @ values
+        variance = variance + (weights * 2.0**-10) ** 2 / 12
+        drift = drift + 2.0**-12 * np.abs(expected)
+    elif p.dtype not in ("f32", "f64"):
+        lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
+        unit_p = top / gain
+        variance = variance + (spacing(held * gain, p.element) * unit_p) ** 2 / 12
+        common = _common_rounding(held * gain, p.element, arch) * unit_p
+        drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
+    shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
+    sums = (weights * weights) @ squares
+    accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
+    noise = np.sqrt(variance @ squares + accumulated)
+    product = top * np.abs(values).max(-2, keepdims=True)
+    drift = drift + kind.drift(p.lk, np.abs(expected) + np.sqrt(sums), np.broadcast_to(product, expected.shape))
+    return TypicalError(expected, noise, drift, shared)
+
+
+def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
+    """Standard deviation of the sum of a row's rounding errors, (..., 1), if weights that become equal had equal errors: they have,
+    where scores are tied."""
+    narrow = weights.astype(numpy_dtype(kind.name, arch))
+    keys = weights.shape[-1]
+    held = np.sort(narrow.view(f"u{kind.bytes}"), axis=-1, kind="stable").reshape(-1)
+    fresh = np.flatnonzero(np.concatenate(([True], (held[1:] != held[:-1]) | (np.arange(1, len(held)) % keys == 0))))
+    steps = spacing(held[fresh].view(narrow.dtype).astype(np.float64), kind) * np.diff(np.append(fresh, len(held)))
+    squares = np.bincount(fresh // keys, weights=steps * steps, minlength=len(held) // keys)
+    return np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)

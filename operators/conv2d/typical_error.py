@@ -1,0 +1,27 @@
+"""How far a faithful convolution kernel usually is from float64."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simgpu.operators.conv2d.problem import Conv2dProblem
+from simgpu.operators.conv2d.reference import conv2d
+from simgpu.operators.error_model import SMALLEST_F32, UNIT, Accumulation, TypicalError, as_read
+
+
+def conv2d_typical_error(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908") -> TypicalError | None:
+    """What a faithful kernel's Y looks like, (n,oc,oh,ow); None for i8, which is exact. GEMM's, with k = (ic/groups)*kh*kw."""
+    p = problem
+    if p.dtype == "i8":
+        return None
+    x, w = as_read(x, p.dtype, arch), as_read(w, p.dtype, arch)
+    kind, terms = Accumulation.of(p.dtype, arch), p.icg * p.kh * p.kw
+    y, squares = conv2d(p, x, w), conv2d(p, x * x, w * w)
+    variance = kind.variance(terms, 0.0, y, squares) + (2 * kind.unit) ** 2 * y * y
+    if p.dtype == "f64":  # the reference's own error is of the same size
+        variance = 2 * variance
+    product = np.abs(x).max() * np.abs(w).reshape(p.oc, -1).max(-1)[:, None, None]
+    smallest = terms * (2.0**-1074 if kind.unit == UNIT["f64"] else SMALLEST_F32)
+    drift = kind.drift(terms, np.sqrt(squares) + np.abs(y), np.broadcast_to(product, y.shape)) + smallest
+    return TypicalError(y, np.sqrt(variance), drift, np.zeros((*y.shape[:-1], 1)))

@@ -1,0 +1,52 @@
+"""How far a faithful softmax kernel usually is from float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simgpu.hardware.dtypes import DType
+from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Array, TypicalError
+from simgpu.operators.softmax.problem import SoftmaxProblem
+from simgpu.operators.softmax.reference import softmax
+
+LANES = 64  # at least so many lanes share a row's sum
+# Least exponents of normal numbers (IEEE 754, bfloat16, OCP OFP8).
+LEAST_EXPONENT = {"f16": -14, "bf16": -126, "fp8": -6, "bf8": -14}
+
+
+def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> TypicalError:
+    """What a faithful kernel's Y looks like, (rows,n).
+
+    Exponents round relative to their size and to the maximum's, which a row shares, as it does its sum's error. log2(e) * scale is
+    one constant, rounded once: a drift.
+    """
+    p = problem
+    y = softmax(p, x, mask)
+    unit = UNIT.get(p.dtype, UNIT_F32)
+    scores = p.scale * np.asarray(x).astype(np.float64)
+    scores = np.where(p.keep(mask) & np.isfinite(scores), scores, 0.0)
+    seen = np.where(p.keep(mask) & np.isfinite(scores), scores, -np.inf).max(-1, keepdims=True)
+    largest = np.where(np.isfinite(seen), seen, 0.0)
+    below = np.abs(scores - largest)
+    rounded = TYPICAL_ROUNDING * unit
+    deviation = y * (rounded * (2 + 2 * np.abs(scores) + 2 * below))
+    shared = rounded * (4 + 2 * np.abs(largest) + math.sqrt(p.n / LANES + 16))
+    drift = np.abs(y) * (constant_error(p.scale, unit) * below + 2 * unit) + p.gain * 2.0**-126
+    if p.dtype_y in LEAST_EXPONENT:
+        deviation = np.sqrt(deviation**2 + spacing(y, p.element_y) ** 2 / 12)
+    return TypicalError(y, deviation, drift, np.broadcast_to(shared, (*y.shape[:-1], 1)))
+
+
+def constant_error(scale: float, unit: float) -> float:
+    """The relative error of scale * log2(e) in the accumulator's type."""
+    exact = scale * math.log2(math.e)
+    return unit if unit < UNIT_F32 or not exact else abs(float(np.float32(exact)) / exact - 1)
+
+
+def spacing(x: Array, kind: DType) -> Array:
+    """The distance of neighbours of |x| in a narrow type, (same shape)."""
+    exponent = np.frexp(np.abs(x))[1] - 1
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, LEAST_EXPONENT[kind.name]) - kind.significand + 1))

@@ -1,0 +1,309 @@
+"""What the verdict is worth: faulty results that must FAIL, faithful ones that must PASS.
+
+    python -m simgpu.tools.robustness.power [--only OP] [--target T ...] [--longest L] [--faithful N] [--seed S] [--json]
+
+Power: of each operator, target, type and length, a kernel's result on normal deviates, 4096 elements or more, is spoilt in each
+way of FAULTS; the verdict must be FAIL, and PASS on the result itself. --faithful N: N random problems of random sizes and
+distributions instead, whose results must PASS. Status 1 if a verdict is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import simgpu
+from simgpu import asm
+from simgpu.hardware import target as find_target
+from simgpu.hardware.errors import ResourceError, UnsupportedInstruction
+from simgpu.operators import (
+    AttentionProblem,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+    UnfusedAttention,
+)
+from simgpu.operators.error_model import as_read
+from simgpu.operators.tree import Root
+from simgpu.tools.cases.execute import execute
+from simgpu.tools.cases.operators import workload
+from simgpu.tools.cases.workload import Workload
+from simgpu.tools.shared.console import print_json, progress, show, table
+from simgpu.tools.shared.inputs import DISTRIBUTIONS
+
+TARGETS = ("mi100", "mi210", "mi300x", "mi355x")
+LENGTHS = (64, 512, 1024, 4096, 8192, 28672, 65536)  # of a sum: K, keys, elements of a row
+OUTPUTS = 4096
+# What a common factor is off by, by type: 2^-9, but where operands are wider.
+FACTORS = {"f32": 2.0**-18, "f64": 2.0**-45}
+KINDS: dict[str, tuple[str, ...]] = {
+    "gemm": ("f32", "f64", "f16", "bf16", "xf32", "fp8", "bf8"),
+    "conv2d": ("f32", "f64", "f16", "bf16", "xf32", "fp8", "bf8"),
+    "softmax": ("f32", "f16", "bf16"),
+    "attention": ("f32", "f16", "bf16"),
+    "unfused": ("f32", "f16", "bf16"),
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A computation's operands and what its kernel made of them."""
+
+    tree: Any
+    work: Workload
+    after: np.ndarray  # the result's memory
+
+    @property
+    def result(self) -> np.ndarray:
+        """The result's elements, in its type."""
+        return self._held.view
+
+    @property
+    def _held(self) -> Any:
+        return replace(self.work.operands[self.work.result], flat=self.after)
+
+    def passes(self, result: np.ndarray) -> bool:
+        """The verdict on other elements in the result's place."""
+        with np.errstate(over="ignore"):
+            return self.work.compare(self._held.filled(result.astype(self.result.dtype)).flat, "result").passed
+
+    def wide(self) -> np.ndarray:
+        """The result in float64."""
+        return self.result.astype(np.float64)
+
+
+# -- faults --------------------------------------------------------------------------------------
+
+
+def _factor(sign: int, subject: Subject) -> np.ndarray:
+    """Off by a common factor before it is rounded to the result's type."""
+    exact = subject.wide() if subject.result.dtype.itemsize > 2 else subject.work.want()
+    return exact * (1 + sign * FACTORS.get(subject.tree.problem.dtype, 2.0**-9))
+
+
+def _tile_swapped(subject: Subject) -> np.ndarray:
+    """16 rows by 16 columns change places with the next 16 rows; of few rows, with the next columns."""
+    x = subject.wide()
+    rows = x.reshape(-1, x.shape[-1])
+    rows = rows if len(rows) >= 32 else rows.T
+    rows[:32, :16] = np.roll(rows[:32, :16], 16, axis=0)
+    return x
+
+
+def _neighbours_row(subject: Subject) -> np.ndarray:
+    x = subject.wide()
+    x[..., 1, :] = x[..., 0, :]
+    return x
+
+
+def _toward_zero(subject: Subject) -> np.ndarray | None:
+    """Rounded toward zero instead of to nearest, where the result is narrower than its accumulator."""
+    kind = subject.result.dtype
+    if kind.itemsize > 2:
+        return None
+    exact = subject.work.want()
+    nearest = exact.astype(kind)
+    past = np.abs(nearest.astype(np.float64)) > np.abs(exact)
+    return np.where(past, (nearest.view(np.uint16) - 1).view(kind), nearest).astype(np.float64)
+
+
+def _weights(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
+    """P of the first query, and V."""
+    tree = subject.tree
+    if isinstance(tree, Softmax):
+        return subject.work.want()[0], np.eye(1)
+    if not isinstance(tree, FusedAttention | UnfusedAttention):
+        return None
+    q, k, v = (as_read(operand.view, tree.problem.dtype, tree.descriptor.arch)[0, 0] for operand in subject.work.operands[:3])
+    scores = tree.problem.scale * (k @ q[0])
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum(), v
+
+
+def _without(subject: Subject, dropped: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+    """The first row as it were without some keys; dropped: their indices, of P."""
+    found = _weights(subject)
+    if found is None:
+        return None
+    weights, values = found
+    gone, x = dropped(weights), subject.wide()
+    if isinstance(subject.tree, Softmax):
+        x[0, gone] = 0
+        x[0] /= 1 - weights[gone].sum()
+    else:
+        x[0, 0, 0] = (x[0, 0, 0] - weights[gone] @ values[gone]) / (1 - weights[gone].sum())
+    return x
+
+
+def _largest_dropped(subject: Subject) -> np.ndarray | None:
+    return _without(subject, lambda weights: np.array([int(weights.argmax())]))
+
+
+def _step_dropped(subject: Subject) -> np.ndarray | None:
+    """Without 16 terms of the sum in the first row."""
+    tree = subject.tree
+    if not isinstance(tree, TiledComputation):
+        return _without(subject, lambda weights: np.arange(min(16, len(weights) // 2)))
+    a, b = (as_read(operand.view, tree.problem.dtype, tree.descriptor.arch) for operand in subject.work.operands[:2])
+    x = subject.wide()
+    x[0] -= a[0, :16] @ b[:16]
+    return x
+
+
+FAULTS: dict[str, Callable[[Subject], np.ndarray | None]] = {
+    "too large": lambda subject: _factor(1, subject),
+    "too small": lambda subject: _factor(-1, subject),
+    "largest weight dropped": _largest_dropped,
+    "one step dropped": _step_dropped,
+    "tiles swapped": _tile_swapped,
+    "zeros": lambda subject: np.zeros(subject.result.shape),
+    "a neighbour's row": _neighbours_row,
+    "rounded toward zero": _toward_zero,
+}
+
+
+# -- problems ------------------------------------------------------------------------------------
+
+
+def problem(op: str, target: str, kind: str, length: int) -> Root:
+    """A tree whose sums have so many terms and whose result has OUTPUTS elements or more."""
+    if op == "gemm":
+        return TiledComputation(64, OUTPUTS // 64, length, dtype=kind, target=target)
+    if op == "conv2d":
+        channels, side = (max(1, length // 9), 3) if length >= 64 else (length, 1)
+        padding = (side // 2, side // 2)
+        return Conv2d(Conv2dProblem(1, channels, 8, 8, OUTPUTS // 64, side, side, padding=padding, dtype=kind), target)
+    if op == "softmax":
+        return Softmax(SoftmaxProblem(max(2, OUTPUTS // length), length, kind), target)
+    attention = AttentionProblem(OUTPUTS // 64, length, 64, dtype=kind)
+    return FusedAttention(attention, target) if op == "attention" else UnfusedAttention(attention, target)
+
+
+def random_problem(rng: np.random.Generator) -> Root:
+    """A tree of any operator, target and type, small."""
+    op, target = str(rng.choice(list(KINDS))), str(rng.choice(TARGETS))
+    kinds = [kind for kind in KINDS[op] if _has(target, kind)]
+    kind = str(rng.choice(kinds))
+    m, n, d = (int(x) for x in rng.integers(1, 97, 3))
+    length = int(2 ** rng.uniform(0, 11))
+    if op == "gemm":
+        beta, alpha = float(rng.choice([0.0, 0.5])), float(rng.choice([1.0, 0.7]))
+        activation, bias = str(rng.choice(["none", "none", "relu", "gelu", "silu"])), bool(rng.integers(2))
+        return TiledComputation(m, n, length, dtype=kind, target=target, alpha=alpha, beta=beta, bias=bias, activation=activation)
+    if op == "conv2d":
+        side = int(rng.integers(1, 4))
+        sizes = (int(rng.integers(1, 3)), 1 + length // 16, side + m % 20, side + n % 20, d, side, side)
+        return Conv2d(Conv2dProblem(*sizes, padding=(side // 2, side // 2), dtype=kind), target)
+    if op == "softmax":
+        return Softmax(SoftmaxProblem(m, length, kind, scale=float(rng.choice([1.0, 0.3]))), target)
+    p = AttentionProblem(m, length, 16 * (1 + d % 8), causal=bool(rng.integers(2)), dtype=kind)
+    return FusedAttention(p, target) if op == "attention" else UnfusedAttention(p, target)
+
+
+def _has(target: str, kind: str) -> bool:
+    return any(atom.dtype_in == kind for atom in find_target(target).atoms)
+
+
+def ran(tree: Any, seed: int, distribution: str, kernel: Any = None) -> Subject:
+    """A tree's kernel, on random operands."""
+    device = simgpu.Device(tree.descriptor.name)
+    work = workload(tree, device.arch, seed, distribution)
+    return Subject(tree, work, execute(device, kernel or asm.emit(tree), work)[0])
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A verdict that is wrong."""
+
+    title: str
+    what: str  # the fault that passed, or the distribution on which a faithful result failed
+
+
+def power(ops: list[str], targets: list[str], longest: int, seed: int) -> Iterator[tuple[str, int, list[Mistake]]]:
+    """Of each problem: its title, how many verdicts were asked, and which were wrong."""
+    for op in ops:
+        for target in targets:
+            for kind in KINDS[op]:
+                if not _has(target, kind):
+                    continue
+                for length in LENGTHS:
+                    if length > longest:
+                        continue
+                    subject = ran(problem(op, target, kind, length), seed, "normal")
+                    yield judged(subject)
+
+
+def judged(subject: Subject) -> tuple[str, int, list[Mistake]]:
+    """The verdicts on a subject and on its spoilt results."""
+    title = subject.tree.derivation.title
+    mistakes, asked = [], 1
+    if not subject.passes(subject.result):
+        mistakes.append(Mistake(title, "normal"))
+    for name, fault in FAULTS.items():
+        spoilt = fault(subject)
+        if spoilt is None:
+            continue
+        asked += 1
+        if subject.passes(spoilt):
+            mistakes.append(Mistake(title, name))
+    return title, asked, mistakes
+
+
+def faithful(count: int, seed: int) -> Iterator[tuple[str, int, list[Mistake]]]:
+    """The same for random problems, each on every distribution."""
+    rng = np.random.default_rng(seed)
+    while count > 0:
+        tree: Any = random_problem(rng)
+        try:
+            kernel = asm.emit(tree)
+        except (ResourceError, UnsupportedInstruction):
+            continue
+        mistakes, asked = [], 0
+        for distribution in DISTRIBUTIONS[:count]:
+            subject = ran(tree, int(rng.integers(1 << 31)), distribution, kernel)
+            asked += 1
+            if not subject.passes(subject.result):
+                mistakes.append(Mistake(tree.derivation.title, distribution))
+        count -= asked
+        yield tree.derivation.title, asked, mistakes
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its status."""
+    parser = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.power", description="What the verdict is worth.")
+    parser.add_argument("--only", choices=tuple(KINDS), help="one operator (default: all)")
+    parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="boards (default: one a generation)")
+    parser.add_argument("--longest", type=int, default=LENGTHS[-1], metavar="L", help="sums of up to L terms (default: 65536)")
+    parser.add_argument("--faithful", type=int, default=0, metavar="N", help="N random problems that must pass instead")
+    parser.add_argument("--seed", type=int, default=0, help="seed of sizes and inputs (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+    options = parser.parse_args(arguments)
+    ops = [options.only] if options.only else list(KINDS)
+    mistakes: list[Mistake] = []
+    total = 0
+    tried = power(ops, options.target, options.longest, options.seed)
+    source = faithful(options.faithful, options.seed) if options.faithful else tried
+    for title, asked, found in source:
+        with progress(f"{total:,} verdicts, {len(mistakes)} wrong; {title}"):
+            total += asked
+            mistakes += found
+    if options.json:
+        print_json({"verdicts": total, "wrong": [vars(mistake) for mistake in mistakes]})
+    else:
+        if mistakes:
+            rows = [(mistake.title, mistake.what) for mistake in mistakes]
+            show(table("Wrong verdicts", ("problem", "fault or inputs"), rows, left=2))
+        show(f"{total:,} verdicts, {len(mistakes)} wrong")
+    return 1 if mistakes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

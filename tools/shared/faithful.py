@@ -1,0 +1,120 @@
+"""Whether a result's error looks like a faithful kernel's: by element, by row, in the mean.
+
+A bound that no faithful kernel can pass grows with the number of terms; its usual error grows with their square root, and its mean
+hardly at all. `likeness` holds an error against what is usual (`simgpu.operators.reference`, the functions called _typical_error).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.operators.error_model import TypicalError
+
+# Limits, in standard deviations: of 10^8 normal deviates the largest is 6; of a mean, one in 10^7 is past 5.5.
+ELEMENT_LIMIT, MEAN_LIMIT = 8.0, 5.5
+ROW_LIMIT = 2.0  # of a row's root mean square: roundings that all are ties have sqrt(3) times the usual one
+# A row's mean square is past 1 + 2·sqrt(x/n) + 2·x/n once in e^x (Laurent and Massart, Ann. Stat. 28, 2000, lemma 1).
+ROW_TAIL = 25.0
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How near an error is to what a faithful kernel may show: each figure a share of its limit, 1 or less to pass."""
+
+    element: float  # the largest element's error
+    row: float  # the largest root mean square of a row's errors, without what the row has in common
+    scale: float  # a common factor's distance from 1
+    offset: float  # the mean of the errors, each relative to its deviation
+    index: tuple[int, ...]  # of the element
+    row_index: tuple[int, ...]
+
+    @property
+    def passed(self) -> bool:
+        return max(self.element, self.row, self.scale, self.offset) <= 1
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {"pass": self.passed}
+
+    def lines(self, name: str) -> list[str]:
+        """For people; name: the result's."""
+        figures = (("element", self.element), ("row", self.row), ("factor", self.scale), ("mean", self.offset))
+        shares = ", ".join(f"{what} {share:.0%}" for what, share in figures)
+        said = [f"Beside a faithful kernel's usual error, as a share of what may be: {shares}"]
+        place = f"{name}{list(self.index)}", f"row {list(self.row_index)} of {name}", name, name
+        reasons = (
+            "is further from float64 than roundings make it",
+            "has errors that are larger than roundings make them",
+            "is off by a common factor",
+            "has errors that lean to one side",
+        )
+        for (_, share), where, reason in zip(figures, place, reasons, strict=True):
+            if not share <= 1:
+                said.append(f"{where} {reason}: {share:.3g} times what may be")
+        return said
+
+
+def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
+    """The likeness of a result, float64; rows are its last axis. What is not finite counts as right: the bound judges it."""
+    shape = got.shape
+    want, deviation, drift = (_rows(x, shape) for x in (typical.expected, typical.deviation, typical.drift))
+    shared = np.broadcast_to(typical.shared, (*shape[:-1], 1)).reshape(-1, 1)
+    given = got.reshape(want.shape)
+    counts = np.isfinite(given) & np.isfinite(want) & np.isfinite(deviation) & (deviation > 0)
+    want, drift = np.where(counts, want, 0.0), np.where(counts, drift, 0.0)
+    error = np.where(counts, given - want, 0.0)
+    deviation, n = np.where(counts, deviation, 1.0), counts.sum(-1, keepdims=True)
+    beyond = np.maximum(np.abs(error) - drift, 0.0) / np.hypot(deviation, shared * want)
+    worst = int(np.argmax(beyond))
+    repeated = float(n.sum()) / max(1, len(np.unique(np.abs(given[counts]))))  # equal elements have equal errors
+
+    # Fits give an element the weight of all its uncertainty; `own` is the share of it that is noise.
+    total = np.hypot(deviation, drift)
+    own, z_error, z_want, z_drift = deviation / total, error / total, want / total, drift / total
+    power = (z_want**2).sum(-1, keepdims=True)
+    factor = _ratio((z_error * z_want).sum(-1, keepdims=True), power)
+    factor_drift = _ratio((z_drift * np.abs(z_want)).sum(-1, keepdims=True), power)
+    most = ELEMENT_LIMIT * shared  # what the row may have in common
+    unsure = drift + np.minimum(factor_drift, most) * np.abs(want)
+    rest = np.maximum(np.abs(error - np.clip(factor, -most, most) * want) - unsure, 0.0) / deviation
+    tail = ROW_TAIL / np.maximum(_distinct(given, counts), 1)
+    rows = np.sqrt(_ratio((rest**2).sum(-1, keepdims=True), n) / (1 + 2 * np.sqrt(tail) + 2 * tail)) / ROW_LIMIT
+    worst_row = int(np.argmax(rows))
+
+    noise = _ratio(((own * z_want) ** 2).sum(-1, keepdims=True), power**2)
+    scale = _beyond(factor, factor_drift, noise + shared**2, power > 0, repeated)
+    mean, mean_drift, mean_want, noise = (_ratio(x.sum(-1, keepdims=True), n) for x in (z_error, z_drift, z_want, own**2))
+    offset = _beyond(mean, mean_drift, _ratio(noise, n) + (shared * mean_want) ** 2, n > 0, repeated)
+    return Likeness(
+        float(beyond.flat[worst]) / ELEMENT_LIMIT, float(rows.flat[worst_row]), scale, offset,
+        tuple(int(i) for i in np.unravel_index(worst, shape)),
+        tuple(int(i) for i in np.unravel_index(worst_row, shape[:-1])) if len(shape) > 1 else (),
+    )  # fmt: skip
+
+
+def _beyond(values: np.ndarray, drift: np.ndarray, variance: np.ndarray, has: np.ndarray, repeated: float) -> float:
+    """How far the mean of values, weighted by what they are worth, lies beyond the drifts', as a share of MEAN_LIMIT deviations."""
+    trust = _ratio(has.astype(np.float64), variance)
+    total = float(trust.sum())
+    if not total:
+        return 0.0
+    mean, allowed = float((values * trust).sum() / total), float((drift * trust).sum() / total)
+    return max(abs(mean) - allowed, 0.0) / (MEAN_LIMIT * (repeated / total) ** 0.5)
+
+
+def _ratio(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x / y, 0 where y is 0."""
+    return np.divide(x, y, out=np.zeros(np.broadcast_shapes(x.shape, y.shape)), where=y > 0)
+
+
+def _rows(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(np.broadcast_to(x, shape), np.float64).reshape(-1, shape[-1])
+
+
+def _distinct(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """How many different sizes of elements each row has, (rows,1)."""
+    held = np.sort(np.where(counts, np.abs(given), np.inf), axis=-1)
+    return (held[:, 1:] > held[:, :-1]).sum(-1, keepdims=True) + np.isfinite(held[:, :1])

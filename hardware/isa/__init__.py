@@ -3,6 +3,7 @@
     types.py         operand types: what a register's bits mean
     kinds.py         encodings, control kinds and flags: closed lists
     spec.py          Spec, what an instruction is, and how one is registered
+    constants.py     what an inline constant stands for, by operand type
     encodings.py     one decorator per encoding
     lane.py          the vocabulary of bodies: typed values of one lane
     lane_numpy.py    that vocabulary on numpy arrays: the tests' reference engine

@@ -11,6 +11,7 @@ from simgpu.alu.valu_sources import SELECT, Places, VectorSources
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.constants import F16_SOURCES
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.isa.lane import Value, both, const, isnan, negate, where
@@ -42,9 +43,7 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
         operand = inst.args[name]
         if param.type is t.mask and isinstance(operand, Reg) and operand.file != "s":
             raise UnsupportedInstruction(f"{inst.mnemonic}: a lane mask in vector registers")
-        # A mix source that op_sel_hi takes as f16 has an f16 inline constant: compilers widen by `x * 1.0 + 0` so.
-        half = Flag.MIX in inst.spec.flags and inst.mods.get("op_sel_hi", 0) >> int(name[3:]) & 1
-        type_ = t.f16 if half else param.type
+        type_ = t.f16 if _has_half_constants(inst, name) else param.type
         sources[param.name] = plan.source(operand, type_, _operand_bits(inst, param.type))
     results: list[Place] = []
     sdst: Place | None = None
@@ -63,6 +62,14 @@ def plan(inst: Instruction, plan: Plan, mode: Mode) -> Places:
     plan.note(inst.form, inst.src_mods.neg, inst.src_mods.abs, inst.src_mods.sext, mode.key_for(inst.spec))
     plan.note(*(f"{name}={value}" for name, value in sorted(inst.mods.items())))
     return Places(sources, results, sdst)
+
+
+def _has_half_constants(inst: Instruction, source: str) -> bool:
+    """Whether an inline float in this source is an f16's, though the parameter is not."""
+    # A mix source that op_sel_hi takes as f16: compilers widen by `x * 1.0 + 0` so.
+    if Flag.MIX in inst.spec.flags:
+        return bool(inst.mods.get("op_sel_hi", 0) >> int(source[3:]) & 1)
+    return (inst.mnemonic, inst.form, source) in F16_SOURCES
 
 
 def _operand_bits(inst: Instruction, type_: Type) -> int:

@@ -6,13 +6,13 @@ register or which constant is data in the record's slots, so that one handler se
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from simgpu.hardware.errors import DecodeError, UnsupportedInstruction
 from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.constants import inline_bits, is_inline
 from simgpu.hardware.isa.instruction import Const, Imm, Instruction, Literal, Off, Operand, Reg
 from simgpu.hardware.isa.types import Type
 from simgpu.machine import layout
@@ -24,10 +24,6 @@ SHARED_APERTURE = 0x0001_0000
 PRIVATE_APERTURE = 0x0002_0000
 APERTURE_LIMIT = 0xFFFF_FFFF
 
-_INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
-# 1/(2*pi) as each width rounds it (ISA guides, scalar operand 248).
-_INV_2PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}
-_FLOAT_FORMAT = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class Plan:
         if isinstance(operand, Const) and operand.code in (isa.VCCZ, isa.EXECZ, isa.SCC_SOURCE):
             kind = {isa.VCCZ: "vccz", isa.EXECZ: "execz", isa.SCC_SOURCE: "scc"}[operand.code]
             return self.place(kind, bits)
-        value = constant_bits(operand, type_)
+        value = constant_bits(operand, type_, bits)
         if bits == 64:
             return self.place("imm", 64, value, value >> 32)
         return self.place("imm", 32, value)
@@ -115,8 +111,8 @@ class Plan:
         self.parts.append(",".join(str(part) for part in parts))
 
 
-def constant_bits(operand: Operand, type_: Type) -> int:
-    """Bits of an inline constant, special source, literal or immediate, read as `type_`."""
+def constant_bits(operand: Operand, type_: Type, bits: int) -> int:
+    """Bits of an inline constant, special source, literal or immediate, read as `type_` of `bits` (32 or 64)."""
     wide = type_.bits == 64 and type_.kind != "pair"
     if isinstance(operand, Literal):
         if not wide:
@@ -132,16 +128,8 @@ def constant_bits(operand: Operand, type_: Type) -> int:
         return 0
     assert isinstance(operand, Const)
     code = operand.code
-    if 128 <= code <= 192:
-        return code - 128
-    if 193 <= code <= 208:
-        return (192 - code) & (0xFFFFFFFFFFFFFFFF if wide else 0xFFFFFFFF)
-    if 240 <= code <= 248:
-        width = _float_width(type_)
-        if code == 248:
-            return _INV_2PI[width]
-        pack, unpack = _FLOAT_FORMAT[width]
-        return int(struct.unpack(unpack, struct.pack(pack, _INLINE_FLOATS[code - 240]))[0])
+    if is_inline(code):
+        return inline_bits(code, type_, bits)
     apertures = {
         isa.SHARED_BASE: SHARED_APERTURE << 32,
         isa.SHARED_LIMIT: SHARED_APERTURE << 32 | APERTURE_LIMIT,
@@ -152,14 +140,6 @@ def constant_bits(operand: Operand, type_: Type) -> int:
         # A 32-bit read of an aperture gives 0 on GFX9 (LLVM, getSegmentAperture).
         return apertures[code] if wide else 0
     raise UnsupportedInstruction(f"source operand {code} has no meaning in a compute kernel")
-
-
-def _float_width(type_: Type) -> int:
-    """Width in which an inline float constant is read."""
-    if type_.kind == "pair":
-        assert type_.element is not None
-        return 32 if type_.element.bits == 32 else 16
-    return type_.bits if type_.bits in (16, 64) else 32
 
 
 def _extend(value: int) -> int:

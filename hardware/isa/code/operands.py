@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from simgpu.hardware.isa import instruction as isa
+from simgpu.hardware.isa.constants import FLOATS, INTEGERS
 from simgpu.hardware.isa.instruction import Const, Literal, Operand, Reg
 from simgpu.hardware.isa.types import Type
 
@@ -25,8 +26,7 @@ PAIRS = {
     isa.EXEC: "exec",
 }
 CONSTANTS = {
-    **{128 + i: str(i) for i in range(65)},
-    **{192 + i: str(-i) for i in range(1, 17)},
+    **{code: str(value) for code, value in INTEGERS.items()},
     isa.SHARED_BASE: "src_shared_base",
     isa.SHARED_LIMIT: "src_shared_limit",
     isa.PRIVATE_BASE: "src_private_base",
@@ -54,14 +54,6 @@ MASK_NAMES = {
     **{code: name for code, name in CONSTANTS.items() if name.startswith("src_")},
 }
 INVERSE_TWO_PI_F64 = "0.15915494309189532"
-# Inline floats of a 16-bit integer operand are printed as the f16 bits that they stand for.
-F16_BITS = dict(
-    zip(
-        range(240, 249),
-        (0x3800, 0xB800, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4400, 0xC400, 0x3118),
-        strict=True,
-    )
-)
 
 
 class Undefined(Exception):
@@ -132,9 +124,10 @@ def register_text(reg: Reg) -> str:
 
 
 def _constant_text(code: int, type_: Type | None) -> str:
-    if type_ and code in F16_BITS:
+    if type_ and code in FLOATS:
+        # Printed as the f16 bits that they would stand for elsewhere: what LLVM 22 prints, not what the operand reads.
         if type_.bits == 16 and type_.is_int:
-            return f"0x{F16_BITS[code]:x}"
+            return f"0x{FLOATS[code].f16:x}"
         if type_.bits == 64 and type_.kind != "pair" and code == 248:
             return INVERSE_TWO_PI_F64
     return CONSTANTS[code] if code in CONSTANTS else MASK_NAMES[code]

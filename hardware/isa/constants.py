@@ -1,0 +1,61 @@
+"""Inline constants: the bits that a number of an operand field (128 to 208, 240 to 248) stands for, by operand type.
+
+The rule is LLVM's (AMDGPUBaseInfo.cpp, `getInlineEncodingV216` and `isInlinableLiteral*`), which says where the guides mislead:
+
+* an integer is sign-extended to the operand's 32 or 64 bits, packed halves or not;
+* a float has the operand's format, in the low bits, with zeros above: packed halves read it in the low one only;
+* an operand of 16-bit or narrower integers, packed or not, has the f32 bits. A 16-bit one sees their low half, which is 0 but for
+  1/(2 pi) (LLVM, pull request 198005: "inline 1.0 will materialize 0x0000 on gfx8/gfx9"), op_sel and packed operands the high one;
+* a 64-bit integer has the f64 bits.
+
+The high register of a packed f32 operand is these rules' guess: no compiler reads it there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from simgpu.hardware.isa.types import Type
+
+
+class FloatBits(NamedTuple):
+    """One inline float in each format; 1/(2 pi) rounded to it."""
+
+    f16: int
+    bf16: int
+    f32: int
+    f64: int
+
+
+INTEGERS = {**{128 + i: i for i in range(65)}, **{192 + i: -i for i in range(1, 17)}}
+FLOATS = {
+    240: FloatBits(0x3800, 0x3F00, 0x3F000000, 0x3FE0000000000000),  # 0.5
+    241: FloatBits(0xB800, 0xBF00, 0xBF000000, 0xBFE0000000000000),
+    242: FloatBits(0x3C00, 0x3F80, 0x3F800000, 0x3FF0000000000000),  # 1
+    243: FloatBits(0xBC00, 0xBF80, 0xBF800000, 0xBFF0000000000000),
+    244: FloatBits(0x4000, 0x4000, 0x40000000, 0x4000000000000000),  # 2
+    245: FloatBits(0xC000, 0xC000, 0xC0000000, 0xC000000000000000),
+    246: FloatBits(0x4400, 0x4080, 0x40800000, 0x4010000000000000),  # 4
+    247: FloatBits(0xC400, 0xC080, 0xC0800000, 0xC010000000000000),
+    248: FloatBits(0x3118, 0x3E22, 0x3E22F983, 0x3FC45F306DC9C882),  # 1 / (2 pi)
+}
+# The format of inline floats, by operand type; f32 for every other.
+FORMATS = {
+    "f16": "f16", "f16x2": "f16",
+    "bf16": "bf16", "bf16x2": "bf16",
+    "f64": "f64", "i64": "f64", "u64": "f64", "u16x4": "f64",
+}  # fmt: skip
+# Sources that have f16 constants though the body reads integers, by mnemonic, form and name: LLVM's operand is an f16.
+F16_SOURCES = frozenset({("v_ldexp_f16", "e64", "src1")})
+
+
+def is_inline(code: int) -> bool:
+    """Whether an operand field's number is an inline constant."""
+    return code in INTEGERS or code in FLOATS
+
+
+def inline_bits(code: int, type_: Type, bits: int) -> int:
+    """The bits of inline constant `code` in an operand of `type_` that is `bits` wide (32 or 64). Raises KeyError for others."""
+    if code in INTEGERS:
+        return INTEGERS[code] & (1 << bits) - 1
+    return int(getattr(FLOATS[code], FORMATS.get(type_.name, "f32")))

@@ -51,12 +51,8 @@ GS_OPERATIONS = {0: "GS_OP_NOP", 1: "GS_OP_CUT", 2: "GS_OP_EMIT", 3: "GS_OP_EMIT
 OPERATIONS = {
     GS: {op: name for op, name in GS_OPERATIONS.items() if op},
     GS_DONE: GS_OPERATIONS,
-    SYSTEM: {
-        1: "SYSMSG_OP_ECC_ERR_INTERRUPT",
-        2: "SYSMSG_OP_REG_RD",
-        3: "SYSMSG_OP_HOST_TRAP_ACK",
-        4: "SYSMSG_OP_TTRACE_PC",
-    },
+    # 3, SYSMSG_OP_HOST_TRAP_ACK, was GFX8's (LLVM, MsgOperands).
+    SYSTEM: {1: "SYSMSG_OP_ECC_ERR_INTERRUPT", 2: "SYSMSG_OP_REG_RD", 4: "SYSMSG_OP_TTRACE_PC"},
 }
 GPR_INDEX_MODES = ("SRC0", "SRC1", "SRC2", "DST")
 # Counter, its bits in s_waitcnt from the low end as (shift, width) pieces.

@@ -12,6 +12,7 @@ from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.code.formats import UNIFIED, Decoded, operand_types
 from simgpu.hardware.isa.code.operands import VCC_PAIR, Undefined, mask_destination, scalar, source, source_or_literal, vector
+from simgpu.hardware.isa.constants import is_inline
 from simgpu.hardware.isa.instruction import Imm, Literal, Modifiers, Operand
 from simgpu.hardware.isa.instructions.mai import FORMAT_REGISTERS
 from simgpu.hardware.isa.kinds import Flag
@@ -312,7 +313,7 @@ def read_vop3p(spec: Spec, word: int, target: str) -> Decoded:
 def read_mai(spec: Spec, word: int, target: str) -> Decoded:
     """Reads matrix instructions and AccVGPR moves; ACC bits choose the file of each operand."""
     if spec.kind != "matrix":
-        return _acc_move(spec, word)
+        return _acc_move(spec, word, target)
     a, b, c = (p.type.dwords for p in spec.params[:3])
     cbsz, abid, blgp = word >> 8 & 7, word >> 11 & 15, word >> 61 & 7
     if Flag.F8F6F4 in spec.flags:
@@ -328,8 +329,8 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
     code = word >> 50 & 511
     if code >= 256:
         args["src2"] = vector(code - 256, c, "v" if Flag.SPARSE in spec.flags else file)
-    elif isinstance(operand := source(code, c), isa.Const) and code <= LAST_CONSTANT:
-        args["src2"] = operand
+    elif is_inline(code):
+        args["src2"] = source(code, c)
     else:
         raise Undefined(f"{spec.mnemonic}: C is a register or an inline constant")
     mods: dict[str, Any] = {}
@@ -342,13 +343,14 @@ def read_mai(spec: Spec, word: int, target: str) -> Decoded:
     return Decoded("e64", args, mods, Modifiers(), 8)
 
 
-def _acc_move(spec: Spec, word: int) -> Decoded:
+def _acc_move(spec: Spec, word: int, target: str) -> Decoded:
+    """Reads an AccVGPR move; v_accvgpr_write_b32 takes scalar registers from gfx90a on (LLVM)."""
     code = word >> 32 & 511
     reading = Flag.ACC_SOURCE in spec.flags
     args: dict[str, Operand] = {"vdst": vector(word & 255, 1, "v" if reading else "a")}
     if code >= 256:
         args["src0"] = vector(code - 256, 1, "a" if reading else "v")
-    elif not reading and 128 <= code <= LAST_CONSTANT:
+    elif not reading and (target in UNIFIED or is_inline(code)):
         args["src0"] = source(code, 1)
     else:
         raise Undefined(f"{spec.mnemonic}: not a source that it takes")

@@ -25,7 +25,7 @@ def v_accvgpr_read_b32(a: u32) -> u32:
 
 @mai(89, flags=(Flag.ACC,))
 def v_accvgpr_write_b32(a: u32) -> u32:
-    """VGPR or inline constant to AccVGPR."""
+    """VGPR, inline constant or, from gfx90a on, scalar register to AccVGPR."""
     return a
 
 

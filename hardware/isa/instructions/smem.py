@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.isa.arithmetic.atomics import INTEGER, cache_atomic
 from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import Memory, row
 
-# gfx90a has the atomics on buffers only, 32 bits wide.
-WITH_SCALAR_ATOMICS = ("gfx908", "gfx942", "gfx950")
 DWORDS = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16}
 # Instructions on a bare address, on a buffer resource, or relative to the wave's scratch.
 LOADS = ((0, "s_load", "smem", 5), (5, "s_scratch_load", "scratch", 3), (8, "s_buffer_load", "buffer", 5))
@@ -37,9 +34,9 @@ row("smem", "s_atc_probe", 38, None, control=ControlKind.DCACHE, flags=(Flag.PRO
 row("smem", "s_atc_probe_buffer", 39, None, control=ControlKind.DCACHE, flags=(Flag.PROBE, Flag.BUFFER))
 row("smem", "s_dcache_discard", 40, None, control=ControlKind.DCACHE)
 row("smem", "s_dcache_discard_x2", 41, None, control=ControlKind.DCACHE)
+# All targets have all of them: AMD's machine-readable ISA of CDNA2 lists them, LLVM has FeatureScalarAtomics for GFX9.
 for _base, _stem, _space in ((64, "s_buffer_atomic", "buffer"), (128, "s_atomic", "smem")):
     for _bits, _suffix in ((32, ""), (64, "_x2")):
-        _everywhere = _space == "buffer" and _bits == 32
         for _i, _name in enumerate(INTEGER):
             row(
                 "smem",
@@ -47,5 +44,4 @@ for _base, _stem, _space in ((64, "s_buffer_atomic", "buffer"), (128, "s_atomic"
                 _base + _bits - 32 + _i,
                 Memory(_space, "atomic", bits=_bits),
                 cache_atomic(_name, _bits),
-                targets=TARGETS if _everywhere else WITH_SCALAR_ATOMICS,
             )

@@ -18,6 +18,7 @@ import pytest
 
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa import TARGETS, decode, disassemble, text
+from tests.support.clang import assemble
 from tests.support.places import SHARED
 
 FOLDER = SHARED / "oracles" / "encodings"
@@ -174,6 +175,56 @@ def clang_lines() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("target", "code", "expected"), clang_lines())
 def test_clang_lines(target: str, code: str, expected: str) -> None:
     assert text(decode(bytes.fromhex(code), 0, target)) == expected
+
+
+@pytest.mark.parametrize("mnemonic", ["s_sendmsg", "s_sendmsghalt", "s_waitcnt", "s_getreg_b32 s0,", "s_set_gpr_idx_mode"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_immediate_with_a_syntax(target: str, mnemonic: str) -> None:
+    """Messages, counters and hardware registers, known ones or not: all of 12 bits, and each seventh above."""
+    lines = assemble([f"{mnemonic} {value}" for value in (*range(0x1000), *range(0x1000, 0x10000, 7), 46143)], target)
+    taken = [line for line in lines if line]
+    assert len(taken) >= 16
+    wrong = [(line.text, shown) for line in taken if (shown := text(decode(line.code, 0, target))) != line.text]
+    assert not wrong, f"{len(wrong)} of {len(taken)}, first: {wrong[:3]}"
+
+
+SCALAR_NAMES = [
+    "s0", "s101", "vcc_lo", "vcc_hi", "m0", "exec_lo", "exec_hi", "flat_scratch_lo", "xnack_mask_hi", "ttmp3", "src_scc",
+    "src_vccz", "src_execz", "src_shared_base", "src_private_limit", "0", "64", "-16", "0.5", "-4.0", "0.15915494", "0x1234",
+    "v7", "a7",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sources_of_accumulator_moves(target: str) -> None:
+    """v_accvgpr_write_b32 takes scalar registers from gfx90a on, and LLVM's refusals are DecodeErrors."""
+    lines = assemble([f"v_accvgpr_write_b32 a1, {name}" for name in SCALAR_NAMES], target)
+    scalar = [name for name, line in zip(SCALAR_NAMES, lines, strict=True) if line]
+    assert ("s101" in scalar) == (target != "gfx908") and "-4.0" in scalar and "v7" in scalar
+    assert not {"0x1234", "a7"} & set(scalar)
+    for line in filter(None, lines):
+        assert text(decode(line.code, 0, target)) == line.text
+    if target == "gfx908":
+        for code in (*range(128), 235, 251, 253):
+            word = 0x1A7 << 23 | 89 << 16 | 1 | code << 32
+            with pytest.raises(DecodeError):
+                decode(word.to_bytes(8, "little"), 0, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_scalar_atomic(target: str) -> None:
+    """LLVM has FeatureScalarAtomics on all of GFX9, and AMD's machine-readable ISA lists them for CDNA2 as for the others."""
+    names = "swap cmpswap add sub smin umin smax umax and or xor inc dec".split()
+    lines = [
+        f"s_{space}atomic_{name}{wide} s[8:{7 + (1 + bool(wide)) * (1 + (name == 'cmpswap'))}], {base}, {offset}"
+        for space, base in (("", "s[2:3]"), ("buffer_", "s[4:7]"))
+        for name in names
+        for wide in ("", "_x2")
+        for offset in ("s1", "0x10", "0x1c glc")
+    ]
+    for line, got in zip(lines, assemble([line.replace("s[8:8]", "s8") for line in lines], target), strict=True):
+        assert got, line
+        assert text(decode(got.code, 0, target)) == got.text
 
 
 def test_disassemble_lists_offsets_and_text() -> None:

@@ -1,4 +1,4 @@
-"""What an inline constant stands for, in every source of every instruction that takes one."""
+"""What an inline constant stands for, in every source of every instruction that takes one, and scalar sources of AccVGPR moves."""
 
 from __future__ import annotations
 
@@ -165,6 +165,26 @@ def test_packed_f32_constants(target: str) -> None:
     wave.v[4], wave.v[5] = (np.float32(x).view(np.uint32) for x in (3.0, 5.0))
     wave.run(decode(assembled.code, 0, target))
     assert [float(wave.v[i].view(np.float32)[0]) for i in (2, 3)] == [7.0, 11.0]
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("s7", 0xDEADBEEF), ("vcc_hi", 0x12345678), ("m0", 77), ("exec_lo", 0xFFFFFFFE), ("src_scc", 1), ("-16", 0xFFFFFFF0),
+        ("4.0", 0x40800000),
+    ],
+)  # fmt: skip
+def test_accumulator_from_scalars(target: str, source: str, wanted: int) -> None:
+    """Every active lane gets the scalar; an inactive one keeps its value."""
+    (assembled,) = assemble([f"v_accvgpr_write_b32 a9, {source}"], target)
+    assert assembled
+    wave = Wave()
+    wave.a[9] = 55
+    wave.s[7], wave.s[107], wave.s[124], wave.s[126] = 0xDEADBEEF, 0x12345678, 77, 0xFFFFFFFE
+    wave.scc = 1
+    wave.run(decode(assembled.code, 0, target))
+    assert list(wave.a[9]) == [55] + [wanted] * 63
 
 
 def test_the_constant_is_in_one_source() -> None:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from simgpu.hardware.architectures import TARGETS
 from simgpu.hardware.errors import MemoryFault
 from tests.support.engine_kernel import execute
 
@@ -91,16 +92,18 @@ def test_scalar_buffer_range() -> None:
         ("umax", max), ("xor", lambda old, x: old ^ x), ("inc", lambda old, x: 0 if old >= x else old + 1),
     ],
 )  # fmt: skip
-def test_scalar_atomics(name: str, rule: Any) -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_scalar_atomics(target: str, name: str, rule: Any) -> None:
     data = image(3)
     lines = f"s_mov_b32 s20, 0x80001234\ns_atomic_{name} s20, s[4:5], 0x40 glc\ns_waitcnt lgkmcnt(0)"
-    got = execute("gfx908", lines, ["s20"], data)
+    got = execute(target, lines, ["s20"], data)
     old = word(data, 0x40)
     assert int(got["s20"][0]) == old
     assert word(got.memory, 0x40) == rule(old, 0x80001234) & 0xFFFFFFFF
 
 
-def test_scalar_compare_and_swap() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_scalar_compare_and_swap(target: str) -> None:
     data = image(4)
     lines = """
     s_load_dwordx2 s[22:23], s[4:5], 0x40
@@ -110,7 +113,7 @@ def test_scalar_compare_and_swap() -> None:
     s_atomic_cmpswap_x2 s[20:23], s[4:5], 0x48 glc
     s_waitcnt lgkmcnt(0)
     """
-    got = execute("gfx908", lines, ["s20", "s21"], data)
+    got = execute(target, lines, ["s20", "s21"], data)
     want = data.copy()
     want[0x40:0x48].view(np.uint64)[0] = 17
     np.testing.assert_array_equal(got.memory, want)

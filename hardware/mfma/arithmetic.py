@@ -51,6 +51,7 @@ def multiply(
     fields. f8f6f4: cbsz and blgp name the formats; scale_a (blocks, m, k/32) and scale_b
     (blocks, k/32, n) are E8M0 bytes. With cbsz and abid, block i takes A of the block that they
     say; with blgp the columns of B move as the lanes do, which needs all the row's blocks.
+    Every NaN of D is the default one.
     neg: signs of f64 A, B, C flipped. clamp: i32 sums saturate instead of wrapping.
     Raises TargetError for shapes or options that the instruction does not have.
     """
@@ -72,16 +73,21 @@ def multiply(
     if row.cd_type == "i32":
         return _integer(a, b, c, row.sparse, clamp)
     if row.cd_type == "f64":
-        return _f64_chain(
-            *(x.astype(np.uint64) ^ np.uint64(bool(n) << 63) for x, n in zip((a, b, c), neg, strict=True))
-        )
+        signed = (x.astype(np.uint64) ^ np.uint64(bool(n) << 63) for x, n in zip((a, b, c), neg, strict=True))
+        return _with_default_nan(_f64_chain(*signed))
     with np.errstate(all="ignore"):
         if row.a_type == "f32":
-            return _f32_chain(a, b, c)
+            return _with_default_nan(_f32_chain(a, b, c))
         if row.target in BEFORE_GFX942:
             size = 2 if row.a_type == "bf16" and not row.mnemonic.endswith("_1k") else 4
-            return _pairwise(row, a, b, c, size, flush=row.target == "gfx90a")
-        return _cdna3(row, a, b, c, scale_a, scale_b)
+            return _with_default_nan(_pairwise(row, a, b, c, size, flush=row.target == "gfx90a"))
+        return _with_default_nan(_cdna3(row, a, b, c, scale_a, scale_b))
+
+
+def _with_default_nan(bits: np.ndarray) -> np.ndarray:
+    """The bits of floats, with any NaN as the default one: which of several NaN a sum hands on is not public."""
+    kind, default = (np.float64, 0x7FF8 << 48) if bits.dtype == np.uint64 else (np.float32, 0x7FC00000)
+    return np.where(np.isnan(bits.view(kind)), bits.dtype.type(default), bits)
 
 
 def _check(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -205,6 +206,11 @@ def where(condition: Value, a: Any, b: Any) -> Value:
     like = Value(build, b if isinstance(a, (int, float)) else a)
     a, b = like.aligned(a)[1], like.aligned(b)[1]
     return build.select(condition.splat(like.lanes) if like.lanes and not condition.lanes else condition, a, b)
+
+
+def default_nan(value: Value) -> Value:
+    """The float, with any NaN as the default one: which NaN a sum of several returns differs between hosts."""
+    return where(value.is_nan(), math.nan, value)
 
 
 def _intrinsic(name: str) -> Callable[..., Value]:

@@ -20,7 +20,7 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, I32, I64, Value, fma
+from simgpu.machine.values import F32, I32, I64, Value, default_nan, fma
 from simgpu.matrix.fragments import FROW, GROUP, outputs_of
 from simgpu.memory.whole_wave.prefetch import Queue
 
@@ -58,7 +58,7 @@ class FloatTile:
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(d, self._offset(f, g)) for d, f, g in batch]
             for (d, f, g), value in zip(batch, steps(functools.partial(self._step, batch), values), strict=True):
-                ds[d].at(self._offset(f, g)).store(value, 64)
+                ds[d].at(self._offset(f, g)).store(default_nan(value), 64)
 
     def _offset(self, f: int, g: int) -> int:
         return f * ROW + g * 4 * GROUP

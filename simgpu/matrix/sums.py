@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, F64, I32, I64, Value, fabs, fma, where
+from simgpu.machine.values import F32, F64, I32, I64, Value, default_nan, fabs, fma, where
 from simgpu.matrix.fragments import GROUP, Spread, Walk
 from simgpu.matrix.operand_cache import CacheEntry
 
@@ -236,7 +236,7 @@ class PairwiseSum:
             while len(terms) > 1:
                 terms = [rounded(p + q) for p, q in zip(terms[::2], terms[1::2], strict=True)]
             total = rounded(terms[0] + total)
-        self.c.store(group, total)
+        self.c.store(group, default_nan(total))
 
 
 def _flushed(value: Value) -> Value:
@@ -258,6 +258,6 @@ def double_chain(groups: Groups, c: Any, d: Any, a: Spread, b: Spread, negate: i
         total = c.at(at).load(ir.VectorType(F64, groups.width), 8)
         for step in range(groups.walk.steps):
             total = fma(groups.a(left, F64, group, step), groups.b(right, F64, group, step), total)
-        d.at(at).store(total, 8)
+        d.at(at).store(default_nan(total), 8)
 
     groups.run(one)

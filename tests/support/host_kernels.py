@@ -16,6 +16,8 @@ import numpy as np
 
 import simgpu
 from simgpu import asm
+from simgpu.hardware import mfma
+from simgpu.one_mfma import execute as execute_matrix
 from simgpu.operators import (
     AttentionProblem,
     Conv2d,
@@ -152,10 +154,46 @@ def written(name: str) -> bytes:
     return b"".join(found[row].tobytes() for row in dump)
 
 
+# Types of matrix instruction whose sums hand NaN on by floating-point operations of the host.
+MATRICES = [
+    ("gfx908", "v_mfma_f32_16x16x4f32"), ("gfx908", "v_mfma_f32_4x4x1f32"), ("gfx908", "v_mfma_f32_16x16x8bf16"),
+    ("gfx90a", "v_mfma_f32_16x16x16f16"), ("gfx90a", "v_mfma_f64_16x16x4f64"), ("gfx942", "v_mfma_f32_16x16x16_f16"),
+    ("gfx942", "v_mfma_f32_16x16x32_fp8_fp8"), ("gfx942", "v_smfmac_f32_16x16x32_f16"),
+]  # fmt: skip
+# NaN of many payloads and both signs, quiet and signaling, and infinities: of f64 by their high words, f32, bf16, f16 and fp8.
+NANS = [
+    0x7FF80001, 0xFFF12345, 0x7FF00000, 0xFFF00000, 0x7F800001, 0xFFC54321, 0x7F800000, 0xFF800000, 0x7FC17F81, 0xFF81FFC2,
+    0x7C017E55, 0xFC01FE77, 0x7C00FC00, 0x80808080, 0x3F803C00, 0x00000000,
+]  # fmt: skip
+
+
+def matrices() -> bytes:
+    """D of matrix instructions on registers of which a quarter are NaN or infinite."""
+    rng, found = np.random.default_rng(11), []
+    for target, mnemonic in MATRICES:
+        row = mfma.find(mnemonic, target)
+        for _ in range(6):
+            registers = {}
+            for name in ("A", "B", "C", *(["IDX"] if row.sparse else [])):
+                shape = row.registers(name), 64
+                ordinary = rng.integers(0x3C000000, 0x44000000, shape, dtype=np.uint32)
+                special = rng.choice(np.array(NANS, np.uint32), shape)
+                registers[name] = np.where(rng.random(shape) < 0.25, special, ordinary)
+            found.append(execute_matrix(row, registers, {}).tobytes())
+    return b"".join(found)
+
+
+def result(name: str) -> bytes:
+    """The bytes that kernel `name` leaves."""
+    if name == "matrices":
+        return matrices()
+    return written(name) if name in LINES else operator(name)
+
+
 def digests(names: list[str]) -> dict[str, str]:
     """sha256 of each kernel's result."""
-    return {name: hashlib.sha256(written(name) if name in LINES else operator(name)).hexdigest() for name in names}
+    return {name: hashlib.sha256(result(name)).hexdigest() for name in names}
 
 
 if __name__ == "__main__":
-    print(json.dumps(digests(sys.argv[1:] or [*OPERATORS, *LINES])))
+    print(json.dumps(digests(sys.argv[1:] or [*OPERATORS, *LINES, "matrices"])))

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from simgpu.hardware.mfma.instruction import SCALE_BLOCK
 from simgpu.machine.frame import Frame
-from simgpu.machine.values import F32, F64, I1, I32, I64, Value, constant, fabs, floor, smax, where
+from simgpu.machine.values import F32, F64, I1, I32, I64, Value, constant, default_nan, fabs, floor, smax, where
 from simgpu.matrix.fragments import GROUP, Fields, Spread, Walk
 from simgpu.matrix.sums import V32, VD, VI, Accumulator, Groups
 
@@ -72,7 +72,7 @@ class GeneralSum:
                 return [self._added(group, steps, state[0])]
 
             total = self.groups.chunked(offsets, add, [total])[0]
-        self.c.store(group, total)
+        self.c.store(group, default_nan(total))
 
     def _parts(self) -> list[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
         """Steps of a sum, and the offsets of the chunks like it: one loop where all are alike."""

@@ -30,7 +30,7 @@ X86 = platform.machine() in ("x86_64", "AMD64")
 AARCH64, LINUX64 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
 COMMON = ["floats", "rounded up", "lds"]
 # AVX2, FMA and F16C; then SSE4.2 and none of these.
-CPUS = {"haswell": [*COMMON, "gemm f16 gfx942"], "nehalem": [*COMMON, "gemm f64", "gemm i8"]}
+CPUS = {"haswell": [*COMMON, "gemm f16 gfx942", "matrices"], "nehalem": [*COMMON, "gemm f64", "gemm i8"]}
 
 
 @pytest.mark.skipif(not X86, reason="CPU names of x86-64 hosts")

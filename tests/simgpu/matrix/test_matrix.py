@@ -95,11 +95,11 @@ def executed(row: MatrixInstruction, made: dict[str, np.ndarray], **mods: int) -
     return from_registers(row, "D", execute(row, registers, mods))
 
 
-def assert_same(row: MatrixInstruction, got: np.ndarray, wanted: np.ndarray) -> None:
-    """Equal bits, NaN payloads aside."""
+def assert_same(row: MatrixInstruction, got: np.ndarray, wanted: np.ndarray, any_nan: bool = False) -> None:
+    """Equal bits; any_nan: NaN payloads aside, of which the model says nothing."""
     kind = DTYPES[row.cd_type]
     wrong = got != wanted
-    if kind.kind == "f":
+    if any_nan and kind.kind == "f":
         wrong &= ~(np.isnan(got.view(kind)) & np.isnan(wanted.view(kind)))
     first = [f"D{list(at)}: {got[tuple(at)]:#x}, not {wanted[tuple(at)]:#x}" for at in np.argwhere(wrong)[:3]]
     assert not wrong.any(), (row.target, row.mnemonic, int(wrong.sum()), first)
@@ -157,7 +157,7 @@ def test_handlers_give_the_bits_of_the_hardware_validated_model():
             wanted = stacked.pop("D").astype(f"u{BITS[row.cd_type] // 8}")
             if len(chosen) < row.blocks:
                 pytest.fail(f"{entry['mfma']}: too few cases to fill {row.blocks} blocks")
-            assert_same(row, executed(row, stacked), wanted)
+            assert_same(row, executed(row, stacked), wanted, any_nan=True)
             seen += len(chosen)
     assert seen >= 640
 

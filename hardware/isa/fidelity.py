@@ -25,7 +25,7 @@ EXACT = Fidelity("exact")
 # them, against mpmath; it is not the hardware's bits.
 _ULP = "within 1 ulp on hardware and here (CDNA ISA guides, VOP1)"
 _SEED = "hardware within 2^29 ulp (CDNA ISA guides, VOP1), here within 2 ulp"
-_ANGLE = "within 1 ulp here for |a| <= 256; the guides give that domain and no error (CDNA ISA guides, VOP1)"
+_ANGLE = "within 1 ulp here; the guides give no error, and those of CDNA1 and CDNA2 the domain |a| <= 256 (VOP1)"
 BOUNDS = {
     **dict.fromkeys(
         "v_exp_f32 v_exp_legacy_f32 v_log_f32 v_log_legacy_f32 v_rcp_f32 v_rcp_iflag_f32 v_rsq_f32 v_sqrt_f32".split(), _ULP
@@ -40,6 +40,11 @@ OPEN = {
     "ds_read_b64_tr_b4": "which element goes where: as the 8- and 16-bit forms",
     "ds_read_b96_tr_b6": "which element goes where, and the packing of 6-bit elements",
     "v_dot2": "whether the sum rounds after each product",
+    "v_cvt_rpi_i32_f32": "how a + 0.5 rounds (8388609.0 gives 8388610, as the guide's formula does), and what a NaN gives",
+    "v_cvt_flr_i32_f32": "what a NaN gives; 0 is assumed",
+    "v_trig_preop_f64": "what a NaN gives; it counts as a number of its exponent",
+    "v_div_scale_f32": "VCC where an operand is zero: 0, as the guides say, and 1 on RDNA3's silicon",
+    "v_div_scale_f64": "VCC where an operand is zero: 0, as the guides say, and 1 on RDNA3's silicon",
     "v_cvt_pk_u8_f32": "how it rounds; to nearest is assumed",
     "v_cvt_pkaccum_u8_f32": "how it rounds; to nearest is assumed",
     "v_cvt_sr_": "how the random bits are aligned; as in ROCm's host emulation",

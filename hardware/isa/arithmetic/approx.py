@@ -1,8 +1,9 @@
 """Transcendental instructions in the lane vocabulary: polynomials, no library calls.
 
 AMD documents bounds, not bits, for these; each function states the bound it keeps, checked in
-tests against mpmath. f32 forms neither read nor write denormals (LLVM's AMDGPU lowering rescales
-around them for that reason); f16 forms keep them.
+tests against mpmath. An operand outside of a function's domain gives a NaN with its sign set.
+f32 forms neither read nor write denormals (LLVM's AMDGPU lowering rescales around them for that
+reason); f16 forms keep them.
 
 Coefficients: Chebyshev interpolation in 40 digits, rounded to f32.
 """
@@ -10,19 +11,21 @@ Coefficients: Chebyshev interpolation in 40 digits, rounded to f32.
 from __future__ import annotations
 
 from simgpu.hardware.isa import types as t
-from simgpu.hardware.isa.arithmetic.floats import default_nan, flush, is_infinite
+from simgpu.hardware.isa.arithmetic.floats import flush, invalid_nan, is_infinite
 from simgpu.hardware.isa.lane import (
     Value,
     as_signed,
     as_unsigned,
     ashr,
     bits,
+    both,
     cast,
     const,
     div,
     either,
     fma,
     isnan,
+    negate,
     quiet,
     rint,
     shl,
@@ -64,7 +67,7 @@ COS = (
     -26.119218826293945,
 )
 SQRT_HALF_BITS = 0x3F3504F3
-TRIG_RANGE = 256.0  # revolutions; beyond it V_SIN gives 0 and V_COS 1 (ISA guide, V_SIN_F32)
+TRIG_RANGE = 256.0  # revolutions; beyond it V_SIN gives 0 and V_COS 1 (CDNA1 and CDNA2 guides, V_SIN_F32)
 
 
 def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
@@ -96,7 +99,7 @@ def log2_f32(x: Value) -> Value:
     value = cast(whole, t.f32) + fma(f, const(x, LOG2E), tail)
     zeroed = flush(x)
     value = where(zeroed == 0.0, float("-inf"), value)
-    value = where(zeroed < 0.0, default_nan(x, t.f32), value)
+    value = where(zeroed < 0.0, invalid_nan(x, t.f32), value)
     value = where(x == float("inf"), x, value)
     return where(isnan(x), quiet(x), value)
 
@@ -109,12 +112,17 @@ def rcp_f32(x: Value) -> Value:
 def rsq_f32(x: Value) -> Value:
     """1/sqrt(x) within 1 ulp (here ½ and a little: two roundings in f64, one to f32)."""
     wide = cast(flush(x), t.f64)
-    return cast(div(const(wide, 1.0), sqrt(wide)), t.f32)
+    return cast(div(const(wide, 1.0), root(wide)), t.f32)
+
+
+def root(x: Value) -> Value:
+    """sqrt(x), correctly rounded (1 ulp documented, 2**29 ulp for f64)."""
+    return where(x < 0.0, invalid_nan(x, x.type), sqrt(x))
 
 
 def sqrt_f32(x: Value) -> Value:
     """sqrt(x), correctly rounded (1 ulp documented); a denormal counts as zero."""
-    return sqrt(flush(x))
+    return root(flush(x))
 
 
 def rcp_f64(x: Value) -> Value:
@@ -124,7 +132,7 @@ def rcp_f64(x: Value) -> Value:
 
 def rsq_f64(x: Value) -> Value:
     """1/sqrt(x) within 2 ulp; the hardware's seed is good to 2**29 ulp (ISA guide)."""
-    return div(const(x, 1.0), sqrt(x))
+    return div(const(x, 1.0), root(x))
 
 
 def _octant(x: Value) -> tuple[Value, Value, Value]:
@@ -141,25 +149,29 @@ def _octant(x: Value) -> tuple[Value, Value, Value]:
 def _turned(quarter: Value, even: Value, odd: Value) -> Value:
     """`even` or `odd` by the quarter's parity, negated in the second half turn."""
     value = where((quarter & 1) == 0, even, odd)
-    return where((quarter & 2) == 0, value, -value)
+    value = where((quarter & 2) == 0, value, -value)
+    return where(value == 0.0, 0.0, value)  # +0 at every zero crossing
 
 
-def _trig_specials(x: Value, value: Value, beyond: float) -> Value:
-    value = where(abs(x) > TRIG_RANGE, beyond, value)
-    return where(either(isnan(x), is_infinite(x)), where(isnan(x), quiet(x), default_nan(x, x.type)), value)
+def _trig_specials(x: Value, value: Value) -> Value:
+    return where(either(isnan(x), is_infinite(x)), where(isnan(x), quiet(x), invalid_nan(x, x.type)), value)
 
 
 def sin_f32(x: Value) -> Value:
-    """sin(2πx) for x in revolutions, |x| <= 256, within 1 ulp; 0 beyond, NaN for infinities."""
+    """sin(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
-    value = where(x == 0.0, x, _turned(quarter, sine, cosine))
-    return _trig_specials(x, value, 0.0)
+    return _trig_specials(x, where(x == 0.0, x, _turned(quarter, sine, cosine)))
 
 
 def cos_f32(x: Value) -> Value:
-    """cos(2πx) for x in revolutions, |x| <= 256, within 1 ulp; 1 beyond, NaN for infinities."""
+    """cos(2πx) for x in revolutions, within 1 ulp; NaN for infinities."""
     quarter, sine, cosine = _octant(x)
-    return _trig_specials(x, _turned(quarter + 1, sine, cosine), 1.0)
+    return _trig_specials(x, _turned(quarter + 1, sine, cosine))
+
+
+def within_trig_range(x: Value, value: Value, beyond: float) -> Value:
+    """The sine or cosine of x, or what CDNA1 and CDNA2 have `beyond` 256 revolutions."""
+    return where(both(abs(x) > TRIG_RANGE, negate(is_infinite(x))), beyond, value)
 
 
 def exp2_f16(x: Value) -> Value:

@@ -19,6 +19,7 @@ from simgpu.hardware.isa.arithmetic.floats import (
     default_nan,
     exponent_field,
     format_of,
+    invalid_nan,
     is_denormal_or_zero,
     is_infinite,
     is_negative,
@@ -139,6 +140,5 @@ def fixup(a: Value, d: Value, n: Value) -> Value:
     result = where(either(d_inf, n_zero), zero, result)
     result = where(either(d_zero, n_inf), infinity, result)
     invalid = either(both(d_zero, n_zero), both(d_inf, n_inf))
-    nan = bits(as_unsigned(default_nan(a, a.type)) | 1 << (a.type.bits - 1), a.type)
-    result = where(invalid, nan, result)
+    result = where(invalid, invalid_nan(a, a.type), result)
     return where(isnan(n), quiet(n), where(isnan(d), quiet(d), result))

@@ -113,6 +113,11 @@ def default_nan(like: Value, type_: Type) -> Value:
     return pattern(like, type_, (fields.max_field << fields.fraction) | fields.implicit >> 1)
 
 
+def invalid_nan(like: Value, type_: Type) -> Value:
+    """The NaN that an operand outside of a function's domain gives: its sign is set (CDNA4 guide, functional examples)."""
+    return bits(as_unsigned(default_nan(like, type_)) | 1 << (type_.bits - 1), type_)
+
+
 def power_of_two(exponent: Value, type_: Type) -> Value:
     """2**exponent as a float; exponent: i32 or i64 of the type's width, normal range."""
     fields = _FORMATS[type_.name]

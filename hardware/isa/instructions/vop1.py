@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simgpu.hardware.architectures import GFX950, SINCE_GFX90A, SINCE_GFX942
+from simgpu.hardware.architectures import BEFORE_GFX942, GFX950, SINCE_GFX90A, SINCE_GFX942
 from simgpu.hardware.isa.arithmetic import approx, floats
 from simgpu.hardware.isa.encodings import vop1
 from simgpu.hardware.isa.instructions import vop1_cvt  # noqa: F401  (vop1_cvt registers)
@@ -23,7 +23,6 @@ from simgpu.hardware.isa.lane import (
     read_lane,
     rint,
     shl,
-    sqrt,
     trunc,
     where,
 )
@@ -313,16 +312,28 @@ def v_sqrt_f32(a: f32) -> f32:
     return approx.sqrt_f32(a)
 
 
-@vop1(41, flags=TRANS)
+@vop1(41, targets=SINCE_GFX942, flags=TRANS)
 def v_sin_f32(a: f32) -> f32:
-    """sin(2πa), |a| <= 256."""
+    """sin(2πa); the CDNA4 guide: "full range input is supported"."""
     return approx.sin_f32(a)
 
 
-@vop1(42, flags=TRANS)
+@vop1(41, targets=BEFORE_GFX942, flags=TRANS, name="v_sin_f32")
+def v_sin_f32_in_range(a: f32) -> f32:
+    """sin(2πa), |a| <= 256."""
+    return approx.within_trig_range(a, approx.sin_f32(a), 0.0)
+
+
+@vop1(42, targets=SINCE_GFX942, flags=TRANS)
 def v_cos_f32(a: f32) -> f32:
-    """cos(2πa), |a| <= 256."""
+    """cos(2πa); the CDNA4 guide: "full range input is supported"."""
     return approx.cos_f32(a)
+
+
+@vop1(42, targets=BEFORE_GFX942, flags=TRANS, name="v_cos_f32")
+def v_cos_f32_in_range(a: f32) -> f32:
+    """cos(2πa), |a| <= 256."""
+    return approx.within_trig_range(a, approx.cos_f32(a), 1.0)
 
 
 @vop1(37, flags=WIDE_TRANS)
@@ -340,7 +351,7 @@ def v_rsq_f64(a: f64) -> f64:
 @vop1(40, flags=WIDE_TRANS)
 def v_sqrt_f64(a: f64) -> f64:
     """sqrt(a); documented to 2**29 ulp, a seed for Newton steps."""
-    return sqrt(a)
+    return approx.root(a)
 
 
 @vop1(61, flags=TRANS)
@@ -352,7 +363,7 @@ def v_rcp_f16(a: f16) -> f16:
 @vop1(62, flags=TRANS)
 def v_sqrt_f16(a: f16) -> f16:
     """sqrt(a), 1 ulp."""
-    return sqrt(a)
+    return approx.root(a)
 
 
 @vop1(63, flags=TRANS)
@@ -373,13 +384,25 @@ def v_exp_f16(a: f16) -> f16:
     return approx.exp2_f16(a)
 
 
-@vop1(73, flags=TRANS)
+@vop1(73, targets=SINCE_GFX942, flags=TRANS)
 def v_sin_f16(a: f16) -> f16:
-    """sin(2πa), |a| <= 256."""
+    """sin(2πa); the CDNA4 guide: "full range input is supported"."""
     return approx.sin_f16(a)
 
 
-@vop1(74, flags=TRANS)
+@vop1(73, targets=BEFORE_GFX942, flags=TRANS, name="v_sin_f16")
+def v_sin_f16_in_range(a: f16) -> f16:
+    """sin(2πa), |a| <= 256."""
+    return approx.within_trig_range(a, approx.sin_f16(a), 0.0)
+
+
+@vop1(74, targets=SINCE_GFX942, flags=TRANS)
 def v_cos_f16(a: f16) -> f16:
-    """cos(2πa), |a| <= 256."""
+    """cos(2πa); the CDNA4 guide: "full range input is supported"."""
     return approx.cos_f16(a)
+
+
+@vop1(74, targets=BEFORE_GFX942, flags=TRANS, name="v_cos_f16")
+def v_cos_f16_in_range(a: f16) -> f16:
+    """cos(2πa), |a| <= 256."""
+    return approx.within_trig_range(a, approx.cos_f16(a), 1.0)

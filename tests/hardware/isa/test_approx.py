@@ -13,7 +13,7 @@ from simgpu.hardware.isa.spec import REGISTRY
 from tests.support.valu_reference import F16, F32, F64, Format, f_sqrt, find, float_patterns, run
 
 mpmath.mp.prec = 200
-INF, NAN, ZERO, ONE = 0x7F800000, 0x7FC00000, 0, 0x3F800000
+INF, INVALID, ZERO, ONE = 0x7F800000, 0xFFC00000, 0, 0x3F800000
 SIGN = 0x80000000
 HALF = {"inf": 0x7C00, "nan": 0x7E00, "one": 0x3C00, "sign": 0x8000}
 
@@ -137,28 +137,32 @@ def abs_bits(x: int) -> int:
     return x & ~F64.sign
 
 
+# The functional examples of the CDNA4 guide are among them.
 SPECIALS = {
     "v_exp_f32": {INF: INF, INF | SIGN: ZERO, 0x43000000: INF, 0xC2FC0001: ZERO, 0xC2FC0000: 0x800000,
                   0x42FFFFFF: 0x7F7FFFA7, ZERO: ONE, SIGN: ONE, 0x7F800001: 0x7FC00001},
     "v_log_f32": {ZERO: INF | SIGN, SIGN: INF | SIGN, 0x7FFFFF: INF | SIGN, 0x807FFFFF: INF | SIGN,
-                  INF: INF, INF | SIGN: NAN, ONE | SIGN: NAN, 0xFF800001: 0xFFC00001},
-    "v_rcp_f32": {ZERO: INF, SIGN: INF | SIGN, 1: INF, INF: ZERO, INF | SIGN: SIGN, 0x7E800001: ZERO,
+                  INF: INF, INF | SIGN: INVALID, ONE | SIGN: INVALID, 0xFF800001: 0xFFC00001, 0x7F800001: 0x7FC00001},
+    "v_rcp_f32": {ZERO: INF, SIGN: INF | SIGN, 0xC0000000: 0xBF000000, 1: INF, INF: ZERO, INF | SIGN: SIGN, 0x7E800001: ZERO,
                   0xFE800001: SIGN, 0x7E800000: 0x00800000, 0x7F800001: 0x7FC00001},
-    "v_rsq_f32": {ZERO: INF, SIGN: INF | SIGN, 1: INF, INF: ZERO, ONE | SIGN: NAN, INF | SIGN: NAN},
-    "v_sqrt_f32": {ZERO: ZERO, SIGN: SIGN, 0x7FFFFF: ZERO, 0x807FFFFF: SIGN, INF: INF, ONE | SIGN: NAN},
-    "v_sin_f32": {ZERO: ZERO, SIGN: SIGN, INF: NAN, INF | SIGN: NAN, 0x43800001: ZERO, 0x3E800000: ONE,
-                  0x7F7FFFFF: ZERO, 0xFF800001: 0xFFC00001},
-    "v_cos_f32": {ZERO: ONE, SIGN: ONE, INF: NAN, 0x43800001: ONE, 0x3F000000: ONE | SIGN, 0xFF7FFFFF: ONE},
+    "v_rsq_f32": {ZERO: INF, SIGN: INF | SIGN, 0x40800000: 0x3F000000, 1: INF, INF: ZERO, ONE | SIGN: INVALID,
+                  INF | SIGN: INVALID, 0x7F800001: 0x7FC00001},
+    "v_sqrt_f32": {ZERO: ZERO, SIGN: SIGN, 0x40800000: 0x40000000, INF | SIGN: INVALID, 0x7FFFFF: ZERO, 0x807FFFFF: SIGN,
+                   INF: INF, ONE | SIGN: INVALID, 0x7F800001: 0x7FC00001},
+    "v_sin_f32": {ZERO: ZERO, SIGN: SIGN, INF: INVALID, INF | SIGN: INVALID, 0x3E800000: ONE, 0x3F000000: ZERO, 0xBF000000: ZERO,
+                  0x7F7FFFFF: ZERO, 0xFF7FFFFF: ZERO, 0xFF800001: 0xFFC00001, 0x43808000: ZERO, 0x43802000: ONE},
+    "v_cos_f32": {ZERO: ONE, SIGN: ONE, INF: INVALID, 0x3E800000: ZERO, 0xBE800000: ZERO, 0x3F400000: ZERO, 0x3F000000: ONE | SIGN,
+                  0xFF7FFFFF: ONE, 0x43802000: ZERO, 0x43804000: ONE | SIGN},
     "v_exp_f16": {0x7C00: 0x7C00, 0xFC00: 0, 0x4C00: 0x7C00, 0: 0x3C00, 0x7C01: 0x7E01},
-    "v_log_f16": {0: 0xFC00, 0x8000: 0xFC00, 0x7C00: 0x7C00, 0xBC00: 0x7E00},
-    "v_rcp_f16": {0: 0x7C00, 0x8000: 0xFC00, 0x7C00: 0, 1: 0x7C00},
-    "v_rsq_f16": {0: 0x7C00, 0x8000: 0xFC00, 0x7C00: 0, 0xBC00: 0x7E00, 1: 0x6C00},
-    "v_sqrt_f16": {0x8000: 0x8000, 0x7C00: 0x7C00, 0xBC00: 0x7E00},
-    "v_sin_f16": {0x8000: 0x8000, 0x7C00: 0x7E00, 0x5C01: 0},
-    "v_cos_f16": {0: 0x3C00, 0x7C00: 0x7E00, 0x5C01: 0x3C00},
+    "v_log_f16": {0: 0xFC00, 0x8000: 0xFC00, 0x7C00: 0x7C00, 0xBC00: 0xFE00, 0xFC00: 0xFE00},
+    "v_rcp_f16": {0: 0x7C00, 0x8000: 0xFC00, 0x7C00: 0, 0xFC00: 0x8000, 0xC000: 0xB800, 1: 0x7C00},
+    "v_rsq_f16": {0: 0x7C00, 0x8000: 0xFC00, 0xFC00: 0xFE00, 0x7C00: 0, 0xBC00: 0xFE00, 1: 0x6C00, 0x7C01: 0x7E01},
+    "v_sqrt_f16": {0: 0, 0x8000: 0x8000, 0x4400: 0x4000, 0x7C00: 0x7C00, 0xBC00: 0xFE00, 0xFC00: 0xFE00, 0xFC01: 0xFE01},
+    "v_sin_f16": {0x8000: 0x8000, 0x7C00: 0xFE00, 0x5C01: 0x3C00, 0x3800: 0, 0x3400: 0x3C00},
+    "v_cos_f16": {0: 0x3C00, 0xFC00: 0xFE00, 0x5C01: 0, 0x3400: 0, 0x3800: 0xBC00},
     "v_rcp_f64": {0: F64.inf, F64.inf: 0, F64.sign: F64.inf | F64.sign},
-    "v_rsq_f64": {0: F64.inf, F64.inf: 0, F64.sign | 1: F64.nan},
-    "v_sqrt_f64": {F64.sign: F64.sign, F64.inf: F64.inf, F64.sign | 1: F64.nan},
+    "v_rsq_f64": {0: F64.inf, F64.inf: 0, F64.sign | 1: F64.nan | F64.sign},
+    "v_sqrt_f64": {F64.sign: F64.sign, F64.inf: F64.inf, F64.sign | 1: F64.nan | F64.sign, F64.inf | 1: F64.nan | 1},
 }  # fmt: skip
 
 
@@ -167,6 +171,31 @@ def test_specials(mnemonic: str) -> None:
     table = SPECIALS[mnemonic]
     got = dict(zip(table, run(find(mnemonic), [list(table)]), strict=True))
     assert {hex(k): hex(v) for k, v in got.items()} == {hex(k): hex(v) for k, v in table.items()}
+
+
+# The domain of CDNA1's and CDNA2's sine and cosine ends at 256 revolutions.
+BEYOND = {
+    "v_sin_f32": {0x43800000: ZERO, 0x43800001: ZERO, 0x43802000: ZERO, 0xC3802000: ZERO, INF: INVALID, 0x437F4000: ONE},
+    "v_cos_f32": {0x43800000: ONE, 0x43800001: ONE, 0x43802000: ONE, 0xFF7FFFFF: ONE, INF: INVALID, 0x437F4000: ZERO},
+    "v_sin_f16": {0x5C01: 0, 0x7C00: 0xFE00},
+    "v_cos_f16": {0x5C01: 0x3C00, 0x7C00: 0xFE00},
+}
+
+
+@pytest.mark.parametrize("target", ["gfx908", "gfx90a"])
+@pytest.mark.parametrize("mnemonic", BEYOND)
+def test_angles_beyond_the_domain(mnemonic: str, target: str) -> None:
+    table = BEYOND[mnemonic]
+    assert dict(zip(table, run(find(mnemonic, target), [list(table)]), strict=True)) == table
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+@pytest.mark.parametrize(("mnemonic", "function"), [("v_sin_f32", mpmath.sinpi), ("v_cos_f32", mpmath.cospi)])
+def test_angles_of_full_range(mnemonic: str, function: Callable, target: str) -> None:
+    values = np.exp2(spread(8, 127.9, 600, 12)) * np.where(spread(-1, 1, 600, 13) < 0, -1, 1)
+    inputs = bits_of(np.concatenate([values, spread(-(2.0**23), 2.0**23, 600, 14)]))
+    results = run(find(mnemonic, target), [inputs])
+    assert max(ulps(F32, got, function(2 * number(F32, x))) for x, got in zip(inputs, results, strict=True)) <= 1
 
 
 def test_every_approximation_is_tested() -> None:

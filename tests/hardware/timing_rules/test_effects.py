@@ -28,6 +28,7 @@ from simgpu.operators import (
     SoftmaxProblem,
     TiledComputation,
 )
+from tests.support.clang import assemble
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 
@@ -56,6 +57,17 @@ def test_every_instruction_has_an_effect(target: str) -> None:
         assert effect.pending <= effect.access.writes, inst
         assert effect.queue is not None or not effect.pending, inst
         assert effect.access.states >= 1
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize("source", ["s7", "vcc_hi", "v3", "1.0"])
+def test_an_accumulator_move_reads_what_a_move_reads(target: str, source: str) -> None:
+    """A scalar source is under the rules of scalar registers that vector instructions read."""
+    move, plain = assemble([f"v_accvgpr_write_b32 a1, {source}", f"v_mov_b32 v1, {source}"], target)
+    assert move and plain
+    accesses = [effect_of(decode(line.code, 0, target)).access for line in (move, plain)]
+    assert accesses[0].reads == accesses[1].reads
+    assert accesses[0].writes == {("a", 1)} and {"valu", "accvgpr_write"} <= accesses[0].classes
 
 
 @pytest.mark.parametrize("mnemonic, queue", [

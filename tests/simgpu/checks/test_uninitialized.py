@@ -120,6 +120,8 @@ CASES = [
     Case("scc stored", "+s_cmp_eq_u32 s4, s4\ns_cselect_b32 s20, 1, 2\nv_mov_b32 v3, s20" + STORE, "global_store_dword", "v3", ALL,
          "0x00000003"),
     Case("m0 stored", "+s_mov_b32 m0, 0\nv_mov_b32 v3, m0" + STORE, "global_store_dword", "v3", ALL),
+    Case("accumulator from a scalar", "+s_mov_b32 s20, 1\nv_accvgpr_write_b32 a7, s20\nv_accvgpr_read_b32 v3, a7" + STORE,
+         "global_store_dword", "v3", ALL),
     Case("accumulator stored", "+v_accvgpr_write_b32 a7, v60\nv_accvgpr_read_b32 v3, a7" + STORE, "global_store_dword", "v3", ALL),
     Case("carry stored", "v_mov_b32 v2, 0\n+s_mov_b64 vcc, 0\nv_addc_co_u32 v3, vcc, v2, v2, vcc" + STORE, "global_store_dword",
          "v3", ALL),

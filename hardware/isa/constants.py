@@ -8,7 +8,7 @@ The rule is LLVM's (AMDGPUBaseInfo.cpp, `getInlineEncodingV216` and `isInlinable
   1/(2 pi) (LLVM, pull request 198005: "inline 1.0 will materialize 0x0000 on gfx8/gfx9"), op_sel and packed operands the high one;
 * a 64-bit integer has the f64 bits.
 
-The high register of a packed f32 operand is these rules' guess: no compiler reads it there.
+What these rules give for the high register of a packed f32 operand no compiler reads, and nothing confirms.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ ORDER = {
     ],
     "tools": [
         "shared",
-        "matrix torch tables cases robustness",
+        "matrix torch tables cases",
+        "robustness",
         "benchmarks",
         "verbs",
         "cli.py pytest_plugin.py",

@@ -13,8 +13,9 @@ import numpy as np
 
 from simgpu.operators.error_model import TypicalError
 
-# Limits, in standard deviations: of 10^8 normal deviates the largest is 6; of a mean, one in 10^7 is past 5.5.
-ELEMENT_LIMIT, MEAN_LIMIT = 8.0, 5.5
+# Limits, in standard deviations: of 10^8 normal deviates the largest is 6, and an element's partial sums may be larger than its
+# variance says; of a mean, one in 10^7 is past 5.5.
+ELEMENT_LIMIT, MEAN_LIMIT = 10.0, 5.5
 ROW_LIMIT = 2.0  # of a row's root mean square: roundings that all are ties have sqrt(3) times the usual one
 # A row's mean square is past 1 + 2·sqrt(x/n) + 2·x/n once in e^x (Laurent and Massart, Ann. Stat. 28, 2000, lemma 1).
 ROW_TAIL = 25.0

@@ -2,8 +2,8 @@
 
 An access outside all allocations stops the launch in checked mode as in plain mode; here it becomes
 a finding, too. Handlers report besides: an access through a pointer to one allocation that lands in
-another; a buffer resource without records; scalar loads whose address loses its low bits; private accesses that
-reach into the next lane's dword; misaligned LDS atomics; reads past the kernel's arguments.
+another; a buffer resource without records; scalar loads whose address loses its low bits; misaligned LDS atomics;
+reads past the kernel's arguments.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.operands import PRIVATE_APERTURE, Place, Plan
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import WIDE64, constant
+from simgpu.memory.smem import SCRATCH_LOG2
 
 if TYPE_CHECKING:
     from simgpu.engine.allocations import Allocation
@@ -45,7 +46,6 @@ class Misuse(IntEnum):
     FOREIGN = event("another allocation than the pointer's")
     NO_RECORDS = event("buffer without records")
     SCALAR_ALIGNMENT = event("misaligned scalar load")
-    PRIVATE_ALIGNMENT = event("misaligned private access")
     LDS_ALIGNMENT = event("misaligned LDS atomic")
     KERNARG = event("load past the arguments")
 
@@ -59,13 +59,15 @@ WORKING = (Fault.MEMORY, Fault.READONLY, Fault.LDS, Fault.SCRATCH, Fault.MISALIG
 class Based:
     """Where an instruction keeps the pointer that its lanes' addresses are made from.
 
-    kind: pointer (64 bits), scalar (SBASE with its offsets), resource (128 bits).
+    kind: pointer (64 bits), scalar (SBASE with its offsets), resource (128 bits); register_log2: what the
+    offset's register counts in.
     """
 
     kind: str
     base: Place
     offset: Place | None = None
     register: Place | None = None
+    register_log2: int = 0
 
 
 class Bounds(Check):
@@ -84,7 +86,8 @@ class Bounds(Check):
             return Based(kind, base)
         extra = inst.args.get("soffset")
         register = plan.register(extra, 32) if isinstance(extra, Reg) else None
-        return Based(kind, base, plan.immediate(int(inst.mods.get("offset", 0))), register)
+        shift = SCRATCH_LOG2 if inst.spec.memory is not None and inst.spec.memory.space == "scratch" else 0
+        return Based(kind, base, plan.immediate(int(inst.mods.get("offset", 0))), register, shift)
 
     def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         if not isinstance(planned, Based):
@@ -103,8 +106,6 @@ class Bounds(Check):
             if access.atomic and access.size > 1:
                 _report_misaligned(frame, access, Misuse.LDS_ALIGNMENT, access.size)
             return
-        if inst.spec.memory is not None and inst.spec.memory.space == "scratch" and access.size >= 4:
-            _report_misaligned(frame, access, Misuse.PRIVATE_ALIGNMENT, 4)
         _arguments(frame, access)
         base = frame.planned[Bounds]
         if base is not None:
@@ -124,7 +125,7 @@ class Bounds(Check):
 def base_of(inst: Instruction) -> tuple[str, Reg] | None:
     """The scalar registers that an access starts from, where it has some that mean memory."""
     memory = inst.spec.memory
-    if memory is None or memory.space == "scratch":
+    if memory is None:
         return None
     for name, kind in (("saddr", "pointer"), ("srsrc", "resource"), ("sbase", "scalar")):
         reg = inst.args.get(name)
@@ -163,15 +164,14 @@ def _records(frame: Frame, based: Based) -> None:
 
 
 def _scalar_alignment(frame: Frame, based: Based) -> None:
-    build = frame.build
-    address = frame.load(frame.operand(based.base.slot), I64)
+    base = frame.operand(based.base.slot).load(I64)
+    bits = base
     if based.offset is not None:
-        address = build.add(address, build.sext(frame.slot(based.offset.slot), I64))
+        bits = bits | frame.slot(based.offset.slot).sext(I64)
     if based.register is not None:
-        address = build.add(address, build.zext(frame.load(frame.operand(based.register.slot), I32), I64))
-    crooked = build.icmp_unsigned("!=", build.and_(address, constant(3)), constant(0))
-    with build.if_then(crooked, likely=False):
-        report(frame, Misuse.SCALAR_ALIGNMENT, 0, address, 0)
+        bits = bits | frame.operand(based.register.slot).load(I32).zext(I64) << based.register_log2
+    with frame.build.if_then((bits & 3) != 0, likely=False):
+        report(frame, Misuse.SCALAR_ALIGNMENT, 0, base, 0)
 
 
 def _report_misaligned(frame: Frame, access: Access, event: int, size: int) -> None:
@@ -239,19 +239,10 @@ def _of_no_records(launch: Launch, event: Report) -> Finding | None:
 @finding_of(Misuse.SCALAR_ALIGNMENT)
 def _of_scalar(launch: Launch, event: Report) -> Finding:
     message = (
-        f"scalar memory takes dwords at multiples of 4: the hardware drops the low bits of {event.address:#x} "
-        f"and reads at {event.address & ~3:#x}"
+        "scalar memory takes dwords at multiples of 4: the hardware drops the low two bits of the base, "
+        f"here {event.address:#x}, of the offset and of the offset's register"
     )
     return _found(launch, event, "misaligned", message, f"{event.address:#x}")
-
-
-@finding_of(Misuse.PRIVATE_ALIGNMENT)
-def _of_private(launch: Launch, event: Report) -> Finding:
-    message = (
-        "a private address that is no multiple of 4: private memory is interleaved by dword over the lanes, "
-        "so the access tears and reaches another lane's bytes"
-    )
-    return _found(launch, event, "misaligned", message)
 
 
 @finding_of(Misuse.LDS_ALIGNMENT)

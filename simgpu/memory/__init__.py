@@ -5,6 +5,7 @@
     buffers.py         addresses and range rules of buffer resources
     buffer_formats.py  typed buffer accesses: elements by data and number format
     scratch.py         private memory, interleaved by dword over the lanes
+    by_bytes.py        what lies across dwords of swizzled memory
     lds.py             LDS
     lane_copy.py       64 lanes' bytes between memory and registers, in order
     any_lanes.py       device memory, whatever the lanes' addresses: allocations, bounds, bitmaps

@@ -16,7 +16,7 @@ from simgpu.machine.frame import ALL_LANES, PTR, Frame
 from simgpu.machine.hooks import Access, observe
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, Value, where
-from simgpu.memory.lane_copy import LaneCopy, constant, each_lane, first_lane, inside
+from simgpu.memory.lane_copy import LaneCopy, Narrow, constant, each_lane, first_lane, inside
 
 
 class GlobalAccess:
@@ -32,7 +32,7 @@ class GlobalAccess:
         addresses: Any,
         lane_bytes: int,
         to_memory: bool,
-        narrow: tuple[Any, Any] | None = None,
+        narrow: Narrow | None = None,
         unrolled: bool = True,
         compact: bool = False,
     ) -> None:

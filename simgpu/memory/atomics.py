@@ -43,7 +43,7 @@ def global_atomic(
     memory = inst.spec.memory
     assert memory is not None
     bits = memory.bits
-    _demand_alignment(frame, addresses, bits // 8, lanes)
+    demand_alignment(frame, addresses, bits // 8, lanes)
     kind = ir.IntType(bits)
     area = LANES * bits // 8
     operands = sum(param.name not in ("old", "mem") for param in inst.spec.params[1:])
@@ -82,7 +82,7 @@ def global_atomic(
         frame.write_wide(frame.operand(places[field].slot), result, frame.lanes(lanes))
 
 
-def _demand_alignment(frame: Frame, addresses: Value, size: int, lanes: Value) -> None:
+def demand_alignment(frame: Frame, addresses: Value, size: int, lanes: Value) -> None:
     """A fault for an address that is no multiple of the element: atomics have no unaligned mode."""
     wrong = lanes & ((addresses & size - 1) != 0).bitcast(I64)
     with frame.build.if_then(wrong != 0, likely=False):

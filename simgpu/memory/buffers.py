@@ -17,11 +17,11 @@ from simgpu.machine.frame import ALL_LANES, ROW32, Frame
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place, load_scalar
 from simgpu.machine.values import I1, I64, Value, where
-from simgpu.memory import buffer_formats
+from simgpu.memory import buffer_formats, by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic, returns_old
-from simgpu.memory.lane_copy import WIDE64, Rows, constant, lane_numbers, read_staged, write_staged
-from simgpu.memory.lds_dma import load_to_lds, store_from_lds, store_row
+from simgpu.memory.lane_copy import WIDE64, Narrow, Rows, constant, lane_numbers, read_staged, write_staged
+from simgpu.memory.lds_dma import load_to_lds, store_from_lds, store_rows
 from simgpu.memory.whole_wave import direct
 from simgpu.memory.whole_wave.direct_global import DirectGlobal
 
@@ -121,8 +121,8 @@ def _soffset(frame: Frame, place: Place) -> Value:
     return load_scalar(frame, place).zext(I64)
 
 
-def in_range(access: Addressed, at: int, size: int | Value) -> Value:
-    """i64 mask of lanes whose bytes at..at+size (int or i64) of the access are within the resource.
+def in_range(access: Addressed, at: int | Value, size: int | Value) -> Value:
+    """i64 mask of lanes whose bytes at..at+size of the access are within the resource.
 
     With an index register and a stride the index counts, in records; else the offsets and soffset, in
     bytes; nothing where the lane number is the index.
@@ -185,9 +185,9 @@ def _formatted(
     size = form.size.zext(I64)
     fits = lanes & in_range(access, 0, size)
     fits = where(size == 0, 0, fits)
-    element = buffer_formats.Element(lanes, fits, lambda number: _dword_addresses(access, number))
+    element = buffer_formats.Element(lanes, fits, lambda number: _addresses(access, 4 * number))
     if to_lds:
-        store_row(frame, places, buffer_formats.converted(frame, memory, form, element)[0], lanes)
+        store_rows(frame, inst, places, buffer_formats.converted(frame, memory, form, element)[:1], lanes)
         return
     move = buffer_formats.store if memory.op == "store" else buffer_formats.load
     move(frame, inst, form, element, frame.operand(places["vdata"].slot))
@@ -219,7 +219,7 @@ def _access(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: An
         with then:
             start = resource.base + soffset + offset
             addresses = offsets - offset + start
-            narrow = (row, start)
+            narrow = Narrow(row, start)
             registers = frame.operand(places["vdata"].slot)
             access = GlobalAccess(frame, addresses, rows.lane_bytes, store, narrow)
             if store:
@@ -257,8 +257,23 @@ def _general(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Plac
     assert memory is not None
     access, store = addressed(frame, inst, places), memory.op == "store"
     whole = lanes & in_range(access, 0, rows.lane_bytes)
-    if rows.lane_bytes <= ELEMENT:
+    if rows.lane_bytes == 1:
         _whole(frame, rows, places["vdata"], access, lanes, whole, store)
+        return
+    # A swizzled access at no multiple of the element's bytes: bytes go one by one.
+    torn = access.resource.swizzle & by_bytes.torn(rows, access.offsets, lanes)
+    with frame.build.if_else(torn, likely=False) as (then, otherwise):
+        with then:
+            _by_byte(frame, rows, places["vdata"], access, lanes, store)
+        with otherwise:
+            _by_element(frame, rows, places["vdata"], access, lanes, whole, store)
+
+
+def _by_element(
+    frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, whole: Any, store: bool
+) -> None:
+    if rows.lane_bytes <= ELEMENT:
+        _whole(frame, rows, vdata, access, lanes, whole, store)
         return
     # A swizzled access may cross an element: then, and where only some dwords are in range,
     # dwords go one by one.
@@ -266,9 +281,9 @@ def _general(frame: Frame, inst: Instruction, rows: Rows, places: dict[str, Plac
     split = access.resource.swizzle | (some != whole)
     with frame.build.if_else(split, likely=False) as (then, otherwise):
         with then:
-            _by_dword(frame, rows, places["vdata"], access, lanes, store)
+            _by_dword(frame, rows, vdata, access, lanes, store)
         with otherwise:
-            _whole(frame, rows, places["vdata"], access, lanes, whole, store)
+            _whole(frame, rows, vdata, access, lanes, whole, store)
 
 
 def _whole(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, fits: Any, store: bool) -> None:
@@ -295,7 +310,7 @@ def _by_dword(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: 
     registers = frame.operand(vdata.slot)
     for number in range(rows.registers):
         fits = lanes & in_range(access, 4 * number, 4)
-        copy = GlobalAccess(frame, _dword_addresses(access, number), 4, store, unrolled=False)
+        copy = GlobalAccess(frame, _addresses(access, 4 * number), 4, store, unrolled=False)
         if store:
             write_staged(frame, part, [frame.row(registers, number)])
             copy.run(fits)
@@ -304,14 +319,32 @@ def _by_dword(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: 
             _write_loaded(frame, part, registers, number, lanes, fits)
 
 
-def _dword_addresses(access: Addressed, number: int) -> Value:
-    """Addresses of dword `number` of each lane's access: swizzled ones jump at element ends."""
+def _by_byte(frame: Frame, rows: Rows, vdata: Place, access: Addressed, lanes: Any, store: bool) -> None:
+    registers = frame.operand(vdata.slot)
+
+    def address_of(byte: Value) -> Value:
+        return _addresses(access, byte)
+
+    def lanes_of(byte: Value | int) -> Value:
+        return in_range(access, byte & ~3, min(4, rows.lane_bytes)) & lanes
+
+    if store:
+        data = [frame.row(registers, number) for number in range(rows.registers)]
+        by_bytes.store(frame, rows, data, address_of, lanes_of)
+        return
+    mask, old = frame.lanes(lanes), frame.row(registers) if rows.d16 else None
+    for number, row in enumerate(by_bytes.load(frame, rows, address_of, lanes_of, old)):
+        frame.write_row(registers, number, where(frame.lanes(lanes_of(4 * number)), row, 0), mask)
+
+
+def _addresses(access: Addressed, at: Value | int) -> Value:
+    """Addresses of byte `at` of each lane's access: swizzled ones jump at element ends."""
     group = access.resource.index_log2.splat(LANES)
     here = access.offsets & ELEMENT - 1  # within the lane's first element
-    moved = here + 4 * number
+    moved = here + at
     blocks, inner = moved >> ELEMENT_LOG2, moved & ELEMENT - 1
     jumped = blocks << ELEMENT_LOG2 << group
     swizzled = access.addresses + jumped - here + inner
-    return where(access.resource.swizzle, swizzled, access.addresses + 4 * number)
+    return where(access.resource.swizzle, swizzled, access.addresses + at)
 
 

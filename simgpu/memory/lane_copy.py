@@ -128,13 +128,26 @@ def interleaved(registers: list[Value]) -> Value:
     return whole.shuffled([part * LANES + lane for lane in range(LANES) for part in range(count)])
 
 
+@dataclass(frozen=True)
+class Narrow:
+    """The lanes' addresses as a common start plus a register row (pointer) of 32-bit offsets, with a sign or without."""
+
+    row: Value
+    start: Value
+    signed: bool = False
+
+    def step(self, lane: int) -> Value:
+        """A lane's offset, i64."""
+        offset = self.row.at(4 * lane).load(I32)
+        return offset.sext(I64) if self.signed else offset.zext(I64)
+
+
 class LaneCopy:
     """Copies between staging and memory for the lanes of a mask.
 
     addresses: <64 x i64>, device addresses (or LDS offsets). A store finds its bytes staged lane
-    after lane; a load leaves registers row after row (`read_staged`). narrow: where the addresses
-    are a common start plus a register row of 32-bit offsets, that row and the start: the lanes'
-    places then need no 64-bit address each.
+    after lane; a load leaves registers row after row (`read_staged`). narrow: what the addresses
+    are made from, where the lanes' places then need no 64-bit address each.
     """
 
     def __init__(
@@ -143,7 +156,7 @@ class LaneCopy:
         addresses: Any,
         lane_bytes: int,
         to_memory: bool,
-        narrow: tuple[Any, Any] | None = None,
+        narrow: Narrow | None = None,
     ) -> None:
         self.frame = frame
         self.addresses = addresses
@@ -192,9 +205,8 @@ class LaneCopy:
         if self.narrow is None:
             self._spill()
             return [host_of(self._address(8 * lane)) for lane in range(LANES)]
-        row, start = self.narrow
-        base = host_of(start)
-        return [base.at(offset) for offset in [row.at(4 * lane).load(I32) for lane in range(LANES)]]
+        base = host_of(self.narrow.start)
+        return [base.at(step) for step in [self.narrow.step(lane) for lane in range(LANES)]]
 
     def _spill(self) -> None:
         self._spilled().store(self.addresses, align=64)

@@ -1,4 +1,8 @@
-"""LDS instructions: offsets into the workgroup's block, checked against its size."""
+"""LDS instructions: offsets into the workgroup's block, checked against its size.
+
+A lane's offset is a sum of 32 bits that wraps (LLVM, hasUsableDSOffset: the offset field works with negative
+bases since GCN 2, and compilers emit them).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from simgpu.machine.operands import Place, Plan
 from simgpu.machine.values import I8, I16, I32, I64, Value
 from simgpu.memory.lane_copy import (
     LaneCopy,
+    Narrow,
     Rows,
     first_lane_fault,
     inside,
@@ -52,7 +57,7 @@ class LDSAccess:
     """Checked copies between staging and LDS for lanes whose i64 offsets are given."""
 
     def __init__(
-        self, frame: Frame, offsets: Any, lane_bytes: int, narrow: tuple[Any, Any] | None = None, compact: bool = False
+        self, frame: Frame, offsets: Any, lane_bytes: int, narrow: Narrow | None = None, compact: bool = False
     ) -> None:
         self.frame = frame
         self.offsets = offsets
@@ -80,15 +85,14 @@ class LDSAccess:
 
 
 def offsets_of(frame: Frame, address: Place | None, offset: Place, scale: int) -> Value:
-    """addr + offset·scale as <64 x i64>; the sum is 32-bit unsigned without wrap-around.
+    """addr + offset·scale modulo 2^32, as <64 x i64>.
 
-    Without an address (addtid) it is M0[15:0] + 4·lane.
+    Without an address (addtid) it is M0[15:0] + offset + 4·lane.
     """
+    start = frame.slot(offset.slot) * scale
     if address is None:
-        rows = (frame.state(frame.scalar(isa.M0)) & 0xFFFF).zext(I64) + lane_numbers(4)
-    else:
-        rows = frame.row(frame.operand(address.slot)).zext(I64)
-    return rows + _start(frame, offset, scale)
+        return (start + (frame.state(frame.scalar(isa.M0)) & 0xFFFF)).zext(I64) + lane_numbers(4)
+    return (frame.row(frame.operand(address.slot)) + start).zext(I64)
 
 
 def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
@@ -125,15 +129,11 @@ def _parts(inst: Instruction) -> list[tuple[str, str, int]]:
     return [("offset0", "data0", scale), ("offset1", "data1", scale)]
 
 
-def _start(frame: Frame, offset: Place, scale: int) -> Value:
-    return frame.slot(offset.slot).zext(I64) * scale
-
-
 def _span(frame: Frame, places: dict[str, Place], name: str, scale: int, lane_bytes: int) -> direct.Span:
-    start = _start(frame, places[name], scale)
+    offset = frame.slot(places[name].slot) * scale
     base = frame.state(layout.LDS_BASE, I64).pointer()
-    room = frame.state(layout.LDS_SIZE, I64) - start - lane_bytes
-    return direct.Span(frame, frame.operand(places["addr"].slot), base.at(start), room, lane_bytes)
+    room = frame.state(layout.LDS_SIZE, I64) - lane_bytes
+    return direct.Span(frame, frame.operand(places["addr"].slot), base.at(offset), room, lane_bytes, offset)
 
 
 def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Any) -> None:
@@ -144,7 +144,10 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: 
     results: list[Any] = []
     for name, data, scale in _parts(inst):
         address = places.get("addr")
-        narrow = (frame.operand(address.slot), _start(frame, places[name], scale)) if address else None
+        narrow = None
+        if address:  # offsets in bounds are signed ones, as the immediate has fewer than 31 bits
+            start = frame.slot(places[name].slot).zext(I64) * scale
+            narrow = Narrow(frame.operand(address.slot), start, signed=True)
         offsets = offsets_of(frame, address, places[name], scale)
         access = LDSAccess(frame, offsets, rows.lane_bytes, narrow, compact=direct.serves(frame, rows))
         if memory.op == "store":

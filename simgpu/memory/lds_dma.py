@@ -1,7 +1,8 @@
 """Loads straight to LDS: each lane's dword goes to M0 + offset + 4·lane (ISA guides, "LDS DMA").
 
-The instruction's offset counts in both addresses. Wider forms (gfx950) put a lane's 12 or 16 bytes
-at that multiple of its lane number; narrow ones extend to a dword.
+Of M0 the low bits count that LDS needs, for global and scratch forms without the lowest two (CDNA4 guide, 9.1.9 and
+10.3: M0[17:0], M0[17:2] * 4; CDNA3 guide: M0[15:0]). The instruction's offset counts in both addresses. Wider forms
+(gfx950) put a lane's 12 or 16 bytes at that multiple of its lane number; narrow ones extend to a dword.
 buffer_store_lds_dword goes the other way.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
@@ -38,16 +40,14 @@ def load_to_lds(
     GlobalAccess(frame, addresses, rows.lane_bytes, False).run(readable)
     valid = frame.lanes(readable)
     values = [where(valid, row, 0) for row in read_staged(frame, rows, None)]
-    stored = Rows(max(32, rows.bits))
-    write_staged(frame, stored, values)
-    LDSAccess(frame, _lds_offsets(frame, places, stored), stored.lane_bytes).copy(lanes, True)
+    store_rows(frame, inst, places, values, lanes)
 
 
-def store_row(frame: Frame, places: dict[str, Place], row: Any, lanes: Any) -> None:
-    """Put a dword of each active lane (<64 x i32>) at its place in LDS."""
-    rows = Rows(32)
-    write_staged(frame, rows, [row])
-    LDSAccess(frame, _lds_offsets(frame, places, rows), rows.lane_bytes).copy(lanes, True)
+def store_rows(frame: Frame, inst: Instruction, places: dict[str, Place], values: list[Any], lanes: Any) -> None:
+    """Put the dwords of each active lane (<64 x i32> each) at its place in LDS."""
+    rows = Rows(32 * len(values))
+    write_staged(frame, rows, values)
+    LDSAccess(frame, _lds_offsets(frame, inst, places, rows), rows.lane_bytes).copy(lanes, True)
 
 
 def store_from_lds(
@@ -55,12 +55,18 @@ def store_from_lds(
 ) -> None:
     """Copy each active lane's dword from its place in LDS to its device address."""
     rows = Rows(32)
-    LDSAccess(frame, _lds_offsets(frame, places, rows), rows.lane_bytes).copy(lanes, False)
+    LDSAccess(frame, _lds_offsets(frame, inst, places, rows), rows.lane_bytes).copy(lanes, False)
     write_staged(frame, rows, read_staged(frame, rows, None))
     GlobalAccess(frame, addresses, rows.lane_bytes, True).run(lanes)
 
 
-def _lds_offsets(frame: Frame, places: dict[str, Place], rows: Rows) -> Value:
-    """M0 + the instruction's offset + the lane's share, <64 x i64>."""
-    m0 = frame.state(frame.scalar(isa.M0)).zext(I64)
+def address_bits(inst: Instruction) -> int:
+    """The bits of M0 that the instruction's place in LDS is made from."""
+    bits = 0x3FFFF if inst.target in GFX950 else 0xFFFF
+    return bits if inst.spec.encoding in ("mubuf", "mtbuf") else bits & ~3
+
+
+def _lds_offsets(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows) -> Value:
+    """M0 + the instruction's offset + the lane's share, <64 x i64>; one below 0 is far outside LDS."""
+    m0 = (frame.state(frame.scalar(isa.M0)) & address_bits(inst)).zext(I64)
     return m0 + frame.slot(places["offset"].slot).sext(I64) + lane_numbers(rows.lane_bytes)

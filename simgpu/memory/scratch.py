@@ -2,7 +2,7 @@
 
 Reached by scratch instructions, by flat addresses in the private aperture, and by buffer
 resources with swizzle and add_tid (buffers). Lane l's dword d lies at FLAT_SCRATCH + 256·d + 4·l
-(LLVM AMDGPUUsage, "Private").
+(LLVM AMDGPUUsage, "Private"); bytes that an access has in another dword than that of its address lie there.
 """
 
 from __future__ import annotations
@@ -16,30 +16,37 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Fault
 from simgpu.machine.operands import Place
 from simgpu.machine.values import I32, I64, Value
+from simgpu.memory import by_bytes
 from simgpu.memory.any_lanes import GlobalAccess
-from simgpu.memory.atomics import global_atomic
+from simgpu.memory.atomics import demand_alignment, global_atomic
 from simgpu.memory.lane_copy import WIDE64, Rows, inside, lane_numbers, read_staged, staging, write_staged
-from simgpu.memory.lds_dma import load_to_lds
+from simgpu.memory.lds_dma import store_rows
 
 # Where a 64-bit atomic puts both halves together: past what `global_atomic` stages.
 HALVES = 2048
 
 
 def scratch(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: Value) -> None:
-    """A scratch instruction: vaddr + saddr + offset is the lane's private offset."""
+    """A scratch instruction: vaddr + saddr + offset is the lane's private offset.
+
+    The registers are unsigned and the sum does not wrap (CDNA guides, "Scratch": a 32-bit unsigned byte offset; LLVM,
+    isFlatScratchBaseLegal).
+    """
     memory = inst.spec.memory
     assert memory is not None
     offset = frame.slot(places["offset"].slot).sext(I64)
     if "saddr" in places:
         place = places["saddr"]
         base = frame.slot(place.slot) if place.kind == "imm" else frame.operand(place.slot).load(I32)
-        offset = offset + base.sext(I64)
+        offset = offset + base.zext(I64)
     offsets = frame.splat(offset)
     if "vaddr" in places:
         offsets = offsets + frame.row(frame.operand(places["vaddr"].slot)).zext(I64)
     if memory.lds or inst.mods.get("lds"):
-        check(frame, offsets, memory.bits // 8, lanes)
-        load_to_lds(frame, inst, places, addresses(frame, offsets), lanes)
+        rows = Rows(memory.bits, memory.sign)
+        check(frame, offsets, rows.lane_bytes, lanes)
+        values = by_bytes.load(frame, rows, lambda byte: addresses(frame, offsets + byte), lambda _: lanes)
+        store_rows(frame, inst, places, values, lanes)
     else:
         access(frame, inst, places, offsets, lanes)
 
@@ -59,14 +66,36 @@ def check(frame: Frame, offsets: Value, lane_bytes: int, lanes: Value) -> None:
 
 
 def access(frame: Frame, inst: Instruction, places: dict[str, Place], offsets: Value, lanes: Value) -> None:
-    """A private load or store, one dword at a time as memory has it."""
+    """A private load or store, one dword at a time as memory has it, or one byte where a dword crosses two."""
     memory = inst.spec.memory
     assert memory is not None
     rows = Rows(memory.bits * memory.count, memory.sign, memory.d16)
     check(frame, offsets, rows.lane_bytes, lanes)
+    with frame.build.if_else(by_bytes.torn(rows, offsets, lanes), likely=False) as (torn, whole):
+        with torn:
+            _by_byte(frame, rows, places, offsets, lanes, memory.op == "store")
+        with whole:
+            _by_dword(frame, rows, places, offsets, lanes, memory.op == "store")
+
+
+def _by_byte(frame: Frame, rows: Rows, places: dict[str, Place], offsets: Value, lanes: Value, store: bool) -> None:
+    registers = frame.operand(places["vdata" if store else "vdst"].slot)
+
+    def address_of(byte: Value) -> Value:
+        return addresses(frame, offsets + byte)
+
+    if store:
+        data = [frame.row(registers, number) for number in range(rows.registers)]
+        by_bytes.store(frame, rows, data, address_of, lambda _: lanes)
+        return
+    old = frame.row(registers) if rows.d16 else None
+    for number, row in enumerate(by_bytes.load(frame, rows, address_of, lambda _: lanes, old)):
+        frame.write_row(registers, number, row, frame.lanes(lanes))
+
+
+def _by_dword(frame: Frame, rows: Rows, places: dict[str, Place], offsets: Value, lanes: Value, store: bool) -> None:
     part = rows if rows.bits < 32 else Rows(32)
     mask = frame.lanes(lanes)
-    store = memory.op == "store"
     registers = frame.operand(places["vdata" if store else "vdst"].slot)
     for number in range(rows.registers):
         piece = GlobalAccess(frame, _dword(frame, offsets, number), part.lane_bytes, store)
@@ -88,6 +117,7 @@ def atomic(frame: Frame, inst: Instruction, places: dict[str, Place], offsets: V
     memory = inst.spec.memory
     assert memory is not None
     check(frame, offsets, memory.bits // 8, lanes)
+    demand_alignment(frame, offsets, memory.bits // 8, lanes)
     if memory.bits == 32:
         global_atomic(frame, inst, places, addresses(frame, offsets), lanes)
         return

@@ -1,6 +1,6 @@
 """Scalar memory: consecutive dwords between memory and scalar registers, atomics, clocks.
 
-Addresses: SBASE + offset, dword aligned; s_scratch_* scales a register offset by 64, as private
+Addresses: SBASE + offset, each without its low two bits, in 64 bits; s_scratch_* scales a register offset by 64, as private
 memory is interleaved by lane; a buffer resource has its range (ISA guides, "Scalar Memory").
 """
 
@@ -20,6 +20,7 @@ from simgpu.memory.atomics import indivisible
 from simgpu.memory.lane_copy import constant, copy_bytes
 
 DWORD = ~3 & (1 << 64) - 1
+SCRATCH_LOG2 = 6  # of the bytes that the offset's register of s_scratch_* counts in
 # A wave instruction every 4 cycles; the constant clock is slower by about 16 (100 MHz).
 CYCLES, REAL_CYCLES_LOG2 = 4, 4
 
@@ -44,13 +45,14 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
         return
     frame.count(layout.CTX_LANES, frame.slot(layout.SLOT_INDEX), constant(1))
     size = memory.bits * memory.count // 8
-    offset = _offset(frame, places, 6 if memory.space == "scratch" else 0)
+    immediate, register = _offsets(frame, places)
     base = frame.load(frame.operand(places["sbase"].slot), I64)
     data = frame.operand(places["sdst"].slot)
     if memory.space == "buffer":
-        _buffer(frame, inst, places, base, offset, size, data)
+        _buffer(frame, inst, places, base, immediate + register, size, data)
         return
-    address = (base + offset) & DWORD
+    offset = (immediate & DWORD) + ((register << (SCRATCH_LOG2 if memory.space == "scratch" else 0)) & DWORD)
+    address = (base & DWORD) + offset
     if memory.op == "atomic":
         _atomic(frame, inst, address, data)
     else:
@@ -67,15 +69,15 @@ def _clock(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     frame.operand(places["sdst"].slot).store(time)
 
 
-def _offset(frame: Frame, places: dict[str, Place], register_log2: int) -> Value:
-    """Signed immediate offset plus unsigned register offset, i64."""
+def _offsets(frame: Frame, places: dict[str, Place]) -> tuple[Value, Value]:
+    """The signed immediate offset and the unsigned one of a register, i64."""
     offset = frame.slot(places["offset"].slot).sext(I64)
     extra = places.get("soffset")
     if extra is None:
-        return offset
+        return offset, frame.value(constant(0))
     if extra.kind == "imm":
-        return offset + frame.slot(extra.slot).sext(I64)
-    return offset + (frame.operand(extra.slot).load(I32).zext(I64) << register_log2)
+        return offset + frame.slot(extra.slot).sext(I64), frame.value(constant(0))
+    return offset, frame.operand(extra.slot).load(I32).zext(I64)
 
 
 def located(frame: Frame, address: Value, size: int, writes: bool) -> tuple[Value, Value, Value]:
@@ -137,14 +139,14 @@ def _atomic(frame: Frame, inst: Instruction, address: Value, data: Value) -> Non
 def _buffer(
     frame: Frame, inst: Instruction, places: dict[str, Place], base: Value, offset: Value, size: int, data: Value
 ) -> None:
-    """Through a resource: dwords past num_records read as 0 and are not written."""
+    """Through a resource: dwords past num_records read as 0 and are not written; base and final address lose their low two bits."""
     memory = inst.spec.memory
     assert memory is not None
     resource = frame.operand(places["sbase"].slot)
     stride = base >> 48 & 0x3FFF
     records = resource.at(8).load(I32).zext(I64)
     limit = records * where(stride == 0, 1, stride)
-    start = base & (1 << 48) - 1
+    start = base & (1 << 48) - 4
     step = size if memory.op == "atomic" else 4
     for at in range(0, size, step):
         place = (offset + at) & DWORD

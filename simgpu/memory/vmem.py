@@ -8,14 +8,14 @@ from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access, observe
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE, Place, Plan
-from simgpu.machine.values import I32, I64, Value
+from simgpu.machine.values import I64, Value
 from simgpu.memory import scratch
 from simgpu.memory.any_lanes import GlobalAccess
 from simgpu.memory.atomics import global_atomic
 from simgpu.memory.buffers import buffer_access
-from simgpu.memory.lane_copy import Rows, popcount, read_staged, write_staged
+from simgpu.memory.lane_copy import Narrow, Rows, popcount, read_staged, write_staged
 from simgpu.memory.lds import LDSAccess
-from simgpu.memory.lds_dma import load_to_lds
+from simgpu.memory.lds_dma import address_bits, load_to_lds
 from simgpu.memory.whole_wave import direct, direct_global
 from simgpu.memory.whole_wave.direct_global import DirectGlobal
 
@@ -40,6 +40,8 @@ def plan(inst: Instruction, plan: Plan) -> dict[str, Place]:
     for name in ("offen", "idxen", "lds", "tfe", "glc", "sc0", "addr64"):
         if inst.mods.get(name):
             plan.note(name)
+    if memory.lds or inst.mods.get("lds"):
+        plan.note(address_bits(inst))
     if memory.format:
         plan.note("format", inst.mods.get("format", 0))
     return places
@@ -124,7 +126,7 @@ def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: 
     narrow = None
     if "saddr" in places and "vaddr" in places:
         start = frame.operand(places["saddr"].slot).load(I64) + signed_offset(frame, places["offset"])
-        narrow = (frame.operand(places["vaddr"].slot), start)
+        narrow = Narrow(frame.operand(places["vaddr"].slot), start)
     compact = direct.serves(frame, rows)
     access = GlobalAccess(frame, addresses, rows.lane_bytes, memory.op == "store", narrow, compact=compact)
     if memory.op == "store":
@@ -147,9 +149,12 @@ def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Value) -> None:
 def _flat(
     frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Value, lanes: Value
 ) -> None:
-    """Flat addressing: the high half names LDS, private memory or device memory, lane by lane."""
+    """Flat addressing: the high half of the register names LDS, private memory or device memory, lane by lane.
+
+    The offset does not count for that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
+    """
     build = frame.build
-    high = (addresses >> 32).trunc(I32)
+    high = frame.row(frame.operand(places["vaddr"].slot), 1)
     shared, own = ((high == aperture).bitcast(I64) & lanes for aperture in (SHARED_APERTURE, PRIVATE_APERTURE))
     elsewhere = lanes & ~(shared | own)
     low = addresses & 0xFFFFFFFF

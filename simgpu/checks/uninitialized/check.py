@@ -257,7 +257,7 @@ def _memory(frame: Frame, inst: Instruction, planned: Planned) -> None:
             _demand_place(frame, Undefined.ADDRESS, places[name])
     for name in sorted(flags.states_read(inst)):
         _demand_state(frame, Undefined.ADDRESS, name, 0xFFFF if memory.space == "ds" else ALL_BITS)
-    if memory.space == "scratch":
+    if memory.space == "scratch" and inst.spec.encoding != "smem":
         offset = 4 * isa.FLAT_SCRATCH
         with frame.build.if_then(undefined_state(frame, offset, I64), likely=False):
             _demand(frame, Undefined.ADDRESS, ir.Constant(I64, offset), 2)

@@ -37,7 +37,8 @@ class Span:
     """Where the lanes' bytes lie: lane l's at host pointer `start` + dword l of `distances`.
 
     distances: pointer to 64 x u32 (a register); room: i64, the largest distance with all bytes in bounds,
-    negative where there is none; lane_bytes: 4, 8 or 16.
+    negative where there is none; lane_bytes: 4, 8 or 16; offset: i32 where distances may be negative numbers (LDS), as
+    distance + offset, modulo 2^32, is what the room bounds.
     """
 
     frame: Frame
@@ -45,6 +46,7 @@ class Span:
     start: Value
     room: Value
     lane_bytes: int
+    offset: Value | None = None
 
     def block(self, group: int) -> Value:
         """Distances of the 16 lanes of a group."""
@@ -52,7 +54,11 @@ class Span:
 
     def place(self, lane: int) -> Value:
         """Host pointer of a lane's bytes."""
-        return self.start.at(self.distances.at(4 * lane).load(I32))
+        return self.start.at(self.step(self.distances.at(4 * lane).load(I32)))
+
+    def step(self, distance: Value) -> Value:
+        """One or more distances as i64."""
+        return distance.zext(I64) if self.offset is None else distance.sext(I64)
 
     @property
     def sharing(self) -> int:
@@ -63,6 +69,8 @@ class Span:
 def within(span: Span) -> Value:
     """i1: all lanes are in bounds."""
     blocks = [span.block(group) for group in range(LANES // GROUP)]
+    if span.offset is not None:
+        blocks = [block + span.offset for block in blocks]
     largest = intrinsics.folded(span.frame.build, f"llvm.umax.v{GROUP}i32", blocks)
     some = span.room.signed >= 0
     limit = where(span.room.signed < FARTHEST, span.room, FARTHEST).trunc(I32)
@@ -144,8 +152,7 @@ def _of_places(span: Span, group: int) -> list[Value]:
 
 def _gathered(span: Span, group: int) -> Value:
     """The dwords of 16 lanes."""
-    distances = span.block(group).zext(I64)
-    return gathered(span.start.address() + distances)
+    return gathered(span.start.address() + span.step(span.block(group)))
 
 
 def gathered(addresses: Value) -> Value:

@@ -8,7 +8,7 @@
     result.py          Run: counts, counters, fidelity
     faults.py          from a stopped wave to an error in words
     hostcall/          calls from a kernel to the host
-    check.py           Check: hooks at compile time and around a launch
+    check.py           Check: hooks at compile time and around a launch, and what becomes of a check's own errors
     checked.py         a launch with checks
     events.py          how handlers report
     finding.py         Finding: what is wrong, where, and what would be right

@@ -1,15 +1,31 @@
-"""What a check is: hooks at compile time around an instruction's body (`machine.hooks`), and around a launch."""
+"""What a check is: hooks at compile time around an instruction's body (`machine.hooks`), and around a launch.
+
+A check's own errors bear its name and spoil nothing (`Guarded`): the launch's result stays what plain mode gives. What fails
+while a handler is compiled leaves the check out of all later handlers of the program (`Program`); what fails around a launch is
+kept. Either way the launch has one finding of the kind "internal-error", and no others of that check, which may be wrong. Only
+where a launch cannot go on without the check (`prepare`, `resume`) does the error end it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from simgpu.machine.hooks import Hooks
+from simgpu.engine.finding import CHECK_FAILED, Finding, finding_at
+from simgpu.hardware.errors import SimError
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Access, Hooks
+from simgpu.machine.operands import Plan
 
 if TYPE_CHECKING:
-    from simgpu.engine.finding import Finding
     from simgpu.engine.launch import Launch
     from simgpu.engine.workers.worker import Worker
+
+FAILURES = "failures"  # among what checks keep
 
 
 class Check(Hooks):
@@ -41,4 +57,139 @@ class Check(Hooks):
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
         """After a launch ended or failed: findings that were not reported as events."""
+        return []
+
+
+# -- a check's own errors ---------------------------------------------------------------------------
+
+
+class CheckFailed(SimError):
+    """An error of a check's own. name: the check's class, or its formatter; home: see there."""
+
+    def __init__(self, check: Any, error: Exception) -> None:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        self.name = name_of(check)
+        self.home = home(check)
+        said = f"{type(error).__name__}: {error} (at {os.path.basename(frame.filename)}:{frame.lineno})"
+        super().__init__(f"internal error of check {self.name}: {said}; please report it with the kernel")
+
+
+@contextmanager
+def blamed(check: Any) -> Iterator[None]:
+    """Errors within are the check's; a SimError says something of the kernel, as of an instruction that is not supported."""
+    try:
+        yield
+    except SimError:
+        raise
+    except Exception as error:
+        raise CheckFailed(check, error) from error
+
+
+@contextmanager
+def noted(kept: dict[str, Any], check: Any) -> Iterator[None]:
+    """The check's errors within go to `failures`; kept: what checks keep for a launch or a worker."""
+    try:
+        with blamed(check):
+            yield
+    except CheckFailed as error:
+        kept.setdefault(FAILURES, []).append(error)
+
+
+def name_of(check: Any) -> str:
+    """The name by which messages and handlers' keys know a check, or a formatter of events."""
+    of = check.kind if isinstance(check, Guarded) else check if hasattr(check, "__name__") else type(check)
+    return str(of.__name__)
+
+
+def home(check: Any) -> str:
+    """The file or folder of `simgpu.checks` in which a check has all that it is, or a formatter of its events lies."""
+    module = check.kind.__module__ if isinstance(check, Guarded) else check.__module__
+    return ".".join(module.split(".")[:3])
+
+
+def failures(launch: Launch, workers: list[Worker]) -> dict[str, Finding]:
+    """Findings of the checks that failed, in their handlers or around the launch: the first error of each, by the check's home."""
+    compiled = [failure for program in launch.programs.values() for failure in program.failures]
+    around = [error for kept in (launch.checks, *(worker.checks for worker in workers)) for error in kept.get(FAILURES, ())]
+    found: dict[str, Finding] = {}
+    for record, error in [*compiled, *((launch.entry, error) for error in around)]:
+        message = f"{error}. The launch's result stands; what else the check says of it is left out"
+        found.setdefault(error.home, finding_at(launch, record, CHECK_FAILED, message))
+    return found
+
+
+def guarded(check: Check) -> Guarded:
+    """The check, guarded unless it is."""
+    return check if isinstance(check, Guarded) else Guarded(check)
+
+
+class Guarded(Check):
+    """A check with its errors told as such; kind: its class."""
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+        self.kind = type(check)
+        self.wave_bytes = check.wave_bytes
+
+    # -- in handlers -----------------------------------------------------------------------------
+
+    def concerns(self, inst: Instruction) -> bool:
+        with blamed(self):
+            return self.check.concerns(inst)
+
+    def plan(self, inst: Instruction, plan: Plan) -> Any:
+        with blamed(self):
+            return self.check.plan(inst, plan)
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        with blamed(self):
+            self.check.before(frame, inst, planned)
+
+    def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        with blamed(self):
+            self.check.after(frame, inst, planned)
+
+    def access(self, frame: Frame, access: Access) -> None:
+        with blamed(self):
+            self.check.access(frame, access)
+
+    def overwrite(self, frame: Frame, access: Access) -> None:
+        with blamed(self):
+            self.check.overwrite(frame, access)
+
+    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
+        with blamed(self):
+            self.check.transfer(frame, target, index)
+
+    def end(self, frame: Frame, index: Any) -> None:
+        with blamed(self):
+            self.check.end(frame, index)
+
+    # -- around a launch -------------------------------------------------------------------------
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        with blamed(self):
+            self.check.prepare(launch, worker)
+
+    def resume(self, launch: Launch, worker: Worker) -> bool:
+        with blamed(self):
+            return self.check.resume(launch, worker)
+
+    def together(self, launch: Launch) -> int:
+        with noted(launch.checks, self):
+            return self.check.together(launch)
+        return launch.groups
+
+    def ran(self, launch: Launch, first: int, last: int) -> None:
+        with noted(launch.checks, self):
+            self.check.ran(launch, first, last)
+
+    def conflicts(self, workers: list[Worker]) -> dict[int, int] | None:
+        with noted(workers[0].checks, self):
+            return self.check.conflicts(workers)
+        return None
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        with noted(launch.checks, self):
+            return self.check.finish(launch, workers)
         return []

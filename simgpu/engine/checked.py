@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simgpu.engine import events, workgroup
+from simgpu.engine.check import failures, home, noted
 from simgpu.engine.finding import Finding
 
 if TYPE_CHECKING:
@@ -25,10 +26,16 @@ def prepare(launch: Launch, workers: list[Worker]) -> None:
 
 
 def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
-    """What was seen so far, errors first, then by place."""
-    found = events.drain(launch, workers)
+    """What was seen so far, errors first, then by place; of a check that failed itself, that alone."""
+    told: list[tuple[str, Finding | None]] = []
+    for formatter, event in events.drained(workers):
+        with noted(launch.checks, formatter):
+            told.append((home(formatter), formatter(launch, event)))
     for check in launch.device.checks:
-        found += check.finish(launch, workers)
+        told += [(home(check), finding) for finding in check.finish(launch, workers)]
+    failed = failures(launch, workers)
+    found = [finding for place, finding in told if finding is not None and place not in failed]
+    found += [*failed.values(), *events.overflow(launch, workers)]
     origins = launch.kernel.module.origins
     if origins:
         found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]

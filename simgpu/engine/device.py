@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 
 from simgpu import hardware
 from simgpu.engine.allocations import ALIGNMENT, Allocation, Memory, aligned_bytes
+from simgpu.engine.check import guarded
 from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
@@ -105,7 +106,7 @@ class Device:
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
-        self.checks = checks
+        self.checks = checks  # guarded from here on
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.memory = Memory(bool(check))
@@ -113,6 +114,14 @@ class Device:
         self.profiler: Watcher | None = None
         self.compiler: Compiler = compiler()
         scheduler.begin()
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return self._checks
+
+    @checks.setter
+    def checks(self, checks: Sequence[Check]) -> None:
+        self._checks: tuple[Check, ...] = tuple(map(guarded, checks))
 
     def alloc(self, nbytes: int) -> Buffer:
         """Device memory of `nbytes`; raises LaunchError for a negative size."""

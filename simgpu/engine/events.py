@@ -158,12 +158,15 @@ def lost(workers: list[Worker]) -> int:
     return sum(int(worker.checks["events"][HEADER:].view(np.int64)[LOST]) for worker in workers)
 
 
-def drain(launch: Launch, workers: list[Worker]) -> list[Finding]:
-    """Findings of the events; says so where the tables were full."""
-    told = (FORMATTERS[event.code](launch, event) for event in reports(workers))
-    found = [finding for finding in told if finding is not None]
+def drained(workers: list[Worker]) -> list[tuple[Formatter, Report]]:
+    """The events, each with what makes a finding of it."""
+    return [(FORMATTERS[event.code], event) for event in reports(workers)]
+
+
+def overflow(launch: Launch, workers: list[Worker]) -> list[Finding]:
+    """A note where the tables were full."""
     missing = lost(workers)
-    if missing:
-        full = f"{missing} more events at other places were not kept: {LIMIT} places a thread are"
-        found.append(finding_at(launch, launch.entry, "resource", full, severity="note"))
-    return found
+    if not missing:
+        return []
+    full = f"{missing} more events at other places were not kept: {LIMIT} places a thread are"
+    return [finding_at(launch, launch.entry, "resource", full, severity="note")]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
 
 Severity = Literal["error", "note"]
+CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Finding:
     found: int = -1
     emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is a check's own error, which says nothing of the kernel."""
+        return self.kind == CHECK_FAILED
 
     def __str__(self) -> str:
         """For people, over several lines."""

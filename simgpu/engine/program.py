@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from simgpu.alu import register_indexing, salu, valu
 from simgpu.alu.control import INDIRECT, NO_EFFECT, RESUMED, Control
-from simgpu.engine.check import Check
+from simgpu.engine.check import Check, CheckFailed, guarded, name_of
 from simgpu.hardware.errors import DecodeError, ForeignInstruction, SimError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
@@ -51,7 +51,8 @@ class Program:
         self.target = target
         self.mode = mode
         self.compiler = compiler
-        self.checks = checks
+        self.checks = tuple(checks)
+        self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later ones are without them
         self.count = len(code) // 4
         storage = np.zeros((self.count + 2) * SLOTS, dtype=np.uint32)
         skip = (-storage.ctypes.data % 64) // 4
@@ -209,7 +210,7 @@ class Program:
             self._fault(index, Fault.UNDECODABLE, str(error))
             return []
         try:
-            following = self._place(index, inst)
+            following = self._checked_place(index, inst)
         except BadRegister as error:
             self._fault(index, Fault.REGISTER, str(error))
             return []
@@ -250,6 +251,15 @@ class Program:
         self.records.view(np.uint64)[places, 0] = addresses
         self._handlers.clear()
 
+    def _checked_place(self, index: int, inst: Instruction) -> list[int]:
+        """The same as `_place`, without the checks that fail."""
+        while True:
+            try:
+                return self._place(index, inst)
+            except CheckFailed as error:
+                self.failures.append((index, error))
+                self.checks = tuple(check for check in self.checks if name_of(check) != error.name)
+
     def _place(self, index: int, inst: Instruction) -> list[int]:
         if inst.spec.kind != "control":
             address, slots = handler_of(inst, self.mode, self.compiler, self.checks)
@@ -283,12 +293,12 @@ def compiled(
     """The handler's address, compiled if it is new; `checks` that it concerns emit around the body."""
     dwords = inst.size // 4
     plan.emitter = emitter
-    checks = [check for check in checks if check.concerns(inst)]
-    planned = [(check, check.plan(inst, plan)) for check in checks]
+    active = [check for check in map(guarded, checks) if check.concerns(inst)]
+    planned = [(check, check.plan(inst, plan)) for check in active]
 
     def build(module: ir.Module, name: str) -> None:
-        frame = Frame(module, name, checks, inst)
-        frame.planned = {type(check): data for check, data in planned}
+        frame = Frame(module, name, active, inst)
+        frame.planned = {check.kind: data for check, data in planned}
         for check, data in planned:
             check.before(frame, inst, data)
         emitter(frame)
@@ -297,7 +307,7 @@ def compiled(
                 check.after(frame, inst, data)
             frame.next(dwords)
 
-    kinds = [type(check).__name__ for check in checks]
+    kinds = [name_of(check) for check in active]
     return compiler.address("|".join((*kinds, inst.target, inst.mnemonic, str(dwords), *plan.parts)), build)
 
 

@@ -108,7 +108,7 @@ class Kernel:
     kernel arguments, and `before`, lines that come first.
     """
 
-    def __init__(self, target: str, lines: str, dump: Sequence[str] = (), check: bool = False, **options: Any) -> None:
+    def __init__(self, target: str, lines: str, dump: Sequence[str] = (), check: bool | str = False, **options: Any) -> None:
         try:
             code = toolchain.assemble(source(target, lines, dump, options), target)
         except ToolchainError as error:

@@ -107,3 +107,19 @@ def test_notes_do_not_fail(capsys: Capture, tmp_path: Path) -> None:
     assert checked(capsys, str(path), *LAUNCH, status=0) == ""
     said = checked(capsys, str(path), *LAUNCH, "--performance", status=0)
     assert "note: performance: LDS bank conflicts" in said and "note: resource" in said
+
+
+def test_a_check_that_fails_itself_has_a_status_of_its_own(
+    capsys: Capture, tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 where nothing else is found; findings of the others come first."""
+
+    def broken(*_: object) -> None:
+        raise ValueError("broken on purpose")
+
+    monkeypatch.setattr("simgpu.checks.bounds.Bounds.finish", broken)
+    path = tmp_path / "clean.co"
+    path.write_bytes(assembled("gfx90a", CLEAN))
+    said = checked(capsys, str(path), *LAUNCH, status=3)
+    assert "internal error of check Bounds: ValueError: broken on purpose" in " ".join(said.split())
+    checked(capsys, kernel, *LAUNCH, status=1)

@@ -169,8 +169,8 @@ def unit_of(counter: str) -> str:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Whether any is more than a note."""
-    return any(finding.severity == "error" for finding in findings)
+    """Whether any says that the kernel is wrong: notes do not, nor does a check's own error."""
+    return any(finding.severity == "error" and not finding.is_internal for finding in findings)
 
 
 def run_document(run: Any) -> dict[str, Any]:

@@ -19,10 +19,12 @@ from simgpu.tools.shared.sarif import sarif
 from simgpu.tools.verbs import exec as exec_verb
 from simgpu.tools.verbs import run as run_verb
 
+UNCHECKED = 3  # status: nothing was found, but a check failed itself
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu check k.co --kernel k --grid 4 --arg zeros:f32:256
   simgpu check gemm -m 100 -n 70 -k 33 --target mi300x
-Status: 0 nothing found but notes, 1 findings or a kernel that fails, 2 what can be put right before running.
+Status: 0 nothing found but notes, 1 findings or a kernel that fails, 2 what can be put right before running, 3 a check
+that failed itself, and nothing else found.
 What is looked for: docs/check.md
 """
 
@@ -65,6 +67,8 @@ def run(options: Namespace) -> int:
     wrong = has_errors(watch.findings)
     if wrong:
         status = 1
+    elif status == 0 and any(finding.is_internal for finding in watch.findings):
+        status = UNCHECKED
     if wanted.sarif:
         text = json.dumps(sarif(watch.findings, options.what), indent=1) + "\n"
         write(wanted.sarif, text.encode(), wanted.force)
@@ -75,7 +79,7 @@ def run(options: Namespace) -> int:
             show(str(finding))
         if wanted.verbose:
             _summary(watch)
-        if status and not failure and not wrong:
+        if status == 1 and not failure and not wrong:
             show(said.getvalue())  # a wrong result: everything that run or exec has to say
     if failure:
         raise KernelFailed(failure)

@@ -48,6 +48,7 @@ class Misuse(IntEnum):
     SCALAR_ALIGNMENT = event("misaligned scalar load")
     LDS_ALIGNMENT = event("misaligned LDS atomic")
     KERNARG = event("load past the arguments")
+    FILLING = event("bytes that fill up a dword")
 
 
 KERNARG_GRANULE = 16
@@ -106,6 +107,8 @@ class Bounds(Check):
             if access.atomic and access.size > 1:
                 _report_misaligned(frame, access, Misuse.LDS_ALIGNMENT, access.size)
             return
+        if not access.atomic:
+            _filling(frame, access)
         _arguments(frame, access)
         base = frame.planned[Bounds]
         if base is not None:
@@ -150,7 +153,7 @@ def _foreign(frame: Frame, access: Access, base: Any) -> None:
     outside = build.icmp_unsigned(">", build.sub(base, first), size)
     with build.if_then(outside, likely=False):
         lanes = access.lanes if access.lanes is not None else constant(0)
-        report(frame, Misuse.FOREIGN, lanes, base, build.lshr(first, constant(8)))
+        report(frame, Misuse.FOREIGN, lanes, base, first)
 
 
 def _records(frame: Frame, based: Based) -> None:
@@ -181,6 +184,22 @@ def _report_misaligned(frame: Frame, access: Access, event: int, size: int) -> N
     wrong = build.and_(access.lanes, build.icmp_unsigned("!=", low, ir.Constant(WIDE64, None)).bitcast(I64))
     with build.if_then(build.icmp_unsigned("!=", wrong, constant(0)), likely=False):
         report(frame, event, wrong, 0, size)
+
+
+def _filling(frame: Frame, access: Access) -> None:
+    """A plain access to bytes that nobody asked for, in the dwords that the allocation has in part."""
+    first, size, lead, asked = (
+        frame.value(access.entry).at(field).load(I64, 8)
+        for field in (layout.ALLOC_BASE, layout.ALLOC_SIZE, layout.ALLOC_LEAD, layout.ALLOC_ASKED)
+    )
+    with frame.build.if_then(size != asked, likely=False):
+        offsets = frame.value(access.offsets)
+        before = offsets.unsigned < lead
+        behind = (offsets + access.size).unsigned > lead + asked
+        wrong = before | behind
+        lanes = frame.value(constant(1)) if access.lanes is None else wrong.bitcast(I64) & access.lanes
+        with frame.build.if_then(wrong if access.lanes is None else lanes != 0, likely=False):
+            report(frame, Misuse.FILLING, lanes, first, int(access.writes))
 
 
 def _arguments(frame: Frame, access: Access) -> None:
@@ -215,12 +234,23 @@ def _found(launch: Launch, event: Report, kind: str, message: str, place: str = 
 @finding_of(Misuse.FOREIGN)
 def _of_foreign(launch: Launch, event: Report) -> Finding | None:
     memory = launch.device.memory
-    origin, landed = memory.find(event.address), memory.find(event.extra << 8)
+    origin, landed = memory.find(event.address), memory.find(event.extra)
     if origin is None or landed is None or origin is landed:
         return None
     message = (
         f"the pointer {event.address:#x} is one to {_named(origin)}, the access lands in {_named(landed)}: "
         "what is added to the pointer leaves its allocation"
+    )
+    return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
+
+
+@finding_of(Misuse.FILLING)
+def _of_filling(launch: Launch, event: Report) -> Finding | None:
+    landed = launch.device.memory.find(event.address)
+    if landed is None or (not event.extra and launch.table.exchanged(event.address)):
+        return None  # what a compare-and-swap of that dword expects is loaded first
+    message = (
+        f"the access reaches beyond {_named(landed)}: only atomics may touch the rest of the dword that it lies in"
     )
     return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 

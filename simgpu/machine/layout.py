@@ -104,7 +104,7 @@ class Context(Structure):
 # One allocation, byte offsets.
 _allocation = Fields()
 ALLOC_BASE = _allocation.add("base", c_uint64)  # device address
-ALLOC_SIZE = _allocation.add("size", c_uint64)  # bytes
+ALLOC_SIZE = _allocation.add("size", c_uint64)  # bytes, whole dwords
 ALLOC_DELTA = _allocation.add("delta", c_int64)  # host address - device address
 ALLOC_READ = _allocation.add("read", c_uint64)  # address of the bitmap of bytes read (bit i = byte i)
 ALLOC_WRITTEN = _allocation.add("written", c_uint64)  # address of the bitmap of bytes written
@@ -113,7 +113,10 @@ ALLOC_WRITABLE = _allocation.add("writable", c_uint64)  # 0 or 1
 ALLOC_SHADOW = _allocation.add("shadow", c_int64)  # address of the undefined bits - device address
 ALLOC_PRIVATE = _allocation.add("private", c_uint64)  # 1: only its lane reads it, so undefined bits may be stored
 ALLOC_UNDEFINED = _allocation.add("undefined", c_uint64)  # 0: all of it was defined when the launch began
-ALLOC_CHECKS = range(72, 128, 8)  # where checks have fields
+# Before and after the bytes that were asked for, dwords are filled up: offset of the first asked for, how many.
+ALLOC_LEAD = _allocation.add("lead", c_uint64)
+ALLOC_ASKED = _allocation.add("asked", c_uint64)
+ALLOC_CHECKS = range(88, 128, 8)  # where checks have fields
 _allocation.add("checks", c_int64 * len(ALLOC_CHECKS))
 ALLOC_BYTES = 128
 

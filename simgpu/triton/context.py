@@ -13,21 +13,23 @@ from triton.runtime.autotuner import Autotuner
 
 from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.session import Session
-from simgpu.triton.tensors import ArrayPointer
+from simgpu.triton.tensors import STORAGE, ArrayPointer
 
 
 @contextmanager
 def device(
-    target: str, *, check: bool | str = False, threads: int | None = None, max_instructions: int | None = None
-) -> Iterator[Session]:
+    target: str, *, check: bool | str = False, threads: int | None = None, max_instructions: int | None = None,
+    guard: str = STORAGE,
+) -> Iterator[Session]:  # fmt: skip
     """Run the Triton kernels that the block launches on a simulated GPU.
 
     target: as for `simgpu.Device`; check: True raises KernelFinding at a launch's first finding, "collect" gathers
     findings in the session's `findings` (a launch that faults ends there), "performance" is True with notes on what
     costs time, which raise nothing; threads,
-    max_instructions: as for `simgpu.Device`. Tensors are numpy arrays or CPU tensors. Blocks may be nested.
+    max_instructions: as for `simgpu.Device`; guard: "storage" has a kernel reach all of the memory that an argument is a view of,
+    "view" only what lies between the view's own elements. Tensors are numpy arrays or CPU tensors. Blocks may be nested.
     """
-    session = Session(target, check, threads, max_instructions)
+    session = Session(target, check, threads, max_instructions, guard)
     with ExitStack() as stack:
         stack.enter_context(_changed(driver, "_active", SimDriver(session)))
         stack.enter_context(_changed(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))

@@ -12,13 +12,17 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.launch import launch
 from simgpu.engine.result import Run
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.errors import MemoryFault, SimError
+from simgpu.hardware.errors import LaunchError, MemoryFault, SimError
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock
-from simgpu.triton.tensors import Shared, is_tensor
+from simgpu.triton.tensors import GUARDS, STORAGE, Shared, is_tensor, pointer_of, span_of
 
 WARP = 64
+ADVICE = (
+    "where it points to a tensor that is no argument, as an entry of a table of pointers, register that before: "
+    "session.register(tensor), with `as session` behind simgpu.triton.device(...)"
+)
 
 
 class KernelFinding(SimError):
@@ -60,14 +64,24 @@ class Session:
     """
 
     def __init__(
-        self, target: str, check: bool | str, threads: int | None = None, max_instructions: int | None = None
+        self,
+        target: str,
+        check: bool | str,
+        threads: int | None = None,
+        max_instructions: int | None = None,
+        guard: str = STORAGE,
     ) -> None:
+        if guard not in GUARDS:
+            raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
         self.name = target
         self.collect = check == "collect"
         checked = True if self.collect else check
         self.gpu = Device(target, check=checked, threads=threads, max_instructions=max_instructions)
+        self.gpu.memory.advice = ADVICE
+        self.guard = guard
         self.findings: list[Finding] = []
         self.clock = Clock()
+        self._registered: list[tuple[str, Any]] = []
         self._modules: dict[bytes, Module] = {}
 
     def kernel(self, binary: Binary) -> Kernel:
@@ -77,6 +91,18 @@ class Session:
             module = self._modules[binary.code] = self.gpu.load(binary.code)
         return module[binary.name]
 
+    def register(self, *tensors: Any) -> None:
+        """Have the session's later launches reach these tensors, besides their arguments: through pointers stored in tensors.
+
+        They are kept alive until the session ends. LaunchError for what is no tensor in host memory.
+        """
+        for tensor in tensors:
+            if not is_tensor(tensor):
+                raise LaunchError(f"{type(tensor).__name__} was to be registered: pass numpy arrays or CPU tensors")
+            name = f"registered tensor {len(self._registered)}"
+            span_of(name, tensor)
+            self._registered.append((name, tensor))
+
     def launch(self, binary: Binary, grid: tuple[int, int, int], warps: int, values: Sequence[Value]) -> None:
         """Run a kernel on the tensors among its arguments.
 
@@ -85,10 +111,10 @@ class Session:
         if 0 in grid:
             return
         kernel = self.kernel(binary)
-        tensors = {value.name: value.value for value in values if value.is_pointer and is_tensor(value.value)}
+        tensors = [(f"argument {value.name}", value.value) for value in values if value.is_pointer and is_tensor(value.value)]
         geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
-        with Shared(self.gpu.memory, tensors) as shared:
-            args = [shared.address(value.name) if value.name in tensors else _plain(value) for value in values]
+        with Shared(self.gpu.memory, [*tensors, *self._registered], self.guard):
+            args = [_plain(value) for value in values]
             try:
                 run = launch(kernel, geometry, args)
             except SimError as error:
@@ -112,9 +138,11 @@ class Session:
 
 
 def _plain(value: Value) -> object:
-    """A number's bytes, or the address that a pointer argument is given as (None: null)."""
+    """A number's bytes, or a pointer argument's address (None: null)."""
     if not value.is_pointer:
         return encode(value)
+    if is_tensor(value.value):
+        return pointer_of(value.value)
     return 0 if value.value is None else value.value
 
 

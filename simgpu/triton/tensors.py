@@ -1,20 +1,22 @@
 """Host tensors as a kernel sees them: which bytes an argument may reach, and where they lie on the device.
 
 A tensor is a numpy array or whatever has PyTorch's `data_ptr`, `shape`, `stride` and `element_size` on the
-CPU. Its memory is used as it is: nothing is copied, so a kernel's stores are the tensor's new values.
+CPU. Its memory is used as it is: nothing is copied, so a kernel's stores are the tensor's new values, and a device
+address is the host's, so that pointers in tensors mean what they say.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from simgpu.engine.allocations import Allocation, Memory
+from simgpu.engine.allocations import GRANULE, Allocation, Memory
 from simgpu.hardware.errors import LaunchError
+
+STORAGE, VIEW = GUARDS = ("storage", "view")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class ArrayPointer:
         self._array = array
 
     def data_ptr(self) -> int:
-        """The host address: the device address differs from it by a multiple of 256."""
+        """The address, host and device."""
         return int(self._array.ctypes.data)
 
     def ptr_range(self) -> int:
@@ -51,75 +53,91 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, np.ndarray) or hasattr(value, "data_ptr")
 
 
-def span_of(name: str, tensor: Any) -> Span:
-    """The bytes that a view's elements occupy; LaunchError for a tensor that is not in host memory."""
+def span_of(name: str, tensor: Any, guard: str = STORAGE) -> Span:
+    """The bytes that kernels may reach through a tensor; LaunchError if it is not in host memory.
+
+    name: its own, for messages; guard: STORAGE, all of the memory that the tensor is a view of, as kernels may walk it by
+    strides; VIEW, from the lowest to the highest of its own elements.
+    """
+    found = _view(name, tensor)
+    low, high = _storage(tensor) if guard == STORAGE else (found.start, found.stop)
+    start, stop = (min(found.start, low), max(found.stop, high)) if high > low else (found.start, found.stop)
+    label = found.label if (start, stop) == (found.start, found.stop) else f"{found.label[:-1]}, a view)"
+    return replace(found, start=start, stop=stop, label=label)
+
+
+def _view(name: str, tensor: Any) -> Span:
+    """The bytes that the tensor's elements occupy."""
     if isinstance(tensor, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(tensor)
-        high = high if tensor.size else low
-        return Span(tensor.ctypes.data, low, high, tensor.flags.writeable, _label(name, tensor))
+        return Span(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, _label(name, tensor))
     # A tensor's own word may be changed, as by `tools.torch.on_host`; that of its storage is the truth.
     place = getattr(tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):
-        raise LaunchError(f"argument {name} is a tensor on {place}: a simulated kernel needs it on the CPU")
-    pointer = int(tensor.data_ptr())
-    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-    reach = sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) + 1
-    nbytes = reach * int(tensor.element_size()) if all(shape) else 0
-    return Span(pointer, pointer, pointer + nbytes, True, _label(name, tensor))
+        raise LaunchError(f"{name} is a tensor on {place}: a simulated kernel needs it on the CPU")
+    pointer, size = int(tensor.data_ptr()), int(tensor.element_size())
+    shape = tuple(tensor.shape)
+    reaches = [(extent - 1) * stride * size for extent, stride in zip(shape, tensor.stride(), strict=True)]
+    if not all(shape):
+        return Span(pointer, pointer, pointer, True, _label(name, tensor))
+    low, high = (pointer + sum(pick(reach, 0) for reach in reaches) for pick in (min, max))
+    return Span(pointer, low, high + size, True, _label(name, tensor))
+
+
+def _storage(tensor: Any) -> tuple[int, int]:
+    """First and last address + 1 of the memory that a tensor is a view of; (0, 0) where it does not say."""
+    if isinstance(tensor, np.ndarray):
+        owner, base = tensor, tensor.base
+        while base is not None:  # past what is no array, as that of `as_strided`
+            owner = base if isinstance(base, np.ndarray) else owner
+            base = getattr(base, "base", None)
+        low, high = np.lib.array_utils.byte_bounds(owner)
+        return (low, high) if owner.size else (low, low)
+    if not hasattr(tensor, "untyped_storage"):
+        return 0, 0
+    storage = tensor.untyped_storage()
+    return int(storage.data_ptr()), int(storage.data_ptr()) + int(storage.nbytes())
 
 
 def _label(name: str, tensor: Any) -> str:
     """How messages name the memory."""
-    return f"argument {name} ({'x'.join(str(extent) for extent in tensor.shape) or 'scalar'} {tensor.dtype})"
+    return f"{name} ({'x'.join(str(extent) for extent in tensor.shape) or 'scalar'} {tensor.dtype})"
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans that overlap as one, by address: views of one tensor stay the same memory."""
+    """Spans that share a dword as one, by address: views of one tensor stay the same memory, writable where one of them is."""
     whole: list[Span] = []
     for span in sorted(spans, key=lambda s: (s.start, s.stop)):
         last = whole[-1] if whole else None
-        if last is None or span.start >= last.stop:
+        if last is None or span.start // GRANULE * GRANULE >= last.stop:
             whole.append(span)
             continue
-        label = last.label if span.label == last.label else f"{last.label} and {span.label}"
-        stop = max(last.stop, span.stop)
-        whole[-1] = Span(last.pointer, last.start, stop, last.writable and span.writable, label)
+        label = last.label if span.label == last.label or span.stop <= last.stop else f"{last.label} and {span.label}"
+        whole[-1] = Span(last.pointer, last.start, max(last.stop, span.stop), last.writable or span.writable, label)
     return whole
 
 
 class Shared:
-    """The tensors of one launch in device memory, from `__enter__` to `__exit__`."""
+    """The tensors of one launch in device memory, at the host's addresses, from `__enter__` to `__exit__`."""
 
-    def __init__(self, memory: Memory, tensors: Mapping[str, Any]) -> None:
+    def __init__(self, memory: Memory, tensors: Iterable[tuple[str, Any]], guard: str = STORAGE) -> None:
         self._memory = memory
-        self._tensors = dict(tensors)  # keeps them alive while kernels use their memory
-        self._allocations: list[tuple[Span, Allocation]] = []
+        self._tensors = list(tensors)  # keeps them alive while kernels use their memory
+        self._guard = guard
+        self._allocations: list[Allocation] = []
 
     def __enter__(self) -> Shared:
-        spans = merged(span_of(name, tensor) for name, tensor in self._tensors.items())
-        self._allocations = [(span, self._memory.share(_bytes_of(span), span.writable, span.label)) for span in spans]
+        spans = merged(span_of(name, tensor, self._guard) for name, tensor in self._tensors)
+        for span in spans:
+            if span.stop > span.start:
+                self._allocations.append(self._memory.share(span.start, span.stop - span.start, span.writable, span.label))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for _span, allocation in self._allocations:
+        for allocation in self._allocations:
             self._memory.free(allocation)
 
-    def address(self, name: str) -> int:
-        """Device address of the tensor's element [0, 0, ...]."""
-        wanted = span_of(name, self._tensors[name])
-        for span, allocation in self._allocations:
-            if span.start <= wanted.start and wanted.stop <= span.stop:
-                return allocation.address + wanted.pointer - span.start
-        raise LaunchError(f"argument {name} is not part of this launch")
 
-    @property
-    def allocations(self) -> tuple[Allocation, ...]:
-        return tuple(allocation for _span, allocation in self._allocations)
-
-
-def _bytes_of(span: Span) -> np.ndarray:
-    """The host memory of a span as uint8, not copied."""
-    nbytes = span.stop - span.start
-    if nbytes == 0:
-        return np.zeros(0, np.uint8)
-    return np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(span.start)), np.uint8)
+def pointer_of(tensor: Any) -> int:
+    """The address of a tensor's element [0, 0, ...], host and device."""
+    return int(tensor.ctypes.data if isinstance(tensor, np.ndarray) else tensor.data_ptr())

@@ -231,3 +231,17 @@ def tuned_count(x, out, count, n, BLOCK: tl.constexpr):
     tl.store(x + at, values, mask=live)
     tl.store(out + at, values, mask=live)
     tl.atomic_add(count, tl.sum(live.to(tl.float32), axis=0))
+
+
+@triton.jit
+def add_halves(x, total, BLOCK: tl.constexpr):
+    values = tl.load(x + tl.arange(0, BLOCK))
+    tl.atomic_add(total, tl.sum(values, axis=0).to(total.dtype.element_ty))
+
+
+@triton.jit
+def copy_by_table(table, out, first, second, third, BLOCK: tl.constexpr):
+    """Row n of out from where the table's entry n points to; the others are passed so that they are reached."""
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    source = tl.load(table + row).to(tl.pointer_type(tl.float32))
+    tl.store(out + row * BLOCK + at, tl.load(source + at))

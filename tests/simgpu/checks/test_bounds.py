@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import simgpu
@@ -168,3 +169,45 @@ buffer_load_dword v3, v0, s[12:15], 0 idxen
     swizzled = 1 << 31 | 16 << 16
     assert check(lines.format(word1=swizzled, records=64) + WAIT) == []
     one(check(lines.format(word1=1 << 31 | 48 << 16, records=64) + WAIT), "buffer", "buffer_load_dword v3, v0, s[12:15], 0 idxen")
+
+
+HALF = "v_mov_b32 v2, 0\nv_mov_b32 v3, 0\ns_mov_b64 exec, 1\n"
+SWAP = "global_atomic_cmpswap v4, v10, v[2:3], s[4:5] glc" + WAIT
+
+
+@pytest.mark.parametrize("line, text", [
+    ("global_load_ushort v2, v10, s[4:5]", ""),
+    ("global_load_short_d16_hi v2, v10, s[4:5]", ""),
+    ("global_store_short v10, v2, s[4:5]", ""),
+    ("global_atomic_add v10, v2, s[4:5]", ""),
+    ("global_atomic_pk_add_f16 v10, v2, s[4:5]", ""),
+    ("global_load_dword v2, v10, s[4:5]" + WAIT + "\n" + SWAP, ""),  # LLVM's loop around an atomic of 16 bits begins so
+    ("global_load_dword v2, v10, s[4:5]", "global_load_dword v2, v10, s[4:5]"),
+    ("flat_load_dword v2, v[12:13]", "flat_load_dword v2, v[12:13]"),
+    ("global_load_ubyte v2, v10, s[4:5] offset:2", "global_load_ubyte v2, v10, s[4:5] offset:2"),
+    ("global_store_dword v10, v2, s[4:5]", "global_store_dword v10, v2, s[4:5]"),
+    ("s_load_dword s20, s[4:5], 0x0", "s_load_dword s20, s[4:5], 0x0"),
+])  # fmt: skip
+def test_the_dword_of_two_bytes(line: str, text: str) -> None:
+    """Atomics may reach all of it; plain accesses only the two bytes, in checked mode."""
+    lines = HEAD + "v_mov_b32 v12, s4\nv_mov_b32 v13, s5\n" + HALF + line + WAIT
+    for mode in (False, True):
+        gpu = simgpu.Device("gfx90a", check=mode, threads=1)
+        kernel = gpu.load(assemble("gfx90a", KernelText("k", lines, ("buffer", "buffer"), {})))["k"]
+        half = gpu.upload(np.array([0x3C00], np.uint16))
+        run = kernel.launch(grid=1, block=64, args=[half, gpu.alloc(64)])
+        found = [f for f in run.findings if f.kind in KINDS]
+        if mode and text:
+            assert "of 2 bytes" in one(found, "out-of-bounds", text).message
+        else:
+            assert found == [], str(found[0])
+        assert run.counters["unique_read_bytes"] <= 2 and run.counters["unique_write_bytes"] <= 2
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_past_the_dword_of_two_bytes(mode: bool) -> None:
+    gpu = simgpu.Device("gfx90a", check=mode, threads=1)
+    text = KernelText("k", HEAD + HALF + "global_load_ubyte v2, v10, s[4:5] offset:4" + WAIT, ("buffer", "buffer"), {})
+    kernel = gpu.load(assemble("gfx90a", text))["k"]
+    with pytest.raises(MemoryFault, match="2 bytes past the end of a buffer of 2 bytes"):
+        kernel.launch(grid=1, block=64, args=[gpu.alloc(2), gpu.alloc(64)])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,18 +57,101 @@ def test_views_are_read_in_place(view: str, wrap: Any) -> None:
         "reversed": whole[::-1, ::-1][:16, :16],
         "broadcast": np.broadcast_to(whole[7, :16], (16, 16)),
     }[view]
-    if view == "reversed" and wrap is Tensor:
-        pytest.skip("tensors have no negative strides")
     out = np.zeros((16, 16), np.float32)
     with simgpu.triton.device("mi300x", check=True):
         kernels.strided_copy[(1,)](wrap(given), wrap(out), *(s // 4 for s in given.strides), ROWS=16, COLS=16)
     assert np.array_equal(out, given)
 
 
-def test_a_view_is_guarded_by_its_own_end() -> None:
-    whole = np.arange(64, dtype=np.float32)
-    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match=r"argument x \(32 float32\)"):
-        kernels.copy_past_the_end[(1,)](whole[:32], np.zeros(64, np.float32), 64, BLOCK=64)
+class Stored(Tensor):
+    """A tensor that knows the storage that it is a view of, as PyTorch's do."""
+
+    def __init__(self, array: np.ndarray, storage: np.ndarray) -> None:
+        super().__init__(array)
+        self.storage = storage
+
+    def untyped_storage(self) -> Any:
+        storage = self.storage
+        return SimpleNamespace(device="cpu", data_ptr=lambda: storage.ctypes.data, nbytes=lambda: storage.nbytes)
+
+
+VIEWS = {
+    "array": lambda whole: whole[:32],
+    "array of strides": lambda whole: np.lib.stride_tricks.as_strided(whole[8:], (32,), (4,)),
+    "tensor": lambda whole: Stored(whole[:32], whole),
+}
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_a_kernel_may_walk_the_storage_of_a_view(view: str) -> None:
+    """FlagGems' gather does; the storage has an end."""
+    whole, out = np.arange(72, dtype=np.float32), np.zeros(64, np.float32)
+    given = VIEWS[view](whole)
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.copy_past_the_end[(1,)](given, out, 64, BLOCK=64)
+        assert np.array_equal(out, whole[8:] if view == "array of strides" else whole[:64])
+        with pytest.raises(simgpu.triton.KernelFinding, match=r"argument x .*a view"):
+            kernels.copy_past_the_end[(1,)](given, np.zeros(128, np.float32), 128, BLOCK=128)
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_a_view_is_guarded_by_its_own_end_on_request(view: str) -> None:
+    whole, said = np.arange(72, dtype=np.float32), r"argument x \(32 (torch\.)?float32\)"
+    with simgpu.triton.device("mi300x", guard="view"), pytest.raises(simgpu.MemoryFault, match=said):
+        kernels.copy_past_the_end[(1,)](VIEWS[view](whole), np.zeros(64, np.float32), 64, BLOCK=64)
+
+
+def test_guards_have_names() -> None:
+    with pytest.raises(simgpu.LaunchError, match="storage, view"), simgpu.triton.device("mi300x", guard="tensor"):
+        pass
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+def test_atomics_on_one_half(dtype: str, check: bool, first: int) -> None:
+    """They exchange the dword that holds it, whose other half no argument has."""
+    import ml_dtypes
+
+    kind = getattr(ml_dtypes, dtype, dtype)
+    x, total = np.ones(64, kind), np.zeros(2, kind)
+    with simgpu.triton.device("mi300x", check=check, guard="view"):
+        kernels.add_halves[(1,)](x, total[first : first + 1], BLOCK=64)
+    assert total[first] == 64 and total[1 - first] == 0
+
+
+@pytest.mark.parametrize("how", ["arguments", "registered", "views of one"])
+@pytest.mark.parametrize("wrap", [np.asarray, Tensor])
+def test_tables_of_pointers(how: str, wrap: Any) -> None:
+    """As Triton's tutorial on grouped GEMM passes them: an int64 tensor of `data_ptr()`s."""
+    whole = np.arange(96, dtype=np.float32)
+    sources = [whole[:32], whole[32:64], whole[64:]]
+    if how != "views of one":
+        sources = [source.copy() for source in sources]
+    out = np.zeros((3, 32), np.float32)
+    table = np.array([source.ctypes.data for source in sources], np.int64)
+    with simgpu.triton.device("mi300x", check=True) as session:
+        if how == "registered":
+            session.register(*map(wrap, sources))
+            sources = [out] * 3
+        kernels.copy_by_table[(3,)](wrap(table), wrap(out), *map(wrap, sources), BLOCK=32)
+    assert np.array_equal(out, whole.reshape(3, 32))
+
+
+def test_a_pointer_to_what_was_never_passed_says_what_to_do() -> None:
+    unknown, out = np.arange(1 << 16, dtype=np.float32), np.zeros((1, 32), np.float32)
+    table = np.array([unknown.ctypes.data], np.int64)
+    with simgpu.triton.device("mi300x"), pytest.raises(simgpu.MemoryFault, match=r"session\.register\(tensor\)"):
+        kernels.copy_by_table[(1,)](table, out, out, out, out, BLOCK=32)
+
+
+def test_what_cannot_be_registered() -> None:
+    tensor = Tensor(np.ones(64, np.float32))
+    tensor.device = "cuda:0"
+    with simgpu.triton.device("mi300x") as session:
+        for wrong, words in ((tensor, "on cuda:0"), (7, "int was to be registered")):
+            with pytest.raises(simgpu.LaunchError, match=words):
+                session.register(wrong)
 
 
 def test_one_tensor_in_two_arguments_is_one_memory() -> None:
@@ -86,7 +170,9 @@ def test_waves_that_read_what_others_overwrite_race() -> None:
 def test_spans_that_overlap_are_merged() -> None:
     spans = [Span(at, at, at + 10, at != 5, f"{at}") for at in (0, 5, 15, 40)]
     found = merged(spans)
-    assert [(span.start, span.stop, span.writable) for span in found] == [(0, 15, False), (15, 25, True), (40, 50, True)]
+    assert [(span.start, span.stop, span.writable) for span in found] == [(0, 25, True), (40, 50, True)]
+    read_only = [Span(at, at, at + 8, False, "x") for at in (0, 4, 16)]
+    assert [(span.start, span.stop, span.writable) for span in merged(read_only)] == [(0, 12, False), (16, 24, False)]
 
 
 def test_read_only_arrays_are_read_only() -> None:

@@ -40,6 +40,14 @@ class InstructionLimit(SimError):
     """The launch executed more instructions than its budget allows."""
 
 
+class TimeLimit(SimError):
+    """The launch took longer than it may."""
+
+
+class HostCallError(SimError):
+    """A call of the host that is damaged, or asks for more than the host gives."""
+
+
 class LaunchError(SimError):
     """Arguments, sizes or resources that a launch cannot have."""
 

@@ -30,11 +30,13 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
     from simgpu.hardware.errors import (
         Deadlock,
         DecodeError,
+        HostCallError,
         InstructionLimit,
         KernelTrap,
         LaunchError,
         MemoryFault,
         SimError,
+        TimeLimit,
         UnsupportedInstruction,
     )
     from simgpu.hardware.isa import disassemble
@@ -47,8 +49,8 @@ _HOME = {
     **dict.fromkeys(("Finding", "Run"), "simgpu.engine.result"),
     **dict.fromkeys(
         (
-            "Deadlock", "DecodeError", "InstructionLimit", "KernelTrap", "LaunchError", "MemoryFault", "SimError",
-            "UnsupportedInstruction",
+            "Deadlock", "DecodeError", "HostCallError", "InstructionLimit", "KernelTrap", "LaunchError", "MemoryFault", "SimError",
+            "TimeLimit", "UnsupportedInstruction",
         ),
         "simgpu.hardware.errors",
     ),
@@ -63,6 +65,7 @@ __all__ = [
     "DecodeError",
     "Device",
     "Finding",
+    "HostCallError",
     "InstructionLimit",
     "Kernel",
     "KernelTrap",
@@ -71,6 +74,7 @@ __all__ = [
     "Module",
     "Run",
     "SimError",
+    "TimeLimit",
     "UnsupportedInstruction",
     "__version__",
     "asm",

@@ -21,7 +21,8 @@ class Device(engine.Device):
     check: True looks for what the hardware would not forgive, see `Run.findings` and docs/check.md; "performance" adds notes on
     what costs time.
     threads: host threads (default: all cores).
-    max_instructions: budget of a launch, in wave-instructions.
+    max_instructions: budget of a launch, in wave-instructions, all workgroups together; docs/engine.md says how closely it is kept.
+    timeout: seconds that a launch may last, None for any.
 
     Raises TargetError for an unknown target, LaunchError for other bad arguments.
     """
@@ -33,10 +34,13 @@ class Device(engine.Device):
         check: bool | str = False,
         threads: int | None = None,
         max_instructions: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         if check not in (False, True, "performance"):
             raise LaunchError(f"check={check!r}: give False, True or \"performance\"")
-        super().__init__(target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions)
+        super().__init__(
+            target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions, timeout=timeout
+        )
 
 
 def _checks(check: bool | str) -> tuple[Check, ...]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgpu.engine.device import Kernel
-from simgpu.engine.faults import describe
 from simgpu.engine.launch import Launch
 from simgpu.engine.program import Program, leave
 from simgpu.engine.workers import scheduler
@@ -106,6 +105,10 @@ def _three_ids(group: Sequence[int], groups: tuple[int, int, int]) -> tuple[int,
     return ids[0], ids[1], ids[2]
 
 
+class _Enough(Exception):
+    """All visits asked for were seen."""
+
+
 class _Traced(Launch):
     """A launch on one thread that stops at places."""
 
@@ -149,35 +152,25 @@ class _Traced(Launch):
     def _loop(self, worker: Worker) -> None:
         try:
             self._arm(self.program)
-            status = scheduler.run_worker(worker.job, worker.slots)
-            while status != scheduler.FINISHED:
-                status = self._served(worker, status)
-                if len(self.found) == self.last - self.first:
-                    return
+            super()._loop(worker)
+        except _Enough:
+            pass
         finally:
             self._disarm()
 
-    def _served(self, worker: Worker, status: int) -> int:
-        """Answer what the worker came back with, and let it go on until it does again."""
-        if status == scheduler.LIMIT:
-            raise describe(self, worker, limit=True)
-        if status == scheduler.NEED_PYTHON:
-            state = current_wave(worker)
-            if state.status == Status.MESSAGE:
-                self.answer(worker)
-                return int(scheduler.run_worker(worker.job, worker.slots))
-            if state.status not in (Status.LOWER, Status.MODE):
-                raise describe(self, worker)
-            program = self.program_for(state.mode)
-            handlers = self.replaced.get(id(program), (program, {}))[1]
-            if state.status == Status.LOWER and state.resume in handlers:
-                self._visit(worker, state.resume, program)
-                return self._step(worker, state.resume, program)
-            program.lower(state.resume)
-            self._arm(program)
-            if state.status == Status.MODE:
-                self.change_mode(worker, state.mode, program)
-        return int(scheduler.run_worker(worker.job, worker.slots))
+    def _serve(self, worker: Worker) -> None:
+        """Answer what the worker came back with; raises _Enough after the last visit."""
+        state = current_wave(worker)
+        program = self.program_for(state.mode)
+        handlers = self.replaced.get(id(program), (program, {}))[1]
+        if state.status == Status.LOWER and state.resume in handlers:
+            self._visit(worker, state.resume, program)
+            if len(self.found) == self.last - self.first:
+                raise _Enough
+            self._step(worker, state.resume, program)
+            return
+        super()._serve(worker)
+        self._arm(self.program_for(current_wave(worker).mode))
 
     def _visit(self, worker: Worker, index: int, program: Program) -> None:
         state = current_wave(worker)
@@ -187,17 +180,21 @@ class _Traced(Launch):
             self.found.append(self._snapshot(worker, index, program))
         self.visits += 1
 
-    def _step(self, worker: Worker, index: int, program: Program) -> int:
-        """Execute the instruction at the stop and nothing else."""
+    def _step(self, worker: Worker, index: int, program: Program) -> None:
+        """Execute the instruction at the stop and nothing else, and answer what it came back with, if anything."""
         before = program.records[:, :2].copy()
         program.records[:, :2] = self._pending(program)
         program.records[index, :2] = self.replaced[id(program)][1][index]
         worker.job.stop = 1  # come back too where the wave ends or waits
         try:
-            return int(scheduler.run_worker(worker.job, worker.slots))
+            status = scheduler.run_worker(worker.job, worker.slots)
         finally:
             worker.job.stop = 0
             program.records[:, :2] = before
+        if status == scheduler.LIMIT:
+            self._refill([worker])
+        elif status == scheduler.NEED_PYTHON and current_wave(worker).status != Status.LOWER:
+            self._serve(worker)
 
     def _snapshot(self, worker: Worker, index: int, program: Program) -> Snapshot:
         raw = wave_bytes_of(worker, *place_of_wave(worker)).copy()

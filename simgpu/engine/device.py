@@ -98,17 +98,21 @@ class Device:
         checks: tuple[Check, ...] = (),
         threads: int | None = None,
         max_instructions: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
         if max_instructions is not None and max_instructions < 1:
             raise LaunchError(f"max_instructions={max_instructions}: at least one is needed")
+        if timeout is not None and not timeout > 0:
+            raise LaunchError(f"timeout={timeout}: give seconds above 0, or None")
         self.descriptor = hardware.target(target)
         self.arch: str = self.descriptor.arch
         self.check = check
         self.checks = checks  # guarded from here on
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
+        self.timeout = timeout
         self.memory = Memory(bool(check))
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.profiler: Watcher | None = None
@@ -252,8 +256,9 @@ class Kernel(Loaded):
 
         grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be
         partial); block: work-items of a workgroup; args: one entry per explicit argument;
-        dynamic_lds: bytes. Raises LaunchError before running, and MemoryFault, Deadlock,
-        InstructionLimit, UnsupportedInstruction or DecodeError where the kernel fails.
+        dynamic_lds: bytes. Raises LaunchError before running, and MemoryFault, Deadlock, InstructionLimit,
+        TimeLimit, HostCallError, KernelTrap, UnsupportedInstruction or DecodeError where the kernel fails. An exception in
+        this thread, a KeyboardInterrupt or a signal handler's, ends the launch; its buffers then hold what was written so far.
         """
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         check_geometry(self.info, geometry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simgpu.engine.workers.worker import Worker, current_wave, wave_of
+from simgpu.engine.workers.worker import Worker, current_wave, live_waves, wave_of
 from simgpu.hardware.errors import (
     Deadlock,
     DecodeError,
@@ -12,6 +12,7 @@ from simgpu.hardware.errors import (
     KernelTrap,
     MemoryFault,
     SimError,
+    TimeLimit,
     UnsupportedInstruction,
 )
 from simgpu.hardware.isa import text
@@ -31,10 +32,8 @@ def place(launch: Launch, index: int) -> str:
     return f"{launch.info.name}+{offset:#x} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "")
 
 
-def describe(launch: Launch, worker: Worker, limit: bool = False) -> SimError:
-    """The error for a worker that stopped at a fault, or at its instruction budget."""
-    if limit:
-        return _out_of_budget(launch, worker)
+def describe(launch: Launch, worker: Worker) -> SimError:
+    """The error for a worker that stopped at a fault."""
     state = current_wave(worker)
     where = place(launch, state.resume)
     who = f"workgroup {state.group}, wave {state.wave}"
@@ -81,25 +80,47 @@ def _complaints(launch: Launch) -> str:
     return "".join(f"\n{text.strip()}" + (f" ({times} lanes)" if times > 1 else "") for text, times in said.items())
 
 
-def _out_of_budget(launch: Launch, worker: Worker) -> SimError:
-    """A runaway kernel; a deadlock where some of its waves wait for the ones that run away."""
+def out_of_budget(launch: Launch, worker: Worker) -> SimError:
+    """The error for a launch that spent its instructions, as its worker found."""
+    spent = f"after {launch.device.max_instructions} instructions (max_instructions)"
+    where = _running_at(launch, worker, spent)
+    if isinstance(where, Deadlock):
+        return where
+    return InstructionLimit(f"{where}: still running {spent}; raise max_instructions if it is meant to ({_group(worker)})")
+
+
+def out_of_time(launch: Launch, workers: list[Worker]) -> SimError:
+    """The error for a launch that spent its time: `workers` have not finished."""
+    spent = f"after {launch.device.timeout:g} s (timeout)"
+    worker = next((worker for worker in workers if any(live_waves(worker))), None)
+    if worker is None:
+        return TimeLimit(f"{launch.info.name}: no wave ran yet {spent}; what was compiled is kept, so a second try takes less")
+    where = _running_at(launch, worker, spent)
+    if isinstance(where, Deadlock):
+        return where
+    return TimeLimit(f"{where}: still running {spent}; give it more time if it is meant to ({_group(worker)})")
+
+
+def _group(worker: Worker) -> str:
+    return f"workgroup {current_wave(worker).group}"
+
+
+def _running_at(launch: Launch, worker: Worker, spent: str) -> str | Deadlock:
+    """Where a wave of the worker's workgroup runs; a deadlock where others of it wait for one that runs away."""
     state = current_wave(worker)
     slot = worker.job.current
-    waiting: list[tuple[int, int, int]] = []
-    running: list[tuple[int, int, int]] = []
+    waiting: list[int] = []
+    running: list[tuple[int, int]] = []
     for wave in range(worker.slots[slot].waves):
         held = wave_of(worker, slot, wave)
-        (waiting if held.status == Status.BARRIER else running).append((wave, held.resume, held.status))
-    spent = f"after {launch.device.max_instructions} instructions (max_instructions)"
-    alive = [entry for entry in running if entry[2] != Status.ENDED]
-    if waiting and alive:
-        return Deadlock(
-            f"workgroup {state.group}: wave {waiting[0][0]} waits at the barrier before "
-            f"{place(launch, waiting[0][1])}, wave {alive[0][0]} never reaches one and is at "
-            f"{place(launch, alive[0][1])} {spent}"
-        )
-    at = alive[0][1] if alive else state.resume
-    return InstructionLimit(
-        f"{place(launch, at)}: still running {spent}; raise max_instructions if it is meant to "
-        f"(workgroup {state.group})"
+        if held.status == Status.BARRIER:
+            waiting.append(wave)
+        elif held.status != Status.ENDED:
+            running.append((wave, held.resume))
+    if not waiting or not running:
+        return place(launch, running[0][1] if running else state.resume)
+    waits = place(launch, wave_of(worker, slot, waiting[0]).resume)
+    return Deadlock(
+        f"{_group(worker)}: wave {waiting[0]} waits at the barrier before {waits}, wave {running[0][0]} never reaches one "
+        f"and is at {place(launch, running[0][1])} {spent}"
     )

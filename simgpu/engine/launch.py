@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.engine.allocations import Allocation, aligned_bytes
-from simgpu.engine.faults import describe
+from simgpu.engine.faults import describe, out_of_budget, out_of_time
 from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall.packets import ARGUMENT, HostCalls
 from simgpu.engine.program import Program
-from simgpu.engine.result import Run, summarise
+from simgpu.engine.result import Run, instructions_so_far, summarise
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.scheduler import Job, Slot
+from simgpu.engine.workers.team import Cancelled, Team, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry, pack
@@ -32,6 +33,7 @@ from simgpu.machine import layout, mode
 from simgpu.machine.layout import Context, Status, Wave
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
+from simgpu.machine.shield import unbroken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +93,7 @@ class Launch:
         self.programs: dict[int, Program] = {}
         self.checks: dict[str, Any] = {}  # what a check keeps for all workers
         self.lock = threading.Lock()
+        self.team = Team(self.device.timeout)
         self.program = self.program_for(mode_register(descriptor))
         self.entry = (self.info.start + kernel.module.bias - self.program.base) // 4
 
@@ -232,6 +235,8 @@ class Launch:
         share = -(-self.groups // self.workers)
         resident = max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
         self.counter = np.zeros(1, np.int64)
+        self.budget = aligned_bytes(64).view(np.int64)  # [0]: record steps left, in a cache line of its own
+        self.budget[0] = self.device.max_instructions
         scratches = []
         for _ in range(self.workers):
             total = resident * self.waves * wave_bytes
@@ -303,7 +308,7 @@ class Launch:
             scratch_wave=wave_bytes,
             scratch_sgpr=offset_sgpr,
             flat_scratch=architected,
-            limit=self.device.max_instructions,
+            budget=self.budget.ctypes.data,
             kernarg_sgpr=self._kernarg_sgpr(),
             kernargs=self.kernargs.ctypes.data,
             wave_bytes=self.stride,
@@ -319,7 +324,7 @@ class Launch:
 
     def run(self) -> Run:
         try:
-            self.program.lower(self.entry)
+            self._lower(self.program, self.entry)
             workers = self.prepare()
             try:
                 run = self._run(workers)
@@ -368,43 +373,71 @@ class Launch:
         self.counter[0] = first
         for worker in workers:
             worker.job.groups, worker.job.exhausted, worker.job.current = last, 0, 0
-        if len(workers) == 1:
-            self._work(workers[0], workers)
-            return
-        threads = [threading.Thread(target=self._work, args=(worker, workers)) for worker in workers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+            worker.status = scheduler.PAUSED
+        unfinished = workers
+        while unfinished:
+            try:
+                self.team.run(unfinished, self._work)
+                for worker in workers:
+                    if worker.error is not None:
+                        raise worker.error
+            except TimeOver:
+                raise out_of_time(self, unfinished) from None
+            if all(worker.status != scheduler.LIMIT for worker in unfinished):
+                return
+            self._refill(workers)
+            unfinished = [worker for worker in unfinished if worker.status != scheduler.FINISHED]
 
-    def _work(self, worker: Worker, workers: list[Worker]) -> None:
+    def _refill(self, workers: list[Worker]) -> None:
+        """The budget of record steps anew, when it is spent: an instruction of 8 bytes took two, and counts as one."""
+        left = self.device.max_instructions - instructions_so_far(self, workers)
+        if left < 0:
+            raise out_of_budget(self, next((worker for worker in workers if worker.status == scheduler.LIMIT), workers[0]))
+        self.budget[0] = left
+        for worker in workers:
+            worker.job.spent = 0
+
+    def _work(self, worker: Worker) -> None:
         try:
             with self.device.profiler.working() if self.device.profiler else nullcontext():
                 self._loop(worker)
+            if worker.status == scheduler.LIMIT:
+                self.team.stop()
+        except Cancelled:
+            pass
         except BaseException as error:
             worker.error = error
-            for other in workers:
-                other.job.stop = 1
+            self.team.stop()
 
     def _loop(self, worker: Worker) -> None:
+        """Run a worker to its end, or until the team stops or the budget is spent."""
         while True:
-            status = scheduler.run_worker(worker.job, worker.slots)
-            if status in (scheduler.FINISHED, scheduler.STOPPED):
+            if worker.status != scheduler.NEED_PYTHON:
+                self.team.advance(worker)
+            if worker.status != scheduler.NEED_PYTHON:
                 return
-            if status == scheduler.LIMIT:
-                raise describe(self, worker, limit=True)
-            state = current_wave(worker)
-            if state.status == Status.PATH and any(check.resume(self, worker) for check in self.device.checks):
-                continue
-            if state.status == Status.MESSAGE:
-                self.answer(worker)
-                continue
-            if state.status not in (Status.LOWER, Status.MODE):
-                raise describe(self, worker)
-            program = self.program_for(state.mode)
-            program.lower(state.resume)
-            if state.status == Status.MODE:
-                self.change_mode(worker, state.mode, program)
+            self._serve(worker)
+            worker.status = scheduler.PAUSED
+
+    def _serve(self, worker: Worker) -> None:
+        """What the current wave came back to Python for; raises what stops the launch."""
+        state = current_wave(worker)
+        if state.status == Status.PATH and any(check.resume(self, worker) for check in self.device.checks):
+            return
+        if state.status == Status.MESSAGE:
+            self.answer(worker)
+            return
+        if state.status not in (Status.LOWER, Status.MODE):
+            raise describe(self, worker)
+        program = self.program_for(state.mode)
+        self._lower(program, state.resume)
+        if state.status == Status.MODE:
+            self.change_mode(worker, state.mode, program)
+
+    def _lower(self, program: Program, index: int) -> None:
+        """Lower a record and what follows it, for as long as the launch goes on."""
+        if not program.is_lowered(index):
+            unbroken(lambda: program.lower(index, self.team.goes_on), self.team.stop)
 
     def answer(self, worker: Worker) -> None:
         """Serve what the current wave sent a message about, and let it go on."""

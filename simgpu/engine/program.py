@@ -96,15 +96,19 @@ class Program:
             known |= {index: function(inst) for index, inst in self.instructions.items() if index not in known}
             return known.copy()
 
-    def lower(self, index: int) -> None:
-        """Lower everything that is reachable from record `index` by direct control flow."""
+    def is_lowered(self, index: int) -> bool:
+        """Whether `lower` would find nothing new to do at record `index`."""
+        return index in self._entered and (index in self.instructions or index in self.problems)
+
+    def lower(self, index: int, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Lower everything that is reachable from record `index` by direct control flow, or a part of it once `goes_on` says no."""
         with self._lock:
             before = len(self.instructions)
             self._entered.add(index)
             pending = [index]
             while pending:
                 at = pending.pop()
-                while at not in self.instructions and at not in self.problems:
+                while at not in self.instructions and at not in self.problems and goes_on():
                     following = self._lower_one(at)
                     if not following:
                         break

@@ -11,6 +11,7 @@ import numpy as np
 
 from simgpu.engine.finding import Finding
 from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.worker import live_waves
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
@@ -137,6 +138,18 @@ def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
         conflicts = {4 * (index - launch.entry): clocks for index, clocks in lost.items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
     return Run(total, seconds, dict(counters), [], dict(fidelity), profile, served, conflicts, merged(inexact))
+
+
+def instructions_so_far(launch: Launch, workers: list[Worker]) -> int:
+    """Wave-instructions that a launch executed until its workers came back."""
+    executed = np.zeros(launch.program.count + 1, np.int64)
+    for worker in workers:
+        entered = worker.entered.copy()
+        for wave in live_waves(worker):
+            entered[wave.resume] -= 1  # it began the run that it is in, and executed what lies before
+        executed += scheduler.executions(entered, worker.exited)
+    known: set[int] = set().union(*(program.instructions for program in launch.programs.values()))
+    return int(executed[sorted(known)].sum())
 
 
 def merged(entries: Iterable[Inexact]) -> tuple[Inexact, ...]:

@@ -20,6 +20,7 @@ from llvmlite import ir
 import simgpu.hardware
 from simgpu.hardware import cache
 from simgpu.hardware.errors import SimError
+from simgpu.machine.shield import unbroken
 
 
 @functools.cache
@@ -141,6 +142,10 @@ class Compiler:
 
     def address_of_object(self, key: str, make: Callable[[str], bytes]) -> int:
         """Address of the function for `key`; `make(name)` is its object file, asked for when it is new."""
+        found = self._addresses.get(key)
+        return unbroken(lambda: self._loaded(key, make)) if found is None else found
+
+    def _loaded(self, key: str, make: Callable[[str], bytes]) -> int:
         with self._lock:
             found = self._addresses.get(key)
             if found is not None:

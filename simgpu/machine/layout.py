@@ -41,7 +41,7 @@ SCC = _wave.add("scc", c_uint32)  # 0 or 1
 MODE = _wave.add("mode", c_uint32)  # the MODE register
 STATUS = _wave.add("status", c_int32)  # why the wave returned to the scheduler (Status)
 ENTRY = _wave.add("entry", c_int32)  # record index at which the current straight-line run began
-BUDGET = _wave.add("budget", c_int64)  # instructions left in this time slice
+BUDGET = _wave.add("budget", c_int64)  # record steps left until the wave returns to the scheduler
 RESUME = _wave.add("resume", c_int32)  # record index to go on from
 WAVE_ID = _wave.add("wave_id", c_uint32)  # wave within its workgroup
 CONTEXT = _wave.add("context", c_uint64)  # address of the worker's context (Context offsets below)
@@ -84,7 +84,7 @@ CTX_LANES = _context.add("lanes", c_uint64)  # address of i64[records]: active l
 CTX_PROGRAMS = _context.add("programs", c_uint64)  # address of i64[mode.NUMBERS]: records by mode.number, 0 where not made yet
 CTX_RECORD_COUNT = _context.add("record_count", c_int64)
 CTX_CODE_BASE = _context.add("code_base", c_uint64)  # device address of the first record's instruction
-CTX_CLOCK = _context.add("clock", c_int64)  # what s_memtime reads
+CTX_CLOCK = _context.add("clock", c_int64)  # what s_memtime reads, once the current wave's BUDGET is taken off
 CTX_CHECKS = range(128, 512, 32)  # where checks have fields
 CTX_OPERAND_CACHE = 512  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
 CACHE_ENTRIES = 16
@@ -133,6 +133,7 @@ SLOT_INDEX = 15  # the record's own index, in records that need it
 SLOT_HINT = 14  # last allocation that a memory instruction hit
 
 SLICE = 1 << 16  # record steps of a wave's turn
+PIECE = 1 << 12  # of them, after which the scheduler looks at the launch's budget and whether it is to stop
 
 
 class Status(IntEnum):

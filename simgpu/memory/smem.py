@@ -62,7 +62,7 @@ def emit(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
 def _clock(frame: Frame, inst: Instruction, places: dict[str, Place]) -> None:
     """s_memtime and s_memrealtime: instructions that the worker executed, as cycles."""
     run = frame.slot(layout.SLOT_INDEX) - frame.state(layout.ENTRY)
-    done = layout.SLICE - frame.state(layout.BUDGET, I64) + run.sext(I64) + frame.context(layout.CTX_CLOCK)
+    done = frame.context(layout.CTX_CLOCK) - frame.state(layout.BUDGET, I64) + run.sext(I64)
     time = done * CYCLES
     if inst.mnemonic == "s_memrealtime":
         time = time >> REAL_CYCLES_LOG2

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 T = TypeVar("T")
 DEVICES = ("sim", "hip")
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0  # of a launch on a real GPU, where none is given
 
 
 @dataclass
@@ -40,16 +40,19 @@ def add_device_options(parser: ArgumentParser, against_sim: bool = True) -> None
     )
     sim = parser.add_argument_group("--device sim")
     sim.add_argument("--threads", type=int, help="host threads (default: all cores)")
-    sim.add_argument("--max-instructions", type=int, help="a launch's budget in wave-instructions")
+    add_limit_options(sim, parser, f"; with --device hip {TIMEOUT_SECONDS:g}")
     gpu = parser.add_argument_group("--device hip", "the first GPU of HIP_VISIBLE_DEVICES")
-    gpu.add_argument(
-        "--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS",
-        help=f"until a launch counts as hung (default: {TIMEOUT_SECONDS:g})",
-    )  # fmt: skip
     if against_sim:
         gpu.add_argument(
             "--against-sim", action="store_true", help="simulate as well, and compare every element of the result"
         )
+
+
+def add_limit_options(simulated: Any, both: Any, otherwise: str = "") -> None:
+    """Adds what ends a launch that does not end, to parsers or groups; otherwise: of --timeout's default."""
+    simulated.add_argument("--max-instructions", type=int, help="a launch's budget in wave-instructions")
+    text = f"until a launch counts as hung (default: none{otherwise})"
+    both.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=text)
 
 
 def _seconds(text: str) -> float:
@@ -79,7 +82,10 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
     """The simulated GPU, checked for a watch."""
     from simgpu import Device
 
-    return Device(target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions)
+    return Device(
+        target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions,
+        timeout=options.timeout,
+    )  # fmt: skip
 
 
 def real_device(options: Namespace, target: str) -> hip.Device:
@@ -87,7 +93,7 @@ def real_device(options: Namespace, target: str) -> hip.Device:
     from simgpu.hardware.hip import Device
 
     wanted = hardware.target(target)
-    device = Device(timeout=options.timeout)
+    device = Device(timeout=options.timeout or TIMEOUT_SECONDS)
     if wanted.arch != device.arch:
         raise HipError(
             f"{device.name} cannot run code for {target} ({wanted.arch})", f"Give --target {device.descriptor.name}."

@@ -16,7 +16,7 @@ from simgpu.tools.cases.operator_options import add_operator_options, names_oper
 from simgpu.tools.cases.operators import OPERATORS, workload
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
-from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.launching import add_limit_options, launched
 from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _own_options(parser: ArgumentParser) -> None:
     look.add_argument("--tolerance", type=float, default=DEFAULT_TOLERANCE,
                       help="of the largest reference element (default: 1e-5)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
-    parser.add_argument("--max-instructions", type=int, help="the launch's budget in wave-instructions")
+    add_limit_options(parser, parser)
     add_json_option(parser)
 
 
@@ -167,7 +167,7 @@ def _operator(options: Namespace, rest: list[str]) -> Subject:
     operator = OPERATORS[given.op]
     tree = operator.tree(given)
     emitted = asm.emit(tree)
-    device = Device(given.target, threads=1, max_instructions=options.max_instructions)
+    device = Device(given.target, threads=1, max_instructions=options.max_instructions, timeout=options.timeout)
     work = workload(tree, device.arch, options.seed)
     calls = asm.Prepared(emitted, device).calls(*(device.upload(array) for array in work.arrays))
     names = [step.name for step in emitted.steps]

@@ -1,6 +1,7 @@
 """The host threads that execute a launch's workgroups.
 
     worker.py          one thread's state and counts, and the wave at which it stopped
+    team.py            the workers together: begun, watched, and ended before anything is raised
     scheduler.py       a worker's job as the loop knows it, and the way into the loop
     scheduler_loop.py  the loop: workgroups to waves to handlers, compiled by numba
 """

@@ -46,7 +46,7 @@ class Job(ctypes.Structure):
         ("scratch_wave", c_int64),  # bytes a wave
         ("scratch_sgpr", c_int64),  # SGPR of the wave's scratch offset, or -1
         ("flat_scratch", c_int64),  # whether FLAT_SCRATCH is set for the wave
-        ("limit", c_int64),  # instruction budget left (in record steps)
+        ("budget", c_int64),  # address of the launch's budget, record steps that all workers share
         ("kernarg_sgpr", c_int64),  # first SGPR of the kernarg address, or -1
         ("kernargs", c_int64),  # address of i64[8]: kernarg address by which extents are partial
         ("begin", c_int64),  # address of what to call with a wave that begins and its place among the worker's, or 0
@@ -56,6 +56,10 @@ class Job(ctypes.Structure):
         ("wave", c_int64),  # wave being run
         ("exhausted", c_int64),  # whether all workgroups were taken
         ("open", c_int64),  # slots opened so far
+        ("turn", c_int64),  # record steps left of the wave's turn
+        ("clock", c_int64),  # record steps executed
+        ("spent", c_int64),  # of these, not yet taken off the budget
+        ("pause", c_int64),  # record steps after which the worker returns
         ("stop", c_int64),  # set by another thread to make the worker return
     )
 
@@ -76,7 +80,7 @@ class Slot(ctypes.Structure):
 EMPTY, BUSY = 0, 1
 
 TURNS = 4  # slices after which a workgroup lets others on
-FINISHED, NEED_PYTHON, LIMIT, STOPPED = range(4)
+FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED = range(5)
 
 
 LOOP = "scheduler"  # the loop's key among the handlers
@@ -125,7 +129,10 @@ def _entry() -> Callable[[int, int, int], int]:
 
 
 def run_worker(job: Job, slots: ctypes.Array[Slot]) -> int:
-    """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT or STOPPED."""
+    """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED or PAUSED.
+
+    It may be called again after each of them but FINISHED, and goes on where it was.
+    """
     return _entry()(ctypes.addressof(job), ctypes.addressof(slots), len(slots))
 
 

@@ -2,7 +2,8 @@
 
 A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until
 it ends, waits at a barrier, or has used its time slice; a workgroup whose slice is over lets
-others on, so that workgroups which wait for each other make progress. What needs Python (a record
+others on, so that workgroups which wait for each other make progress. A slice runs in pieces, between
+which the worker looks at the launch's budget and whether it is to stop. What needs Python (a record
 to lower, a fault) is returned as a status, and the worker is called again with its state intact.
 """
 
@@ -16,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, STOPPED, TURNS, Job, Slot
+from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, PAUSED, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
 from simgpu.machine.runtime import PART, clear, copy, load64, pointer, runtime, store32, store64, structure
@@ -42,14 +43,14 @@ def call(typing: Any, function: Any, first: Any, second: Any) -> Any:
 
 
 @intrinsic
-def take_next(typing: Any, address: Any) -> Any:
-    """Fetch and add 1, indivisibly."""
+def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
+    """Fetch and add, indivisibly."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-        return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "monotonic")
+        return builder.atomic_rmw("add", pointer, args[1], "monotonic")
 
-    return types.int64(types.int64), generate
+    return types.int64(types.int64, types.int64), generate
 
 
 @numba.njit(**PART)
@@ -122,7 +123,7 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
 @numba.njit(**PART)
 def open_group(job: Any, slots: Any, number: int) -> None:
     """Put the next workgroup into slot `number`, if one is left."""
-    group = take_next(job.counter)
+    group = fetch_add(job.counter, 1)
     if group >= job.groups:
         job.exhausted = 1
         return
@@ -156,6 +157,30 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
 
 
 @numba.njit(**PART)
+def run_piece(job: Any, wave: int, state: Any) -> int:
+    """Run a wave for a piece of its turn; the status with which it came back."""
+    if job.turn <= 0:
+        job.turn = layout.SLICE
+    given = min(layout.PIECE, job.turn, load64(job.budget) - job.spent)
+    state.budget = given
+    store64(job.context + layout.CTX_CLOCK, job.clock + given)
+    record = np.int64(state.records) + state.resume * layout.RECORD
+    call(load64(record), wave, record)
+    steps = given - state.budget
+    job.turn -= steps
+    job.clock += steps
+    job.spent += steps
+    job.pause -= steps
+    if job.spent >= layout.PIECE:
+        fetch_add(job.budget, -job.spent)
+        job.spent = 0
+    status = state.status
+    if status == Status.ENDED or status == Status.BARRIER or (status == Status.YIELD and state.budget >= 0):
+        job.turn = 0  # it ended, waits or sleeps
+    return status
+
+
+@numba.njit(**PART)
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Run each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
     slot = slots[number]
@@ -165,30 +190,26 @@ def run_group(job: Any, slots: Any, number: int) -> int:
         state = structure(wave, WAVE)
         status = state.status
         if status == Status.RUNNING or status == Status.YIELD or status == Status.LOWER:
-            turn = min(layout.SLICE, job.limit)
-            state.budget = turn
-            record = np.int64(state.records) + state.resume * layout.RECORD
-            call(load64(record), wave, record)
-            spent = turn - state.budget
-            job.limit -= spent
-            clock = job.context + layout.CTX_CLOCK
-            store64(clock, load64(clock) + spent)
-            status = state.status
+            status = run_piece(job, wave, state)
             if status == Status.ENDED:
                 slot.left -= 1
             elif status == Status.BARRIER:
                 slot.waiting += 1
             elif status == Status.YIELD:
-                slot.turns += 1
+                if job.turn <= 0:
+                    slot.turns += 1
             else:
                 return NEED_PYTHON
         if slot.left and slot.waiting == slot.left:
             release_barrier(job, slots, number)
-        if job.limit < 0:
+        if load64(job.budget) < job.spent:
             return LIMIT
         if job.stop:
             return STOPPED
-        job.wave += 1
+        if job.pause < 0:
+            return PAUSED
+        if job.turn <= 0:
+            job.wave += 1
     job.wave = 0
     if slot.left == 0:
         slot.state = EMPTY

@@ -6,19 +6,23 @@ The layout of `job` and `slots` is the scheduler's, that of a wave `layout`'s.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from simgpu.engine.workers.scheduler import Job, Slot
+from simgpu.engine.workers.scheduler import BUSY, PAUSED, Job, Slot
 from simgpu.machine import layout
-from simgpu.machine.layout import Wave
+from simgpu.machine.layout import Status, Wave
 
 
 @dataclass
 class Worker:
-    """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps."""
+    """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps.
+
+    status: with which the loop came back last; error: what ended its thread.
+    """
 
     job: Job
     slots: ctypes.Array[Slot]
@@ -29,6 +33,7 @@ class Worker:
     programs: np.ndarray
     storage: list[np.ndarray] = field(default_factory=list)
     checks: dict[str, Any] = field(default_factory=dict)
+    status: int = PAUSED
     error: BaseException | None = None
 
     def set_context(self, offset: int, value: int) -> None:
@@ -65,6 +70,16 @@ def wave_of(worker: Worker, slot: int, wave: int) -> Wave:
 def place_of_wave(worker: Worker) -> tuple[int, int]:
     """Slot of the workgroup that a worker runs, and the wave in it."""
     return worker.job.current, worker.job.wave
+
+
+def live_waves(worker: Worker) -> Iterator[Wave]:
+    """The resident waves that have not ended."""
+    for number in range(worker.job.open):
+        slot = worker.slots[number]
+        for index in range(slot.waves if slot.state == BUSY else 0):
+            wave = wave_of(worker, number, index)
+            if wave.status != Status.ENDED:
+                yield wave
 
 
 def current_wave(worker: Worker) -> WaveState:

@@ -9,6 +9,7 @@ import pytest
 
 import simgpu
 from simgpu.hardware.errors import Deadlock, InstructionLimit
+from simgpu.machine import layout
 from tests.support.kernels import loaded_kernel
 
 
@@ -140,10 +141,50 @@ def test_a_runaway_kernel_hits_its_budget():
     out = gpu.upload(np.zeros(1, np.uint32))
     with pytest.raises(InstructionLimit, match=r"k\+0x\w+ .*still running after 10000 instructions"):
         k.launch(grid=1, args=[out])
-    # The budget counts record steps: an instruction of 8 bytes is two.
-    assert 10_000 / 3 - 100 < out.download(np.uint32)[0] <= 10_000 / 2
+    # Five instructions before the loop, two a turn: the turn that passes the budget is the last one.
+    assert out.download(np.uint32)[0] == (10_000 - 5) // 2 + 1
     # The device stays usable.
     assert loaded_kernel(gpu, "s_nop 0").launch(grid=1).instructions == 2
+
+
+ENDLESS = """
+s_load_dwordx2 s[8:9], s[0:1], 0x0
+v_mov_b32 v1, 0
+v_mov_b32 v2, 1
+s_mov_b64 exec, 1
+s_waitcnt lgkmcnt(0)
+again:
+v_add3_u32 v3, v1, v2, v2
+global_atomic_add v1, v2, s[8:9]
+s_branch again
+"""
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("budget", [50_000, 2_000_000])
+def test_the_budget_is_the_launch_s_not_a_thread_s(threads, check, budget):
+    """Of a kernel with instructions of 4 and 8 bytes, over by no more than two pieces a further thread."""
+    gpu = simgpu.Device("gfx90a", threads=threads, check=check, max_instructions=budget)
+    out = gpu.upload(np.zeros(1, np.uint32))
+    with pytest.raises(InstructionLimit, match=f"after {budget} instructions"):
+        loaded_kernel(gpu, ENDLESS, "buffer").launch(grid=8, args=[out])
+    executed = 3 * int(out.download(np.uint32)[0])
+    assert budget - 8 * 64 <= executed <= budget + 3 + (threads - 1) * (2 * layout.PIECE + 3)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_launch_that_just_fits_its_budget_ends_well(threads):
+    """Five instructions of 8 bytes a turn, 3,000 turns, 16 workgroups: in dwords twice the budget."""
+    lines = "s_movk_i32 s10, 3000\nagain:\n" + "v_add3_u32 v3, v1, v2, v2\n" * 5
+    lines += "s_sub_u32 s10, s10, 1\ns_cmp_lg_u32 s10, 0\ns_cbranch_scc1 again"
+    wanted = 16 * (1 + 3000 * 8 + 1)
+    for budget in (wanted, wanted + 1):
+        gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=budget)
+        assert loaded_kernel(gpu, lines).launch(grid=16).instructions == wanted
+    gpu = simgpu.Device("gfx90a", threads=threads, max_instructions=wanted - 1)
+    with pytest.raises(InstructionLimit):
+        loaded_kernel(gpu, lines).launch(grid=16)
 
 
 MIXED = """

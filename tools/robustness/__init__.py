@@ -3,6 +3,7 @@
     power.py       faulty results that must FAIL, faithful ones that must PASS
     fuzz.py        damaged code objects and random instructions, thrown at the simulator
     fuzz_cases.py  how they are made and launched
+    fuzz_host_calls.py  calls of the host, damaged and drawn
     corpus.py      a folder of compilers' kernels
     mutants.py     kernels with one wait, nop, barrier or address less right
     harmless.py    whether a mutant can harm at all

@@ -4,7 +4,8 @@
 
 * objects: a code object (given by `--objects`, or assembled here) with bytes flipped, overwritten,
   moved or cut off, in its headers, metadata, descriptors, symbols or code;
-* streams: random dwords and random but valid encodings as the body of a valid kernel.
+* streams: random dwords and random but valid encodings as the body of a valid kernel;
+* host_calls: the buffer through which a kernel calls the host, with damaged links, messages and formats of printf.
 
 A case is loaded and each kernel launched on small buffers with a small budget of instructions, in
 a worker process with a cap on its memory. A finished run and a SimError are fine; another exception,
@@ -34,7 +35,7 @@ from typing import IO, Any
 from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.processes import environment
 
-KINDS = ("objects", "streams")
+KINDS = ("objects", "streams", "host_calls")
 MEMORY_CAP = 2 << 30
 # A case runs in milliseconds, or in a second or two where all of its handlers are new.
 CASE_SECONDS = 60
@@ -77,10 +78,13 @@ class Outcome:
 
 def run_case(case: Case, objects: Sequence[str], strict: bool = False) -> Outcome:
     """Runs one case in this process; strict lets unexpected exceptions through."""
-    from simgpu.tools.robustness import fuzz_cases
+    from simgpu.tools.robustness import fuzz_cases, fuzz_host_calls
 
     try:
-        fuzz_cases.run(case.kind, case.rng, tuple(objects), INSTRUCTIONS)
+        if case.kind == "host_calls":
+            fuzz_host_calls.run(case.rng)
+        else:
+            fuzz_cases.run(case.kind, case.rng, tuple(objects), INSTRUCTIONS)
         return Outcome("run")
     except SimError as error:
         return Outcome(type(error).__name__, str(error)[:300])

@@ -1,19 +1,25 @@
-"""C's printf on the 64-bit words that a kernel sends: what `%d`, `%lu`, `%8.3f`, `%s` and so on make of them.
+"""C's printf on the 64-bit words that a kernel sends: what `%d`, `%#lo`, `%8.3f`, `%a`, `%s` and so on make of them, as glibc does.
 
 A number is one word, floats as doubles; a string is its bytes and a zero, filled up to whole words (ROCm's
-clr, devhcprintf.cpp).
+clr, devhcprintf.cpp). C leaves some combinations undefined, such as `%#d`: here they are what glibc prints.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simgpu.hardware.errors import HostCallError
 
 _SPEC = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>[a-zA-Z%])"
+    rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>[a-zA-Z%])"
 )
-_BITS = {"hh": 8, "h": 16, None: 32}  # of an integer; all other lengths are 64
+_BITS = {b"hh": 8, b"h": 16, b"": 32}  # of an integer; all other lengths are 64
+FIELD_LIMIT = 1 << 16  # characters that a width or a precision may ask for
+TEXT_LIMIT = 1 << 20  # bytes of one message's text
 
 
 class _Words:
@@ -32,64 +38,155 @@ class _Words:
         self._at += 8
         return int(word)
 
-    def string(self) -> str:
+    def string(self) -> bytes:
         end = self._raw.find(b"\0", self._at)
         end = len(self._raw) if end < 0 else end
-        text = self._raw[self._at : end].decode(errors="replace")
+        text = self._raw[self._at : end]
         self._at = (end // 8 + 1) * 8
         return text
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """How a conversion is laid out; precision None where it gives none."""
+
+    flags: frozenset[str]
+    width: int
+    precision: int | None
+
+    def padded(self, text: bytes) -> bytes:
+        """Blanks up to the width."""
+        return text.ljust(self.width) if "-" in self.flags else text.rjust(self.width)
+
+    def number(self, sign: str, prefix: str, digits: str, zeros: bool) -> bytes:
+        """A number from its parts; zeros: whether flag 0 fills it up behind the prefix."""
+        front = sign + prefix
+        if zeros and "0" in self.flags and "-" not in self.flags:
+            digits = digits.rjust(self.width - len(front), "0")
+        return self.padded((front + digits).encode())
+
+    def sign(self, negative: bool) -> str:
+        """Of a signed conversion."""
+        return "-" if negative else "+" if "+" in self.flags else " " if " " in self.flags else ""
+
+
 def formatted(words: Sequence[int]) -> str:
-    """A message's text: its format string, then the arguments; the text ends where arguments are missing."""
+    """A message's text: its format string, then the arguments; the text ends where arguments are missing.
+
+    Raises HostCallError for a width, a precision or a text past its limit.
+    """
     rest = _Words(words)
-    text = rest.string() if rest.left else ""
-    done, at = [], 0
+    text = rest.string() if rest.left else b""
+    done = bytearray()
+    at = 0
     for spec in _SPEC.finditer(text):
-        done.append(text[at : spec.start()])
+        done += text[at : spec.start()]
         at = spec.end()
-        if spec["kind"] == "%":
-            done.append("%")
-            continue
-        shown = _converted(spec, rest)
+        shown = b"%" if spec["kind"] == b"%" else _converted(spec, rest)
         if shown is None:
-            return "".join(done)
-        done.append(shown)
-    return "".join(done) + text[at:]
+            return done.decode(errors="replace")
+        done += shown
+        if len(done) > TEXT_LIMIT:
+            raise HostCallError(f"printf: a text of more than {TEXT_LIMIT:,} bytes")
+    return (done + text[at:]).decode(errors="replace")
 
 
-def _converted(spec: re.Match[str], rest: _Words) -> str | None:
-    """One conversion, None without a word for it. Python's `%` lays out as C's printf does."""
-    layout = "%" + spec["flags"]
-    for part, sign in ((spec["width"], ""), (spec["precision"] or "", ".")):
-        if part.endswith("*"):
+def _extent(name: str, value: int) -> int:
+    if value > FIELD_LIMIT:
+        raise HostCallError(f"printf: a {name} of {value:,}; the limit is {FIELD_LIMIT:,}")
+    return value
+
+
+def _layout(spec: re.Match[bytes], rest: _Words) -> _Layout | None:
+    """Flags, width and precision of a conversion; None without a word for a `*`."""
+    flags = set(spec["flags"].decode())
+    found: list[int | None] = []
+    for given in (spec["width"], spec["precision"]):
+        digits = given.removeprefix(b".") if given else b""
+        if digits == b"*":
             if not rest.left:
                 return None
-            given = _signed(rest.number(), 32)
-            layout += f"{sign}{given}" if given >= 0 or not sign else ""
+            found.append(_signed(rest.number(), 32))
+        elif len(digits) > 19:
+            raise HostCallError(f"printf: an extent of {len(digits)} digits; the limit is {FIELD_LIMIT:,}")
         else:
-            layout += part
-    if not rest.left:
+            found.append(int(digits or b"0") if given is not None else None)
+    width, precision = found
+    if width is not None and width < 0:
+        flags.add("-")
+    precision = None if precision is None or precision < 0 else _extent("precision", precision)
+    return _Layout(frozenset(flags), _extent("width", abs(width or 0)), precision)
+
+
+def _converted(spec: re.Match[bytes], rest: _Words) -> bytes | None:
+    """One conversion, None without a word for it."""
+    layout = _layout(spec, rest)
+    if layout is None or not rest.left:
         return None
-    kind = spec["kind"]
+    kind = spec["kind"].decode()
     if kind == "s":
-        return f"{layout}s" % rest.string()
+        return layout.padded(rest.string()[: layout.precision])
     word = rest.number()
-    if kind in "eEfFgG":
-        return f"{layout}{kind}" % struct.unpack("<d", struct.pack("<Q", word))
-    if kind in "aA":
+    if kind in "eEfFgGaA":
         (value,) = struct.unpack("<d", struct.pack("<Q", word))
-        return value.hex().upper() if kind == "A" else value.hex()
+        return _real(layout, kind, value)
     if kind == "p":
-        return f"{layout}s" % (f"{word:#x}" if word else "(nil)")
+        if not word:
+            return layout.padded(b"(nil)")
+        return _integer(layout, "x", word, layout.sign(False), "0x")
     if kind == "c":
-        return f"{layout}c" % (word & 0xFF)
-    bits = _BITS.get(spec["length"], 64)
+        return layout.padded(bytes([word & 0xFF]))
+    bits = _BITS.get(spec["length"] or b"", 64)
     if kind in "di":
-        return f"{layout}d" % _signed(word, bits)
+        value = _signed(word, bits)
+        return _integer(layout, "d", abs(value), layout.sign(value < 0))
     if kind in "uxXo":
-        return f"{layout}{'d' if kind == 'u' else kind}" % (word & (1 << bits) - 1)
+        value = word & (1 << bits) - 1
+        prefix = f"0{kind}" if kind in "xX" and "#" in layout.flags and value else ""
+        return _integer(layout, "d" if kind == "u" else kind, value, "", prefix)
     return spec.group()  # no conversion of C's
+
+
+def _integer(layout: _Layout, base: str, value: int, sign: str, prefix: str = "") -> bytes:
+    """Digits to the precision: none at all for 0 under precision 0, and a leading 0 under `%#o`."""
+    digits = "" if not value and layout.precision == 0 else format(value, base)
+    digits = digits.rjust(layout.precision or 0, "0")
+    if base == "o" and "#" in layout.flags and not digits.startswith("0"):
+        digits = "0" + digits
+    return layout.number(sign, prefix, digits, layout.precision is None)
+
+
+def _real(layout: _Layout, kind: str, value: float) -> bytes:
+    sign = layout.sign(math.copysign(1, value) < 0)
+    magnitude = abs(value)
+    upper = kind.isupper()
+    if not math.isfinite(magnitude):
+        name = "nan" if math.isnan(magnitude) else "inf"
+        return layout.number(sign, "", name.upper() if upper else name, False)
+    if kind in "aA":
+        digits = _hexadecimal(magnitude, layout.precision, "#" in layout.flags)
+        return layout.number(sign, "0X" if upper else "0x", digits.upper() if upper else digits, True)
+    precision = 6 if layout.precision is None else layout.precision
+    alternative = "#" if "#" in layout.flags else ""
+    return layout.number(sign, "", f"%{alternative}.{precision}{kind}" % magnitude, True)
+
+
+def _hexadecimal(value: float, precision: int | None, point: bool) -> str:
+    """A double at least 0 as `%a` shows it, behind its 0x: 13 digits at most, rounded to nearest even where fewer are asked for."""
+    (bits,) = struct.unpack("<Q", struct.pack("<d", value))
+    exponent, fraction = bits >> 52, bits & (1 << 52) - 1
+    whole = int(exponent != 0)  # subnormal numbers begin with 0, as glibc shows them
+    power = exponent - 1023 if exponent else -1022 if fraction else 0
+    if precision is None:
+        digits = f"{fraction:013x}".rstrip("0")
+    else:
+        cut = 4 * max(0, 13 - precision)
+        mantissa = whole << 52 | fraction
+        kept, lost, half = mantissa >> cut, mantissa & (1 << cut) - 1, 1 << cut >> 1
+        kept += cut > 0 and (lost > half or (lost == half and bool(kept & 1)))
+        whole, fraction = kept >> 52 - cut, kept << cut & (1 << 52) - 1
+        digits = f"{fraction:013x}"[:precision].ljust(precision, "0")
+    return f"{whole}{'.' if digits or point else ''}{digits}p{power:+d}"
 
 
 def _signed(word: int, bits: int) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import math
+import io
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgpu
+from simgpu.engine.allocations import Memory
+from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.engine.hostcall.printf import formatted
-from simgpu.hardware.errors import KernelTrap, UnsupportedInstruction
+from simgpu.hardware.errors import HostCallError, KernelTrap, UnsupportedInstruction
 from tests.support.kernels import KernelText, assemble
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -31,7 +34,7 @@ def libc_printf(text: str, *args: Any) -> str:
     libc = ctypes.CDLL(None)
     buffer = ctypes.create_string_buffer(4096)
     libc.snprintf(buffer, ctypes.c_size_t(4096), text.encode(), *args)
-    return buffer.value.decode()
+    return buffer.value.decode(errors="replace")
 
 
 def shown(spec: str, value: int | float | str) -> tuple[str, str]:
@@ -46,36 +49,48 @@ def shown(spec: str, value: int | float | str) -> tuple[str, str]:
     return formatted([*words_of(text), word]), libc_printf(text, ctypes.c_uint64(word))
 
 
-FLAGS = st.sampled_from(["", "-", "+", " ", "0", "-+"])
-WIDTHS = st.sampled_from(["", "1", "12"])
+FLAGS = st.lists(st.sampled_from("-+ #0"), unique=True).map("".join)
+WIDTHS = st.sampled_from(["", "1", "3", "12", "40"])
+PRECISIONS = st.sampled_from(["", ".", ".0", ".1", ".3", ".12", ".25"])
+LENGTHS = st.sampled_from(["", "hh", "h", "l", "ll", "j", "z", "t"])
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9)
+EDGES = st.sampled_from([0, 1, 8, 0x7F, 0x80, 0x8000, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1])
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    FLAGS, WIDTHS, st.sampled_from(["", "hh", "h", "l", "ll", "z"]), st.sampled_from("diuxX"),
-    st.integers(-(1 << 63), (1 << 63) - 1),
-)  # fmt: skip
-def test_integers_are_libc_s(flags: str, width: str, length: str, kind: str, value: int) -> None:
-    if kind not in "di":
-        flags = flags.replace("+", "").replace(" ", "")  # of signed conversions only; C leaves others undefined
-    ours, wanted = shown(f"%{flags}{width}{length}{kind}", value)
+@settings(max_examples=1000, deadline=None)
+@given(FLAGS, WIDTHS, PRECISIONS, LENGTHS, st.sampled_from("diuxXo"), EDGES | st.integers(0, (1 << 64) - 1))
+def test_integers_are_libc_s(flags: str, width: str, precision: str, length: str, kind: str, value: int) -> None:
+    ours, wanted = shown(f"%{flags}{width}{precision}{length}{kind}", value)
     assert ours == wanted
 
 
-@settings(max_examples=100, deadline=None)
-@given(FLAGS, WIDTHS, st.sampled_from(["", ".0", ".3", ".12"]), st.sampled_from("fFeEgG"), st.floats(width=32))
+@settings(max_examples=1000, deadline=None)
+@given(FLAGS, WIDTHS, PRECISIONS, st.sampled_from("fFeEgGaA"), st.floats() | st.floats(width=16) | st.integers(-99, 99).map(float))
 def test_floats_are_libc_s(flags: str, width: str, precision: str, kind: str, value: float) -> None:
-    if math.isnan(value):
-        value = math.nan  # a NaN's sign is shown by libc, not by Python
-    if math.isinf(value) or math.isnan(value):
-        flags = flags.replace("0", "")  # C pads these with blanks
     ours, wanted = shown(f"%{flags}{width}{precision}{kind}", value)
+    assert ours == wanted
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["", "-"]), WIDTHS, PRECISIONS, TEXTS)
+def test_strings_are_libc_s(flags: str, width: str, precision: str, value: str) -> None:
+    ours, wanted = shown(f"%{flags}{width}{precision}s", value)
+    assert ours == wanted
+
+
+@pytest.mark.parametrize("bits", [0x7FF << 52, 0xFFF << 52, 0x7FF8 << 48, 0xFFF8 << 48, 1, 1 << 63])
+@pytest.mark.parametrize("kind", "fFeEgGaA")
+@pytest.mark.parametrize("flags", ["", "0", "+", " ", "-0", "#"])
+def test_special_floats_are_libc_s(flags: str, kind: str, bits: int) -> None:
+    (value,) = struct.unpack("<d", struct.pack("<Q", bits))
+    ours, wanted = shown(f"%{flags}12{kind}", value)
     assert ours == wanted
 
 
 @pytest.mark.parametrize(
     ("spec", "value"),
-    [("%s", "text"), ("%10s|", "ab"), ("%-6.2s|", "abcdef"), ("%s", ""), ("%s", "exactly8"), ("%c", 65), ("%p", 0x1234), ("%p", 0)],
+    [("%s", "text"), ("%10s|", "ab"), ("%-6.2s|", "abcdef"), ("%s", ""), ("%s", "exactly8"),
+     ("%c", 65), ("%-3c", 65), ("%3c", 65), ("%p", 0x1234), ("%p", 0), ("%20p", 0x1234), ("%-20p", 0)],
 )
 def test_strings_and_pointers_are_libc_s(spec: str, value: Any) -> None:
     ours, wanted = shown(spec, value)
@@ -86,6 +101,101 @@ def test_stars_take_arguments_and_missing_ones_end_the_text() -> None:
     assert formatted([*words_of("%*d|%.*f|"), 5, 7, 2, struct.unpack("<Q", struct.pack("<d", 1.5))[0]]) == "    7|1.50|"
     assert formatted([*words_of("a %d b %d c"), 1]) == "a 1 b "
     assert formatted([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "told"),
+    [
+        ("%2000000000d", [1], "a width of 2,000,000,000; the limit is 65,536"), ("%.70000f", [0], "a precision of 70,000"),
+        ("%*d", [70_000, 1], "a width of 70,000"), ("%*d", [-70_000 & (1 << 64) - 1, 1], "a width of 70,000"),
+        ("%.*d", [70_000, 1], "a precision of 70,000"), ("%" + "9" * 5000 + "d", [1], "5000 digits"),
+        ("%60000d" * 20, [1] * 20, "a text of more than 1,048,576 bytes"),
+    ],
+)  # fmt: skip
+def test_what_printf_may_ask_for_is_limited(text: str, words: list[int], told: str) -> None:
+    with pytest.raises(HostCallError, match=told):
+        formatted([*words_of(text), *words])
+
+
+def packet(host: HostCalls, number: int, following: int, text: str = "", flags: int = 3, stream: int = 0, more: Any = ()) -> None:
+    """A packet of printf with one message, whose header points to `following`."""
+    words = host.allocation.data.view(np.uint64)
+    header = 24 + 3 * number
+    words[header : header + 3] = following, 1, 2 | 1 << 32
+    message = [stream, *words_of(text), *more]
+    at = int(words[1] - np.uint64(host.address)) // 8 + number * 64 * 8
+    words[at : at + 1 + len(message)] = [flags | len(message) << 5, *message]
+
+
+def damaged(packets: int = 5) -> tuple[HostCalls, np.ndarray]:
+    host = HostCalls(Memory(), packets)
+    return host, host.allocation.data.view(np.uint64)
+
+
+def test_a_circle_of_packets_is_told() -> None:
+    host, words = damaged()
+    packet(host, 1, 8 | 2, "a")
+    packet(host, 2, 8 | 1, "b")
+    words[4] = 8 | 1
+    with pytest.raises(HostCallError, match="comes back to packet 1; the kernel wrote over the buffer"):
+        host.serve()
+
+
+def test_a_packet_that_there_is_not_is_told() -> None:
+    host, words = damaged()
+    words[4] = 8 | 7
+    with pytest.raises(HostCallError, match="names packet 7, there are 5"):
+        host.serve()
+    host, words = damaged()
+    packet(host, 1, 6, "a")
+    words[4] = 8 | 1
+    with pytest.raises(HostCallError, match="0x6 on the stack of ready packets names packet 6"):
+        host.serve()
+
+
+def test_the_mask_is_the_host_s(capsys: Any) -> None:
+    host, words = damaged()
+    packet(host, 1, 0, "fine")
+    words[4], words[5] = 8 | 1, (1 << 64) - 1
+    host.serve()
+    assert capsys.readouterr().out == "fine"
+
+
+def test_messages_that_never_end_are_limited() -> None:
+    host, words = damaged()
+    with pytest.raises(HostCallError, match="have begun and not ended"):
+        for _ in range(1 << 18):
+            packet(host, 1, 0, "abc", flags=1)
+            words[4] = 8 | 1
+            host.serve()
+
+
+def test_what_goes_to_stderr_is_limited() -> None:
+    host, words = damaged()
+    with pytest.raises(HostCallError, match="characters to stderr"):
+        for number in range(400):
+            packet(host, 1, 0, "%60000d", stream=1, more=[number])
+            words[4] = 8 | 1
+            host.serve()
+
+
+def test_a_message_that_ended_makes_room_for_the_next() -> None:
+    host, words = damaged()
+    for _ in range(1 << 16):
+        packet(host, 1, 0, "")
+        words[4] = 8 | 1
+        host.serve()
+
+
+def test_a_terminal_without_the_character_gets_it_escaped(monkeypatch: Any) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    host, words = damaged()
+    packet(host, 1, 0, "é!")
+    words[4] = 8 | 1
+    host.serve()
+    sys.stdout.flush()
+    assert raw.getvalue() == b"\\xe9!"
 
 
 # As device code does it, for waves that come one after the other: lanes 0 and 2 of each print "n %3d\n".

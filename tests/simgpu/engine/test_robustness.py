@@ -26,7 +26,7 @@ def toolchain():
     assemble("gfx90a", KernelText("k", "s_nop 0"))
 
 
-@pytest.mark.parametrize(("kind", "count"), [("objects", 60), ("streams", 15)])
+@pytest.mark.parametrize(("kind", "count"), [("objects", 60), ("streams", 15), ("host_calls", 300)])
 def test_fuzz_in_small(toolchain, kind, count):
     cases = (fuzz.Case(kind, SEED, number) for number in range(count))
     found = {case: outcome for case, outcome, _ in fuzz.run_all(iter(cases), 1, [])}

@@ -91,6 +91,7 @@ def trace(
     """
     geometry = Geometry.of(grid, block, dynamic_lds)
     check_geometry(kernel.info, geometry)
+    kernel.check_buffers(args)
     run = _Traced(kernel, geometry, args, at, _three_ids(group, geometry.groups), wave, hits, skip)
     if not 0 <= wave < run.waves:
         raise LaunchError(f"{kernel.name}: wave {wave} of a workgroup that has {run.waves}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ FIRST_ADDRESS = 0x0000_0010_0000_0000
 ALIGNMENT = 256
 GAP = 1 << 16  # unmapped bytes between allocations
 GRANULE = 4  # bytes: what accesses may reach are multiples
+FREED = 1024  # allocations freed last, which an error message can name
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Memory:
         self._next = FIRST_ADDRESS
         self._bases: list[int] = []
         self._allocations: list[Allocation] = []
-        self._freed: list[tuple[int, int, str]] = []
+        self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED)
 
     @property
     def extent(self) -> int:
@@ -154,12 +156,24 @@ class Memory:
 
     def free(self, allocation: Allocation) -> None:
         """Give an allocation back; the device's own address is never used again."""
-        at = bisect.bisect_left(self._bases, allocation.base)
-        if at == len(self._bases) or self._allocations[at] is not allocation:
+        at = self._place(allocation)
+        if at is None:
             raise SimError(f"memory at {allocation.address:#x} was freed before")
         del self._bases[at], self._allocations[at]
         if allocation.tracked and not allocation.host:
             self._freed.append((allocation.address, allocation.nbytes, allocation.label))
+
+    def _place(self, allocation: Allocation) -> int | None:
+        at = bisect.bisect_left(self._bases, allocation.base)
+        while at < len(self._bases) and self._bases[at] == allocation.base:  # one of no bytes may lie before another
+            if self._allocations[at] is allocation:
+                return at
+            at += 1
+        return None
+
+    def holds(self, allocation: Allocation) -> bool:
+        """Whether it is this memory's, and not freed."""
+        return self._place(allocation) is not None
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds `address`."""

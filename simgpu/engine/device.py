@@ -66,19 +66,31 @@ class Buffer:
     def download(self, dtype: DTypeLike, shape: int | Sequence[int] | None = None) -> np.ndarray:
         """A copy of the buffer's first bytes as an array of `dtype` and `shape` (default: all).
 
-        Raises LaunchError where the buffer is smaller than that.
+        Raises LaunchError where the buffer is smaller than that, or was freed.
         """
+        self.require(self._device, "read it")
         kind, extents = extents_of(self.nbytes, dtype, shape)
         wanted = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
         return self._allocation.data[:wanted].copy().view(kind).reshape(extents)
 
     def write(self, array: np.ndarray) -> None:
-        """Overwrite the buffer's first bytes with the array's."""
+        """Overwrite the buffer's first bytes with the array's; raises LaunchError where they do not fit, or it was freed."""
+        self.require(self._device, "write to it")
         raw = as_bytes(array)
         if raw.size > self.nbytes:
             raise LaunchError(f"{raw.size} bytes do not fit a buffer of {self.nbytes}")
         self._allocation.data[: raw.size] = raw
         self._allocation.define(0, raw.size)
+
+    def require(self, device: Device, purpose: str) -> None:
+        """Raise LaunchError unless the buffer is the device's and not freed; purpose: what cannot be done else."""
+        if self._device is not device:
+            raise LaunchError(
+                f"{self!r} is memory of another Device ({self._device.arch}): this one ({device.arch}) cannot {purpose}; "
+                "upload the data to it"
+            )
+        if not device.memory.holds(self._allocation):
+            raise LaunchError(f"{self!r} was freed before: nobody can {purpose}")
 
     def __repr__(self) -> str:
         return f"<Buffer of {self.nbytes} bytes at {self.address:#x}>"
@@ -139,7 +151,8 @@ class Device:
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back; a kernel that still touches it faults."""
+        """Give a buffer back; a kernel that still touches it faults. Raises LaunchError for one freed before or another Device's."""
+        buffer.require(self, "free it")
         self.memory.free(buffer._allocation)
 
     def load(self, source: str | os.PathLike[str] | bytes) -> Module:
@@ -243,6 +256,24 @@ class Kernel(Loaded):
         self.module = module
         self.info = info
 
+    def check_buffers(self, args: Sequence[object]) -> None:
+        """Raise LaunchError for a buffer that is not in this device's memory: of another device, or freed."""
+        device = self.module.device
+        for argument, value in zip(self.arguments, args, strict=False):
+            where = f"{self.name}: argument {argument.name}"
+            if isinstance(value, Buffer):
+                try:
+                    value.require(device, "use it")
+                except LaunchError as error:
+                    raise LaunchError(f"{where}: {error}") from None
+                continue
+            address = getattr(value, "address", None)
+            if isinstance(address, int) and address and device.memory.find(address) is None:
+                raise LaunchError(
+                    f"{where}: {value!r} is no memory of this Device, which has nothing at {address:#x}, "
+                    f"{device.memory.describe(address)}; a bare address is passed as an int"
+                )
+
     def launch(
         self,
         grid: int | Sequence[int] | None = None,
@@ -262,4 +293,5 @@ class Kernel(Loaded):
         """
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         check_geometry(self.info, geometry)
+        self.check_buffers(args)
         return launch(self, geometry, args)

@@ -34,7 +34,7 @@ def check(
     if free:
         gpu.free(second)
     try:
-        found = kernel.launch(grid=1, block=64, args=[first, second], **how).findings
+        found = kernel.launch(grid=1, block=64, args=[first, second.address], **how).findings
     except MemoryFault as error:
         found = list(error.findings)
     return [finding for finding in found if finding.kind in KINDS]

@@ -43,7 +43,7 @@ def test_use_after_free_is_named():
     k.launch(grid=1, args=[out])
     gpu.free(out)
     with pytest.raises(MemoryFault, match="inside freed memory"):
-        k.launch(grid=1, args=[out])
+        k.launch(grid=1, args=[out.address])
     with pytest.raises(SimError, match="freed before"):
         gpu.free(out)
 

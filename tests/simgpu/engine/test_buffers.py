@@ -1,0 +1,103 @@
+"""Whose memory a buffer is: another device's, a freed one and a real GPU's are refused; freed memory leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.hardware.errors import LaunchError
+from simgpu.trace import trace
+from tests.support.kernels import loaded_kernel
+
+STORE = """
+s_load_dwordx2 s[8:9], s[0:1], 0x0
+v_mov_b32 v1, 0
+v_mov_b32 v2, 7
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v2, s[8:9]
+s_waitcnt vmcnt(0)
+"""
+
+
+@dataclass
+class Elsewhere:
+    """Memory of something that is no Device here, as a real GPU's buffer."""
+
+    address: int = 0x7F00_1234_0000
+    nbytes: int = 256
+
+
+@pytest.fixture
+def gpu():
+    return simgpu.Device("gfx90a", threads=1)
+
+
+@pytest.mark.parametrize("run", [lambda k, b: k.launch(grid=1, args=[b]), lambda k, b: trace(k, [0], args=[b])])
+def test_buffers_that_are_not_the_device_s_are_refused(gpu, run):
+    """Both devices hand out the same addresses: the other's buffer would name memory that was never passed."""
+    kernel = loaded_kernel(gpu, STORE, "buffer")
+    other = simgpu.Device("gfx942").upload(np.zeros(64, np.uint32))
+    own = gpu.upload(np.zeros(64, np.uint32))
+    with pytest.raises(LaunchError, match=r"k: argument a0: <Buffer of 256 bytes.* another Device \(gfx942\)"):
+        run(kernel, other)
+    with pytest.raises(LaunchError, match=r"k: argument a0: Elsewhere.* is no memory of this Device"):
+        run(kernel, Elsewhere())
+    gone = gpu.upload(np.zeros(64, np.uint32))
+    gpu.free(gone)
+    with pytest.raises(LaunchError, match=r"k: argument a0: <Buffer of 256 bytes.* was freed"):
+        run(kernel, gone)
+    assert not own.download("u4").any() and not other.download("u4").any()
+    run(kernel, own)
+
+
+def test_what_may_be_passed_still_may(gpu):
+    """A buffer of no bytes, a null pointer, an address, and an object that names memory of the device."""
+    nop = loaded_kernel(gpu, "s_nop 0", "buffer")
+    empty = gpu.alloc(0)
+    for value in (empty, gpu.alloc(0), 0, Elsewhere(address=0)):
+        assert nop.launch(grid=1, args=[value]).instructions == 2
+    kernel = loaded_kernel(gpu, STORE, "buffer")
+    out = gpu.upload(np.zeros(64, np.uint32))
+    for word, value in ((1, out.address + 4), (2, Elsewhere(address=out.address + 8))):
+        kernel.launch(grid=1, args=[value])
+        assert out.download("u4")[word] == 7
+    gpu.free(empty)
+
+
+def test_a_freed_buffer_is_nobody_s(gpu):
+    buffer = gpu.upload(np.zeros(64, np.uint32))
+    with pytest.raises(LaunchError, match="another Device"):
+        simgpu.Device("gfx90a").free(buffer)
+    gpu.free(buffer)
+    for use in (lambda: buffer.download("u4"), lambda: buffer.write(np.zeros(4)), lambda: gpu.free(buffer)):
+        with pytest.raises(LaunchError, match="was freed"):
+            use()
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_launches_and_freed_buffers_leave_no_memory_behind(check):
+    gpu = simgpu.Device("gfx90a", check=check, threads=1)
+    kernel = loaded_kernel(gpu, STORE, "buffer")
+
+    def times(number):
+        for _ in range(number):
+            buffer = gpu.upload(np.zeros(64, np.uint32))
+            kernel.launch(grid=1, args=[buffer])
+            gpu.free(buffer)
+            gpu.free(gpu.alloc(64))
+        gc.collect()
+
+    tracemalloc.start()
+    try:
+        times(600)  # as many as are remembered for messages, and more
+        before, _ = tracemalloc.get_traced_memory()
+        times(1000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / 1000 < 16, "bytes a launch"

@@ -58,6 +58,7 @@ class Control:
         self.control = inst.spec.control
         self.size = inst.size // 4
         self.target = 0
+        self.outside = False  # whether a direct branch leads out of the code
         self.places: dict[str, Any] = {}
         if self.control in UNSUPPORTED:
             raise UnsupportedInstruction(f"{inst.mnemonic}: not executable in a compute kernel")
@@ -159,17 +160,17 @@ class Control:
         elif self.control is Kind.TRAP:
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
         elif self.control is Kind.BRANCH:
-            frame.transfer(frame.slot(self.target), index)
+            self._branch(frame, index)
         elif self.control in STATE_BRANCHES:
             with build.if_then(branch_condition(frame, self.control)):
-                frame.transfer(frame.slot(self.target), index)
+                self._branch(frame, index)
             frame.next(self.size)
         elif self.control is Kind.GETPC:
             self._link(frame)
             frame.next(self.size)
         elif self.control is Kind.CALL:
             self._link(frame)
-            frame.transfer(frame.slot(self.target), index)
+            self._branch(frame, index)
         elif self.control in INDIRECT:
             self._indirect(frame, index)
         elif self.control in COUNTERS:
@@ -206,6 +207,15 @@ class Control:
             register_indexing.set_index(frame, load_scalar(frame, places["src0"]))
         else:
             raise UnsupportedInstruction(f"{self.inst.mnemonic} is not modelled")
+
+    def _branch(self, frame: Frame, index: Value) -> None:
+        """Go to the slot's record; a fault at the branch, with the address, where there is no code."""
+        target = frame.slot(self.target)
+        if self.outside:
+            address = frame.context(layout.CTX_CODE_BASE) + target.sext(I64) * 4
+            frame.fault(Fault.JUMP, address, ir.Constant(I32, 0))
+        else:
+            frame.transfer(target, index)
 
     def _resumable(self, frame: Frame, index: Value, status: int) -> None:
         following = index + self.size

@@ -68,7 +68,20 @@ def describe(launch: Launch, worker: Worker) -> SimError:
         )
     if kind == Fault.TRAP:
         return KernelTrap(f"{where}: the kernel trapped ({who}){_complaints(launch)}")
-    return MemoryFault(f"{where}: jump to {address:#x}, {problem or 'outside the code'} ({who})")
+    return MemoryFault(f"{_jump(launch, state.resume, address)} ({who})")
+
+
+def _jump(launch: Launch, index: int, address: int) -> str:
+    """Where control left the code, and to where; addresses are the device's."""
+    base, count = launch.program.base, launch.program.count
+    code = f"the code, {base:#x} to {base + 4 * count:#x}"
+    if index == count:  # no jump led here: those that leave the code fault themselves
+        last = max((i for program in launch.programs.values() for i in program.instructions), default=0)
+        return f"{place(launch, last)}: the wave ran on past the end of {code}: the code ends here"
+    away = address - (base + 4 * index)
+    inside = base <= address < base + 4 * count
+    wrong = "which is no multiple of 4, in" if inside else "outside"
+    return f"{place(launch, index)}: jump to {address:#x}, {away:+#x} bytes from here, {wrong} {code}"
 
 
 def _complaints(launch: Launch) -> str:

@@ -276,7 +276,10 @@ class Program:
             self._indirect |= inst.spec.control in INDIRECT
             self._entered.update(self._clamped(at) for at in control.successors())
         if control.target:
-            plan.slots[control.target - 2] = self._clamped(control.jump_target())
+            control.outside = not 0 <= control.jump_target() < self.count
+            plan.slots[control.target - 2] = control.jump_target() & 0xFFFFFFFF
+            if control.outside:
+                plan.note("outside")
         self._set(index, compiled(inst, plan, control.emit, self.compiler, self.checks), plan.slots)
         return control.successors()
 

@@ -59,8 +59,15 @@ FAULTS = {
     "scratch": (
         "s_movk_i32 s4, 0x4000\nscratch_load_dword v2, off, s4", MemoryFault, "private offset 0x4000"
     ),
-    "jump": ("s_mov_b64 s[4:5], 0\ns_setpc_b64 s[4:5]", MemoryFault, "jump to 0x0"),
-    "branch": ("s_branch 0x7000", MemoryFault, "jump|the code ends"),
+    "jump": ("s_mov_b64 s[4:5], 0\ns_setpc_b64 s[4:5]", MemoryFault, r"`s_setpc_b64.*jump to 0x0, .* outside the code, 0x1"),
+    "branch": (
+        "s_branch 0x7000", MemoryFault,
+        r"k\+0x0 .*`s_branch 28672`.*: jump to 0x1\w+, \+0x1c004 bytes from here, outside the code, 0x1\w+ to 0x1",
+    ),
+    "branch back": ("s_branch 0x8000", MemoryFault, r"`s_branch 32768`.*: jump to 0x\w+, -0x1fffc bytes from here, outside"),
+    "conditional branch": ("s_cmp_eq_u32 s0, s0\ns_cbranch_scc1 0x7000", MemoryFault, r"`s_cbranch_scc1 28672`.*: jump to 0x1\w+"),
+    "call": ("s_call_b64 s[4:5], 0x7000", MemoryFault, r"`s_call_b64 s\[4:5\], 28672`.*: jump to 0x1\w+, "),
+    "jump between": ("s_getpc_b64 s[4:5]\ns_add_u32 s4, s4, 2\ns_setpc_b64 s[4:5]", MemoryFault, "no multiple of 4, in the code"),
     "trap": ("s_trap 2", SimError, "trap"),
     "undefined": (".long 0xbf7f0000\n.long 0xffffffff", SimError, "ffffffff|0000"),
     "image": (".long 0xf0000000\n.long 0", SimError, "k\\+0x"),
@@ -78,6 +85,15 @@ def test_faults_are_words(name):
         loaded_kernel(gpu, lines, **options).launch(grid=1)
     assert "k+0x" in str(raised.value) and "\n" not in str(raised.value)
     assert "workgroup (0, 0, 0), wave 0" in str(raised.value)
+
+
+def test_a_wave_that_runs_on_past_the_end_of_the_code_is_told_where():
+    gpu = simgpu.Device("gfx90a")
+    kernel = loaded_kernel(gpu, "s_nop 3")
+    end = kernel.module.code.kernels["k"].code_size - 4
+    kernel.module.patch(kernel.info.start + end, bytes.fromhex("000080bf"))  # s_nop 0 for s_endpgm
+    with pytest.raises(MemoryFault, match=r"k\+0x4 .*`s_nop 0`.*: the wave ran on past the end of the code, 0x1\w+ to"):
+        kernel.launch(grid=1)
 
 
 def test_a_fault_on_one_thread_stops_the_others():

@@ -5,6 +5,7 @@
     descriptor.py   the 64-byte kernel descriptor
     code_object.py  CodeObject and Kernel: what the parts say together
     inlined.py      which calls an address was inlined from (DWARF)
+    mangled.py      parameters' types by a kernel's mangled name
     arguments.py    kernel arguments packed by metadata, hidden ones filled in
 """
 

@@ -6,10 +6,12 @@ kernel reads them (AMDGPUUsage "Code Object V5 Metadata": value kinds `hidden_*`
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 from simgpu.hardware.code_object.code_object import Argument, Kernel
@@ -161,7 +163,7 @@ def encode(kernel: str, argument: Argument, value: object) -> bytes:
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         return _numpy_scalar(where, argument, np.asarray(value))
     if isinstance(value, int):
-        return _integer(where, argument.size, int(value), floating=argument.value_type)
+        return _integer(where, argument.size, int(value), argument.value_type)
     if isinstance(value, float):
         return _real(where, argument, value)
     raise LaunchError(
@@ -169,25 +171,35 @@ def encode(kernel: str, argument: Argument, value: object) -> bytes:
     )
 
 
-def _integer(where: str, size: int, value: int, floating: str = "") -> bytes:
-    if floating.startswith("f") and size in FLOAT_FORMATS:
-        return _packed(where, size, value)
+def _integer(where: str, size: int, value: int, type_: str = "") -> bytes:
+    if _is_float(type_) and size in FLOAT_FORMATS:
+        return _packed(where, size, value, type_)
     bits = 8 * size
     if not -(1 << bits) <= 2 * value < 2 << bits:
         raise LaunchError(f"{where} got {value}, which does not fit {bits} bits")
     return (value % (1 << bits)).to_bytes(size, "little")
 
 
+def _is_float(type_: str) -> bool:
+    return type_.startswith(("f", "bf"))
+
+
 def _real(where: str, argument: Argument, value: float) -> bytes:
     integer = argument.value_type.startswith(("i", "u"))
     if argument.is_pointer or integer or argument.size not in FLOAT_FORMATS:
         raise LaunchError(f"{where} got the float {value}: pass a buffer, an integer or bytes")
-    return _packed(where, argument.size, value)
+    return _packed(where, argument.size, value, argument.value_type)
 
 
-def _packed(where: str, size: int, value: float) -> bytes:
+def _packed(where: str, size: int, value: float, type_: str) -> bytes:
     try:
-        return struct.pack(FLOAT_FORMATS[size], value)
+        if type_ != "bf16":
+            return struct.pack(FLOAT_FORMATS[size], float(value))
+        with np.errstate(over="ignore"):
+            rounded = np.asarray(float(value)).astype(ml_dtypes.bfloat16)
+        if not np.isfinite(rounded) and math.isfinite(value):
+            raise OverflowError
+        return rounded.tobytes()
     except OverflowError:
         raise LaunchError(f"{where} got {value}, which is past the largest float of its size") from None
 
@@ -197,7 +209,30 @@ def _numpy_scalar(where: str, argument: Argument, value: np.ndarray) -> bytes:
     if value.dtype.itemsize == argument.size and value.dtype.kind != "b":
         return value.tobytes()
     if value.dtype.kind in "iub":
-        return _integer(where, argument.size, int(value))
+        return _integer(where, argument.size, int(value), argument.value_type)
     if value.dtype.kind == "f":
         return _real(where, argument, float(value))
     raise LaunchError(f"{where} got a {value.dtype} of {value.dtype.itemsize} bytes")
+
+
+def assumptions(kernel: Kernel, args: Sequence[object]) -> tuple[str, ...]:
+    """What `pack` assumed of numbers whose types neither the code object nor the caller says, in words.
+
+    An integer may be meant for a float, a float of two bytes for bf16; 0 is the same in all of them.
+    """
+    found = []
+    for argument, value in zip(kernel.explicit_arguments, args, strict=False):
+        if argument.value_type or argument.value_kind != "by_value" or not isinstance(value, (int, float)) or not value:
+            continue
+        if isinstance(value, float):
+            other = ("f16", "ml_dtypes.bfloat16") if argument.size == 2 else None
+        else:
+            names = {2: "numpy.float16", 4: "numpy.float32", 8: "numpy.float64"}
+            small = argument.size in names and abs(value) < 1 << 32  # no address
+            other = ("an integer", names[argument.size]) if small else None
+        if other:
+            found.append(
+                f"argument {argument.name} ({argument.size} bytes): the code object does not say its type; {value} was passed as "
+                f"{other[0]}, pass {other[1]}({value}) if it is one"
+            )
+    return tuple(found)

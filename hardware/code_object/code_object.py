@@ -22,10 +22,16 @@ from simgpu.hardware.code_object import bundle, elf
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
 from simgpu.hardware.code_object.elf import EM_AMDGPU, Relocation, Segment, Symbol
 from simgpu.hardware.code_object.inlined import InlinedCall, SourceLine, inlined_calls
+from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.errors import DecodeError
 
 # No launcher takes so many bytes of arguments; hostile metadata asks for more.
 KERNARG_LIMIT = 1 << 20
+# OpenCL C's scalar types, as `.type_name` has them (OpenCL C specification, "Built-in Scalar Data Types").
+OPENCL_TYPES = {
+    "float": "f32", "double": "f64", "half": "f16", "bool": "u8", "char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16",
+    "int": "i32", "uint": "u32", "long": "i64", "ulong": "u64", "size_t": "u64", "ptrdiff_t": "i64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Argument:
     value_kind: str
     address_space: str = ""
     type_name: str = ""
-    value_type: str = ""
+    value_type: str = ""  # of a number: f32, bf16, i64, u8, ...; by the metadata, `.type_name` or the mangled name; "" unknown
     access: str = ""
     pointee_align: int = 0
 
@@ -287,6 +293,20 @@ def _argument(entry: Any, index: int) -> Argument:
     )
 
 
+def _typed(name: str, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    """The arguments with the types that the metadata leaves out and OpenCL's names or a mangled kernel's name tell."""
+    explicit = [argument for argument in arguments if not argument.hidden]
+    mangled = parameter_types(name) or ()
+    known = dict(zip((id(argument) for argument in explicit), mangled if len(mangled) == len(explicit) else (), strict=False))
+    found = []
+    for argument in arguments:
+        type_ = OPENCL_TYPES.get(argument.type_name) or known.get(id(argument), "")
+        bits = int(type_.lstrip("bfiu") or 0) if type_ not in ("pointer", "void") else 0
+        untyped = argument.value_kind == "by_value" and not argument.value_type
+        found.append(replace(argument, value_type=type_) if untyped and bits == 8 * argument.size else argument)
+    return tuple(found)
+
+
 def _kernel(code: CodeObject, entry: Any) -> Kernel:
     name = _get(entry, ".name", str)
     symbol_name = _get(entry, ".symbol", str, f"{name}.kd")
@@ -301,7 +321,7 @@ def _kernel(code: CodeObject, entry: Any) -> Kernel:
     function = code.symbols.get(symbol_name.removesuffix(".kd"))
     sized = function is not None and function.address == start and function.size > 0
     size = min(function.size, home.end - start) if function and sized else home.end - start
-    arguments = tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, [])))
+    arguments = _typed(name, tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, []))))
     kernarg_size = _count(entry, ".kernarg_segment_size", descriptor.kernarg_size)
     if kernarg_size > KERNARG_LIMIT:
         raise DecodeError(f"kernel {name}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")

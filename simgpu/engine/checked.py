@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simgpu.engine import events, workgroup
 from simgpu.engine.check import failures, home, noted
-from simgpu.engine.finding import Finding
+from simgpu.engine.finding import Finding, finding_at
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -36,6 +36,7 @@ def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
     failed = failures(launch, workers)
     found = [finding for place, finding in told if finding is not None and place not in failed]
     found += [*failed.values(), *events.overflow(launch, workers)]
+    found += [finding_at(launch, launch.entry, "argument-type", note, severity="note") for note in launch.notes]
     origins = launch.kernel.module.origins
     if origins:
         found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]

@@ -151,7 +151,7 @@ class Device:
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back; a kernel that still touches it faults. Raises LaunchError for one freed before or another Device's."""
+        """Give a buffer back; a kernel that still touches it faults. Raises LaunchError for one that is freed or not its own."""
         buffer.require(self, "free it")
         self.memory.free(buffer._allocation)
 

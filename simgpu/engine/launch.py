@@ -26,7 +26,7 @@ from simgpu.engine.workers.scheduler import Job, Slot
 from simgpu.engine.workers.team import Cancelled, Team, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.architectures import SINCE_GFX942
-from simgpu.hardware.code_object.arguments import Geometry, pack
+from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import Instruction
 from simgpu.machine import layout, mode
@@ -72,6 +72,7 @@ class Launch:
             )
         self.args = list(args)
         self.kernarg = pack(self.info, args, geometry)
+        self.notes = assumptions(self.info, args)
         self.items = geometry.block[0] * geometry.block[1] * geometry.block[2]
         self.waves = -(-self.items // 64)
         groups = geometry.groups
@@ -331,7 +332,7 @@ class Launch:
             except SimError as error:
                 error.findings = tuple(self._findings(workers))
                 raise
-            return replace(run, findings=self._findings(workers))
+            return replace(run, findings=self._findings(workers), notes=self.notes)
         finally:
             if self.host is not None:
                 self.host.flush()

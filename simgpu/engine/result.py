@@ -40,7 +40,7 @@ class Run:
     far their results are those of hardware; inexact: those that are not exact, by mnemonic, most executed
     first, with the error's bound and its source or what is not public;
     profile: executions by code offset from the kernel's first instruction; lanes: of its memory instructions, the lanes
-    served; lds_conflicts: clocks that they lost to LDS banks, with check="performance".
+    served; lds_conflicts: clocks that they lost to LDS banks, with check="performance"; notes: what was assumed of arguments.
     """
 
     instructions: int
@@ -52,6 +52,7 @@ class Run:
     lanes: Mapping[int, int] = field(default_factory=dict)
     lds_conflicts: Mapping[int, int] = field(default_factory=dict)
     inexact: Sequence[Inexact] = ()
+    notes: Sequence[str] = ()
 
 
 WAITS = (ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.NOP, ControlKind.SLEEP)

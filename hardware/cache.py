@@ -1,24 +1,202 @@
-"""Files kept between runs in the user's cache: any of them may be deleted at any time."""
+"""Files kept between runs in the user's cache: any of them may be deleted at any time, and none is believed unseen.
+
+Some are machine code. So a folder of the cache is used only where root and the user alone can change it and every folder above it,
+a file only where they alone can write it, and what was read is compared with its digest before anything else is done with it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import os
-import tempfile
+import secrets
+import stat
+import warnings
+import weakref
 from pathlib import Path
 
+MAGIC = b"simgpu cache 1\n"
+DIGEST_BYTES = 32  # SHA-256
+LARGEST = 1 << 26  # bytes of a file: the largest kernel here has 2 MB of code
+LINKS = 40  # symbolic links in a path, as Linux counts them
 
-def directory(kind: str) -> Path:
-    """The folder `kind` of `SIMGPU_CACHE_DIR`, or of `simgpu` in the user's cache directory; it need not exist."""
+# What another system lacks is not asked there: Windows keeps a user's cache from others by access lists.
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+PASS = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | NO_LINK  # a folder may be passed that cannot be listed
+
+
+class CacheRefused(RuntimeWarning):
+    """The cache lies where another user could change it, so that it is not used."""
+
+
+class Folder:
+    """The folder `kind` of `SIMGPU_CACHE_DIR`, or of `simgpu` in the user's cache directory, made where it is missing.
+
+    Where it cannot be used, nothing is found and nothing is kept, which only costs time; where it must not be, a warning says why.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._at: int | None = None  # the folder, held open: what a path names may change
+        try:
+            self._path = _place(kind)
+            if hasattr(os, "geteuid"):
+                self._at = _opened(self._path)
+                weakref.finalize(self, os.close, self._at)
+            else:
+                self._path.mkdir(parents=True, exist_ok=True)
+            self._usable = True
+        except _Refused as why:
+            self._usable = False
+            warnings.warn(f"simgpu: nothing is cached: {why}. {_ADVICE}", CacheRefused, stacklevel=1)
+        except (OSError, RuntimeError):  # RuntimeError: the user has no home
+            self._usable = False
+
+    def load(self, name: str) -> bytes | None:
+        """The content of a file, or None where it is missing, damaged, another's name, or not the user's own to write."""
+        if not self._usable:
+            return None
+        try:
+            # Not to wait where the name is a pipe's.
+            found = os.open(self._name(name), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | NO_LINK, dir_fd=self._at)
+            with os.fdopen(found, "rb") as file:
+                status = os.fstat(found)
+                if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST or _changeable(status):
+                    return None
+                kept = file.read(LARGEST + 1)
+        except OSError:
+            return None
+        content = kept[len(MAGIC) + DIGEST_BYTES :]
+        return content if kept == self._packed(name, content) else None
+
+    def store(self, name: str, content: bytes) -> None:
+        """Keeps a file, whole or not at all, in place of whatever has the name; where that fails, it only costs time."""
+        if not self._usable:
+            return
+        scratch = f".{name}.{secrets.token_hex(8)}"
+        try:
+            made = os.open(self._name(scratch), os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600, dir_fd=self._at)
+            try:
+                with os.fdopen(made, "wb") as file:
+                    file.write(self._packed(name, content))
+                os.replace(self._name(scratch), self._name(name), src_dir_fd=self._at, dst_dir_fd=self._at)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._name(scratch), dir_fd=self._at)
+        except OSError:
+            pass
+
+    def _name(self, name: str) -> str:
+        return name if self._at is not None else str(self._path / name)
+
+    def _packed(self, name: str, content: bytes) -> bytes:
+        """A file's bytes: the digest covers its name, so that no file passes for another."""
+        return MAGIC + hashlib.sha256(f"{self.kind}/{name}\0".encode() + content).digest() + content
+
+
+def _place(kind: str) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("SIMGPU_CACHE_DIR") or Path(base, "simgpu")) / kind
+    return Path(os.path.abspath(os.environ.get("SIMGPU_CACHE_DIR") or Path(base, "simgpu")), kind)
 
 
-def store(path: Path, content: bytes) -> None:
-    """Writes a file of the cache, whole or not at all; a cache that cannot be written only costs time."""
+# -- who can change a folder ----------------------------------------------------------------------
+
+
+class _Refused(Exception):
+    """Why a folder must not be used."""
+
+
+_ADVICE = "Set SIMGPU_CACHE_DIR to a folder that only you can write, such as one in your home."
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of the folder at an absolute path, which is made where it is missing; `_Refused` or OSError otherwise.
+
+    Walks from the root, one name at a time, and looks at each folder by its descriptor before it follows a name in it: what was
+    looked at is what is used.
+    """
+    left, seen, links = list(reversed(path.parts[1:])), Path("/"), 0
+    at = os.open("/", PASS)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.replace(file.name, path)
-    except OSError:
-        pass
+        while left:
+            _check(at, seen)
+            name = left.pop()
+            try:
+                below = _entered(at, name, os.O_RDONLY | os.O_DIRECTORY | NO_LINK if not left else PASS)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENOTDIR) or links == LINKS:
+                    raise
+                target = _link(at, name, seen)  # raises OSError where it is no link
+                links += 1
+                left.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+                below, name = (os.open("/", PASS), "/") if target.is_absolute() else (os.dup(at), ".")
+            os.close(at)
+            at, seen = below, seen / name
+        _check(at, seen, last=True)
+        return at
+    except BaseException:
+        os.close(at)
+        raise
+
+
+def _entered(at: int, name: str, flags: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=at)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=at)
+        return os.open(name, flags, dir_fd=at)
+
+
+def _link(at: int, name: str, folder: Path) -> Path:
+    """Where a symbolic link points. Raises `_Refused` for another user's, and OSError for what is none."""
+    target = os.readlink(name, dir_fd=at)
+    owner = os.stat(name, dir_fd=at, follow_symlinks=False).st_uid
+    if owner not in _trusted():
+        raise _Refused(f"the link {folder / name} belongs to {_user(owner)}")
+    return Path(target)
+
+
+def _check(at: int, path: Path, last: bool = False) -> None:
+    """Raises `_Refused` where another user could replace what lies in a folder, or, if it is the last of a path, add to it."""
+    status = os.fstat(at)
+    if status.st_uid not in _trusted():
+        raise _Refused(f"the folder {path} belongs to {_user(status.st_uid)}")
+    # In a sticky folder, as /tmp, an entry is its owner's, who is looked at next.
+    if _changeable(status) and (last or not status.st_mode & stat.S_ISVTX):
+        raise _Refused(f"other users may write the folder {path} (mode {stat.S_IMODE(status.st_mode):04o})")
+
+
+def _trusted() -> set[int]:
+    """The users whose files are believed: this one, root, and whom / belongs to (in a user namespace root may have no name)."""
+    return {0, os.geteuid(), os.stat("/").st_uid}
+
+
+def _changeable(status: os.stat_result) -> bool:
+    """Whether another user may write a file or folder."""
+    if not hasattr(os, "geteuid"):
+        return False
+    by_group = status.st_mode & stat.S_IWGRP and not _own_group(status.st_gid)
+    return bool(status.st_uid not in _trusted() or status.st_mode & stat.S_IWOTH or by_group)
+
+
+def _own_group(group: int) -> bool:
+    """Whether a group is the user's alone: named like the user, without another member (as Debian and Fedora make them)."""
+    import grp
+    import pwd
+
+    try:
+        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return entry.gr_name == user.pw_name and user.pw_gid == group and set(entry.gr_mem) <= {user.pw_name}
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"

@@ -78,15 +78,15 @@ def assemble(text: str, target: str) -> bytes:
 
     Raises ToolchainError, in one line, if there is no usable clang and lld or they reject the text.
     """
-    tools = candidates()
+    tools, kept = candidates(), cache.Folder("objects")
     for tool in tools:
-        cached = _cache_path(tool, text, target)
-        if cached.is_file():
-            return cached.read_bytes()
+        cached = kept.load(_digest(tool, text, target))
+        if cached is not None:
+            return cached
     for tool in tools:
         if tool.has_amdgcn():
             code = tool.build(text, target)
-            cache.store(_cache_path(tool, text, target), code)
+            kept.store(_digest(tool, text, target), code)
             return code
     raise ToolchainError(f"no clang with the amdgcn target and no lld found: {ADVICE}")
 
@@ -156,6 +156,7 @@ def _first_error(messages: str, text: str, target: str) -> str:
     return f"{target} assembly was rejected: {reason or 'no message'}"
 
 
-def _cache_path(tool: Toolchain, text: str, target: str) -> Path:
+def _digest(tool: Toolchain, text: str, target: str) -> str:
+    """What a code object is kept by."""
     key = "\0".join((tool.identity, *CLANG_OPTIONS, target, text))
-    return cache.directory("objects") / f"{hashlib.sha256(key.encode()).hexdigest()}.co"
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,8 +1,8 @@
 """LLVM as a handler compiler: IR in, callable addresses out, object code cached on disk.
 
 A handler is a function `void (wave, record)` of its own module, named by its key. What is
-compiled once is kept as an object file in the user's cache, keyed by the handler's key, the
-source of this package, LLVM's version and the host's CPU and features.
+compiled once is kept as an object file in the user's cache (`hardware/cache.py` says when that is believed),
+keyed by the handler's key, the source of this package, LLVM's version and the host's CPU and features.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Compiler:
         self._engine = llvm.create_mcjit_compiler(
             llvm.parse_assembly(""), self._host.fresh_machine()
         )
-        self._directory = cache.directory("handlers")
+        self._kept = cache.Folder("handlers")
         self._salt = f"{source_digest()}|{self._host.triple}|{self._host.cpu}|{self._host.features}"
         self.compiled = 0
         self.loaded = 0
@@ -151,18 +151,19 @@ class Compiler:
             if found is not None:
                 return found
             name = self.name(key)
-            path = self._path(name)
-            try:
-                code = path.read_bytes()
+            code = self._kept.load(name)
+            if code is not None:
                 self.loaded += 1
-            except OSError:
+            else:
                 code = make(name)
                 self.compiled += 1
-                cache.store(path, code)
+                self._kept.store(name, code)
             self._load_called(key, code)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
             address = self._engine.get_function_address(name)
+            if not address:
+                raise SimError(f"internal: the object file of {key} has no function {name}")
             self._addresses[key] = address
             self.code[address] = key, len(code)
             return address
@@ -179,10 +180,7 @@ class Compiler:
 
     def is_kept(self, key: str) -> bool:
         """Whether the function for `key` need not be compiled."""
-        return key in self._addresses or self._path(self.name(key)).is_file()
-
-    def _path(self, name: str) -> Path:
-        return self._directory / f"{name}.o"
+        return key in self._addresses or self._kept.load(self.name(key)) is not None
 
     def _ir(self, build: Callable[[ir.Module, str], None], name: str) -> str:
         module = ir.Module(name=name)

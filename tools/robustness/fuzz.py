@@ -133,7 +133,7 @@ class Worker:
 
     def command(self, objects: Sequence[str]) -> list[str]:
         given = ["--objects", *objects] if objects else []
-        return [sys.executable, "-m", "simgpu.tools.robustness.fuzz", "--serve", *given]
+        return [sys.executable, "-P", "-m", "simgpu.tools.robustness.fuzz", "--serve", *given]
 
     def ask(self, case: Case) -> None:
         assert self.process.stdin is not None

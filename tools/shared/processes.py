@@ -28,7 +28,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
     """What a new Python prints for these arguments, `-m …` or `-c …`; KernelFailed with the last thing it said where it fails."""
-    done = subprocess.run([sys.executable, *arguments], env=environment(**(variables or {})), capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", *arguments], env=environment(**(variables or {})), capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
         raise KernelFailed(f"{' '.join(arguments[:3])[:80]}: {said[-1]}")

@@ -1,0 +1,230 @@
+"""The cache: what it finds is what was kept, and what another user could have put there is refused in words."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from simgpu.hardware import cache
+from simgpu.hardware.cache import CacheRefused, Folder
+from tests.support.places import ROOT
+
+OTHER = 65534  # nobody
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+CONTENT = bytes(range(256)) * 5
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache's place, below folders that pass."""
+    assert not _refusal(tmp_path, monkeypatch), "pytest's own folder must be the user's"
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def _refusal(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a cache at `place` warns of; it keeps something if and only if it does not warn."""
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(place))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        folder = Folder("things")
+    folder.store("name", CONTENT)
+    said = [str(one.message) for one in caught if one.category is CacheRefused]
+    assert len(said) <= 1 and (folder.load("name") == CONTENT) is not bool(said)
+    return "".join(said)
+
+
+def test_what_is_kept_is_found_by_any_later_process(base: Path) -> None:
+    Folder("things").store("name", CONTENT)
+    assert Folder("things").load("name") == CONTENT and Folder("things").load("other") is None
+    assert Folder("others").load("name") is None
+    Folder("things").store("name", b"")
+    assert Folder("things").load("name") == b""
+    assert [path.name for path in (base / "things").iterdir()] == ["name"]  # nothing half written beside it
+
+
+def test_folders_and_files_are_the_users_alone(base: Path) -> None:
+    before = os.umask(0)
+    try:
+        Folder("things").store("name", CONTENT)
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (base, base / "things", base / "things" / "name")}
+    assert modes == {"cache": 0o700, "things": 0o700, "name": 0o600}
+
+
+def _bit(at: int) -> Callable[[bytes], bytes]:
+    return lambda kept: kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1 :]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda kept: b"",
+    "no header": lambda kept: CONTENT,
+    "cut in the header": lambda kept: kept[:20],
+    "cut": lambda kept: kept[:-1],
+    "longer": lambda kept: kept + b"\0",
+    "digest of another content": lambda kept: kept[: len(cache.MAGIC) + cache.DIGEST_BYTES] + b"other",
+    **{f"bit of byte {at}": _bit(at) for at in (0, len(cache.MAGIC), len(cache.MAGIC) + 31, len(cache.MAGIC) + 32, -2)},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_not_found_and_is_replaced(base: Path, damage: Callable[[bytes], bytes]) -> None:
+    folder, path = Folder("things"), base / "things" / "name"
+    folder.store("name", CONTENT)
+    path.write_bytes(damage(path.read_bytes()))
+    assert folder.load("name") is None
+    folder.store("name", CONTENT)
+    assert folder.load("name") == CONTENT
+
+
+def test_a_file_does_not_pass_for_another(base: Path) -> None:
+    folder = Folder("things")
+    folder.store("name", CONTENT)
+    os.rename(base / "things" / "name", base / "things" / "other")
+    assert folder.load("other") is None
+
+
+def test_what_is_no_file_of_the_users_is_not_read_and_is_replaced(base: Path, tmp_path: Path) -> None:
+    folder, path = Folder("things"), base / "things" / "name"
+    folder.store("name", CONTENT)
+    good = path.read_bytes()
+
+    def pipe() -> None:
+        os.mkfifo(path)  # reading would wait for a writer
+
+    def link() -> None:
+        (tmp_path / "elsewhere").write_bytes(good)
+        path.symlink_to(tmp_path / "elsewhere")
+
+    def writable() -> None:
+        path.write_bytes(good)
+        path.chmod(0o666)
+
+    def huge() -> None:
+        path.touch()
+        os.truncate(path, 1 << 40)
+
+    for plant in (pipe, link, writable, huge):
+        path.unlink()
+        plant()
+        assert folder.load("name") is None, plant.__name__
+        folder.store("name", CONTENT)
+        assert folder.load("name") == CONTENT and path.is_file() and not path.is_symlink(), plant.__name__
+
+
+@as_root
+def test_another_users_file_is_not_read(base: Path) -> None:
+    folder, path = Folder("things"), base / "things" / "name"
+    folder.store("name", CONTENT)
+    os.chown(path, OTHER, -1)
+    assert folder.load("name") is None
+    folder.store("name", CONTENT)
+    assert folder.load("name") == CONTENT and path.stat().st_uid == 0
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o707])
+@pytest.mark.parametrize("place", ["cache/things", "cache", "."])
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, mode: int) -> None:
+    shared = tmp_path / place
+    shared.mkdir(parents=True, exist_ok=True)
+    shared.chmod(mode)
+    said = _refusal(tmp_path / "cache", monkeypatch)
+    assert f"other users may write the folder {shared} (mode {mode:04o})" in said and "Set SIMGPU_CACHE_DIR" in said
+    shared.chmod(0o755)
+    assert not _refusal(tmp_path / "cache", monkeypatch)
+
+
+@as_root
+def test_a_group_other_than_the_users_own_counts_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o775)
+    assert not _refusal(tmp_path / "cache", monkeypatch)  # root's group is root's alone
+    os.chown(tmp_path / "cache", -1, OTHER)
+    assert "other users may write" in _refusal(tmp_path / "cache", monkeypatch)
+
+
+def test_a_sticky_folder_is_as_safe_as_what_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /tmp: everybody may add to it, nobody replace another's."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    assert not _refusal(shared / "mine", monkeypatch) and not _refusal(shared, monkeypatch)
+    (shared / "things").chmod(0o1777)
+    assert "other users may write" in _refusal(shared, monkeypatch)
+
+
+@as_root
+@pytest.mark.parametrize("place", ["tmp/mine/things", "tmp/mine", "."])
+def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    (tmp_path / "tmp" / "mine" / "things").mkdir(parents=True)
+    (tmp_path / "tmp").chmod(0o1777)
+    os.chown(tmp_path / place, OTHER, -1)
+    assert f"the folder {tmp_path / place} belongs to user" in _refusal(tmp_path / "tmp" / "mine", monkeypatch)
+
+
+def test_links_are_followed_where_nobody_else_can_turn_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk" / "real").mkdir(parents=True)
+    (tmp_path / "disk" / "again").symlink_to("real/../real")
+    (tmp_path / "cache").symlink_to(tmp_path / "disk" / "again")
+    assert not _refusal(tmp_path / "cache" / "deep", monkeypatch)
+    assert (tmp_path / "disk" / "real" / "deep" / "things" / "name").is_file()
+    (tmp_path / "circle").symlink_to("circle")
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path / "circle"))
+    assert Folder("things").load("name") is None
+    (tmp_path / "disk").chmod(0o777)
+    assert f"may write the folder {tmp_path / 'disk'}" in _refusal(tmp_path / "cache" / "deep", monkeypatch)
+
+
+@as_root
+def test_another_users_link_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to("mine")
+    os.chown(tmp_path / "link", OTHER, -1, follow_symlinks=False)
+    assert f"the link {tmp_path / 'link'} belongs to user" in _refusal(tmp_path / "link", monkeypatch)
+
+
+def test_a_folder_exchanged_after_the_look_changes_nothing(base: Path, tmp_path: Path) -> None:
+    folder = Folder("things")
+    folder.store("name", CONTENT)
+    base.rename(tmp_path / "before")
+    (base / "things").mkdir(parents=True)
+    (base / "things" / "name").write_bytes(b"planted")
+    assert folder.load("name") == CONTENT
+
+
+RUN = """import warnings
+warnings.simplefilter("always")
+from tests.support.engine_kernel import execute
+print(execute("gfx90a", "v_mov_b32 v1, 7", ["v1"])["v1"].tolist() == [7] * 64)
+from simgpu.machine.jit import compiler
+print(compiler().loaded, compiler().compiled)
+"""
+
+
+def _run(place: Path) -> tuple[list[str], str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SIMGPU_CACHE_DIR": str(place)}
+    done = subprocess.run([sys.executable, "-c", RUN], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split(), done.stderr
+
+
+def test_damaged_handlers_are_compiled_anew_and_a_shared_folder_costs_only_time(tmp_path: Path) -> None:
+    (right, *_), said = _run(tmp_path / "cache")
+    assert right == "True" and not said
+    kept = sorted((tmp_path / "cache" / "handlers").iterdir())
+    assert len(kept) > 2
+    for number, path in enumerate(kept):
+        path.write_bytes((b"", path.read_bytes()[:-5], b"\x7fELF" + bytes(60))[number % 3])
+    assert _run(tmp_path / "cache") == (["True", "0", str(len(kept))], "")
+    assert _run(tmp_path / "cache") == (["True", str(len(kept)), "0"], "")
+    tmp_path.chmod(0o777)
+    (right, loaded, _), said = _run(tmp_path / "cache")
+    assert (right, loaded) == ("True", "0") and "other users may write" in said

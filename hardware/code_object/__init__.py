@@ -1,10 +1,13 @@
 """Code objects: from a file's bytes to kernels, their metadata and their packed arguments.
 
+    names.py        names that files bring, as text that can be printed
     bundle.py       clang offload bundles and HIP fat binaries: one code object per target
     elf.py          the parts of an amdhsa ELF
+    dwarf.py        debug sections, and how their fields are read
+    lines.py        source lines of addresses
+    inlined.py      which calls an address was inlined from
     descriptor.py   the 64-byte kernel descriptor
     code_object.py  CodeObject and Kernel: what the parts say together
-    inlined.py      which calls an address was inlined from (DWARF)
     mangled.py      parameters' types by a kernel's mangled name
     arguments.py    kernel arguments packed by metadata, hidden ones filled in
 """

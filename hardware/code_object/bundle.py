@@ -9,11 +9,14 @@ import re
 import struct
 from dataclasses import dataclass
 
+from simgpu.hardware.code_object.names import printable, shown
 from simgpu.hardware.errors import DecodeError
 
 BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"
 DEVICE_KINDS = ("hip-", "hipv4-", "openmp-")
+ID_LIMIT = 1 << 12  # bytes of an entry's name: kind, triple and target id have some 60
+NAMED = 16  # targets in a message
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class BundleEntry:
 
     entry_id: str  # as the bundle names it: hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-
     target: str  # its target id: gfx90a:xnack-
-    data: bytes
+    data: memoryview
 
     @property
     def processor(self) -> str:
@@ -35,41 +38,46 @@ def entries(data: bytes) -> list[BundleEntry]:
     found: list[BundleEntry] = []
     start = data.find(BUNDLE_MAGIC)
     while start >= 0:
-        found += _read_bundle(data, start)
-        start = data.find(BUNDLE_MAGIC, start + len(BUNDLE_MAGIC))
+        more, end = _read_bundle(data, start)
+        found += more
+        start = data.find(BUNDLE_MAGIC, end)  # behind the table: what was read as one is not read again
     return found
 
 
-def _read_bundle(data: bytes, start: int) -> list[BundleEntry]:
+def _read_bundle(data: bytes, start: int) -> tuple[list[BundleEntry], int]:
+    """The device entries of the bundle at byte `start`, and where its table of entries ends."""
     cursor = start + len(BUNDLE_MAGIC)
     found: list[BundleEntry] = []
+    view = memoryview(data)  # entries may overlap: nothing is copied before one is chosen
     try:
         (count,) = struct.unpack_from("<Q", data, cursor)
         cursor += 8
-        for _ in range(min(count, len(data))):
+        for _ in range(count):
             offset, size, id_size = struct.unpack_from("<QQQ", data, cursor)
             cursor += 24
-            entry_id = data[cursor : cursor + id_size].decode("ascii", "replace")
+            if id_size > ID_LIMIT:
+                raise DecodeError(f"an offload bundle entry has a name of {id_size} bytes, the limit is {ID_LIMIT}")
+            entry_id = printable(data[cursor : cursor + id_size].decode("ascii", "replace"))
             cursor += id_size
             if start + offset + size > len(data):
                 raise DecodeError(
-                    f"offload bundle entry {entry_id!r} ends at byte {start + offset + size}, "
+                    f"offload bundle entry {shown(entry_id)} ends at byte {start + offset + size}, "
                     f"past the {len(data)} bytes of the file: it is cut off"
                 )
             if entry_id.startswith(DEVICE_KINDS) and size:
-                code = data[start + offset : start + offset + size]
+                code = view[start + offset : start + offset + size]
                 found.append(BundleEntry(entry_id, _target_id(entry_id), code))
     except struct.error:
         raise DecodeError(
             f"offload bundle at byte {start}: the table of entries is cut off at byte {len(data)}"
         ) from None
-    return found
+    return found, cursor
 
 
 def _target_id(entry_id: str) -> str:
     """The target id in an entry's name: gfx90a:xnack- of hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-."""
-    match = re.search(r"gfx[0-9a-z-]+?(:[a-z]+[+-])*$", entry_id)
-    return match.group() if match else entry_id
+    _, known, tail = entry_id.rpartition("-gfx")
+    return f"gfx{tail}" if known and re.fullmatch(r"[0-9a-z-]+(:[a-z]+[+-])*", tail) else entry_id
 
 
 def select(found: list[BundleEntry], target: str) -> BundleEntry:
@@ -77,7 +85,9 @@ def select(found: list[BundleEntry], target: str) -> BundleEntry:
 
     Of several for one processor, the entry that names fewest features wins. Raises DecodeError if none fits.
     """
-    names = ", ".join(entry.target for entry in found) or "no device code"
+    targets = list(dict.fromkeys(entry.target for entry in found))
+    more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
+    names = ", ".join(map(shown, targets[:NAMED])) + more or "no device code"
     fitting = [entry for entry in found if not target or entry.processor == target]
     if not fitting:
         raise DecodeError(f"the offload bundle holds {names}; nothing for {target or 'a GPU'}")

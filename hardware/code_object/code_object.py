@@ -7,22 +7,22 @@ Whatever the bytes, the only exception is DecodeError.
 
 from __future__ import annotations
 
-import bisect
-import io
 import struct
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
-
-from elftools.elf.elffile import ELFFile
+from typing import Any, TypeVar
 
 from simgpu.hardware.code_object import bundle, elf
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
-from simgpu.hardware.code_object.elf import EM_AMDGPU, Relocation, Segment, Symbol
-from simgpu.hardware.code_object.inlined import InlinedCall, SourceLine, inlined_calls
+from simgpu.hardware.code_object.dwarf import DebugLimit, DebugSections
+from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbol
+from simgpu.hardware.code_object.inlined import InlinedCalls
+from simgpu.hardware.code_object.lines import LineTable, SourceLine
 from simgpu.hardware.code_object.mangled import parameter_types
+from simgpu.hardware.code_object.names import shown
 from simgpu.hardware.errors import DecodeError
 
 # No launcher takes so many bytes of arguments; hostile metadata asks for more.
@@ -32,6 +32,8 @@ OPENCL_TYPES = {
     "float": "f32", "double": "f64", "half": "f16", "bool": "u8", "char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16",
     "int": "i32", "uint": "u32", "long": "i64", "ulong": "u64", "size_t": "u64", "ptrdiff_t": "i64",
 }  # fmt: skip
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -155,13 +157,13 @@ class CodeObject:
             return _parse_elf(cls, _unwrap(bytes(data), target))
         except DecodeError:
             raise
-        except Exception as error:  # whatever pyelftools makes of damaged bytes
+        except Exception as error:  # whatever damaged bytes make of struct and msgpack
             detail = " ".join(str(error).split()) or type(error).__name__
             raise DecodeError(
                 f"damaged code object ({len(data)} bytes): {detail[:160]}; is the file cut off?"
             ) from None
 
-    def image(self, load_address: int | None = None) -> tuple[bytes, int]:
+    def image(self, load_address: int | None = None) -> tuple[bytearray, int]:
         """The memory image with relocations applied, and the virtual address of its first byte.
 
         load_address: where byte 0 of the image will lie (default: its virtual address).
@@ -175,7 +177,7 @@ class CodeObject:
         bias = 0 if load_address is None else load_address - base
         for relocation in self.relocations:
             elf.relocate(memory, base, bias, relocation)
-        return bytes(memory), base
+        return memory, base
 
     def read(self, address: int, size: int) -> bytes:
         """The `size` bytes at a virtual address, unrelocated. Raises DecodeError if no segment holds them."""
@@ -187,30 +189,34 @@ class CodeObject:
 
     def source_line(self, address: int) -> str | None:
         """The `file:line` of the instruction at a virtual address, or None where the file does not say."""
-        starts, lines = self._line_table
-        index = bisect.bisect_right(starts, address) - 1
-        return lines[index] if index >= 0 else None
+        found = self._lines and self._lines.at(address)
+        return str(found) if found else None
 
     def call_sites(self, address: int) -> tuple[SourceLine, ...]:
         """The lines of the calls that the code at a virtual address was inlined from, innermost first."""
-        calls = [call for call in self._inlined if call.low <= address < call.high]
-        return tuple(call.line for call in sorted(calls, key=lambda call: -call.depth))
+        return self._inlined.at(address) if self._inlined else ()
 
     @cached_property
-    def _inlined(self) -> list[InlinedCall]:
-        try:
-            return list(inlined_calls(self.data))
-        except Exception:  # as for the line table
-            return []
+    def _debug(self) -> DebugSections | None:
+        return self._read(lambda: DebugSections(ElfFile(self.data)))
 
     @cached_property
-    def _line_table(self) -> tuple[list[int], list[str | None]]:
-        """Addresses and their `file:line`, sorted; empty where debug information is damaged, since it only helps."""
+    def _lines(self) -> LineTable | None:
+        return self._read(lambda: LineTable(self._debug) if self._debug else None)
+
+    @cached_property
+    def _inlined(self) -> InlinedCalls | None:
+        return self._read(lambda: InlinedCalls(self._debug, self._lines) if self._debug and self._lines else None)
+
+    def _read(self, read: Callable[[], T]) -> T | None:
+        """What `read` returns, or None where debug information is damaged or too large, since it only helps."""
         try:
-            rows = sorted(elf.dwarf_rows(self.data))
-        except Exception:  # whatever pyelftools makes of damaged DWARF
-            rows = []
-        return [row[0] for row in rows], [row[2] for row in rows]
+            return read()
+        except DebugLimit as limit:
+            warnings.warn(f"simgpu: source lines are left out: {limit}", RuntimeWarning, stacklevel=2)
+        except Exception:  # whatever damaged bytes make of struct, zlib and indices
+            pass
+        return None
 
 
 def _unwrap(data: bytes, target: str) -> bytes:
@@ -220,7 +226,7 @@ def _unwrap(data: bytes, target: str) -> bytes:
             "a compressed offload bundle: unpack it first with clang-offload-bundler --unbundle"
         )
     if data.startswith(bundle.BUNDLE_MAGIC):
-        return bundle.select(bundle.entries(data), target).data
+        return bytes(bundle.select(bundle.entries(data), target).data)
     if not data.startswith(b"\x7fELF"):
         raise DecodeError(
             f"not a code object: starts with {data[:4].hex(' ') or 'nothing'}, "
@@ -228,7 +234,7 @@ def _unwrap(data: bytes, target: str) -> bytes:
         )
     if len(data) >= 20 and struct.unpack_from("<H", data, 18)[0] != EM_AMDGPU:
         if bundle.BUNDLE_MAGIC in data:
-            return bundle.select(bundle.entries(data), target).data
+            return bytes(bundle.select(bundle.entries(data), target).data)
         machine = struct.unpack_from("<H", data, 18)[0]
         raise DecodeError(
             f"ELF machine {machine} is not AMDGPU ({EM_AMDGPU}), and no uncompressed offload "
@@ -238,9 +244,9 @@ def _unwrap(data: bytes, target: str) -> bytes:
 
 
 def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
-    file = ELFFile(io.BytesIO(data))
+    file = ElfFile(data)
     target, xnack, sramecc, version = elf.identity(file)
-    segments = tuple(elf.segments(file, data))
+    segments = tuple(elf.segments(file))
     symbols = MappingProxyType(elf.symbols(file))
     metadata = elf.metadata(file)
     shell = cls(
@@ -312,28 +318,28 @@ def _kernel(code: CodeObject, entry: Any) -> Kernel:
     symbol_name = _get(entry, ".symbol", str, f"{name}.kd")
     symbol = code.symbols.get(symbol_name)
     if symbol is None or not symbol.defined:
-        raise DecodeError(f"kernel {name}: its descriptor symbol {symbol_name} is not in the file")
+        raise DecodeError(f"kernel {shown(name)}: its descriptor symbol {shown(symbol_name)} is not in the file")
     descriptor = KernelDescriptor.decode(code.read(symbol.address, DESCRIPTOR_BYTES), code.target)
     start = symbol.address + descriptor.entry_offset
     home = next((s for s in code.segments if s.executable and s.address <= start < s.end), None)
     if home is None or start % 4:
-        raise DecodeError(f"kernel {name}: its entry address {start:#x} lies in no executable segment")
+        raise DecodeError(f"kernel {shown(name)}: its entry address {start:#x} lies in no executable segment")
     function = code.symbols.get(symbol_name.removesuffix(".kd"))
     sized = function is not None and function.address == start and function.size > 0
     size = min(function.size, home.end - start) if function and sized else home.end - start
     arguments = _typed(name, tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, []))))
     kernarg_size = _count(entry, ".kernarg_segment_size", descriptor.kernarg_size)
     if kernarg_size > KERNARG_LIMIT:
-        raise DecodeError(f"kernel {name}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")
+        raise DecodeError(f"kernel {shown(name)}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")
     for argument in arguments:
         if argument.offset + argument.size > kernarg_size:
             raise DecodeError(
-                f"kernel {name}: argument {argument.name} ends at byte "
+                f"kernel {shown(name)}: argument {shown(argument.name)} ends at byte "
                 f"{argument.offset + argument.size}, past the kernarg segment of {kernarg_size}"
             )
     required = _get(entry, ".reqd_workgroup_size", list, [])
-    if not all(isinstance(extent, int) for extent in required):
-        raise DecodeError(f"kernel {name}: .reqd_workgroup_size {required} holds no integers")
+    if len(required) > 3 or not all(isinstance(extent, int) for extent in required):
+        raise DecodeError(f"kernel {shown(name)}: .reqd_workgroup_size is a list of {len(required)}, not of three integers")
     return Kernel(
         name=name,
         target=code.target,

@@ -1,21 +1,23 @@
-"""The parts of a linked amdhsa ELF: identity, segments, symbols, relocations, notes, line rows.
+"""The parts of a linked amdhsa ELF: identity, sections, segments, symbols, relocations, metadata.
 
-Formats: LLVM AMDGPUUsage, "ELF Code Object". Functions raise DecodeError for what they understand
-to be wrong; damaged bytes may raise anything else, which `code_object` turns into DecodeError.
+Formats: LLVM AMDGPUUsage, "ELF Code Object"; System V ABI, chapters 4 and 5. Each byte is read a bounded number of times,
+whatever it says of itself: ELF lets tables overlap, and pyelftools reads each as often as it is named.
+Functions raise DecodeError for what they understand to be wrong; damaged bytes may raise anything else, which `code_object` turns
+into DecodeError.
 """
 
 from __future__ import annotations
 
-import io
 import itertools
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgpack
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
 
+from simgpu.hardware.code_object.names import all_printable, printable, shown
 from simgpu.hardware.errors import DecodeError
 
 EM_AMDGPU = 224
@@ -26,9 +28,26 @@ VERSION_OF_ABI = {1: 3, 2: 4, 3: 5, 4: 6}
 # XNACK in e_flags bits 9:8, SRAMECC in bits 11:10 (code object v4 and later).
 FEATURE_SETTINGS = ("unsupported", "any", "off", "on")
 NT_AMDGPU_METADATA = 32
+PT_LOAD, PT_NOTE = 1, 4
 PF_EXECUTE, PF_WRITE = 1, 2
-# No file that fits a GPU's memory in a simulator spans more than this; hostile headers do.
-IMAGE_LIMIT = 1 << 28
+SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_DYNSYM = 2, 4, 8, 11
+SHF_ALLOC = 2
+SYMBOL_KINDS = ("notype", "object", "func", "section", "file", "common", "tls")
+
+# Entries of the header's tables, and of the sections': format, bytes.
+PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELA = struct.Struct("<QQq")
+
+# What hostile files ask for and linkers do not.
+SEGMENT_LIMIT = 128  # program headers; lld makes about ten
+IMAGE_LIMIT = 1 << 28  # bytes from the first loaded to the last: no file for a simulated GPU spans more
+ZEROED_CODE_LIMIT = 1 << 12  # bytes of an executable segment that the file does not hold: a page
+NAME_SHARE = 4  # bytes of all symbols' names for each byte of the file: names share their ends, but not many times over
+METADATA_LIMIT = 1 << 24  # bytes of the note: some 8000 kernels
+METADATA_MAPS = 1 << 19  # maps and lists in it
+METADATA_ENTRIES = 1 << 16  # of one map or list
 
 # Relocation: number -> (bytes written, shift of the value, relative to the place).
 RELOCATIONS = {
@@ -82,59 +101,167 @@ class Relocation:
     addend: int
 
 
-def identity(elf: Any) -> tuple[str, str, str, int]:
+class ProgramHeader(NamedTuple):
+    """An entry of the program header table, its fields in the file's order."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    physical: int
+    file_size: int
+    memory_size: int
+    alignment: int
+
+
+class Section(NamedTuple):
+    """An entry of the section header table, its fields in the file's order."""
+
+    name: int  # where it begins in the table of section names
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+
+
+class ElfFile:
+    """A 64-bit little-endian ELF file's header and tables. Raises DecodeError where it is none or they lie outside."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        if len(data) < 64:
+            raise DecodeError(f"an ELF header has 64 bytes, the file has {len(data)}: it is cut off")
+        if data[:4] != b"\x7fELF" or data[4] != 2 or data[5] != 1:
+            raise DecodeError("not a 64-bit little-endian ELF: AMD GPUs have no other")
+        self.abi = data[8]
+        fields = struct.unpack_from("<HHIQQQIHHHHHH", data, 16)
+        self.flags = fields[6]
+        segments_at, sections_at = fields[4:6]
+        segment_bytes, segments, section_bytes, sections, names = fields[8:13]
+        if segments > SEGMENT_LIMIT:
+            raise DecodeError(f"{segments} program headers, the limit is {SEGMENT_LIMIT}: no linker makes so many")
+        self.headers = [ProgramHeader(*row) for row in self._table("program", PROGRAM_HEADER, segments_at, segments, segment_bytes)]
+        if sections_at and not sections:  # more than a half-word counts: the first one's size
+            sections = Section(*SECTION_HEADER.unpack_from(data, sections_at)).size
+        self.sections = [Section(*row) for row in self._table("section", SECTION_HEADER, sections_at, sections, section_bytes)]
+        self._names_at = names if names != 0xFFFF or not self.sections else self.sections[0].link
+
+    def _table(self, what: str, entry: struct.Struct, at: int, count: int, entry_bytes: int) -> Iterator[tuple[Any, ...]]:
+        if not count:
+            return iter(())
+        if entry_bytes != entry.size:
+            raise DecodeError(f"{what} headers of {entry_bytes} bytes each: they have {entry.size}")
+        return entry.iter_unpack(self.part(f"the table of {what} headers", at, count * entry.size))
+
+    def part(self, what: str, at: int, size: int) -> bytes:
+        """The bytes of a part of the file. Raises DecodeError where the file does not hold them."""
+        if at + size > len(self.data):
+            raise DecodeError(f"{what} ends at byte {at + size} of a file of {len(self.data)}: it is cut off")
+        return self.data[at : at + size]
+
+    def content(self, what: str, section: Section) -> bytes:
+        """A section's bytes in the file."""
+        return b"" if section.type == SHT_NOBITS else self.part(what, section.offset, section.size)
+
+    def named(self, prefixes: tuple[bytes, ...]) -> dict[str, Section]:
+        """The first section of each name that begins with one of the prefixes (32 characters of it)."""
+        found: dict[str, Section] = {}
+        if not 0 < self._names_at < len(self.sections):
+            return found
+        names = self.content("the table of section names", self.sections[self._names_at])
+        for section in self.sections:
+            name = names[section.name : section.name + 32].partition(b"\0")[0]
+            if name.startswith(prefixes):
+                found.setdefault(name.decode("ascii", "replace"), section)
+        return found
+
+    @cached_property
+    def symbol_tables(self) -> dict[int, list[Symbol]]:
+        """The symbols of each table by the number of its section, with unnamed ones. Raises DecodeError for a third table."""
+        tables = {}
+        for kind in (SHT_SYMTAB, SHT_DYNSYM):
+            places = [number for number, section in enumerate(self.sections) if section.type == kind]
+            if len(places) > 1:
+                raise DecodeError(f"{len(places)} symbol tables of type {kind}: an ELF file has at most one of each type")
+            for number in places:
+                tables[number] = self._symbols(self.sections[number])
+        return tables
+
+    def _symbols(self, table: Section) -> list[Symbol]:
+        strings = b""
+        if table.link < len(self.sections):
+            strings = self.content("the table of symbols' names", self.sections[table.link])
+        found, room = [], NAME_SHARE * len(self.data)
+        for name_at, info, _, section, value, size in SYMBOL.iter_unpack(_whole(self.content("a symbol table", table), SYMBOL)):
+            end = strings.find(b"\0", name_at)
+            end = len(strings) if end < 0 else end
+            room -= max(0, end - name_at)
+            if room < 0:
+                limit = f"{NAME_SHARE * len(self.data)} bytes together in a file of {len(self.data)}"
+                raise DecodeError(f"symbols' names have over {limit}: they overlap")
+            name = printable(strings[name_at:end].decode("utf-8", "surrogateescape"))
+            kind = info & 15
+            found.append(Symbol(name, value, size, SYMBOL_KINDS[kind] if kind < len(SYMBOL_KINDS) else str(kind), section != 0))
+        return found
+
+
+def _whole(table: bytes, entry: struct.Struct) -> bytes:
+    return table[: len(table) - len(table) % entry.size]
+
+
+def identity(elf: ElfFile) -> tuple[str, str, str, int]:
     """The target, XNACK, SRAMECC and code object version that the ELF header says."""
-    ident = elf.header["e_ident"]
-    if elf.elfclass != 64 or not elf.little_endian:
-        raise DecodeError("not a 64-bit little-endian ELF: AMD GPUs have no other")
-    abi = ident["EI_ABIVERSION"]
-    if abi not in VERSION_OF_ABI:
-        raise DecodeError(f"ELF ABI version {abi}: code object versions 3 to 6 are 1 to 4")
-    flags = elf.header["e_flags"]
-    mach = flags & 0xFF
+    if elf.abi not in VERSION_OF_ABI:
+        raise DecodeError(f"ELF ABI version {elf.abi}: code object versions 3 to 6 are 1 to 4")
+    mach = elf.flags & 0xFF
     if mach not in TARGET_OF_MACH:
         known = ", ".join(f"{name} {code:#x}" for code, name in TARGET_OF_MACH.items())
         raise DecodeError(f"code object for GPU mach {mach:#x}: known are {known}")
-    version = VERSION_OF_ABI[abi]
+    version = VERSION_OF_ABI[elf.abi]
     if version == 3:
-        xnack, sramecc = (2 + (flags >> 8 & 1)), (2 + (flags >> 9 & 1))
+        xnack, sramecc = (2 + (elf.flags >> 8 & 1)), (2 + (elf.flags >> 9 & 1))
     else:
-        xnack, sramecc = flags >> 8 & 3, flags >> 10 & 3
+        xnack, sramecc = elf.flags >> 8 & 3, elf.flags >> 10 & 3
     return TARGET_OF_MACH[mach], FEATURE_SETTINGS[xnack], FEATURE_SETTINGS[sramecc], version
 
 
-def segments(elf: Any, data: bytes) -> Iterator[Segment]:
-    """Yields the loadable segments. Raises DecodeError where the file does not hold them or they span too much."""
-    loads = [s.header for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
+def segments(elf: ElfFile) -> list[Segment]:
+    """The loadable segments. Raises DecodeError where the file does not hold them or they ask for too much."""
+    loads = [header for header in elf.headers if header.type == PT_LOAD]
     if not loads:
         raise DecodeError("no loadable segment: the code object is not linked (run ld.lld on it)")
     for header in loads:
-        start, size = header["p_offset"], header["p_filesz"]
-        if start + size > len(data):
-            raise DecodeError(
-                f"a segment ends at byte {start + size} of a file of {len(data)}: it is cut off"
-            )
-        if header["p_memsz"] < size:
-            raise DecodeError(f"a segment of {size} bytes in the file has {header['p_memsz']} loaded")
-        yield Segment(
-            header["p_vaddr"],
-            data[start : start + size],
-            header["p_memsz"],
-            bool(header["p_flags"] & PF_EXECUTE),
-            bool(header["p_flags"] & PF_WRITE),
-        )
+        zeroed = header.memory_size - header.file_size
+        if zeroed < 0:
+            raise DecodeError(f"a segment of {header.file_size} bytes in the file has {header.memory_size} loaded")
+        if header.flags & PF_EXECUTE and zeroed > ZEROED_CODE_LIMIT:
+            raise DecodeError(f"{zeroed} bytes of code are not in the file, the limit is {ZEROED_CODE_LIMIT}: the file is damaged")
     _check_span(loads)
+    return [
+        Segment(
+            header.address,
+            elf.part("a segment", header.offset, header.file_size),
+            header.memory_size,
+            bool(header.flags & PF_EXECUTE),
+            bool(header.flags & PF_WRITE),
+        )
+        for header in loads
+    ]
 
 
-def _check_span(loads: list[Any]) -> None:
-    ordered = sorted(loads, key=lambda header: header["p_vaddr"])
+def _check_span(loads: list[ProgramHeader]) -> None:
+    ordered = sorted(loads, key=lambda header: header.address)
     for one, two in itertools.pairwise(ordered):
-        if one["p_vaddr"] + one["p_memsz"] > two["p_vaddr"]:
-            raise DecodeError(f"segments overlap at address {two['p_vaddr']:#x}: the file is damaged")
-    low = min(h["p_vaddr"] for h in loads)
-    high = max(h["p_vaddr"] + h["p_memsz"] for h in loads)
-    if high - low > IMAGE_LIMIT:
-        raise DecodeError(f"segments span {high - low} bytes, more than the limit of {IMAGE_LIMIT}")
+        if one.address + one.memory_size > two.address:
+            raise DecodeError(f"segments overlap at address {two.address:#x}: the file is damaged")
+    span = ordered[-1].address + ordered[-1].memory_size - ordered[0].address
+    if span > IMAGE_LIMIT:
+        raise DecodeError(f"segments span {span} bytes, more than the limit of {IMAGE_LIMIT}")
 
 
 def span(loaded: tuple[Segment, ...]) -> tuple[int, int]:
@@ -142,41 +269,30 @@ def span(loaded: tuple[Segment, ...]) -> tuple[int, int]:
     return min(s.address for s in loaded), max(s.end for s in loaded)
 
 
-def symbols(elf: Any) -> dict[str, Symbol]:
+def symbols(elf: ElfFile) -> dict[str, Symbol]:
     """The symbols by name; one of .dynsym wins over a local of .symtab."""
-    tables = [s for s in elf.iter_sections() if isinstance(s, SymbolTableSection)]
-    tables.sort(key=lambda table: table["sh_type"] == "SHT_DYNSYM")
-    return {
-        symbol.name: _symbol(symbol)
-        for table in tables
-        for symbol in table.iter_symbols()
-        if symbol.name
-    }
+    return {symbol.name: symbol for table in elf.symbol_tables.values() for symbol in table if symbol.name}
 
 
-def _symbol(symbol: Any) -> Symbol:
-    kind = str(symbol["st_info"]["type"]).removeprefix("STT_").lower()
-    defined = symbol["st_shndx"] != "SHN_UNDEF"
-    return Symbol(symbol.name, symbol["st_value"], symbol["st_size"], kind, defined)
-
-
-def relocations(elf: Any) -> Iterator[Relocation]:
+def relocations(elf: ElfFile) -> Iterator[Relocation]:
     """Yields the load-time relocations. Raises DecodeError for a kind or a symbol that cannot be resolved."""
-    for section in elf.iter_sections():
-        if section["sh_type"] != "SHT_RELA" or not section["sh_flags"] & 2:  # SHF_ALLOC
-            continue
-        table = elf.get_section(section["sh_link"])
-        for entry in section.iter_relocations():
-            place, kind, addend = entry["r_offset"], entry["r_info_type"], entry["r_addend"]
+    tables = [section for section in elf.sections if section.type == SHT_RELA and section.flags & SHF_ALLOC]
+    total = sum(section.size for section in tables)
+    if total > len(elf.data):
+        raise DecodeError(f"relocation sections of {total} bytes together in a file of {len(elf.data)}: they overlap")
+    for section in tables:
+        named = elf.symbol_tables.get(section.link, [])
+        for place, info, addend in RELA.iter_unpack(_whole(elf.content("a relocation section", section), RELA)):
+            kind, number = info & 0xFFFFFFFF, info >> 32
             if kind not in RELOCATIONS:
                 raise DecodeError(f"relocation type {kind} at {place:#x} is not an AMDGPU load-time one")
             name, value = "", 0
-            if kind != RELATIVE64 and entry["r_info_sym"]:
-                symbol = _symbol(table.get_symbol(entry["r_info_sym"]))
+            if kind != RELATIVE64 and number:
+                if number >= len(named):
+                    raise DecodeError(f"relocation at {place:#x} is to symbol {number} of {len(named)}: the file is damaged")
+                symbol = named[number]
                 if not symbol.defined:
-                    raise DecodeError(
-                        f"the code object needs symbol {symbol.name}, which it does not define"
-                    )
+                    raise DecodeError(f"the code object needs symbol {shown(symbol.name)}, which it does not define")
                 name, value = symbol.name, symbol.address
             yield Relocation(place, kind, name, value, addend)
 
@@ -192,45 +308,49 @@ def relocate(memory: bytearray, base: int, bias: int, relocation: Relocation) ->
     memory[at : at + size] = ((value >> shift) % (1 << 8 * size)).to_bytes(size, "little")
 
 
-def metadata(elf: Any) -> dict[str, Any]:
-    """The decoded metadata note. Raises DecodeError if there is none."""
-    for segment in elf.iter_segments():
-        if segment["p_type"] != "PT_NOTE":
-            continue
-        for note in segment.iter_notes():
-            if note["n_name"] == "AMDGPU" and note["n_type"] in (
-                NT_AMDGPU_METADATA,
-                "NT_AMDGPU_METADATA",
-            ):
-                decoded = msgpack.unpackb(note["n_descdata"], strict_map_key=False)
-                if isinstance(decoded, dict):
-                    return decoded
-                raise DecodeError("the metadata note is no map")
+def metadata(elf: ElfFile) -> dict[str, Any]:
+    """The decoded metadata note, its texts printable. Raises DecodeError if there is none or it asks for too much."""
+    for note in _notes(elf):
+        decoded = _decoded(note)
+        if isinstance(decoded, dict):
+            return all_printable(decoded)  # type: ignore[no-any-return]
+        raise DecodeError("the metadata note is no map")
     raise DecodeError("no AMDGPU metadata note: not a code object of version 3 or later")
 
 
-def dwarf_rows(data: bytes) -> Iterator[tuple[int, int, str | None]]:
-    """Yields rows (address, order, file:line) of the line tables; an end of sequence has no line."""
-    elf = ELFFile(io.BytesIO(data))
-    if not elf.has_dwarf_info():
-        return
-    dwarf = elf.get_dwarf_info(relocate_dwarf_sections=False)
-    order = 0
-    for unit in dwarf.iter_CUs():
-        program = dwarf.line_program_for_CU(unit)
-        if program is None:
-            continue
-        first = 0 if program.header["version"] >= 5 else 1
-        files = program.header["file_entry"]
-        for entry in program.get_entries():
-            state = entry.state
-            if state is None:
-                continue
-            # An end of sequence sorts before a row of the next sequence at the same address.
-            order += 0 if state.end_sequence else 1
-            rank = 0 if state.end_sequence else order
-            index = state.file - first
-            # Line 0 marks code of no source line.
-            known = 0 <= index < len(files) and state.line > 0 and not state.end_sequence
-            name = files[index].name.decode("utf-8", "replace") if known else ""
-            yield state.address, rank, f"{name}:{state.line}" if known else None
+def _notes(elf: ElfFile) -> Iterator[bytes]:
+    """Yields the metadata notes."""
+    headers = [header for header in elf.headers if header.type == PT_NOTE]
+    total = sum(header.file_size for header in headers)
+    if total > len(elf.data):
+        raise DecodeError(f"note segments of {total} bytes together in a file of {len(elf.data)}: they overlap")
+    for header in headers:
+        notes, at = elf.part("a note segment", header.offset, header.file_size), 0
+        while at + 12 <= len(notes):
+            name_bytes, size, kind = struct.unpack_from("<III", notes, at)
+            first = at + 12 + _round_up(name_bytes)
+            if first + size > len(notes):
+                raise DecodeError(f"a note ends at byte {first + size} of {len(notes)}: it is cut off")
+            if kind == NT_AMDGPU_METADATA and notes[at + 12 : at + 12 + name_bytes].rstrip(b"\0") == b"AMDGPU":
+                yield notes[first : first + size]
+            at = first + _round_up(size)
+
+
+def _round_up(size: int) -> int:
+    return -(-size // 4) * 4
+
+
+# What begins a map or a list in msgpack: fixmap, fixarray, array 16, array 32, map 16, map 32.
+MAP_BYTES = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
+
+
+def _decoded(note: bytes) -> Any:
+    """The note's document. An empty map is one byte of it and 64 bytes of Python, so they are counted first."""
+    if len(note) > METADATA_LIMIT:
+        raise DecodeError(f"metadata of {len(note)} bytes, the limit is {METADATA_LIMIT}")
+    maps = len(note) - len(note.translate(None, MAP_BYTES))
+    if maps > METADATA_MAPS:
+        raise DecodeError(f"metadata with up to {maps} maps and lists, the limit is {METADATA_MAPS}")
+    return msgpack.unpackb(
+        note, strict_map_key=False, max_array_len=METADATA_ENTRIES, max_map_len=METADATA_ENTRIES
+    )

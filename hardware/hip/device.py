@@ -27,6 +27,7 @@ from simgpu.hardware.arrays import as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.code_object.names import original
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import HipError, HipKernelError, LaunchError
 from simgpu.hardware.hip import library as hip
@@ -200,7 +201,7 @@ class Module(Mapping[str, "Kernel"]):
         info = self.code.kernels.get(name)
         if info is None:
             raise KeyError(f"no kernel {name!r}; the module has: {', '.join(self) or 'none'}")
-        function = self.device.library.new("hipModuleGetFunction", self.handle, name.encode())
+        function = self.device.library.new("hipModuleGetFunction", self.handle, original(name).encode(errors="surrogateescape"))
         return Kernel(self, info, function)
 
     def __iter__(self) -> Iterator[str]:

@@ -154,12 +154,17 @@ def argument_maker(rng: np.random.Generator, arch: str) -> Callable[[str], Input
 
 
 def load_array(path: str) -> np.ndarray:
-    """The array of an .npy file; UsageError for one of objects."""
+    """The array of an .npy file; UsageError for one of objects, and for a file that claims what it does not hold."""
     try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"--arg {path}: no array of plain numbers in this file ({error})") from None
-    return np.ascontiguousarray(array)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: memory is not taken before the size is known to be true
+        if isinstance(array, np.ndarray):
+            return np.array(array, order="C", subok=False)
+        why = f"it holds {type(array).__name__}"
+    except OSError:
+        raise
+    except Exception as error:  # numpy parses the header as Python, and says what Python says
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+    raise UsageError(f"--arg {path}: no array of plain numbers in this file ({why})")
 
 
 def _scalar(spec: str, kind: np.dtype, text: str) -> np.ndarray | np.generic:

@@ -1,11 +1,12 @@
 """What ends in words, and what checked mode finds.
 
-    power.py       faulty results that must FAIL, faithful ones that must PASS
-    fuzz.py        damaged code objects and random instructions, thrown at the simulator
-    fuzz_cases.py  how they are made and launched
+    power.py            faulty results that must FAIL, faithful ones that must PASS
+    fuzz.py             damaged code objects and random instructions, thrown at the simulator
+    fuzz_cases.py       how they are made and launched
     fuzz_host_calls.py  calls of the host, damaged and drawn
-    corpus.py      a folder of compilers' kernels
-    mutants.py     kernels with one wait, nop, barrier or address less right
-    harmless.py    whether a mutant can harm at all
-    mutate.py      mutants run checked, and tallied
+    hostile.py          files made to cost more than they weigh
+    corpus.py           a folder of compilers' kernels
+    mutants.py          kernels with one wait, nop, barrier or address less right
+    harmless.py         whether a mutant can harm at all
+    mutate.py           mutants run checked, and tallied
 """

@@ -5,9 +5,12 @@
 * objects: a code object (given by `--objects`, or assembled here) with bytes flipped, overwritten,
   moved or cut off, in its headers, metadata, descriptors, symbols or code;
 * streams: random dwords and random but valid encodings as the body of a valid kernel;
-* host_calls: the buffer through which a kernel calls the host, with damaged links, messages and formats of printf.
+* host_calls: the buffer through which a kernel calls the host, with damaged links, messages and formats of printf;
+* bundle, tables, debug, metadata: code objects made to cost more than they weigh (`hostile.py`);
+* cache: damaged files of the cache, which must not be believed, and must be replaced;
+* arrays: .npy files whose headers claim what they like.
 
-A case is loaded and each kernel launched on small buffers with a small budget of instructions, in
+The first two are loaded and each kernel launched on small buffers with a small budget of instructions, the others are read, in
 a worker process with a cap on its memory. A finished run and a SimError are fine; another exception,
 an instruction that cannot be lowered for an internal reason, a crash or a hang is a failure, printed
 with the command that repeats it. The exit status is 1 if there was one. A case depends on its kind, the seed and its number only.
@@ -35,10 +38,13 @@ from typing import IO, Any
 from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.processes import environment
 
-KINDS = ("objects", "streams", "host_calls")
+KINDS = ("objects", "streams", "host_calls", "bundle", "tables", "debug", "metadata", "cache", "arrays")
+LAUNCHED = KINDS[:2]
 MEMORY_CAP = 2 << 30
+READING_CAP = 1 << 30  # of memory that a case which is only read adds
 # A case runs in milliseconds, or in a second or two where all of its handlers are new.
 CASE_SECONDS = 60
+READING_SECONDS = 10
 # Handlers stay loaded in a process: one that fuzzes is replaced before they fill its memory.
 CASES_PER_WORKER = 1000
 WORKER_RESIDENT = 1 << 30
@@ -109,11 +115,22 @@ def serve(objects: Sequence[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_CAP, MEMORY_CAP))
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever prints must not end up between the answers
+    before = _reserved()
     for line in sys.stdin:
         kind, seed, number = line.split()
+        if kind not in LAUNCHED:
+            resource.setrlimit(resource.RLIMIT_AS, (min(before + READING_CAP, MEMORY_CAP), MEMORY_CAP))
         outcome = run_case(Case(kind, int(seed), int(number)), objects)
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         out.write(json.dumps([outcome.name, outcome.detail, resident]) + "\n")
+
+
+def _reserved() -> int:
+    """Bytes of address space that this process has, with the modules that cases take."""
+    from simgpu.tools.robustness import fuzz_cases, fuzz_host_calls
+
+    assert fuzz_cases and fuzz_host_calls
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 class Worker:
@@ -155,6 +172,11 @@ class Worker:
         status = self.process.wait()
         self.errors.seek(0)
         return Outcome(CRASHED, f"exit status {status}: {self.errors.read()[-1500:]}")
+
+    @property
+    def seconds(self) -> int:
+        """What the case may take."""
+        return CASE_SECONDS if self.case is None or self.case.kind in LAUNCHED or self.cases == 1 else READING_SECONDS
 
     @property
     def worn(self) -> bool:
@@ -201,10 +223,10 @@ def run_all(
                 yield worker.case, outcome, worker.resident
                 worker.case = None
             for worker in busy:
-                if worker.case is not None and time.monotonic() - worker.begun > CASE_SECONDS:
+                if worker.case is not None and time.monotonic() - worker.begun > worker.seconds:
                     worker.process.kill()
                     worker.process.wait()
-                    yield worker.case, Outcome(HUNG, f"no answer in {CASE_SECONDS} s"), worker.resident
+                    yield worker.case, Outcome(HUNG, f"no answer in {worker.seconds} s"), worker.resident
                     worker.case = None
     finally:
         for worker in workers:

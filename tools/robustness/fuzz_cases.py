@@ -19,6 +19,7 @@ from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES
 from simgpu.hardware.errors import DecodeError
 from simgpu.hardware.isa.code.decode import MEMORY_PREFIX, SEGMENTS, SOP_PREFIX, decode, table
 from simgpu.hardware.isa.instructions.mai import LOAD_SCALE
+from simgpu.tools.robustness import hostile
 
 BUFFER_BYTES = 4096
 STREAM_DWORDS = 96  # of random code in a stream, and of zeros in the kernel that it is put into
@@ -109,10 +110,17 @@ def run(kind: str, rng: random.Random, objects: tuple[str, ...], instructions: i
         warnings.simplefilter("ignore")
         if kind == "objects":
             target, data = damaged_object(rng, objects)
+            launch_all(rng, target, data, instructions)
+        elif kind == "streams":
+            target = rng.choice(TARGETS)
+            launch_all(rng, target, stream_object(rng, target), instructions)
+        elif kind == "cache":
+            hostile.damage_cache(rng)
+        elif kind == "arrays":
+            hostile.read_array(rng)
         else:
             target = rng.choice(TARGETS)
-            data = stream_object(rng, target)
-        launch_all(rng, target, data, instructions)
+            hostile.read_all(hostile.GENERATORS[kind](rng, source(target).data, target), target)
 
 
 # -- launching -----------------------------------------------------------------------------------

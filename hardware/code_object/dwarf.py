@@ -1,0 +1,161 @@
+"""DWARF's sections and how its fields are read, in steps that are counted: debug information only helps, and must not cost more.
+
+Format: "DWARF Debugging Information Format", versions 4 and 5. pyelftools reads it too, and is what tests compare this with; but it
+expands sections to whatever size they claim, makes an object of each row and entry, and follows references that go in circles.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from simgpu.hardware.code_object.elf import ElfFile, Section
+from simgpu.hardware.code_object.names import printable
+
+SHF_COMPRESSED = 0x800
+COMPRESSION_HEADER = struct.Struct("<IIQQ")  # Elf64_Chdr: type, reserved, size, alignment
+ELFCOMPRESS_ZLIB = 1
+SECTION_LIMIT = 1 << 26  # bytes of all debug sections, expanded
+# A byte of a line table, an entry, an attribute, a range is a step: two million take seconds, for a million instructions or so.
+STEP_LIMIT = 1 << 21
+TEXT_LIMIT = 1 << 10  # bytes of a file's or a folder's name
+
+
+class DebugLimit(Exception):
+    """Debug information that is larger than any compiler makes."""
+
+
+class Steps:
+    """What reading may still do."""
+
+    def __init__(self) -> None:
+        self.left = STEP_LIMIT
+
+    def take(self, count: int = 1) -> None:
+        """Counts steps. Raises DebugLimit where there are too many."""
+        self.left -= count
+        if self.left < 0:
+            raise DebugLimit(f"debug information takes over {STEP_LIMIT} steps to read, the limit")
+
+
+class DebugSections:
+    """The debug sections of an ELF file by name, without their compression. Raises DebugLimit where they are too large."""
+
+    def __init__(self, elf: ElfFile) -> None:
+        self._content: dict[str, bytes] = {}
+        room = SECTION_LIMIT
+        for name, section in elf.named((b".debug_", b".zdebug_")).items():
+            content = _expanded(elf, name, section, room)
+            room -= len(content)
+            if room < 0:
+                raise DebugLimit(f"debug sections have over {SECTION_LIMIT} bytes, the limit")
+            self._content.setdefault(name.replace(".zdebug_", ".debug_"), content)
+        self.steps = Steps()
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._content.get(name, b"")
+
+    def text(self, section: str, at: int) -> str:
+        """The name at a place of a section of strings, printable."""
+        raw = self[section][at : at + TEXT_LIMIT].partition(b"\0")[0]
+        return printable(raw.decode("utf-8", "replace"))
+
+
+def _expanded(elf: ElfFile, name: str, section: Section, room: int) -> bytes:
+    """A section's bytes; at most one more than `room` of them."""
+    raw = elf.content(f"section {name}", section)
+    if section.flags & SHF_COMPRESSED:
+        kind = COMPRESSION_HEADER.unpack_from(raw)[0]
+        if kind != ELFCOMPRESS_ZLIB:
+            raise DebugLimit(f"section {name} is compressed by method {kind}, known is {ELFCOMPRESS_ZLIB} (zlib)")
+        raw = raw[COMPRESSION_HEADER.size :]
+    elif name.startswith(".zdebug_"):
+        raw = raw[12:]  # "ZLIB" and the size
+    else:
+        return raw
+    return zlib.decompressobj().decompress(raw, room + 1)
+
+
+class Cursor:
+    """Reads fields of a section one behind the other; past the end they raise IndexError or ValueError."""
+
+    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.at = at
+        self.end = len(data) if end is None else end
+
+    def number(self, size: int) -> int:
+        """An unsigned integer of 1 to 8 bytes."""
+        first = self.at
+        self.at = first + size
+        if self.at > self.end:
+            raise IndexError(f"a field ends at byte {self.at}, past byte {self.end}, where its unit does")
+        return int.from_bytes(self.data[first : self.at], "little")
+
+    def uleb(self) -> int:
+        """An unsigned LEB128 number, of 64 bits as DWARF's largest."""
+        value = shift = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a LEB128 number of more than 64 bits")
+
+    def sleb(self) -> int:
+        """A signed LEB128 number."""
+        first = self.at
+        value = self.uleb()
+        bits = 7 * (self.at - first)
+        return value - (1 << bits) if value >> bits - 1 else value
+
+    def length(self) -> tuple[int, int]:
+        """A unit's length and the bytes of its offsets: 4, or 8 in the 64-bit format."""
+        value = self.number(4)
+        return (self.number(8), 8) if value == 0xFFFFFFFF else (value, 4)
+
+    def text_at(self) -> int:
+        """Where the NUL-terminated string that stands here begins; the cursor goes behind it."""
+        first = self.at
+        self.at = self.data.index(b"\0", first, self.end) + 1
+        return first
+
+
+# Bytes of a form's value: fixed ones by number; "a" an address, "o" an offset.
+FIXED: dict[int, int | str] = {
+    0x01: "a", 0x05: 2, 0x06: 4, 0x07: 8, 0x0B: 1, 0x0C: 1, 0x0E: "o", 0x10: "o", 0x11: 1, 0x12: 2, 0x13: 4, 0x14: 8,
+    0x17: "o", 0x19: 0, 0x1C: 4, 0x1D: "o", 0x1E: 16, 0x1F: "o", 0x20: 8, 0x21: 0, 0x24: 8,
+    0x25: 1, 0x26: 2, 0x27: 3, 0x28: 4, 0x29: 1, 0x2A: 2, 0x2B: 3, 0x2C: 4, 0x1F20: "o", 0x1F21: "o",
+}  # fmt: skip
+SIGNED = 0x0D  # DW_FORM_sdata
+LEB = frozenset((SIGNED, 0x0F, 0x15, 0x1A, 0x1B, 0x22, 0x23, 0x1F01, 0x1F02))
+BLOCKS = {0x03: 2, 0x04: 4, 0x0A: 1, 0x09: 0, 0x18: 0}  # bytes of the length that precedes one, 0 for LEB128
+STRING = 0x08
+IMPLICIT = 0x21  # DW_FORM_implicit_const: the value is the abbreviation's
+
+
+def fixed_size(form: int, address: int, offset: int) -> int | None:
+    """The bytes of a form's value, None where they depend on the value. address, offset: of those, in bytes."""
+    size = FIXED.get(form)
+    return {"a": address, "o": offset}[size] if isinstance(size, str) else size
+
+
+def read_form(cursor: Cursor, form: int, address: int, offset: int) -> int:
+    """A form's value as a number: of a string, where it begins. Raises ValueError for a form that is not known."""
+    size = fixed_size(form, address, offset)
+    if size is not None:
+        return cursor.number(size)
+    if form == SIGNED:
+        return cursor.sleb()
+    if form in LEB:
+        return cursor.uleb()
+    if form == STRING:
+        return cursor.text_at()
+    if form in BLOCKS:
+        size = cursor.number(BLOCKS[form]) if BLOCKS[form] else cursor.uleb()
+        cursor.at += size
+        return 0
+    raise ValueError(f"DWARF form {form:#x} is not known")

@@ -1,0 +1,196 @@
+"""Source lines of addresses: DWARF's line number programs (versions 2 to 5), run."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from simgpu.hardware.code_object.dwarf import STRING, Cursor, DebugSections, read_form
+
+SECTION_OF_FORM = {STRING: ".debug_line", 0x0E: ".debug_str", 0x1F: ".debug_line_str"}
+DW_LNCT_path, DW_LNCT_directory_index = 1, 2
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a source file."""
+
+    directory: str  # "" where the line table names none
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class File(NamedTuple):
+    """A file of a line table; names are read when they are asked for."""
+
+    section: str  # that has its name
+    at: int
+    directory: tuple[str, int] | None  # section and place of its folder's name
+
+
+class Unit(NamedTuple):
+    """The files of one line number program, and the number of the first."""
+
+    first: int
+    files: list[File]
+
+
+class LineTable:
+    """The rows of every line number program of the file, by address."""
+
+    def __init__(self, sections: DebugSections) -> None:
+        self._sections = sections
+        self.units: dict[int, Unit] = {}  # by where a program begins in .debug_line
+        self._owners: list[int] = []  # of the rows' numbers of units
+        # Of each row: address, line (0: of no source line), file, unit, and its place among those of one address.
+        self._columns = [array("Q") for _ in range(5)]
+        section, at = sections[".debug_line"], 0
+        while at < len(section):
+            at = self._read_unit(section, at)
+        addresses, *_, ranks = columns = [np.frombuffer(column, np.uint64) for column in self._columns]
+        order = np.lexsort((ranks, addresses))
+        self._addresses, self._lines, self._files, self._unit_numbers, _ = (column[order] for column in columns)
+
+    def at(self, address: int) -> SourceLine | None:
+        """The line of the instruction at an address, None where the file does not say."""
+        index = int(np.searchsorted(self._addresses, np.uint64(address), "right")) - 1 if 0 <= address < 1 << 64 else -1
+        if index < 0 or not self._lines[index]:
+            return None
+        place = self.file(self._owners[int(self._unit_numbers[index])], int(self._files[index]))
+        return place and SourceLine(*place, int(self._lines[index]))
+
+    def file(self, unit: int, number: int) -> tuple[str, str] | None:
+        """Folder and name of a file by the place of its unit in .debug_line, None where there is no such file."""
+        first, files = self.units.get(unit, Unit(0, []))
+        if not 0 <= number - first < len(files):
+            return None
+        found = files[number - first]
+        directory = self._sections.text(*found.directory) if found.directory else ""
+        return directory, self._sections.text(found.section, found.at)
+
+    def _read_unit(self, section: bytes, start: int) -> int:
+        """Reads the program at a place and returns where the next begins."""
+        cursor = Cursor(section, start)
+        length, offset = cursor.length()
+        end = cursor.at + length
+        if end > len(section):
+            raise ValueError(f"a line number program ends at byte {end} of {len(section)}")
+        self._sections.steps.take(length)  # an operation has a byte at least, and so has an entry of a table
+        cursor.end = end
+        version = cursor.number(2)
+        address_bytes = 8
+        if version >= 5:
+            address_bytes = cursor.number(1)
+            cursor.number(1)  # of a segment selector
+        header_length = cursor.number(offset)
+        program = cursor.at + header_length
+        minimum = cursor.number(1)
+        if version >= 4:
+            cursor.number(1)  # operations of a VLIW instruction
+        cursor.number(1)  # whether a row is a statement to begin with
+        base = (cursor.number(1) ^ 0x80) - 0x80  # signed
+        span, opcode_base = cursor.number(1), cursor.number(1)
+        operands = [cursor.number(1) for _ in range(opcode_base - 1)]
+        self.units[start] = _files_5(cursor, address_bytes, offset) if version >= 5 else _files_4(cursor)
+        self._owners.append(start)
+        self._run(Cursor(section, program, end), end, minimum, base, span, opcode_base, operands)
+        return end
+
+    def _run(
+        self, cursor: Cursor, end: int, minimum: int, base: int, span: int, opcode_base: int, operands: list[int]
+    ) -> None:
+        """Runs the program up to `end`. minimum: bytes of an instruction; base, span: of the lines of special opcodes."""
+        addresses, lines, files, units, ranks = (column.append for column in self._columns)
+        data, unit, rows = cursor.data, len(self._owners) - 1, self._columns[0]
+        wide, known = (1 << 64) - 1, opcode_base - 1
+        address, file, line = 0, 1, 1
+
+        def row(rank: int) -> None:
+            addresses(address & wide)
+            lines(line if rank and 0 < line < 1 << 32 else 0)
+            files(file & wide)
+            units(unit)
+            ranks(rank)
+
+        while cursor.at < end:
+            opcode = data[cursor.at]
+            cursor.at += 1
+            if opcode > known:  # a special opcode
+                adjusted = opcode - opcode_base
+                address += adjusted // span * minimum
+                line += base + adjusted % span
+                row(len(rows) + 1)
+            elif opcode == 0:
+                size = cursor.uleb()
+                after = cursor.at + size
+                extended = cursor.number(1)
+                if extended == 1:  # DW_LNE_end_sequence: sorts before a row of the next sequence at the same address
+                    row(0)
+                    address, file, line = 0, 1, 1
+                elif extended == 2:  # DW_LNE_set_address
+                    address = cursor.number(size - 1)
+                cursor.at = after
+            elif opcode == 1:  # DW_LNS_copy
+                row(len(rows) + 1)
+            elif opcode == 2:  # DW_LNS_advance_pc
+                address += cursor.uleb() * minimum
+            elif opcode == 3:  # DW_LNS_advance_line
+                line += cursor.sleb()
+            elif opcode == 4:  # DW_LNS_set_file
+                file = cursor.uleb()
+            elif opcode == 8:  # DW_LNS_const_add_pc
+                address += (255 - opcode_base) // span * minimum
+            elif opcode == 9:  # DW_LNS_fixed_advance_pc
+                address += cursor.number(2)
+            else:
+                for _ in range(operands[opcode - 1]):
+                    cursor.uleb()
+
+
+def _files_4(cursor: Cursor) -> Unit:
+    """Up to version 4, directory 0 is the compilation's own, which the list leaves out."""
+    folders, files = [], []
+    while cursor.number(1):
+        cursor.at -= 1
+        folders.append(cursor.text_at())
+    while cursor.number(1):
+        cursor.at -= 1
+        name, folder = cursor.text_at(), cursor.uleb()
+        cursor.uleb(), cursor.uleb()  # time and size
+        directory = (".debug_line", folders[folder - 1]) if 0 < folder <= len(folders) else None
+        files.append(File(".debug_line", name, directory))
+    return Unit(1, files)
+
+
+def _files_5(cursor: Cursor, address: int, offset: int) -> Unit:
+    folders = [(section, at) for section, at, _ in _entries(cursor, address, offset)]
+    files = [
+        File(section, at, folders[folder] if folder < len(folders) else None)
+        for section, at, folder in _entries(cursor, address, offset)
+    ]
+    return Unit(0, files)
+
+
+def _entries(cursor: Cursor, address: int, offset: int) -> list[tuple[str, int, int]]:
+    """Section and place of the name, and the folder's number, of each entry of a table of version 5."""
+    formats = [(cursor.uleb(), cursor.uleb()) for _ in range(cursor.number(1))]
+    found = []
+    for _ in range(cursor.uleb()):
+        before = cursor.at
+        section, at, folder = "", 0, 0
+        for content, form in formats:
+            value = read_form(cursor, form, address, offset)
+            if content == DW_LNCT_path:
+                section, at = SECTION_OF_FORM.get(form, ""), value
+            elif content == DW_LNCT_directory_index:
+                folder = value
+        if cursor.at == before:
+            raise ValueError("entries of no bytes in a line table")
+        found.append((section, at, folder))
+    return found

@@ -1,0 +1,333 @@
+"""Files made to cost more than they weigh: bundles, ELF tables, debug information, metadata, .npy and cache files.
+
+A generator draws a file from a `random.Random`; `read_all` reads whatever a code object may hold. Most cases begin as a good
+file in which one surface is rebuilt, with counts, sizes and places that overlap, run in circles, or claim more than there is.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import msgpack
+import numpy as np
+
+from simgpu.hardware.cache import Folder
+from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.elf import PROGRAM_HEADER, RELA, SECTION_HEADER, SHT_DYNSYM, SHT_RELA, SHT_SYMTAB, SYMBOL, ElfFile
+from simgpu.hardware.isa import disassemble
+from simgpu.tools.cases.file_kernel import load_array
+
+SIZES = (0, 1, 7, 64, 4096, 1 << 14)  # bytes of what a generator fills; one case in fifty takes LARGE
+LARGE = 1 << 18
+NUMBERS = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1)
+TEXTS = (
+    "", "k", "k.kd", "\x1b]0;owned\x07", "\x1b[2J", "[red]k[/red]", "a\\x1b", "\u202egnp", "a" * 300, "\r\n::error::k", "\0", "é",
+)  # fmt: skip
+
+
+class NewSection(NamedTuple):
+    """A section to add: its content, or the part of the file that it claims to be."""
+
+    name: bytes
+    type: int
+    content: bytes | tuple[int, int]
+    flags: int = 0
+    link: int = 0
+    info: int = 0
+    entry_size: int = 0
+
+
+def rebuilt(
+    data: bytes, sections: Sequence[NewSection] = (), headers: Sequence[tuple[int, ...]] = (), note: bytes | None = None,
+    replace: bool = False,
+) -> bytes:  # fmt: skip
+    """An ELF file with more sections and program headers, or another metadata note; what it had has no name any more.
+
+    replace: without the sections that it has but for the loaded symbols.
+    """
+    elf, made = ElfFile(data), bytearray(data)
+    programs = [list(header) for header in elf.headers]
+    if note is not None:
+        packed = struct.pack("<III", 7, len(note), 32) + b"AMDGPU\0\0" + note + bytes(-len(note) % 4)
+        for header in programs:
+            if header[0] == 4:
+                header[2], header[5], header[6] = len(made), len(packed), len(packed)
+        made += packed
+    if headers or note is not None:
+        made += bytes(-len(made) % 8)
+        programs += [list(header) for header in headers]
+        struct.pack_into("<Q", made, 32, len(made))
+        struct.pack_into("<H", made, 56, len(programs) & 0xFFFF)
+        made += b"".join(PROGRAM_HEADER.pack(*(value & 0xFFFFFFFFFFFFFFFF for value in header)) for header in programs)
+    if sections:
+        loaded = [section for section in elf.sections if section.type == SHT_DYNSYM]
+        kept = [*loaded, *(elf.sections[section.link] for section in loaded)] if replace else elf.sections
+        rows = [SECTION_HEADER.pack(0, *section[1:]) if section in kept else bytes(64) for section in elf.sections]
+        names = bytearray(b"\0.names\0")
+        for section in sections:
+            at, size = section.content if isinstance(section.content, tuple) else (len(made), len(section.content))
+            made += section.content if isinstance(section.content, bytes) else b""
+            rows.append(SECTION_HEADER.pack(
+                len(names), section.type, section.flags, 0, at, size, section.link, section.info, 1, section.entry_size
+            ))  # fmt: skip
+            names += section.name + b"\0"
+        rows.append(SECTION_HEADER.pack(1, 3, 0, 0, len(made), len(names), 0, 0, 1, 0))
+        made += names + bytes(-(len(made) + len(names)) % 8)
+        struct.pack_into("<Q", made, 40, len(made))
+        struct.pack_into("<HH", made, 60, len(rows) & 0xFFFF, (len(rows) - 1) & 0xFFFF)
+        made += b"".join(rows)
+    return bytes(made)
+
+
+def read_all(data: bytes, target: str = "") -> None:
+    """Reads all that a code object may hold: kernels, image, lines, calls, code."""
+    code = CodeObject.parse(data, target)
+    code.image(1 << 40)
+    for kernel in list(code.kernels.values())[:4]:
+        for address in (kernel.start, kernel.start + 4, kernel.entry + kernel.code_size - 4):
+            code.source_line(address)
+            code.call_sites(address)
+        for _ in disassemble(code.read(kernel.entry, min(kernel.code_size, 1 << 12)), code.target):
+            pass
+    list(map(code.source_line, (0, -1, 1 << 64)))
+
+
+# -- what generators share ------------------------------------------------------------------------
+
+
+def _size(rng: random.Random) -> int:
+    return LARGE if rng.random() < 0.02 else rng.choice(SIZES)
+
+
+def _filled(rng: random.Random, size: int) -> bytes:
+    """Bytes of one value, of few values, or of any."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        return bytes([rng.randrange(256)]) * size
+    some = rng.randbytes(rng.randrange(1, 9)) if kind == 1 else rng.randbytes(min(size, 4096) or 1)
+    return (some * (size // len(some) + 1))[:size]
+
+
+def _leb(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def _scarred(rng: random.Random, data: bytes) -> bytes:
+    """The data with some bytes, and perhaps its end, changed."""
+    made = bytearray(data)
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 8))):
+        if made:
+            at = rng.randrange(len(made))
+            raw = struct.pack("<Q", rng.choice(NUMBERS))[: rng.choice((1, 2, 4, 8))]
+            made[at : at + len(raw)] = raw
+    return bytes(made[: rng.randrange(len(made) + 1)] if rng.random() < 0.05 else made)
+
+
+# -- generators -----------------------------------------------------------------------------------
+
+
+def bundle(rng: random.Random, good: bytes, target: str) -> bytes:
+    """An offload bundle: entries that overlap, many tables, names and counts without measure."""
+    body = good if rng.random() < 0.5 else _filled(rng, _size(rng))
+    if rng.random() < 0.3:  # every entry is the same good file, for more targets than there are
+        names = [f"hipv4-amdgcn-amd-amdhsa--{target}{':xnack+' * (n > 0)}".encode() for n in range(rng.choice((1, 3, 3000)))]
+        place = len(BUNDLE_MAGIC) + 8 + sum(24 + len(name) for name in names)
+        listed = b"".join(struct.pack("<QQQ", place, len(good), len(name)) + name for name in names)
+        return BUNDLE_MAGIC + struct.pack("<Q", len(names)) + listed + good
+    tables = bytearray()
+    for _ in range(rng.choice((1, 1, 1, 2, 40))):
+        count = rng.choice((0, 1, 1, 3, 100, 2000))
+        entries = bytearray()
+        for _ in range(count):
+            many = "hip-" + "gfx" * rng.randrange(100)
+            raw = rng.choice((f"hipv4-amdgcn-amd-amdhsa--{target}", "host-x86_64-", many, rng.choice(TEXTS))).encode()
+            size = len(body) if rng.random() < 0.8 else rng.choice(NUMBERS)
+            length = len(raw) if rng.random() < 0.98 else rng.choice(NUMBERS)
+            entries += struct.pack("<QQQ", rng.choice((0, 32, rng.choice(NUMBERS))), size, length) + raw
+        tables += BUNDLE_MAGIC + struct.pack("<Q", count if rng.random() < 0.8 else rng.choice(NUMBERS)) + entries
+    host = bytes(good[:18]) + struct.pack("<H", 62) if rng.random() < 0.3 else b""
+    return host + bytes(tables) + body
+
+
+def tables(rng: random.Random, good: bytes, target: str) -> bytes:
+    """An ELF file whose sections and program headers lie over each other."""
+    spare = _filled(rng, _size(rng))
+    size = len(good) + len(spare)
+    places = ((0, size), (len(good), len(spare)), (rng.choice(NUMBERS), rng.choice(NUMBERS)), (0, len(good)))
+    kinds = (SHT_SYMTAB, SHT_DYNSYM, SHT_RELA, 3, 8, rng.getrandbits(32))
+    sections = [
+        NewSection(
+            b".x", rng.choice(kinds), rng.choice(places), rng.choice((0, 2, 0x800, rng.getrandbits(64))), rng.randrange(20),
+            rng.randrange(20), rng.choice((0, RELA.size, SYMBOL.size)),
+        )
+        for _ in range(rng.choice((0, 1, 2, 5, 300)))
+    ]  # fmt: skip
+    headers = [
+        (rng.choice((1, 1, 4, rng.getrandbits(32))), rng.randrange(8), *rng.choice(places)[:1], rng.choice((*NUMBERS, 1 << 20)), 0,
+         rng.choice((size, 0, rng.choice(NUMBERS))), rng.choice((size, 1 << 27, rng.choice(NUMBERS))), 1)
+        for _ in range(rng.choice((0, 0, 1, 3, 200)))
+    ]  # fmt: skip
+    made = bytearray(rebuilt(good + spare, sections, headers, replace=rng.random() < 0.2))
+    if rng.random() < 0.3:  # counts and entry sizes of the tables
+        struct.pack_into("<H", made, rng.choice((54, 56, 58, 60, 62)), rng.choice((0, 1, 56, 64, 0xFFFF)))
+    if rng.random() < 0.1:  # the count of sections in the first of them
+        struct.pack_into("<H", made, 60, 0)
+        at = struct.unpack_from("<Q", made, 40)[0] + 32
+        if at + 8 <= len(made):
+            struct.pack_into("<Q", made, at, rng.choice(NUMBERS))
+    return _scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
+
+
+def debug(rng: random.Random, good: bytes, target: str) -> bytes:
+    """A file with made up debug sections, some of them compressed many times over."""
+    parts = {
+        b".debug_line": _line_program(rng), b".debug_info": _units(rng), b".debug_abbrev": _abbreviations(rng),
+        b".debug_str": _filled(rng, _size(rng)), b".debug_line_str": _filled(rng, _size(rng)),
+        b".debug_ranges": _filled(rng, _size(rng)), b".debug_rnglists": _filled(rng, _size(rng)), b".debug_addr": _filled(rng, 64),
+    }  # fmt: skip
+    sections = []
+    for name, content in parts.items():
+        drawn = rng.random()
+        if drawn < 0.1:
+            claimed = rng.choice((len(content), *NUMBERS))
+            header = struct.pack("<IIQQ", rng.choice((1, 1, 1, 1, 1, 2, 9)), 0, claimed, 1)
+            sections.append(NewSection(name, 1, header + zlib.compress(content + bytes(rng.choice((0, 1 << 22)))), 0x800))
+        elif drawn < 0.15:
+            sections.append(NewSection(b".z" + name[1:], 1, b"ZLIB" + bytes(8) + zlib.compress(content)))
+        else:
+            sections.append(NewSection(name, 1, content))
+    return rebuilt(good, sections, replace=False)
+
+
+def _line_program(rng: random.Random) -> bytes:
+    version = rng.choice((2, 3, 4, 5, 5, 9))
+    begin = struct.pack("<BBbBB", 1, 1, -5, rng.choice((14, 14, 1, 0)), rng.choice((13, 13, 10, 1)))
+    operands = bytes((0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1))
+    if version >= 5:
+        formats = [(rng.choice((1, 2, 3)), rng.choice((8, 0x0B, 0x0F, 0x1F, 0x19, 0x21, 9))) for _ in range(rng.randrange(3))]
+        if rng.random() < 0.5:
+            formats = [(1, 8), (2, 0x0B)]
+        table = bytes([len(formats)]) + b"".join(_leb(kind) + _leb(form) for kind, form in formats)
+        table += _leb(rng.choice((3, 3, 3, 0, rng.choice(NUMBERS)))) + b"a.c\0\x01" * 3
+        files = table * 2
+    else:
+        files = b"dir\0\0" + b"a.c\0\x01\0\0" * rng.choice((1, 3, 500)) + b"\0"
+    start = b"\0\x09\x02" + struct.pack("<Q", rng.choice((0, 0x1000, 0x1900, rng.choice(NUMBERS))))
+    program = start + _filled(rng, _size(rng)) + rng.choice((b"", b"\0\x01\x01"))
+    head = begin[:1] + (b"\1" if version >= 4 else b"") + begin[1:] + operands + files
+    body = struct.pack("<H", version) + (b"\x08\0" if version >= 5 else b"") + struct.pack("<I", len(head)) + head + program
+    length = len(body) if rng.random() < 0.9 else rng.choice(NUMBERS) & 0xFFFFFFFF
+    return (struct.pack("<I", length) + body) * rng.choice((1, 1, 3))
+
+
+FORMS = (*range(0x01, 0x12), 0x13, 0x16, 0x17, 0x18, 0x19, 0x1B, 0x1E, 0x1F, 0x21, 0x23)
+ATTRIBUTES = (0x01, 0x03, 0x10, 0x11, 0x12, 0x55, 0x58, 0x59, 0x73, 0x74, 0x31)
+
+
+def _abbreviations(rng: random.Random) -> bytes:
+    made = bytearray()
+    for code in range(1, rng.choice((2, 3, 6, 40))):
+        made += _leb(code) + _leb(rng.choice((0x11, 0x1D, 0x1D, 0x2E))) + bytes([rng.randrange(2)])
+        for _ in range(rng.choice((0, 1, 3, 6, 6, 2000 if rng.random() < 0.05 else 5))):
+            form = rng.choice((0x19, 0x21)) if rng.random() < 0.2 else rng.choice(FORMS)
+            made += _leb(rng.choice(ATTRIBUTES)) + _leb(form) + (_leb(rng.choice(NUMBERS)) if form == 0x21 else b"")
+        made += b"\0\0"
+    return bytes(made) + rng.choice((b"\0", b""))
+
+
+def _units(rng: random.Random) -> bytes:
+    made = bytearray()
+    for _ in range(rng.choice((1, 1, 2, 200))):
+        version = rng.choice((3, 4, 5))
+        place = rng.choice((0, 0, 0, 1, 7))
+        head = struct.pack("<BBI", rng.randrange(1, 7), 8, place) if version == 5 else struct.pack("<IB", place, 8)
+        entries = bytes(rng.choice((1, 2, 3)) for _ in range(rng.randrange(9)))
+        entries += rng.choice((b"", bytes(99), _filled(rng, _size(rng))))
+        body = struct.pack("<H", version) + head + entries
+        made += struct.pack("<I", len(body) if rng.random() < 0.95 else rng.getrandbits(32)) + body
+    return bytes(made)
+
+
+def metadata(rng: random.Random, good: bytes, target: str) -> bytes:
+    """A file with another metadata note: values of other types, too many, too deep, with names that move a cursor."""
+    document: Any = dict(CodeObject.parse(good).metadata)
+    drawn = rng.random()
+    if drawn < 0.7:
+        document = _other(rng, document, rng.choice((0.02, 0.1, 0.3)))
+        note = msgpack.packb(document, strict_types=False)
+        return rebuilt(good, note=_scarred(rng, note) if rng.random() < 0.3 else note)
+    count = _size(rng)
+    deep, wide = (b"\x81\xa0", b"\x91", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff"), (b"\x80", b"\xa1k", b"\x81\xa0\x80")
+    one, counted = rng.choice((*deep, *wide)), b"\xdd" + struct.pack(">I", count)
+    head = rng.choice((b"", counted, b"\x81\xaeamdhsa.kernels" + counted))
+    return rebuilt(good, note=head + one * count)
+
+
+def _other(rng: random.Random, value: Any, share: float) -> Any:
+    """The document with a share of its values replaced."""
+    if rng.random() < share:
+        return rng.choice((
+            rng.choice(TEXTS), rng.choice(NUMBERS), -1, None, True, 1.5, [], {}, [value] * rng.choice((1, 3, 500)),
+            {text: value for text in TEXTS}, rng.choice(TEXTS) * rng.choice((1, 100)), b"\xff",
+        ))  # fmt: skip
+    if isinstance(value, dict):
+        return {key: _other(rng, entry, share) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_other(rng, entry, share) for entry in value] * rng.choice((1, 1, 1, 1, 30))
+    return value
+
+
+GENERATORS: dict[str, Callable[[random.Random, bytes, str], bytes]] = {
+    "bundle": bundle, "tables": tables, "debug": debug, "metadata": metadata,
+}  # fmt: skip
+
+
+# -- files that are read back ---------------------------------------------------------------------
+
+
+def damage_cache(rng: random.Random) -> None:
+    """Damages a file of the cache. Raises AssertionError where it is believed, or is not replaced."""
+    content = _filled(rng, rng.choice((0, 1, 100, 5000)))
+    with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, SIMGPU_CACHE_DIR=place):
+        folder, path = Folder("handlers"), Path(place, "handlers", "name")
+        folder.store("name", content)
+        before = path.read_bytes()
+        after = _scarred(rng, before) if rng.random() < 0.8 else _filled(rng, len(before))
+        path.write_bytes(after)
+        found = folder.load("name")
+        assert found == (content if after == before else None), "a damaged file of the cache was believed"
+        folder.store("name", content)
+        assert folder.load("name") == content, "a damaged file of the cache was not replaced"
+
+
+def read_array(rng: random.Random) -> None:
+    """Reads an .npy file, as `--arg` does, whose header claims what it likes."""
+    file = io.BytesIO()
+    np.save(file, np.arange(rng.choice((0, 3, 100)), dtype=rng.choice(("f4", "i1", "c16"))))
+    data = file.getvalue()
+    if rng.random() < 0.6:
+        kind = rng.choice(("<f4", "|O", "V0", "V9", "<U999999999", "[('a','<f4')]", "<f4" * 2000, "M8[ns]", "|b1"))
+        shape = tuple(rng.choice(NUMBERS) for _ in range(rng.choice((0, 1, 2, 40))))
+        good = f"{{'descr': {kind!r}, 'fortran_order': {rng.random() < 0.5}, 'shape': {shape}, }}"
+        said = rng.choice((good, good, good, "(" * 9000, "{" * 300, "1" * 5000))
+        said += " " * (-(len(said) + 11) % 64) + "\n"
+        head = b"\x93NUMPY" + bytes((rng.choice((1, 1, 2, 3, 9)), 0)) + struct.pack("<H", len(said) & 0xFFFF)
+        data = head + said.encode() + data[128:]
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "in.npy")
+        path.write_bytes(_scarred(rng, data))
+        load_array(str(path))

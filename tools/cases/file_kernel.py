@@ -157,9 +157,9 @@ def load_array(path: str) -> np.ndarray:
     """The array of an .npy file; UsageError for one of objects, and for a file that claims what it does not hold."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: memory is not taken before the size is known to be true
-        if isinstance(array, np.ndarray):
+        if isinstance(array, np.ndarray) and array.dtype.itemsize:
             return np.array(array, order="C", subok=False)
-        why = f"it holds {type(array).__name__}"
+        why = "elements of no bytes" if isinstance(array, np.ndarray) else f"it holds {type(array).__name__}"
     except OSError:
         raise
     except Exception as error:  # numpy parses the header as Python, and says what Python says

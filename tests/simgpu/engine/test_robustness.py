@@ -36,6 +36,15 @@ def test_fuzz_in_small(toolchain, kind, count):
     assert len({outcome.name for outcome in found.values()}) >= 3, "the cases reach different ends"
 
 
+@pytest.mark.parametrize("kind", [kind for kind in fuzz.KINDS if kind not in fuzz.LAUNCHED])
+def test_files_that_are_read(toolchain, kind):
+    """A sample of what `docs/security.md` tells of."""
+    found = [outcome for _, outcome, _ in fuzz.run_all((fuzz.Case(kind, SEED, number) for number in range(150)), 1, [])]
+    failed = [f"case {number}: {outcome}" for number, outcome in enumerate(found) if outcome.failed]
+    assert not failed and len(found) == 150, "\n".join(failed)
+    assert "run" in {outcome.name for outcome in found}, "some cases are read to the end"
+
+
 def test_a_case_is_the_same_every_time(toolchain):
     for number in range(5):
         case = fuzz.Case("objects", 1, number)

@@ -1,8 +1,8 @@
 """How handlers report: a table of events in each worker's memory, counted by place, code and extra.
 
-`report` emits a call; the first event of a (record, code, extra) is kept whole, later ones are only
-counted. Nothing of it returns to Python before the launch is over. A check names its events, `RACE = event("race")`,
-and says with `@finding_of(RACE)` what a drained one means.
+`report` emits a call; the events of a (record, code, extra) are counted, and the one of the lowest workgroup is kept
+whole, so that what is told does not depend on the host's threads. Nothing of it returns to Python before the launch is over. A
+check names its events, `RACE = event("race")`, and says with `@finding_of(RACE)` what a drained one means.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def event(name: str) -> int:
 
 @dataclass(frozen=True)
 class Report:
-    """A drained event: the first of its kind and place, and how many there were.
+    """A drained event: the lowest workgroup's first of its kind and place, and how many there were.
 
     lanes: mask; extra: whatever the reporting check put there.
     """
@@ -74,16 +74,25 @@ def finding_of(code: int) -> Callable[[Formatter], Formatter]:
 ENTRIES = 4096  # a power of two
 LIMIT = 3 * ENTRIES // 4  # entries in use at most: probing stays short, and ends
 FIELDS = 10
-KEY, EXTRA, COUNT, LANES, ADDRESS, WAVE, X, Y, Z, _ = range(FIELDS)
+KEY, EXTRA, COUNT, LANES, ADDRESS, WAVE, X, Y, Z, RANK = range(FIELDS)
 USED, LOST = range(2)  # words behind the entries: entries in use, events that found no room
 STRIDE = 8 * FIELDS
 HEADER = ENTRIES * STRIDE
+AXIS_BITS = 20  # of a workgroup's id in a rank
 (TABLE,) = context_fields("events", 1)  # address of the worker's
 
 
 @numba.njit(**PART)
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
-    """Count an event of a record, and keep it if it is the first of its kind and place."""
+    """Count an event of a record, and keep it if it is the lowest workgroup's first of its kind and place."""
+    group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
+    rank = min(group[0], most) | min(group[1], most) << AXIS_BITS | min(group[2], most) << 2 * AXIS_BITS
+    enter_ranked(wave, record, code, lanes, address, extra, rank)
+
+
+@numba.njit(**PART)
+def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int) -> None:
+    """Count an event of a record, and keep it if none before it of its kind and place has a rank as low."""
     table = context(wave, TABLE)
     key = code << 32 | record
     at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
@@ -92,6 +101,8 @@ def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: in
         held = load64(entry)
         if held == key and load64(entry + 8 * EXTRA) == extra:
             store64(entry + 8 * COUNT, load64(entry + 8 * COUNT) + 1)
+            if rank < load64(entry + 8 * RANK):
+                keep(wave, entry, lanes, address, rank)
             return
         if held == 0:
             break
@@ -104,6 +115,13 @@ def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: in
     store64(entry, key)
     store64(entry + 8 * EXTRA, extra)
     store64(entry + 8 * COUNT, 1)
+    keep(wave, entry, lanes, address, rank)
+
+
+@numba.njit(**PART)
+def keep(wave: int, entry: int, lanes: int, address: int, rank: int) -> None:
+    """Put an event into its entry, in place of another."""
+    store64(entry + 8 * RANK, rank)
     store64(entry + 8 * LANES, lanes)
     store64(entry + 8 * ADDRESS, address)
     store64(entry + 8 * WAVE, load32(wave + layout.WAVE_ID))
@@ -138,10 +156,10 @@ def reports(workers: list[Worker]) -> list[Report]:
         entries = worker.checks["events"][:HEADER].view(np.int64).reshape(ENTRIES, FIELDS)
         for entry in entries[entries[:, KEY] != 0]:
             key = int(entry[KEY]), int(entry[EXTRA])
-            if key in merged:
-                merged[key][COUNT] += entry[COUNT]
-            else:
-                merged[key] = entry.copy()
+            held = merged.get(key)
+            count = entry[COUNT] + (held[COUNT] if held is not None else 0)
+            merged[key] = entry.copy() if held is None or entry[RANK] < held[RANK] else held
+            merged[key][COUNT] = count
     return [_unpacked(entry) for entry in merged.values()]
 
 

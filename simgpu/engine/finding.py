@@ -17,7 +17,7 @@ CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a kernel that checked mode saw. The wave, lanes and workgroup are those of the first time."""
+    """Something wrong with a kernel that checked mode saw. Workgroup: the lowest; wave and lanes: its first."""
 
     kind: str  # what is wrong, docs/check.md lists them: "missing-wait", "race", ...
     message: str

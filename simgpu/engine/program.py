@@ -134,6 +134,10 @@ class Program:
                 pending += self._following[at]
         return found
 
+    def following(self, index: int) -> list[int]:
+        """The records that direct control flow leads to from a lowered one."""
+        return self._following[index]
+
     def _separate(self, everything: bool = False) -> bool:
         """Take tiles apart that control may now enter in their midst, or all; whether there was one."""
         before = len(self.fused)

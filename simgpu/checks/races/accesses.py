@@ -45,7 +45,8 @@ from simgpu.checks.races.order import (  # fmt: skip
     release,
     state_of,
 )
-from simgpu.engine.events import enter, event
+from simgpu.checks.races.pending import SWAP, elsewhere, exchange, forget_pending, pending_of, wait_for_swap
+from simgpu.engine.events import enter, enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
@@ -90,8 +91,9 @@ def report_first_clash(
         if there > here:
             here, there = there, here
             seen |= SWAPPED
-        other = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15)
-        enter(wave, here, RACE, seen, other << ADDRESS_BITS | address, there)
+        other, mine, theirs = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15), tag >> c.GROUP_SHIFT, cell >> c.GROUP_SHIFT
+        rank = min(mine, theirs) << c.GROUP_BITS | max(mine, theirs)
+        enter_ranked(wave, here, RACE, seen, other << ADDRESS_BITS | address, there, rank)
         return
 
 
@@ -291,6 +293,27 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: in
     """An access of the lanes at the offsets in the wave's ADDRESSES; without an area, in the workgroup's LDS."""
     block = block_of(wave)
     slot = number_of(wave)
+    if block.loads:
+        role = np.int64(octets(block.roles + record, 1)[0])
+        if role & SWAP:
+            expects = words(block.expects + 8 * (role & ~SWAP), 1)[0]
+            for number in range(block.loads):
+                if expects >> number & 1:
+                    held = pending_of(block, slot, wave, number)
+                    wrong = elsewhere(wave, lanes, size, area_at, held)
+                    if wrong:
+                        exchange(wave, held)
+                        look(wave, held.record, wrong, held.size, held.flags, held.area, block, slot)
+                        exchange(wave, held)
+        elif role:
+            wait_for_swap(wave, record, lanes, size, flags, area_at, block, slot, role - 1)
+            return
+    look(wave, record, lanes, size, flags, area_at, block, slot)
+
+
+@numba.njit(**PART)
+def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int, block: Any, slot: int) -> None:
+    """Compare an access with others, and record it."""
     state = state_of(block, slot)
     if area_at == 0:
         look_lds(wave, record, lanes, size, flags, block, slot, state)
@@ -388,5 +411,7 @@ def end(wave: int, record: int) -> None:
     carry(wave, block, slot, True)
     if group.waiting + 1 == group.left:
         forget_lds(block, slot, waves_of(wave))
+    if block.loads:
+        forget_pending(wave, block, slot)
     if group.left == 1:
         clear(block.states + slot * STATE_BYTES, STATE_BYTES)

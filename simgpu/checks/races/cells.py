@@ -27,7 +27,8 @@ SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
 SITES = (1 << SITE_BITS) - 1
 COHERENT, ATOMIC = 1 << 22, 1 << 23  # a load past the caches; a step that others see whole
 WAVE_UNIT, EPOCH_UNIT, GROUP_UNIT = 1 << WAVE_SHIFT, 1 << EPOCH_SHIFT, 1 << GROUP_SHIFT
-EPOCHS, GROUPS = (1 << 16) - 1, (1 << 19) - 1
+GROUP_BITS = 19
+EPOCHS, GROUPS = (1 << 16) - 1, (1 << GROUP_BITS) - 1
 
 # The maps of an area: its cells by dword, by byte and by line; a byte of marks for each dword and for each line.
 (

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from simgpu.alu.control import ENDS
-from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order
+from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order, pending
+from simgpu.checks.races.expected import expected_loads
 from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.checks.waits.in_flight import missing_wait
+from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, finding_of
 from simgpu.engine.finding import Finding, finding_at
@@ -84,6 +88,7 @@ class Races(Check):
     def prepare(self, launch: Launch, worker: Worker) -> None:
         if "races" not in launch.checks:
             launch.checks["races"] = groups_table(launch), order.Clock(), allocation_shadows(launch)
+            launch.checks["expected"] = _tables(launch)
         table, clock, _ = launch.checks["races"]
         shadow = lds_shadow(launch, worker.job.slots)
         states = (order.State * worker.job.slots)()
@@ -96,6 +101,12 @@ class Races(Check):
             clock=ctypes.addressof(clock),
             grid=launch.geometry.groups[:2],
         )
+        found = launch.checks["expected"]
+        if found.loads:
+            waiting = aligned_bytes(worker.job.slots * order.WAVES * found.loads * pending.PENDING_BYTES)
+            block.loads, block.pending = found.loads, waiting.ctypes.data
+            block.roles, block.expects, block.rivals = (table.ctypes.data for table in found)
+            worker.checks["pending"] = waiting
         worker.checks["races"] = shadow, states, block
         worker.set_context(order.BLOCK_AT, ctypes.addressof(block))
 
@@ -104,6 +115,38 @@ class Races(Check):
             lds = [worker.checks["races"][0] for worker in workers]
             give_back(launch.device, [*lds, *launch.checks["races"][2]])
         return []
+
+
+class Tables(NamedTuple):
+    """What `watch` asks about loads that compare-and-swaps expect: see `order.Block`."""
+
+    roles: np.ndarray
+    expects: np.ndarray
+    rivals: np.ndarray
+
+    @property
+    def loads(self) -> int:
+        return len(self.rivals)
+
+
+def _tables(launch: Launch) -> Tables:
+    """Kept with the code from launch to launch."""
+    kept, key = launch.program.kept, ("expected", launch.entry)
+    if key not in kept:
+        found = expected_loads(launch.program, launch.entry)
+        made = Tables(
+            np.zeros(launch.program.count + 1, np.uint8), np.zeros(len(found.swaps), np.int64), np.zeros(len(found.loads), np.int64)
+        )
+        for record, number in found.loads.items():
+            made.roles[record] = number + 1
+        for number, (record, loads) in enumerate(found.swaps.items()):
+            made.roles[record] = pending.SWAP | number
+            made.expects[number] = loads
+            for load in found.loads.values():
+                made.rivals[load] |= loads & ~(1 << load) if loads >> load & 1 else 0
+        kept[key] = made
+    tables: Tables = kept[key]
+    return tables
 
 
 def index_of(frame: Frame) -> Any:
@@ -143,6 +186,8 @@ def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
     address = event.address & (1 << lds_bitmaps.ADDRESS_BITS) - 1
     swapped = bool(event.lanes & lds_bitmaps.SWAPPED)  # then the wave that saw it stood at the earlier place
     sides = (event.workgroup, event.wave), _side(launch, event.address >> lds_bitmaps.ADDRESS_BITS)
+    if _site(launch, event.record) == _site(launch, event.extra):  # one place: the lower workgroup is told first
+        swapped = _number(launch, sides[1][0]) < _number(launch, sides[0][0])
     (group, wave), other = reversed(sides) if swapped else sides
     if event.lanes & lds_bitmaps.BOTH_WRITE:
         clash = "two writes (a race even where both write the same value)"
@@ -198,8 +243,11 @@ def _carried(launch: Launch, event: Report) -> Finding:
 @finding_of(accesses.BARRIER)
 def _barrier(launch: Launch, event: Report) -> Finding | None:
     if event.extra >> cells.SITE_BITS == accesses.ENDED:
-        message = "waves of the workgroup end without this barrier; the hardware takes them for arrived"
-        return finding_at(launch, event.record, "barrier", message, event=event, lanes=(), severity="note")
+        message = (
+            "waves of the workgroup end without this barrier; the hardware takes them for arrived, but no language lets a kernel "
+            "count on it: let all waves come to it, and leave only behind it"
+        )
+        return finding_at(launch, event.record, "barrier", message, event=event, lanes=())
     if not launch.checks["races"][1].missed:
         return None  # waves with tasks of their own have barriers of their own: all passed as many
     message = (

@@ -46,6 +46,12 @@ class Block(Structure):
         ("table", c_int64),  # address of a Group for each workgroup
         ("clock", c_int64),  # address of the Clock
         ("grid", c_int64 * 2),  # workgroups in x and y
+        # Of the loads that `expected` found:
+        ("loads", c_int64),  # how many there are
+        ("roles", c_int64),  # address of a byte for each record: a load's number from 1 on, or SWAP and a swap's from 0 on
+        ("expects", c_int64),  # address of an i64 for each swap: the loads, as bits, of which it expects the value
+        ("rivals", c_int64),  # address of an i64 for each load: the others that a swap of it expects, too
+        ("pending", c_int64),  # address of what waits: `Pending` by slot, wave and load
     )
 
 

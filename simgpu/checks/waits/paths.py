@@ -114,7 +114,8 @@ class Paths(Check):
                 for seen in table.transitions[number].sightings:
                     pair = seen.kind, seen.record, seen.other
                     counts[pair] = counts.get(pair, 0) + taken
-                    first.setdefault(pair, table.first[number])
+                    if pair not in first or table.first[number].group[::-1] < first[pair].group[::-1]:
+                        first[pair] = table.first[number]
                     if pair not in best or seen.needed - seen.found > best[pair].needed - best[pair].found:
                         best[pair] = seen
         found = [_finding(launch, best[pair], first[pair], counts[pair]) for pair in best]

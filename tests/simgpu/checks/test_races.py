@@ -407,7 +407,7 @@ join:
 def test_waves_at_different_barriers() -> None:
     """One branch lacks the barrier: its wave is one ahead from there on."""
     found = check(BRANCHED.format(first="s_barrier", second="") + "s_nop 0\ns_barrier")
-    assert [(f.kind, f.severity) for f in found] == [("barrier", "error"), ("barrier", "note")]
+    assert [(f.kind, f.severity) for f in found] == [("barrier", "error"), ("barrier", "error")]
     assert found[0].pc != found[0].other_pc and "another barrier" in found[0].message
     assert check(BRANCHED.format(first="s_barrier", second="s_barrier") + "s_nop 0\ns_barrier") == []
     assert check(BRANCHED.format(first="", second="") + "s_barrier") == []
@@ -433,7 +433,7 @@ done:
 
 @pytest.mark.parametrize("early", [0, 3])
 def test_a_wave_that_ends_without_the_barrier(early: int) -> None:
-    """The hardware counts it as arrived: a note, whichever wave runs first."""
+    """The hardware counts it as arrived; an error all the same, whichever wave runs first."""
     lines = f"""
 s_cmp_eq_u32 s9, {early}
 s_cbranch_scc0 on
@@ -442,7 +442,29 @@ on:
 s_barrier
 """
     found = check(lines)
-    assert [(f.kind, f.severity, f.text) for f in found] == [("barrier", "note", "s_barrier")]
+    assert [(f.kind, f.severity, f.text) for f in found] == [("barrier", "error", "s_barrier")]
+
+
+RACE_OF_ALL = "v_mov_b32 v2, s2\nglobal_store_dword v1, v2, s[4:5]\n"
+EVERY_WORKGROUP = {
+    "race": RACE_OF_ALL,
+    "barrier": "s_cmp_eq_u32 s9, 0\ns_cbranch_scc0 on\ns_endpgm\non:\ns_barrier\n",
+    "missing-wait": "global_load_dword v2, v1, s[6:7]\nv_add_u32 v3, v2, v2\ns_waitcnt vmcnt(0)\n",
+    "uninitialized": "v_lshlrev_b32 v5, 2, v63\nglobal_load_dword v3, v5, s[6:7]\ns_waitcnt vmcnt(0)\n",
+}
+
+
+@pytest.mark.parametrize("kind", EVERY_WORKGROUP)
+def test_the_lowest_workgroup_is_named_whatever_the_threads(kind: str) -> None:
+    """What every workgroup does wrong is told of the first, as often as there are."""
+    found = [
+        check(EVERY_WORKGROUP[kind], grid=40, threads=threads, kinds=(kind,))
+        for threads in (1, 2, 1, 2, 3, 2)
+    ]  # fmt: skip
+    for findings in found:
+        assert {finding.workgroup for finding in findings} == {(0, 0, 0)}, findings
+        if kind != "race":  # who clashes with whom is the schedule's
+            assert findings == found[0]
 
 
 def test_more_epochs_than_a_cell_holds() -> None:

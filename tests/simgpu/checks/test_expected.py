@@ -1,0 +1,176 @@
+"""Loads that compare-and-swap loops expect: LLVM's own loops are silent, and what uses the value otherwise is a race."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simgpu
+from tests.simgpu.checks.test_races import check
+
+GLC = {"gfx908": "glc", "gfx90a": "glc", "gfx942": "sc0", "gfx950": "sc0"}
+# Loads, and the swap of what they loaded: v20 is the lane's place, v[22:23] its address, s[24:27] a resource of the buffer.
+PLACES = {
+    "global": ("global_load_dword{x2} {old}, v20, s[4:5]", "global_atomic_cmpswap{swap} {was}, v20, {both}, s[4:5] {glc}"),
+    "flat": ("flat_load_dword{x2} {old}, v[22:23]", "flat_atomic_cmpswap{swap} {was}, v[22:23], {both} {glc}"),
+    "other registers": (
+        "global_load_dword{x2} {old}, v20, s[4:5]", "global_atomic_cmpswap{swap} {was}, v[22:23], {both}, off {glc}"
+    ),
+    "buffer": (
+        "buffer_load_dword{x2} {old}, v20, s[24:27], 0 offen", "buffer_atomic_cmpswap{swap} {both}, v20, s[24:27], 0 offen {glc}"
+    ),
+    "LDS": ("ds_read_b{bits} {old}, v20", "ds_cmpst_rtn_b{bits} {was}, v20, {old}, {new}"),
+    "scalar": ("s_load_dword{x2} {scalar}, s[4:5], 0x0", "global_atomic_cmpswap{swap} {was}, v20, {both}, s[4:5] {glc}"),
+}  # fmt: skip
+LOOP = """
+v_and_b32 v20, {mask}, v0
+v_lshlrev_b32 v20, 3, v20
+v_mov_b32 v23, s5
+v_add_co_u32 v22, vcc, s4, v20
+v_addc_co_u32 v23, vcc, 0, v23, vcc
+s_mov_b32 s24, s4
+s_mov_b32 s25, s5
+s_mov_b32 s26, 0x10000
+s_mov_b32 s27, 0x00020000
+v_mov_b32 v12, 0
+s_mov_b64 s[20:21], 0
+{load}
+s_waitcnt vmcnt(0) lgkmcnt(0)
+{begin}
+loop:
+{change}
+{swap}
+s_waitcnt vmcnt(0) lgkmcnt(0)
+v_cmp_eq_u{bits} vcc, {was}, {old}
+{moves}
+s_or_b64 s[20:21], vcc, s[20:21]
+s_andn2_b64 exec, exec, s[20:21]
+s_cbranch_execnz loop
+s_or_b64 exec, exec, s[20:21]
+{after}
+"""
+
+
+def loop(
+    where: str, bits: int = 32, target: str = "gfx90a", begin: str = "", change: str = "", after: str = "", load: str = ""
+) -> str:
+    """A kernel that adds 1 to what it loads, by compare-and-swap; v13 or v[14:15] is loaded, v12 or v[12:13] new."""
+    wide = bits == 64
+    old, new, was = ("v[14:15]", "v[12:13]", "v[16:17]") if wide else ("v13", "v12", "v16")
+    both = "v[12:15]" if wide else "v[12:13]"
+    names = {
+        "old": old, "new": new, "was": was, "both": both, "bits": bits, "x2": "x2" if wide else "", "swap": "_x2" if wide else "",
+        "glc": GLC[target], "scalar": "s[28:29]" if wide else "s28",
+    }  # fmt: skip
+    plain_load, swap = (text.format(**names) for text in PLACES[where])
+    first, returned = (14, 16) if wide else (13, 16)
+    words = range(1 + wide)
+    if where == "scalar":
+        begin += "".join(f"\nv_mov_b32 v{first + word}, s{28 + word}" for word in words)
+    if where == "buffer":  # returns in place of the new value
+        swap += "\ns_waitcnt vmcnt(0)\n" + "\n".join(f"v_mov_b32 v{returned + word}, v{12 + word}" for word in words)
+    plain = "v_add_co_u32 v12, vcc, v14, v11\nv_addc_co_u32 v13, vcc, 0, v15, vcc" if wide else "v_add_u32 v12, v13, v11"
+    moves = "\n".join(f"v_mov_b32 v{first + word}, v{returned + word}" for word in words)
+    filled = {
+        "load": load or plain_load, "begin": begin, "change": change or plain, "swap": swap, "after": after, "moves": moves,
+        "mask": 0 if where == "scalar" else 63,
+    }  # fmt: skip
+    return LOOP.format(**(names | filled))
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("where", PLACES)
+def test_a_loop_that_only_expects_what_it_loaded(where: str, bits: int, target: str) -> None:
+    grid = 1 if where == "LDS" else 2
+    assert check(loop(where, bits, target), target=target, grid=grid, block=128) == []
+
+
+# v13 is what was loaded; v18 and v19 are free.
+OTHERWISE = {
+    "stored": {"begin": "v_mov_b32 v18, v13", "after": "global_store_dword v1, v18, s[6:7]"},
+    "computed with": {"begin": "v_add_u32 v18, v13, 5", "after": "global_store_dword v1, v18, s[6:7]"},
+    "an address": {"begin": "v_and_b32 v18, 0xfc, v13\nglobal_load_dword v19, v18, s[6:7]\ns_waitcnt vmcnt(0)"},
+    "a branch": {"begin": "v_cmp_lt_u32 vcc, v13, v11\ns_cbranch_vccz loop\nv_mov_b32 v18, 0"},
+    "a mask": {"begin": "v_cmp_lt_u32 vcc, v13, v11\ns_and_saveexec_b64 s[22:23], vcc\nv_mov_b32 v18, 0\ns_mov_b64 exec, s[22:23]"},
+    "another lane": {"begin": "v_readfirstlane_b32 s28, v13", "change": "v_add_u32 v12, s28, v11"},
+    "not computed anew": {"begin": "v_add_u32 v12, v13, v11\nv_mov_b32 v18, v12", "change": "v_mov_b32 v12, v18"},
+    "another is expected": {"begin": "v_mov_b32 v18, v13\nv_mov_b32 v13, 0", "change": "v_add_u32 v12, v18, v11"},
+    "expected with a difference": {"begin": "v_add_u32 v13, v13, 1"},
+    "by the lanes that skip the loop": {
+        "begin": "s_mov_b64 s[30:31], exec\ns_and_b64 exec, exec, 0xffff",
+        "after": "s_mov_b64 exec, s[30:31]\nglobal_store_dword v1, v13, s[6:7]",
+    },
+}
+
+
+@pytest.mark.parametrize("use", OTHERWISE)
+def test_a_value_that_is_used_otherwise_is_a_race(use: str) -> None:
+    found = check(loop("global", **OTHERWISE[use]), grid=2, block=128)
+    assert {finding.kind for finding in found} == {"race"}
+    texts = {finding.text for finding in found} | {finding.other_text for finding in found}
+    assert any("global_load_dword v13" in text for text in texts) and any("cmpswap" in text for text in texts)
+
+
+def test_a_swap_at_another_address_does_not_excuse_the_load() -> None:
+    load = "v_xor_b32 v18, 8, v20\nglobal_load_dword v13, v18, s[4:5]"
+    found = check(loop("global", load=load), grid=2, block=128)
+    assert found and all("global_load_dword v13, v18" in finding.text + finding.other_text for finding in found)
+    lds = check(loop("LDS", load="v_xor_b32 v18, 8, v20\nds_read_b32 v13, v18"), block=128)
+    assert lds and all("ds_read_b32 v13, v18" in finding.text + finding.other_text for finding in lds)
+
+
+def test_a_plain_store_still_races_with_the_swap() -> None:
+    found = check(loop("global", after="s_nop 0\nglobal_store_dword v20, v11, s[4:5]"), grid=2, block=128)
+    assert found and all("global_store_dword" in finding.text + finding.other_text for finding in found)
+
+
+def test_another_load_of_the_same_place_is_seen() -> None:
+    """The load that is excused does not stand in the place of one that is not."""
+    begin, after = "global_load_dword v18, v20, s[4:5]\ns_waitcnt vmcnt(0)", "global_store_dword v1, v18, s[6:7]"
+    found = check(loop("global", begin=begin, after=after), grid=2, block=128)
+    assert found and all("global_load_dword v18" in finding.text + finding.other_text for finding in found)
+
+
+IR = """
+target triple = "amdgcn-amd-amdhsa"
+declare i32 @llvm.amdgcn.workitem.id.x()
+@lds = internal addrspace(3) global [64 x double] undef
+"""
+FUNCTION = """
+define amdgpu_kernel void @k(ptr addrspace(1) %p, ptr addrspace(1) %q) {{
+  %i = call i32 @llvm.amdgcn.workitem.id.x()
+  %j = and i32 %i, 3
+  %e = getelementptr {type}, ptr addrspace({space}) {base}, i32 {index}
+  %s = getelementptr {type}, ptr addrspace(1) %q, i32 %i
+  %x = load {type}, ptr addrspace(1) %s
+  %o = atomicrmw {operation} ptr addrspace({space}) %e, {type} %x syncscope("{scope}") seq_cst
+  ret void
+}}
+"""
+EXPANDED = [
+    ("float", "fadd", "%j", "global"), ("float", "fmax", "0", "global"), ("double", "fsub", "0", "global"),
+    ("half", "fadd", "%j", "global"), ("<2 x half>", "fsub", "%j", "global"), ("i32", "nand", "0", "global"),
+    ("float", "fsub", "%j", "LDS"), ("double", "fsub", "0", "LDS"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["gfx908", "gfx90a", "gfx942"])
+def test_what_llvm_makes_of_atomics_that_the_hardware_lacks(tmp_path: Path, target: str) -> None:
+    for kind, operation, index, space in EXPANDED:
+        names = (1, "%p", "agent") if space == "global" else (3, "@lds", "workgroup")
+        place = dict(zip(("space", "base", "scope"), names, strict=True))
+        (tmp_path / "k.ll").write_text(IR + FUNCTION.format(type=kind, operation=operation, index=index, **place))
+        clang = ["clang", "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-O2", "-nogpulib", "-c", "k.ll", "-o", "k.o"]
+        for command in (clang, ["ld.lld", "-shared", "k.o", "-o", "k.co"]):
+            subprocess.run([sys.executable, "-m", "ziglang", *command], cwd=tmp_path, check=True, capture_output=True)
+        gpu = simgpu.Device(target, check=True, threads=1)
+        buffers = [gpu.alloc(1 << 12), gpu.alloc(1 << 12)]
+        for buffer in buffers:
+            buffer.write(bytes(1 << 12))
+        run = gpu.load((tmp_path / "k.co").read_bytes())["k"].launch(grid=1 if space == "LDS" else 2, block=128, args=buffers)
+        races = [finding for finding in run.findings if finding.kind == "race"]
+        assert not races, (kind, operation, space, [str(finding) for finding in races])

@@ -16,7 +16,7 @@ from simgpu.hardware.errors import LaunchError, MemoryFault, SimError
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock
-from simgpu.triton.tensors import GUARDS, STORAGE, Shared, is_tensor, pointer_of, span_of
+from simgpu.triton.tensors import GUARDS, STORAGE, Shared, is_tensor, pointees, pointer_of, span_of
 
 WARP = 64
 ADVICE = (
@@ -113,7 +113,8 @@ class Session:
         kernel = self.kernel(binary)
         tensors = [(f"argument {value.name}", value.value) for value in values if value.is_pointer and is_tensor(value.value)]
         geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
-        with Shared(self.gpu.memory, [*tensors, *self._registered], self.guard):
+        known = [*tensors, *self._registered]
+        with Shared(self.gpu.memory, [*known, *pointees(known)], self.guard):
             args = [_plain(value) for value in values]
             try:
                 run = launch(kernel, geometry, args)

@@ -7,6 +7,9 @@ address is the host's, so that pointers in tensors mean what they say.
 
 from __future__ import annotations
 
+import bisect
+import gc
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +20,8 @@ from simgpu.engine.allocations import GRANULE, Allocation, Memory
 from simgpu.hardware.errors import LaunchError
 
 STORAGE, VIEW = GUARDS = ("storage", "view")
+TABLE = 1 << 14  # elements of a tensor that is looked at as a table of pointers
+HEAP = 1 << 32  # no allocation of a 64-bit process lies lower, and few indices are as large
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,38 @@ def merged(spans: Iterable[Span]) -> list[Span]:
         label = last.label if span.label == last.label or span.stop <= last.stop else f"{last.label} and {span.label}"
         whole[-1] = Span(last.pointer, last.start, max(last.stop, span.stop), last.writable or span.writable, label)
     return whole
+
+
+def pointees(tensors: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """PyTorch's tensors that the numbers in small 64-bit integer tensors point to, beside these tensors themselves.
+
+    A table of pointers, as a grouped GEMM takes, holds what `data_ptr` gave; the tensors behind it live, but are no arguments.
+    """
+    torch = sys.modules.get("torch")
+    known = list(tensors)
+    if torch is None or not (wanted := _pointers(known)):
+        return []
+    found: dict[int, tuple[str, Any]] = {}
+    for held in gc.get_objects():
+        if not issubclass(type(held), torch.Tensor) or held.device.type != "cpu" or held.layout is not torch.strided:
+            continue
+        low, high = _storage(held)
+        at = bisect.bisect_left(wanted, low)
+        if at < len(wanted) and wanted[at] < high:
+            found.setdefault(low, (f"a tensor that {wanted[at]:#x} points to", held))
+    return list(found.values())
+
+
+def _pointers(tensors: Iterable[tuple[str, Any]]) -> list[int]:
+    """The numbers in small 64-bit integer tensors that may be addresses outside of all these tensors, in order."""
+    spans = [span_of(name, tensor) for name, tensor in tensors]
+    numbers: set[int] = set()
+    for _, tensor in tensors:
+        if not str(tensor.dtype).endswith("int64") or not 0 < int(np.prod(tensor.shape)) <= TABLE:
+            continue
+        held = tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
+        numbers.update(int(number) for number in held.reshape(-1) if number >= HEAP)
+    return sorted(number for number in numbers if not any(span.start <= number < span.stop for span in spans))
 
 
 class Shared:

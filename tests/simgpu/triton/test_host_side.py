@@ -20,7 +20,7 @@ pytest.importorskip("triton", reason="Triton is an optional extra")
 import triton
 
 import simgpu.triton
-from simgpu.triton.tensors import Span, merged
+from simgpu.triton.tensors import Span, merged, pointees
 from tests.support import triton_kernels as kernels
 
 
@@ -118,6 +118,23 @@ def test_atomics_on_one_half(dtype: str, check: bool, first: int) -> None:
     with simgpu.triton.device("mi300x", check=check, guard="view"):
         kernels.add_halves[(1,)](x, total[first : first + 1], BLOCK=64)
     assert total[first] == 64 and total[1 - first] == 0
+
+
+def test_tensors_behind_a_table_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's tutorial on grouped GEMM, as it is: PyTorch's tensors that live, and whose addresses alone are passed."""
+    torch = SimpleNamespace(Tensor=Stored, strided="strided")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(Stored, "layout", "strided", raising=False)
+    arrays = [np.arange(32, dtype=np.float32) + 32 * n for n in range(3)]
+    group = [Stored(array, array) for array in arrays]
+    for held in group:
+        held.device = SimpleNamespace(type="cpu")
+    out, table = np.zeros((3, 32), np.float32), np.array([held.data_ptr() for held in group], np.int64)
+    named = [(name, x) for name, x in (("argument table", table), ("argument out", out))]
+    assert sorted(held.data_ptr() for _, held in pointees(named)) == sorted(table)
+    assert not pointees([*named, *(("argument", held) for held in group)])
+    monkeypatch.delitem(sys.modules, "torch")
+    assert not pointees(named)
 
 
 @pytest.mark.parametrize("how", ["arguments", "registered", "views of one"])

@@ -4,7 +4,7 @@
     levels.py        the machine's levels: device, block, warp, atom
     resources.py     constraints and resources of a plan
     tree.py          nodes and views: one model for every operator
-    split.py         how many blocks share a reduction
+    split.py         how many blocks share a reduction, and the closed form of its time
     feasibility.py   whether a tree fits, and what binds
     traffic.py       what a tree moves, without executing it
     compute.py       a tree executed with numpy

@@ -1,59 +1,166 @@
-"""How many blocks share one reduction (split-K, split-KV, split-N), in closed form.
+"""How many blocks share one reduction (split-K, split-KV, split-IC), in closed form.
 
-t tiles of `steps` steps each on C CUs take ceil(t*s/C) * ceil(steps/s) rounds of steps if s blocks share a tile, and every block
-beyond the first per tile costs `partial` bytes, written and read once. With T the time at full occupancy (compute and traffic
-together):
+t tiles of `steps` steps each on C CUs, s blocks a tile: t*s blocks, N = ceil(t*s/C) on the busiest CU, B at a time. j blocks that
+run together take  fill + steps/s * max(j*step + bare/j, latency) + j*drain:  one's loads are in flight while another computes.
+Beside the CUs' time stand that of L2 for what blocks ask, and that of HBM for every byte once, written parts included, at most
+`memory_of_cu` a working CU; the longest is the kernel's. A second kernel adds the parts, one load's latency after the other.
 
-  one round (t < C)   compute * C/(t*s) falls, (base + s*partial)/BW rises; they meet at the root of
-                      partial*s^2 + base*s = compute*BW*C/t; what counts are whole steps a block:
-                      q = ceil(steps/floor(root)), at least ceil(steps/floor(C/t)), or q - 1
-  many rounds         R full rounds have s = floor(R*C/t) and eta = t*s/(R*C) >= 1 - t/(R*C): R = 2, or as many as are paid for,
-                      where the partial tiles take as long as compute (at most 8)
-  s                   of these and 1 the least within TOLERANCE of the best under the expression above (E25)
+Both sides of each crossing fall and rise with s, so the answers are few:
+
+  none       s = 1
+  rounds     r blocks a CU, all full: s = floor(r*C/t), r = 1 to 4, and as many as hide each other's loads: ceil(latency/step) <= B
+  root       one block takes A/s, A = steps*max(step, latency), which falls; the second pass s*D rises:  s = sqrt(A/D)
+
+The least time decides, of equals the least s (E25).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isqrt
+from functools import cached_property
+from math import ceil, sqrt
 
-TOLERANCE = 1.02  # of T: what a second pass costs beside its traffic
-ROUNDS = 8  # more full rounds than this gain less than 1/8 of a round
+from simgpu.hardware.sustained import LDS_CLOCKS, Sustained
+from simgpu.operators.levels import Level
+from simgpu.operators.resources import Constraint
+
+_ROUNDS = 4  # eta >= 4/5 from four full rounds on
+_FILL = 1.5  # memory latencies before a block's first step: its arguments, from nearer, and its first loads
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A grid of reductions."""
+    """A grid of reductions. Seconds are of a CU that works for one block alone."""
 
     tiles: int
     steps: int  # of a tile
-    compute: float  # seconds at full occupancy
-    base_bytes: int  # moved without a split
-    partial_bytes: int  # moved besides for each block that shares a tile
-    bandwidth: float  # bytes a second
-    cus: int
+    step: float  # seconds of a step: the busiest of matrix units, LDS and vector cache
+    drain: float  # seconds in which a block's result leaves
+    resident: int  # blocks that a CU holds
+    asked_bytes: int  # of L2, parts of results left out
+    once_bytes: int  # of these, what differs, and the result
+    partial_bytes: int  # of the results of one part, written and read once
+    rates: Sustained
+    sharers: int = 0  # blocks that read the same operands, and no others; 0: those of a grid, which share rows and columns
+
+    @cached_property
+    def latency(self) -> float:
+        """Seconds from a load to its use: each byte comes from memory once and from L2 ever after."""
+        return self.rates.l2_latency + self.missed * (self.rates.memory_latency - self.rates.l2_latency)
+
+    @cached_property
+    def missed(self) -> float:
+        """Share of the loads that L2 does not have.
+
+        Each byte once, and of c blocks in flight on an XCD that share all, a c-th; that share rows and columns, as square as can
+        be, a sqrt(c)-th.
+        """
+        d = self.rates.descriptor
+        in_flight = max(1.0, min(self.resident * d.num_cus, self.sharers or self.tiles) / d.xcds)
+        first = self.once_bytes / max(1, self.asked_bytes)
+        return min(1.0, max(first, 1 / in_flight if self.sharers else 1 / sqrt(in_flight)))
+
+    @cached_property
+    def pipe(self) -> float:
+        """Seconds of a step: the busiest of its own pipes, and what the CU draws from behind L2."""
+        return max(self.step, self.missed * self.asked_bytes / (self.tiles * self.steps) / self.rates.memory_of_cu)
 
     def parts(self, split: int) -> int:
         """The split that is left when every block but the last has the same number of steps."""
         return -(-self.steps // -(-self.steps // split))
 
-    def seconds(self, split: int) -> float:
-        """Time under the roofline with quantised occupancy."""
-        steps = -(-self.steps // split)
+    def rounds(self, split: int) -> int:
+        """Blocks of the busiest CU."""
+        return -(-self.tiles * self.parts(split) // self.rates.descriptor.num_cus)
+
+    def cu(self, split: int) -> float:
+        """Seconds of the busiest CU."""
+        each = self._each(split)
+        full, rest = divmod(self.rounds(split), self.resident)
+        return full * self._together(self.resident, each) + (self._together(rest, each) if rest else 0.0)
+
+    def l2(self, split: int) -> float:
+        """Seconds of L2."""
+        return (self.asked_bytes + self._written(split)) / self.rates.l2
+
+    def hbm(self, split: int) -> float:
+        """Seconds of HBM, with as many CUs as have work."""
+        blocks = self.tiles * self.parts(split)
+        busy = min(self.rates.descriptor.num_cus, blocks)
+        return (self.once_bytes + self._written(split)) / min(self.rates.hbm, busy * self.rates.memory_of_cu)
+
+    def second_pass(self, split: int) -> float:
+        """Seconds of the kernel that adds the parts."""
         parts = self.parts(split)
-        rounds = -(-self.tiles * parts // self.cus)
-        compute = self.compute * rounds * steps * self.cus / (self.tiles * self.steps)
-        return max(compute, (self.base_bytes + (self.partial_bytes * parts if parts > 1 else 0)) / self.bandwidth)
+        return 0.0 if parts == 1 else self.rates.launch + parts * self._part
+
+    def seconds(self, split: int) -> float:
+        """Seconds of both kernels."""
+        return max(self.cu(split), self.l2(split), self.hbm(split)) + self.second_pass(split)
+
+    @property
+    def together(self) -> int:
+        """Blocks of a CU that hide each other's loads: as many as have a step in a load's latency, and it holds."""
+        return min(self.resident, ceil(self.latency / self.pipe))
 
     def split(self) -> int:
         """Blocks per tile, 1 to `steps` (module docstring)."""
-        t, c = self.tiles, self.cus
-        work = int(self.compute * self.bandwidth)
-        root = (isqrt(self.base_bytes**2 + 4 * self.partial_bytes * (work * c // t)) - self.base_bytes) // (2 * self.partial_bytes)
-        below = -(-self.steps // max(1, min(root, c // t, self.steps)))
-        paid_for = (max(work, self.base_bytes) - self.base_bytes) // self.partial_bytes
-        most = min(ROUNDS, t * paid_for // c)
-        each = {self.steps, below, max(1, below - 1), *(-(-self.steps // max(1, rounds * c // t)) for rounds in (2, most))}
-        answers = {-(-self.steps // steps) for steps in each}
-        enough = TOLERANCE * min(map(self.seconds, answers))
-        return self.parts(min(answer for answer in answers if self.seconds(answer) <= enough))
+        tiles, cus = self.tiles, self.rates.descriptor.num_cus
+        alone = self.steps * max(self.pipe, self.latency)
+        full = (rounds * cus // tiles for rounds in (self.together, *range(1, _ROUNDS + 1)))
+        wanted = {1, round(sqrt(alone / self._part)), *full}
+        answers = {self.parts(max(1, min(split, self.steps))) for split in wanted}
+        return min(answers, key=lambda split: (self.seconds(split), split))
+
+    @property
+    def _part(self) -> float:
+        """Seconds that one part more costs the second pass."""
+        return max(self.rates.memory_latency, self.partial_bytes / self.rates.hbm)
+
+    def _each(self, split: int) -> int:
+        return -(-self.steps // split)
+
+    def _written(self, split: int) -> int:
+        parts = self.parts(split)
+        return parts * self.partial_bytes if parts > 1 else 0
+
+    def _together(self, count: int, steps: int) -> float:
+        bare = LDS_CLOCKS / self.rates.clock / count
+        step = max(count * self.pipe + bare, self.latency)
+        return _FILL * self.rates.memory_latency + steps * step + count * self.drain
+
+    # -- what binds, by how much ----------------------------------------------------------------
+
+    def rows(self, split: int, what: str) -> tuple[Constraint, ...]:
+        """Soft rows, microseconds: a level's time against the CUs', this split against none or the best other; what: is split."""
+        cu, parts = self.cu(split), self.parts(split)
+        blocks = self.tiles * parts
+        busy = min(self.rates.descriptor.num_cus, blocks)
+        drawn = min(self.rates.hbm, busy * self.rates.memory_of_cu)
+        asked = f"{(self.asked_bytes + self._written(split)) / 1e6:,.1f} MB at {self.rates.l2 / 1e12:.3g} TB/s"
+        moved = f"{(self.once_bytes + self._written(split)) / 1e6:,.1f} MB, {busy} CUs draw {drawn / 1e12:.3g} TB/s"
+        other = 1 if parts > 1 else min(
+            (self.parts(max(2, rounds * self.rates.descriptor.num_cus // self.tiles)) for rounds in range(1, _ROUNDS + 1)),
+            key=self.seconds,
+        )  # fmt: skip
+        note = f"{parts} blocks a tile, {1e6 * self.second_pass(split):.3g} us of it the second pass; the limit is unsplit"
+        if parts == 1:
+            note = f"unsplit; the limit is {other} blocks a tile and a second pass of {1e6 * self.second_pass(other):.3g} us"
+
+        def row(name: str, limit: float, use: float, note: str) -> Constraint:
+            return Constraint(name, Level.DEVICE, 1e6 * limit, 1e6 * use, "us", note, hard=False)
+
+        found = [
+            row("L2 bandwidth", cu, self.l2(split), f"{asked}; the limit is {self.rounds(split)} round(s) of the CUs"),
+            row("HBM bandwidth", cu, self.hbm(split), f"{moved}; the limit is the CUs' time"),
+        ]
+        if other != parts:
+            found.append(row(f"split of {what}", self.seconds(other), self.seconds(split), note))
+        return tuple(found)
+
+    def latency_row(self, split: int) -> Constraint:
+        """Soft row, clocks: loads' latency against the steps of the blocks that run together."""
+        together = min(self.resident, self.rounds(split))
+        note = f"{together} block(s) a CU, a step of {self.step * self.rates.clock:.4g} clocks each"
+        limit, use = together * self.step * self.rates.clock, self.latency * self.rates.clock
+        return Constraint("load latency", Level.BLOCK, limit, use, "clocks", note, hard=False)

@@ -28,7 +28,7 @@ ORDER = {
         "errors.py cache.py architectures.py",
         "dtypes.py arrays.py matrix_table.py",
         "descriptor.py",
-        "targets.py",
+        "targets.py sustained.py",
         "isa",
         "isa/arithmetic",
         "mfma",
@@ -68,7 +68,7 @@ ORDER = {
     ],
     "tools": [
         "shared",
-        "matrix torch tables cases",
+        "matrix torch tables cases cost",
         "robustness",
         "benchmarks",
         "verbs",

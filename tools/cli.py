@@ -32,7 +32,9 @@ VERBS = {
     "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
     "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",
     "paper": "every number of the paper, what both policies give, and the erratum where they differ",
-    "regret": "how the closed-form GEMM tiles rank against an exhaustive search",
+    "regret": "how the closed-form tiles of an operator rank against an exhaustive search",
+    "baselines": "the tiles that others take for a GEMM, beside ours",
+    "tune": "how many trials a search needs from the closed form and from random starts",
     "trace": "registers of a wave at a place in a running kernel, raw or as the matrix tile that they hold",
     "disasm": "kernels of a code object: resources, descriptor, instructions",
 }

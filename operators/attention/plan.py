@@ -10,8 +10,8 @@ chained in registers (facts: a query owns one lane column), so no E in LDS; no t
 memory to registers and LDS serves only to add the four partial O at the end.
   tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
   tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
-  tQ = min(tQ_max, max(32, rows / (4*CUs), a power of two))     rows of all heads; four tiles a CU make eta >= 0.8
-  split of the keys (E25) where tiles are fewer than four a CU: operators.split
+  tQ = of tQ_max, its half and its quarter that of least time, split as is best for it (`operators.split`, E25): a step takes the
+       longest of  matrix 4*tQ*tKV*d/F,  cache 2*tKV*d*e/L1  and  exponentials, VALU_SLOTS issue slots a score
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
+from simgpu.hardware.sustained import STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import paper_registers as paper
 from simgpu.operators.attention import registers as chained
@@ -42,9 +43,10 @@ from simgpu.operators.split import Reduction
 
 _PUBLISHED_OVERHEAD = 16  # E14
 _PUBLISHED_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
-_TILES_PER_CU = 4  # aimed at: eta = x/ceil(x) >= 4/5 from four tiles a CU on
 _STEP = 16  # rows of Q and keys per atom
 _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
+VALU_SLOTS = 8  # a score: fma, maximum, conversion and sum one each, an exponential four (LLVM, SISchedule.td: quarter rate)
+_SLOT_CLOCKS = 4  # of a SIMD for an instruction of 64 lanes (AMD ROCm Compute Profiler)
 
 
 @dataclass(frozen=True)
@@ -263,24 +265,33 @@ def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split:
     return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
 
 
-def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
-    d, e = p.d, p.element.bytes
+def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int, ...]:
+    """The Q tiles whose registers fit at one wave a SIMD, the largest first."""
     arch, acc, total = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
 
-    def fits(queries: int, d: int = p.d) -> bool:
-        use = _chained(replace(p, d=d), desc, queries, False)
+    def fits(use: ResourcePlan) -> bool:
         both = -(-use.arch_vgprs // 4) * 4 + use.acc_vgprs if desc.unified_vgprs else 0
         return use.arch_vgprs <= arch and use.acc_vgprs <= acc and both <= total
 
+    return tuple(queries for queries in _QUERIES if fits(_chained(p, desc, queries, False)))
+
+
+def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
+    d, e = p.d, p.element.bytes
+    arch, acc, _ = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
     tile_kv = chained.WAVES * _STEP * chained.key_atoms(d, e)
-    tile_q_max = next((queries for queries in _QUERIES if fits(queries)), 0)
-    wanted = max(2 * _STEP, p.batch * p.heads * p.lq // (_TILES_PER_CU * desc.num_cus))
-    useful = -(-p.lq // _STEP) * _STEP
-    tile_q = max(_STEP, min(tile_q_max, 1 << (wanted.bit_length() - 1), 1 << (useful - 1).bit_length()))
-    split = _split(p, desc, tile_q, tile_kv)
+    fitting = queries_that_fit(p, desc)
+    tile_q_max = max(fitting, default=0)
+    useful = max(_STEP, 1 << (p.lq - 1).bit_length())
+    tried = [queries for queries in fitting if queries <= useful] or [_STEP]
+    works = {queries: attention_reduction(p, desc, queries, tile_kv) for queries in tried}
+    splits = {queries: work.split() for queries, work in works.items()}
+    tile_q = min(works, key=lambda queries: works[queries].seconds(splits[queries]))
+    split = splits[tile_q]
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
     use = plan.resources
-    widest = d if tile_q_max else next(width for width in range(d // _STEP * _STEP, 0, -_STEP) if fits(_STEP, width))
+    narrower = (replace(p, d=width) for width in range(d // _STEP * _STEP, 0, -_STEP))
+    widest = d if tile_q_max else next(narrow.d for narrow in narrower if _STEP in queries_that_fit(narrow, desc))
     lower = f"d <= {widest} fits"
     notes = {
         "LDS": ("the waves' partial O, a block of columns at a time", "use fewer queries a block"),
@@ -292,21 +303,37 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
         *limit_rows(desc, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, chained.WAVES, 1, notes),
         _alignment(plan),
         *_soft(plan),
+        *works[tile_q].rows(split, "keys"),
+        works[tile_q].latency_row(split),
     )
     tight = max(("ArchVGPR", use.arch_vgprs / arch), ("AccVGPR", use.acc_vgprs / acc), key=lambda row: row[1])[0]
-    limited_by = tight if tile_q >= tile_q_max and tile_q_max < wanted else "occupancy"
+    limited_by = tight if tile_q >= tile_q_max else "occupancy"
     return replace(plan, constraints=mark_binding(rows, limited_by))
 
 
-def _split(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> int:
-    """Blocks that share a Q tile: 1 from four tiles a CU on, where eta >= 0.8 already; else by `Reduction`."""
-    tiles = p.batch * p.heads * -(-p.lq // tile_q)
-    if tiles >= _TILES_PER_CU * desc.num_cus:
-        return 1
-    steps = -(-p.lk // tile_kv)
-    seconds = 4 * tiles * tile_q * steps * tile_kv * p.d / (desc.matrix_tflops(p.dtype) * 1e12)
-    partial = 2 * p.batch * p.heads * p.lq * (p.d + 2) * find_dtype(p.dtype_c).bytes
-    return Reduction(tiles, steps, seconds, p.bytes_once, partial, desc.hbm_bandwidth_tb * 1e12, desc.num_cus).split()
+def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
+    """What decides a Q tile and the split of its keys: products, K and V through the vector cache, exponentials, bytes."""
+    rates, e, c = sustained(desc), p.element.bytes, find_dtype(p.dtype_c).bytes
+    tiles, steps = p.batch * p.heads * -(-p.lq // tile_q), -(-p.lk // tile_kv)
+    staged = 2 * tile_kv * p.d * e
+    clocks = (
+        4 * tile_q * tile_kv * p.d / desc.matrix_flops_per_clock(p.dtype),
+        staged / rates.rates.cache,
+        tile_q * tile_kv * VALU_SLOTS * _SLOT_CLOCKS / (desc.wavefront_size * desc.simds_per_cu),
+    )
+    merge = chained.merge_traffic(p.d, tile_q, c) * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
+    return Reduction(
+        tiles=tiles,
+        steps=steps,
+        step=max(clocks) / rates.clock,
+        drain=(merge + tile_q * p.d * c / STORE_BYTES) / rates.clock,
+        resident=max(1, _chained(p, desc, tile_q, False).blocks_per_cu),
+        asked_bytes=tiles * steps * staged + p.qr_bytes,
+        once_bytes=p.bytes_once,
+        partial_bytes=p.batch * p.heads * p.lq * (p.d + 2) * c,
+        rates=rates,
+        sharers=p.heads // p.kv_heads * -(-p.lq // tile_q),
+    )
 
 
 def _alignment(plan: AttentionTiles) -> Constraint:

@@ -1,15 +1,16 @@
 """Tiles of a direct 2-D convolution in closed form (paper, section 2D Convolution; errata E27, E28).
 
 A block owns tOH x tOW output pixels of one image and tOC channels, and streams input channels tIC at a time. It is the GEMM of
-m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose formulas (gemm/plan.py) bound pixels P = tOH*tOW, tOC and the
+m = N*OH*OW pixels, n = OC/groups and k = (IC/groups)*KH*KW, whose optima (gemm/sides.py) bound pixels P = tOH*tOW, tOC and the
 K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the input halo of all taps and two taps' filters,
 
   tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b <= banks
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
-the GEMM's or, where that is too large, powers of two. B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is
-the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of `conv2d.lds` on
-different banks (and two more the parts of W, where a lane group has more than 16 bytes of a pixel).
+the GEMM's or, where that is too large, powers of two. Of the GEMM's optima, each with one and two blocks a CU, the one of least
+time is taken, the channels split as is best for it (`operators.split`). B = 2 if the smallest tile fits twice, and the registers
+do, else 1; tIC is the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of
+`conv2d.lds` on different banks (and two more the parts of W, where a lane group has more than 16 bytes of a pixel).
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
@@ -23,10 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.arguments import expect_shape
+from simgpu.hardware.sustained import STORE_BYTES, sustained
+from simgpu.operators.arguments import POLICIES, expect_shape, one_of
 from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
 from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
-from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
+from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
+from simgpu.operators.gemm.tiling import options
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     Constraint,
@@ -50,7 +53,6 @@ _STAGED = 32  # registers of X that a lane stages at a time, an element each (f6
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
 _SCALARS = scalar_ranges(arguments=8, buffers=12, lane_masks=6, coordinates_and_counters=8, temporaries=4)
-_SHARED_ROWS = (None, "occupancy", "problem size")  # what may stop a GEMM's tile and means the same here
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Conv2dPlan(Derivation):
     waves_p: int  # waves of a block along pixels
     waves_oc: int  # and along output channels
     blocks_wanted: int
+    gemm_tile: tuple[int, int]  # pixels and channels of the GEMM's tile that was to fit
     split_ic: int  # blocks that share an output tile, each with a part of the input channels
     resources: ResourcePlan
     constraints: tuple[Constraint, ...]
@@ -175,7 +178,27 @@ class Conv2dPlan(Derivation):
 
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
-    gemm = plan_gemm(problem.gemm, descriptor, policy)
+    one_of("policy", policy, POLICIES)
+    atom = descriptor.atom(problem.dtype)
+    if policy == "published":
+        return _fitting(problem, plan_gemm(problem.gemm, descriptor, policy))
+    tilings = {
+        (t.tile_m, t.tile_n, min(t.blocks, 2)): t
+        for option in options(problem.gemm, descriptor, atom)
+        for t in (replace(option, blocks=1), replace(option, blocks=2))
+    }
+    gemms = [with_tiling(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
+    whole = [_fitting(problem, gemm) for gemm in gemms]
+    plans = [*whole, *(even for plan, gemm in zip(whole, gemms, strict=True) if (even := _even_rows(plan, gemm)))]
+
+    def order(plan: Conv2dPlan) -> tuple[bool, float, int]:
+        return not plan.feasible, conv2d_reduction(plan).seconds(plan.split_ic), -plan.pixels * plan.tile_oc
+
+    return min(plans, key=order)
+
+
+def _fitting(problem: Conv2dProblem, gemm: GemmPlan) -> Conv2dPlan:
+    """The GEMM's tile, or what fits of it."""
     plan = _plan(problem, gemm, 2)
     if plan.feasible or plan.blocks_wanted == 1:
         return plan
@@ -185,6 +208,17 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
         return larger
     alone = replace(plan, blocks_wanted=1)
     return replace(alone, constraints=mark_binding(_constraints(alone, gemm), larger.binding.name))
+
+
+def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
+    """The plan with the rows that pad least, the most of equals; None if it has them."""
+    step, high = -(-plan.waves_p * plan.atom.m // plan.tile_ow), plan.cut.oh
+    rows = max(range(step, plan.tile_oh + 1, step), key=lambda rows: (-(-(-high // rows) * rows), rows), default=plan.tile_oh)
+    other = with_tile(plan, rows, plan.tile_oc) if rows != plan.tile_oh else None
+    if other is None:
+        return None
+    other = replace(other, blocks_wanted=plan.blocks_wanted, split_ic=conv2d_reduction(other).split())
+    return replace(other, constraints=mark_binding(_constraints(other, gemm), "problem size"))
 
 
 def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPlan:
@@ -200,7 +234,7 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPla
     # parts of W apart (`TapLayout.part`) takes two.
     apart = 2 if t.warp_k * e > WIDEST * atom.lane_groups else 0
     least = p.halo(least_oh, tile_ow)[0] * wide + d.lds_banks + 2 * least_oc + apart
-    blocks = 2 if t.blocks == most_blocks == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
+    blocks = 2 if min(t.blocks, most_blocks) == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
     room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # elements
     tile_ic = min(t.warp_k, max(atom.k, _floor2(room // least)))
     by_lds = room // tile_ic - apart  # slots of X and channels of W
@@ -218,18 +252,13 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPla
     if (tile_oh * tile_ow, tile_oc) != (t.tile_m, t.tile_n):
         limited_by: str | None = "LDS"
     else:
-        limited_by = t.limited_by if t.limited_by in _SHARED_ROWS else "GEMM tile"
-    tiles = p.n * p.groups * -(-p.ow // tile_ow) * -(-p.oh // tile_oh) * -(-p.ocg // tile_oc)
-    steps = -(-p.icg // tile_ic)
-    split = 1
-    if policy == "corrected":
-        seconds = 2 * tiles * tile_oh * tile_ow * tile_oc * steps * tile_ic * p.kh * p.kw / (d.matrix_tflops(p.dtype) * 1e12)
-        partial = 2 * p.n * p.oc * p.oh * p.ow * dtype(p.dtype_c).bytes
-        split = Reduction(tiles, steps, seconds, problem.bytes_once, partial, d.hbm_bandwidth_tb * 1e12, d.num_cus).split()
+        limited_by = "GEMM tile" if policy == "corrected" else None
     none = ResourcePlan((), (), (), 0, 0)
-    tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, split)
+    tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, (t.tile_m, t.tile_n), 1)
     plan = Conv2dPlan(problem, d, policy, atom, factor, *tiles_of, none, ())
-    plan = replace(plan, resources=_resources(plan))
+    plan = replace(plan, resources=conv2d_resources(plan))
+    if policy == "corrected":
+        plan = replace(plan, split_ic=conv2d_reduction(plan).split())
     return replace(plan, constraints=mark_binding(_constraints(plan, gemm), limited_by))
 
 
@@ -259,7 +288,48 @@ def channel_factor(problem: Conv2dProblem, span: int) -> int:
     return min((1, 2, 4), key=lambda f: -(-p.icg * f * f // span) * -(-p.kh // f) * -(-p.kw // f))
 
 
-def _resources(plan: Conv2dPlan) -> ResourcePlan:
+def with_tile(plan: Conv2dPlan, rows: int, channels: int) -> Conv2dPlan | None:
+    """The plan with another tile of rows and output channels, its channel step kept; None if that fits no CU."""
+    other = replace(plan, tile_oh=rows, tile_oc=channels, blocks_wanted=1, split_ic=1)
+    other = replace(other, resources=conv2d_resources(other))
+    return other if other.resources.blocks_per_cu and other.resources.lds_bytes <= plan.descriptor.lds_bytes else None
+
+
+def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
+    """What decides the split of the input channels; a step is a stage of channels with all taps."""
+    p, rates, e = plan.cut, sustained(plan.descriptor), plan.problem.element.bytes
+    taps, (gx, gy, gz), clocks = p.kh * p.kw, plan.grid, step_clocks(plan)
+    tiles, high_wide = p.n * p.groups * gx * gy * gz, p.halo(plan.tile_oh, plan.tile_ow)
+    result = p.n * p.oc * p.oh * p.ow * dtype(p.dtype_c).bytes
+    return Reduction(
+        tiles=tiles,
+        steps=plan.ic_steps,
+        step=max(clocks.values()) / rates.clock,
+        drain=plan.pixels * plan.tile_oc * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
+        resident=max(1, plan.resources.blocks_per_cu),
+        asked_bytes=tiles * p.icg * e * (high_wide[0] * high_wide[1] + plan.tile_oc * taps) + result,
+        once_bytes=plan.problem.bytes_once,
+        partial_bytes=result,
+        rates=rates,
+    )
+
+
+def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
+    """Clocks of a stage of channels with all taps, by what they are of: "matrix", "LDS", "cache"."""
+    p, d, rates, e = plan.cut, plan.descriptor, sustained(plan.descriptor).rates, plan.problem.element.bytes
+    taps, channel = p.kh * p.kw, plan.tile_ic * e
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    staged = (high * wide + plan.tile_oc * taps) * channel
+    read = taps * (plan.pixels * plan.waves_oc + plan.tile_oc * plan.waves_p) * channel
+    return {
+        "matrix": 2 * plan.pixels * plan.tile_oc * plan.tile_ic * taps / d.matrix_flops_per_clock(p.dtype),
+        "LDS": read / rates.lds_read + staged / rates.lds_write,
+        "cache": staged / rates.cache,
+    }
+
+
+def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
+    """Registers of a wave and LDS of a block, array by array."""
     d, atom, waves = plan.descriptor, plan.atom, plan.waves_p * plan.waves_oc
     registers = (
         RegisterRange("accumulators", "acc", plan.pixels * plan.tile_oc // (waves * atom.m * atom.n) * atom.acc_registers),
@@ -298,12 +368,13 @@ def _constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
             gemm.tile_m * gemm.tile_n,
             plan.pixels * plan.tile_oc,
             "outputs",
-            f"{gemm.tile_m} x {gemm.tile_n} of the same product, itself bound by {gemm.binding.name}",
+            f"{gemm.tile_m} x {gemm.tile_n} of the same product: {gemm.tiling.aim or gemm.binding.name}",
             hard=False,
         ),
         Constraint(
             "halo", Level.BLOCK, 1.0, plan.halo_factor, "reads of an input element", "R, the re-read factor (E27)", hard=False
         ),
+        *(() if plan.policy == "published" else _time_rows(plan)),
         Constraint(
             "problem size",
             Level.DEVICE,
@@ -313,6 +384,21 @@ def _constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
             f"padded to whole tiles; channels of {plan.factor}x{plan.factor} taps are one (E28)",
             hard=False,
         ),
+    )
+
+
+def _time_rows(plan: Conv2dPlan) -> tuple[Constraint, ...]:
+    work, clocks = conv2d_reduction(plan), step_clocks(plan)
+    at = "of a stage of channels, all taps; the limit is the matrix units'"
+
+    def row(name: str, use: float) -> Constraint:
+        return Constraint(name, Level.BLOCK, clocks["matrix"], use, "clocks", at, hard=False)
+
+    return (
+        *work.rows(plan.split_ic, "input channels"),
+        row("LDS bandwidth", clocks["LDS"]),
+        row("vector cache bandwidth", clocks["cache"]),
+        work.latency_row(plan.split_ic),
     )
 
 

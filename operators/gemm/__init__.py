@@ -3,6 +3,7 @@
     problem.py         sizes, types, storage, epilogue
     limits.py          registers, LDS and bandwidth of a tiling, and their limits
     sides.py           the tile's sides, in closed form
+    tiling.py          which of them, with which K step and split
     plan.py            the tiles: both policies
     order.py           which workgroup takes which tile
     tree.py            TiledComputation and the nodes below it

@@ -35,7 +35,7 @@ _CONSTANTS = {"gelu": 8, "silu": 1}  # of an activation
 
 @dataclass(frozen=True)
 class Tiling:
-    """The numbers that a policy decides, all in elements except `stages` and `blocks` (blocks per CU aimed at)."""
+    """The numbers that a policy decides, all in elements except `stages` and `blocks` (blocks per CU that work together)."""
 
     tile_m: int
     tile_n: int
@@ -46,6 +46,7 @@ class Tiling:
     stages: int
     blocks: int
     split_k: int = 1  # blocks that share one tile of C, each with a part of K
+    aim: str = ""  # what the tile is best for, under "corrected" (`sides.answers`)
     limited_by: str | None = None  # a constraint's name, where the policy knows what stopped it
 
     @property

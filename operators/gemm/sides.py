@@ -1,29 +1,31 @@
-"""Sides of a GEMM tile in closed form: three optima of T, each the root of two terms, rounded down and up to the unit.
+"""Sides of a GEMM tile in closed form: five optima, each the root of two terms, rounded to the unit.
 
 Letters: u the unit (elements), in which tile sides, M = ceil(m/u) and N = ceil(n/u) are counted; b the batch, C the CUs; e and c
-bytes of an element of A and of C; P the matrix peak (FLOP/s); W and H the bandwidths of the re-read level and of HBM;
-R = ceil(b*M*N/(C*area)) the least rounds of tiles, one a CU, with the largest area that the bounds allow.
+bytes of an element of A and of C; F the FLOP a second of a CU; W the bandwidth of L2, H that of HBM, l the latency of memory.
 
-  balance  no split: eta against re-reads. R full rounds have t = sqrt(b*M*N/(C*R)); in one round t is at least where the re-reads
-           2*b*m*n*k*e/(t*W) take as long as the products of one tile 2*t^2*k*C/P:  t^3 = b*m*n*e*P/(C*W)
-  shared   K shared so that C CUs have one round, s = C*t^2/(b*m*n) blocks a tile: re-reads, which fall with t, take as long as
-           the partial tiles 2*s*b*m*n*c/H, which grow with it:  t^3 = b*m*n*k*e*H/(C*c*W)
-  fine     the least tile whose re-reads take no longer than T must, T0 = max(FLOP/P, bytes/H): t = 2*b*m*n*k*e/(W*T0 - bytes of C);
-           many small tiles pad little and quantise well
+  largest   what the bounds allow: fewest re-reads, where rounds are many
+  rounds    R full rounds, one tile a CU: t = sqrt(b*M*N/(C*R)). R is the least that the largest tile allows, and one more
+  shared    K shared so that C CUs have one round, s = C*t^2/(b*m*n) blocks a tile: re-reads 2*b*m*n*k*e/(W*t), which fall with t,
+            take as long as the second pass, s*(l + 2*b*m*n*c/H), which grows with it:
+            t^3 = 2*(b*m*n)^2*k*e / (W*C*(l + 2*b*m*n*c/H))
+  re-reads  in one round re-reads 2*b*m*n*k*e/(W*t) take as long as the products of one tile, 2*t^2*k/F:  t^3 = b*m*n*e*F/W
+  fine      the least tile whose operands keep up with the matrix units, 2*t^2*k/F, from LDS, (4/read + 2/write)*t*k*e, from the
+            vector cache, 2*t*k*e/L1, and from L2, 2*t*k*e*C/W; it pads little and quantises well:
+            t = F*e*max(2/read + 1/write, 1/L1, C/W)
 
-Rounding. Balance: `fit` along the longer side of the matrix, where rounding pads least. Shared: squares. Fine: up a square, down
-the narrow side, `fit` with R rounds. Every side is spread `even`ly: x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit`
-gives the other side what is left of the CUs: with x come g = ceil(M/x) tiles, R' = max(R, ceil(b*g*ceil(N/y_max)/C)) rounds, and
-y = ceil(N/floor(R'*C/(b*g))).
+Rounding. Rounds: `fit` with the root rounded down and up, along either axis. Shared and re-reads: the even sides below and above.
+Fine: a square, up, and floor(t) by what makes 1/x + 1/y <= 2/t, either way. Every side is spread `even`ly:
+x = ceil(M/ceil(M/x)) needs no more tiles and pads less. `fit` gives the other side what is left of the CUs: with x come
+g = ceil(M/x) tiles, R' = max(R, ceil(b*g*ceil(N/y_max)/C)) rounds, and y = ceil(N/floor(R'*C/(b*g))).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, isqrt, sqrt
 
-from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.sustained import Sustained
 from simgpu.operators.gemm.problem import GemmProblem
 
 Sides = tuple[int, int]
@@ -78,30 +80,32 @@ class Bounds:
         return self.square * self.other(self.square)
 
 
-def answers(problem: GemmProblem, descriptor: HardwareDescriptor, bounds: Bounds) -> dict[str, Sides]:
+def answers(problem: GemmProblem, rates: Sustained, bounds: Bounds) -> dict[str, Sides]:
     """(x, y) in units by what they are best for (module docstring)."""
     p, u = problem, bounds.unit
-    e, c, cus = p.element.bytes, dtype(p.dtype_c).bytes, descriptor.num_cus
-    peak, reread = descriptor.matrix_tflops(p.dtype) * 1e12, descriptor.reread_bandwidth_tb * 1e12
-    rows, columns, products = -(-p.m // u), -(-p.n // u), p.batch * p.m * p.n
-    grid = _Grid(rows, columns, p.batch, cus, bounds)
-    rounds = -(-p.batch * rows * columns // (cus * bounds.area))
-    balance = sqrt(p.batch * rows * columns / (cus * rounds))
-    if rounds == 1:
-        balance = max(balance, (products * e * peak / (cus * reread)) ** (1 / 3) / u)
-    shared = (products * p.k * e / (cus * c) * descriptor.hbm_bandwidth_tb / descriptor.reread_bandwidth_tb) ** (1 / 3) / u
-    least = max(p.flops / peak, p.bytes_once / (descriptor.hbm_bandwidth_tb * 1e12))
-    room = least * reread - p.epilogue_bytes
-    fine = 2 * products * p.k * e / room / u if room > 0 else bounds.square
-    return {
-        "largest": grid.square(bounds.square),
-        "balance": grid.fit(int(balance), rounds, rows <= columns),
-        "balance, up": grid.fit(int(balance) + 1, rounds, rows <= columns),
-        "shared": grid.square(int(shared)),
-        "shared, up": grid.square(int(shared) + 1),
-        "fine": grid.square(ceil(fine)),
-        "fine, narrow": grid.fit(int(fine), rounds, rows > columns),
-    }
+    e, c, cus = p.element.bytes, dtype(p.dtype_c).bytes, rates.descriptor.num_cus
+    grid = _Grid(-(-p.m // u), -(-p.n // u), p.batch, cus, bounds)
+    outputs, units = p.batch * p.m * p.n, p.batch * grid.rows * grid.columns
+    found = {"largest": grid.spread(bounds.square, bounds.other(bounds.square))}
+    least = -(-units // (cus * bounds.area))
+    for rounds in (least, least + 1):
+        side = int(sqrt(units / (cus * rounds)))
+        for x in (side, side + 1):
+            found[f"{rounds} full round(s), {max(1, x) * u} rows"] = grid.fit(x, rounds)
+            found[f"{rounds} full round(s), {max(1, x) * u} columns"] = grid.turned.fit(x, rounds)[::-1]
+    second = rates.memory_latency + 2 * outputs * c / rates.hbm
+    shared = (2.0 * outputs**2 * p.k * e / (rates.l2 * cus * second)) ** (1 / 3) / u
+    found |= {"K shared, down": grid.spread(int(shared), int(shared)), "K shared, up": grid.above(shared)}
+    flops = rates.descriptor.matrix_flops_per_clock(p.dtype)
+    reread = (outputs * e * flops * rates.clock / rates.l2) ** (1 / 3) / u
+    found |= {"re-reads, down": grid.spread(int(reread), int(reread)), "re-reads, up": grid.above(reread)}
+    lds = 2 / rates.rates.lds_read + 1 / rates.rates.lds_write
+    fine = flops * e * max(lds, 1 / rates.rates.cache, cus * rates.clock / rates.l2) / u
+    found["fine"] = grid.spread(ceil(fine), ceil(fine))
+    if 2 * int(fine) > fine:
+        beside = ceil(1 / (2 / fine - 1 / int(fine)))
+        found |= {"fine, tall": grid.spread(beside, int(fine)), "fine, wide": grid.spread(int(fine), beside)}
+    return found
 
 
 @dataclass(frozen=True)
@@ -112,19 +116,27 @@ class _Grid:
     cus: int
     bounds: Bounds
 
-    def square(self, x: int) -> Sides:
-        """x by x, spread evenly."""
-        side = max(1, min(x, self.bounds.square))
-        return even(self.rows, side), even(self.columns, side)
+    @property
+    def turned(self) -> _Grid:
+        """Rows and columns changed over."""
+        return replace(self, rows=self.columns, columns=self.rows)
 
-    def fit(self, x: int, rounds: int, of_columns: bool) -> Sides:
-        """x of the columns (or rows), spread evenly, and what fills at least `rounds` rounds of the other dimension."""
-        first, second = (self.columns, self.rows) if of_columns else (self.rows, self.columns)
-        x = even(first, self.bounds.clip(x))
-        tiles = self.batch * -(-first // x)
-        rounds = max(rounds, -(-tiles * -(-second // self.bounds.other(x)) // self.cus))
-        y = -(-second // max(1, min(second, rounds * self.cus // tiles)))
-        return (y, x) if of_columns else (x, y)
+    def spread(self, x: int, y: int) -> Sides:
+        """x by y, or the largest square where that is too much, spread evenly."""
+        if self.bounds.broken(x, y) or max(x, y) > self.bounds.longest:
+            x = y = self.bounds.square
+        return even(self.rows, max(1, x)), even(self.columns, max(1, y))
+
+    def above(self, root: float) -> Sides:
+        """The least even sides that are no less than the root, where the matrix has them."""
+        return self.spread(*(-(-size // max(1, int(size / root))) for size in (self.rows, self.columns)))
+
+    def fit(self, x: int, rounds: int) -> Sides:
+        """x of the rows, spread evenly, and of the columns what fills at least `rounds` rounds."""
+        x = even(self.rows, self.bounds.clip(x))
+        tiles = self.batch * -(-self.rows // x)
+        rounds = max(rounds, -(-tiles * -(-self.columns // self.bounds.other(x)) // self.cus))
+        return x, -(-self.columns // max(1, min(self.columns, rounds * self.cus // tiles)))
 
 
 def even(size: int, x: int) -> int:

@@ -4,11 +4,13 @@ w waves own a row at a time, two waves a SIMD; a block is four rows of one wave 
 elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
 
   n <= 64*R*w     the row stays in registers and is read once (8 bytes moved an f32 element), w the least of 1, 4, 8 that holds it;
-                  w = 4 besides where rows are too few to fill the CUs four at a time (rows <= CUs, n >= a step);
+                  w = 4 besides where rows are too few to fill the CUs four at a time (rows < 4*CUs, n >= a step);
                   v = ceil(n / (64*w))
   longer rows     stream in steps of 64 lanes x 4 loads of 16 bytes, twice: statistics, then values (12 bytes);  v = 4*16/e
-  few long rows   s blocks share a row, split-N, and a second pass merges their statistics with ⊕ and writes,
-                  s = max(1, min(CUs // tiles, steps))
+  few long rows   s blocks share a row, split-N, and a second pass merges their statistics with ⊕ and writes, s of 1 and
+                  floor(r*CUs/tiles), r = 1 to 4, that of least time; so do rows that could stay where that is faster: one
+                  CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it; s of them read it twice
+                  in 2*n*e/(s*h) and a launch more, or as HBM allows
 
 Waves of one row merge their states with ⊕ through LDS, 8 bytes each.
 """
@@ -19,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.sustained import STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
@@ -37,12 +40,15 @@ from simgpu.operators.resources import (
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
 _WAVES = 4
-_ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
+ROW_WAVES = (1, 4, 8)  # that may share a row: 8 are a CU's at two a SIMD
 _LOADS = 4  # 128-bit loads of a lane in flight
 # Registers that do not depend on the row: lane's byte offset and the load's own; a mask's bytes are loaded eight at a time.
 _ADDRESS_VGPRS = 2
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
+VALU_SLOTS = 8  # an element: maximum, fma, sum and scale one each, an exponential four (LLVM, SISchedule.td: quarter rate)
+_SLOT_CLOCKS = 4  # of a SIMD for an instruction of 64 lanes (AMD ROCm Compute Profiler)
+_ROUNDS = 4  # of blocks that share rows: eta >= 4/5
 _MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
 
 
@@ -116,24 +122,56 @@ def plan_softmax(problem: SoftmaxProblem, descriptor: HardwareDescriptor, policy
     if p.n * p.element.bytes >= _MOST_BYTES:
         raise LaunchError(f"n = {p.n}: a row must stay below 2^31 bytes, so n < {_MOST_BYTES // p.element.bytes}")
     lanes = d.wavefront_size
-    fixed = _ADDRESS_VGPRS + _TEMPORARY_VGPRS + 2 + (_MASK_VGPRS if p.mask else 0)
+    fixed = _fixed_vgprs(p)
     room = max(0, d.vgpr_budget(2)[0] - fixed)
-    step = lanes * _LOADS * 16 // p.element.bytes
-    waves_row = next((w for w in _ROW_WAVES if p.n <= room * lanes * w), 0) if policy == "corrected" else 0
-    if waves_row == 1 and p.rows <= d.num_cus and p.n >= step:
-        waves_row = _ROW_WAVES[1]
+    step = step_elements(p, d)
+    waves_row = next((w for w in ROW_WAVES if p.n <= room * lanes * w), 0) if policy == "corrected" else 0
+    if waves_row == 1 and p.rows < _WAVES * d.num_cus and p.n >= step:
+        waves_row = ROW_WAVES[1]
+    split = _split(p, d) if policy == "corrected" else 1
+    kept, shared = kept_and_shared(p, d, split)
+    if waves_row > 1 and shared < kept:
+        waves_row = 0
     resident = waves_row > 0
-    tiles, steps, split = -(-p.rows // _WAVES), -(-p.n // step), 1
-    if policy == "corrected" and not resident:
-        split = max(1, min(d.num_cus // tiles, steps))
-        split = -(-steps // -(-steps // split))
-    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), step, resident, split, _resources(p, d, waves_row, step, fixed), ())
+    split = 1 if resident else split
+    plan = SoftmaxPlan(p, d, policy, max(1, waves_row), step, resident, split, softmax_resources(p, d, waves_row), ())
     return replace(plan, constraints=_constraints(plan))
 
 
-def _resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int, step: int, fixed: int) -> ResourcePlan:
-    """waves_row: 0 for a row that streams."""
-    held = p.n if waves_row else step
+def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
+    """Blocks that share a row that streams: 1, or what fills one to _ROUNDS rounds, whichever is fastest."""
+    tiles, steps = -(-p.rows // _WAVES), -(-p.n // step_elements(p, d))
+    full = {max(1, min(rounds * d.num_cus // tiles, steps)) for rounds in range(1, _ROUNDS + 1)}
+    answers = {-(-steps // -(-steps // split)) for split in (1, *full)}
+    return min(answers, key=lambda split: (kept_and_shared(p, d, split)[1], split))
+
+
+def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int) -> tuple[float, float]:
+    """Seconds in which CUs read rows that they keep, and in which `split` of them read each twice, with a launch more.
+
+    By what CUs draw and compute, a block each, then store, or HBM sustains.
+    """
+    rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
+    issue = VALU_SLOTS * _SLOT_CLOCKS / (d.wavefront_size * d.simds_per_cu) / rates.clock
+    row, store = p.n * max(p.element.bytes / rates.memory_of_cu, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
+    rounds = -(-(-(-p.rows // _WAVES) * split) // d.num_cus)
+    streamed = rounds * min(p.rows, _WAVES) * (2 * row + store) / split
+    kept = max(-(-p.rows // d.num_cus) * (row + store), nbytes / rates.hbm)
+    return kept, max(streamed, 2 * nbytes / rates.hbm) + (rates.launch if split > 1 else 0.0)
+
+
+def step_elements(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
+    """Elements of a step of a row that streams."""
+    return d.wavefront_size * _LOADS * 16 // p.element.bytes
+
+
+def _fixed_vgprs(p: SoftmaxProblem) -> int:
+    return _ADDRESS_VGPRS + _TEMPORARY_VGPRS + 2 + (_MASK_VGPRS if p.mask else 0)
+
+
+def softmax_resources(p: SoftmaxProblem, d: HardwareDescriptor, waves_row: int) -> ResourcePlan:
+    """What a wave and a block take; waves_row: 0 for a row that streams."""
+    held, fixed = p.n if waves_row else step_elements(p, d), _fixed_vgprs(p)
     waves = max(_WAVES, waves_row)
     registers = (
         RegisterRange("row", "arch", -(-held // (d.wavefront_size * max(1, waves_row)))),
@@ -163,9 +201,22 @@ def _scalars(p: SoftmaxProblem, d: HardwareDescriptor) -> tuple[RegisterRange, .
 
 def _constraints(plan: SoftmaxPlan) -> tuple[Constraint, ...]:
     p, d, r = plan.problem, plan.descriptor, plan.resources
+    split = plan.split_n if plan.split_n > 1 else _split(p, d)
+    kept, shared = kept_and_shared(p, d, split)
+    shares = plan.split_n > 1
     rows = (
         *limit_rows(d, r.arch_vgprs, 0, r.sgprs, r.lds_bytes, plan.waves, 2 * d.simds_per_cu // plan.waves, {}),
         occupancy_row(d, plan.blocks),
+        *(() if split == 1 or plan.policy == "published" else (Constraint(
+            "split of rows",
+            Level.DEVICE,
+            1e6 * (kept if shares else shared),
+            1e6 * (shared if shares else kept),
+            "us",
+            f"{p.n * p.element.bytes / 1e3:,.1f} KB by "
+            + (f"{split} blocks, twice; the limit is one CU" if shares else f"one CU; the limit is {split} blocks, twice"),
+            hard=False,
+        ),)),
         Constraint(
             "HBM bandwidth",
             Level.DEVICE,

@@ -100,11 +100,13 @@ def test_wide_heads(d, dtype):
     assert_right(attention(AttentionProblem(40, 150, d, dtype=dtype), "gfx90a"))
 
 
-@pytest.mark.parametrize("target", ["gfx908", "gfx950"])
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_four_query_atoms(dtype, target):
+@pytest.mark.parametrize(("target", "dtype", "sizes"), [
+    ("gfx908", "f32", (62, 300, 128)), ("gfx908", "f16", (270, 300, 128)), ("gfx950", "f32", (256, 300, 32)),
+    ("gfx950", "f16", (270, 300, 32)),
+])  # fmt: skip
+def test_four_query_atoms(target, dtype, sizes):
     """Few CUs: 64 queries a workgroup; several steps, an edge."""
-    p = AttentionProblem(270, 300, 32, dtype=dtype)
+    p = AttentionProblem(*sizes, dtype=dtype)
     result = attention(p, target, board=ONE_CU[target])
     assert result.kernel.plan.tile_Q == 64
     assert_right(result)
@@ -197,12 +199,14 @@ def test_rescales_are_rare():
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_split_keys_merge(dtype):
     """Fewer query tiles than CUs: parts of the keys on their own workgroups, with masks and parts that see nothing."""
-    p = AttentionProblem(70, 900, 48, 2, 1, causal=True, window=400, dtype=dtype)
+    p = AttentionProblem(70, 2000, 48, 2, 1, causal=True, window=400, dtype=dtype)
     result = attention(p, "gfx942")
     assert result.kernel.plan.split_kv > 2 and len(result.runs) == 2
     assert_right(result)
     whole = attention(p, "gfx942", board=ONE_CU["gfx942"])
-    assert len(whole.runs) == 1 and whole.run.counters["mfma_flops"] <= result.run.counters["mfma_flops"]
+    assert len(whole.runs) == 1
+    each = [r.runs[0].counters["mfma_flops"] / (-(-70 // r.kernel.plan.tile_Q) * r.kernel.plan.tile_Q) for r in (whole, result)]
+    assert each[0] <= each[1], "for a query of a tile"
 
 
 def test_a_damaged_merge_is_noticed():
@@ -270,7 +274,7 @@ def test_interleaving_keeps_both_orders_and_returns(main, labels, lead):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_checked_mode_finds_nothing(target, dtype):
-    p = AttentionProblem(70, 300, 32, 2, 1, causal=True, dtype=dtype)
+    p = AttentionProblem(20, 3000, 32, 2, 1, causal=True, dtype=dtype)
     gpu = simgpu.Device(target, check=True)
     arrays = operands(p, target)
     buffers = [gpu.upload(x) for x in arrays]

@@ -25,6 +25,7 @@ from simgpu.hardware import target as board
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
 from simgpu.operators.gemm.order import group_rows, tile_at
+from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.tables.listing import listed
 from tests.support.gemm_case import GUARD, TARGETS, TRANSPOSES, TYPES, device, gemm
@@ -211,7 +212,7 @@ def test_the_order_is_a_bijection(target, sizes):
 @pytest.mark.parametrize("target", ["mi100", "mi300x"])
 def test_the_order_shares_tiles_in_each_l2(target):
     """Distinct tiles of A and B that the workgroups of one XCD in flight together read: far fewer than row by row."""
-    plan = TiledComputation(8192, 8192, 8192, target=target).plan
+    plan = TiledComputation(32768, 32768, 8192, target=target).plan
     d, (gx, _) = plan.descriptor, plan.grid
     together = d.num_cus * plan.resources.blocks_per_cu
     ours = [tile_at(plan, workgroup)[:2] for workgroup in range(0, together, d.xcds)]
@@ -242,9 +243,17 @@ def test_kernels_assemble_and_state_their_resources(target, trans, policy):
     assert len(kernel.arguments(1, 2, 3)) == len(read.arguments)
 
 
+def square(size):
+    """An f32 GEMM on gfx908 with tiles of 128x128x16."""
+    tree = TiledComputation(size, size, size)
+    given = tree.problem, tree.descriptor, "corrected", replace(tree.plan.tiling, tile_m=128, tile_n=128, tile_k=16, blocks=2)
+    tree.derivation = with_tiling(*given)
+    return tree
+
+
 def test_the_main_loop_is_few_wide_instructions():
     """128x128x16 on gfx908: per k tile 64 matrix instructions, 4 wide loads, 8 b128 reads, 1 barrier."""
-    kernel = asm.emit(TiledComputation(4096, 4096, 4096))
+    kernel = asm.emit(square(4096))
     body = re.split(r"k_tile_0:\n", kernel.text)[1].split("k_tile_exit_0:")[0]
     names = [line.split()[0] for line in body.splitlines() if not line.strip().startswith((";", "."))]
     count = {name: names.count(name) for name in set(names)}
@@ -328,9 +337,9 @@ def test_the_code_object_asks_for_what_the_plan_grants(target, name):
 
 
 def test_a_kernel_that_wants_more_than_the_plan_grants_fails():
-    plan = TiledComputation(4096, 4096, 4096).plan
+    tree = square(4096)
+    plan = tree.plan
     less = tuple(replace(r, count=r.count - 4) if r.name == "A staging" else r for r in plan.resources.registers)
-    tree = TiledComputation(4096, 4096, 4096)
     with pytest.raises(ResourceError, match="A staging takes 8 registers, the plan gives it 4"):
         GemmEmitter(replace(plan, resources=replace(plan.resources, registers=less))).visit(tree)
     few = tuple(replace(r, count=1) if r.name in ("addresses", "temporaries") else r for r in plan.resources.registers)

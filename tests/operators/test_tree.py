@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.sustained import sustained
 from simgpu.operators import (
     AttentionProblem,
     ComputeVisitor,
@@ -24,7 +25,7 @@ from simgpu.operators import (
     UnfusedAttention,
 )
 from simgpu.operators.levels import Level
-from simgpu.operators.split import TOLERANCE, Reduction
+from simgpu.operators.split import Reduction
 from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Root, View
 from simgpu.tools.cli import main
 
@@ -69,16 +70,23 @@ def test_one_node_model(tree: Root) -> None:
 @given(
     st.integers(1, 5000),
     st.integers(1, 500),
-    st.floats(1e-7, 1e-2),
+    st.floats(1e-8, 1e-4),
+    st.floats(0, 1e-5),
+    st.integers(1, 8),
     st.integers(1, 10**8),
+    st.integers(1, 30),
     st.integers(1, 10**7),
-    st.integers(1, 400),
+    st.sampled_from(["mi100", "mi210", "mi300x", "mi355x"]),
 )
-def test_a_split_never_loses(tiles: int, steps: int, compute: float, base: int, partial: int, cus: int) -> None:
-    work = Reduction(tiles, steps, compute, base, partial, 1e12, cus)
+def test_a_split_never_loses(
+    tiles: int, steps: int, step: float, drain: float, resident: int, once: int, again: int, partial: int, board: str
+) -> None:
+    rates = sustained(hardware.target(board))
+    work = Reduction(tiles, steps, step, drain, resident, again * once, once, partial, rates)
     split = work.split()
     assert 1 <= split <= steps and split == work.parts(split)
-    assert work.seconds(split) <= TOLERANCE * work.seconds(1) * (1 + 1e-12)
+    assert work.seconds(split) <= work.seconds(1)
+    assert work.second_pass(1) == 0 and (split == 1 or work.second_pass(split) >= rates.launch)
 
 
 COMMANDS = [

@@ -145,7 +145,7 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
 
 def _gemm_figures(plan: Any) -> dict[str, Any]:
     return {"grid": list(plan.grid), "workgroup_size": plan.threads, "k_steps": plan.k_steps, "eta": plan.eta, "fill": plan.fill,
-            "atom": plan.atom.mnemonic}  # fmt: skip
+            "atom": plan.atom.mnemonic, **({"best_for": plan.tiling.aim} if plan.tiling.aim else {})}  # fmt: skip
 
 
 def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:

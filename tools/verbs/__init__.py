@@ -4,6 +4,8 @@
     tree.py    the algorithm tree
     report.py  resources against limits, derived and linked
     regret.py  the closed form against an exhaustive search
+    baselines.py  tiles that others take
+    tune.py    trials that a search needs
     paper.py   every number of the paper
     emit.py    kernels as assembly or code object
     disasm.py  kernels of a code object

@@ -1,0 +1,158 @@
+"""The tiling of a GEMM by policy: named optima of the sides, their K step, their split of K; the least time decides.
+
+Letters: e bytes an element of A and B; (m, n, k) the atom; G = 64/m its lane groups; kv the K span of one 128-bit LDS read per
+lane, kv = max(k, 16*G/e), so that consecutive atoms share the read; B blocks per CU; S stages of LDS; x, y: tM and tN in units of
+u = 2*m, two waves of one atom each; tK = h*kv, h = 1 or 2; r registers an accumulator.
+
+Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest tile twice. B blocks of a CU allow
+
+    (x + y)*u*tK*e*S <= LDS/B                      LDS of both operands
+    x*y*u^2*r/256 <= Vacc                          accumulators
+    (x + y)*p + 32 <= Varch, p = (2 + h)*u*kv*e/1024 + 2 fragments u*kv*e/512, staging h/2 of that, two for addresses a unit
+    (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
+    x*u, y*u <= 256; a lane stages at most 128/h bytes of A or of B
+
+`sides.answers` gives optima for B = 1; B follows from what a tile leaves. Of a tile, a step takes the longest of
+
+    matrix   2*tM*tN*tK / F
+    LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
+    cache    (tM + tN)*tK*e / L1
+
+clocks, and `operators.split` makes of that, of the loads' latency and of the bytes the time of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import isqrt
+
+from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.sustained import STORE_BYTES, sustained
+from simgpu.operators.gemm.limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_resources
+from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.sides import Bounds, answers
+from simgpu.operators.levels import Level
+from simgpu.operators.resources import Constraint
+from simgpu.operators.split import Reduction
+
+_LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads; half of them with a second span of K
+_LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
+
+
+def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
+    """The paper's formulas."""
+    e, lds = problem.element.bytes, descriptor.lds_bytes
+    warp_k = 2 * atom.k
+    tile_m = max(4 * atom.m, _align(isqrt(lds // e), 4 * atom.m))  # the printed sqrt((LDS/2)/e) gives 90 (E4)
+    tile_n = max(4 * atom.n, _align(isqrt(lds // e), 4 * atom.n))
+    tile_k = max(warp_k, _align(lds // 2 // ((tile_m + tile_n) * e), warp_k))
+    return Tiling(tile_m, tile_n, tile_k, warp_k, waves_m=4, waves_n=4, stages=1, blocks=1)
+
+
+def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
+    """The answer of least time; of equals the larger tile, which reads less LDS."""
+
+    def seconds(tiling: Tiling) -> tuple[float, float]:
+        return gemm_reduction(problem, descriptor, tiling).seconds(tiling.split_k), 1 / tiling.tile_m + 1 / tiling.tile_n
+
+    best = min(options(problem, descriptor, atom), key=seconds)
+    work = gemm_reduction(problem, descriptor, best)
+    together = min(work.resident, work.rounds(best.split_k))
+    return replace(best, blocks=together, limited_by=_limited_by(problem, descriptor, atom, replace(best, blocks=together)))
+
+
+def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
+    """The named optima, each with one and two spans of K where that fits, split as is best for it."""
+    span = max(atom.k, atom.lane_groups * 16 // problem.element.bytes)
+    unit = 2 * max(atom.m, atom.n)
+    least = unit * span * problem.element.bytes  # bytes of one operand and stage
+    stages = max(1, min(2, _align(descriptor.lds_bytes, descriptor.lds_granule) // (2 * least)))
+    smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1)
+    bounds = {spans: _bounds(problem, descriptor, replace(smallest, tile_k=spans * span)) for spans in (1, 2)}
+    named = answers(problem, sustained(descriptor), bounds[1])
+    for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
+        for spans, bound in bounds.items():
+            if spans == 1 or (not bound.broken(x, y) and max(x, y) <= bound.longest):
+                tiling = replace(smallest, tile_m=x * unit, tile_n=y * unit, tile_k=spans * span, aim=aim)
+                yield replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
+
+
+def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
+    """What decides a tile's split of K, and its time."""
+    p, rates, c = problem, sustained(descriptor), dtype(problem.dtype_c).bytes
+    gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
+    clocks = step_clocks(problem, descriptor, t)
+    blocks = gemm_resources(problem, descriptor, descriptor.atom(p.dtype), t).blocks_per_cu
+    return Reduction(
+        tiles=p.batch * gx * gy,
+        steps=-(-p.k // t.tile_k),
+        step=max(clocks.values()) / rates.clock,
+        drain=t.tile_m * t.tile_n * c / STORE_BYTES / rates.clock,
+        resident=max(1, blocks),
+        asked_bytes=p.batch * p.k * p.element.bytes * (p.m * gx + p.n * gy) + p.epilogue_bytes,
+        once_bytes=p.bytes_once,
+        partial_bytes=p.batch * p.m * p.n * c,
+        rates=rates,
+    )
+
+
+def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> dict[str, float]:
+    """Clocks of a K step by what they are of: "matrix", "LDS", "cache"."""
+    rates = sustained(descriptor).rates
+    staged = (t.tile_m + t.tile_n) * t.tile_k * problem.element.bytes
+    read = (t.tile_m * t.waves_n + t.tile_n * t.waves_m) * t.tile_k * problem.element.bytes
+    return {
+        "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / descriptor.matrix_flops_per_clock(problem.dtype),
+        "LDS": read / rates.lds_read + staged / rates.lds_write,
+        "cache": staged / rates.cache,
+    }
+
+
+def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> tuple[Constraint, ...]:
+    """Soft rows of what a tile's time consists of: of a step against the matrix units, of the whole against the CUs."""
+    work, clocks = gemm_reduction(problem, descriptor, t), step_clocks(problem, descriptor, t)
+    at = "of a K step; the limit is the matrix units'"
+
+    def row(name: str, use: float) -> Constraint:
+        return Constraint(name, Level.BLOCK, clocks["matrix"], use, "clocks", at, hard=False)
+
+    return (
+        *work.rows(t.split_k, "K"),
+        row("LDS bandwidth", clocks["LDS"]),
+        row("vector cache bandwidth", clocks["cache"]),
+        work.latency_row(t.split_k),
+    )
+
+
+def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
+    """Of the smallest tile's multiples, with its K step, stages and blocks a CU."""
+    unit, unit_bytes = t.tile_m, t.tile_m * t.warp_k * problem.element.bytes
+    spans, lds = t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
+    arch, acc, total = d.vgpr_budget(-(-t.blocks * t.waves_m * t.waves_n // d.simds_per_cu))
+    arch, total = arch - ADDRESS_VGPRS - TEMPORARY_VGPRS, total - ADDRESS_VGPRS - TEMPORARY_VGPRS
+    per_side, per_area = 2 + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.dtype_c).registers // 256
+    longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * spans * unit_bytes))
+    return Bounds(
+        unit, lds // (t.stages * spans * unit_bytes), arch // per_side, acc // per_area, total, per_side, per_area, longest
+    )
+
+
+def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:
+    """What stops the tile: a bound on both its sides, the problem, or the term that the time consists of."""
+    unit = 2 * max(atom.m, atom.n)
+    bounds = _bounds(problem, d, replace(t, tile_m=unit, tile_n=unit))
+    x, y = t.tile_m // unit, t.tile_n // unit
+    broken = bounds.broken(x + 1, y) and bounds.broken(x, y + 1)
+    if broken:
+        return broken
+    if t.tile_m >= problem.m and t.tile_n >= problem.n:
+        return "problem size"
+    work = gemm_reduction(problem, d, t)
+    terms = {"occupancy": work.cu(t.split_k), "L2 bandwidth": work.l2(t.split_k), "HBM bandwidth": work.hbm(t.split_k)}
+    return max(terms, key=lambda name: terms[name])
+
+
+def _align(value: int, granule: int) -> int:
+    return value // granule * granule

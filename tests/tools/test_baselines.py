@@ -1,0 +1,88 @@
+"""Tiles of others beside ours, and the trials that a search needs: the tables, their accounting, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from simgpu import hardware
+from simgpu.operators import GemmProblem
+from simgpu.tools.cli import main
+from simgpu.tools.cost.baselines import baselines, origami
+from simgpu.tools.cost.trials import STARTS, Space, trace, trials_until
+
+Capture = pytest.CaptureFixture[str]
+RANKED = """bf16:
+  NN:
+    4096x4096x4096x1: [[256, 256, 64, 16, 16, 16, 2, 1], [128, 256, 64, 16, 16, 16, 2, 1]]
+    8192x8192x4096x1: [[512, 512, 64, 16, 16, 16, 2, 1]]
+"""
+TABLE = "problem,rank,latency,mt_m,mt_n,mt_k\n4096x4096x4096x1,0,5.1e+07,128,128,64,32\n4096x4096x4096x1,1,5.1e+07,64,64,64,32\n"
+
+
+@pytest.mark.parametrize(("target", "dtype"), [("mi300x", "bf16"), ("mi355x", "fp8"), ("mi100", "f32"), ("mi210", "f64")])
+def test_every_baseline_fits_and_none_beats_the_search_by_its_own_kernel(target: str, dtype: str) -> None:
+    d, p = hardware.target(target), GemmProblem(4096, 4096, 4096, dtype)
+    found = {row.name: row for row in baselines(p, d)}
+    more = set() if target == "mi355x" else {"the paper"}  # whose tile passes its registers there
+    assert set(found) == {"simgpu", "exhaustive search", "Triton's tutorial, best of 8"} | more
+    assert all(0 < row.lds_bytes <= d.lds_bytes and row.tiles.resident >= 1 for row in found.values())
+    assert found["exhaustive search"].seconds <= found["simgpu"].seconds <= 1.25 * found["exhaustive search"].seconds
+    assert all(found["simgpu"].seconds < row.seconds for row in found.values() if row.name == "the paper")
+    for row in found.values():
+        gx, gy = -(-4096 // row.tiles.tile_n), -(-4096 // row.tiles.tile_m)
+        asked = 4096 * p.element.bytes * 4096 * (gx + gy) + row.tiles.split * 4096 * 4096 * (8 if dtype == "f64" else 4)
+        assert row.l2_bytes == asked and row.workgroups == gx * gy * row.tiles.split
+
+
+def test_origami_s_rankings_are_read_in_both_forms() -> None:
+    d = hardware.target("mi300x")
+    ((problem, ours, theirs),) = origami(RANKED, d, "bf16")  # 512 x 512 fits no CU
+    assert (problem.m, problem.n, problem.k) == (4096, 4096, 4096) and ours.name == "simgpu"
+    assert (theirs.tiles.tile_m, theirs.tiles.tile_n, theirs.tiles.tile_k) == (256, 256, 64)
+    ((_, _, theirs),) = origami(TABLE, d, "bf16")
+    assert (theirs.tiles.tile_m, theirs.tiles.tile_n) == (128, 128), "the first, not the second"
+
+
+def test_the_verb(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["baselines", "512x512x512", "--target", "mi355x", "--json"]) == 0
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem["rows"][0]["of ours"] == 1 and len(problem["rows"]) == 3, "the paper's tile does not fit"
+    ranking = tmp_path / "ranking.yaml"
+    ranking.write_text(RANKED)
+    assert main(["baselines", "--origami", str(ranking), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["count"] == 1
+    ranking.write_text("nothing ranked")
+    for bad in (["4096"], ["axbxc"], ["--origami", str(tmp_path / "none")], ["--origami", str(ranking)]):
+        assert main(["baselines", *bad]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_closed_form_is_a_warm_start() -> None:
+    """Within 2 % in fewer trials than from random starts, on most of ten problems; each search counts a tile once."""
+    d, fewer = hardware.target("mi300x"), 0
+    for number, sizes in enumerate([(64 * n, 32 * n, 128 * n) for n in range(3, 40, 4)]):
+        space = Space.of(GemmProblem(*sizes, "f16"), d)
+        warm, cold = (trials_until(trace(space, start, 300, number)) or 301 for start in STARTS)
+        fewer += warm < cold
+        found = trace(space, "random", 300, number)
+        assert len(found) == 300 and all(b <= a for a, b in pairwise(found)) and found[-1] >= 1
+    assert fewer >= 8
+    assert trials_until([3.0, 1.5, 1.01, 1.0]) == 3 and trials_until([2.0]) is None
+
+
+def test_tune(tmp_path: Path, capsys: Capture) -> None:
+    picture = tmp_path / "trials.svg"
+    assert main(["tune", "gemm", "--budget", "30", "--problems", "4", "--svg", str(picture), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["start"] for row in rows] == list(STARTS) and all(row["searches"] == 4 for row in rows)
+    lines = ElementTree.parse(picture).getroot().findall("{*}polyline")
+    assert [len(line.get("points", "").split()) for line in lines] == [30, 30]
+    assert main(["tune", "gemm", "--svg", str(picture)]) == 2 and "--force" in capsys.readouterr().err
+    assert main(["tune", "gemm", "--budget", "0"]) == 2
+    assert main(["tune", "gemm", "--start", "formula", "--problems", "2", "--budget", "5"]) == 0
+    assert "formula" in capsys.readouterr().out

@@ -1,0 +1,73 @@
+"""Every GEMM tile that the emitter takes, for a plain exhaustive search: the product never searches, its judges do.
+
+Sides are whole atoms of 2 x 2 waves up to 256, tK one or two K spans, LDS of the closed form's stages; K is split into up to
+MOST_PARTS parts. Registers, LDS and residency are those that the emitter takes (`operators.gemm.limits`).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators.gemm.limits import Tiling, gemm_resources
+from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.tools.cost.gemm import Tiles
+
+LARGEST_SIDE = 256
+MOST_PARTS = 512
+# Of one operand that a lane stages: eight 128-bit loads, four with a second span of K (what the loop's schedule has room for).
+LANE_BYTES = {1: 128, 2: 64}
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Tiles as columns (tM, tN, tK, workgroups a CU), and the splits that each is tried with."""
+
+    rows: tuple[tuple[int, int, int, int], ...]
+    splits: tuple[int, ...]
+
+    @property
+    def tiles(self) -> Tiles:
+        """All of them, a row a tile and a column a split."""
+        m, n, k, resident = (np.array(column)[:, None] for column in zip(*self.rows, strict=True))
+        return Tiles(m, n, k, np.array(self.splits)[None, :], resident)
+
+    def at(self, place: int) -> tuple[int, int, int, int]:
+        """(tM, tN, tK, split) of a place in the flattened table."""
+        row, column = divmod(place, len(self.splits))
+        return (*self.rows[row][:3], self.splits[column])
+
+
+def splits() -> tuple[int, ...]:
+    """1 to 64, and steps of a thirty-second beyond."""
+    beyond = np.unique(np.round(64 * 2 ** np.arange(0, 3.001, 1 / 32)).astype(int))
+    return (*range(1, 64), *(int(x) for x in beyond if x <= MOST_PARTS))
+
+
+@functools.lru_cache(256)
+def _fitting(kind: GemmProblem, d: HardwareDescriptor, span: int, stages: int) -> tuple[tuple[int, int, int, int], ...]:
+    atom, e = d.atom(kind.dtype), kind.element.bytes
+    sides = range(2 * atom.m, LARGEST_SIDE + 1, 2 * atom.m)
+    found = []
+    for tile_m in sides:
+        for tile_n in sides:
+            for spans, lane_bytes in LANE_BYTES.items():
+                tile_k = spans * span
+                if max(tile_m, tile_n) * tile_k * e > lane_bytes * 256:
+                    continue
+                use = gemm_resources(kind, d, atom, Tiling(tile_m, tile_n, tile_k, span, 2, 2, stages, 1))
+                if use.blocks_per_cu:
+                    found.append((tile_m, tile_n, tile_k, use.blocks_per_cu))
+    return tuple(found)
+
+
+def candidates(plan: GemmPlan) -> Candidates:
+    """What the emitter takes for the plan's problem."""
+    p = plan.problem
+    kind: Any = replace(p, m=1, n=1, k=1, batch=1, lda=None, ldb=None, ldc=None)  # what registers and LDS depend on
+    return Candidates(_fitting(kind, plan.descriptor, plan.warp_k, plan.stages), splits())

@@ -12,7 +12,8 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
     x*u, y*u <= 256; a lane stages at most 128/h bytes of A or of B
 
-`sides.answers` gives optima for B = 1; B follows from what a tile leaves. Of a tile, a step takes the longest of
+`sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
+work half of it, of those within TOLERANCE an unsplit one with the fewest bytes. Of a tile, a step takes the longest of
 
     matrix   2*tM*tN*tK / F
     LDS      2*(tM + tN)*tK*e / read + (tM + tN)*tK*e / write      each wave of a row or column reads it
@@ -38,6 +39,7 @@ from simgpu.operators.resources import Constraint
 from simgpu.operators.split import Reduction
 
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads; half of them with a second span of K
+TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 
 
@@ -52,12 +54,14 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
-    """The answer of least time; of equals the larger tile, which reads less LDS."""
-
-    def seconds(tiling: Tiling) -> tuple[float, float]:
-        return gemm_reduction(problem, descriptor, tiling).seconds(tiling.split_k), 1 / tiling.tile_m + 1 / tiling.tile_n
-
-    best = min(options(problem, descriptor, atom), key=seconds)
+    """The answer of least time; where products take half of it, of those within TOLERANCE an unsplit one, and of these that which
+    moves the fewest bytes through L2."""
+    works = {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom)}
+    seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
+    least, products = min(seconds.values()), problem.flops / (descriptor.matrix_tflops(problem.dtype) * 1e12)
+    enough = least * (TOLERANCE if 2 * products >= least else 1)
+    near = (tiling for tiling in works if seconds[tiling] <= enough)
+    best = min(near, key=lambda tiling: (tiling.split_k > 1, works[tiling].l2(tiling.split_k), seconds[tiling]))
     work = gemm_reduction(problem, descriptor, best)
     together = min(work.resident, work.rounds(best.split_k))
     return replace(best, blocks=together, limited_by=_limited_by(problem, descriptor, atom, replace(best, blocks=together)))

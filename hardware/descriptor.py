@@ -70,7 +70,8 @@ class HardwareDescriptor:
     """The essential figures of one GPU (one GCD where a package has two).
 
     The first seven fields are the paper's. Units are in the names: bytes, registers per lane, TB/s (10^12), TFLOPS.
-    Raises TargetError if a count is not positive.
+    peak_tflops_f32, of vector instructions, is only quoted: no tile follows from it, in the paper or here; matrix peaks follow from
+    the atoms, and softmax holds its bandwidth against it. Raises TargetError if a count is not positive.
     """
 
     lds_bytes: int
@@ -102,6 +103,7 @@ class HardwareDescriptor:
     mall_bytes: int = 0  # Infinity Cache
     mall_bandwidth_tb: float = 0.0  # Infinity Cache; 0: none, or no published figure
     hbm_bytes: int = 32 * 10**9
+    assumed: str = field(default="", compare=False)  # which figures nobody states of this GPU, and whose they are; "": none
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "atoms", tuple(self.atoms))

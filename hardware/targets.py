@@ -100,16 +100,19 @@ _MI355X = replace(
 _MI350X = replace(_MI355X, name="mi350x", clock_mhz=2200, peak_tflops_f32=144.2)  # [HK: 2200]; 256 x 256 x 2.2 GHz
 
 # [PAPER], whatever AMD says: errata E1 (f32 peaks, halved), E2 (383 is MI250X's f16 figure), E3 (AccVGPRs left out). What the
-# paper does not print takes the descriptor's defaults, which are MI100's.
+# paper does not print takes the descriptor's defaults, which are MI100's; results that depend on them say so.
+_ASSUMED = "clock, L2 and AccVGPRs are MI100's, the paper prints none"
 _GPU_A = HardwareDescriptor(
     name="gpu_a", lds_bytes=64 * 1024, vgpr_per_thread=256, wavefront_size=64, num_cus=120,
     hbm_bandwidth_tb=1.2, peak_tflops_f32=11.5,
     atoms=[MFMAAtom(m=16, n=16, k=4, dtype_in="f32", dtype_acc="f32")],
+    assumed=_ASSUMED,
 )
 _GPU_B = HardwareDescriptor(
     name="gpu_b", lds_bytes=64 * 1024, vgpr_per_thread=256, wavefront_size=64, num_cus=304,
     hbm_bandwidth_tb=5.3, peak_tflops_f32=383.0,
     atoms=[MFMAAtom(m=16, n=16, k=4, dtype_in="f32", dtype_acc="f32")],
+    assumed=_ASSUMED,
 )
 
 _BOARDS = {

@@ -181,6 +181,11 @@ def occupancy_row(descriptor: HardwareDescriptor, tiles: int) -> Constraint:
     return Constraint("occupancy", Level.DEVICE, 1.0, quantised(tiles, cus), "eta", note, hard=False)
 
 
+def assumption(descriptor: HardwareDescriptor) -> str:
+    """The end of a note on a row that follows from figures which nobody states of this GPU; empty where there are none."""
+    return f"; assumed: {descriptor.assumed}" if descriptor.assumed else ""
+
+
 def alignment_row(ragged: int, what: str) -> Constraint:
     """The hard row that tiles are whole atoms. ragged: dimensions that are not; what: the tile and its atom, in words."""
     remedy = "the LDS must hold at least one atom-aligned tile"

@@ -2,8 +2,10 @@
 
 Policy "published", one wave's registers for one Q tile, e = 4 whatever the type:
   tKV = (LDS/2) / (4*d),   V(tQ) = tQ*(2d + tKV)/64 + tQ/8 + 16,   tQ = floor16((V - 16)*64 / (2d + tKV + 8))
-which reproduces the paper's Table 2. LDS is checked for K or V alone, as there. Of a kernel (`values` is given), the plan has all
-registers and LDS, and smaller tiles where these do not fit (`paper_registers`).
+which reproduces the paper's Table 2. Where Q tiles are fewer than CUs, tQ is the largest multiple of 16 for which they are not, or
+16: the paper "reduces tile sizes until occupancy is acceptable" and says neither which nor to what; tKV does not change the number
+of tiles, and none of the lengths that it prints has fewer. LDS is checked for K or V alone, as there. Of a kernel (`values` is
+given), the plan has all registers and LDS, and smaller tiles where these do not fit (`paper_registers`).
 
 Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are
 chained in registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from
@@ -32,6 +34,7 @@ from simgpu.operators.resources import (
     LdsArray,
     RegisterRange,
     ResourcePlan,
+    assumption,
     limit_rows,
     mark_binding,
     occupancy_row,
@@ -197,7 +200,12 @@ def _published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> At
     tile_kv = max(_STEP, desc.lds_bytes // 2 // (4 * d) // _STEP * _STEP)
     budget = desc.vgpr_per_thread
     tile_q_max = max(0, (budget - _PUBLISHED_OVERHEAD) * 64 // (2 * d + tile_kv + 8) // _STEP * _STEP)
-    tile_q = min(max(_STEP, tile_q_max), -(-p.lq // _STEP) * _STEP)
+    largest = min(max(_STEP, tile_q_max), -(-p.lq // _STEP) * _STEP)
+
+    def occupied(queries: int) -> bool:
+        return p.batch * p.heads * -(-p.lq // queries) >= desc.num_cus
+
+    tile_q = next((queries for queries in range(largest, _STEP, -_STEP) if occupied(queries)), _STEP)
     if values:
         return _paper_kernel(AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, (), values))
     vgprs = _published_vgprs(tile_q, tile_kv, d)
@@ -356,7 +364,7 @@ def _soft(plan: AttentionTiles) -> tuple[Constraint, ...]:
             d.reread_bandwidth_tb,
             demand,
             "TB/s",
-            f"K and V, read again by every Q tile: {bound} (E10, E21)",
+            f"K and V, read again by every Q tile: {bound} (E10, E21){assumption(d)}",
             hard=False,
         ),
     )

@@ -15,6 +15,7 @@ from simgpu.operators.resources import (
     RegisterRange,
     ResourcePlan,
     alignment_row,
+    assumption,
     limit_rows,
     occupancy_row,
     residency,
@@ -173,7 +174,7 @@ def gemm_constraints(
 def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
     factor = demand / d.reread_bandwidth_tb
     bound = f"bandwidth-bound by {factor:.2f}" if factor > 1 else "compute-bound"
-    return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10)"
+    return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10){assumption(d)}"
 
 
 def _staging(rows: int, k: int, e: int, threads: int, rows_contiguous: bool) -> int:

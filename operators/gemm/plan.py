@@ -2,8 +2,13 @@
 
 `tiling.py` decides, `limits.py` counts what that takes. Policy "corrected" (errata E3 to E10): 2x2 waves, one a SIMD, two stages of
 LDS; of a handful of named optima (`sides.py`), each with its K step and split of K (`operators.split`), the one of least time.
-Policy "published": tM = tN = sqrt(LDS/e), tK = (LDS/2)/((tM+tN)*e), warp tile tM/4 x tN/4 x 2k, 16 waves, one stage; aligned down
-to the atom. The constraints beside it are the true ones (E3, E8).
+
+Policy "published" (the paper's, as far as it says; where it does not, the reading that gives the sizes that it prints):
+  w = sqrt(largest workgroup / wavefront) = 4     the paper prints 16 warp tiles a block and no formula for them (E7)
+  tM = tN = t = sqrt(LDS/e) by w atoms            the printed sqrt((LDS/2)/e) gives 90 (E4)
+  blocks/CUs < 1: t = the largest for which it is not, or the least; the paper "reduces tile sizes until occupancy is acceptable"
+  tK = (LDS/2)/((tM+tN)*e) by 2k;  warp tile t/w x t/w x 2k;  (t / warp tile)^2 waves, one stage
+The constraints beside it are the true ones (E3, E8).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isqrt
+from math import isqrt, lcm
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
@@ -46,11 +46,18 @@ _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made
 def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
     """The paper's formulas."""
     e, lds = problem.element.bytes, descriptor.lds_bytes
-    warp_k = 2 * atom.k
-    tile_m = max(4 * atom.m, _align(isqrt(lds // e), 4 * atom.m))  # the printed sqrt((LDS/2)/e) gives 90 (E4)
-    tile_n = max(4 * atom.n, _align(isqrt(lds // e), 4 * atom.n))
-    tile_k = max(warp_k, _align(lds // 2 // ((tile_m + tile_n) * e), warp_k))
-    return Tiling(tile_m, tile_n, tile_k, warp_k, waves_m=4, waves_n=4, stages=1, blocks=1)
+    across = max(1, isqrt(descriptor.max_workgroup_size // descriptor.wavefront_size))
+    unit = across * lcm(atom.m, atom.n)
+    largest = max(unit, _align(isqrt(lds // e), unit))  # the printed sqrt((LDS/2)/e) gives 90 (E4)
+
+    def occupied(side: int) -> bool:
+        return problem.batch * -(-problem.m // side) * -(-problem.n // side) >= descriptor.num_cus
+
+    side = next((side for side in range(largest, unit, -unit) if occupied(side)), unit)
+    warp, warp_k = side // across, 2 * atom.k
+    tile_k = max(warp_k, _align(lds // 2 // (2 * side * e), warp_k))
+    limited_by = "occupancy" if side < largest else None
+    return Tiling(side, side, tile_k, warp_k, side // warp, side // warp, stages=1, blocks=1, limited_by=limited_by)
 
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:

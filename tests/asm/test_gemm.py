@@ -59,8 +59,13 @@ def test_any_shape_validates(sizes, case, trans, scales, pads, batch, bias, acti
 
 @pytest.mark.parametrize("name", ["f32", "f16"])
 @pytest.mark.parametrize("trans", TRANSPOSES)
-def test_the_published_tiles_validate(name, trans):
-    gemm(150, 130, 70, "gfx942", name, trans, pads=(1, 2, 3), policy="published").check()
+@pytest.mark.parametrize("cus", [304, 1])
+def test_the_published_tiles_validate(name, trans, cus):
+    """The paper's own on one CU; on 304, those that its rule of occupancy leaves of them."""
+    descriptor = replace(board("gfx942"), num_cus=cus)
+    result = gemm(150, 130, 70, "gfx942", name, trans, pads=(1, 2, 3), policy="published", descriptor=descriptor)
+    assert result.kernel.plan.tile_m == result.kernel.plan.tile_n == (128 if cus == 1 else 64)
+    result.check()
 
 
 @pytest.mark.parametrize("activation", ["gelu", "silu", "relu"])

@@ -48,6 +48,17 @@ def test_paper_descriptors_as_printed() -> None:
     assert hash(gpu_a) != hash(gpu_b)
 
 
+def test_borrowed_figures_are_said() -> None:
+    """The paper prints no clock, L2 or AccVGPRs; gpu_b, of MI300X's size, has MI100's."""
+    assert {name for name in hardware.targets() if hardware.target(name).assumed} == {"gpu_a", "gpu_b"}
+    mi100, mi300x = hardware.target("mi100"), hardware.target("mi300x")
+    for gpu in (hardware.target("gpu_a"), hardware.target("gpu_b")):
+        for name in ("clock_mhz", "l2_bytes", "l2_bytes_per_clock", "agpr_per_thread"):
+            assert getattr(gpu, name) == getattr(mi100, name)
+        assert all(word in gpu.assumed for word in ("clock", "L2", "AccVGPR", "MI100"))
+    assert hardware.target("gpu_b").num_cus == mi300x.num_cus and hardware.target("gpu_b").clock_mhz != mi300x.clock_mhz
+
+
 # AMD's own tables (MI100, MI250, MI300 architecture pages of the ROCm docs; datasheets for MI210 and CDNA4), TFLOPS.
 PUBLISHED = [
     ("mi100", "f32", 46.1), ("mi100", "f16", 184.6), ("mi100", "bf16", 92.3), ("mi100", "i8", 184.6),

@@ -104,6 +104,30 @@ def test_constraints_and_binding(where: tuple[str, str], m: int, n: int, k: int)
     assert all(row.slack == row.limit - row.use for row in plan.constraints)
 
 
+@given(case, size, size, size, st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_published_tiles_shrink_only_while_cus_are_idle(where: tuple[str, str], m: int, n: int, k: int, batch: int) -> None:
+    """The paper's rule: below one block a CU, tiles get smaller until it is one. Against trying every square of whole atoms."""
+    d = hardware.target(where[0])
+    plan = plan_gemm(GemmProblem(m, n, k, where[1], batch=batch), d, "published")
+    largest = plan_gemm(GemmProblem(m, n, k, where[1], batch=batch), replace(d, num_cus=1), "published")
+    squares = range(plan.waves_m * plan.atom.m, largest.tile_m + 1, plan.waves_m * plan.atom.m)
+    enough = [side for side in squares if batch * -(-m // side) * -(-n // side) >= d.num_cus]
+    assert plan.tile_m == plan.tile_n == max(enough, default=squares[0])
+    assert plan.blocks_per_cu >= 1 or plan.tile_m == squares[0]
+    if plan.feasible and plan.tile_m < largest.tile_m:
+        assert plan.binding.name == "occupancy"
+
+
+@pytest.mark.parametrize(("workgroup", "grid"), [(1024, 4), (512, 2), (256, 2), (64, 1), (32, 1)])
+def test_published_warp_grid_follows_from_the_largest_workgroup(workgroup: int, grid: int) -> None:
+    """16 warp tiles of 32 x 32 in 128 x 128 are the 16 waves of 1024 work-items."""
+    gpu = replace(hardware.target("gpu_a"), max_workgroup_size=workgroup)
+    plan = plan_gemm(GemmProblem(4096, 4096, 4096), gpu, "published")
+    assert (plan.tile_m, plan.waves_m, plan.waves_n) == (128, grid, grid)
+    assert (plan.warp_m, plan.warp_n) == (128 // grid, 128 // grid)
+
+
 def test_mi100_f32_defaults() -> None:
     plan = TiledComputation(4096, 4096, 4096).plan
     assert (plan.tile_m, plan.tile_n, plan.tile_k, plan.warp_m, plan.warp_n, plan.warp_k) == (256, 192, 16, 128, 96, 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isqrt
 
 import numpy as np
@@ -9,7 +10,16 @@ import pytest
 
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators import TiledComputation, derive_tiles
+from simgpu.operators import (
+    AttentionProblem,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+    derive_tiles,
+)
 from simgpu.tools.tables.paper_numbers import Entry, entries
 from simgpu.tools.verbs.paper import document
 from tests.support.places import ROOT
@@ -69,6 +79,19 @@ def test_tiles_a_and_b() -> None:
     assert a.eta == pytest.approx(512 / 600)
 
 
+@pytest.mark.parametrize("d", [16, 64, 128])
+@pytest.mark.parametrize("gpu", [GPU_A, GPU_B])
+@pytest.mark.parametrize("length", [1, 500, 1919, 1920, 3808, 3809, 4096, 8192, 10**5])
+def test_published_q_tiles_shrink_only_while_cus_are_idle(gpu: hardware.HardwareDescriptor, length: int, d: int) -> None:
+    """The paper's rule of occupancy, against trying: none of the lengths in its tables is short enough for it."""
+    plan, alone = (derive_tiles(each, L=length, d=d, policy="published") for each in (gpu, replace(gpu, num_cus=1)))
+    enough = [queries for queries in range(16, alone.tile_Q + 1, 16) if -(-length // queries) >= gpu.num_cus]
+    assert plan.tile_Q == max(enough, default=16) and plan.tile_KV == alone.tile_KV
+    assert (plan.tile_Q < alone.tile_Q) <= (plan.binding.name == "occupancy")
+    if d == 128 and gpu is GPU_A:
+        assert (plan.tile_Q == 32) == (length >= 3809)
+
+
 def test_e16_lds_of_every_resident_array() -> None:
     """None of Q, K, V, E: four waves' partial O, 16 queries by 64 columns (4 words of padding a row), and two statistics a
     query."""
@@ -79,6 +102,29 @@ def test_e16_lds_of_every_resident_array() -> None:
 def test_e25_keys_are_split_over_idle_cus() -> None:
     tiles = derive_tiles(GPU_A, L=1024, d=128)
     assert tiles.split_kv == 3 and tiles.tiles <= 120
+
+
+@pytest.mark.parametrize("policy", ["published", "corrected"])
+def test_what_follows_from_borrowed_figures_says_so(policy: str) -> None:
+    for name, assumed in (("gpu_b", True), ("mi300x", False)):
+        gpu = hardware.target(name)
+        for plan in (TiledComputation(999, 999, 999, gpu, policy).derivation, derive_tiles(gpu, L=999, d=64, policy=policy)):
+            notes = {row.name: row.note for row in plan.constraints}
+            assert ("assumed: clock, L2 and AccVGPRs are MI100's" in notes["operand bandwidth"]) is assumed
+
+
+def test_e1_no_tile_follows_from_the_quoted_peak() -> None:
+    for gpu in (GPU_A, hardware.target("mi300x")):
+        other = replace(gpu, peak_tflops_f32=100 * gpu.peak_tflops_f32)
+        for policy in ("published", "corrected"):
+            trees = (
+                TiledComputation(500, 4096, 999, gpu, policy), Conv2d(Conv2dProblem(1, 3, 50, 50, 64, 3, 3), gpu, policy),
+                Softmax(SoftmaxProblem(4, 10**6), gpu, policy), FusedAttention(AttentionProblem(999, 5000, 64), gpu, policy),
+            )  # fmt: skip
+            for tree in trees:
+                assert tree.on(other).derivation.sizes == tree.derivation.sizes
+    rows = [Softmax(SoftmaxProblem(4, 99), gpu).derivation.constraints for gpu in (GPU_A, other)]
+    assert [next(row.limit for row in each if row.name == "HBM bandwidth") for each in rows] == [11.5, other.peak_tflops_f32]
 
 
 @pytest.mark.parametrize("policy", ["published", "corrected"])

@@ -68,7 +68,7 @@ ORDER = {
     ],
     "tools": [
         "shared",
-        "matrix torch tables cases cost",
+        "matrix paper torch tables cases cost",
         "robustness",
         "benchmarks",
         "verbs",

@@ -150,6 +150,12 @@ class AttentionTiles(Derivation):
         return self.rounds * self.problem.kv_bytes + self.problem.qr_bytes
 
     @property
+    def partial_bytes(self) -> int:
+        """HBM bytes of the partial O and statistics of split keys, written by the blocks and read by the second pass; 0 without a
+        split."""
+        return 2 * self.split_kv * _partial_bytes(self.problem) if self.split_kv > 1 else 0
+
+    @property
     def vgprs(self) -> int:
         """Registers per lane at the synchronisation point: the paper's V, or the ArchVGPRs under "corrected"."""
         return self.vgprs_at(self.tile_Q)
@@ -338,10 +344,15 @@ def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: i
         resident=max(1, _chained(p, desc, tile_q, False).blocks_per_cu),
         asked_bytes=tiles * steps * staged + p.qr_bytes,
         once_bytes=p.bytes_once,
-        partial_bytes=p.batch * p.heads * p.lq * (p.d + 2) * c,
+        partial_bytes=_partial_bytes(p),
         rates=rates,
         sharers=p.heads // p.kv_heads * -(-p.lq // tile_q),
     )
+
+
+def _partial_bytes(p: AttentionProblem) -> int:
+    """Bytes of one partial O, maximum and sum of every query."""
+    return p.batch * p.heads * p.lq * (p.d + 2) * find_dtype(p.dtype_c).bytes
 
 
 def _alignment(plan: AttentionTiles) -> Constraint:

@@ -15,11 +15,10 @@ from simgpu.operators.traffic import Counters, block_counters
 def _fused(tree: FusedAttention) -> Counters:
     p, plan, atom = tree.problem, tree.derivation, tree.descriptor.atom(tree.problem.dtype)
     e, size = p.element.bytes, dtype(p.dtype_c).bytes
-    moved, written, read, atoms = p.batch * p.heads * p.lq * p.d * size, 0, 0, 0
+    moved, written, read, atoms = p.batch * p.heads * p.lq * p.d * size + plan.partial_bytes, 0, 0, 0
     for block in tree.children():
         queries, keys = len(block.views[0].rows), len(block.views[1].rows)
         moved += (queries + 2 * keys) * p.d * e if keys else 0
-        moved += 2 * size * queries * (p.d + 2) if plan.split_kv > 1 else 0
         if plan.policy == "published":
             staged, exchange = 2 * keys * p.d * e, queries * keys * 4  # K and V; E^T, written, then read
             written, read = written + staged + exchange, read + staged + exchange

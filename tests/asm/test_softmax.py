@@ -18,6 +18,7 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
+from simgpu.tools.paper.operators import MACHINE_PRECISION, argument_ulps
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.tables.kernel_use import kernel_use
 
@@ -95,6 +96,17 @@ def assert_right(result):
 )
 def test_any_shape_validates(rows, n, dt, target, policy, pads, in_place, scale):
     assert_right(softmax(rows, n, dt, target, policy, pads, in_place, scale=scale))
+
+
+@pytest.mark.parametrize("policy", ["corrected", "published"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_papers_softmax(target, policy):
+    """512 x 512, "validated at machine precision": every weight within a few units of its last place and of exp's argument's."""
+    result = softmax(512, 512, target=target, policy=policy)
+    assert_right(result)
+    assert (argument_ulps(result.got, result.want) <= MACHINE_PRECISION).all()
+    off = softmax(512, 512, target=target, policy=policy, scale=1 + 2.0**-18)
+    assert (argument_ulps(off.got, result.want) > MACHINE_PRECISION).mean() > 0.5, "the last bits decide"
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,11 +1,9 @@
-"""The paper's numbers, each reproduced under "published" or refuted with its erratum."""
+"""The plans behind the paper's numbers, under "published" and "corrected"."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isqrt
 
-import numpy as np
 import pytest
 
 from simgpu import hardware
@@ -20,9 +18,6 @@ from simgpu.operators import (
     TiledComputation,
     derive_tiles,
 )
-from simgpu.tools.tables.paper_numbers import Entry, entries
-from simgpu.tools.verbs.paper import document
-from tests.support.places import ROOT
 
 GPU_A, GPU_B = hardware.target("gpu_a"), hardware.target("gpu_b")
 
@@ -34,11 +29,6 @@ def test_derivation_example() -> None:
     assert (plan.waves, plan.stages, plan.resources.lds_bytes) == (16, 1, 32 * 1024)
     assert f"{plan.blocks_per_cu:.1f}" == "8.5"
     assert plan.resources.acc_vgprs == 32 * 32 // 64 == 16
-
-
-def test_e4_printed_formula_gives_90() -> None:
-    assert isqrt(64 * 1024 // 2 // 4) == 90
-    assert isqrt(64 * 1024 // 4) == 128
 
 
 def test_e5_half_of_lds_is_used() -> None:
@@ -146,94 +136,3 @@ def test_head_dimension_that_cannot_fit(policy: str) -> None:
 def test_bad_attention_input(bad: dict[str, object], message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         derive_tiles(GPU_A, **{**dict(L=16, d=16), **bad})  # type: ignore[arg-type]
-
-
-def row(what: str) -> Entry:
-    """The one entry of `simgpu paper` whose description begins so."""
-    (found,) = [entry for entry in entries() if entry.what.startswith(what)]
-    return found
-
-
-# description, published, corrected, erratum: what `simgpu paper` must say, number by number.
-SAID = [
-    ("f32 matrix peak, gpu_a", "23.1", "46.1", "E1"),
-    ("12.3 TFLOPS", "53%", "26.7%", "E1"),
-    ("f32 peak, gpu_b", "383", "163.4", "E2"),
-    ("registers a lane", "256", "256 Arch + 256 Acc", "E3"),
-    ("sqrt((LDS/2)/elem)", "90", "sqrt(LDS/elem) = 128", "E4"),
-    ("LDS of a tile", "32 KB, 1 stage(s)", "56 KB, 2 stage(s)", "E5"),
-    ("accumulators a lane", "16", "192", "E6"),
-    ("warp tile", "32 x 32 x 8", "128 x 96 x 16", "E7"),
-    ("accumulators allowed", "64", "256", "E8"),
-    ("eta", "94.8%", "97.8%", "E9"),
-    ("operands at matrix peak", "1.44", "0.84", "E10"),
-    ("gpu_a: Q tiles a CU", "4.27", "4.27", "E11"),
-    ("gpu_b: Q tiles a CU", "1.68", "0.84", "E11"),
-    ("acc[f] = ", "holds", "holds", "E12"),
-    ("E^T, tQ", "24 KB (as printed)", "8 KB", "E15"),
-    ("V and E through", "~10 KB (as printed)", "48 KB", "E16"),
-    ("LDS with Q, E", "56 KB", "88 KB: not in 64 KB", "E16"),
-    ("a step of 279.3", "218 us", "328k cycles; LDS takes ~800", "E18"),
-    ("fused, L = 16384", "33.6 MB", "33.6 MB", "E19"),
-    ("S", "1,073.7 MB", "1,073.7 MB", "E19"),
-    ("unfused", "4,328.5 MB", "4,328.5 MB", "E19"),
-    ("unfused / fused", "129.0x", "129.0x", "E19"),
-    ("unfused, L = 32768", "17.25 GB", "17.25 GB", "E19"),
-    ("savings formula", "32", "1 + L/d = 129", "E20"),
-    ("K and V read again", "34 MB", "101 MB, 43x saved", "E21"),
-    ("speed-up at the roofline", "33 (as printed)", "1.2x (overlapped) to 2.2x (serial)", "E22"),
-    ("L = 4096: 27.9", "0.95x", "fit 3.40 us * L * 2 rounds = 27.9 ms; 0.31 TFLOPS", "E23, E24"),
-    ("L = 8192: 83.5", "1.25x", "fit 3.40 us * L * 3 rounds = 83.6 ms; 0.41 TFLOPS", "E23, E24"),
-    ("L = 16384: 279.3", "1.50x", "fit 3.40 us * L * 5 rounds = 278.5 ms; 0.49 TFLOPS", "E23, E24"),
-    ("L = 32768: 991.1", "1.68x", "fit 3.40 us * L * 9 rounds = 1002.7 ms; 0.55 TFLOPS", "E23, E24"),
-    ("crossover", "128 tiles, 2 rounds, eta 53%", "keys split 5: eta 89%", "E25"),
-    ("S of one head", "as printed", "4.29 GB: fits 7 times", "E26"),
-    ("R of 3x3", "1.27", "1.27", "E27"),
-    ("IC = 3 to 12", "1 (as printed)", "4", "E28"),
-    ("softmax FLOP/byte", "0.2 (as printed)", "0.42 (two reads), 0.62 (one)", "E29"),
-]
-
-
-@pytest.mark.parametrize(("what", "published", "corrected", "errata"), SAID)
-def test_the_command_says(what: str, published: str, corrected: str, errata: str) -> None:
-    found = [entry for entry in entries() if entry.what == what] or [row(what)]
-    assert (found[0].published, found[0].corrected, found[0].errata) == (published, corrected, errata)
-
-
-def test_every_erratum_is_cited() -> None:
-    cited = {number for entry in entries() for number in entry.errata.split(", ") if number}
-    assert cited == {f"E{n}" for n in range(1, 32)}
-
-
-def test_the_document_is_what_the_command_prints() -> None:
-    text = (ROOT / "docs" / "paper.md").read_text()
-    assert text == document(), "run: simgpu paper -o docs/paper.md --force"
-
-
-def test_e7_the_largest_square_warp_tile_is_112() -> None:
-    assert max(side for side in range(16, 256, 16) if side * side // 64 <= 256 - 16) == 112
-
-
-def test_e13_exchanging_rows_and_columns_transposes() -> None:
-    c = np.arange(16)[:, None] * np.ones((16, 16))
-    assert (np.arange(16)[None, :] == c.T).all() and not (np.eye(16) == c.T).all()
-
-
-def test_e17_only_the_corrected_index_reads_a_fragments_of_e() -> None:
-    """E (tQ, tKV) stored at col*tQ + row; lane (g, i) of K step ks reads E[i, ks*k + g]."""
-    t_q, t_kv, m, k = 32, 64, 16, 4
-    e = np.arange(t_q * t_kv).reshape(t_q, t_kv)
-    lds = e.T.reshape(-1)
-    steps, groups, rows = np.ix_(range(t_kv // k), range(64 // m), range(m))
-    assert (lds[(steps * k + groups) * t_q + rows] == e[rows, steps * k + groups]).all()
-    printed = rows * t_q + steps * m + groups
-    assert (lds[printed % lds.size] != e[rows, steps * k + groups]).mean() > 0.9
-
-
-def test_e24_one_formula_fits_all_fused_times() -> None:
-    for length, measured in ((4096, 27.9), (8192, 83.5), (16384, 279.3), (32768, 991.1)):
-        rounds = -(-length // (32 * 120))
-        assert 3.40e-3 * length * rounds == pytest.approx(measured, rel=0.012)
-        assert derive_tiles(GPU_A, L=length, d=128, policy="published").rounds == rounds
-    unfused = 1666.6 / 32768**2
-    assert unfused * 32 * 120 / 3.40e-3 == pytest.approx(1.75, abs=0.01)  # the limit of the speed-up

@@ -9,6 +9,4 @@
     schedule_model.py   a loop on one CU, modelled in order
     schedule_report.py  what the model says of an operator's kernels
     l2_model.py         HBM bytes behind an LRU model of L2
-    paper_numbers.py    the paper's numbers, recomputed
-    paper_figures.py    the paper's figures as trees
 """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation
+
 
 def figure_1() -> str:
     """The trees, in Markdown."""
-    from simgpu.operators import AttentionProblem, FusedAttention, TiledComputation
-
     trees = (
         (
             "Figure 1, published on gpu_a: the paper's, line for line",

@@ -1,0 +1,116 @@
+"""The paper's hardware model and MFMA layout, recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.operators import AttentionProblem, Conv2d, Conv2dProblem, FusedAttention, Softmax, SoftmaxProblem, TiledComputation
+from simgpu.operators.tree import Root
+from simgpu.tools.paper.entry import Entry, Quoted, pair
+from simgpu.tools.paper.givens import Givens
+
+CLOCKS_PER_WAVE = 4  # that a SIMD of 16 lanes takes for a vector instruction of 64 [AMD CDNA ISA]
+# The figures of the paper's listing that another GPU may have; the wavefront is 64 on every target.
+FIGURES = ("lds_bytes", "vgpr_per_thread", "num_cus", "hbm_bandwidth_tb", "peak_tflops_f32")
+
+
+def lane_rate(d: HardwareDescriptor) -> float:
+    """Lanes a second that all CUs execute of vector instructions, in units of 10^12."""
+    return d.simds_per_cu * d.wavefront_size / CLOCKS_PER_WAVE * d.num_cus * d.clock_mhz * 1e-6
+
+
+def hardware(g: Givens) -> Iterator[Entry]:
+    """Peaks, bandwidths, registers; which figures matter."""
+    where = "Hardware model"
+    a, b, mi100, mi300x = g.gpu_a, g.gpu_b, g.mi100, g.mi300x
+    peak, once, twice = mi100.matrix_tflops("f32"), lane_rate(a), 2 * lane_rate(a)
+    clock = f"{mi100.num_cus} x {mi100.clock_mhz / 1000:g} GHz"
+    yield Entry(
+        where, "f32 vector peak, gpu_a", "11.5 TFLOPS", f"{once:.1f}", f"{2 * lane_rate(mi100):.1f}", "E1",
+        "an FMA counted once; the figure is AMD's for f64",
+    )  # fmt: skip
+    yield Entry(
+        where, "f32 matrix peak, gpu_a", "23.1 TFLOPS, two FMAs a clock", f"{twice:.1f}", f"{peak:.1f}", "E1",
+        f"two FMAs a lane and clock, each counted once, are the vector peak; {mi100.matrix_flops_per_clock('f32'):g} FLOP/clk/CU x "
+        + clock,
+    )  # fmt: skip
+    share = g.gemm_tflops / twice, g.gemm_tflops / peak
+    yield Entry(where, f"{g.gemm_tflops:g} TFLOPS (measured) of that", "53 %", f"{share[0]:.0%}", f"{share[1]:.1%}", "E1")
+    yield Entry(
+        where, "f32 peak, gpu_b", "383 TFLOPS", Quoted(f"{b.peak_tflops_f32:g}"), f"{mi300x.matrix_tflops('f32'):.1f}", "E2",
+        f"MI250X's f16: {g.mi250x.matrix_tflops('f16'):.1f} a die, two dies",
+    )  # fmt: skip
+    yield Entry(
+        where, "HBM bandwidth, gpu_a", "1.2 TB/s", Quoted(f"{a.hbm_bandwidth_tb:g}"), f"{mi100.hbm_bandwidth_tb:g}", "", "rounded"
+    )
+    yield Entry(
+        where, "registers a lane", "256", Quoted(f"{a.vgpr_per_thread}"),
+        f"{mi100.vgpr_per_thread} Arch + {mi100.agpr_per_thread} Acc", "E3", "MFMA results live in the second file on gfx908",
+    )  # fmt: skip
+    yield Entry(
+        where, "clock, L2 and AccVGPRs of gpu_a and gpu_b", "none",
+        *pair(f"{x.clock_mhz} MHz, {x.xcds} x {x.l2_bytes >> 20} MB, {x.agpr_per_thread}" for x in (b, mi300x)), "",
+        f"assumed: {b.assumed}; gpu_b has the CUs and the bandwidth of MI300X",
+    )  # fmt: skip
+    yield Entry(
+        where, "figures that no tile follows from", "none: only what the derivation needs",
+        *pair(", ".join(idle_figures(a, policy)) or "none" for policy in ("published", "corrected")), "",
+        "the vector peak is only quoted; softmax holds its bandwidth against it",
+    )  # fmt: skip
+    atoms = [x.atom("f32") for x in (a, mi100)]
+    yield Entry(
+        where, "16x16x4: A, B, C elements a lane", "1, 1, 4",
+        *pair(f"{x.elements_per_lane}, {x.elements_per_lane}, {x.acc_registers}" for x in atoms),
+    )  # fmt: skip
+
+
+def idle_figures(descriptor: HardwareDescriptor, policy: str) -> list[str]:
+    """The figures of the paper's listing that change the tiles of none of the four operators when they are doubled or halved."""
+    trees: tuple[Root, ...] = (
+        TiledComputation(1000, 4096, 4096, descriptor, policy),
+        Conv2d(Conv2dProblem(1, 64, 56, 56, 64, 3, 3), descriptor, policy),
+        Softmax(SoftmaxProblem(4, 10**6), descriptor, policy),
+        *(FusedAttention(AttentionProblem(length, length, 128), descriptor, policy) for length in (2048, 16384)),
+    )
+
+    def decides(name: str) -> bool:
+        figure = getattr(descriptor, name)
+        others = [replace(descriptor, **{name: type(figure)(figure * factor)}) for factor in (0.5, 2)]
+        return any(tree.on(other).derivation.sizes != tree.derivation.sizes for tree in trees for other in others)
+
+    return [name for name in FIGURES if not decides(name)]
+
+
+def layout(g: Givens) -> Iterator[Entry]:
+    """Who holds which element of C."""
+    where = "MFMA layout"
+    row = mfma.find(g.instruction, g.mi100.arch)
+    rows, columns = row.shape("D")
+    held = {(i, j): row.owner("D", i, j)[:2] for i in range(rows) for j in range(columns)}
+    says = "holds" if all(held[i, j] == (i % 4, i // 4 * 16 + j) for i, j in held) else "fails"
+    yield Entry(
+        where, "acc[f] = C[4*(tid/16) + f][tid % 16]", "not as documented", says, says, "E12", "it is what AMD documents"
+    )
+    yield Entry(
+        where, "Q[i,:] = i, K = I under the naive layout", "the identity", Quoted("the identity"), naively_read(held), "E13",
+        "exchanging rows and columns transposes",
+    )  # fmt: skip
+
+
+def naively_read(held: dict[tuple[int, int], tuple[int, int]]) -> str:
+    """What C of the structured test, C[i,j] = i, looks like to who takes lane t's register f for C[t % 16][4*(t/16) + f].
+
+    held: (register, lane) of each element of C.
+    """
+    size = 1 + max(i for i, _ in held)
+    seen = np.full((size, size), -1)
+    for (i, _), (register, lane) in held.items():
+        seen[lane % size, (4 * (lane // 16) + register) % size] = i
+    index = np.arange(size)
+    names = {"the identity": np.eye(size), "C[i,j] = i": index[:, None], "C[i,j] = j": index[None, :]}
+    return next((name for name, c in names.items() if (seen == c).all()), "neither row, column nor the identity")

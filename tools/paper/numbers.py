@@ -1,0 +1,24 @@
+"""Every number of the paper: as it prints it, as each policy gives it, and the erratum where they differ.
+
+Nothing here was measured on a GPU by us: measured figures are quoted from the paper and marked so.
+"""
+
+from __future__ import annotations
+
+from simgpu.tools.paper.entry import Entry
+from simgpu.tools.paper.families import families
+from simgpu.tools.paper.gemm import derivation, occupancy
+from simgpu.tools.paper.givens import Givens
+from simgpu.tools.paper.machine import hardware, layout
+from simgpu.tools.paper.operators import operators
+from simgpu.tools.paper.registers import table_2
+from simgpu.tools.paper.times import table_3
+from simgpu.tools.paper.traffic import traffic
+
+SECTIONS = (hardware, layout, derivation, occupancy, table_2, operators, traffic, table_3, families)
+
+
+def entries(givens: Givens | None = None) -> list[Entry]:
+    """All rows, in the paper's order. givens: in place of the paper's."""
+    given = givens or Givens()
+    return [entry for rows in SECTIONS for entry in rows(given)]

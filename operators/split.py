@@ -41,6 +41,7 @@ class Reduction:
     once_bytes: int  # of these, what differs, and the result
     partial_bytes: int  # of the results of one part, written and read once
     rates: Sustained
+    waits: int = 1  # LDS reads of a step that a lone block waits for: behind each barrier one
     sharers: int = 0  # blocks that read the same operands, and no others; 0: those of a grid, which share rows and columns
 
     @cached_property
@@ -125,7 +126,7 @@ class Reduction:
         return parts * self.partial_bytes if parts > 1 else 0
 
     def _together(self, count: int, steps: int) -> float:
-        bare = LDS_CLOCKS / self.rates.clock / count
+        bare = self.waits * LDS_CLOCKS / self.rates.clock / count
         step = max(count * self.pipe + bare, self.latency)
         return _FILL * self.rates.memory_latency + steps * step + count * self.drain
 

@@ -7,9 +7,10 @@ K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the
   tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b <= banks
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
-the GEMM's or, where that is too large, powers of two. Of the GEMM's optima, each with one and two blocks a CU, the one of least
-time is taken, the channels split as is best for it (`operators.split`). B = 2 if the smallest tile fits twice, and the registers
-do, else 1; tIC is the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of
+the GEMM's or, where that is too large, powers of two. Of the GEMM's optima and of the shapes of their areas that stage least
+(`_with_halo`), each with one and two blocks a CU and with the rows that pad least, the one of least time is taken, the channels
+split as is best for it (`operators.split`). B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is
+the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of
 `conv2d.lds` on different banks (and two more the parts of W, where a lane group has more than 16 bytes of a pixel).
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
@@ -18,6 +19,7 @@ Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +30,7 @@ from simgpu.hardware.sustained import STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, expect_shape, one_of
 from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
 from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
+from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.tiling import options
 from simgpu.operators.levels import Level
@@ -47,6 +50,7 @@ from simgpu.operators.resources import (
 )
 from simgpu.operators.split import Reduction
 
+_MOST_PIXELS = 256  # of a block
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
 # The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
@@ -184,7 +188,7 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
         return _fitting(problem, plan_gemm(problem.gemm, descriptor, policy))
     tilings = {
         (t.tile_m, t.tile_n, min(t.blocks, 2)): t
-        for option in options(problem.gemm, descriptor, atom)
+        for option in _with_halo(problem, atom, list(options(problem.gemm, descriptor, atom)))
         for t in (replace(option, blocks=1), replace(option, blocks=2))
     }
     gemms = [with_tiling(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
@@ -195,6 +199,23 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
         return not plan.feasible, conv2d_reduction(plan).seconds(plan.split_ic), -plan.pixels * plan.tile_oc
 
     return min(plans, key=order)
+
+
+def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) -> list[Tiling]:
+    """The GEMM's optima, and the shape of each one's area that stages the least.
+
+    A stage of channels brings P*R pixels of halo and tOC*KH*KW filters: least where they are equal, tOC = sqrt(P*tOC * R/(KH*KW)).
+    """
+    p, unit = problem, 2 * atom.n
+    factor = p.halo_factor(_ATOM_ROWS // 2, _ATOM_ROWS)
+    found = list(tilings)
+    for tiling in tilings:
+        area = tiling.tile_m * tiling.tile_n
+        channels = max(1, round(sqrt(area * factor / (p.kh * p.kw)) / unit)) * unit
+        pixels = min(area // channels, _MOST_PIXELS) // unit * unit
+        if pixels and channels < tiling.tile_n:
+            found.append(replace(tiling, tile_m=pixels, tile_n=channels, aim="halo and filters"))
+    return found
 
 
 def _fitting(problem: Conv2dProblem, gemm: GemmPlan) -> Conv2dPlan:
@@ -311,6 +332,7 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
         once_bytes=plan.problem.bytes_once,
         partial_bytes=result,
         rates=rates,
+        waits=taps,
     )
 
 

@@ -5,6 +5,7 @@
     elf.py          the parts of an amdhsa ELF
     dwarf.py        debug sections, and how their fields are read
     lines.py        source lines of addresses
+    entries.py      the entries of debug information, walked in order
     inlined.py      which calls an address was inlined from
     descriptor.py   the 64-byte kernel descriptor
     code_object.py  CodeObject and Kernel: what the parts say together

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.hardware.code_object.dwarf import IMPLICIT, Cursor, DebugSections, fixed_size, read_form
+from simgpu.hardware.code_object.dwarf import Cursor, DebugSections
+from simgpu.hardware.code_object.entries import UNIT_TAGS, Entries, Unit, Values
 from simgpu.hardware.code_object.lines import LineTable, SourceLine
 
 DW_TAG_inlined_subroutine = 0x1D
@@ -16,43 +16,21 @@ DW_AT_ranges, DW_AT_call_file, DW_AT_call_line = 0x55, 0x58, 0x59
 DW_AT_addr_base, DW_AT_rnglists_base = 0x73, 0x74
 DW_FORM_addr, DW_FORM_rnglistx = 0x01, 0x23
 ADDRESS_INDEXED = frozenset((0x1B, 0x29, 0x2A, 0x2B, 0x2C, 0x1F01))  # DW_FORM_addrx and its kin
-DW_UT_type, DW_UT_skeleton, DW_UT_split_compile, DW_UT_split_type = 2, 4, 5, 6
-WANTED = frozenset((
-    DW_AT_stmt_list, DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges,
-    DW_AT_call_file, DW_AT_call_line, DW_AT_addr_base, DW_AT_rnglists_base,
-))  # fmt: skip
+OF_UNIT = frozenset((DW_AT_stmt_list, DW_AT_low_pc, DW_AT_addr_base, DW_AT_rnglists_base))
+OF_CALL = frozenset((DW_AT_low_pc, DW_AT_high_pc, DW_AT_ranges, DW_AT_call_file, DW_AT_call_line))
+WANTED = {DW_TAG_inlined_subroutine: OF_CALL} | dict.fromkeys(UNIT_TAGS, OF_UNIT)
 DEEPEST = 64  # calls that are told of one address
 
 
-@dataclass(frozen=True)
-class Abbreviation:
-    """What an entry of debug information consists of."""
-
-    tag: int
-    children: bool
-    # Attribute or None, form, and the constant of an implicit one; of a fixed number of bytes where no attribute is wanted.
-    fields: tuple[tuple[int | None, int, int], ...]
-
-
-SKIP = -1  # as a form: bytes that nothing is wanted of
-
-
 class InlinedCalls:
-    """Every inlined call of a file. Damaged information raises IndexError, ValueError or struct.error."""
+    """Every inlined call of a file. Damaged information raises IndexError, KeyError, ValueError or struct.error."""
 
     def __init__(self, sections: DebugSections, lines: LineTable) -> None:
         self._sections, self._lines = sections, lines
-        self._abbreviations: dict[tuple[int, int, int], dict[int, Abbreviation]] = {}
         self._places: list[tuple[int, int, int]] = []  # of each call: the line table, the file's number, the line
-        rows: list[tuple[int, int, int, int]] = []  # of each range: first address, the one behind, depth, call
-        section, at = sections[".debug_info"], 0
-        while at < len(section):
-            cursor = Cursor(section, at)
-            length, offset = cursor.length()
-            at = cursor.end = cursor.at + length
-            if at > len(section):
-                raise ValueError(f"a unit ends at byte {at} of {len(section)}")
-            rows += self._unit(cursor, at, offset)
+        entries = Entries(sections, WANTED)
+        # Of each range: first address, the one behind, depth, call.
+        rows = [row for unit in entries.units() for row in self._unit(entries, unit)]
         table = np.array(rows, np.uint64).reshape(-1, 4)
         self._low, self._high, self._depth, self._call = table.T
 
@@ -68,99 +46,33 @@ class InlinedCalls:
     def _line(self, unit: int, file: int, line: int) -> SourceLine:
         return SourceLine(*(self._lines.file(unit, file) or ("", "?")), line)
 
-    def _unit(self, cursor: Cursor, end: int, offset: int) -> Iterator[tuple[int, int, int, int]]:
+    def _unit(self, entries: Entries, unit: Unit) -> Iterator[tuple[int, int, int, int]]:
         """Yields the ranges of a unit's calls."""
-        version = cursor.number(2)
-        kind = cursor.number(1) if version >= 5 else 0
-        if version >= 5:
-            address, abbreviations = cursor.number(1), cursor.number(offset)
-            if kind in (DW_UT_type, DW_UT_split_type):
-                cursor.at += 8 + offset  # the type's signature and place
-            elif kind in (DW_UT_skeleton, DW_UT_split_compile):
-                cursor.at += 8  # the unit's number
-        else:
-            abbreviations, address = cursor.number(offset), cursor.number(1)
-        if address not in (4, 8):
-            raise ValueError(f"addresses of {address} bytes")
-        known = self._abbreviated(abbreviations, address, offset)
-        unit = Attributes(self._sections, version, address, offset)
-        depth: list[int] = []  # of inlining, at each level that is open
-        first = True
-        while cursor.at < end:
-            code = cursor.uleb()
-            self._sections.steps.take()
-            if code == 0:
-                if depth:
-                    depth.pop()
-                continue
-            entry = known[code]
-            values = self._values(cursor, entry, address, offset)
-            if first:
-                unit.begin(values)
-                first = False
-            inside = depth[-1] if depth else 0
-            if entry.tag == DW_TAG_inlined_subroutine and DW_AT_call_line in values:
-                inside += 1
+        said = Attributes(self._sections, unit)
+        around: list[int] = []  # the levels of the calls that an entry lies in
+        for level, tag, values in entries.walk(unit, unit.first):
+            if tag != DW_TAG_inlined_subroutine:
+                said.begin(values)
+            elif DW_AT_call_line in values:
+                while around and around[-1] >= level:
+                    around.pop()
+                around.append(level)
                 call = len(self._places)
-                self._places.append((unit.lines, values.get(DW_AT_call_file, (0, 0))[1], values[DW_AT_call_line][1]))
-                for low, high in unit.ranges(values):
+                self._places.append((said.lines, values.get(DW_AT_call_file, (0, 0))[1], values[DW_AT_call_line][1]))
+                for low, high in said.ranges(values):
                     if 0 <= low < high < 1 << 64:
-                        yield low, high, inside, call
-            if entry.children:
-                depth.append(inside)
-
-    def _values(self, cursor: Cursor, entry: Abbreviation, address: int, offset: int) -> dict[int, tuple[int, int]]:
-        """Form and value of the wanted attributes of the entry that stands here."""
-        self._sections.steps.take(len(entry.fields))
-        values = {}
-        for attribute, form, constant in entry.fields:
-            if form == SKIP:
-                cursor.at += constant
-                continue
-            value = constant if form == IMPLICIT else read_form(cursor, form, address, offset)
-            if attribute is not None:
-                values[attribute] = form, value
-        return values
-
-    def _abbreviated(self, at: int, address: int, offset: int) -> dict[int, Abbreviation]:
-        """The table of abbreviations at a place; neighbours of a fixed size that nothing is wanted of are one field."""
-        key = at, address, offset
-        if key in self._abbreviations:
-            return self._abbreviations[key]
-        cursor = Cursor(self._sections[".debug_abbrev"], at)
-        table = self._abbreviations[key] = {}
-        while code := cursor.uleb():
-            tag, children = cursor.uleb(), cursor.number(1)
-            fields: list[tuple[int | None, int, int]] = []
-            taken: set[int] = set()
-            while True:
-                self._sections.steps.take()
-                attribute, form = cursor.uleb(), cursor.uleb()
-                constant = cursor.sleb() if form == IMPLICIT else 0
-                if not attribute and not form:
-                    break
-                wanted = attribute in WANTED and attribute not in taken
-                taken.add(attribute)
-                size = fixed_size(form, address, offset)
-                if wanted or size is None:
-                    fields.append((attribute if wanted else None, form, constant))
-                elif fields and fields[-1][1] == SKIP:
-                    fields[-1] = None, SKIP, fields[-1][2] + size
-                elif size:
-                    fields.append((None, SKIP, size))
-            table[code] = Abbreviation(tag, bool(children), tuple(fields))
-        return table
+                        yield low, high, len(around), call
 
 
 class Attributes:
     """What a unit says of itself, and the addresses that entries of it name."""
 
-    def __init__(self, sections: DebugSections, version: int, address: int, offset: int) -> None:
-        self._sections, self._version, self._address, self._offset = sections, version, address, offset
+    def __init__(self, sections: DebugSections, unit: Unit) -> None:
+        self._sections, self._version, self._address, self._offset = sections, unit.version, unit.address, unit.offset
         self._low = self._addresses = self._lists = 0
         self.lines = -1  # where its line number program begins
 
-    def begin(self, values: dict[int, tuple[int, int]]) -> None:
+    def begin(self, values: Values) -> None:
         """Takes what the unit's own entry says."""
         none = (0, 0)
         self.lines = values.get(DW_AT_stmt_list, (0, -1))[1]
@@ -173,7 +85,7 @@ class Attributes:
     def _indexed(self, index: int) -> int:
         return Cursor(self._sections[".debug_addr"], self._addresses + index * self._address).number(self._address)
 
-    def ranges(self, values: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    def ranges(self, values: Values) -> Iterator[tuple[int, int]]:
         """Yields first address and the one behind of each range of an entry."""
         if DW_AT_ranges in values:
             form, value = values[DW_AT_ranges]

@@ -1,0 +1,154 @@
+"""The entries of .debug_info, walked in order or read where they stand: of each, the attributes that a reader wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simgpu.hardware.code_object.dwarf import IMPLICIT, Cursor, DebugSections, fixed_size, read_form
+
+DW_UT_type, DW_UT_skeleton, DW_UT_split_compile, DW_UT_split_type = 2, 4, 5, 6
+UNIT_TAGS = (0x11, 0x3C, 0x41, 0x4A)  # DW_TAG_compile_unit, partial_unit, type_unit, skeleton_unit: the first entry of a unit
+SKIP = -1  # as a form: bytes that nothing is wanted of
+
+Values = dict[int, tuple[int, int]]  # form and value of each wanted attribute that an entry has
+
+
+class Unit(NamedTuple):
+    """A unit of .debug_info."""
+
+    start: int  # of its header; references within the unit count from here
+    first: int  # where its first entry stands, which says what holds for the unit
+    end: int
+    version: int  # of DWARF
+    address: int  # bytes of an address
+    offset: int  # bytes of an offset
+    abbreviations: int  # where its table of them begins
+
+
+class Entry(NamedTuple):
+    """An entry with what is wanted of it."""
+
+    level: int  # of nesting, 0 for the entry that the walk began with
+    tag: int
+    values: Values
+
+
+@dataclass(frozen=True)
+class Abbreviation:
+    """What an entry of debug information consists of."""
+
+    tag: int
+    children: bool
+    wanted: bool  # whether the reader wants entries of this tag
+    # Attribute or None, form, and the constant of an implicit one; of a fixed number of bytes where no attribute is wanted.
+    fields: tuple[tuple[int | None, int, int], ...]
+
+
+class Entries:
+    """The entries of a file, for a reader of some attributes. Damaged information raises IndexError, KeyError or ValueError."""
+
+    def __init__(self, sections: DebugSections, wanted: Mapping[int, frozenset[int]]) -> None:
+        """wanted: the attributes by the tag of entries; entries of other tags are passed over."""
+        self._sections, self._wanted = sections, wanted
+        self._section = sections[".debug_info"]
+        self._tables: dict[tuple[int, int, int], dict[int, Abbreviation]] = {}
+
+    def units(self) -> Iterator[Unit]:
+        """Yields the units."""
+        at = 0
+        while at < len(self._section):
+            self._sections.steps.take()
+            unit = self._unit(at)
+            yield unit
+            at = unit.end
+
+    def walk(self, unit: Unit, at: int) -> Iterator[Entry]:
+        """Yields the entry that stands at a place and those below it, in order, as far as their tags are wanted."""
+        cursor, known, take = Cursor(self._section, at, unit.end), self._abbreviated(unit), self._sections.steps.take
+        level = 0
+        while cursor.at < unit.end:
+            code = cursor.uleb()
+            take()
+            if code == 0:
+                level -= 1
+            else:
+                abbreviation = known[code]
+                values = self._values(cursor, unit, abbreviation)
+                if abbreviation.wanted:
+                    yield Entry(level, abbreviation.tag, values)
+                level += abbreviation.children
+            if level <= 0:
+                return
+
+    def entry(self, unit: Unit, at: int) -> tuple[int, Values]:
+        """Tag and values of the entry at a place of a unit."""
+        if not unit.first <= at < unit.end:
+            raise ValueError(f"no entry can stand at byte {at} of a unit from {unit.first} to {unit.end}")
+        cursor = Cursor(self._section, at, unit.end)
+        self._sections.steps.take()
+        abbreviation = self._abbreviated(unit)[cursor.uleb()]
+        return abbreviation.tag, self._values(cursor, unit, abbreviation)
+
+    def _unit(self, start: int) -> Unit:
+        cursor = Cursor(self._section, start)
+        length, offset = cursor.length()
+        end = cursor.end = cursor.at + length
+        if end > len(self._section):
+            raise ValueError(f"a unit ends at byte {end} of {len(self._section)}")
+        version = cursor.number(2)
+        if version >= 5:
+            kind, address, abbreviations = cursor.number(1), cursor.number(1), cursor.number(offset)
+            if kind in (DW_UT_type, DW_UT_split_type):
+                cursor.at += 8 + offset  # the type's signature and place
+            elif kind in (DW_UT_skeleton, DW_UT_split_compile):
+                cursor.at += 8  # the unit's number
+        else:
+            abbreviations, address = cursor.number(offset), cursor.number(1)
+        if address not in (4, 8):
+            raise ValueError(f"addresses of {address} bytes")
+        return Unit(start, cursor.at, end, version, address, offset, abbreviations)
+
+    def _values(self, cursor: Cursor, unit: Unit, abbreviation: Abbreviation) -> Values:
+        """The wanted values of the entry whose fields stand here."""
+        self._sections.steps.take(len(abbreviation.fields))
+        values = {}
+        for attribute, form, constant in abbreviation.fields:
+            if form == SKIP:
+                cursor.at += constant
+                continue
+            value = constant if form == IMPLICIT else read_form(cursor, form, unit.address, unit.offset)
+            if attribute is not None:
+                values[attribute] = form, value
+        return values
+
+    def _abbreviated(self, unit: Unit) -> dict[int, Abbreviation]:
+        """The unit's table of abbreviations; neighbours of a fixed size that nothing is wanted of are one field."""
+        key = unit.abbreviations, unit.address, unit.offset
+        if key in self._tables:
+            return self._tables[key]
+        cursor = Cursor(self._sections[".debug_abbrev"], unit.abbreviations)
+        table = self._tables[key] = {}
+        while code := cursor.uleb():
+            tag, children = cursor.uleb(), cursor.number(1)
+            of_tag = self._wanted.get(tag, frozenset())
+            fields: list[tuple[int | None, int, int]] = []
+            taken: set[int] = set()
+            while True:
+                self._sections.steps.take()
+                attribute, form = cursor.uleb(), cursor.uleb()
+                constant = cursor.sleb() if form == IMPLICIT else 0
+                if not attribute and not form:
+                    break
+                wanted = attribute in of_tag and attribute not in taken
+                taken.add(attribute)
+                size = fixed_size(form, unit.address, unit.offset)
+                if wanted or size is None:
+                    fields.append((attribute if wanted else None, form, constant))
+                elif fields and fields[-1][1] == SKIP:
+                    fields[-1] = None, SKIP, fields[-1][2] + size
+                elif size:
+                    fields.append((None, SKIP, size))
+            table[code] = Abbreviation(tag, bool(children), tag in self._wanted, tuple(fields))
+        return table

@@ -7,9 +7,11 @@
     lines.py        source lines of addresses
     entries.py      the entries of debug information, walked in order
     inlined.py      which calls an address was inlined from
+    mangled.py      parameters' types by a kernel's mangled name
+    parameters.py   parameters' types by debug information
+    debug.py        DebugInformation: lines, calls and types, read when they are asked for
     descriptor.py   the 64-byte kernel descriptor
     code_object.py  CodeObject and Kernel: what the parts say together
-    mangled.py      parameters' types by a kernel's mangled name
     arguments.py    kernel arguments packed by metadata, hidden ones filled in
 """
 

@@ -129,7 +129,7 @@ def pack(kernel: Kernel, args: Sequence[object], geometry: Geometry) -> bytes:
     with `.address` (a buffer) for a pointer. Raises LaunchError naming the argument.
     """
     check_geometry(kernel, geometry)
-    explicit = kernel.explicit_arguments
+    explicit = _explicit(kernel, args)
     if len(args) != len(explicit):
         names = ", ".join(f"{a.name} ({a.size} bytes)" for a in explicit) or "none"
         raise LaunchError(f"{kernel.name} takes {len(explicit)} arguments, got {len(args)}: {names}")
@@ -141,6 +141,20 @@ def pack(kernel: Kernel, args: Sequence[object], geometry: Geometry) -> bytes:
             value = hidden_value(kernel, argument.value_kind, geometry) % (1 << 8 * argument.size)
             _store(segment, argument, value.to_bytes(argument.size, "little"))
     return bytes(segment)
+
+
+def _explicit(kernel: Kernel, args: Sequence[object]) -> tuple[Argument, ...]:
+    """The explicit arguments. Debug information is read for their types only where a number needs one that nothing else tells."""
+    explicit = kernel.explicit_arguments
+    return kernel.typed_arguments if any(map(_needs_type, explicit, args)) else explicit
+
+
+def _needs_type(argument: Argument, value: object) -> bool:
+    if argument.value_type or argument.value_kind != "by_value":
+        return False
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.ndim == 0 and value.dtype.itemsize != argument.size
+    return isinstance(value, (int, float))
 
 
 def _store(segment: bytearray, argument: Argument, raw: bytes) -> None:
@@ -221,7 +235,7 @@ def assumptions(kernel: Kernel, args: Sequence[object]) -> tuple[str, ...]:
     An integer may be meant for a float, a float of two bytes for bf16; 0 is the same in all of them.
     """
     found = []
-    for argument, value in zip(kernel.explicit_arguments, args, strict=False):
+    for argument, value in zip(_explicit(kernel, args), args, strict=False):
         if argument.value_type or argument.value_kind != "by_value" or not isinstance(value, (int, float)) or not value:
             continue
         if isinstance(value, float):

@@ -8,19 +8,17 @@ Whatever the bytes, the only exception is DecodeError.
 from __future__ import annotations
 
 import struct
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from simgpu.hardware.code_object import bundle, elf
+from simgpu.hardware.code_object.debug import DebugInformation
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
-from simgpu.hardware.code_object.dwarf import DebugLimit, DebugSections
 from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbol
-from simgpu.hardware.code_object.inlined import InlinedCalls
-from simgpu.hardware.code_object.lines import LineTable, SourceLine
+from simgpu.hardware.code_object.lines import SourceLine
 from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.code_object.names import shown
 from simgpu.hardware.errors import DecodeError
@@ -33,8 +31,6 @@ OPENCL_TYPES = {
     "int": "i32", "uint": "u32", "long": "i64", "ulong": "u64", "size_t": "u64", "ptrdiff_t": "i64",
 }  # fmt: skip
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class Argument:
@@ -46,7 +42,7 @@ class Argument:
     value_kind: str
     address_space: str = ""
     type_name: str = ""
-    value_type: str = ""  # of a number: f32, bf16, i64, u8, ...; by the metadata, `.type_name` or the mangled name; "" unknown
+    value_type: str = ""  # of a number: f32, bf16, i64, u8, ...; by the metadata, `.type_name`, the mangled name, DWARF; "" unknown
     access: str = ""
     pointee_align: int = 0
 
@@ -85,10 +81,17 @@ class Kernel:
     sgpr_spill_count: int
     vgpr_spill_count: int
     language: str
+    debug: DebugInformation = field(repr=False, compare=False)  # of its file
 
     @property
     def explicit_arguments(self) -> tuple[Argument, ...]:
         return tuple(arg for arg in self.arguments if not arg.hidden)
+
+    @cached_property
+    def typed_arguments(self) -> tuple[Argument, ...]:
+        """The explicit arguments, with the types that only debug information tells: to read it may take seconds, once."""
+        explicit = self.explicit_arguments
+        return _typed(explicit, self.debug.parameter_types(self.name, len(explicit)))
 
     @property
     def declared(self) -> dict[str, int]:
@@ -146,6 +149,7 @@ class CodeObject:
     relocations: tuple[Relocation, ...]
     metadata: Mapping[str, Any]  # the decoded note
     data: bytes = field(repr=False)  # of the ELF
+    debug: DebugInformation = field(repr=False, compare=False)
 
     @classmethod
     def parse(cls, data: bytes, target: str = "") -> CodeObject:
@@ -189,34 +193,12 @@ class CodeObject:
 
     def source_line(self, address: int) -> str | None:
         """The `file:line` of the instruction at a virtual address, or None where the file does not say."""
-        found = self._lines and self._lines.at(address)
+        found = self.debug.source_line(address)
         return str(found) if found else None
 
     def call_sites(self, address: int) -> tuple[SourceLine, ...]:
         """The lines of the calls that the code at a virtual address was inlined from, innermost first."""
-        return self._inlined.at(address) if self._inlined else ()
-
-    @cached_property
-    def _debug(self) -> DebugSections | None:
-        return self._read(lambda: DebugSections(ElfFile(self.data)))
-
-    @cached_property
-    def _lines(self) -> LineTable | None:
-        return self._read(lambda: LineTable(self._debug) if self._debug else None)
-
-    @cached_property
-    def _inlined(self) -> InlinedCalls | None:
-        return self._read(lambda: InlinedCalls(self._debug, self._lines) if self._debug and self._lines else None)
-
-    def _read(self, read: Callable[[], T]) -> T | None:
-        """What `read` returns, or None where debug information is damaged or too large, since it only helps."""
-        try:
-            return read()
-        except DebugLimit as limit:
-            warnings.warn(f"simgpu: source lines are left out: {limit}", RuntimeWarning, stacklevel=2)
-        except Exception:  # whatever damaged bytes make of struct, zlib and indices
-            pass
-        return None
+        return self.debug.call_sites(address)
 
 
 def _unwrap(data: bytes, target: str) -> bytes:
@@ -249,6 +231,7 @@ def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
     segments = tuple(elf.segments(file))
     symbols = MappingProxyType(elf.symbols(file))
     metadata = elf.metadata(file)
+    listed = _get(metadata, "amdhsa.kernels", list, [])
     shell = cls(
         target=target,
         xnack=xnack,
@@ -260,8 +243,8 @@ def _parse_elf(cls: type[CodeObject], data: bytes) -> CodeObject:
         relocations=tuple(elf.relocations(file)),
         metadata=MappingProxyType(metadata),
         data=data,
+        debug=DebugInformation(data, {_get(entry, ".name", str) for entry in listed}),
     )
-    listed = _get(metadata, "amdhsa.kernels", list, [])
     kernels = [_kernel(shell, entry) for entry in listed]
     return replace(shell, kernels=MappingProxyType({kernel.name: kernel for kernel in kernels}))
 
@@ -286,7 +269,7 @@ def _count(table: Any, key: str, default: int | None = None) -> int:
 
 
 def _argument(entry: Any, index: int) -> Argument:
-    return Argument(
+    argument = Argument(
         name=_get(entry, ".name", str, f"arg{index}"),
         offset=_count(entry, ".offset"),
         size=_count(entry, ".size"),
@@ -297,20 +280,22 @@ def _argument(entry: Any, index: int) -> Argument:
         access=_get(entry, ".actual_access", str, _get(entry, ".access", str, "")),
         pointee_align=_count(entry, ".pointee_align", 0),
     )
+    return _with_type(argument, OPENCL_TYPES.get(argument.type_name, ""))
 
 
-def _typed(name: str, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    """The arguments with the types that the metadata leaves out and OpenCL's names or a mangled kernel's name tell."""
-    explicit = [argument for argument in arguments if not argument.hidden]
-    mangled = parameter_types(name) or ()
-    known = dict(zip((id(argument) for argument in explicit), mangled if len(mangled) == len(explicit) else (), strict=False))
-    found = []
-    for argument in arguments:
-        type_ = OPENCL_TYPES.get(argument.type_name) or known.get(id(argument), "")
-        bits = int(type_.lstrip("bfiu") or 0) if type_ not in ("pointer", "void") else 0
-        untyped = argument.value_kind == "by_value" and not argument.value_type
-        found.append(replace(argument, value_type=type_) if untyped and bits == 8 * argument.size else argument)
-    return tuple(found)
+def _typed(arguments: tuple[Argument, ...], types: Sequence[str]) -> tuple[Argument, ...]:
+    """The arguments; explicit ones without a type have those of `types`, which tells of each explicit one or of none."""
+    if len(types) != sum(not argument.hidden for argument in arguments):
+        return arguments
+    told = iter(types)
+    return tuple(argument if argument.hidden else _with_type(argument, next(told)) for argument in arguments)
+
+
+def _with_type(argument: Argument, type_: str) -> Argument:
+    """The argument as a number of the type, where it has none and the type is one of its size."""
+    bits = int(type_.lstrip("bfiu") or 0) if type_ not in ("pointer", "void") else 0
+    untyped = argument.value_kind == "by_value" and not argument.value_type
+    return replace(argument, value_type=type_) if untyped and bits == 8 * argument.size else argument
 
 
 def _kernel(code: CodeObject, entry: Any) -> Kernel:
@@ -327,7 +312,8 @@ def _kernel(code: CodeObject, entry: Any) -> Kernel:
     function = code.symbols.get(symbol_name.removesuffix(".kd"))
     sized = function is not None and function.address == start and function.size > 0
     size = min(function.size, home.end - start) if function and sized else home.end - start
-    arguments = _typed(name, tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, []))))
+    arguments = tuple(_argument(a, i) for i, a in enumerate(_get(entry, ".args", list, [])))
+    arguments = _typed(arguments, parameter_types(name) or ())
     kernarg_size = _count(entry, ".kernarg_segment_size", descriptor.kernarg_size)
     if kernarg_size > KERNARG_LIMIT:
         raise DecodeError(f"kernel {shown(name)}: {kernarg_size} bytes of arguments, the limit is {KERNARG_LIMIT}")
@@ -362,4 +348,5 @@ def _kernel(code: CodeObject, entry: Any) -> Kernel:
         sgpr_spill_count=_count(entry, ".sgpr_spill_count", 0),
         vgpr_spill_count=_count(entry, ".vgpr_spill_count", 0),
         language=_get(entry, ".language", str, ""),
+        debug=code.debug,
     )

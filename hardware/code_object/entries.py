@@ -30,7 +30,9 @@ class Unit(NamedTuple):
 class Entry(NamedTuple):
     """An entry with what is wanted of it."""
 
+    at: int  # where it stands
     level: int  # of nesting, 0 for the entry that the walk began with
+    parent: int  # where the entry stands that it lies in, -1 for the first
     tag: int
     values: Values
 
@@ -67,19 +69,21 @@ class Entries:
     def walk(self, unit: Unit, at: int) -> Iterator[Entry]:
         """Yields the entry that stands at a place and those below it, in order, as far as their tags are wanted."""
         cursor, known, take = Cursor(self._section, at, unit.end), self._abbreviated(unit), self._sections.steps.take
-        level = 0
+        parents: list[int] = []  # where those stand that are open
         while cursor.at < unit.end:
+            at = cursor.at
             code = cursor.uleb()
             take()
             if code == 0:
-                level -= 1
+                del parents[-1:]
             else:
                 abbreviation = known[code]
                 values = self._values(cursor, unit, abbreviation)
                 if abbreviation.wanted:
-                    yield Entry(level, abbreviation.tag, values)
-                level += abbreviation.children
-            if level <= 0:
+                    yield Entry(at, len(parents), parents[-1] if parents else -1, abbreviation.tag, values)
+                if abbreviation.children:
+                    parents.append(at)
+            if not parents:
                 return
 
     def entry(self, unit: Unit, at: int) -> tuple[int, Values]:

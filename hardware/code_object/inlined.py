@@ -50,7 +50,7 @@ class InlinedCalls:
         """Yields the ranges of a unit's calls."""
         said = Attributes(self._sections, unit)
         around: list[int] = []  # the levels of the calls that an entry lies in
-        for level, tag, values in entries.walk(unit, unit.first):
+        for _, level, _, tag, values in entries.walk(unit, unit.first):
             if tag != DW_TAG_inlined_subroutine:
                 said.begin(values)
             elif DW_AT_call_line in values:

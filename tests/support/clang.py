@@ -1,11 +1,13 @@
-"""What LLVM's assembler makes of lines: the clang of the ziglang wheel, no object file."""
+"""What LLVM makes of lines of assembly and of C: the clang of the ziglang wheel."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -37,3 +39,17 @@ def assemble(lines: Sequence[str], target: str) -> list[Assembled | None]:
 
 def _assembled(text: str, code: str) -> Assembled:
     return Assembled(" ".join(text.split()), bytes(int(byte, 16) for byte in code.split(",")))
+
+
+def linked(text: str, *options: str, target: str = "gfx90a", language: str = "c") -> bytes:
+    """The code object of C or C++ source, which is compiled in a folder of its own as `k.c`. Skips the test without clang."""
+    clang = ["clang", "-x", language, "-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-nogpulib", *options]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "k.c").write_text(text)
+        for stage in ([*clang, "-c", "k.c", "-o", "k.o"], ["ld.lld", "-shared", "k.o", "-o", "k.co"]):
+            command = [sys.executable, "-m", "ziglang", *stage]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+            if "No module named ziglang" in done.stderr:
+                pytest.skip("the ziglang wheel is not installed")
+            assert done.returncode == 0, done.stderr
+        return (Path(folder) / "k.co").read_bytes()

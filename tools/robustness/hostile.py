@@ -90,10 +90,11 @@ def rebuilt(
 
 
 def read_all(data: bytes, target: str = "") -> None:
-    """Reads all that a code object may hold: kernels, image, lines, calls, code."""
+    """Reads all that a code object may hold: kernels, image, lines, calls, types, code."""
     code = CodeObject.parse(data, target)
     code.image(1 << 40)
     for kernel in list(code.kernels.values())[:4]:
+        code.debug.parameter_types(kernel.name, len(kernel.typed_arguments))
         for address in (kernel.start, kernel.start + 4, kernel.entry + kernel.code_size - 4):
             code.source_line(address)
             code.call_sites(address)
@@ -194,11 +195,14 @@ def tables(rng: random.Random, good: bytes, target: str) -> bytes:
 
 def debug(rng: random.Random, good: bytes, target: str) -> bytes:
     """A file with made up debug sections, some of them compressed many times over."""
+    kernel = next(iter(CodeObject.parse(good).kernels)).encode() + b"\0"  # which entries may name: its parameters are asked for
     parts = {
         b".debug_line": _line_program(rng), b".debug_info": _units(rng), b".debug_abbrev": _abbreviations(rng),
-        b".debug_str": _filled(rng, _size(rng)), b".debug_line_str": _filled(rng, _size(rng)),
+        b".debug_str": rng.choice((kernel, b"")) + _filled(rng, _size(rng)), b".debug_line_str": _filled(rng, _size(rng)),
         b".debug_ranges": _filled(rng, _size(rng)), b".debug_rnglists": _filled(rng, _size(rng)), b".debug_addr": _filled(rng, 64),
     }  # fmt: skip
+    if rng.random() < 0.3:
+        parts |= {b".debug_info": _functions(rng, kernel), b".debug_abbrev": FUNCTIONS}
     sections = []
     for name, content in parts.items():
         drawn = rng.random()
@@ -234,14 +238,15 @@ def _line_program(rng: random.Random) -> bytes:
     return (struct.pack("<I", length) + body) * rng.choice((1, 1, 3))
 
 
-FORMS = (*range(0x01, 0x12), 0x13, 0x16, 0x17, 0x18, 0x19, 0x1B, 0x1E, 0x1F, 0x21, 0x23)
-ATTRIBUTES = (0x01, 0x03, 0x10, 0x11, 0x12, 0x55, 0x58, 0x59, 0x73, 0x74, 0x31)
+FORMS = (*range(0x01, 0x1C), 0x1E, 0x1F, 0x21, 0x23)
+ATTRIBUTES = (0x01, 0x03, 0x10, 0x11, 0x12, 0x55, 0x58, 0x59, 0x73, 0x74, 0x31, 0x49, 0x0B, 0x3E, 0x6E, 0x72)
+TAGS = (0x11, 0x1D, 0x1D, 0x1D, 0x2E, 0x2E, 0x05, 0x05, 0x16, 0x26, 0x24, 0x04)
 
 
 def _abbreviations(rng: random.Random) -> bytes:
     made = bytearray()
     for code in range(1, rng.choice((2, 3, 6, 40))):
-        made += _leb(code) + _leb(rng.choice((0x11, 0x1D, 0x1D, 0x2E))) + bytes([rng.randrange(2)])
+        made += _leb(code) + _leb(rng.choice(TAGS)) + bytes([rng.randrange(2)])
         for _ in range(rng.choice((0, 1, 3, 6, 6, 2000 if rng.random() < 0.05 else 5))):
             form = rng.choice((0x19, 0x21)) if rng.random() < 0.2 else rng.choice(FORMS)
             made += _leb(rng.choice(ATTRIBUTES)) + _leb(form) + (_leb(rng.choice(NUMBERS)) if form == 0x21 else b"")
@@ -260,6 +265,26 @@ def _units(rng: random.Random) -> bytes:
         body = struct.pack("<H", version) + head + entries
         made += struct.pack("<I", len(body) if rng.random() < 0.95 else rng.getrandbits(32)) + body
     return bytes(made)
+
+
+# 1 a unit, 2 a function with a name, 3 a parameter with a type, 4 a typedef, 5 a base type, 6 a parameter with its origin.
+FUNCTIONS = (
+    b"\1\x11\1\0\0" b"\2\x2E\1\3\x08\0\0" b"\3\5\0\x49\x13\0\0" b"\4\x16\0\x49\x13\0\0" b"\5\x24\0\x3E\x0B\x0B\x0B\0\0"
+    b"\6\5\0\x31\x10\0\0\0"
+)  # fmt: skip
+
+
+def _functions(rng: random.Random, name: bytes) -> bytes:
+    """A unit of functions of one name, whose parameters' types are any entry, themselves too, or none."""
+    made, places = bytearray(b"\1"), [11]  # behind the header
+    for _ in range(rng.choice((3, 10, 100, 10_000))):
+        place = struct.pack("<I", rng.choice(NUMBERS) & 0xFFFFFFFF if rng.random() < 0.01 else rng.choice(places))
+        base = bytes((5, rng.choice((2, 4, 5, 7, 9)), rng.choice((0, 2, 4, 4, 4, 8, 16))))
+        places.append(11 + len(made))
+        made += rng.choice((b"\2" + name + b"\3" + place, b"\3" + place, b"\4" + place, base, b"\6" + place, b"\0"))
+        places = places[-rng.choice((1, 100)) :] if rng.random() < 0.1 else places
+    body = struct.pack("<HIB", 4, 0, 8) + made
+    return struct.pack("<I", len(body)) + body
 
 
 def metadata(rng: random.Random, good: bytes, target: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Numbers for arguments whose type the metadata leaves out: by the mangled name, by OpenCL's names, else assumed and said."""
+"""Numbers for arguments whose type the metadata leaves out: by mangled or OpenCL's names, by DWARF, else assumed and said."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from simgpu.hardware.code_object.arguments import encode
 from simgpu.hardware.code_object.code_object import Argument
 from simgpu.hardware.code_object.mangled import parameter_types
 from simgpu.hardware.errors import LaunchError
+from tests.support.clang import linked
 from tests.support.kernels import KernelText, assemble, source
 
 NAMES = {
@@ -114,6 +115,42 @@ def test_a_mangled_name_makes_an_integer_a_float():
 def test_opencl_s_names_do():
     assert stored("k", 2, type_name="float")[0] == bits(2.0)
     assert stored("k", -1, type_name="int")[0] == 0xFFFFFFFF
+
+
+# Each argument's declaration, its format in memory, a number for it and what the kernel finds.
+PLAIN = [
+    ("float", "f4", 2, 2.0), ("fixed", "f4", -7, -7.0), ("double", "f8", 3, 3.0), ("_Float16", "f2", 5, 5.0),
+    ("real", "f4", 0.5, 0.5), ("int", "i4", -2, -2), ("enum kind", "u4", 1, 1), ("short", "i2", -3, -3),
+    ("unsigned char", "u1", 200, 200), ("long", "i8", 1 << 40, 1 << 40), ("_Bool", "u1", True, 1),
+    ("volatile float", "f4", np.int64(9), 9.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [["-O2", "-gdwarf-4"], ["-O2", "-gdwarf-5"], ["-O0", "-gdwarf-5", "-gz=zlib"]], ids=" ".join)
+def test_debug_information_tells_of_a_plain_name(options):
+    parameters = ", ".join(f"{kind} a{place}" for place, (kind, *_) in enumerate(PLAIN))
+    plain = {"volatile float": "float", "fixed": "real"}
+    members = "".join(f"{plain.get(kind, kind)} a{place}; " for place, (kind, *_) in enumerate(PLAIN))
+    source = f"""typedef float real; typedef const real fixed; enum kind {{ ZERO, ONE }};
+    struct all {{ {members}}};
+    __attribute__((amdgpu_kernel)) void k(__attribute__((address_space(1))) struct all *out, {parameters}) {{
+      {"".join(f"out->a{place} = a{place}; " for place in range(len(PLAIN)))}
+    }}"""
+    form = np.dtype([(f"a{place}", format_) for place, (_, format_, _, _) in enumerate(PLAIN)], align=True)
+    gpu = simgpu.Device("gfx90a", check=True)
+    out = gpu.upload(np.zeros(1, form).view("u1"))
+    run = gpu.load(linked(source, *options))["k"].launch(1, 64, [out, *(number for _, _, number, _ in PLAIN)])
+    assert out.download("u1").view(form)[0].tolist() == tuple(found for *_, found in PLAIN)
+    assert run.notes == ()
+
+
+def test_without_it_the_type_is_assumed():
+    source = "__attribute__((amdgpu_kernel)) void k(__attribute__((address_space(1))) float *out, float a) { *out = a; }"
+    gpu = simgpu.Device("gfx90a")
+    out = gpu.upload(np.zeros(1, np.uint32))
+    for options, found, notes in ((["-g"], bits(2), 0), ([], 2, 1), (["-gline-tables-only"], 2, 1)):
+        run = gpu.load(linked(source, "-O2", *options))["k"].launch(1, 64, [out, 2])
+        assert int(out.download("u4")[0]) == found and len(run.notes) == notes
 
 
 @pytest.mark.parametrize("check", [False, True])

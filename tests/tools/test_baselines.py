@@ -49,9 +49,10 @@ def test_origami_s_rankings_are_read_in_both_forms() -> None:
 
 
 def test_the_verb(tmp_path: Path, capsys: Capture) -> None:
-    assert main(["baselines", "512x512x512", "--target", "mi355x", "--json"]) == 0
-    (problem,) = json.loads(capsys.readouterr().out)["problems"]
-    assert problem["rows"][0]["of ours"] == 1 and len(problem["rows"]) == 3, "the paper's tile does not fit"
+    assert main(["baselines", "8192x8192x64", "512x512x512", "--target", "mi355x", "--json"]) == 0
+    large, small = json.loads(capsys.readouterr().out)["problems"]
+    assert large["rows"][0]["of ours"] == 1 and len(large["rows"]) == 3, "the paper's tile does not fit"
+    assert small["rows"][0]["of ours"] == 1 and len(small["rows"]) == 4, "below one tile a CU it is smaller"
     ranking = tmp_path / "ranking.yaml"
     ranking.write_text(RANKED)
     assert main(["baselines", "--origami", str(ranking), "--json"]) == 0

@@ -165,7 +165,8 @@ def show_run(run: Any) -> None:
         show(table("Not exact", columns, lines, left=2))
     show(f"\nFidelity (wave-instructions): {fidelity or 'none executed'}")
     show(f"Simulated {run.instructions:,} wave-instructions in {run.seconds:.3f} s, {rate / 1e6:.1f} M/s")
-    show(*(f"note: {note}" for note in run.notes if not run.findings))
+    for note in () if run.findings else run.notes:  # checked mode has them among its findings
+        show(f"note: {note}")
     for finding in run.findings:
         show(str(finding))
 

@@ -142,6 +142,8 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
     unit, unit_bytes = t.tile_m, t.tile_m * t.warp_k * problem.element.bytes
     spans, lds = t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
     arch, acc, total = d.vgpr_budget(-(-t.blocks * t.waves_m * t.waves_n // d.simds_per_cu))
+    if d.unified_vgprs:  # the waves share one file, which has a bound of its own
+        arch, acc = d.vgpr_per_thread, d.agpr_per_thread
     arch, total = arch - ADDRESS_VGPRS - TEMPORARY_VGPRS, total - ADDRESS_VGPRS - TEMPORARY_VGPRS
     per_side, per_area = 2 + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.dtype_c).registers // 256
     longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * spans * unit_bytes))

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from simgpu import Device, Finding, Kernel
+from simgpu.checks.waits.automaton import Automaton
 from simgpu.checks.waits.late_arrival import LateArrival
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa import decode
@@ -97,7 +98,7 @@ class Subject:
         """Where indirect jumps, calls and returns went, by the record that they are at."""
         found: dict[int, set[int]] = {}
         for program in self.kernels[self.checked].module.programs:
-            for automaton in program.kept.values():
+            for automaton in (kept for kept in program.kept.values() if isinstance(kept, Automaton)):
                 for _, last, target in automaton.transitions:
                     if self.instructions[last].spec.control in INDIRECT:
                         found.setdefault(last, set()).add(target)

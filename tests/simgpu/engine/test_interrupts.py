@@ -158,7 +158,8 @@ def test_interrupts_at_every_moment_leave_the_device_whole(threads):
 
 
 CHILD = """
-import sys, threading, numpy as np, simgpu
+import signal, sys, threading, numpy as np, simgpu
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background of a shell
 gpu = simgpu.Device("gfx90a", check={check}, threads={threads})
 kernel = gpu.load(sys.argv[1])["k"]
 buffer = gpu.upload(np.zeros(64, np.uint32))

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.architectures import BEFORE_GFX942
 
 Array = NDArray[Any]
-SMALLEST_F32 = 2.0**-149
+SMALLEST_F32, SMALLEST_F64 = 2.0**-149, 2.0**-1074
 UNIT = {"f64": 2.0**-53}  # unit roundoff of the accumulator; of every other floating-point type f32's
 UNIT_F32 = 2.0**-24
 LARGEST_EXPONENT = 300.0  # bounds past e^300 say nothing more, and must not be infinite

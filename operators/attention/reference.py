@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.error_model import FLUSHED_INPUT, LARGEST_EXPONENT, SMALLEST_F32, STEPS, gamma
+from simgpu.operators.error_model import FLUSHED_INPUT, LARGEST_EXPONENT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma
 from simgpu.operators.softmax.reference import weights as softmax_weights
 from simgpu.operators.tree import Extent
 
@@ -47,7 +47,7 @@ def attention_error_bound(
     r = np.minimum(exponent, LARGEST_EXPONENT)
     relative = np.expm1(2 * r) * (1 + rounding) + rounding
     tiny = lost or (2.0**-126 if p.dtype in ("f32", "f64", "xf32", "bf16") else _SMALLEST_WEIGHT[p.dtype])
-    smallest = 2.0**-1074 if p.dtype == "f64" else SMALLEST_F32  # subnormal sums round to its multiples
+    smallest = SMALLEST_F64 if p.dtype == "f64" else SMALLEST_F32  # subnormal sums round to its multiples
     spread = weights @ np.abs(values)
     total = np.abs(values).sum(-2, keepdims=True)
     own = (p.lk + 8) * (2.0**-52 * spread + smallest)

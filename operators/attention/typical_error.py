@@ -13,6 +13,7 @@ from simgpu.operators.attention.reference import expected_parts
 from simgpu.operators.error_model import (
     FLUSHED_INPUT,
     SMALLEST_F32,
+    SMALLEST_F64,
     TYPICAL_ROUNDING,
     UNIT,
     UNIT_F32,
@@ -53,7 +54,7 @@ def attention_typical_error(
     constant = 2 * constant_error(p.scale, unit) * size
     exponents = rounded * (4 + 4 * size + 2 * math.sqrt(kind.steps(p.d)) * partial) + constant
     variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
-    smallest = (2.0**-1074 if unit < UNIT_F32 else SMALLEST_F32) * (p.lk + 2)
+    smallest = (SMALLEST_F64 if unit < UNIT_F32 else SMALLEST_F32) * (p.lk + 2)
     drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + smallest
     if p.dtype == "xf32":
         cut = as_read(weights, p.dtype, arch)
@@ -66,6 +67,8 @@ def attention_typical_error(
         variance = variance + (spacing(held * gain, p.element) * unit_p) ** 2 / 12
         common = _common_rounding(held * gain, p.element, arch) * unit_p
         drift = drift + np.where(held * gain < lost, weights, 0.0) @ np.abs(values)
+        # Where scores are tied, all rows have the same few weights, and so the same errors.
+        drift = drift + 4 * _tied(weights) * common * np.abs(expected)
     shared = np.sqrt(common**2 + (rounded * (4 + 2 * size + math.sqrt(p.lk / LANES + 16)) + constant) ** 2)
     sums = (weights * weights) @ squares
     accumulated = (rounded**2 * kind.steps(p.lk)) * (expected * expected + sums) + (4 * rounded * expected) ** 2
@@ -85,3 +88,10 @@ def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:
     steps = spacing(held[fresh].view(narrow.dtype).astype(np.float64), kind) * np.diff(np.append(fresh, len(held)))
     squares = np.bincount(fresh // keys, weights=steps * steps, minlength=len(held) // keys)
     return np.sqrt(squares / 12).reshape(*weights.shape[:-1], 1)
+
+
+def _tied(weights: Array) -> float:
+    """The share of the middle row's weights that equal another of them."""
+    row = weights.reshape(-1, weights.shape[-1])[weights[..., 0].size // 2]
+    seen = row[row > 0].astype(np.float32)
+    return 1 - len(np.unique(seen)) / max(1, len(seen))

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.conv2d.execute import convolve
 from simgpu.operators.conv2d.problem import Conv2dProblem
-from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, STEPS, gamma
+from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma
 
 
 def conv2d(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.float64]:
@@ -22,7 +22,7 @@ def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch:
     sums = conv2d(p, *sizes)
     terms = p.icg * p.kh * p.kw
     own = gamma(terms + 4, 2.0**-53) if row.step else 0.0
-    subnormal = np.asarray((terms + 2) * SMALLEST_F32 if row.step and p.dtype != "f64" else 0.0)
+    subnormal = np.asarray((terms + 2) * (SMALLEST_F64 if p.dtype == "f64" else SMALLEST_F32) if row.step else 0.0)
     if arch == "gfx90a" and p.dtype in FLUSHED_INPUT:
         lost = FLUSHED_INPUT[p.dtype]
         ones = np.ones(p.shapes[0]), np.ones(p.shapes[1])

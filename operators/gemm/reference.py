@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, STEPS, gamma
+from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma
 from simgpu.operators.gemm.epilogue import activation, op, stored_operands
 from simgpu.operators.gemm.problem import GemmProblem
 
@@ -47,8 +47,8 @@ def gemm_error_bound(
         lost = FLUSHED_INPUT[problem.dtype]
         bound = bound + abs(problem.alpha) * lost * (op_a.sum(-1)[..., :, None] + op_b.sum(-2)[..., None, :] + problem.k * lost)
         bound = bound + abs(problem.alpha) * (problem.k + 2) * 2.0**-126
-    if row.step and problem.dtype != "f64":
-        bound = bound + (abs(problem.alpha) * problem.k + 2) * SMALLEST_F32
+    if row.step:
+        bound = bound + (abs(problem.alpha) * problem.k + 8) * (SMALLEST_F64 if problem.dtype == "f64" else SMALLEST_F32)
     if problem.activation in SLOPES:
         unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
         bound = bound * SLOPES[problem.activation] + 16 * unit * (sums + extra)

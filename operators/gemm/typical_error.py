@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from simgpu.operators.error_model import (
     SMALLEST_F32,
+    SMALLEST_F64,
     TYPICAL_ROUNDING,
     UNIT,
     UNIT_F32,
@@ -79,5 +80,5 @@ def _product(kind: Accumulation, a: Array, b: Array) -> tuple[Array, Array, Arra
     if kind.unit == UNIT["f64"]:
         variance *= 2
     product = np.abs(a).max(-1)[..., :, None] * np.abs(b).max(-2)[..., None, :]
-    smallest = k * (SMALLEST_F32 if kind.unit > UNIT["f64"] else 2.0**-1074)
+    smallest = (k + 8) * (SMALLEST_F32 if kind.unit > UNIT["f64"] else SMALLEST_F64)
     return sums, variance, kind.drift(k, largest, product) + smallest

@@ -20,8 +20,8 @@ LEAST_EXPONENT = {"f16": -14, "bf16": -126, "fp8": -6, "bf8": -14}
 def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> TypicalError:
     """What a faithful kernel's Y looks like, (rows,n).
 
-    Exponents round relative to their size and to the maximum's, which a row shares, as it does its sum's error. log2(e) * scale is
-    one constant, rounded once: a drift.
+    Exponents round relative to their size and to the maximum's; what a row shares is its sum's error. log2(e) * scale is one
+    constant, rounded once: a drift.
     """
     p = problem
     y = softmax(p, x, mask)
@@ -33,7 +33,8 @@ def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike
     below = np.abs(scores - largest)
     rounded = TYPICAL_ROUNDING * unit
     deviation = y * (rounded * (2 + 2 * np.abs(scores) + 2 * below))
-    shared = rounded * (4 + 2 * np.abs(largest) + math.sqrt(p.n / LANES + 16))
+    # A sum of positive terms: its partial sums grow evenly, so their squares are a third of the last one's in the mean.
+    shared = np.full_like(largest, rounded * (4 + math.sqrt(p.n / LANES / 3 + 16)))
     drift = np.abs(y) * (constant_error(p.scale, unit) * below + 2 * unit) + p.gain * 2.0**-126
     if p.dtype_y in LEAST_EXPONENT:
         deviation = np.sqrt(deviation**2 + spacing(y, p.element_y) ** 2 / 12)

@@ -10,13 +10,19 @@ from simgpu.operators.conv2d.reference import conv2d
 from simgpu.operators.error_model import SMALLEST_F32, SMALLEST_F64, UNIT, Accumulation, TypicalError, as_read
 
 
-def conv2d_typical_error(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908") -> TypicalError | None:
-    """What a faithful kernel's Y looks like, (n,oc,oh,ow); None for i8, which is exact. GEMM's, with k = (ic/groups)*kh*kw."""
+def conv2d_typical_error(
+    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", matrix: bool = True
+) -> TypicalError | None:
+    """What a faithful kernel's Y looks like, (n,oc,oh,ow); None for i8, which is exact. GEMM's, with k = (ic/groups)*kh*kw.
+
+    matrix: by matrix instructions; else each product is added by itself, in the accumulator's type.
+    """
     p = problem
     if p.dtype == "i8":
         return None
-    x, w = as_read(x, p.dtype, arch), as_read(w, p.dtype, arch)
-    kind, terms = Accumulation.of(p.dtype, arch), p.icg * p.kh * p.kw
+    read_as = p.dtype if matrix else p.dtype_c
+    x, w = as_read(x, read_as, arch), as_read(w, read_as, arch)
+    kind, terms = Accumulation.of(read_as, arch), p.icg * p.kh * p.kw
     y, squares = conv2d(p, x, w), conv2d(p, x * x, w * w)
     # 3: partial sums are not looked at, so they count as a random walk's that may end anywhere, not as a bridge's.
     variance = kind.variance(terms, 0.0, y, 3 * squares) + (2 * kind.unit) ** 2 * y * y

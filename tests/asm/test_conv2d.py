@@ -67,7 +67,7 @@ def convolve(p, target="gfx908", policy="corrected", naive=False, xw=None, corru
     got, want = after[:-GUARD].reshape(p.shapes[2]).astype(float), reference.conv2d(p, x, w)
     bound = reference.conv2d_error_bound(p, x, w, target)
     return SimpleNamespace(got=got, want=want, bound=bound, x=x, w=w, untouched=untouched, kernel=kernel, runs=runs,
-                           typical=reference.conv2d_typical_error(p, x, w, target))  # fmt: skip
+                           typical=reference.conv2d_typical_error(p, x, w, target, matrix=not naive))  # fmt: skip
 
 
 def assert_right(result):

@@ -191,14 +191,14 @@ def _pair(name: str, given: list[int]) -> tuple[int, int]:
 
 
 def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, inputs: Inputs) -> Workload:
-    """X, W and Y. packed: the filter goes in as `operators.packed_filter` has it."""
+    """X, W and Y. packed: the filter goes in as `operators.packed_filter` has it, and matrix instructions take it."""
     p = tree.problem
     x, w = (inputs.array(array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
     y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
     operands = Strided.row_major(x), Strided.row_major(packed_filter(tree.plan, w) if packed else w), y
     return Workload(
         operands, 2, lambda: reference.conv2d(p, x, w), lambda: reference.conv2d_error_bound(p, x, w, arch),
-        lambda: reference.conv2d_typical_error(p, x, w, arch),
+        lambda: reference.conv2d_typical_error(p, x, w, arch, matrix=packed),
     )  # fmt: skip
 
 

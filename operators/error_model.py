@@ -105,6 +105,11 @@ class Accumulation:
             return cls(UNIT_F32, 2 if dtype == "bf16" and arch == "gfx908" else 4, 0.0, 0.0)
         return cls(UNIT_F32, {"xf32": 4, "fp8": 16, "bf8": 16}.get(dtype, 8), 2.0**-24, 2.0**-31)
 
+    @property
+    def smallest(self) -> float:
+        """The accumulator's smallest positive value: subnormal sums round to its multiples."""
+        return SMALLEST_F64 if self.unit == UNIT["f64"] else SMALLEST_F32
+
     def steps(self, products: int) -> int:
         """The number of roundings of a sum of so many products."""
         return -(-products // self.group)

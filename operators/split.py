@@ -159,6 +159,16 @@ class Reduction:
             found.append(row(f"split of {what}", self.seconds(other), self.seconds(split), note))
         return tuple(found)
 
+    def time_rows(self, split: int, what: str, clocks: dict[str, float], at: str) -> tuple[Constraint, ...]:
+        """`rows`, a step's LDS and vector cache against its matrix units, and `latency_row`; clocks: a step's, by what they are of;
+        at: what a step is, for the notes."""
+        note = f"{at}; the limit is the matrix units'"
+        step = (
+            Constraint(name, Level.BLOCK, clocks["matrix"], clocks[pipe], "clocks", note, hard=False)
+            for name, pipe in (("LDS bandwidth", "LDS"), ("vector cache bandwidth", "cache"))
+        )
+        return (*self.rows(split, what), *step, self.latency_row(split))
+
     def latency_row(self, split: int) -> Constraint:
         """Soft row, clocks: loads' latency against the steps of the blocks that run together."""
         together = min(self.resident, self.rounds(split))

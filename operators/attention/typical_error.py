@@ -12,8 +12,6 @@ from simgpu.operators.attention.problem import GAINS, AttentionProblem
 from simgpu.operators.attention.reference import expected_parts
 from simgpu.operators.error_model import (
     FLUSHED_INPUT,
-    SMALLEST_F32,
-    SMALLEST_F64,
     TYPICAL_ROUNDING,
     UNIT,
     UNIT_F32,
@@ -54,8 +52,7 @@ def attention_typical_error(
     constant = 2 * constant_error(p.scale, unit) * size
     exponents = rounded * (4 + 4 * size + 2 * math.sqrt(kind.steps(p.d)) * partial) + constant
     variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
-    smallest = (SMALLEST_F64 if unit < UNIT_F32 else SMALLEST_F32) * (p.lk + 2)
-    drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + smallest
+    drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + (p.lk + 2) * kind.smallest
     if p.dtype == "xf32":
         cut = as_read(weights, p.dtype, arch)
         expected = cut @ values

@@ -396,7 +396,9 @@ def _constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
         Constraint(
             "halo", Level.BLOCK, 1.0, plan.halo_factor, "reads of an input element", "R, the re-read factor (E27)", hard=False
         ),
-        *(() if plan.policy == "published" else _time_rows(plan)),
+        *(() if plan.policy == "published" else conv2d_reduction(plan).time_rows(
+            plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
+        )),
         Constraint(
             "problem size",
             Level.DEVICE,
@@ -406,21 +408,6 @@ def _constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
             f"padded to whole tiles; channels of {plan.factor}x{plan.factor} taps are one (E28)",
             hard=False,
         ),
-    )
-
-
-def _time_rows(plan: Conv2dPlan) -> tuple[Constraint, ...]:
-    work, clocks = conv2d_reduction(plan), step_clocks(plan)
-    at = "of a stage of channels, all taps; the limit is the matrix units'"
-
-    def row(name: str, use: float) -> Constraint:
-        return Constraint(name, Level.BLOCK, clocks["matrix"], use, "clocks", at, hard=False)
-
-    return (
-        *work.rows(plan.split_ic, "input channels"),
-        row("LDS bandwidth", clocks["LDS"]),
-        row("vector cache bandwidth", clocks["cache"]),
-        work.latency_row(plan.split_ic),
     )
 
 

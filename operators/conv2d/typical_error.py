@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from simgpu.operators.conv2d.problem import Conv2dProblem
 from simgpu.operators.conv2d.reference import conv2d
-from simgpu.operators.error_model import SMALLEST_F32, SMALLEST_F64, UNIT, Accumulation, TypicalError, as_read
+from simgpu.operators.error_model import Accumulation, TypicalError, as_read
 
 
 def conv2d_typical_error(
@@ -29,6 +29,5 @@ def conv2d_typical_error(
     if p.dtype == "f64":  # the reference's own error is of the same size
         variance = 2 * variance
     product = np.abs(x).max() * np.abs(w).reshape(p.oc, -1).max(-1)[:, None, None]
-    smallest = terms * (SMALLEST_F64 if kind.unit == UNIT["f64"] else SMALLEST_F32)
-    drift = kind.drift(terms, np.sqrt(squares) + np.abs(y), np.broadcast_to(product, y.shape)) + smallest
+    drift = kind.drift(terms, np.sqrt(squares) + np.abs(y), np.broadcast_to(product, y.shape)) + terms * kind.smallest
     return TypicalError(y, np.sqrt(variance), drift, np.zeros((*y.shape[:-1], 1)))

@@ -34,7 +34,6 @@ from simgpu.hardware.sustained import STORE_BYTES, sustained
 from simgpu.operators.gemm.limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_resources
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.sides import Bounds, answers
-from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import Reduction
 
@@ -124,17 +123,7 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling)
 def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> tuple[Constraint, ...]:
     """Soft rows of what a tile's time consists of: of a step against the matrix units, of the whole against the CUs."""
     work, clocks = gemm_reduction(problem, descriptor, t), step_clocks(problem, descriptor, t)
-    at = "of a K step; the limit is the matrix units'"
-
-    def row(name: str, use: float) -> Constraint:
-        return Constraint(name, Level.BLOCK, clocks["matrix"], use, "clocks", at, hard=False)
-
-    return (
-        *work.rows(t.split_k, "K"),
-        row("LDS bandwidth", clocks["LDS"]),
-        row("vector cache bandwidth", clocks["cache"]),
-        work.latency_row(t.split_k),
-    )
+    return work.time_rows(t.split_k, "K", clocks, "of a K step")
 
 
 def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:

@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.operators.error_model import (
-    SMALLEST_F32,
-    SMALLEST_F64,
     TYPICAL_ROUNDING,
     UNIT,
     UNIT_F32,
@@ -76,9 +74,8 @@ def _product(kind: Accumulation, a: Array, b: Array) -> tuple[Array, Array, Arra
         sums = after
         np.maximum(largest, np.abs(sums), out=largest)
     # float64's own error, and a few additions of partial sums where K is split.
-    variance += (4 * UNIT_F32 if kind.unit > UNIT["f64"] else 4 * UNIT["f64"]) ** 2 / 4 * largest * largest
+    variance += (2 * kind.unit * largest) ** 2
     if kind.unit == UNIT["f64"]:
         variance *= 2
     product = np.abs(a).max(-1)[..., :, None] * np.abs(b).max(-2)[..., None, :]
-    smallest = (k + 8) * (SMALLEST_F32 if kind.unit > UNIT["f64"] else SMALLEST_F64)
-    return sums, variance, kind.drift(k, largest, product) + smallest
+    return sums, variance, kind.drift(k, largest, product) + (k + 8) * kind.smallest

@@ -95,9 +95,11 @@ def test_launches_and_freed_buffers_leave_no_memory_behind(check):
     tracemalloc.start()
     try:
         times(600)  # as many as are remembered for messages, and more
-        before, _ = tracemalloc.get_traced_memory()
-        times(1000)
-        after, _ = tracemalloc.get_traced_memory()
+        held = [tracemalloc.get_traced_memory()[0]]
+        for _ in range(3):
+            times(1000)
+            held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert (after - before) / 1000 < 16, "bytes a launch"
+    # What is lost at each launch is lost in every round; a table that grows once, or another test's thread, shows in one.
+    assert min(np.diff(held)) / 1000 < 16, "bytes a launch"

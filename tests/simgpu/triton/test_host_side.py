@@ -122,13 +122,16 @@ def test_atomics_on_one_half(dtype: str, check: bool, first: int) -> None:
 
 def test_tensors_behind_a_table_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton's tutorial on grouped GEMM, as it is: PyTorch's tensors that live, and whose addresses alone are passed."""
-    torch = SimpleNamespace(Tensor=Stored, strided="strided")
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(Stored, "layout", "strided", raising=False)
+
+    class Living(Stored):
+        """A class of this test's own: what other tests left for the garbage collector is none of its tensors."""
+
+        layout = "strided"
+        device = property(lambda self: SimpleNamespace(type="cpu"), lambda self, _: None)
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Living, strided="strided"))
     arrays = [np.arange(32, dtype=np.float32) + 32 * n for n in range(3)]
-    group = [Stored(array, array) for array in arrays]
-    for held in group:
-        held.device = SimpleNamespace(type="cpu")
+    group = [Living(array, array) for array in arrays]
     out, table = np.zeros((3, 32), np.float32), np.array([held.data_ptr() for held in group], np.int64)
     named = [(name, x) for name, x in (("argument table", table), ("argument out", out))]
     assert sorted(held.data_ptr() for _, held in pointees(named)) == sorted(table)

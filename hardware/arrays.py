@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +19,41 @@ def as_bytes(array: Any) -> np.ndarray:
     return contiguous.reshape(-1).view(np.uint8)
 
 
-def extents_of(
-    nbytes: int, dtype: DTypeLike, shape: int | Sequence[int] | None
-) -> tuple[np.dtype, tuple[int, ...]]:
-    """The type and shape of a download from a buffer of `nbytes`; without a shape, of all of it.
+@dataclass(frozen=True)
+class Form:
+    """The type and shape of the array that a buffer was made for."""
 
-    Raises LaunchError where the buffer is smaller than that.
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: int | Sequence[int], dtype: DTypeLike) -> Form:
+        """Raises LaunchError for a negative extent."""
+        extents = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(extent) for extent in shape)
+        if any(extent < 0 for extent in extents):
+            raise LaunchError(f"an array of shape {extents}: no extent may be negative")
+        return cls(np.dtype(dtype), extents)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
+
+
+def extents_of(
+    nbytes: int, form: Form | None, dtype: DTypeLike | None, shape: int | Sequence[int] | None
+) -> tuple[np.dtype, tuple[int, ...]]:
+    """The type and shape of a download from a buffer of `nbytes` that was made for an array of this form.
+
+    Without a dtype the form's, and its shape; with a dtype and no shape all of the buffer. Raises LaunchError where the buffer is
+    smaller than that, or no type is known.
     """
+    if dtype is None:
+        if form is None:
+            raise LaunchError(f"a buffer of {nbytes} bytes without a type: give download a dtype, or make it by empty or upload")
+        dtype, shape = form.dtype, form.shape if shape is None else shape
     kind = np.dtype(dtype)
     if shape is None:
         shape = (nbytes // kind.itemsize,)

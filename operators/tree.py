@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, ClassVar
 
@@ -152,6 +152,12 @@ class Root(Node):
     problem: Any
     descriptor: HardwareDescriptor
     derivation: Any
+
+    def __repr__(self) -> str:
+        """The problem by what differs from its defaults."""
+        values = [(entry, getattr(self.problem, entry.name)) for entry in fields(self.problem)]
+        given = ", ".join(f"{entry.name}={value!r}" for entry, value in values if value != entry.default)
+        return f"<{type(self).__name__} {given} on {self.descriptor.name}>"
 
     @abstractmethod
     def on(self, descriptor: HardwareDescriptor) -> Root:

@@ -15,6 +15,7 @@
     trace.py     registers of a wave at a place in a running kernel
     profile.py   where the time of launches goes, by opcode
     triton/      Triton kernels on a simulated GPU
+    __main__.py  python -m simgpu: the command
     version.py   the version, in one place
 """
 
@@ -36,7 +37,9 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
         LaunchError,
         MemoryFault,
         SimError,
+        TargetError,
         TimeLimit,
+        ToolchainError,
         UnsupportedInstruction,
     )
     from simgpu.hardware.isa import disassemble
@@ -50,7 +53,7 @@ _HOME = {
     **dict.fromkeys(
         (
             "Deadlock", "DecodeError", "HostCallError", "InstructionLimit", "KernelTrap", "LaunchError", "MemoryFault", "SimError",
-            "TimeLimit", "UnsupportedInstruction",
+            "TargetError", "TimeLimit", "ToolchainError", "UnsupportedInstruction",
         ),
         "simgpu.hardware.errors",
     ),
@@ -74,7 +77,9 @@ __all__ = [
     "Module",
     "Run",
     "SimError",
+    "TargetError",
     "TimeLimit",
+    "ToolchainError",
     "UnsupportedInstruction",
     "__version__",
     "asm",

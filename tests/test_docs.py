@@ -20,13 +20,14 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 PATHS = re.compile(r"`((?:hardware|operators|asm|simgpu|tools|tests|docs)/[\w/.]*)`")
 
 
-def test_commands_print_what_the_page_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("path", [page for page in PAGES if "```console" in page.read_text()], ids=lambda page: page.name)
+def test_commands_print_what_the_page_says(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """All of them, in the page's order: later ones use files that earlier ones wrote."""
-    page = (ROOT / "docs" / "commands.md").read_text()
+    page = path.read_text()
     with GPU(hip_server.build(tmp_path_factory.mktemp("hip"))) as gpu:
         printed = transcripts.rerun(page, tmp_path_factory.mktemp("work"), gpu.environment)
     for wanted, got in zip(transcripts.comparable(page), transcripts.comparable(printed), strict=True):
-        assert got == wanted, "python -m tests.support.transcripts docs/commands.md writes what the commands print now"
+        assert got == wanted, f"python -m tests.support.transcripts docs/{path.name} writes what the commands print now"
 
 
 def test_the_first_command_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:

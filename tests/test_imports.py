@@ -65,10 +65,12 @@ ORDER = {
         "device.py",
         "one_mfma.py trace.py profile.py",
         "triton",
+        "__main__.py",
     ],
     "tools": [
         "shared",
-        "matrix paper torch tables cases cost",
+        "matrix paper torch tables cost",
+        "cases",
         "robustness",
         "benchmarks",
         "verbs",

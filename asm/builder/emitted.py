@@ -15,7 +15,7 @@ from simgpu.hardware.errors import LaunchError
 EMITTED = re.compile(r"\[([^\[\]]+:\d+)\]$")  # what `simgpu.asm.builder.kernel` writes at the end of an instruction's line
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EmittedKernel:
     """A kernel as text, and how to launch it; the first of several where `following` is not empty."""
 
@@ -32,6 +32,11 @@ class EmittedKernel:
     scratch: tuple[tuple[str, int], ...] = ()  # name and bytes of memory that the computation needs besides
     following: tuple[EmittedKernel, ...] = ()  # kernels to launch behind this one, whose pointers have the same names
     items: tuple[Item, ...] = field(default=(), repr=False, compare=False)  # instructions, labels and remarks, waits inserted
+
+    def __repr__(self) -> str:
+        grid, block = ("x".join(map(str, extents)) for extents in (self.grid, self.block))
+        behind = f", {len(list(self.steps)) - 1} kernel(s) behind it" if self.following else ""
+        return f"<EmittedKernel {self.name} for {self.target}: grid {grid}, block {block}, {self.resources}{behind}>"
 
     def arguments(self, *buffers: object) -> list[object]:
         """The launch's arguments for these buffers (or addresses); LaunchError where one launch is not all."""

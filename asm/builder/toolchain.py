@@ -55,38 +55,40 @@ class Toolchain:
         """clang's first line about itself; ToolchainError if it cannot be run."""
         return f"{_run([*self.clang, '--version']).stdout.partition(chr(10))[0].strip()} ({self.clang[0]})"
 
-    def build(self, text: str, target: str) -> bytes:
+    def build(self, text: str, target: str, name: str) -> bytes:
         """The linked code object; raises ToolchainError with the first message of clang or lld.
 
-        Its line table names lines of the text as `kernel.s:LINE` (`CodeObject.source_line`).
+        Its line table names lines of the text as `name:LINE` (`CodeObject.source_line`).
         """
         with tempfile.TemporaryDirectory(prefix="simgpu-") as scratch:
-            Path(scratch, SOURCE_NAME).write_text(text)
-            assembled = _run(
-                [*self.clang, *CLANG_OPTIONS, f"-mcpu={target}", SOURCE_NAME, "-o", "kernel.o"], scratch
-            )
+            object_file, linked = Path(scratch, "object"), Path(scratch, "linked")  # apart from whatever the text is called
+            folder = Path(scratch, "source")
+            folder.mkdir()
+            (folder / name).write_text(text)
+            assembled = _run([*self.clang, *CLANG_OPTIONS, f"-mcpu={target}", f"./{name}", "-o", str(object_file)], str(folder))
             if assembled.returncode:
-                raise ToolchainError(_first_error(assembled.stderr, text, target))
-            joined = _run([*self.lld, "-shared", "kernel.o", "-o", "kernel.co"], scratch)
+                raise ToolchainError(_first_error(assembled.stderr, text, target, name))
+            joined = _run([*self.lld, "-shared", str(object_file), "-o", str(linked)], scratch)
             if joined.returncode:
-                raise ToolchainError(_first_error(joined.stderr, text, target))
-            return Path(scratch, "kernel.co").read_bytes()
+                raise ToolchainError(_first_error(joined.stderr, text, target, name))
+            return linked.read_bytes()
 
 
-def assemble(text: str, target: str) -> bytes:
+def assemble(text: str, target: str, name: str = SOURCE_NAME) -> bytes:
     """Assembles and links `text` for `target` (gfx908, gfx90a, ...): a code object of version 5.
 
-    Raises ToolchainError, in one line, if there is no usable clang and lld or they reject the text.
+    name: the file that messages and the line table name. Raises ToolchainError, in one line, if there is no usable clang and lld
+    or they reject the text.
     """
     tools, kept = candidates(), cache.Folder("objects")
     for tool in tools:
-        cached = kept.load(_digest(tool, text, target))
+        cached = kept.load(_digest(tool, text, target, name))
         if cached is not None:
             return cached
     for tool in tools:
         if tool.has_amdgcn():
-            code = tool.build(text, target)
-            kept.store(_digest(tool, text, target), code)
+            code = tool.build(text, target, name)
+            kept.store(_digest(tool, text, target, name), code)
             return code
     raise ToolchainError(f"no clang with the amdgcn target and no lld found: {ADVICE}")
 
@@ -143,20 +145,21 @@ def _run(command: list[str], folder: str | None = None) -> subprocess.CompletedP
         raise ToolchainError(f"{command[0]} cannot be run: {error}; {ADVICE}") from None
 
 
-def _first_error(messages: str, text: str, target: str) -> str:
+def _first_error(messages: str, text: str, target: str, name: str) -> str:
     """The tool's first error in one line, with the offending line of the assembly."""
+    what = f"{target} assembly" if name == SOURCE_NAME else f"{name} for {target}"
     located = re.search(r":(\d+):\d+: (?:fatal )?error: (.*)", messages)
     if located:
         number = int(located.group(1))
         lines = text.splitlines()
         line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-        return f"{target} assembly, line {number}: {located.group(2).strip()}: {line}"
+        return f"{what}, line {number}: {located.group(2).strip()}: {line}"
     plain = re.search(r"error: (.*)", messages)
     reason = plain.group(1).strip() if plain else " ".join(messages.split())[:300]
-    return f"{target} assembly was rejected: {reason or 'no message'}"
+    return f"{what} was rejected: {reason or 'no message'}"
 
 
-def _digest(tool: Toolchain, text: str, target: str) -> str:
+def _digest(tool: Toolchain, text: str, target: str, name: str) -> str:
     """What a code object is kept by."""
-    key = "\0".join((tool.identity, *CLANG_OPTIONS, target, text))
+    key = "\0".join((tool.identity, *CLANG_OPTIONS, target, name, text))
     return hashlib.sha256(key.encode()).hexdigest()

@@ -8,7 +8,7 @@ Whatever the bytes, the only exception is DecodeError.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from simgpu.hardware.errors import DecodeError
 
 # No launcher takes so many bytes of arguments; hostile metadata asks for more.
 KERNARG_LIMIT = 1 << 20
+LISTED = 8  # kernels that a module's repr names
 # OpenCL C's scalar types, as `.type_name` has them (OpenCL C specification, "Built-in Scalar Data Types").
 OPENCL_TYPES = {
     "float": "f32", "double": "f64", "half": "f16", "bool": "u8", "char": "i8", "uchar": "u8", "short": "i16", "ushort": "u16",
@@ -115,10 +116,20 @@ class Kernel:
         return self.entry + (PRELOAD_PROLOGUE_BYTES if preloads else 0)
 
 
+def listed(names: Collection[str]) -> str:
+    """The first of a module's kernels, for messages of one line."""
+    shown = ", ".join(list(names)[:LISTED])
+    return f"{len(names)} kernel(s): {shown or 'none'}{', ...' if len(names) > LISTED else ''}"
+
+
 class Loaded:
     """A kernel on a device: the part that is the same in the simulator and on a GPU."""
 
     info: Kernel  # what its file says
+
+    def __repr__(self) -> str:
+        taken = ", ".join(f"{argument.name}: {argument.value_type or argument.value_kind}" for argument in self.arguments)
+        return f"<Kernel {self.name}({taken}) for {self.info.target}>"
 
     @property
     def name(self) -> str:

@@ -23,9 +23,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from simgpu.hardware.arrays import as_bytes, extents_of
+from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, pack
-from simgpu.hardware.code_object.code_object import CodeObject, Loaded
+from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
 from simgpu.hardware.code_object.names import original
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -55,13 +55,15 @@ class Buffer:
         self._library = library
         self.address = address
         self.nbytes = nbytes
+        self.form: Form | None = None  # of the array that it was made for
 
-    def download(self, dtype: DTypeLike, shape: int | Sequence[int] | None = None) -> np.ndarray:
-        """A copy of the buffer's first bytes as an array of `dtype` and `shape` (default: all).
+    def download(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> np.ndarray:
+        """A copy of the buffer's first bytes as an array of `dtype` and `shape`: by default those of the array that it was made
+        for; with a dtype alone, all of the buffer.
 
-        Raises LaunchError where the buffer is smaller than that.
+        Raises LaunchError where the buffer is smaller than that, has no type of its own and is given none.
         """
-        kind, extents = extents_of(self.nbytes, dtype, shape)
+        kind, extents = extents_of(self.nbytes, self.form, dtype, shape)
         array = np.empty(extents, kind)
         if array.nbytes:
             self._library.call("hipMemcpy", array.ctypes.data, self.address, array.nbytes, hip.DEVICE_TO_HOST)
@@ -76,7 +78,7 @@ class Buffer:
             self._library.call("hipMemcpy", self.address, raw.ctypes.data, raw.size, hip.HOST_TO_DEVICE)
 
     def __repr__(self) -> str:
-        return f"<Buffer of {self.nbytes} bytes at {self.address:#x} on the GPU>"
+        return f"<Buffer of {self.nbytes} bytes at {self.address:#x}{f', {self.form}' if self.form else ''} on the GPU>"
 
 
 class Device:
@@ -98,6 +100,9 @@ class Device:
         self.arch = self.target_id.partition(":")[0]
         self.descriptor = _descriptor(self.product, self.arch, self.name)
         self.stream = self.library.new("hipStreamCreate")
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name}>"
 
     @property
     def name(self) -> str:
@@ -121,11 +126,24 @@ class Device:
             ) from None
 
     def upload(self, array: Any) -> Buffer:
-        """New GPU memory with a copy of the array's bytes, in C order."""
-        raw = as_bytes(np.asarray(array))
+        """New GPU memory with a copy of the array's bytes, in C order; `download` knows its type and shape."""
+        given = np.asarray(array)
+        raw = as_bytes(given)
         buffer = self.alloc(raw.size)
+        buffer.form = Form(given.dtype, given.shape)
         buffer.write(raw)
         return buffer
+
+    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
+        """GPU memory for an array of that shape and type, which `download` knows."""
+        form = Form.of(shape, dtype)
+        buffer = self.alloc(form.nbytes)
+        buffer.form = form
+        return buffer
+
+    def zeros(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
+        """GPU memory with an array of zeros."""
+        return self.upload(np.zeros(shape, dtype))
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back."""
@@ -196,6 +214,9 @@ class Module(Mapping[str, "Kernel"]):
         self.device = device
         self.code = code
         self.handle = handle
+
+    def __repr__(self) -> str:
+        return f"<Module for {self.code.target} with {listed(self)} on {self.device.name}>"
 
     def __getitem__(self, name: str) -> Kernel:
         info = self.code.kernels.get(name)

@@ -17,9 +17,9 @@ from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.workers import scheduler
-from simgpu.hardware.arrays import as_bytes, extents_of
+from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
-from simgpu.hardware.code_object.code_object import CodeObject, Loaded
+from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine.jit import Compiler, compiler
@@ -54,6 +54,7 @@ class Buffer:
     def __init__(self, device: Device, allocation: Allocation) -> None:
         self._device = device
         self._allocation = allocation
+        self.form: Form | None = None  # of the array that it was made for
 
     @property
     def address(self) -> int:
@@ -63,13 +64,14 @@ class Buffer:
     def nbytes(self) -> int:
         return self._allocation.nbytes
 
-    def download(self, dtype: DTypeLike, shape: int | Sequence[int] | None = None) -> np.ndarray:
-        """A copy of the buffer's first bytes as an array of `dtype` and `shape` (default: all).
+    def download(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> np.ndarray:
+        """A copy of the buffer's first bytes as an array of `dtype` and `shape`: by default those of the array that it was made
+        for; with a dtype alone, all of the buffer.
 
-        Raises LaunchError where the buffer is smaller than that, or was freed.
+        Raises LaunchError where the buffer is smaller than that, has no type of its own and is given none, or was freed.
         """
         self.require(self._device, "read it")
-        kind, extents = extents_of(self.nbytes, dtype, shape)
+        kind, extents = extents_of(self.nbytes, self.form, dtype, shape)
         wanted = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
         return self._allocation.data[:wanted].copy().view(kind).reshape(extents)
 
@@ -93,7 +95,7 @@ class Buffer:
             raise LaunchError(f"{self!r} was freed before: nobody can {purpose}")
 
     def __repr__(self) -> str:
-        return f"<Buffer of {self.nbytes} bytes at {self.address:#x}>"
+        return f"<Buffer of {self.nbytes} bytes at {self.address:#x}{f', {self.form}' if self.form else ''}>"
 
 
 class Device:
@@ -131,6 +133,10 @@ class Device:
         self.compiler: Compiler = compiler()
         scheduler.begin()
 
+    def __repr__(self) -> str:
+        checked = {True: ", checked", "performance": ", checked with notes on performance"}.get(self.check, "")
+        return f"<Device {self.descriptor.name}, {self.arch}, {self.threads} host thread(s){checked}>"
+
     @property
     def checks(self) -> tuple[Check, ...]:
         return self._checks
@@ -144,11 +150,24 @@ class Device:
         return Buffer(self, self.memory.allocate(nbytes))
 
     def upload(self, array: Any) -> Buffer:
-        """Device memory with a copy of the array's bytes, in C order."""
-        raw = as_bytes(np.asarray(array))
+        """Device memory with a copy of the array's bytes, in C order; `download` knows its type and shape."""
+        given = np.asarray(array)
+        raw = as_bytes(given)
         buffer = self.alloc(raw.size)
+        buffer.form = Form(given.dtype, given.shape)
         buffer.write(raw)
         return buffer
+
+    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
+        """Device memory for an array of that shape and type, which `download` knows; checked mode takes its bytes for unwritten."""
+        form = Form.of(shape, dtype)
+        buffer = self.alloc(form.nbytes)
+        buffer.form = form
+        return buffer
+
+    def zeros(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Buffer:
+        """Device memory with an array of zeros."""
+        return self.upload(np.zeros(shape, dtype))
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back; a kernel that still touches it faults. Raises LaunchError for one that is freed or not its own."""
@@ -202,6 +221,9 @@ class Module(Mapping[str, "Kernel"]):
             raw = aligned_bytes(skip + segment.memory_size)[skip:]
             raw[:] = np.frombuffer(image, np.uint8, segment.memory_size, start)
             device.memory.place(segment.address + self.bias, raw, segment.writable, "the module")
+
+    def __repr__(self) -> str:
+        return f"<Module for {self.code.target} with {listed(self)}>"
 
     def __getitem__(self, name: str) -> Kernel:
         info = self.code.kernels.get(name)

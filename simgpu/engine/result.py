@@ -31,7 +31,7 @@ class Inexact:
     count: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """One finished launch.
 
@@ -53,6 +53,10 @@ class Run:
     lds_conflicts: Mapping[int, int] = field(default_factory=dict)
     inexact: Sequence[Inexact] = ()
     notes: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        found = f", {len(self.findings)} finding(s)" if self.findings else ""
+        return f"<Run of {self.instructions:,} wave-instructions in {self.seconds:.3g} s{found}>"
 
 
 WAITS = (ControlKind.WAITCNT, ControlKind.BARRIER, ControlKind.NOP, ControlKind.SLEEP)

@@ -176,7 +176,7 @@ def test_every_operator_and_each_of_its_kernels(capsys: Capture) -> None:
 def test_registers_as_text(capsys: Capture) -> None:
     assert main([*GEMM, "--at", "0x0", "--show", "v0,s[0:1]", "--view", "u32", "--lanes", "3-4", "--wave", "1"]) == 0
     out = capsys.readouterr().out
-    assert "before +0x0  s_load_dword" in out and "workgroup 0,0,0, wave 1, visit 0" in out
+    assert "+0x0  s_load_dword" in out and "workgroup 0,0,0, wave 1, visit 0" in out
     assert [line.split() for line in out.splitlines() if line.startswith("   3 ")] == [["3", "67"]]
 
 

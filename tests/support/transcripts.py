@@ -3,7 +3,8 @@
     python -m tests.support.transcripts docs/commands.md       # rewrites the outputs of its ```console blocks
 
 A block is `$ simgpu …` lines, each followed by its output. `| head -N` and `| tail -N` shorten it, `2>&1` shows what
-a failing command says. Figures that depend on the machine are compared by the words around them.
+a failing command says. Other commands are the shell's; a block ```LANGUAGE FILE is written as a file first. Figures that depend
+on the machine are compared by the words around them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.support.places import ROOT
 from tests.tools.test_exec import SCALE, code_object
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+FILE = re.compile(r"^```\w+ (\w[\w.]*)\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^\$ simgpu (?P<words>.*?)(?P<errors> 2>&1)?(?: \| (?P<part>head|tail) -(?P<lines>\d+))?$")
 # Lines whose numbers are times of this machine; a table's rules and gaps follow the widest number.
 MEASURED = re.compile(
@@ -67,7 +69,7 @@ def execute(line: str, folder: Path, environment: dict[str, str]) -> str:
     """What the command prints, run in `folder`; one for a GPU in a process that has its environment."""
     parsed = COMMAND.match(line)
     if parsed is None:
-        raise ValueError(f"no command of simgpu: {line}")
+        return subprocess.run(["sh", "-ec", line.removeprefix("$ ")], cwd=folder, capture_output=True, text=True, check=True).stdout
     words = shlex.split(parsed["words"])
     out, err = _outside(words, folder, environment) if "hip" in words else _inside(words, folder)
     if err and not parsed["errors"]:
@@ -93,6 +95,8 @@ def _outside(words: list[str], folder: Path, environment: dict[str, str]) -> tup
 def rerun(page: str, folder: Path, environment: dict[str, str]) -> str:
     """The page with the outputs that its commands print now, one after the other in `folder`, where scale.co lies."""
     (folder / "scale.co").write_bytes(code_object(SCALE))
+    for name, content in FILE.findall(page):
+        (folder / name).write_text(content)
 
     def block(match: re.Match[str]) -> str:
         made = [

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from simgpu import asm
 from simgpu.asm.builder.metadata import Header, KernelArgument, Resources, epilogue, prologue
+from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.tools.cases.file_kernel import argument_maker, parse_extents
 from simgpu.tools.cli import main
+from simgpu.tools.matrix.difference import explanation
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.verbs.exec import parse_saves
+from simgpu.tools.verbs.exec import numbered_files
 
 # y[i] = x[i] * factor + (float)bias, i the global work-item id, blocks of 64.
 SCALE = """  s_load_dwordx4 s[4:7], s[0:1], 0x0
@@ -33,7 +35,7 @@ SCALE = """  s_load_dwordx4 s[4:7], s[0:1], 0x0
 FOREVER = "again:\n  s_branch again\n  s_endpgm"
 
 
-def code_object(body: str, target: str = "gfx908", name: str = "scale") -> bytes:
+def assembly(body: str, target: str = "gfx908", name: str = "scale") -> str:
     arguments = (
         KernelArgument("x", 0, 8, "global_buffer"),
         KernelArgument("y", 8, 8, "global_buffer"),
@@ -42,7 +44,11 @@ def code_object(body: str, target: str = "gfx908", name: str = "scale") -> bytes
     )
     header = Header(name, target, 64, arguments, user_sgprs=2, workgroup_ids=(True, False, False))
     lines = (*prologue(header), body, *epilogue(header, Resources(8, 0, 16, 0, 0)))
-    return asm.assemble("\n".join(lines) + "\n", target)
+    return "\n".join(lines) + "\n"
+
+
+def code_object(body: str, target: str = "gfx908", name: str = "scale") -> bytes:
+    return asm.assemble(assembly(body, target, name), target)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +140,7 @@ def test_bad_extents(text: str) -> None:
 @pytest.mark.parametrize("specs", [["x=1.npy"], ["1"], ["1=out.txt"], ["-1=a.npy"], ["1=a.npy", "1=b.npy"]])
 def test_bad_saves(specs: list[str]) -> None:
     with pytest.raises(UsageError, match="--save"):
-        parse_saves(specs)
+        numbered_files("--save", specs)
 
 
 @given(st.sampled_from(["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"]), st.integers(-(2**65), 2**65))
@@ -213,3 +219,108 @@ def test_disasm_shows_bytes_that_are_no_instruction(
     assert main(["disasm", str(path)]) == 0
     text = capsys.readouterr().out
     assert ".long 0xdeadbeef" in text and "s_nop 1" in text and "s_endpgm" in text
+
+
+EXPECT = ["--arg", "f32:2", "--arg", "i32:0", "--grid", "4"]
+
+
+def scaled(scale: str, folder: Path, want: np.ndarray, *options: str) -> list[str]:
+    """The command that compares y = 2 x, x = 0, 1, ... 255, with an array."""
+    np.save(folder / "x.npy", np.arange(256, dtype=np.float32))
+    np.save(folder / "want.npy", want)
+    given = ["--arg", str(folder / "x.npy"), "--arg", "zeros:f32:256", *EXPECT]
+    return ["exec", scale, *given, "--expect", f"1={folder / 'want.npy'}", *options]
+
+
+def test_expected_arrays(scale: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    right = 2.0 * np.arange(256, dtype=np.float32)
+    for shape in ((256,), (16, 16), (4, 8, 8)):
+        assert main(scaled(scale, tmp_path, right.reshape(shape))) == 0
+        assert "all 256 elements agree" in capsys.readouterr().out
+    wrong = {
+        "rows and columns are exchanged": right.reshape(16, 16).T,
+        "stored column by column": right.reshape(4, 64, order="F"),
+        "rows rotated by 1": np.roll(right.reshape(8, 32), 1, 0),
+        "columns rotated by -3": np.roll(right.reshape(8, 32), -3, 1),
+        "off by 1 rows: what belongs to 1 stands at 0": np.concatenate([np.full((1, 32), 7), right.reshape(8, 32)[:-1]]),
+        "0.5 times": 2 * right,
+        "in another order": np.random.default_rng(0).permutation(right),
+        "elements 100 to 103 of 256": np.where((np.arange(256) < 100) | (np.arange(256) > 103), right, -1),
+    }
+    for said, want in wrong.items():
+        assert main(scaled(scale, tmp_path, want)) == 1
+        out = capsys.readouterr().out
+        assert said in out and "of 256 elements differ" in out, said
+    assert main(scaled(scale, tmp_path, right + 1, "--tolerance", "0.01")) == 0
+    assert main(scaled(scale, tmp_path, right + 1, "--tolerance", "0.001", "--json")) == 1
+    capsys.readouterr()
+    assert "--expect 1=" in error(capsys, *scaled(scale, tmp_path, right[:255]), status=2)
+    assert "no buffer" in error(capsys, *scaled(scale, tmp_path, right, "--expect", f"2={tmp_path / 'want.npy'}"), status=2)
+    assert "-1" in error(capsys, *scaled(scale, tmp_path, right, "--tolerance", "-1"), status=2)
+
+
+@given(st.integers(2, 9), st.integers(2, 9), st.integers(0, 2**32 - 1))
+def test_an_explanation_is_true(rows: int, columns: int, seed: int) -> None:
+    """Whatever it says was done is what turns one array into the other."""
+    rng = np.random.default_rng(seed)
+    want = rng.permutation(rows * columns).reshape(rows, columns) + 1.0
+    step = int(rng.integers(1, rows))
+    said = explanation(np.roll(want, step, 0), want, 0)
+    assert any(f"With its rows rotated by {back} it agrees" in said for back in (-step, rows - step))
+    assert "3.5 times" in explanation(3.5 * want, want, 1e-12)
+    assert "All of it is 0" in explanation(0 * want, want, 0)
+    other = want.copy()
+    other[rows - 1] += 0.5
+    assert f"rows {rows - 1} to {rows - 1} of {rows}" in explanation(other, want, 0)
+
+
+def test_numbers_that_are_none_are_counted(scale: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.zeros(256, np.float32)
+    x[3], x[5:7] = np.nan, np.inf
+    np.save(tmp_path / "x.npy", x)
+    command = ["exec", scale, "--arg", str(tmp_path / "x.npy"), "--arg", "zeros:f32:256", *EXPECT]
+    assert main(command) == 0
+    assert "nan   infinite" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    buffers = json.loads(capsys.readouterr().out)["buffers"]
+    assert [(buffer["nan"], buffer["infinite"]) for buffer in buffers] == [(1, 2), (1, 2)]
+
+
+def test_assembly_is_taken_where_a_code_object_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "scale.s"
+    path.write_text(assembly(SCALE))
+    launch = ["--arg", "count:f32:64", "--arg", "zeros:f32:64", "--arg", "f32:2", "--arg", "i32:0", "--grid", "1"]
+    assert main(["disasm", str(path)]) == 0 and main(["exec", str(path), *launch]) == 0
+    assert main(["check", str(path), *launch]) == 0
+    capsys.readouterr()
+    line = 1 + next(n for n, text in enumerate(path.read_text().splitlines()) if "s_lshl" in text)
+    for place in ("scale+0x10", "0x10", str(line)):
+        assert main(["trace", str(path), "--at", place, *launch]) == 0
+        assert "before scale+0x10  s_lshl_b32" in capsys.readouterr().out
+    output = tmp_path / "made.co"
+    assert main(["asm", str(path), "-o", str(output)]) == 0
+    assert "gfx908" in capsys.readouterr().out and list(CodeObject.parse(output.read_bytes()).kernels) == ["scale"]
+    assert "exists" in error(capsys, "asm", str(path), "-o", str(output), status=2)
+    path.write_text(assembly(SCALE.replace("v_fma_f32", "v_fmaa_f32")))
+    line = 1 + next(n for n, text in enumerate(path.read_text().splitlines()) if "v_fmaa" in text)
+    for command in (["asm", str(path), "-o", str(tmp_path / "new.co")], ["exec", str(path), *launch]):
+        said = error(capsys, *command, status=2)
+        assert f"scale.s for gfx908, line {line}: invalid instruction" in said
+    assert not (tmp_path / "new.co").exists()
+    path.write_text("  s_endpgm\n")
+    assert "names no target" in error(capsys, "disasm", str(path), status=2)
+    path.write_bytes(b"\xff\xfe")
+    assert "no UTF-8" in error(capsys, "disasm", str(path), status=2)
+    path = tmp_path / "empty.co"
+    path.write_bytes(b"")
+    assert "empty.co: " in error(capsys, "disasm", str(path), status=2)
+
+
+def test_a_finding_names_the_line_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "late.s"
+    path.write_text(assembly(SCALE.replace("  s_waitcnt vmcnt(0)\n", "")))
+    line = 1 + next(n for n, text in enumerate(path.read_text().splitlines()) if "v_fma_f32" in text)
+    launch = ["--arg", "count:f32:64", "--arg", "zeros:f32:64", "--arg", "f32:2", "--arg", "i32:0", "--grid", "1"]
+    assert main(["check", str(path), *launch]) == 1
+    out = capsys.readouterr().out
+    assert "missing-wait" in out and f"late.s:{line}" in out

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.arrays import FILLS, TYPES, array_type, require_memory
-from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.launching import Watch, add_device_options, device_of, launched
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> Non
     """Adds FILE, what is launched of it, and where."""
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = ARGUMENTS
-    parser.add_argument("file", metavar="FILE", help="code object, offload bundle, or host file with one inside")
+    parser.add_argument("file", metavar="FILE", help=FILE)
     extent = parser.add_mutually_exclusive_group(required=True)
     extent.add_argument("--grid", metavar="X[,Y[,Z]]", help="workgroups")
     extent.add_argument("--global-size", metavar="X[,Y[,Z]]", help="work-items; the last workgroups may be partial")
@@ -103,16 +104,6 @@ def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
     return FileKernel(device, code, info, inputs, extents)
 
 
-def read_code_object(path: str, target: str | None = None) -> CodeObject:
-    """The code object in a file; OSError, DecodeError, TargetError."""
-    from simgpu import hardware
-    from simgpu.hardware.code_object.code_object import CodeObject
-
-    arch = hardware.target(target).arch if target else ""
-    with open(path, "rb") as file:
-        return CodeObject.parse(file.read(), arch)
-
-
 def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
     """`name`, or the only kernel; UsageError lists what there is."""
     listed = ", ".join(kernels) or "none"
@@ -121,7 +112,7 @@ def kernel_named(kernels: Mapping[str, Any], name: str | None) -> str:
     if name is None:
         raise UsageError(f"the file has {len(kernels)} kernels: choose one with --kernel ({listed})")
     if name not in kernels:
-        raise UsageError(f"no kernel {name!r}; the file has: {listed}")
+        raise UsageError(f"no kernel {name!r}{did_you_mean(name, kernels)}; the file has: {listed}")
     return name
 
 

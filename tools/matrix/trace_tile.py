@@ -14,6 +14,7 @@ from rich.text import Text
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.one_mfma import DTYPES, element_type, from_registers, stored_shape
+from simgpu.tools.matrix.difference import explanation, wrong_elements
 from simgpu.tools.shared.errors import UsageError
 from simgpu.trace import Snapshot
 
@@ -105,9 +106,7 @@ class Comparison:
         if self.reference is None:
             return np.zeros(self.tile.shape, bool)
         inside = ~np.isnan(self.reference)
-        scale = np.abs(self.reference[inside]).max(initial=0.0)
-        close = np.abs(self.tile - np.where(inside, self.reference, 0)) <= self.tolerance * scale
-        return np.asarray(inside & ~close)
+        return inside & wrong_elements(self.tile, self.reference, self.tolerance)
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -130,24 +129,14 @@ class Comparison:
         count = int(wrong.sum())
         if not count:
             return [*shown, Text("Every element agrees.", "green")]
-        return [*shown, Text(f"{count} of {wrong.size} elements differ (marked with *).{self._hint()}", "bold red")]
+        return [*shown, Text(f"{count} of {wrong.size} elements differ (marked with *).{self._explanation()}", "bold red")]
 
-    def _hint(self) -> str:
-        """A layout mistake that explains all differences, if one of the usual ones does."""
+    def _explanation(self) -> str:
+        """The mistake that accounts for all differences, of the part that the reference covers."""
         assert self.reference is not None
-        tile = self.tile
-        if tile.shape[0] == tile.shape[1] and not self._differs(tile.T):
-            return " The transposed tile agrees: rows and columns are exchanged."
-        for axis, name in ((0, "rows"), (1, "columns")):
-            for shift in range(1, tile.shape[axis]):
-                if not self._differs(np.roll(tile, shift, axis)):
-                    return f" The tile with its {name} rotated by {shift} agrees."
-        if sorted(tile.ravel()) == sorted(self.reference.ravel()):
-            return " The same elements in another order."
-        return ""
-
-    def _differs(self, tile: np.ndarray) -> bool:
-        return bool(Comparison(self.declaration, tile, self.reference, self.tolerance).wrong.any())
+        inside = ~np.isnan(self.reference)
+        rows, columns = inside.any(1), inside.any(0)
+        return explanation(self.tile[rows][:, columns], self.reference[rows][:, columns], self.tolerance)
 
     def _grid(self, values: np.ndarray, wrong: np.ndarray) -> Table:
         made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -50,21 +50,15 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> Table:
-    """A plain table; the first `left` columns, "unit" and "note" are flush left, the others right."""
-    made = Table(
-        title=Text(f"\n{title}", "bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> Group:
+    """A plain table under its title; the first `left` columns, "unit" and "note" are flush left, the others right."""
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, name in enumerate(columns):
         text = index < left or name in ("unit", "note")
         made.add_column(name, justify="left" if text else "right", overflow="fold")
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
-    return made
+    return Group(Text(f"\n{title}", "bold"), made)  # rich would wrap a title of the table's own to the table's width
 
 
 def number(value: object) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from simgpu.hardware.errors import SimError
 
 
@@ -11,3 +14,10 @@ class UsageError(SimError):
 
 class KernelFailed(SimError):
     """The kernel ran into an error (memory fault, deadlock, budget, unsupported instruction): status 1."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean NAME?)` for a name near the word, "" where none is."""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, n=1)
+    return f" (did you mean {names[near[0]]}?)" if near else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -16,9 +17,12 @@ def add_force_option(parser: ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite output files that exist")
 
 
+STDOUT = "-"  # as an output's name
+
+
 def claim(paths: Iterable[str | None], force: bool) -> None:
     """Refuses outputs, before any work: UsageError if one exists (without `force`), repeats or has no folder."""
-    named = [Path(path) for path in paths if path is not None]
+    named = [Path(path) for path in paths if path not in (None, STDOUT)]
     for index, path in enumerate(named):
         if path.exists() and (path.is_dir() or not force):
             remedy = (
@@ -34,7 +38,11 @@ def claim(paths: Iterable[str | None], force: bool) -> None:
 
 
 def write(path: str, content: bytes, force: bool) -> None:
-    """Writes `content`; keeps a file that appeared meanwhile unless `force`. OSError as it comes."""
+    """Writes `content`, to standard output for "-"; keeps a file that appeared meanwhile unless `force`. OSError as it comes."""
+    if path == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        return
     target = Path(path)
     descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

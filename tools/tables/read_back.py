@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rich.table import Table
+from rich.console import Group
 
 from simgpu.operators.resources import RESERVED_SGPRS
 from simgpu.tools.shared.console import table
@@ -53,7 +53,7 @@ def read_back(kernel: EmittedKernel, uses: Sequence[KernelUse]) -> list[ReadBack
     return rows
 
 
-def read_back_table(rows: list[ReadBack]) -> Table:
+def read_back_table(rows: list[ReadBack]) -> Group:
     """The rows for a terminal."""
     columns = ("kernel", "resource", "planned", "read back", "granule", "", "note")
     cells = ((r.kernel, r.resource, r.planned, r.taken, r.granule, "=" if r.equal else "differs", r.ranges) for r in rows)

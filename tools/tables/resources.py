@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
+from rich.console import Group
 
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.resources import Derivation, residency
@@ -126,7 +126,7 @@ def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRo
     ]
 
 
-def resource_table(rows: list[ResourceRow]) -> Table:
+def resource_table(rows: list[ResourceRow]) -> Group:
     """The rows for a terminal."""
     return table("Resources", COLUMNS, (_cells(row) for row in rows), left=2)
 

@@ -7,6 +7,7 @@
     baselines.py  tiles that others take
     tune.py    trials that a search needs
     paper.py   every number of the paper
+    asm.py     assembly to a code object
     emit.py    kernels as assembly or code object
     disasm.py  kernels of a code object
     run.py     an operator's kernels on random inputs, compared with float64

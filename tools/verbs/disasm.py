@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.file_kernel import kernel_named, read_code_object
+from simgpu.tools.cases.file_kernel import kernel_named
+from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ RESOURCES = (
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.add_argument(
-        "file", metavar="FILE", help="code object, offload bundle, or host file with one inside"
-    )
+    parser.add_argument("file", metavar="FILE", help=FILE)
     parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
     parser.add_argument("--target", help="which entry of a bundle (default: its only one)")
     add_json_option(parser)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass
-from typing import Any
+import math
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import asdict
 
 import numpy as np
 
-from simgpu.tools.cases.file_kernel import Input, add_launch_options, file_kernel
+from simgpu.tools.cases.file_kernel import Input, add_launch_options, file_kernel, load_array
+from simgpu.tools.cases.results import Expectation, Result
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
@@ -22,25 +23,35 @@ def configure(parser: ArgumentParser) -> None:
     add_launch_options(parser, against_sim=True)
     text = "write buffer argument I (from 0) here"
     parser.add_argument("--save", "--out", action="append", default=[], metavar="I=F.NPY", help=text)
+    text = "compare buffer argument I with this array after the launch"
+    parser.add_argument("--expect", action="append", default=[], metavar="I=F.NPY", help=text)
+    text = "of --expect, relative to its largest element (default: the square root of the type's epsilon; 0 for integers)"
+    parser.add_argument("--tolerance", type=_tolerance, help=text)
     add_force_option(parser)
     add_json_option(parser)
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
     """Launches the kernel; status 1 if it errs or has findings. watch: in checked mode."""
-    saves = parse_saves(options.save)
+    saves, expected_files = numbered_files("--save", options.save), numbered_files("--expect", options.expect)
+    wanted_arrays = {index: load_array(path) for index, path in expected_files.items()}
     claim(saves.values(), options.force)
     wanted = file_kernel(options, watch)
     device, info, inputs = wanted.device, wanted.info, wanted.inputs
-    for index in saves:
-        if index >= len(inputs) or inputs[index].array is None:
-            raise UsageError(f"--save {index}=...: argument {index} is no buffer of this launch; buffers are {_buffers(inputs)}")
+    for option, files in (("--save", saves), ("--expect", expected_files)):
+        for index in files:
+            if index >= len(inputs) or inputs[index].array is None:
+                raise UsageError(f"{option} {index}=...: argument {index} is no buffer; buffers are {_buffers(inputs)}")
     outcome, arrays = wanted.execute(device, watch)
     agreements = []
     if options.against_sim and not is_simulated(outcome):
         simulated, expected = wanted.execute(simulated_device(options, device.arch))
         exact = all_exact(simulated.fidelity)
         agreements = [Agreement.of(f"argument {index}", arrays[index], expected[index], exact) for index in arrays]
+    expectations = [
+        Expectation.of(index, expected_files[index], arrays[index], want, options.tolerance)
+        for index, want in wanted_arrays.items()
+    ]
     results = [
         Result(index, entry.spec, entry.array, arrays[index], saves.get(index))
         for index, entry in enumerate(inputs)
@@ -55,56 +66,40 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
             **{name: list(value) if isinstance(value, tuple) else value for name, value in wanted.extents.items()},
             "resources": info.declared, "buffers": [result.document() for result in results],
             "against_sim": [agreement.document() for agreement in agreements],
+            "expected": [asdict(expectation) for expectation in expectations],
             **run_document(outcome),
         })  # fmt: skip
     else:
         show(f"{info.name} of {options.file} on {device.arch}")
         show(table("Resources", ("resource", "value"), info.declared.items()))
         if results:
-            columns = ("argument", "spec", "type", "shape", "changed", "min", "max", "saved as")
-            show(table("Buffers", columns, (result.row() for result in results), left=2))
+            shown = [result.document() for result in results]
+            unusual = [name for name in ("nan", "infinite") if any(row[name] for row in shown)]
+            columns = ("argument", "spec", "type", "shape", "changed", "min", "max", *unusual, "saved")
+            show(table("Buffers", columns, ([_cell(row[name]) for name in columns] for row in shown), left=2))
         show_run(outcome)
         for agreement in agreements:
             show(agreement.line())
-    wrong = has_errors(outcome.findings)
+        for expectation in expectations:
+            show(expectation.line())
+    wrong = has_errors(outcome.findings) or any(expectation.differing for expectation in expectations)
     return 0 if not wrong and all(agreement.agrees for agreement in agreements) else 1
 
 
-@dataclass(frozen=True)
-class Result:
-    """A buffer argument after the launch."""
-
-    index: int
-    spec: str
-    before: np.ndarray
-    after: np.ndarray
-    path: str | None
-
-    def document(self) -> dict[str, Any]:
-        """For JSON; min and max leave NaN out, and are None where nothing is left."""
-        flat = self.after.reshape(-1)
-        same = _raw(self.before) == _raw(flat)
-        low = high = None
-        if flat.dtype.kind != "V" and flat.size:
-            wide = flat.astype(np.float64)
-            wide = wide[~np.isnan(wide)]
-            low, high = (float(wide.min()), float(wide.max())) if wide.size else (None, None)
-        return {
-            "argument": self.index, "spec": self.spec, "type": str(flat.dtype),
-            "shape": list(self.after.shape),
-            "changed": int(np.count_nonzero(~same.all(1))), "min": low, "max": high, "saved": self.path,
-        }  # fmt: skip
-
-    def row(self) -> tuple[object, ...]:
-        """For a table."""
-        shown = self.document()
-        shown["shape"] = "x".join(map(str, self.after.shape)) or "scalar"
-        return tuple(shown.values())
+def _tolerance(text: str) -> float:
+    """A number of at least 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise ArgumentTypeError(f"{text!r} is no number of at least 0")
+    return value
 
 
-def _raw(array: np.ndarray) -> np.ndarray:
-    """(elements, bytes of an element)."""
-    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8).reshape(array.size, array.itemsize)
+def _cell(value: object) -> object:
+    """An entry of a result's document, for a table."""
+    return ("x".join(map(str, value)) or "scalar") if isinstance(value, list) else value
 
 
 def _npy(array: np.ndarray) -> bytes:
@@ -118,14 +113,14 @@ def _buffers(inputs: list[Input]) -> str:
     return ", ".join(str(i) for i, entry in enumerate(inputs) if entry.array is not None) or "none"
 
 
-def parse_saves(specs: list[str]) -> dict[int, str]:
-    """--save options as {argument index: path}."""
-    saves: dict[int, str] = {}
+def numbered_files(option: str, specs: list[str]) -> dict[int, str]:
+    """--save or --expect options as {argument index: path}."""
+    files: dict[int, str] = {}
     for spec in specs:
         index, _, path = spec.partition("=")
         if not index.isdecimal() or not path.endswith(".npy"):
-            raise UsageError(f"--save {spec}: give the argument's number from 0 and a file, as 0=out.npy")
-        if int(index) in saves:
-            raise UsageError(f"--save {spec}: argument {index} is saved twice")
-        saves[int(index)] = path
-    return saves
+            raise UsageError(f"{option} {spec}: give the argument's number from 0 and a file, as 0=out.npy")
+        if int(index) in files:
+            raise UsageError(f"{option} {spec}: argument {index} is named twice")
+        files[int(index)] = path
+    return files

@@ -6,6 +6,7 @@ import re
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rich.text import Text
 from simgpu.tools.cases.file_kernel import add_argument_options, file_kernel, kernel_named, load_array
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
 from simgpu.tools.cases.operators import OPERATORS, workload
+from simgpu.tools.cases.sources import is_assembly
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.launching import add_limit_options, launched
@@ -44,7 +46,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _own_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--at", metavar="WHERE", help="PC (0x1c, from the entry), label, or source line; required")
+    parser.add_argument("--at", metavar="WHERE", help="address (0x1c or NAME+0x1c), label, or source line; required")
     parser.add_argument("--kernel", metavar="K", help="the kernel (default: a file's only one, an operator's first)")
     parser.add_argument("--wave", type=int, default=0, help="the wave in its workgroup (default: 0)")
     parser.add_argument("--group", default="0", metavar="X[,Y[,Z]]", help="the workgroup (default: 0,0,0)")
@@ -65,7 +67,7 @@ def _own_options(parser: ArgumentParser) -> None:
 
 
 def _file_options(parser: ArgumentParser) -> None:
-    file = parser.add_argument_group("FILE", "a code object; arguments as `simgpu exec` takes them")
+    file = parser.add_argument_group("FILE", "a code object or assembly; arguments as `simgpu exec` takes them")
     add_argument_options(file)
     file.add_argument("--grid", default="1", metavar="X[,Y[,Z]]", help="workgroups (default: 1)")
     parser.add_argument("--target", help="board or architecture (default: the file's; mi100 for OP)")
@@ -114,7 +116,7 @@ def run(options: Namespace) -> int:
         ])  # fmt: skip
     else:
         for snapshot, tiles in zip(snapshots, compared, strict=True):
-            show(*_lines(snapshot))
+            show(*_lines(subject.kernel.name, snapshot))
             if not tiles or options.show:
                 show(*_tables(snapshot, chosen, options.view, lanes))
             for comparison in tiles:
@@ -153,7 +155,8 @@ def _file(options: Namespace, parser: Parser, rest: list[str]) -> Subject:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     wanted = file_kernel(Namespace(**vars(options), file=options.what, global_size=None, device="sim", threads=1))
     kernel, arguments, _ = wanted.bind(wanted.device)
-    return Subject(kernel, {**wanted.extents, "args": arguments})
+    source = Path(options.what).read_text("utf-8") if is_assembly(options.what) else ""
+    return Subject(kernel, {**wanted.extents, "args": arguments}, source)
 
 
 def _operator(options: Namespace, rest: list[str]) -> Subject:
@@ -204,8 +207,10 @@ def places(where: str, code: CodeObject, kernel: str, source: str) -> list[int]:
         line = code.source_line(info.start + offset)
         if line is not None:
             lines.setdefault(int(line.rpartition(":")[2]), offset)
-    if re.fullmatch(r"\+?0x[0-9a-fA-F]+", where):
-        offset = int(where.lstrip("+"), 16)
+    if address := re.fullmatch(r"(?:(.*)\+|\+?)(0x[0-9a-fA-F]+)", where):
+        offset = int(address[2], 16)
+        if address[1] and address[1] != kernel:
+            raise UsageError(f"--at {where}: this is {kernel}; --kernel {address[1]} chooses another of the file")
         if offset % 4 or offset >= info.code_size:
             raise UsageError(f"--at {where}: {kernel} has {info.code_size:#x} bytes of code, a place is a multiple of 4")
         return [offset]
@@ -253,11 +258,11 @@ def _chosen(snapshot: Snapshot, chosen: list[Reg] | None) -> list[Reg]:
     return list(dict.fromkeys(own))
 
 
-def _lines(snapshot: Snapshot) -> list[Text]:
+def _lines(kernel: str, snapshot: Snapshot) -> list[Text]:
     at = f" at {snapshot.line}" if snapshot.line else ""
     who = f"workgroup {','.join(map(str, snapshot.group))}, wave {snapshot.wave}, visit {snapshot.hit}"
     return [
-        Text(f"before +{snapshot.pc:#x}  {snapshot.text}{at}", "bold"),
+        Text(f"before {kernel}+{snapshot.pc:#x}  {snapshot.text}{at}", "bold"),
         Text(f"{who}; exec {snapshot.exec:#018x}, vcc {snapshot.vcc:#018x}, scc {snapshot.scc}"),
     ]
 

@@ -103,3 +103,29 @@ def test_launches_and_freed_buffers_leave_no_memory_behind(check):
         tracemalloc.stop()
     # What is lost at each launch is lost in every round; a table that grows once, or another test's thread, shows in one.
     assert min(np.diff(held)) / 1000 < 16, "bytes a launch"
+
+
+def test_a_buffer_remembers_what_it_was_made_for(gpu):
+    array = np.arange(12, dtype=np.float16).reshape(3, 4)
+    buffer = gpu.upload(array)
+    got = buffer.download()
+    assert got.dtype == np.float16 and np.array_equal(got, array)
+    assert buffer.download("u1").shape == (24,) and buffer.download(shape=(4, 3)).shape == (4, 3)
+    assert gpu.empty((2, 3), "i8").download().shape == (2, 3) and gpu.zeros(5).download().tolist() == [0.0] * 5
+    assert gpu.empty((), "f8").download().shape == ()
+    with pytest.raises(LaunchError, match="without a type"):
+        gpu.alloc(16).download()
+    with pytest.raises(LaunchError, match="negative"):
+        gpu.empty((3, -1))
+    with pytest.raises(LaunchError, match="needs 40 bytes"):
+        buffer.download(shape=20)
+
+
+def test_what_is_printed_in_a_session_is_short(gpu):
+    kernel = loaded_kernel(gpu, STORE, "buffer")
+    run = kernel.launch(grid=1, args=[gpu.zeros(64, "u4")])
+    tree = simgpu.operators.TiledComputation(100, 77, 33, target="mi100")
+    emitted = simgpu.asm.emit(tree)
+    shown = [repr(value) for value in (gpu, gpu.zeros((3, 4)), kernel.module, kernel, run, tree, emitted)]
+    assert all(len(text) < 160 and "object at 0x" not in text for text in shown), shown
+    assert "float32 3x4" in shown[1] and kernel.name in shown[2] and "m=100" in shown[5] and emitted.name in shown[6]

@@ -1,0 +1,88 @@
+"""Buffer arguments after a launch: what changed, and how they compare with what they should hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from simgpu.tools.matrix.difference import explanation, wrong_elements
+from simgpu.tools.shared.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Result:
+    """A buffer argument after the launch."""
+
+    index: int
+    spec: str
+    before: np.ndarray
+    after: np.ndarray
+    path: str | None
+
+    def document(self) -> dict[str, Any]:
+        """For JSON; min and max leave NaN out, and are None where nothing is left."""
+        flat = self.after.reshape(-1)
+        same = _raw(self.before) == _raw(flat)
+        low = high = None
+        nan = infinite = 0
+        if flat.dtype.kind != "V" and flat.size:
+            wide = flat.astype(np.float64)
+            nan, infinite = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
+            wide = wide[~np.isnan(wide)]
+            low, high = (float(wide.min()), float(wide.max())) if wide.size else (None, None)
+        return {
+            "argument": self.index, "spec": self.spec, "type": str(flat.dtype),
+            "shape": list(self.after.shape),
+            "changed": int(np.count_nonzero(~same.all(1))), "min": low, "max": high, "nan": nan, "infinite": infinite,
+            "saved": self.path,
+        }  # fmt: skip
+
+
+def _raw(array: np.ndarray) -> np.ndarray:
+    """(elements, bytes of an element)."""
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8).reshape(array.size, array.itemsize)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A buffer argument beside the array that it should hold."""
+
+    argument: int
+    file: str
+    elements: int
+    tolerance: float
+    differing: int = 0
+    worst: tuple[int, ...] = ()  # index of the element that differs most, where any does
+    got: float = 0.0
+    want: float = 0.0
+    explanation: str = ""
+
+    @classmethod
+    def of(cls, index: int, path: str, got: np.ndarray, want: np.ndarray, tolerance: float | None) -> Expectation:
+        """UsageError for arrays of other sizes; the buffer is read in the file's shape."""
+        if got.size != want.size:
+            raise UsageError(f"--expect {index}={path}: {want.size} elements, argument {index} has {got.size}")
+        kind = got.dtype
+        if tolerance is None:
+            tolerance = 0.0 if kind.kind in "biu" else math.sqrt(float(ml_dtypes.finfo(kind).eps))
+        shaped = got.reshape(want.shape)
+        wrong = wrong_elements(shaped, want, tolerance)
+        if not wrong.any():
+            return cls(index, path, want.size, tolerance)
+        with np.errstate(invalid="ignore"):
+            off = np.nan_to_num(np.abs(shaped.astype(np.float64) - want.astype(np.float64)), nan=np.inf)
+        worst = tuple(map(int, np.unravel_index(np.argmax(np.where(wrong, off, -1.0)), want.shape)))
+        reason = explanation(shaped, want, tolerance).strip()
+        return cls(index, path, want.size, tolerance, int(wrong.sum()), worst, float(shaped[worst]), float(want[worst]), reason)
+
+    def line(self) -> str:
+        """For people."""
+        what = f"argument {self.argument} against {self.file}"
+        if not self.differing:
+            return f"{what}: all {self.elements:,} elements agree within {self.tolerance:.3g} of the largest"
+        where = f"worst {list(self.worst)}: {self.got:.6g}, want {self.want:.6g}"
+        return f"{what}: {self.differing:,} of {self.elements:,} elements differ ({where}). {self.explanation}".rstrip()

@@ -1,0 +1,53 @@
+"""The code object that a file names: one itself, or assembly that is assembled first."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simgpu import hardware
+from simgpu.hardware.errors import DecodeError
+from simgpu.tools.shared.errors import UsageError
+
+if TYPE_CHECKING:
+    from simgpu.hardware.code_object.code_object import CodeObject
+
+FILE = "code object, offload bundle, host file with one inside, or assembly (.s)"
+ASSEMBLY = (".s", ".S", ".asm")  # how names of assembly files end
+_TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(gfx\w+)', re.MULTILINE)
+
+
+def is_assembly(path: str) -> bool:
+    """Whether the file's name says that it holds assembly."""
+    return Path(path).suffix in ASSEMBLY
+
+
+def read_code_object(path: str, target: str | None = None) -> CodeObject:
+    """The code object in a file, or that of an assembly file; OSError, DecodeError, TargetError, ToolchainError, UsageError.
+
+    target: which entry of a bundle, what to assemble for (default: what `.amdgcn_target` says).
+    """
+    from simgpu.hardware.code_object.code_object import CodeObject
+
+    arch = hardware.target(target).arch if target else ""
+    if is_assembly(path):
+        return CodeObject.parse(assembled(path, arch), arch)
+    try:
+        return CodeObject.parse(Path(path).read_bytes(), arch)
+    except DecodeError as error:
+        raise DecodeError(f"{path}: {error}") from None
+
+
+def assembled(path: str, arch: str) -> bytes:
+    """The code object of an assembly file, for an architecture or, without one, for that which the file names."""
+    from simgpu.asm.builder.toolchain import assemble
+
+    try:
+        text = Path(path).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds assembly, as text") from None
+    named = _TARGET.search(text)
+    if not arch and not named:
+        raise UsageError(f"{path} names no target: give --target, or write .amdgcn_target \"amdgcn-amd-amdhsa--gfx942\" into it")
+    return assemble(text, arch or str(named and named[1]), Path(path).name)

@@ -1,0 +1,42 @@
+"""`simgpu asm`: assembly to a linked code object."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from simgpu import hardware
+from simgpu.tools.cases.sources import assembled
+from simgpu.tools.shared.console import add_json_option, print_json, show
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    parser.add_argument("file", metavar="K.S", help="assembly, in LLVM's syntax (docs/assembly.md has a template)")
+    parser.add_argument("--target", help="board or architecture (default: what .amdgcn_target says)")
+    parser.add_argument("-o", "--output", metavar="K.CO", help="the code object; - is standard output (default: FILE with .co)")
+    add_force_option(parser)
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Assembles and writes; UsageError, TargetError, ToolchainError with the assembler's words."""
+    from simgpu.hardware.code_object.code_object import CodeObject
+
+    output = options.output or str(Path(options.file).with_suffix(".co"))
+    if options.json and output == STDOUT:
+        raise UsageError("--json and -o - both want standard output: name a file")
+    claim([output], options.force)
+    data = assembled(options.file, hardware.target(options.target).arch if options.target else "")
+    code = CodeObject.parse(data)
+    write(output, data, options.force)
+    if options.json:
+        kernels = [{"name": kernel.name, "resources": kernel.declared} for kernel in code.kernels.values()]
+        print_json({"file": options.file, "output": output, "target": code.target, "bytes": len(data), "kernels": kernels})
+    elif output != STDOUT:
+        show(f"{options.file} -> {output}: {code.target}, {len(data):,} bytes")
+        for kernel in code.kernels.values():
+            show(f"{kernel.name}: " + ", ".join(f"{value:,} {name}" for name, value in kernel.declared.items()))
+    return 0

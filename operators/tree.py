@@ -8,10 +8,10 @@ extent reads as is the boundary policy; how large a tile is, the tiling policy. 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 
 FINITE_FLOOR = -1e38  # stands for -inf in f32: exp(floor - floor) is 1, never NaN (paper, Online Softmax; erratum E30)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,34 @@ class Extent:
         """The valid indices, for numpy."""
         return slice(self.min_, self.max_)
 
-    def split(self, tile: int) -> Iterator[Extent]:
+    def split(self, tile: int) -> Split:
         """Consecutive extents of nominal size `tile`; the last one ends where this extent does."""
-        for low in range(self.min_, self.max_, tile):
-            yield Extent(low, min(low + tile, self.max_), tile)
+        return Split(self, tile)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The tiles of an extent, made as they are asked for, as often as they are."""
+
+    whole: Extent
+    tile: int
+
+    def __iter__(self) -> Iterator[Extent]:
+        for low in range(self.whole.min_, self.whole.max_, self.tile):
+            yield Extent(low, min(low + self.tile, self.whole.max_), self.tile)
+
+
+def product(*axes: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    """All combinations, the last axis fastest; itertools' product holds every axis, and a device may have 10^11 tiles.
+
+    axes: each can be gone through again and again.
+    """
+    if not axes:
+        yield ()
+        return
+    for one in axes[0]:
+        for rest in product(*axes[1:]):
+            yield one, *rest
 
 
 @dataclass(frozen=True)

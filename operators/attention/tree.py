@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain
 from typing import ClassVar
 
 from simgpu.hardware import target as find_target
@@ -15,7 +15,7 @@ from simgpu.operators.attention.plan import AttentionTiles, plan_attention
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import FLOOR, Extent, Node, Root, View
+from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, product
 
 VALUES = ("mfma", "fma")
 Views = tuple[View, View, View, View]  # Q, K, V, R
@@ -107,7 +107,7 @@ class BlockAttentionNode(_AttentionNode):
 
     def steps(self) -> Iterator[Extent]:
         """Keys, tile_KV at a time."""
-        return self.views[1].rows.split(self.plan.tile_KV)
+        return iter(self.views[1].rows.split(self.plan.tile_KV))
 
     def children(self) -> Iterator[WarpAttentionNode]:
         """Warp nodes, by key step, by wave."""

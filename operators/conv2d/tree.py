@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import ClassVar
 
 from simgpu.hardware import target as find_target
@@ -13,7 +12,7 @@ from simgpu.operators.conv2d.plan import Conv2dPlan, plan_conv2d
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import ZERO, Extent, Node, Root, View
+from simgpu.operators.tree import ZERO, Extent, Node, Root, View, product
 
 Views = tuple[View, View, View]  # X, W, Y
 
@@ -95,7 +94,7 @@ class BlockConv2dNode(_ConvNode):
 
     def steps(self) -> Iterator[Extent]:
         """Input channels of a group, tile_ic at a time."""
-        return self.channels.split(self.plan.tile_ic)
+        return iter(self.channels.split(self.plan.tile_ic))
 
     def children(self) -> Iterator[WarpConv2dNode]:
         """Warp nodes, by channel step, by tap, by wave."""
@@ -107,7 +106,7 @@ class BlockConv2dNode(_ConvNode):
         plan, p = self.plan, self.plan.cut
         channels = Extent(0, len(self.views[1].outer[0]), plan.tile_oc)
         pixels = Extent.whole(plan.pixels)
-        for tap in product(range(p.kh), range(p.kw)):
+        for tap in ((ky, kx) for ky in range(p.kh) for kx in range(p.kw)):
             for rows, oc in product(pixels.split(plan.pixels // plan.waves_p), channels.split(plan.tile_oc // plan.waves_oc)):
                 yield WarpConv2dNode(plan, _products(rows, oc, step), tap)
 
@@ -149,7 +148,7 @@ class Conv2d(Root):
         plan, p = self.derivation, self.derivation.cut
         (sh, sw), (ph, pw) = p.stride, p.padding
         parts = plan.ic_steps_per_block * plan.tile_ic
-        for n, g in product(Extent.whole(p.n).split(1), range(p.groups)):
+        for n, g in ((n, g) for n in Extent.whole(p.n).split(1) for g in range(p.groups)):
             group = Extent(g * p.ocg, (g + 1) * p.ocg, p.ocg)
             whole = (group.split(plan.tile_oc), self.views[2].rows.split(plan.tile_oh), self.views[2].cols.split(plan.tile_ow))
             for oc, rows, cols in product(*whole):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from itertools import product
 from typing import ClassVar
 
 from simgpu.hardware import target as find_target
@@ -13,7 +12,7 @@ from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import ZERO, Extent, Node, Root, View
+from simgpu.operators.tree import ZERO, Extent, Node, Root, View, product
 
 GemmViews = tuple[View, View, View]  # op(A), op(B), C
 

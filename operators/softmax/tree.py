@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import ClassVar
 
 from simgpu.hardware import target as find_target
@@ -13,7 +12,7 @@ from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.softmax.plan import SoftmaxPlan, plan_softmax
 from simgpu.operators.softmax.problem import SoftmaxProblem
-from simgpu.operators.tree import FLOOR, Extent, Node, Root, View
+from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, product
 
 Views = tuple[View, View]  # X, Y
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -26,7 +29,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.levels import Level
 from simgpu.operators.split import Reduction
-from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Root, View
+from simgpu.operators.tree import FLOOR, ZERO, Boundary, Extent, Root, View, product, representatives
 from simgpu.tools.cli import main
 
 TREES: list[Root] = [
@@ -123,3 +126,24 @@ def test_an_operator_that_cannot_fit_is_one_line(capsys: pytest.CaptureFixture[s
         FusedAttention(AttentionProblem(4096, 4096, 256)).plan.feasible
         and not UnfusedAttention(AttentionProblem(64, 64, 64)).derivation.remedy
     )
+
+
+@pytest.mark.parametrize("tree", [
+    lambda: TiledComputation(3, 10**13, 1024, target="mi100"),
+    lambda: TiledComputation(10**8, 10**8, 10**5, target="mi300x", batch=10**9),
+    lambda: Softmax(SoftmaxProblem(10**12, 5000), "mi300x"),
+    lambda: FusedAttention(AttentionProblem(10**10, 10**10, 64, batch=10**6, heads=10**6), "mi300x"),
+], ids=["one row of tiles", "batch", "softmax", "attention"])  # fmt: skip
+def test_huge_trees_are_described_at_once(tree: Callable[[], Root]) -> None:
+    """Nothing on the way to the first node of each level holds its siblings."""
+    tracemalloc.start()
+    try:
+        assert len(list(representatives(tree()))) == 4
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.lists(st.lists(st.integers(), max_size=4), max_size=4))
+def test_product_is_itertools(axes: list[list[int]]) -> None:
+    assert list(product(*axes)) == list(itertools.product(*axes))

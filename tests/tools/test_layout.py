@@ -19,6 +19,7 @@ from simgpu.one_mfma import places
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.fragments import Fragment, formula, ranges
 from simgpu.tools.matrix.structured_test import probe, product
+from tests.support.places import ROOT
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
 ROWS = [row for target in TARGETS for row in instructions(target)]
@@ -138,6 +139,7 @@ def test_svg(capsys: Capture, tmp_path) -> None:
         ("v_mfma_f32_16x16x4f32", "gfx908", 64 + 64 + 256),
         ("v_mfma_f32_4x4x4f16", "gfx90a", 3 * 256),
         ("v_smfmac_f32_16x16x32_f16", "gfx942", 256 + 512 + 128 + 256),
+        ("v_mfma_f32_4x4x1f32", "gfx908", 64 + 64 + 256),
     ):
         path = tmp_path / f"{name}.svg"
         assert printed(capsys, name, "--target", target, "--svg", str(path)) == ""
@@ -149,7 +151,40 @@ def test_svg(capsys: Capture, tmp_path) -> None:
         corners = {(float(b.get("x")), float(b.get("y"))) for b in boxes}
         assert len(corners) == cells, "no two elements overlap"
         assert all(0 <= x < width and 0 <= y < height for x, y in corners)
+        _assert_that_texts_lie_apart(root, width, height)
     assert "exists" in failed(capsys, name, "--target", target, "--svg", str(path))
+
+
+PICTURES = {
+    "16x16x4f32": "v_mfma_f32_16x16x4f32 --target gfx908",
+    "16x16x16_f16": "v_mfma_f32_16x16x16_f16 --target gfx942",
+    "32x32": "v_mfma_f32_32x32x8_f16 --target gfx942 --operand D",
+    "4x4x1f32": "v_mfma_f32_4x4x1f32 --target gfx908",
+    "4x4x1f32_cbsz": "v_mfma_f32_4x4x1f32 --target gfx908 --operand A --cbsz 2 --abid 1",
+    "smfmac_a": "v_smfmac_f32_16x16x32_f16 --target gfx942 --operand A",
+}  # of docs/fragments.md
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_of_the_documentation(capsys: Capture, tmp_path, name: str) -> None:
+    kept = f"docs/fragments_{name}.svg"
+    printed(capsys, *PICTURES[name].split(), "--svg", str(tmp_path / "now.svg"))
+    assert (tmp_path / "now.svg").read_text() == (ROOT / kept).read_text(), f"simgpu layout {PICTURES[name]} --svg {kept} --force"
+
+
+def _assert_that_texts_lie_apart(root: ET.Element, width: float, height: float) -> None:
+    """By the sizes of the style sheet, and monospaced characters 0.6 of them wide."""
+    boxes = []
+    for text in root.iter("{http://www.w3.org/2000/svg}text"):
+        size = float(text.get("font-size") or {"l": 12, "r": 9, "i": 9}[str(text.get("class"))])
+        wide, x, y = 0.6 * size * len(str(text.text)), float(str(text.get("x"))), float(str(text.get("y")))
+        left = x if text.get("class") == "h" else x - wide / 2
+        boxes.append((left, left + wide, y - 0.75 * size, y))
+    left, right, top, bottom = np.array(boxes).T
+    assert left.min() >= 0 and right.max() <= width and top.min() >= 0 and bottom.max() <= height
+    across = (left < right[:, None]) & (left[:, None] < right)
+    along = (top < bottom[:, None]) & (top[:, None] < bottom)
+    assert (across & along).sum() == len(boxes), "texts overlap"
 
 
 def assembler() -> None:

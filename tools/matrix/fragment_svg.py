@@ -10,6 +10,9 @@ from simgpu.tools.matrix.fragments import Fragment, ranges
 
 CELL = 34  # pixels of one element
 GAP = 46
+HEAD = 44  # of the title's two lines
+EM = 0.603  # width of a character over its size, of the monospaced fonts below
+TITLE, NAME = 15, 13  # sizes of text, pixels
 FONT = "font-family='DejaVu Sans Mono, Menlo, Consolas, monospace'"
 STYLE = (
     "<style>text{text-anchor:middle} .h{text-anchor:start} .l{font-size:12px} .r{font-size:9px;fill:#333}"
@@ -27,8 +30,11 @@ def draw(fragments: Sequence[Fragment]) -> str:
     parts: list[str] = []
     row = fragments[0].row
     by_name = {fragment.operand: fragment for fragment in fragments}
-    x0 = y0 = GAP
-    width = height = 0.0
+    blocks = "; A 3: block 3 of A" if row.blocks > 1 else ""
+    titles = (f"{row.mnemonic} on {row.target}", f"lane over register of every element{blocks}")
+    x0, y0 = GAP, HEAD + GAP
+    width = GAP + EM * max(TITLE * len(titles[0]), NAME * len(titles[1]))
+    height = 0.0
     for block in range(row.blocks):
         column = block % 4
         w, h = _block(parts, by_name, block, x0, y0)
@@ -36,12 +42,12 @@ def draw(fragments: Sequence[Fragment]) -> str:
         x0 += int(w) + GAP
         if column == 3 or block == row.blocks - 1:
             x0, y0 = GAP, y0 + int(h) + GAP
-    title = f"{row.mnemonic} on {row.target}: lane over register of every element"
     size = f"width='{width + GAP:.0f}' height='{height + GAP:.0f}'"
     head = (
         f"<svg xmlns='http://www.w3.org/2000/svg' {size} viewBox='0 0 {width + GAP:.0f} {height + GAP:.0f}' {FONT}>"
         f"{STYLE}<rect width='100%' height='100%' fill='white'/>"
-        f"<text class='h' x='{GAP}' y='24' font-size='15'>{escape(title)}</text>"
+        f"<text class='h' x='{GAP}' y='24' font-size='{TITLE}'>{escape(titles[0])}</text>"
+        f"<text class='h' x='{GAP}' y='44' font-size='{NAME}'>{escape(titles[1])}</text>"
     )
     return head + "\n" + "\n".join(parts) + "\n</svg>\n"
 
@@ -73,8 +79,8 @@ def _grid(parts: list[str], fragment: Fragment, block: int, x: int, y: int) -> N
     """One matrix: its name, indices along the edges, a cell an element."""
     rows, columns = fragment.shape
     packed = fragment.row.width(fragment.operand) < 32 or (fragment.operand == "A" and fragment.row.sparse)
-    name = fragment.operand + (f", block {block}" if fragment.row.blocks > 1 else "")
-    parts.append(f"<text class='h' x='{x}' y='{y - 16}' font-size='13' font-weight='bold'>{escape(name)}</text>")
+    name = fragment.operand + (f" {block}" if fragment.row.blocks > 1 else "")
+    parts.append(f"<text class='h' x='{x}' y='{y - 16}' font-size='{NAME}' font-weight='bold'>{escape(name)}</text>")
     for j in range(columns):
         parts.append(_label(x + j * CELL + CELL / 2, y - 4, j))
     for i in range(rows):

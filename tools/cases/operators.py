@@ -149,11 +149,19 @@ def _gemm_figures(plan: Any) -> dict[str, Any]:
 
 
 def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
-    """op(A), op(B), and as C their product, which the accumulators hold before alpha and beta; of a batch the first."""
+    """op(A), op(B), and as C their product, which the accumulators hold before alpha and beta; of a batch the first.
+
+    Where K is split, each workgroup has the product of its part: C.0, C.1, ...
+    """
     p = tree.problem
     a, b = (operand.view.astype(np.float64).reshape(-1, *operand.shape[-2:])[0] for operand in work.operands[:2])
     a, b = a.T if p.trans_a else a, b.T if p.trans_b else b
-    return {"A": a, "B": b, "C": a @ b}
+    plan = tree.plan
+    if plan.split_k == 1:
+        return {"A": a, "B": b, "C": a @ b}
+    size = plan.k_steps_per_block * plan.tile_k
+    parts = {f"C.{part}": a[:, low : low + size] @ b[low : low + size] for part, low in enumerate(range(0, p.k, size))}
+    return {"A": a, "B": b, **parts}
 
 
 def _gemm_host_bytes(p: GemmProblem) -> int:

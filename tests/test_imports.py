@@ -69,7 +69,7 @@ ORDER = {
     ],
     "tools": [
         "shared",
-        "matrix paper torch tables cost",
+        "matrix paper torch tables cost museum",
         "cases",
         "robustness",
         "benchmarks",

@@ -6,6 +6,7 @@
     cases/            what is launched: the table of operators, kernels of files, their inputs and times
     tables/           what is said of a kernel: limits, resources, schedules, traffic
     cost/             what tiles cost: the model that judges the closed formulas
+    museum/           public bugs as small kernels, before and after
     paper/            the paper's numbers, figures and tests beside ours
     matrix/           one matrix instruction: who owns which element, probes, tiles of registers
     robustness/       fuzzing, and how much checked mode finds
@@ -14,6 +15,6 @@
     gpu_process.py    the process in which a command uses a real GPU
     pytest_plugin.py  `pytest --simgpu TARGET`
 
-Imports point one way: shared <- matrix, paper, tables, cases, cost <- robustness <- benchmarks <- verbs <- cli <- gpu_process, and
+Imports point one way: shared <- matrix, paper, tables, cost, museum <- cases <- robustness <- benchmarks <- verbs <- cli <- gpu_process, and
 torch <- pytest_plugin.
 """

@@ -13,6 +13,7 @@
     run.py     an operator's kernels on random inputs, compared with float64
     exec.py    a kernel of any code object
     check.py   run or exec in checked mode
+    museum.py  public bugs, before and after
     bench.py   times
     trace.py   registers at a place in a running kernel
     layout.py  who owns which element of a matrix instruction

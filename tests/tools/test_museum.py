@@ -1,0 +1,47 @@
+"""The museum: every bug shows, its repair is silent and right."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from simgpu.tools.cli import main
+from simgpu.tools.museum import EXHIBITS
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_the_bug_shows_and_its_repair_is_silent(name: str) -> None:
+    exhibit = EXHIBITS[name]
+    before, after = exhibit.run(False), exhibit.run(True)
+    assert exhibit.shows in before.kinds and not after.kinds and not after.fault
+    assert all(re.fullmatch(r"https://github\.com/[\w./-]+(/(issues|pull)/\d+)?", link) for link in exhibit.links)
+
+
+def test_what_is_found_names_a_marked_place() -> None:
+    """A finding of a missing wait or a hazard stands within a few lines of the repair."""
+    for exhibit in EXHIBITS.values():
+        lines = exhibit.text(False).splitlines()
+        removed = [number for number, line in enumerate(lines, 1) if f"-{line}" in exhibit.body.splitlines()]
+        for finding in exhibit.run(False).findings:
+            if finding.kind in ("missing-wait", "hazard"):
+                assert min(abs(int(finding.source.rpartition(":")[2]) - number) for number in removed) <= 5
+
+
+def test_the_verb(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["museum"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in EXHIBITS) and len(EXHIBITS) >= 10
+    assert main(["museum", "signed-maximum", "--save", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "-  v_max_u32" in out and "1 of 1 elements of y are wrong" in out and "every number is right" in out
+    assert main(["disasm", str(tmp_path / "signed-maximum-after.s")]) == 0
+    assert "v_max_i32" in capsys.readouterr().out
+    assert main(["museum", "signed-maximum", "--save", str(tmp_path)]) == 2
+    assert main(["museum", "signed-minimum"]) == 2
+    assert "did you mean signed-maximum" in capsys.readouterr().err
+    assert main(["museum", "past-the-last-bin", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["before"]["fault"] and not shown["after"]["findings"] and shown["links"]

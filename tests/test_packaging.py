@@ -80,6 +80,9 @@ def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"simgpu", f"simgpu-{VERSION}.dist-info"}
     assert "simgpu/py.typed" in names
+    assert {name for name in names if name.startswith("simgpu/docs/")} == {
+        f"simgpu/docs/{path.name}" for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".svg")
+    }
     made = {name for name in names if name.endswith(".py")}
     assert made == {
         f"{folder}/{path.name}"
@@ -106,7 +109,8 @@ def test_the_wheel_in_an_environment_with_nothing_but_its_dependencies(installed
 
 def test_a_checkout_that_is_not_installed(installed: Path, tmp_path: Path) -> None:
     """Its links stand for the folders; the wheel of this environment does not."""
-    assert {path.name for path in (ROOT / "simgpu").iterdir() if path.is_symlink()} == {"asm", "hardware", "operators", "tools"}
+    links = {path.name for path in (ROOT / "simgpu").iterdir() if path.is_symlink()}
+    assert links == {"asm", "docs", "hardware", "operators", "tools"}
     program = "import simgpu, simgpu.tools.cli as cli; print(simgpu.asm.__file__); cli.main(['layout', 'v_mfma_f32_16x16x4f32'])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([installed, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

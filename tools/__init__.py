@@ -15,6 +15,6 @@
     gpu_process.py    the process in which a command uses a real GPU
     pytest_plugin.py  `pytest --simgpu TARGET`
 
-Imports point one way: shared <- matrix, paper, tables, cost, museum <- cases <- robustness <- benchmarks <- verbs <- cli <- gpu_process, and
-torch <- pytest_plugin.
+Imports point one way: shared <- matrix, paper, tables, cost, museum <- cases <- robustness <- benchmarks <- verbs <- cli
+<- gpu_process, and torch <- pytest_plugin.
 """

@@ -39,6 +39,7 @@ VERBS = {
     "tune": "how many trials a search needs from the closed form and from random starts",
     "trace": "registers of a wave at a place in a running kernel, raw or as the matrix tile that they hold",
     "disasm": "kernels of a code object: resources, descriptor, instructions",
+    "help": "the documentation: a list of its pages, or one of them",
 }
 FINE, WRONG, USAGE = 0, 1, 2
 # What shells report for a process that SIGINT or SIGPIPE ended.

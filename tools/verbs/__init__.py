@@ -17,5 +17,6 @@
     bench.py   times
     trace.py   registers at a place in a running kernel
     layout.py  who owns which element of a matrix instruction
+    help.py    the documentation's pages
     probe.py   the layout test of every matrix instruction
 """

@@ -157,6 +157,19 @@ def test_gemm_accumulators_are_the_product(capsys: Capture) -> None:
     assert "differ" in capsys.readouterr().out
 
 
+def test_an_operator_s_inputs_are_those_named(capsys: Capture) -> None:
+    """One-hot rows of A and of B: so are those of the product, unlike of uniform deviates'."""
+    assert main(["emit", "gemm", *GEMM[2:]]) == 0
+    label = next(line[2:-1] for line in capsys.readouterr().out.splitlines() if "multiplied_0:" in line)
+    tile = "--tile", "a[0:3] is D of v_mfma_f32_16x16x4f32 at rows 0, cols 0", "--against", "C"
+    (made,) = gemm(capsys, "--at", label, "--inputs", "one-hot", *tile)
+    elements = [x for row in made["tiles"][0]["tile"] for x in row]
+    assert made["tiles"][0]["wrong"] == [] and set(elements) == {0.0, 1.0}
+    (made,) = gemm(capsys, "--at", label, *tile)
+    assert 0.0 not in made["tiles"][0]["tile"][0]
+    assert main([*GEMM, "--at", label, "--inputs", "odd"]) == 2 and "alternating" in capsys.readouterr().err
+
+
 def test_every_operator_and_each_of_its_kernels(capsys: Capture) -> None:
     """The second kernel of a split softmax sees what the first one left; options of the operator follow in any order."""
     softmax = ["trace", "--at", "0x0", "softmax", "--rows", "1", "--json", "-n", "300000", "--target", "mi300x", "--show", "s[0:1]"]

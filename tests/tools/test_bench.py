@@ -56,6 +56,14 @@ def test_every_row_of_the_issue_is_there_with_its_goal() -> None:
     ]  # fmt: skip
 
 
+def test_an_operator_s_inputs_are_those_named(capsys: Capture) -> None:
+    """Sums of multiples of 1/4 are exact, those of uniform deviates are not."""
+    gemm = "gemm", "-m", "30", "-n", "20", "-k", "40", "--json"
+    exact, rounded = (json.loads(printed(capsys, *gemm, *more))["error"]["max_error"] for more in (("--inputs", "ties"), ()))
+    assert exact == 0 < rounded
+    assert "leave --inputs" in failing(capsys, "attention", "--table", "--inputs", "ties")
+
+
 def test_a_goal_is_met_at_its_limit_and_not_beyond() -> None:
     assert [made("gemm f32", value).cells()[4:6] for value in (1.6, 0.8, 3.2)] == [("1.00", "yes"), ("0.50", "yes"), ("2.00", "no")]
     rates = [made("valu", value).cells()[4:6] for value in (500.0, 1000.0, 125.0)]

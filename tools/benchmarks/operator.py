@@ -17,6 +17,7 @@ from simgpu.tools.cases.timing import WARM_UP, Figures, Timer
 from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.console import print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.inputs import add_inputs_option
 from simgpu.tools.shared.launching import add_device_options, device_of, launched
 from simgpu.tools.shared.verdict import Verdict
 
@@ -33,6 +34,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--against-unfused", action="store_true", help="attention: time the three kernels of the paper's baseline as well"
     )
     add_device_options(parser)
+    add_inputs_option(parser)
     if parser.prog.endswith("attention"):
         attention_table.configure(parser)
 
@@ -42,6 +44,8 @@ def run(options: Namespace) -> int:
     if options.profile and (options.device == "hip" or getattr(options, "table", False)):
         raise UsageError("--profile samples the simulator while it times launches: leave --device hip and --table out")
     if options.op == "attention" and options.table:
+        if options.inputs != "uniform":
+            raise UsageError(f"--inputs {options.inputs}: the table's operands are its own: leave --inputs or --table out")
         return attention_table.run(options)
     if options.launches < FEWEST:
         raise LaunchError(f"--launches {options.launches}: give {FEWEST} or more, a median of fewer says little")
@@ -116,7 +120,7 @@ def measure(options: Namespace, device: Any, tree: Root) -> Measured:
     kernel = asm.emit(tree)
     real = options.device == "hip"
     with progress("making inputs"):
-        work = workload(tree, device.arch, options.seed)
+        work = workload(tree, device.arch, options.seed, options.inputs)
     timer = Timer(device, kernel, work, real, options.launches)
     with progress(f"timing {kernel.name}"):
         first, times, steady = launched(kernel.name, timer.measure)

@@ -18,6 +18,7 @@ from simgpu.tools.cases.operators import OPERATORS, workload
 from simgpu.tools.cases.sources import is_assembly
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
+from simgpu.tools.shared.inputs import add_inputs_option
 from simgpu.tools.shared.launching import add_limit_options, launched
 from simgpu.tools.shared.parser import Parser
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 VIEWS = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "u32": np.uint32}
 DEFAULT_TOLERANCE = 1e-5
-USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu derive`:
+USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu derive`, and --inputs as `simgpu run` does:
   simgpu trace k.co --at loop --arg zeros:f32:64
   simgpu trace gemm -m 40 -n 36 -k 20 --at 0x40 --show v0
 """
@@ -164,14 +165,14 @@ def _operator(options: Namespace, rest: list[str]) -> Subject:
     from simgpu import Device, asm
 
     parser = Parser(prog="simgpu trace")
-    add_operator_options(parser)
+    add_operator_options(parser, more=add_inputs_option)
     before = ["--target", options.target] if options.target else []  # what stood in front of OP
     given = parser.parse_args([options.what, *before, *rest])
     operator = OPERATORS[given.op]
     tree = operator.tree(given)
     emitted = asm.emit(tree)
     device = Device(given.target, threads=1, max_instructions=options.max_instructions, timeout=options.timeout)
-    work = workload(tree, device.arch, options.seed)
+    work = workload(tree, device.arch, options.seed, given.inputs)
     calls = asm.Prepared(emitted, device).calls(*(device.upload(array) for array in work.arrays))
     names = [step.name for step in emitted.steps]
     at = 0 if options.kernel is None else names.index(kernel_named(dict.fromkeys(names), options.kernel))

@@ -19,6 +19,9 @@ Array = NDArray[Any]
 SMALLEST_F32, SMALLEST_F64 = 2.0**-149, 2.0**-1074
 UNIT = {"f64": 2.0**-53}  # unit roundoff of the accumulator; of every other floating-point type f32's
 UNIT_F32 = 2.0**-24
+# Decorates what takes operands that may be NaN or infinite: what is made of these (inf - inf, 0 * inf) is NaN, as in the kernel,
+# spoils the elements that read them and no others, and is no mistake of which numpy should warn.
+may_be_nan = np.errstate(invalid="ignore")
 LARGEST_EXPONENT = 300.0  # bounds past e^300 say nothing more, and must not be infinite
 
 

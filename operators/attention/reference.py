@@ -7,11 +7,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.error_model import FLUSHED_INPUT, LARGEST_EXPONENT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma
+from simgpu.operators.error_model import FLUSHED_INPUT, LARGEST_EXPONENT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma, may_be_nan
 from simgpu.operators.softmax.reference import weights as softmax_weights
 from simgpu.operators.tree import Extent
 
 
+@may_be_nan
 def attention(
     problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, queries: Extent | None = None
 ) -> NDArray[np.float64]:
@@ -20,6 +21,7 @@ def attention(
     return expected_parts(problem, q, k, v, queries or Extent.whole(problem.lq))[0]
 
 
+@may_be_nan
 def attention_error_bound(
     problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, arch: str = "gfx908", queries: Extent | None = None
 ) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from simgpu.operators.error_model import (
     Array,
     TypicalError,
     as_read,
+    may_be_nan,
 )
 from simgpu.operators.softmax.typical_error import constant_error, spacing
 from simgpu.operators.tree import Extent
@@ -26,6 +27,7 @@ from simgpu.operators.tree import Extent
 LANES = 16  # at least so many lanes share a row's sum
 
 
+@may_be_nan
 def attention_typical_error(
     problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, arch: str = "gfx908", queries: Extent | None = None
 ) -> TypicalError:

@@ -7,14 +7,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.conv2d.execute import convolve
 from simgpu.operators.conv2d.problem import Conv2dProblem
-from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma
+from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma, may_be_nan
 
 
+@may_be_nan
 def conv2d(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.float64]:
     """Y (n,oc,oh,ow) in float64, tap by tap over whole arrays."""
     return convolve(problem, np.asarray(x).astype(np.float64), np.asarray(w).astype(np.float64))
 
 
+@may_be_nan
 def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908") -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|: GEMM's, with k = (ic/groups)*kh*kw."""
     p, row = problem, STEPS[problem.dtype]

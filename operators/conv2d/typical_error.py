@@ -7,9 +7,10 @@ from numpy.typing import ArrayLike
 
 from simgpu.operators.conv2d.problem import Conv2dProblem
 from simgpu.operators.conv2d.reference import conv2d
-from simgpu.operators.error_model import Accumulation, TypicalError, as_read
+from simgpu.operators.error_model import Accumulation, TypicalError, as_read, may_be_nan
 
 
+@may_be_nan
 def conv2d_typical_error(
     problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", matrix: bool = True
 ) -> TypicalError | None:
@@ -28,6 +29,6 @@ def conv2d_typical_error(
     variance = kind.variance(terms, 0.0, y, 3 * squares) + (2 * kind.unit) ** 2 * y * y
     if p.dtype == "f64":  # the reference's own error is of the same size
         variance = 2 * variance
-    product = np.abs(x).max() * np.abs(w).reshape(p.oc, -1).max(-1)[:, None, None]
+    product = np.abs(x).max(where=np.isfinite(x), initial=0.0) * np.abs(w).reshape(p.oc, -1).max(-1)[:, None, None]
     drift = kind.drift(terms, np.sqrt(squares) + np.abs(y), np.broadcast_to(product, y.shape)) + terms * kind.smallest
     return TypicalError(y, np.sqrt(variance), drift, np.zeros((*y.shape[:-1], 1)))

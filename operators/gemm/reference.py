@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma
+from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma, may_be_nan
 from simgpu.operators.gemm.epilogue import activation, op, stored_operands
 from simgpu.operators.gemm.problem import GemmProblem
 
 
+@may_be_nan
 def gemm(
     problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
 ) -> NDArray[np.float64]:
@@ -18,6 +19,7 @@ def gemm(
     return activation(problem.activation)(_before_activation(problem, a, b, c, bias))
 
 
+@may_be_nan
 def gemm_error_bound(
     problem: GemmProblem,
     a: ArrayLike,

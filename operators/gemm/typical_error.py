@@ -13,6 +13,7 @@ from simgpu.operators.error_model import (
     Array,
     TypicalError,
     as_read,
+    may_be_nan,
 )
 from simgpu.operators.gemm.epilogue import activation, op, stored_operands
 from simgpu.operators.gemm.problem import GemmProblem
@@ -24,6 +25,7 @@ PARTS = 8  # of K, whose partial sums are looked at
 ACTIVATION_DRIFT = {"gelu": 3e-7, "silu": 8 * UNIT_F32}
 
 
+@may_be_nan
 def gemm_typical_error(
     problem: GemmProblem,
     a: ArrayLike,

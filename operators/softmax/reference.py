@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.error_model import LARGEST_EXPONENT
+from simgpu.operators.error_model import LARGEST_EXPONENT, may_be_nan
 from simgpu.operators.softmax.problem import SoftmaxProblem
 
 
+@may_be_nan
 def softmax(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """gain * softmax of the rows of scale * X in float64; what the mask leaves out, and rows that it leaves out whole, give 0."""
     scores = problem.scale * np.asarray(x).astype(np.float64)
     return problem.gain * weights(scores, problem.keep(mask))
 
 
+@may_be_nan
 def softmax_error_bound(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
     """Elementwise bound on |kernel - float64 reference|, for any order of merges.
 
@@ -42,5 +44,4 @@ def weights(scores: NDArray[np.float64], keep: NDArray[np.bool_]) -> NDArray[np.
     largest = shifted.max(-1, keepdims=True)
     e = np.exp(shifted - np.where(np.isfinite(largest), largest, 0.0))
     total = e.sum(-1, keepdims=True)
-    with np.errstate(invalid="ignore"):  # infinity over infinity, NaN
-        return np.asarray(e / np.where(total == 0, 1, total))
+    return np.asarray(e / np.where(total == 0, 1, total))

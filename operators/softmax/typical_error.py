@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import DType
-from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Array, TypicalError
+from simgpu.operators.error_model import TYPICAL_ROUNDING, UNIT, UNIT_F32, Array, TypicalError, may_be_nan
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.operators.softmax.reference import softmax
 
@@ -17,6 +17,7 @@ LANES = 64  # at least so many lanes share a row's sum
 LEAST_EXPONENT = {"f16": -14, "bf16": -126, "fp8": -6, "bf8": -14}
 
 
+@may_be_nan
 def softmax_typical_error(problem: SoftmaxProblem, x: ArrayLike, mask: ArrayLike | None = None) -> TypicalError:
     """What a faithful kernel's Y looks like, (rows,n).
 

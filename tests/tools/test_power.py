@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
-from simgpu.operators import AttentionProblem, SoftmaxProblem, TiledComputation, reference
+from simgpu.operators import (
+    AttentionProblem,
+    Conv2d,
+    Conv2dProblem,
+    FusedAttention,
+    Softmax,
+    SoftmaxProblem,
+    TiledComputation,
+    UnfusedAttention,
+    reference,
+)
 from simgpu.operators.error_model import Accumulation, TypicalError, gamma
-from simgpu.tools.cases.operators import workload
+from simgpu.tools.cases.operators import OPERATORS, workload
 from simgpu.tools.robustness.power import FAULTS, KINDS, LENGTHS, TARGETS, _has, faithful, judged, main, problem, ran
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.shared.inputs import DISTRIBUTIONS, Inputs
@@ -43,6 +56,38 @@ def test_faithful_kernels_pass_on_every_distribution() -> None:
 def test_the_command_says_how_many_verdicts_were_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "softmax", "--target", "mi100", "--longest", "64"]) == 0
     assert capsys.readouterr().out.endswith(" verdicts, 0 wrong\n")
+
+
+SPOILT = [
+    TiledComputation(24, 20, 40, alpha=0.5, bias=True), TiledComputation(24, 20, 40, "mi300x", dtype="f16", activation="silu"),
+    Conv2d(Conv2dProblem(1, 5, 9, 20, 3, 3, 3, padding=(1, 1))), Softmax(SoftmaxProblem(6, 100, "f16"), "mi300x"),
+    FusedAttention(AttentionProblem(20, 40, 32)), UnfusedAttention(AttentionProblem(20, 40, 32, dtype="bf16"), "mi300x"),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("tree", SPOILT, ids=lambda tree: tree.derivation.title)
+def test_operands_that_are_not_finite_warn_of_nothing_and_hide_nothing(tree: Any, value: float) -> None:
+    """The first operand's first element: what float64 gives passes, another finite element than it gives does not."""
+    given = workload(tree, tree.descriptor.arch, 0).operands[0].view
+    (row,) = [row for row in OPERATORS.values() if type(tree) is row.root]
+
+    class Spoilt(Inputs):
+        def array(self, kind: np.dtype, shape: Sequence[int]) -> np.ndarray:
+            x = super().array(kind, shape)
+            if x.shape == given.shape:
+                x.flat[0] = value
+            return x
+
+    work = row.kernels.workload(tree, tree.descriptor.arch, Spoilt(np.random.default_rng(0)))
+    result = work.operands[work.result]
+    right = result.filled(work.want().astype(result.flat.dtype))
+    finite = np.isfinite(right.view.astype(np.float64))
+    assert not finite.all() and work.compare(right.flat, "result").passed
+    if finite.any():
+        wrong = np.where(finite & (np.cumsum(finite).reshape(finite.shape) == finite.sum()), 2, right.view)
+        assert not work.compare(result.filled(wrong).flat, "result").passed
 
 
 # -- the statistics ------------------------------------------------------------------------------

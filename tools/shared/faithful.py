@@ -64,7 +64,10 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     want, deviation, drift = (_rows(x, shape) for x in (typical.expected, typical.deviation, typical.drift))
     shared = np.broadcast_to(typical.shared, (*shape[:-1], 1)).reshape(-1, 1)
     given = got.reshape(want.shape)
-    counts = np.isfinite(given) & np.isfinite(want) & np.isfinite(deviation) & (deviation > 0)
+    counts = np.isfinite(given) & (deviation > 0)
+    for x in (want, deviation, drift, shared):
+        counts &= np.isfinite(x)
+    shared = np.where(np.isfinite(shared), shared, 0.0)
     want, drift = np.where(counts, want, 0.0), np.where(counts, drift, 0.0)
     error = np.where(counts, given - want, 0.0)
     deviation, n = np.where(counts, deviation, 1.0), counts.sum(-1, keepdims=True)

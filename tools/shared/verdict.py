@@ -60,10 +60,11 @@ class Verdict:
 def judge(
     got: np.ndarray, want: np.ndarray, bound: np.ndarray, typical: TypicalError | None, touched: int, name: str
 ) -> Verdict:
-    """The verdict on arrays of one shape, in float64; NaN is right only where float64 has it."""
-    error = np.abs(got - want)
-    same = np.isnan(got) & np.isnan(want)
-    error[same] = 0
+    """The verdict on arrays of one shape, in float64; NaN and an infinity are right only where float64 has the same."""
+    same = (got == want) | np.isnan(got) & np.isnan(want)
+    error = np.zeros(got.shape)
+    np.subtract(got, want, out=error, where=~same)
+    np.abs(error, out=error)
     np.nan_to_num(error, copy=False, nan=np.inf)
     within = (error <= bound) | same
     ratio = np.divide(error, bound, out=np.where(within, 0.0, np.inf), where=bound > 0)

@@ -6,6 +6,7 @@ Legend of the tags:
   [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths that AMD's microbenchmarks gave
   [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X, memory latency on MI300X
   [FORM]   ROCm/rocm-libraries, Formocast: launch cost
+  [LLVM]   llvm/lib/Target/AMDGPU/SISchedule.td
 Where nothing was published the figure of a neighbour stands, and says so.
 """
 
@@ -17,6 +18,10 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import TargetError
 
 LDS_CLOCKS = 64  # latency of an LDS read [AMD: 64; GLUON: 50 to 70]
+WAVE_CLOCKS = 4  # of a SIMD for a vector instruction of 64 lanes [RPC]
+# Instructions that a softmax issues an element, in attention too: fma, maximum, sum and a scale or conversion one each, and as long
+# as four an exponential, at a quarter of the rate [LLVM].
+SOFTMAX_INSTRUCTIONS = 8
 STORE_BYTES = 64  # a clock and CU at which stores leave: the width of the path to L2 [RPC]
 
 
@@ -92,6 +97,11 @@ class Sustained:
     def clock(self) -> float:
         """Clocks a second."""
         return self.descriptor.clock_mhz * 1e6
+
+    @property
+    def valu_lanes(self) -> float:
+        """Lanes of vector instructions that a CU issues a clock."""
+        return self.descriptor.wavefront_size * self.descriptor.simds_per_cu / WAVE_CLOCKS
 
     @property
     def l2(self) -> float:

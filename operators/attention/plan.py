@@ -13,7 +13,7 @@ memory to registers and LDS serves only to add the four partial O at the end.
   tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
   tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
   tQ = of tQ_max, its half and its quarter that of least time, split as is best for it (`operators.split`, E25): a step takes the
-       longest of  matrix 4*tQ*tKV*d/F,  cache 2*tKV*d*e/L1  and  exponentials, VALU_SLOTS issue slots a score
+       longest of  matrix 4*tQ*tKV*d/F,  cache 2*tKV*d*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
-from simgpu.hardware.sustained import STORE_BYTES, sustained
+from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import paper_registers as paper
 from simgpu.operators.attention import registers as chained
@@ -48,8 +48,6 @@ _PUBLISHED_OVERHEAD = 16  # E14
 _PUBLISHED_ROWS = ("SGPR", "waves per SIMD", "workgroup size")  # of `limit_rows`; LDS and VGPR are the paper's own
 _STEP = 16  # rows of Q and keys per atom
 _QUERIES = (64, 32, 16)  # of a wave under "corrected"; past 64, loads are under 1/16 of the instructions
-VALU_SLOTS = 8  # a score: fma, maximum, conversion and sum one each, an exponential four (LLVM, SISchedule.td: quarter rate)
-_SLOT_CLOCKS = 4  # of a SIMD for an instruction of 64 lanes (AMD ROCm Compute Profiler)
 
 
 @dataclass(frozen=True)
@@ -333,7 +331,7 @@ def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: i
     clocks = (
         4 * tile_q * tile_kv * p.d / desc.matrix_flops_per_clock(p.dtype),
         staged / rates.rates.cache,
-        tile_q * tile_kv * VALU_SLOTS * _SLOT_CLOCKS / (desc.wavefront_size * desc.simds_per_cu),
+        tile_q * tile_kv * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
     )
     merge = chained.merge_traffic(p.d, tile_q, c) * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
     return Reduction(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.sustained import STORE_BYTES, sustained
+from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
@@ -46,8 +46,6 @@ _LOADS = 4  # 128-bit loads of a lane in flight
 _ADDRESS_VGPRS = 2
 _TEMPORARY_VGPRS = 4
 _MASK_VGPRS = 8
-VALU_SLOTS = 8  # an element: maximum, fma, sum and scale one each, an exponential four (LLVM, SISchedule.td: quarter rate)
-_SLOT_CLOCKS = 4  # of a SIMD for an instruction of 64 lanes (AMD ROCm Compute Profiler)
 _ROUNDS = 4  # of blocks that share rows: eta >= 4/5
 _MOST_BYTES = 1 << 31  # a row's, so that a raw buffer can hold it
 
@@ -152,7 +150,7 @@ def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int) -> tup
     By what CUs draw and compute, a block each, then store, or HBM sustains.
     """
     rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
-    issue = VALU_SLOTS * _SLOT_CLOCKS / (d.wavefront_size * d.simds_per_cu) / rates.clock
+    issue = SOFTMAX_INSTRUCTIONS / rates.valu_lanes / rates.clock
     row, store = p.n * max(p.element.bytes / rates.memory_of_cu, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
     rounds = -(-(-(-p.rows // _WAVES) * split) // d.num_cus)
     streamed = rounds * min(p.rows, _WAVES) * (2 * row + store) / split

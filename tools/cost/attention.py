@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import Sustained
+from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, Sustained
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.registers import merge_traffic
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass
-
-# Issue slots of the vector unit a score: fma, maximum, conversion, sum; an exponential takes four (LLVM, SISchedule.td).
-_SCORE_SLOTS, _SLOT_CLOCKS = 8, 4
 
 
 def attention_seconds(
@@ -44,7 +41,7 @@ def attention_seconds(
         steps=each,
         matrix=4.0 * tile_q * tile_kv * p.d / d.matrix_flops_per_clock(p.dtype),
         cache=staged / rates.rates.cache,
-        valu=tile_q * tile_kv * _SCORE_SLOTS * _SLOT_CLOCKS / (d.wavefront_size * d.simds_per_cu),
+        valu=tile_q * tile_kv * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
         step_bytes=staged,
         stored=tile_q * p.d * size * 1.0 + merged * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write) * 64,
         l2_bytes=asked + queries + written,

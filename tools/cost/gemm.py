@@ -16,7 +16,6 @@ from simgpu.hardware.sustained import LDS_CLOCKS, Sustained
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass
 
-_WAVE_CLOCKS = 4  # of a SIMD for a vector instruction of 64 lanes
 _ISSUED = {1: 2.0, 2: 1.0}  # v_perm_b32 a register of an operand that is transposed on its way, by bytes of an element
 
 
@@ -68,7 +67,7 @@ def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
         matrix=2.0 * t.tile_m * t.tile_n * t.tile_k / d.matrix_flops_per_clock(p.dtype),
         lds=read / chip.lds_read + staged / chip.lds_write,
         cache=staged / chip.cache,
-        valu=_WAVE_CLOCKS * words / d.wavefront_size / d.simds_per_cu,
+        valu=words / rates.valu_lanes,
         sync=LDS_CLOCKS,
         step_bytes=staged,
         stored=t.tile_m * t.tile_n * c_bytes * 1.0,

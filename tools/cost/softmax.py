@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.hardware.sustained import Sustained
+from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, Sustained
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.tools.cost.launch import Launch, parts_of
 
-_ELEMENT_SLOTS, _SLOT_CLOCKS = 8, 4  # issue slots an element: maximum, fma, sum, scale one each, an exponential four
 _MERGE_CLOCKS = 500  # of waves that share a row: a barrier and LDS, for maximum and for sum
 
 
@@ -32,7 +31,7 @@ def softmax_seconds(p: SoftmaxProblem, rates: Sustained, waves_row: int, step: i
         workgroups=blocks,
         resident=resident,
         steps=steps,
-        valu=held * rows * _ELEMENT_SLOTS * _SLOT_CLOCKS / (d.wavefront_size * d.simds_per_cu),
+        valu=held * rows * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
         cache=held * rows * e / rates.rates.cache,
         sync=_MERGE_CLOCKS if waves_row > 1 else 0.0,
         step_bytes=held * rows * e,

@@ -23,8 +23,9 @@ from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.tree import FusedAttention
 from simgpu.operators.attention.unfused import UnfusedAttention
 from simgpu.operators.compute import ComputeVisitor
-from simgpu.operators.conv2d.plan import Conv2dPlan, packed_filter, plan_conv2d
+from simgpu.operators.conv2d.plan import plan_conv2d
 from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel
+from simgpu.operators.conv2d.tiles import Conv2dPlan, packed_filter
 from simgpu.operators.conv2d.tree import Conv2d
 from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm

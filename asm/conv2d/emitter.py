@@ -29,8 +29,8 @@ from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.plan import Conv2dPlan
 from simgpu.operators.conv2d.problem import Pair
+from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
 from simgpu.operators.tree import Visitor
 

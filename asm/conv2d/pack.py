@@ -9,7 +9,7 @@ from simgpu.asm.parts.buffers import ELEMENT_LOADS, ELEMENT_STORES, OUTSIDE, raw
 from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.plan import Conv2dPlan
+from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.conv2d.tree import Conv2d
 
 THREADS = 256

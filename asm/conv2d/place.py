@@ -8,7 +8,7 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.parts.integer_math import scalar_divmod
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.plan import Conv2dPlan
+from simgpu.operators.conv2d.tiles import Conv2dPlan
 
 ATOM = 16  # rows and columns of the matrix instructions that the layouts are for
 

@@ -9,8 +9,8 @@ from simgpu.asm.conv2d.pixels import below
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
 from simgpu.asm.parts.integer_math import log2, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.plan import Conv2dPlan
 from simgpu.operators.conv2d.problem import Pair
+from simgpu.operators.conv2d.tiles import Conv2dPlan
 
 
 def near(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) -> tuple[Reg, int]:

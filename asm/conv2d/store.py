@@ -9,7 +9,7 @@ from simgpu.asm.parts.buffers import ELEMENT_STORES, raw_buffer
 from simgpu.asm.parts.integer_math import add_product, log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.conv2d.plan import Conv2dPlan
+from simgpu.operators.conv2d.tiles import Conv2dPlan
 
 SLOTS = 4  # stores in flight, each with its data and its address
 

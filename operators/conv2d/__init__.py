@@ -2,7 +2,9 @@
 
     problem.py         sizes, stride, padding, groups; operands in other layouts
     lds.py             where halo and filter taps lie in LDS
-    plan.py            the tiles
+    tiles.py           tiles, and what follows from their sizes
+    limits.py          registers, LDS and time of tiles, and their limits
+    plan.py            which tiles, in closed form
     tree.py            Conv2d and the nodes below it
     execute.py         the tree with numpy, at any level
     traffic.py         what it moves

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.conv2d.plan import Conv2dPlan, plan_conv2d
+from simgpu.operators.conv2d.plan import plan_conv2d
 from simgpu.operators.conv2d.problem import Conv2dProblem, Pair
+from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 from simgpu.operators.tree import ZERO, Extent, Node, Root, View, product

@@ -19,7 +19,8 @@ from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.sustained import sustained
 from simgpu.operators import plan_attention, plan_conv2d, plan_gemm, plan_softmax
 from simgpu.operators.attention.plan import queries_that_fit
-from simgpu.operators.conv2d.plan import Conv2dPlan, with_tile
+from simgpu.operators.conv2d.plan import with_tile
+from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.softmax.plan import ROW_WAVES, softmax_resources, step_elements
 from simgpu.tools.cost.attention import attention_seconds
 from simgpu.tools.cost.candidates import candidates, splits

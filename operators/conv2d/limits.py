@@ -1,0 +1,122 @@
+"""What a convolution's tiles take, and their limits: registers, LDS, a stage's clocks, the kernel's time."""
+
+from __future__ import annotations
+
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.sustained import STORE_BYTES, sustained
+from simgpu.operators.conv2d.tiles import Conv2dPlan
+from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.levels import Level
+from simgpu.operators.resources import (
+    Constraint,
+    LdsArray,
+    RegisterRange,
+    ResourcePlan,
+    alignment_row,
+    limit_rows,
+    occupancy_row,
+    residency,
+    scalar_ranges,
+    sgprs,
+)
+from simgpu.operators.split import Reduction
+
+# The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
+_ADDRESS_VGPRS = 7
+_TEMPORARY_VGPRS = 1
+_SCALARS = scalar_ranges(arguments=8, buffers=12, lane_masks=6, coordinates_and_counters=8, temporaries=4)
+
+
+def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
+    """What decides the split of the input channels; a step is a stage of channels with all taps."""
+    p, rates, e = plan.cut, sustained(plan.descriptor), plan.problem.element.bytes
+    taps, (gx, gy, gz), clocks = p.kh * p.kw, plan.grid, step_clocks(plan)
+    tiles, high_wide = p.n * p.groups * gx * gy * gz, p.halo(plan.tile_oh, plan.tile_ow)
+    result = p.n * p.oc * p.oh * p.ow * dtype(p.dtype_c).bytes
+    return Reduction(
+        tiles=tiles,
+        steps=plan.ic_steps,
+        step=max(clocks.values()) / rates.clock,
+        drain=plan.pixels * plan.tile_oc * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
+        resident=max(1, plan.resources.blocks_per_cu),
+        asked_bytes=tiles * p.icg * e * (high_wide[0] * high_wide[1] + plan.tile_oc * taps) + result,
+        once_bytes=plan.problem.bytes_once,
+        partial_bytes=result,
+        rates=rates,
+        waits=taps,
+    )
+
+
+def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
+    """Clocks of a stage of channels with all taps, by what they are of: "matrix", "LDS", "cache"."""
+    p, d, rates, e = plan.cut, plan.descriptor, sustained(plan.descriptor).rates, plan.problem.element.bytes
+    taps, channel = p.kh * p.kw, plan.tile_ic * e
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    staged = (high * wide + plan.tile_oc * taps) * channel
+    read = taps * (plan.pixels * plan.waves_oc + plan.tile_oc * plan.waves_p) * channel
+    return {
+        "matrix": 2 * plan.pixels * plan.tile_oc * plan.tile_ic * taps / d.matrix_flops_per_clock(p.dtype),
+        "LDS": read / rates.lds_read + staged / rates.lds_write,
+        "cache": staged / rates.cache,
+    }
+
+
+def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
+    """Registers of a wave and LDS of a block, array by array."""
+    d, atom, waves = plan.descriptor, plan.atom, plan.waves_p * plan.waves_oc
+    registers = (
+        RegisterRange("accumulators", "acc", plan.pixels * plan.tile_oc // (waves * atom.m * atom.n) * atom.acc_registers),
+        RegisterRange("X fragments", "arch", plan.pixels // plan.waves_p // atom.m * plan.fragment_words),
+        RegisterRange("W fragments", "arch", plan.tile_oc // plan.waves_oc // atom.n * plan.fragment_words),
+        RegisterRange("W staging", "arch", -(-plan.taps.packed_bytes // (4 * plan.threads))),
+        RegisterRange("X staging", "arch", plan.batch * plan.pixel_words),
+        RegisterRange("X offsets", "arch", plan.positions * plan.factor**2),
+        RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
+        RegisterRange("temporaries", "arch", _TEMPORARY_VGPRS),
+    )
+    lds = (LdsArray("X halo", plan.halo.nbytes), LdsArray("W", 2 * plan.taps.nbytes))
+    arch, acc = (sum(r.count for r in registers if r.file == file) for file in ("arch", "acc"))
+    return ResourcePlan(registers, lds, _SCALARS, *residency(d, arch, acc, sgprs(_SCALARS), sum(a.nbytes for a in lds), waves))
+
+
+def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
+    p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
+    limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
+    high, wide = p.halo(plan.tile_oh, plan.tile_ow)
+    note = f"input halo {high} x {wide} x {plan.tile_ic} channels, two taps of W, {plan.blocks_wanted} block(s) a CU"
+    remedy = (
+        f"{use - limit} bytes too many at the smallest tile: lower dilation or filter size, or use a target with {use} bytes of LDS"
+    )
+    waves = plan.waves_p * plan.waves_oc
+    ragged = sum(map(bool, (plan.pixels % (plan.waves_p * atom.m), plan.tile_oc % (plan.waves_oc * atom.n), plan.tile_ic % atom.k)))
+    gx, gy, gz = plan.grid
+    padded = gx * plan.tile_ow * gy * plan.tile_oh * gz * plan.tile_oc * plan.ic_steps * plan.tile_ic
+    return (
+        *limit_rows(d, r.arch_vgprs, r.acc_vgprs, r.sgprs, r.lds_bytes, waves, plan.blocks_wanted, {"LDS": (note, remedy)}),
+        alignment_row(ragged, f"pixels x channels by {atom.m}x{atom.n}x{atom.k}"),
+        occupancy_row(d, plan.blocks),
+        Constraint(
+            "GEMM tile",
+            Level.BLOCK,
+            gemm.tile_m * gemm.tile_n,
+            plan.pixels * plan.tile_oc,
+            "outputs",
+            f"{gemm.tile_m} x {gemm.tile_n} of the same product: {gemm.tiling.aim or gemm.binding.name}",
+            hard=False,
+        ),
+        Constraint(
+            "halo", Level.BLOCK, 1.0, plan.halo_factor, "reads of an input element", "R, the re-read factor (E27)", hard=False
+        ),
+        *(() if plan.policy == "published" else conv2d_reduction(plan).time_rows(
+            plan.split_ic, "input channels", step_clocks(plan), "of a stage of channels, all taps"
+        )),
+        Constraint(
+            "problem size",
+            Level.DEVICE,
+            p.oh * p.ow * p.ocg * p.icg,
+            padded,
+            "products a tap",
+            f"padded to whole tiles; channels of {plan.factor}x{plan.factor} taps are one (E28)",
+            hard=False,
+        ),
+    )

@@ -1,0 +1,152 @@
+"""A convolution's tiles and what follows from their sizes: halo, filters, stages, grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.operators.arguments import expect_shape
+from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
+from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
+from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
+
+_STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
+
+
+@dataclass(frozen=True)
+class Conv2dPlan(Derivation):
+    """A convolution's tiles, resources and constraints.
+
+    Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. With few input
+    channels, `factor` > 1, the tiles cut the convolution `cut`: space_to_channel(problem, factor).
+    """
+
+    problem: Conv2dProblem
+    descriptor: HardwareDescriptor
+    policy: str
+    atom: MFMAAtom
+    factor: int  # taps, along each axis, that become channels
+    tile_oh: int  # pixels
+    tile_ow: int
+    tile_oc: int  # channels
+    tile_ic: int
+    waves_p: int  # waves of a block along pixels
+    waves_oc: int  # and along output channels
+    blocks_wanted: int
+    gemm_tile: tuple[int, int]  # pixels and channels of the GEMM's tile that was to fit
+    split_ic: int  # blocks that share an output tile, each with a part of the input channels
+    resources: ResourcePlan
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def title(self) -> str:
+        """Sizes, type and target, for messages."""
+        p = self.problem
+        return (
+            f"conv2d {p.n}x{p.ic}x{p.ih}x{p.iw} by {p.oc}x{p.icg}x{p.kh}x{p.kw} {p.dtype} on "
+            f"{self.descriptor.name or self.descriptor.arch}"
+        )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the policy decided, by name."""
+        names = ("tile_oh", "tile_ow", "tile_oc", "tile_ic", "waves_p", "waves_oc", "split_ic", "factor")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def cut(self) -> Conv2dProblem:
+        """What the tiles cut: the problem, or with more channels and fewer taps the same convolution."""
+        return space_to_channel(self.problem, self.factor) if self.factor > 1 else self.problem
+
+    @property
+    def threads(self) -> int:
+        """Work-items of a block."""
+        return self.waves_p * self.waves_oc * self.descriptor.wavefront_size
+
+    @property
+    def halo(self) -> HaloLayout:
+        """The input halo in LDS."""
+        return halo_layout(self.cut, self.tile_oh, self.tile_ow, self.tile_ic, self.atom, self.descriptor)
+
+    @property
+    def taps(self) -> TapLayout:
+        """A tap's filters in LDS."""
+        halo = self.halo
+        return TapLayout(self.tile_oc, halo.groups, halo.chunk, halo.reads)
+
+    @property
+    def positions(self) -> int:
+        """Halo pixels that a work-item stages, with all channels of a step."""
+        return -(-self.halo.slots // self.threads)
+
+    @property
+    def batch(self) -> int:
+        """Of these, as many as are in registers at a time."""
+        return max(1, min(self.positions, _STAGED // self.pixel_words))
+
+    @property
+    def pixel_words(self) -> int:
+        """Registers of a staged pixel."""
+        return self.tile_ic * self.problem.element.registers
+
+    @property
+    def fragment_words(self) -> int:
+        """Registers of an atom's fragment of X or W."""
+        return -(-self.halo.chunk * self.halo.reads // 4)
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels of a block."""
+        return self.tile_oh * self.tile_ow
+
+    @property
+    def ic_steps(self) -> int:
+        """Stages of all input channels of a group."""
+        return -(-self.cut.icg // self.tile_ic)
+
+    @property
+    def ic_steps_per_block(self) -> int:
+        """Stages that one block goes through."""
+        return -(-self.ic_steps // self.split_ic)
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Tiles along output columns, rows, and channels of a group."""
+        p = self.problem
+        return -(-p.ow // self.tile_ow), -(-p.oh // self.tile_oh), -(-p.ocg // self.tile_oc)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of everything: images, groups, tiles and split."""
+        gx, gy, gz = self.grid
+        return self.problem.n * self.problem.groups * gx * gy * gz * self.split_ic
+
+    @property
+    def fill(self) -> float:
+        """Useful share of the products that the padded tiles execute."""
+        p = self.cut
+        padded = 2 * self.blocks * self.pixels * self.tile_oc * self.ic_steps_per_block * self.tile_ic * p.kh * p.kw
+        return self.problem.flops / padded
+
+    @property
+    def halo_factor(self) -> float:
+        """Re-reads of the input at this tile (E27)."""
+        return self.cut.halo_factor(self.tile_oh, self.tile_ow)
+
+
+def halo_layout(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMAAtom, d: HardwareDescriptor) -> HaloLayout:
+    """The halo of rows x cols output pixels and tile_ic channels."""
+    groups = atom.lane_groups
+    each = tile_ic * p.element.bytes // groups  # bytes of a pixel and group
+    return HaloLayout(p, rows, cols, groups, min(each, WIDEST), d.lds_banks, max(1, each // WIDEST))
+
+
+def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
+    """W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group padded."""
+    cut = plan.cut
+    array = np.asarray(w) if plan.factor == 1 else space_to_channel_filter(plan.problem, plan.factor, w)
+    groups = expect_shape("W", array, cut.shapes[1]).reshape(cut.groups, cut.ocg, *cut.shapes[1][1:])
+    return np.concatenate([pack_filter(group, plan.tile_oc, plan.tile_ic) for group in groups])

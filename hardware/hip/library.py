@@ -66,10 +66,10 @@ class Properties:
 PROPERTIES = (Properties("hipGetDevicePropertiesR0600", 1160), Properties("hipGetDeviceProperties", 396))
 
 NAMES = ("libamdhip64.so", *(f"libamdhip64.so.{major}" for major in (7, 6, 5)))
-INSTALL = "Install ROCm (or Debian's libamdhip64-5), or set SIMGPU_HIP to a libamdhip64.so; without --device hip it is simulated."
+INSTALL = "Install ROCm (or Debian's libamdhip64-5), or set SIMGPU_HIP to a libamdhip64.so; without --device hip no GPU is needed."
 NO_GPU = (
     "Check the amdgpu driver (/dev/kfd), the groups render and video, and HIP_VISIBLE_DEVICES; "
-    "without --device hip it is simulated."
+    "without --device hip no GPU is needed."
 )
 SIMULATE = "The same command with --device sim names the instruction, the wave and the lane."
 REPORT = "See the runtime's own log with AMD_LOG_LEVEL=4."

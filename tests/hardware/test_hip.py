@@ -195,6 +195,17 @@ def test_other_operators_take_the_same_path(machine: GPU, capfd: Capture) -> Non
     assert "FAIL" in printed(capfd, "run", *softmax, "--device", "hip", "--against-sim", status=1)
 
 
+def test_a_search_whose_trials_run_on_the_gpu(machine: GPU, capfd: Capture) -> None:
+    """5 rows of 1,802 elements: each tile once a search, in 1 + 3 + 20 launches of its kernels, and its memory given back."""
+    tune = ("tune", "softmax", "--target", "mi100", "--dtype", "f32", "--problems", "1", "--seed", "189", "--budget", "3")
+    made = json.loads(printed(capfd, *tune, "--device", "hip", "--json"))
+    assert "MI100" in made["timed_by"] and [row["start"] for row in made["rows"]] == ["formula", "random"]
+    assert min(row["at the end"] for row in made["rows"]) == 1 <= min(row["first trial"] for row in made["rows"])
+    kernels = [name for name, _, _ in machine.launches]
+    assert len(kernels) >= 6 * 24 and len(kernels) % 24 == 0 and len(set(kernels)) >= 2
+    assert machine.calls["hipMalloc"] == machine.calls["hipFree"] > 0
+
+
 def test_fused_against_unfused(machine: GPU, capfd: Capture) -> None:
     """The paper's Table 3."""
     attention = ("attention", "-L", "40", "-d", "16", "--against-unfused")
@@ -321,8 +332,9 @@ def test_rocm_of_wheels_is_found_where_hip_python_says(monkeypatch: pytest.Monke
 
 def test_no_gpu(machine: GPU, capfd: Capture) -> None:
     machine.count = 0
-    lines = failing(capfd, "bench", *GEMM, "--device", "hip", status=2)
-    assert "finds no AMD GPU: hipGetDeviceCount: hipErrorNoDevice (100)" in lines[0] and "HIP_VISIBLE_DEVICES" in lines[1]
+    for command in (("bench", *GEMM), ("tune", "softmax", "--target", "mi100")):
+        lines = failing(capfd, *command, "--device", "hip", status=2)
+        assert "finds no AMD GPU: hipGetDeviceCount: hipErrorNoDevice (100)" in lines[0] and "HIP_VISIBLE_DEVICES" in lines[1]
 
 
 def test_wrong_target(machine: GPU, capfd: Capture) -> None:

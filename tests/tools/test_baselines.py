@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simgpu import hardware
-from simgpu.operators import GemmProblem
+from simgpu.operators import AttentionProblem, Conv2dProblem, GemmProblem, SoftmaxProblem
 from simgpu.tools.cli import main
 from simgpu.tools.cost.baselines import baselines, origami
-from simgpu.tools.cost.trials import STARTS, Space, trace, trials_until
+from simgpu.tools.cost.space import TILES, Space, Tile, space
+from simgpu.tools.cost.trials import STARTS, Grid, trace, trials_until
+from simgpu.tools.robustness.power import judged, ran
 
 Capture = pytest.CaptureFixture[str]
 RANKED = """bf16:
@@ -67,13 +71,60 @@ def test_the_closed_form_is_a_warm_start() -> None:
     """Within 2 % in fewer trials than from random starts, on most of ten problems; each search counts a tile once."""
     d, fewer = hardware.target("mi300x"), 0
     for number, sizes in enumerate([(64 * n, 32 * n, 128 * n) for n in range(3, 40, 4)]):
-        space = Space.of(GemmProblem(*sizes, "f16"), d)
-        warm, cold = (trials_until(trace(space, start, 300, number)) or 301 for start in STARTS)
+        tiles = space("gemm", GemmProblem(*sizes, "f16"), d)
+        measured: list[Tile] = []
+        seconds = modelled(tiles, measured)
+        grid, least = Grid.of(tiles), tiles.best()[1]
+        warm, cold = (trials_until(trace(grid, start, 300, number, seconds), least) or 301 for start in STARTS)
         fewer += warm < cold
-        found = trace(space, "random", 300, number)
-        assert len(found) == 300 and all(b <= a for a, b in pairwise(found)) and found[-1] >= 1
+        assert measured[0] == tiles.chosen and len(measured) == 600 and len(set(measured[:300])) == len(set(measured[300:])) == 300
+        found = trace(grid, "random", 300, number, seconds)
+        assert all(b <= a for a, b in pairwise(found)) and found[-1] >= least
     assert fewer >= 8
-    assert trials_until([3.0, 1.5, 1.01, 1.0]) == 3 and trials_until([2.0]) is None
+    assert trials_until([3.0, 1.5, 1.01, 1.0], 1.0) == 3 and trials_until([2.0], 1.0) is None
+
+
+def modelled(tiles: Space, measured: list[Tile]) -> Callable[[Tile], float]:
+    """Seconds by the cost model; measured: where each tile that was asked for goes."""
+
+    def seconds(tile: Tile) -> float:
+        measured.append(tile)
+        return float(tiles.seconds[tiles.rows.index(tile[:-1]), tiles.splits.index(tile[-1])])
+
+    return seconds
+
+
+SMALL = {
+    "gemm": GemmProblem(150, 70, 900, "f16"), "conv2d": Conv2dProblem(2, 40, 20, 21, 72, 3, 3, padding=(1, 1), dtype="f16"),
+    "attention": AttentionProblem(70, 600, 32, dtype="f16"), "softmax": SoftmaxProblem(5, 9000, "f16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["mi100", "mi300x"])
+@pytest.mark.parametrize("op", TILES)
+def test_every_tile_of_a_space_is_a_kernel_with_the_right_result(op: str, target: str) -> None:
+    """Of each operator the fastest, the slowest and some others, run in the simulator."""
+    tiles, rng = space(op, SMALL[op], hardware.target(target)), np.random.default_rng(3)
+    places = np.argwhere(np.isfinite(tiles.seconds))
+    order = tiles.seconds[tuple(places.T)].argsort()
+    names = set()
+    for row, column in places[[order[0], order[-1], *rng.choice(order, 4)]]:
+        tree = tiles.tree((*tiles.rows[row], tiles.splits[column]))
+        names.add(str(tree.derivation.sizes))
+        assert judged(ran(tree, 1, "normal"))[2] == []
+    assert len(names) > 2
+
+
+@pytest.mark.parametrize("op", TILES)
+def test_a_search_of_all_tiles_finds_the_best(op: str) -> None:
+    tiles = space(op, SMALL[op], hardware.target("mi210"))
+    grid, count = Grid.of(tiles), int(np.isfinite(tiles.seconds).sum())
+    assert set(grid.tiles.values()) >= {tiles.best()[0]} and len(grid.tiles) == count
+    assert grid.tiles[grid.formula][:-1] == tiles.chosen[:-1]
+    if count < 1000:
+        for start in STARTS:
+            found = trace(grid, start, 10**6, 0, modelled(tiles, []))
+            assert len(found) == count and found[-1] == tiles.best()[1]
 
 
 def test_tune(tmp_path: Path, capsys: Capture) -> None:
@@ -85,5 +136,11 @@ def test_tune(tmp_path: Path, capsys: Capture) -> None:
     assert [len(line.get("points", "").split()) for line in lines] == [30, 30]
     assert main(["tune", "gemm", "--svg", str(picture)]) == 2 and "--force" in capsys.readouterr().err
     assert main(["tune", "gemm", "--budget", "0"]) == 2
+    assert main(["tune", "softmax", "--dtype", "f64"]) == 2 and "softmax on mi300x has f32, f16, bf16" in capsys.readouterr().err
+    for op in ("conv2d", "attention", "softmax"):
+        assert main(["tune", op, "--budget", "20", "--problems", "3", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["operator"] == op and document["timed_by"] == "the cost model"
+        assert all(row["at the end"] <= row["first trial"] for row in document["rows"])
     assert main(["tune", "gemm", "--start", "formula", "--problems", "2", "--budget", "5"]) == 0
     assert "formula" in capsys.readouterr().out

@@ -7,6 +7,7 @@
     softmax.py     a softmax's
     candidates.py  every GEMM tile that the emitter takes
     problems.py    the listed problems of each operator, and drawn ones
+    space.py       every tile of a problem that a search covers
     ranking.py     the closed form beside an exhaustive search
     baselines.py   tiles that others take
     trials.py      trials that a search needs

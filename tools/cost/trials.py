@@ -1,88 +1,88 @@
-"""How many trials a search of GEMM tiles needs from the closed form and from random starts: the paper's warm start.
+"""How many trials a search of tiles needs from the closed form and from random starts: the paper's warm start.
 
-A trial prices one tile by the cost model, as a run on the hardware would measure one. The search is plain descent: from a start it
-tries the neighbours in a random order, one coordinate a step up or down (the split of K by 4 or 16 places of its list, too), moves
-to the first that is faster, and starts anew from a random tile where none is, until the budget is spent. No tile counts twice.
+A trial measures one tile, by the cost model or on a GPU. The search is plain descent: from a start it tries the neighbours in a
+random order, one size a step up or down (the split by 4 or 16 places of its list, too), moves to the first that is faster, and
+starts anew from a random tile where none is, until the budget is spent. No tile counts twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.sustained import sustained
-from simgpu.operators.gemm.plan import plan_gemm
-from simgpu.operators.gemm.problem import GemmProblem
-from simgpu.tools.cost.candidates import candidates
-from simgpu.tools.cost.gemm import gemm_seconds
+from simgpu.tools.cost.space import Space, Tile
 
 STARTS = ("formula", "random")
 ENOUGH = 1.02  # of the least time
-Point = tuple[int, int, int, int]  # indices of tM, tN, tK and the split
+_FAR = (-16, -4, 4, 16)  # places of the split
+Point = tuple[int, ...]  # of each size of a tile the place in its list, that of the split last
 
 
 @dataclass(frozen=True)
-class Space:
-    """All tiles of one problem with their times."""
+class Grid:
+    """A space's tiles by their places."""
 
-    seconds: dict[Point, float]
+    tiles: dict[Point, Tile]
     formula: Point  # the closed form's, its split the nearest that is listed
 
     @classmethod
-    def of(cls, problem: GemmProblem, descriptor: HardwareDescriptor) -> Space:
-        """Of what the emitter takes."""
-        plan = plan_gemm(problem, descriptor)
-        every = candidates(plan)
-        times = gemm_seconds(problem, sustained(descriptor), every.tiles)["total"]
-        unit = 2 * plan.atom.m
-        seconds = {
-            (row[0] // unit, row[1] // unit, row[2] // plan.warp_k, number): float(times[index, number])
-            for index, row in enumerate(every.rows)
-            for number in range(len(every.splits))
+    def of(cls, space: Space) -> Grid:
+        """All of them."""
+        lists = [sorted(set(sizes)) for sizes in zip(*space.rows, strict=True)]
+
+        def place(row: Tile) -> Point:
+            return tuple(sizes.index(size) for sizes, size in zip(lists, row, strict=True))
+
+        tiles = {
+            (*place(row), number): (*row, split)
+            for row, times in zip(space.rows, space.seconds, strict=True)
+            for number, split in enumerate(space.splits)
+            if times[number] < np.inf
         }
-        nearest = min(range(len(every.splits)), key=lambda number: abs(every.splits[number] - plan.split_k))
-        return cls(seconds, (plan.tile_m // unit, plan.tile_n // unit, plan.tile_k // plan.warp_k, nearest))
+        *row, split = space.chosen
+        nearest = min(range(len(space.splits)), key=lambda number: abs(space.splits[number] - split))
+        return cls(tiles, (*place(tuple(row)), nearest))
 
     def neighbours(self, at: Point, source: np.random.Generator) -> Iterator[Point]:
-        """Tiles one step away in one coordinate, in a random order; of the split further ones."""
-        steps = [(axis, step) for axis in range(4) for step in (-1, 1)] + [(3, step) for step in (-16, -4, 4, 16)]
+        """Places one step away in one size, in a random order; of the split further ones."""
+        last = len(at) - 1
+        steps = [(axis, step) for axis in range(len(at)) for step in (-1, 1)] + [(last, step) for step in _FAR]
         for number in source.permutation(len(steps)):
             axis, step = steps[number]
             there = (*at[:axis], at[axis] + step, *at[axis + 1 :])
-            if there in self.seconds:
-                yield there  # type: ignore[misc]
+            if there in self.tiles:
+                yield there
 
 
-def trace(space: Space, start: str, budget: int, seed: int) -> list[float]:
-    """The least time over the best of all, after each trial."""
-    source, places, least = np.random.default_rng(seed), list(space.seconds), min(space.seconds.values())
+def trace(grid: Grid, start: str, budget: int, seed: int, measure: Callable[[Tile], float]) -> list[float]:
+    """The least seconds after each trial; as many as the budget, or as there are tiles."""
+    source, places = np.random.default_rng(seed), list(grid.tiles)
+    budget, tried = min(budget, len(places)), dict[Point, float]()
     best: list[float] = []
-    tried: set[Point] = set()
 
-    def measure(point: Point) -> float:
+    def seconds(point: Point) -> float:
         if point not in tried:
-            tried.add(point)
-            best.append(min(space.seconds[point] / least, best[-1] if best else np.inf))
-        return space.seconds[point]
+            tried[point] = measure(grid.tiles[point])
+            best.append(min(tried[point], best[-1] if best else np.inf))
+        return tried[point]
 
-    at = space.formula if start == "formula" else places[source.integers(len(places))]
-    while len(best) < min(budget, len(places)):
-        here, moved = measure(at), True
+    at = grid.formula if start == "formula" else places[source.integers(len(places))]
+    while len(best) < budget:
+        here, moved = seconds(at), True
         while moved and len(best) < budget:
             moved = False
-            for there in space.neighbours(at, source):
+            for there in grid.neighbours(at, source):
                 if len(best) >= budget:
                     break
-                if measure(there) < here:
-                    at, here, moved = there, space.seconds[there], True
+                if seconds(there) < here:
+                    at, here, moved = there, tried[there], True
                     break
         at = places[source.integers(len(places))]
-    return best[:budget]
+    return best
 
 
-def trials_until(best: list[float], enough: float = ENOUGH) -> int | None:
-    """The first trial that is within `enough` of the best; None if none is."""
-    return next((number + 1 for number, value in enumerate(best) if value <= enough), None)
+def trials_until(best: list[float], least: float, enough: float = ENOUGH) -> int | None:
+    """The first trial that is within `enough` of the least seconds; None if none is."""
+    return next((number + 1 for number, value in enumerate(best) if value <= enough * least), None)

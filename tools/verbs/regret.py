@@ -33,7 +33,8 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Prints the table of regrets."""
     from simgpu.hardware import target
-    from simgpu.tools.cost.ranking import SUMMARY, TILES, summarise
+    from simgpu.tools.cost.ranking import SUMMARY, summarise
+    from simgpu.tools.cost.space import TILES
 
     if options.all:
         return _every_row(options)

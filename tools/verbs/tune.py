@@ -1,29 +1,44 @@
-"""`simgpu tune`: how many trials a search of GEMM tiles needs, from the closed form and from random starts, by the cost model."""
+"""`simgpu tune OP`: how many trials a search of tiles needs, from the closed form and from random starts.
+
+A trial prices a tile by the cost model, or with --device hip runs its kernels on a GPU.
+"""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from statistics import geometric_mean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.launching import real_device
 from simgpu.tools.shared.outputs import claim, write
+from simgpu.tools.verbs.regret import OPS, TYPES
+
+if TYPE_CHECKING:
+    from simgpu.hardware import hip
+    from simgpu.tools.cost.space import Space, Tile
 
 COLUMNS = ("start", "searches", "first trial", "trials to 2 %, median", "nine of ten", "not within the budget", "at the end")
+LAUNCHES = 20  # of a tile's kernels on a GPU; their median counts
+Measures = Callable[["Space"], Callable[["Tile"], float]]  # seconds of a space's tiles
 
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.add_argument("op", choices=("gemm",), metavar="OP", help="gemm")
+    parser.add_argument("op", choices=OPS, metavar="OP", help=", ".join(OPS))
     parser.add_argument("--target", default="mi300x", help="board or architecture (default: mi300x)")
-    parser.add_argument("--dtype", default="f16", help="type of A and B (default: f16)")
+    parser.add_argument("--dtype", default="f16", help="type of the operands (default: f16)")
     parser.add_argument("--budget", type=int, default=200, help="trials of a search (default: 200)")
     parser.add_argument("--start", choices=("formula", "random", "both"), default="both", help="where to start (default: both)")
     parser.add_argument("--seed", type=int, default=0, help="of the problems and the searches (default: 0)")
     parser.add_argument("--problems", type=int, default=40, help="problems to draw, a search of each (default: 40)")
+    parser.add_argument("--device", choices=("model", "hip"), default="model",
+                        help="what times a tile: the cost model (default) or a real GPU through HIP")  # fmt: skip
     parser.add_argument("--svg", metavar="FILE", help="draw the time over the best by trial")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
+    parser.set_defaults(timeout=None)  # a launch's on a GPU: the default
     add_json_option(parser)
 
 
@@ -31,36 +46,80 @@ def run(options: Namespace) -> int:
     """Prints a line a start."""
     from simgpu.hardware import target
     from simgpu.tools.cost.problems import drawn
-    from simgpu.tools.cost.trials import STARTS, Space, trace, trials_until
+    from simgpu.tools.cost.space import space
+    from simgpu.tools.cost.trials import STARTS, Grid, trace, trials_until
 
-    if options.budget < 1 or options.problems < 1:
-        raise UsageError(f"{options.budget} trials on {options.problems} problems search nothing: give 1 or more of each")
+    op, kind = options.op, options.dtype
+    if options.budget < 1 or options.problems < 1 or options.seed < 0:
+        given = f"--budget {options.budget}, --problems {options.problems}, --seed {options.seed}"
+        raise UsageError(f"{given}: give 1, 1 and 0 or more")
+    descriptor = target(options.target)
+    if kind not in (known := TYPES.get(op, descriptor.dtypes())):
+        raise UsageError(f"--dtype {kind}: {op} on {options.target} has {', '.join(known)}")
     if options.svg:
         claim((options.svg,), options.force)
-    descriptor = target(options.target)
+    device = real_device(options, options.target) if options.device == "hip" else None
+    measures = _modelled if device is None else _on(device)
     starts = STARTS if options.start == "both" else (options.start,)
     traces: dict[str, list[list[float]]] = {start: [] for start in starts}
     with progress("searching"):
-        for number, (_, problem) in enumerate(drawn("gemm", options.dtype, options.seed, options.problems)):
-            space = Space.of(problem, descriptor)
-            for start in starts:
-                traces[start].append(trace(space, start, options.budget, options.seed + number))
+        for number, (_, problem) in enumerate(drawn(op, kind, options.seed, options.problems)):
+            tiles = space(op, problem, descriptor)
+            grid, measure = Grid.of(tiles), measures(tiles)
+            found = {start: trace(grid, start, options.budget, options.seed + number, measure) for start in starts}
+            # On a GPU nobody knows the best of all: it is that of the searches.
+            least = tiles.best()[1] if device is None else min(best[-1] for best in found.values())
+            for start, best in found.items():
+                spent = options.budget - len(best)  # where there are fewer tiles than trials
+                traces[start].append([seconds / least for seconds in (*best, *spent * best[-1:])])
     rows: list[tuple[Any, ...]] = []
-    for start, found in traces.items():
-        needed = sorted(trials_until(best) or options.budget + 1 for best in found)
+    for start, ratios in traces.items():
+        needed = sorted(trials_until(best, 1.0) or options.budget + 1 for best in ratios)
         late = sum(count > options.budget for count in needed)
         most = needed[min(len(needed) - 1, 9 * len(needed) // 10)]
         said = [f"over {options.budget}" if count > options.budget else count for count in (median(needed), most)]
-        first, last = (geometric_mean([best[place] for best in found]) for place in (0, -1))
-        rows.append((start, len(found), first, *said, late, last))
+        first, last = (geometric_mean([best[place] for best in ratios]) for place in (0, -1))
+        rows.append((start, len(ratios), first, *said, late, last))
     if options.svg:
         from simgpu.tools.cost.trials_svg import draw
 
-        write(options.svg, draw(traces, f"{options.target}, {options.dtype}: {options.problems} GEMMs").encode(), options.force)
+        title = f"{options.target}, {kind}: {options.problems} problems of {op}"
+        write(options.svg, draw(traces, title).encode(), options.force)
     if options.json:
         found_rows = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-        print_json({"target": options.target, "dtype": options.dtype, "rows": found_rows})
+        where = device.name if device else "the cost model"
+        print_json({"operator": op, "target": options.target, "dtype": kind, "timed_by": where, "rows": found_rows})
         return 0
-    title = f"Trials of a search for GEMM tiles on {options.target}, {options.dtype}, priced by the cost model; times over the best"
-    show(title, table("Searches", COLUMNS, rows, left=1))
+    how = f"run on {device.name}; times over the best that was found" if device else "priced by the cost model; times over the best"
+    show(f"Trials of a search for {op} tiles on {options.target}, {kind}, {how}", table("Searches", COLUMNS, rows, left=1))
     return 0
+
+
+def _modelled(space: Space) -> Callable[[Tile], float]:
+    """Seconds by the cost model."""
+    rows = {row: number for number, row in enumerate(space.rows)}
+    columns = {split: number for number, split in enumerate(space.splits)}
+    return lambda tile: float(space.seconds[rows[tile[:-1]], columns[tile[-1]]])
+
+
+def _on(device: hip.Device) -> Measures:
+    """Seconds on a GPU: the median of LAUNCHES, after a warm-up, of all kernels that a tile takes."""
+    from simgpu import asm
+    from simgpu.tools.cases.operators import workload
+    from simgpu.tools.cases.timing import Timer
+    from simgpu.tools.shared.launching import launched
+
+    def measures(space: Space) -> Callable[[Tile], float]:
+        def seconds(tile: Tile) -> float:
+            tree = space.tree(tile)
+            kernel = asm.emit(tree)
+            timer = Timer(device, kernel, workload(tree, device.arch, 0), True, LAUNCHES)
+            try:
+                _, times, _ = launched(kernel.name, timer.measure)
+            finally:
+                timer.free()
+            return median(times)
+
+        return seconds
+
+    return measures

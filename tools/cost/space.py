@@ -1,0 +1,164 @@
+"""Every tile of a problem that a search covers, with its modelled time: one table an operator.
+
+What is covered:  gemm  every tile that the emitter takes (`candidates`), split into up to 512 parts
+                  conv2d  every tile of the closed form's columns and channel step that fits a CU, with every split
+                  attention  16, 32 and 64 queries that fit, with every split of the keys up to 512
+                  softmax  rows kept by 1, 4 or 8 waves, or streamed by up to 512 blocks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.sustained import sustained
+from simgpu.operators import (
+    Conv2d,
+    Conv2dPlan,
+    FusedAttention,
+    Softmax,
+    TiledComputation,
+    plan_attention,
+    plan_conv2d,
+    plan_gemm,
+    plan_softmax,
+)
+from simgpu.operators.attention.plan import queries_that_fit
+from simgpu.operators.conv2d.plan import with_tile
+from simgpu.operators.gemm.plan import with_tiling
+from simgpu.operators.softmax.plan import ROW_WAVES, softmax_resources, step_elements
+from simgpu.operators.tree import Root
+from simgpu.tools.cost.attention import attention_seconds
+from simgpu.tools.cost.candidates import candidates, splits
+from simgpu.tools.cost.conv2d import conv2d_seconds
+from simgpu.tools.cost.gemm import Tiles, gemm_seconds
+from simgpu.tools.cost.launch import parts_of
+from simgpu.tools.cost.softmax import softmax_seconds
+
+Tile = tuple[int, ...]
+TILES = {
+    "gemm": "tM x tN x tK, split of K",
+    "conv2d": "rows x columns x channels, split",
+    "attention": "queries, split of the keys",
+    "softmax": "waves that keep a row (0: it streams), blocks a row",
+}
+
+
+@dataclass(frozen=True)
+class Space:
+    """One problem's tiles. A tile is the numbers of TILES, its split the last."""
+
+    problem: str
+    chosen: Tile  # the closed form's
+    chosen_seconds: float
+    rows: tuple[Tile, ...]  # without a split
+    splits: tuple[int, ...]
+    seconds: np.ndarray  # a row a row, a column a split; infinite where a row takes no such split
+    tree: Callable[[Tile], Root]  # a tile's, to be emitted
+
+    def best(self) -> tuple[Tile, float]:
+        """The tile of least time, and its seconds."""
+        row, column = divmod(int(self.seconds.argmin()), len(self.splits))
+        return (*self.rows[row], self.splits[column]), float(self.seconds[row, column])
+
+
+def space(op: str, problem: Any, descriptor: HardwareDescriptor) -> Space:
+    """The tiles of one of TILES' operators."""
+    return _SPACES[op](problem, descriptor)
+
+
+def _parts(steps: int, split: int) -> int:
+    """The blocks that a split leaves with work."""
+    return int(parts_of(steps, min(split, steps))[0])
+
+
+def _gemm(p: Any, d: HardwareDescriptor) -> Space:
+    plan, rates = plan_gemm(p, d), sustained(d)
+    every = candidates(plan)
+    chosen = plan.tile_m, plan.tile_n, plan.tile_k, plan.split_k
+
+    def tree(tile: Tile) -> Root:
+        m, n, k, split = tile
+        tiling = replace(plan.tiling, tile_m=m, tile_n=n, tile_k=k, split_k=_parts(-(-p.k // k), split), blocks=1, limited_by=None)
+        made = TiledComputation.of(p, d)
+        made.derivation = with_tiling(p, d, "corrected", tiling)
+        return made
+
+    mine = gemm_seconds(p, rates, Tiles(*chosen, plan.resources.blocks_per_cu))["total"]
+    return Space(
+        "x".join(map(str, (p.m, p.n, p.k))), chosen, float(mine), tuple(row[:3] for row in every.rows), every.splits,
+        gemm_seconds(p, rates, every.tiles)["total"], tree,
+    )  # fmt: skip
+
+
+def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
+    plan, rates = plan_conv2d(p, d), sustained(d)
+    step, unit = plan.waves_p * plan.atom.m, plan.waves_oc * plan.atom.n
+    step //= int(np.gcd(step, plan.tile_ow))
+    sides = ((oh, oc) for oh in range(step, 256 // plan.tile_ow + 1, step) for oc in range(unit, 257, unit))
+    fitting: dict[Tile, Conv2dPlan] = {(oh, plan.tile_ow, oc): other for oh, oc in sides if (other := with_tile(plan, oh, oc))}
+    parts = np.unique(np.minimum(splits(), plan.ic_steps))
+
+    def tree(tile: Tile) -> Root:
+        made = Conv2d(p, d)
+        made.derivation = replace(fitting[tile[:3]], split_ic=_parts(plan.ic_steps, tile[3]))
+        return made
+
+    return Space(
+        f"{p.n}x{p.ic}x{p.ih}x{p.iw} by {p.oc}x{p.kh}x{p.kw}", (plan.tile_oh, plan.tile_ow, plan.tile_oc, plan.split_ic),
+        float(conv2d_seconds(plan, rates, plan.split_ic)["total"]), tuple(fitting), tuple(map(int, parts)),
+        np.array([conv2d_seconds(other, rates, parts)["total"] for other in fitting.values()]), tree,
+    )  # fmt: skip
+
+
+def _attention(p: Any, d: HardwareDescriptor) -> Space:
+    plan, rates, parts = plan_attention(p, d), sustained(d), np.array(splits())
+    fitting = sorted(queries_that_fit(p, d))
+
+    def seconds(queries: int, split: Any) -> Any:
+        resident = replace(plan, tile_Q=queries, split_kv=1).resources.blocks_per_cu
+        return attention_seconds(p, rates, queries, plan.tile_KV, split, resident)["total"]
+
+    def tree(tile: Tile) -> Root:
+        made = FusedAttention(p, d)
+        made.derivation = replace(plan, tile_Q=tile[0], split_kv=_parts(-(-p.lk // plan.tile_KV), tile[1]))
+        return made
+
+    mine = attention_seconds(p, rates, plan.tile_Q, plan.tile_KV, plan.split_kv, plan.resources.blocks_per_cu)["total"]
+    return Space(
+        f"{p.batch}x{p.heads} heads, {p.lq} by {p.lk}, d = {p.d}", (plan.tile_Q, plan.split_kv), float(mine),
+        tuple((queries,) for queries in fitting), splits(), np.array([seconds(queries, parts) for queries in fitting]), tree,
+    )  # fmt: skip
+
+
+def _softmax(p: Any, d: HardwareDescriptor) -> Space:
+    plan, rates, step = plan_softmax(p, d), sustained(d), step_elements(p, d)
+    uses = {waves: softmax_resources(p, d, waves) for waves in (0, *ROW_WAVES)}
+    fitting = {waves: use for waves, use in uses.items() if use.blocks_per_cu and use.arch_vgprs <= d.vgpr_budget(2)[0]}
+    parts = np.unique(np.minimum(splits(), -(-p.n // step)))
+    seconds = np.full((len(fitting), len(parts)), np.inf)
+    for row, (waves, use) in enumerate(fitting.items()):
+        given = np.array([1]) if waves else parts  # only rows that stream are split
+        seconds[row, : len(given)] = softmax_seconds(p, rates, waves, step, use.blocks_per_cu, given)["total"]
+
+    def tree(tile: Tile) -> Root:
+        waves, split = tile
+        made = Softmax(p, d)
+        made.derivation = replace(
+            plan, waves_row=max(1, waves), resident=waves > 0, split_n=_parts(-(-p.n // step), split), resources=fitting[waves]
+        )
+        return made
+
+    waves = plan.waves_row if plan.resident else 0
+    mine = softmax_seconds(p, rates, waves, step, plan.resources.blocks_per_cu, plan.split_n)["total"]
+    return Space(
+        f"{p.rows} rows of {p.n}", (waves, plan.split_n), float(mine), tuple((waves,) for waves in fitting), tuple(map(int, parts)),
+        seconds, tree,
+    )  # fmt: skip
+
+
+_SPACES = {"gemm": _gemm, "conv2d": _conv2d, "attention": _attention, "softmax": _softmax}

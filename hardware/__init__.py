@@ -10,7 +10,7 @@ In the order of imports, which `tests/test_imports.py` holds:
     matrix_table.py   the matrix instructions: one row each
     descriptor.py     HardwareDescriptor and MFMAAtom: what tile derivation needs to know of a GPU
     targets.py        one row a GPU
-    sustained.py      what a GPU sustains, as measured
+    rates/            how fast a GPU is, as measured: bandwidths, latencies, the clock that it holds
     isa/              the instruction set: specs and bodies, decoder, text
     mfma/             matrix instructions: layouts and exact arithmetic
     code_object/      code objects: kernels, metadata, packed arguments

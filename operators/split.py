@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, sqrt
 
-from simgpu.hardware.sustained import LDS_CLOCKS, Sustained
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
 

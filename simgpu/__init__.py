@@ -14,6 +14,8 @@
     one_mfma.py  simgpu.mfma: one matrix instruction on arrays
     trace.py     registers of a wave at a place in a running kernel
     profile.py   where the time of launches goes, by opcode
+    timing/      how long a launch would take: the model
+    timed.py     kernels timed by it: samples of a launch run
     triton/      Triton kernels on a simulated GPU
     __main__.py  python -m simgpu: the command
     version.py   the version, in one place

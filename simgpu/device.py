@@ -2,16 +2,64 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simgpu.engine import device as engine
-from simgpu.engine.device import Buffer, Kernel, Module
+from simgpu.engine.device import Buffer
+from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError
 
 if TYPE_CHECKING:
     from simgpu.engine.check import Check
+    from simgpu.engine.result import Run
+    from simgpu.timing.predict import Prediction
 
 __all__ = ["Buffer", "Device", "Kernel", "Module"]
+
+
+class Kernel(engine.Kernel):
+    """One kernel of a module: `arguments` (explicit ones), `resources`, `launch`, `time`."""
+
+    def launch(
+        self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
+        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None,
+    ) -> Run:  # fmt: skip
+        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that would take on a GPU."""
+        run = super().launch(grid, block, args, dynamic_lds, global_size=global_size)
+        again = functools.partial(self.time, grid, block, list(args), dynamic_lds, global_size=global_size)
+        return replace(run, timer=again)
+
+    def time(
+        self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
+        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, mhz: float | None = None, warm: bool = False,
+        events: int = 0,
+    ) -> Prediction:  # fmt: skip
+        """The time that the model gives a launch on a real GPU: cycles, seconds and a band; docs/timing.md.
+
+        Only samples of its workgroups run, and the device's memory stays as it is. mhz: the engine's clock (default: what the
+        board is known to hold); warm: whether the caches hold what a launch before left; events: how many of a CU's first
+        instructions to keep for a timeline; otherwise as `launch`, which says what is raised. LaunchError, too, where no time
+        can be told.
+        """
+        from simgpu.timed import time_launch
+
+        geometry = Geometry.of(grid, block, dynamic_lds, global_size)
+        return time_launch(self, geometry, args, mhz=mhz, warm=warm, events=events)
+
+
+class Module(engine.Module):
+    """A loaded code object: kernels by name."""
+
+    kernel_class = Kernel
+
+    def __getitem__(self, name: str) -> Kernel:
+        found = super().__getitem__(name)
+        assert isinstance(found, Kernel)
+        return found
 
 
 class Device(engine.Device):
@@ -27,6 +75,8 @@ class Device(engine.Device):
     Raises TargetError for an unknown target, LaunchError for other bad arguments.
     """
 
+    module_class = Module
+
     def __init__(
         self,
         target: str,
@@ -41,6 +91,15 @@ class Device(engine.Device):
         super().__init__(
             target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions, timeout=timeout
         )
+
+    def load(self, source: str | os.PathLike[str] | bytes) -> Module:
+        """Load a code object (ELF or clang offload bundle) from a path or from bytes.
+
+        Raises DecodeError for damaged files and LaunchError for another target's.
+        """
+        found = super().load(source)
+        assert isinstance(found, Module)
+        return found
 
 
 def _checks(check: bool | str) -> tuple[Check, ...]:

@@ -30,6 +30,7 @@ VERBS = {
     "exec": "run a kernel of any code object",
     "check": "run or exec in checked mode: waits, hazards and what else the hardware would not forgive",
     "museum": "public bugs as small kernels, before and after, and what checked mode says of them",
+    "time": "how long run or exec would take on a real GPU, by a model: cycles, time, where it stalls",
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
     "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
     "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",

@@ -5,4 +5,5 @@
     waits.py         what s_waitcnt's counters count, in which order it completes
     effects.py       what a decoded instruction does to registers and counters
     lds_banks.py     bank conflicts of one LDS access
+    issue.py         the unit that an instruction takes, and for how long
 """

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
-from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import paper_registers as paper
 from simgpu.operators.attention import registers as chained

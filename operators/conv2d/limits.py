@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import STORE_BYTES, sustained
+from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.levels import Level

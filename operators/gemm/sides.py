@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from math import ceil, isqrt, sqrt
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import Sustained
+from simgpu.hardware.rates.sustained import Sustained
 from simgpu.operators.gemm.problem import GemmProblem
 
 Sides = tuple[int, int]

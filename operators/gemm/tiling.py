@@ -30,7 +30,7 @@ from math import isqrt, lcm
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import STORE_BYTES, sustained
+from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
 from simgpu.operators.gemm.limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_resources
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.sides import Bounds, answers

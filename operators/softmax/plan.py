@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (

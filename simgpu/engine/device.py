@@ -192,7 +192,9 @@ class Device:
                 f"the code object is for {code.target}, this device is {self.arch}: "
                 f"compile for {self.arch} or use Device({code.target!r})"
             )
-        return Module(self, code)
+        return self.module_class(self, code)
+
+    module_class: type[Module]
 
 
 class Module(Mapping[str, "Kernel"]):
@@ -200,6 +202,8 @@ class Module(Mapping[str, "Kernel"]):
 
     origins: what emitted its source lines, by `CodeObject.source_line`; `asm.launch` sets it, findings name it.
     """
+
+    kernel_class: type[Kernel]
 
     def __init__(self, device: Device, code: CodeObject) -> None:
         self.device = device
@@ -229,7 +233,7 @@ class Module(Mapping[str, "Kernel"]):
         info = self.code.kernels.get(name)
         if info is None:
             raise KeyError(f"no kernel {name!r}; the module has: {', '.join(self) or 'none'}")
-        return Kernel(self, info)
+        return self.kernel_class(self, info)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.code.kernels)
@@ -317,3 +321,6 @@ class Kernel(Loaded):
         check_geometry(self.info, geometry)
         self.check_buffers(args)
         return launch(self, geometry, args)
+
+
+Device.module_class, Module.kernel_class = Module, Kernel

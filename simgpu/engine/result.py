@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.worker import live_waves
 from simgpu.hardware import mfma
+from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.fidelity import Fidelity, fidelity_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
@@ -38,7 +39,7 @@ class Run:
     instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
     findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how
     far their results are those of hardware; inexact: those that are not exact, by mnemonic, most executed
-    first, with the error's bound and its source or what is not public;
+    first, with the error's bound and its source or what is not public; timer: what `time` calls;
     profile: executions by code offset from the kernel's first instruction; lanes: of its memory instructions, the lanes
     served; lds_conflicts: clocks that they lost to LDS banks, with check="performance"; notes: what was assumed of arguments.
     """
@@ -53,6 +54,17 @@ class Run:
     lds_conflicts: Mapping[int, int] = field(default_factory=dict)
     inexact: Sequence[Inexact] = ()
     notes: Sequence[str] = ()
+    timer: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+
+    def time(self, **options: Any) -> Any:
+        """The time that the model gives the launch on a real GPU: a `simgpu.timing.predict.Prediction`.
+
+        options: those of `Kernel.time`. Samples of the launch run anew, on what its buffers hold now, which stays as it is.
+        LaunchError where nothing can run anew, and what a launch raises.
+        """
+        if self.timer is None:
+            raise LaunchError("this run cannot be timed: it is not one of simgpu.Device's launches")
+        return self.timer(**options)
 
     def __repr__(self) -> str:
         found = f", {len(self.findings)} finding(s)" if self.findings else ""

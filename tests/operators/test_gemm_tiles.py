@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
-from simgpu.hardware.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import FeasibilityVisitor, GemmPlan, GemmProblem, TiledComputation, plan_gemm
 from simgpu.operators.gemm.tiling import TOLERANCE, gemm_reduction
 

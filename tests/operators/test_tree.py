@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from simgpu import hardware
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import (
     AttentionProblem,
     ComputeVisitor,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from simgpu import hardware
 from simgpu.hardware.errors import TargetError
-from simgpu.hardware.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import GemmProblem
 from simgpu.tools.cost.gemm import Tiles, gemm_seconds
 from simgpu.tools.cost.launch import Launch, second_pass

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simgpu import hardware
-from simgpu.hardware.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import GemmProblem, plan_gemm
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.tools.cli import main

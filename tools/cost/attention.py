@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, Sustained
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, Sustained
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.attention.registers import merge_traffic
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass

@@ -17,7 +17,7 @@ import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators.gemm.plan import plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.tools.cost.candidates import candidates, splits

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import LDS_CLOCKS, Sustained
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.sustained import LDS_CLOCKS, Sustained
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass
 

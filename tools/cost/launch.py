@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.hardware.sustained import LDS_CLOCKS, STORE_BYTES, Sustained
+from simgpu.hardware.rates.sustained import LDS_CLOCKS, STORE_BYTES, Sustained
 
 _WAVES_A_CU = 32  # of a second pass: it takes few registers
 _GROUP_ELEMENTS = 1024  # that a workgroup of a second pass adds: 256 work-items of four

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simgpu.hardware.sustained import SOFTMAX_INSTRUCTIONS, Sustained
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, Sustained
 from simgpu.operators.softmax.problem import SoftmaxProblem
 from simgpu.tools.cost.launch import Launch, parts_of
 

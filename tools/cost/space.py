@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.sustained import sustained
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators import (
     Conv2d,
     Conv2dPlan,

@@ -9,4 +9,5 @@
     schedule_model.py   a loop on one CU, modelled in order
     schedule_report.py  what the model says of an operator's kernels
     l2_model.py         HBM bytes behind an LRU model of L2
+    time_tables.py      what the model of time says of a launch
 """

@@ -14,6 +14,7 @@
     exec.py    a kernel of any code object
     check.py   run or exec in checked mode
     museum.py  public bugs, before and after
+    time.py    how long run or exec would take on a real GPU, by a model
     bench.py   times
     trace.py   registers at a place in a running kernel
     layout.py  who owns which element of a matrix instruction

@@ -1,0 +1,224 @@
+"""What the waves of a workgroup do, in their own order: jumps, cache lines of each memory access, clocks of each LDS access.
+
+Not one of `CHECKS`: `simgpu.timed` puts it on a device while it runs sampled workgroups, one at a time. Between two jumps a wave
+executes what lies there, so only jumps and accesses leave a trace, and all other handlers are plain mode's.
+
+A wave's stream holds u32 words: kind << 30 | record, then by kind
+    JUMP    the record where it goes on
+    LDS     clocks that the access takes the banks
+    MEMORY  clocks of address coalescing << 16 | lines; then that many numbers of 64-byte lines, as addresses count them
+    END     nothing: the wave's last instruction
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+
+from simgpu.checks.performance import RULE_FIELDS, lost_clocks, rules_of
+from simgpu.engine.allocations import FIRST_ADDRESS
+from simgpu.engine.check import Check
+from simgpu.engine.fields import context_fields
+from simgpu.engine.workgroup import context
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.layout import LANES, Status
+from simgpu.machine.runtime import PART, load32, load64, runtime, store32, store64, words
+from simgpu.machine.values import I64
+from simgpu.memory.lane_copy import constant
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.workers.worker import Worker
+
+END, JUMP, LDS, MEMORY = range(4)
+LINE_SHIFT = 6  # the smaller of the vector caches' lines
+ROOM = 1 << 22  # words of a wave's stream, memory only as they fill
+(BLOCK,) = context_fields("path_trace", 1)  # address of the worker's block; its words:
+STREAMS, TALLIES, WAVE_ROOM, LIMIT, RULES, SCRATCH = range(6)
+DISTINCT = 4 * LANES + 64  # of `lost_clocks`: words and banks
+BLOCK_FIELDS = SCRATCH + DISTINCT
+USED, STEPS, AT, ENDED, TALLY = range(5)  # of a wave: words used, records stepped over, where its run began, whether it ended
+
+
+@numba.njit(**PART)
+def put(block: int, wave: int, word: int) -> None:
+    """Append a word to the wave's stream; what does not fit is counted only."""
+    number, room = load32(wave + layout.WAVE_ID), load64(block + 8 * WAVE_ROOM)
+    tally = load64(block + 8 * TALLIES) + 8 * TALLY * number
+    used = load64(tally + 8 * USED)
+    if used < room:
+        store32(load64(block + 8 * STREAMS) + 4 * (number * room + used), word)
+    store64(tally + 8 * USED, used + 1)
+
+
+@runtime
+def note_jump(wave: int, index: int, target: int) -> int:
+    """Appends a jump; returns whether the wave went as far as it shall."""
+    block = context(wave, BLOCK)
+    tally = load64(block + 8 * TALLIES) + 8 * TALLY * load32(wave + layout.WAVE_ID)
+    put(block, wave, JUMP << 30 | index)
+    put(block, wave, target)
+    steps = load64(tally + 8 * STEPS) + index - load64(tally + 8 * AT) + 1
+    store64(tally + 8 * STEPS, steps)
+    store64(tally + 8 * AT, target)
+    limit, full = load64(block + 8 * LIMIT), load64(tally + 8 * USED) > load64(block + 8 * WAVE_ROOM)
+    return 1 if steps > limit or full else 0
+
+
+@runtime
+def note_end(wave: int, index: int) -> None:
+    """Appends the wave's end."""
+    block = context(wave, BLOCK)
+    tally = load64(block + 8 * TALLIES) + 8 * TALLY * load32(wave + layout.WAVE_ID)
+    put(block, wave, END << 30 | index)
+    store64(tally + 8 * ENDED, 1)
+
+
+@runtime
+def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
+    """Appends an access to LDS; size: bytes a lane."""
+    block = context(wave, BLOCK)
+    offsets, room = words(wave + layout.ADDRESSES, LANES), words(block + 8 * SCRATCH, DISTINCT)
+    dwords = max(1, size >> 2)
+    rule = words(load64(block + 8 * RULES) + 8 * RULE_FIELDS * (write * 4 + dwords - 1), RULE_FIELDS)
+    phases = 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            phases |= 1 << rule[1 + lane]
+    served = 0
+    while phases:
+        phases &= phases - 1
+        served += 1
+    put(block, wave, LDS << 30 | index)
+    put(block, wave, served + lost_clocks(rule, offsets, lanes, dwords, room))
+
+
+@numba.njit(**PART)
+def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: int) -> int:
+    """Clocks in which the addresses of `count` lanes pass the coalescer.
+
+    te42kyfo/gpu-benches, gpu-strides on MI210: lanes of one 64-byte line go together; otherwise four clocks for each lane that
+    wants the same dword bank, at least one a line, up to seven; never more than a clock a lane.
+    """
+    lines = low = deepest = served = 0
+    banks = 0  # of 16 banks, 4 bits each: lanes that want it
+    for lane in range(first, first + count):
+        if not lanes >> lane & 1:
+            continue
+        line = (base + offsets[lane]) >> LINE_SHIFT
+        bank = (base + offsets[lane]) >> 2 & 15
+        if served == 0 or line < low:
+            low = line
+        new = True
+        for other in range(first, lane):
+            if lanes >> other & 1 and (base + offsets[other]) >> LINE_SHIFT == line:
+                new = False
+                break
+        lines += new
+        fresh = True  # lanes that want the same dword share it
+        for other in range(first, lane):
+            if lanes >> other & 1 and (base + offsets[other]) >> 2 == (base + offsets[lane]) >> 2:
+                fresh = False
+                break
+        if fresh:
+            depth = min((banks >> 4 * bank & 15) + 1, 15)
+            banks = banks & ~(15 << 4 * bank) | depth << 4 * bank
+            deepest = max(deepest, depth)
+        served += 1
+    if lines <= 1:
+        return min(served, 1)
+    return min(count, max(min(lines, 7), 4 * deepest))
+
+
+@runtime
+def note_memory(wave: int, index: int, lanes: int, size: int, base: int) -> None:
+    """Appends an access to memory; base: address of the allocation, from the device's first on; size: bytes a lane."""
+    block = context(wave, BLOCK)
+    offsets = words(wave + layout.ADDRESSES, LANES)
+    together = 16 if size <= 4 else 4  # lanes that pass in a clock at best (gpu-strides: float and double)
+    clocks = 0
+    for first in range(0, LANES, together):
+        clocks += group_clocks(offsets, lanes, first, together, base)
+    number, room = load32(wave + layout.WAVE_ID), load64(block + 8 * WAVE_ROOM)
+    tally = load64(block + 8 * TALLIES) + 8 * TALLY * number
+    put(block, wave, MEMORY << 30 | index)
+    head = load64(tally + 8 * USED)
+    put(block, wave, 0)
+    stream = load64(block + 8 * STREAMS) + 4 * number * room
+    count = 0
+    for lane in range(LANES):
+        if not lanes >> lane & 1:
+            continue
+        start = base + offsets[lane]
+        for line in range(start >> LINE_SHIFT, ((start + size - 1) >> LINE_SHIFT) + 1):
+            known = False
+            held = min(count, max(0, room - head - 1))
+            for at in range(held - 1, -1, -1):
+                if load32(stream + 4 * (head + 1 + at)) == line:
+                    known = True
+                    break
+            if not known:
+                put(block, wave, line)
+                count += 1
+    if head < room:
+        store32(stream + 4 * head, clocks << 16 | count)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A worker's arrays. streams: u32 (waves, ROOM); tallies: i64 (waves, TALLY); block, rules: what handlers find them by."""
+
+    streams: np.ndarray
+    tallies: np.ndarray
+    rules: np.ndarray
+    block: np.ndarray
+
+    def begin(self, entry: int, limit: int) -> None:
+        """Forget what was noted; limit: records that a wave steps over before it stops."""
+        self.tallies[:] = 0
+        self.tallies[:, AT] = entry
+        self.block[LIMIT] = limit
+
+
+class PathTrace(Check):
+    """Notes what waves do; one workgroup at a time, as its owner asks (`Storage.begin`)."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.kind == "control" or (inst.spec.memory is not None and inst.spec.encoding != "smem")
+
+    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
+        build = frame.build
+        enough = note_jump.call(build, frame.wave, build.zext(index, I64), build.zext(target, I64))
+        with build.if_then(build.icmp_signed("!=", enough, ir.Constant(I64, 0)), likely=False):
+            frame.exit(Status.PATH, target)
+            build.ret_void()
+
+    def end(self, frame: Frame, index: Any) -> None:
+        note_end.call(frame.build, frame.wave, frame.build.zext(index, I64))
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.lanes is None:
+            return
+        build = frame.build
+        frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+        index = build.zext(frame.slot(layout.SLOT_INDEX), I64)
+        if access.space != "global":
+            note_lds.call(build, frame.wave, index, access.lanes, access.size, int(access.writes))
+            return
+        base = build.sub(frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8), constant(FIRST_ADDRESS))
+        note_memory.call(build, frame.wave, index, access.lanes, access.size, base)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        rules = rules_of(launch.device.arch)
+        streams, tallies = np.empty((launch.waves, ROOM), np.uint32), np.zeros((launch.waves, TALLY), np.int64)
+        block = np.zeros(BLOCK_FIELDS, np.int64)
+        block[:SCRATCH] = streams.ctypes.data, tallies.ctypes.data, ROOM, 0, rules.ctypes.data
+        worker.checks["path_trace"] = Storage(streams, tallies, rules, block)
+        worker.set_context(BLOCK, block.ctypes.data)

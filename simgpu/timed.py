@@ -1,0 +1,173 @@
+"""Kernels timed by the model: samples of a launch's workgroups run, and `simgpu.timing` says how long all would take."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.checks.path_trace import ENDED, USED, PathTrace, Storage
+from simgpu.engine.device import Kernel
+from simgpu.engine.launch import Launch
+from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.worker import Worker, current_wave
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
+from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.machine.layout import Status
+from simgpu.timing.code import code_of
+from simgpu.timing.predict import Prediction, Resources, Sampled, predict, resident_groups
+from simgpu.timing.trace import trace_of
+
+WHOLE_STEPS = 4_000_000  # records that a wave of a whole sample steps over at most
+BEGINNING_STEPS = 1_000_000  # records of all waves of the beginnings together
+LEAST_STEPS = 256  # of a wave
+MOST_BEGINNINGS = 1024
+
+
+class _Enough(Exception):
+    """A wave went as far as it shall."""
+
+
+class _Sampling(Launch):
+    """A launch of chosen workgroups, one at a time, each as far as is asked."""
+
+    fuse = False
+
+    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
+        super().__init__(kernel, geometry, args)
+        self.workers = 1
+
+    def _serve(self, worker: Worker) -> None:
+        if current_wave(worker).status == Status.PATH:
+            raise _Enough
+        super()._serve(worker)
+
+    def begin(self) -> Worker:
+        """Makes the worker, and lowers the code."""
+        self._lower(self.program, self.entry)
+        (self.worker,) = self.prepare()
+        return self.worker
+
+    def end(self) -> None:
+        """Gives back what the launch took."""
+        for allocation in self.temporary:
+            self.device.memory.free(allocation)
+
+    def sample(self, group: int, steps: int) -> tuple[list[np.ndarray], bool]:
+        """The streams of a workgroup's waves, of which each steps over so many records; whether all ended."""
+        worker, storage = self.worker, self.worker.checks["path_trace"]
+        assert isinstance(storage, Storage)
+        storage.begin(self.entry, steps)
+        job = worker.job
+        job.taken = job.current = job.wave = job.turn = 0
+        job.open = 1
+        for slot in worker.slots:
+            slot.state = scheduler.EMPTY
+        try:
+            self._run_groups([worker], group, group + 1)
+        except _Enough:
+            worker.error = None
+        used = np.minimum(storage.tallies[:, USED], storage.streams.shape[1])
+        streams = [stream[:count].copy() for stream, count in zip(storage.streams, used, strict=True)]
+        return streams, bool(storage.tallies[:, ENDED].all())
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """Device memory as it was."""
+
+    kept: list[tuple[Any, np.ndarray]]
+
+    def restore(self) -> None:
+        for allocation, data in self.kept:
+            allocation.data[:] = data
+
+
+def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Sampled:
+    """Runs samples of a launch; the device's memory is as before afterwards. Raises what a launch raises."""
+    check_geometry(kernel.info, geometry)
+    kernel.check_buffers(args)
+    traced = _traced(kernel)
+    device, chip = kernel.module.device, kernel.module.device.descriptor
+    row = pipelines(chip.arch)
+    memory = device.memory
+    saved = _Saved([(one, one.data.copy()) for one in memory.table()._allocations if one.writable and not one.host])
+    launch = _Sampling(traced, geometry, args)
+    try:
+        launch.begin()
+        wholes = _wholes(launch)
+        used = _resources(launch)
+        together = min(launch.groups, chip.num_cus * resident_groups(chip, used), MOST_BEGINNINGS)
+        steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
+        beginnings = [launch.sample(group, steps)[0] for group in range(together)]
+        instructions = dict(launch.program.instructions)
+        numbers = launch.program.count + 1
+    except Deadlock as error:
+        raise LaunchError(f"{kernel.name}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
+    finally:
+        launch.end()
+        saved.restore()
+    code = code_of(instructions, numbers, row)
+    whole = [trace_of(code, streams, launch.entry, complete, group) for group, streams, complete in wholes]
+    whole.sort(key=len, reverse=True)  # the launch ends with its longest
+    notes, wider = [], 0.0
+    if not all(trace.complete for trace in whole):
+        notes.append(f"a wave went on past {WHOLE_STEPS:,} instructions: its rest is not in the time")
+        wider += 0.5
+    lengths = [len(trace) for trace in whole]
+    if min(lengths) < max(lengths):
+        notes.append(f"workgroups differ: {len(whole)} were sampled, of {min(lengths):,} to {max(lengths):,} wave-instructions")
+        wider += 0.1
+    first = [trace_of(code, stream, launch.entry, False, group) for group, stream in enumerate(beginnings)]
+    return Sampled(chip, instructions, numbers, launch.entry, whole, first, launch.groups, used, notes, wider)
+
+
+def _wholes(launch: _Sampling) -> list[tuple[int, list[np.ndarray], bool]]:
+    """Workgroups that stand for all, with their waves' streams: the middle one alone where the first and the last do the same."""
+    found: list[tuple[int, list[np.ndarray], bool]] = []
+    last = launch.groups - 1
+    for group in dict.fromkeys((last // 2, 0, last, last // 4, 3 * last // 4)):
+        streams, complete = launch.sample(group, WHOLE_STEPS)
+        found.append((group, streams, complete))
+        if not complete:
+            break
+        if len(found) == 3 and len({tuple(map(len, streams)) for _, streams, _ in found}) == 1:
+            return found[:1]
+    return found
+
+
+def _traced(kernel: Kernel) -> Kernel:
+    """The kernel on a device that traces paths and shares the memory; kept for the next time."""
+    module = kernel.module
+    kept = module.device.shadows.setdefault("timed", {})
+    if id(module) not in kept:
+        device = copy.copy(module.device)
+        device.checks = (PathTrace(),)
+        device.profiler = None
+        other = copy.copy(module)
+        other.device, other._programs = device, {}
+        kept[id(module)] = other, module
+    return Kernel(kept[id(module)][0], kernel.info)
+
+
+def _resources(launch: Launch) -> Resources:
+    descriptor, arch = launch.info.descriptor, launch.device.arch
+    unified = arch != "gfx908"
+    vgprs = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
+    agprs = max(0, descriptor.vgprs - vgprs) if unified else descriptor.vgprs
+    return Resources(vgprs, agprs, descriptor.sgprs, launch.lds_bytes, launch.waves)
+
+
+def time_launch(
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], *, mhz: float | None = None, warm: bool = False, events: int = 0
+) -> Prediction:
+    """The time of a launch by the model; see `simgpu.timing.predict.predict` for the arguments."""
+    try:
+        sampled = sample(kernel, geometry, args)
+    except InstructionLimit as error:
+        raise LaunchError(f"{kernel.name}: {error}; a workgroup that waits for others has no time of its own") from None
+    return predict(sampled, mhz=mhz, warm=warm, events=events)

@@ -1,0 +1,11 @@
+"""How long a launch would take: a model of a compute unit, and of the GPU around it, fed with traces as arrays.
+
+    code.py     a kernel's instructions as columns: units, clocks, counters
+    trace.py    what the waves of a workgroup executed
+    caches.py   which level serves their lines
+    cu.py       a compute unit, event by event
+    predict.py  rounds over the GPU, shared bandwidth, the clock: cycles and time
+    lines.py    where the time goes, by instruction
+    perfetto.py      a timeline of a CU
+    thread_trace.py  the same as rocprofv3's thread trace
+"""

@@ -1,0 +1,171 @@
+"""Which level of the caches serves a workgroup's lines: the vector cache of its CU, its XCD's L2, the Infinity Cache, memory.
+
+The vector cache is replayed for one workgroup at a time, with its part of the capacity. L2 and what lies behind are replayed for
+workgroups that run together, in step, an access of each wave in turn; only beginnings of them may be known, so what comes out is by
+instruction: the share of its requests that each level passes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.rates.pipelines import Pipelines
+from simgpu.timing.code import STORE, Code
+from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace
+
+VECTOR_WAYS = 64  # of gfx9's vector cache [ROCm Compute Profiler, "vL1D": 64-way]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A trace's accesses as a CU's model takes them: int32 (n, 3) of clocks, requests of lines, those not in the vector cache;
+    and those lines, with the number of the access that each belongs to."""
+
+    accesses: np.ndarray
+    lines: np.ndarray
+    owners: np.ndarray
+
+
+def vector_cache(trace: Trace, code: Code, row: Pipelines, resident: int) -> Served:
+    """Replays a workgroup's accesses through its part of the vector cache; `resident` workgroups share that."""
+    rows = np.zeros((len(trace.accesses), 3), np.int32)
+    numbers = trace.steps[code.accesses[trace.steps]]
+    shift = (row.cache_line // LINE_BYTES).bit_length() - 1
+    capacity = max(VECTOR_WAYS, row.cache_bytes // row.cache_line // max(1, resident))
+    out, owners = np.empty(len(trace.lines), np.uint32), np.empty(len(trace.lines), np.int32)
+    stores = (code.flags[numbers] & STORE != 0).astype(np.uint8)
+    count = _vector(trace.accesses, trace.access_starts, trace.lines, stores, shift, capacity // VECTOR_WAYS, rows, out, owners)
+    return Served(rows, out[:count], owners[:count])
+
+
+@numba.njit(cache=True, nogil=True)
+def _vector(accesses, starts, lines, stores, shift, sets, rows, out, owners):  # type: ignore[no-untyped-def]
+    tags = np.full((sets, VECTOR_WAYS), -1, np.int64)
+    used = np.zeros((sets, VECTOR_WAYS), np.int64)
+    waves, longest, now, count = len(starts) - 1, 0, 0, 0
+    for wave in range(waves):
+        longest = max(longest, starts[wave + 1] - starts[wave])
+    for index in range(longest):
+        for wave in range(waves):
+            at = starts[wave] + index
+            if at >= starts[wave + 1]:
+                continue
+            rows[at, 0] = accesses[at, CLOCKS]
+            before = -1
+            for place in range(accesses[at, FIRST], accesses[at, FIRST] + accesses[at, COUNT]):
+                line = np.int64(lines[place]) >> shift
+                if stores[at]:
+                    rows[at, 1] += 1
+                    rows[at, 2] += 1
+                    out[count], owners[count] = lines[place], at
+                    count += 1
+                    continue
+                if line == before:
+                    continue
+                before = line
+                rows[at, 1] += 1
+                now += 1
+                group = line % sets
+                oldest, hit = 0, False
+                for way in range(VECTOR_WAYS):
+                    if tags[group, way] == line:
+                        used[group, way], hit = now, True
+                        break
+                    if used[group, way] < used[group, oldest]:
+                        oldest = way
+                if hit:
+                    continue
+                tags[group, oldest], used[group, oldest] = line, now
+                rows[at, 2] += 1
+                out[count], owners[count] = lines[place], at
+                count += 1
+    return count
+
+
+@dataclass(frozen=True)
+class Shares:
+    """By an instruction's number: the share of its requests to L2 that L2 passes on, and of these that reach memory, float64.
+
+    l2_bytes, mall_bytes, hbm_bytes: that the workgroups looked at asked of each level.
+    """
+
+    past_l2: np.ndarray
+    past_mall: np.ndarray
+    l2_bytes: int
+    past_l2_bytes: int
+    hbm_bytes: int
+
+
+def shares(
+    traces: Sequence[Trace], served: Sequence[Served], code: Code, chip: HardwareDescriptor, row: Pipelines, warm: bool
+) -> Shares:
+    """Replays workgroups that run together; warm: whether what fits the last cache is there from a launch before."""
+    count = len(code.unit)
+    tallies = np.zeros((3, count), np.int64)
+    if traces:
+        shift = (row.l2_line // LINE_BYTES).bit_length() - 1
+        ends = np.cumsum([0, *(len(one.lines) for one in served)])
+        lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
+        numbers = [trace.steps[code.accesses[trace.steps]] for trace in traces]
+        owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
+        xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
+        lowest = int(lines.min(initial=0))
+        seen = np.zeros(int(lines.max(initial=0)) - lowest + 1, np.uint8)
+        sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
+        stores = (code.flags & STORE != 0).astype(np.uint8)
+        _l2(lines - lowest, owners, ends, xcds, chip.xcds, sets, row.l2_ways, seen, stores, tallies)
+    asked, passed, fetched = tallies
+    if warm:
+        footprint = int(np.count_nonzero(seen)) * row.l2_line if traces else 0
+        last = chip.mall_bytes or chip.l2_bytes * chip.xcds
+        if footprint <= last:
+            fetched = np.zeros_like(fetched)
+            passed = passed if chip.mall_bytes else np.zeros_like(passed)
+    if not chip.mall_bytes:
+        fetched = passed
+    past_l2 = passed / np.maximum(asked, 1)
+    past_mall = fetched / np.maximum(passed, 1)
+    return Shares(past_l2, past_mall, *(int(tally.sum()) * row.l2_line for tally in (asked, passed, fetched)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _l2(lines, owners, ends, xcds, count, sets, ways, seen, stores, tallies):  # type: ignore[no-untyped-def]
+    """A few lines of each workgroup in turn, through the caches of their XCDs."""
+    tags = np.full((count, sets, ways), -1, np.int64)
+    used = np.zeros((count, sets, ways), np.int64)
+    groups, now = len(ends) - 1, 0
+    at = ends[:-1].copy()
+    going = True
+    while going:
+        going = False
+        for group in range(groups):
+            stop = min(ends[group + 1], at[group] + 16)
+            if at[group] >= stop:
+                continue
+            going = True
+            xcd = xcds[group]
+            for place in range(at[group], stop):
+                line, owner = lines[place], owners[place]
+                now += 1
+                tallies[0, owner] += 1
+                index = line % sets
+                oldest, hit = 0, False
+                for way in range(ways):
+                    if tags[xcd, index, way] == line:
+                        used[xcd, index, way], hit = now, True
+                        break
+                    if used[xcd, index, way] < used[xcd, index, oldest]:
+                        oldest = way
+                if hit:
+                    continue
+                tags[xcd, index, oldest], used[xcd, index, oldest] = line, now
+                tallies[1, owner] += 1
+                if seen[line] == 0 or stores[owner]:
+                    seen[line] = 1
+                    tallies[2, owner] += 1
+            at[group] = stop

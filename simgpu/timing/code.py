@@ -1,0 +1,74 @@
+"""A kernel's instructions as arrays: what the model of a compute unit looks up for each one that a wave executes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.rates.pipelines import Pipelines
+from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
+
+WAVE = 64
+# Flags.
+STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA = 1, 2, 4, 8, 16
+
+
+@dataclass(frozen=True)
+class Code:
+    """Columns by an instruction's number (its offset in the code segment / 4); numbers that hold none are never executed.
+
+    int32 each: unit, kind (see `Unit`, `Kind`); clocks; shadow; vm, lgkm; flags; port: clocks of the LDS port, or that a load's
+    data takes to return; step: numbers to the next instruction; texts: of what there is.
+    """
+
+    unit: np.ndarray
+    kind: np.ndarray
+    clocks: np.ndarray
+    shadow: np.ndarray
+    vm: np.ndarray
+    lgkm: np.ndarray
+    flags: np.ndarray
+    port: np.ndarray
+    step: np.ndarray
+    lane_bytes: np.ndarray
+
+    @property
+    def accesses(self) -> np.ndarray:
+        """Whether an instruction has a row of its own in a trace's accesses, bool."""
+        return (self.kind == Kind.VMEM) | (self.kind == Kind.LDS)
+
+
+def code_of(instructions: Mapping[int, Instruction], count: int, row: Pipelines) -> Code:
+    """The columns of so many numbers, of which `instructions` holds those that were executed."""
+    return columns({number: (issue_of(inst), inst.size // 4) for number, inst in instructions.items()}, count, row)
+
+
+def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines) -> Code:
+    """The columns of so many numbers, from how each instruction issues and how many numbers it takes."""
+    made = {name: np.zeros(count, np.int32) for name in Code.__dataclass_fields__}
+    made["unit"][:] = Unit.NONE
+    for number, (issue, step) in issues.items():
+        flags = STORE * issue.store | ATOMIC * issue.atomic | DMA * issue.dma
+        flags |= COUNTS_VM * issue.counts_vm | COUNTS_LGKM * issue.counts_lgkm
+        values = {
+            "unit": issue.unit, "kind": issue.kind, "clocks": issue.clocks, "shadow": issue.shadow, "vm": issue.vm,
+            "lgkm": issue.lgkm, "flags": flags, "port": _port(issue, row), "step": step, "lane_bytes": issue.lane_bytes,
+        }  # fmt: skip
+        if issue.kind is Kind.PRIORITY:
+            values["clocks"] = issue.value
+        for name, value in values.items():
+            made[name][number] = value
+    return Code(**made)
+
+
+def _port(issue: Issue, row: Pipelines) -> int:
+    nbytes = WAVE * issue.lane_bytes
+    if issue.kind is Kind.LDS:
+        rate = row.lds_write_port if issue.store else row.lds_read_port
+        return row.lds_port_overhead + -(-nbytes // rate)
+    if issue.kind is Kind.VMEM:
+        return -(-nbytes // row.cache_rate)
+    return 0

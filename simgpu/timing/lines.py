@@ -1,0 +1,68 @@
+"""Where the time goes, line by line: what each instruction took, and what its waves waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simgpu.hardware.isa import text
+from simgpu.timing import cu
+from simgpu.timing.predict import Prediction
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A load that an s_waitcnt waited for: its offset and text, and the clocks."""
+
+    offset: int
+    text: str
+    clocks: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """One instruction, of all waves of the modelled CU.
+
+    offset: bytes from the kernel's first instruction; hits: executions; latency: clocks from when a wave came to it until the wave
+    went on; stall: of these, clocks in which it did not issue, by `reasons`; idle: clocks in which its wave had no instruction to
+    issue; reason: the one that took most; waits: for which loads.
+    """
+
+    offset: int
+    number: int
+    text: str
+    hits: int
+    latency: int
+    stall: int
+    idle: int
+    reason: str
+    reasons: dict[str, int]
+    waits: tuple[Wait, ...]
+
+
+def lines(prediction: Prediction) -> list[Line]:
+    """The instructions that the modelled CU executed, in the order of the code."""
+    result, sampled = prediction.result, prediction.sampled
+    made = []
+    for number in np.flatnonzero(result.hits).tolist():
+        by_reason = result.stalls[number]
+        reasons = {name: int(clocks) for name, clocks in zip(cu.REASONS, by_reason, strict=True) if clocks}
+        idle = int(by_reason[cu.NO_INSTRUCTION])
+        waits = tuple(
+            Wait(_offset(prediction, load), text(sampled.instructions[load]), int(clocks))
+            for load, clocks in sorted(
+                zip(result.producers[number].tolist(), result.waited[number].tolist(), strict=True), key=lambda pair: -pair[1]
+            )
+            if load >= 0 and clocks
+        )
+        worst = cu.REASONS[int(by_reason.argmax())] if by_reason.any() else ""
+        made.append(Line(
+            _offset(prediction, number), number, text(sampled.instructions[number]), int(result.hits[number]),
+            int(result.latency[number]), int(by_reason.sum()) - idle, idle, worst, reasons, waits,
+        ))  # fmt: skip
+    return made
+
+
+def _offset(prediction: Prediction, number: int) -> int:
+    return 4 * (number - prediction.sampled.entry)

@@ -1,0 +1,42 @@
+"""A timeline of the modelled CU as Chrome's trace events, which ui.perfetto.dev opens.
+
+A process a kernel, a thread a wave's place (SIMD and slot), an event an instruction, from when its wave came to it
+until the wave went on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simgpu.hardware.isa import text
+from simgpu.timing.cu import SIMDS
+from simgpu.timing.predict import Prediction
+
+BIN = 64  # clocks between two points of a counter
+
+
+def timeline(kernels: Sequence[tuple[str, Prediction]]) -> dict[str, Any]:
+    """The document; times are microseconds of each kernel's own, from its first dispatch."""
+    events: list[dict[str, Any]] = []
+    for process, (name, one) in enumerate(kernels, start=1):
+        scale = 1 / one.clock.mhz  # microseconds a clock
+        events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": f"{name}, a CU"}})
+        places = sorted({int(row[0]) for row in one.result.log})
+        for place in places:
+            thread = {"name": f"SIMD {place % SIMDS} slot {place // SIMDS}"}
+            events.append({"ph": "M", "name": "thread_name", "pid": process, "tid": place, "args": thread})
+        texts = {number: text(inst) for number, inst in one.sampled.instructions.items()}
+        matrix: dict[int, int] = {}
+        for place, number, came, issue, until, group in one.result.log.tolist():
+            offset = 4 * (number - one.sampled.entry)
+            events.append({
+                "ph": "X", "name": texts[number], "pid": process, "tid": place, "ts": came * scale, "dur": (until - came) * scale,
+                "args": {"cycles": until - came, "stall": issue - came, "offset": f"{offset:#x}", "workgroup": group},
+            })  # fmt: skip
+            if one.sampled.instructions[number].spec.kind == "matrix":
+                matrix[issue // BIN] = matrix.get(issue // BIN, 0) + int(one.code.clocks[number])
+        for at in sorted({*matrix, *(at + 1 for at in matrix)}):
+            busy = {"share": matrix.get(at, 0) / (BIN * SIMDS)}
+            events.append({"ph": "C", "name": "matrix units", "pid": process, "tid": 0, "ts": at * BIN * scale, "args": busy})
+    return {"traceEvents": events, "displayTimeUnit": "ns"}

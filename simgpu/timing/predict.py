@@ -1,0 +1,301 @@
+"""Time of a launch: one CU's model, with its share of L2 and memory, in rounds over the GPU, at the clock that the board holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.rates.clocks import Clock, element, sustained_clock
+from simgpu.hardware.rates.pipelines import Pipelines, pipelines
+from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.timing_rules.issue import SLOT
+from simgpu.timing import cu
+from simgpu.timing.caches import Served, Shares, shares, vector_cache
+from simgpu.timing.code import Code, code_of
+from simgpu.timing.trace import Trace
+
+STEPS = 12_000_000  # wave-instructions of a CU that are modelled at most; more rounds are extrapolated
+PASSES = 3  # of the fixed point of clock and bandwidth
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What decides how many workgroups a CU holds: registers a lane, scalar registers, bytes of LDS, waves of a workgroup."""
+
+    vgprs: int
+    agprs: int
+    sgprs: int
+    lds: int
+    waves: int
+
+
+def resident_groups(chip: HardwareDescriptor, used: Resources) -> int:
+    """Workgroups that a CU holds at once, at least 1. Sources: see `HardwareDescriptor`."""
+    waves = min(chip.waves_from_vgprs(used.vgprs, used.agprs), chip.waves_from_sgprs(used.sgprs), chip.max_waves_per_simd)
+    by_waves = waves * chip.simds_per_cu // max(1, used.waves)
+    by_lds = chip.lds_bytes // chip.lds_allocation(used.lds) if used.lds else by_waves
+    return max(1, min(by_waves, by_lds))
+
+
+@dataclass(frozen=True)
+class Mechanisms:
+    """What of the model is on; an ablation turns one off at a time."""
+
+    coissue: bool = True
+    lds: bool = True
+    coalescer: bool = True
+    in_flight: bool = True
+    bandwidth: bool = True
+    caches: bool = True
+    code_fetch: bool = True
+    rounds: bool = True
+    dispatch: bool = True
+    launch: bool = True
+    clock: bool = True
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A launch, by samples. whole: workgroups traced to their ends, which stand for all; beginnings: workgroups that run together
+    in the first round, as far as they were traced; groups: workgroups of the launch; instructions: by number, of so many numbers;
+    entry: the first one; notes: what limits the answer's worth; wider: what that adds to the band."""
+
+    chip: HardwareDescriptor
+    instructions: dict[int, Instruction]
+    numbers: int
+    entry: int
+    whole: Sequence[Trace]
+    beginnings: Sequence[Trace]
+    groups: int
+    used: Resources
+    notes: Sequence[str] = ()
+    wider: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """cycles: of the engine, from the first dispatch to the last end, and what starting and ending take at the clock; seconds.
+
+    low, high: the band of seconds; shares: of the peak, by unit; limit: what limits; groups: of the launch; resident: on a CU
+    at a time; per_cu: of the busiest CU; active: CUs that work; result: the modelled CU's.
+    """
+
+    cycles: float
+    seconds: float
+    low: float
+    high: float
+    clock: Clock
+    shares: dict[str, float]
+    limit: str
+    groups: int
+    resident: int
+    per_cu: int
+    active: int
+    result: cu.CuResult
+    code: Code
+    traffic: Shares
+    sampled: Sampled
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What limits the answer's worth."""
+        return self.sampled.notes
+
+
+def predict(
+    sampled: Sampled, *, mhz: float | None = None, warm: bool = False, on: Mechanisms | None = None, events: int = 0,
+    row: Pipelines | None = None,
+) -> Prediction:  # fmt: skip
+    """The time of a launch. mhz: a clock to take as it is; warm: whether caches hold what a launch before left; events: of the CU
+    to keep; row: other figures than the architecture's. LaunchError without a whole workgroup to go by."""
+    chip, on = sampled.chip, on or Mechanisms()
+    row = row or pipelines(chip.arch)
+    if not sampled.whole:
+        raise LaunchError("no workgroup was traced to its end: there is nothing to predict a time from")
+    code = code_of(sampled.instructions, sampled.numbers, row)
+    if not on.coissue:
+        code = replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
+    per_cu = math.ceil(sampled.groups / chip.num_cus)
+    whole, rest = divmod(sampled.groups, chip.num_cus)
+    resident = min(resident_groups(chip, sampled.used), per_cu)
+    served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
+    together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
+    traffic = shares(sampled.beginnings, together, code, chip, row, warm)
+    if not on.caches:
+        traffic = replace(traffic, past_l2=np.ones_like(traffic.past_l2), past_mall=np.ones_like(traffic.past_mall))
+    most = max(2 * resident, STEPS // max(1, max(map(len, sampled.whole))))  # workgroups that are modelled
+    work = _work(sampled.whole, served, min(per_cu, most))
+    if not on.lds or not on.coalescer:
+        _free_accesses(work, code, sampled.whole, on)
+    active = min(sampled.groups, chip.num_cus)
+    dtype = _matrix_type(sampled)
+    clock, result = Clock(mhz or chip.clock_mhz, 0.05, "given"), None
+    for _ in range(PASSES if mhz is None and on.clock else 1):
+        model = _Model(chip, row, on, code, work, resident, traffic, sampled, clock.mhz)
+        result = model.run(max(1, whole), active, events)
+        if mhz is None:
+            duty = result.tally[cu.MATRIX_CLOCKS] / max(1, result.clocks * chip.simds_per_cu)
+            held = sustained_clock(chip, float(duty), active / chip.num_cus, dtype)
+            clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
+    assert result is not None
+    cycles = _extrapolated(result.ends, max(1, whole))
+    if whole and rest and on.rounds:  # one more on some CUs, which have the memory to themselves
+        more, without = (_extrapolated(model.run(count, rest, 0).ends, count) for count in (whole + 1, whole))
+        cycles += max(0.0, more - without)
+    overhead = row.launch_us * 1e-6 if on.launch else 0.0
+    seconds = cycles / (clock.mhz * 1e6) + overhead
+    band = clock.band + sampled.wider
+    reached = _shares(result, chip, clock.mhz, active)
+    return Prediction(
+        cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached,
+        _limit(reached, result, seconds, overhead), sampled.groups, resident, per_cu, active, result, code, traffic,
+        sampled,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A CU of the launch at a clock."""
+
+    chip: HardwareDescriptor
+    row: Pipelines
+    on: Mechanisms
+    code: Code
+    work: cu.Work
+    resident: int
+    traffic: Shares
+    sampled: Sampled
+    mhz: float
+
+    def run(self, groups: int, sharing: int, events: int) -> cu.CuResult:
+        """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
+        work = replace(self.work, order=self.work.order[:groups])
+        rates = _rates(self.chip, self.row, self.mhz, sharing, self.on)
+        arrivals = _arrivals(self.chip, self.row, self.sampled, self.resident, self.on)
+        return cu.run_cu(
+            self.code, work, self.resident, arrivals, self.traffic.past_l2, self.traffic.past_mall,
+            _parameters(self.row, self.on, events), rates,
+        )  # fmt: skip
+
+
+def _work(traces: Sequence[Trace], served: Sequence[Served], groups: int) -> cu.Work:
+    steps = np.cumsum([0, *(len(trace.steps) for trace in traces)])
+    rows = np.cumsum([0, *(len(one.accesses) for one in served)])
+    starts = np.concatenate([trace.starts[:-1] + at for trace, at in zip(traces, steps[:-1], strict=True)])
+    ends = np.concatenate([trace.starts[1:] + at for trace, at in zip(traces, steps[:-1], strict=True)])
+    access_starts = np.concatenate([trace.access_starts[:-1] + at for trace, at in zip(traces, rows[:-1], strict=True)])
+    return cu.Work(
+        np.concatenate([trace.steps for trace in traces]).astype(np.int64), starts, ends,
+        np.concatenate([one.accesses for one in served]), access_starts, traces[0].waves,
+        np.arange(groups, dtype=np.int64) % len(traces),
+    )  # fmt: skip
+
+
+def _free_accesses(work: cu.Work, code: Code, traces: Sequence[Trace], on: Mechanisms) -> None:
+    """Takes clocks of LDS conflicts or of the coalescer out."""
+    numbers = np.concatenate([trace.steps[code.accesses[trace.steps]] for trace in traces])
+    lds = code.lane_bytes[numbers] > 0
+    lds &= code.kind[numbers] == cu.Kind.LDS
+    if not on.lds:
+        work.accesses[lds, 0] = 0
+    if not on.coalescer:
+        work.accesses[~lds, 0] = 0
+
+
+def _rates(chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, on: Mechanisms) -> np.ndarray:
+    """Bytes a clock that a CU has of each level, when `sharing` of them want it."""
+    rates = np.full(cu.RATES, 1e9)
+    if on.bandwidth:
+        have = sustained(chip)
+        clock = mhz * 1e6
+        l2 = have.rates.l2_share * chip.l2_bytes_per_clock
+        # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
+        rates[cu.L2_RATE] = min(float(have.rates.cache), l2 / sharing)
+        rates[cu.STORE_RATE] = min(64.0, l2 / 2 / sharing)
+        rates[cu.MALL_RATE] = have.mall / clock / sharing
+        rates[cu.HBM_RATE] = have.hbm / clock / sharing
+    rates[cu.BURST] = row.burst
+    return rates
+
+
+def _arrivals(chip: HardwareDescriptor, row: Pipelines, sampled: Sampled, resident: int, on: Mechanisms) -> np.ndarray:
+    """Clocks at which the workgroups of the first round begin on the CU that gets them last."""
+    cus = min(sampled.groups, chip.num_cus) / chip.xcds
+    each = cus * sampled.used.waves / row.waves_per_clock if on.dispatch else 0.0
+    return np.array([each * (place + 1) for place in range(resident)], np.int64)
+
+
+def _parameters(row: Pipelines, on: Mechanisms, events: int) -> np.ndarray:
+    made = np.zeros(cu.PARAMETERS, np.int64)
+    made[cu.FIFO] = row.lds_fifo + 1
+    made[cu.LDS_LATENCY] = row.lds_latency
+    made[cu.VMEM_QUEUE] = row.vmem_queue + 1
+    made[cu.IN_FLIGHT] = row.in_flight if on.in_flight else 1 << 40
+    made[cu.CACHE_LATENCY], made[cu.L2_LATENCY] = row.cache_latency, row.l2_latency
+    made[cu.MALL_LATENCY], made[cu.MEMORY_LATENCY] = row.mall_latency, row.memory_latency
+    made[cu.SCALAR_HIT], made[cu.BRANCH_CLOCKS] = row.scalar_hit, row.branch_slots * SLOT
+    made[cu.BARRIER_CLOCKS], made[cu.CODE_LINE] = row.barrier, row.code_line
+    made[cu.CODE_STREAM] = row.code_stream if on.code_fetch else 0
+    made[cu.START] = row.start if on.dispatch else 0
+    made[cu.LINE], made[cu.STORE_LINE] = row.cache_line, 64
+    made[cu.MOST_EVENTS] = events
+    return made
+
+
+def _extrapolated(ends: np.ndarray, per_cu: int) -> float:
+    """The end of the busiest CU's last workgroup, from those that were modelled."""
+    ends = np.sort(ends)
+    count = len(ends)
+    if per_cu <= count:
+        return float(ends[-1])
+    half = count // 2
+    each = float(ends[-1] - ends[half - 1]) / max(1, count - half)
+    return float(ends[-1]) + each * (per_cu - count)
+
+
+def _matrix_type(sampled: Sampled) -> str:
+    """The type of the matrix instructions that the workgroup executed most."""
+    found = np.bincount(sampled.whole[0].steps, minlength=sampled.numbers)
+    matrix = {n: int(found[n]) for n, inst in sampled.instructions.items() if inst.spec.kind == "matrix"}
+    most = max(matrix, key=lambda n: matrix[n], default=None)
+    return element(sampled.instructions[most].mnemonic) if most is not None else ""
+
+
+def _shares(result: cu.CuResult, chip: HardwareDescriptor, mhz: float, active: int) -> dict[str, float]:
+    """What a CU reaches of its peaks, and all that are active together of L2's and memory's."""
+    clocks, tally = max(1, result.clocks), result.tally
+    hbm = chip.hbm_bandwidth_tb * 1e6 / mhz
+    made = {
+        "matrix": tally[cu.MATRIX_CLOCKS] / (clocks * chip.simds_per_cu),
+        "VALU": tally[cu.VALU_CLOCKS] / (clocks * chip.simds_per_cu),
+        "LDS": tally[cu.LDS_CLOCKS] / clocks,
+        "vector cache": tally[cu.VMEM_CLOCKS] / clocks,
+        "L2": tally[cu.L2_BYTES] / clocks * active / chip.l2_bytes_per_clock,
+        "HBM": tally[cu.HBM_BYTES] / clocks * active / hbm,
+    }
+    return {name: float(value) for name, value in made.items()}
+
+
+NEAR = 0.7  # share of its peak from which on a unit is what limits
+LATENCY = {
+    "WAITCNT": "latency of memory and LDS", "BARRIER_WAIT": "barriers", "NO_INSTRUCTION_AVAILABLE": "instruction fetch",
+    "ARBITER_NOT_WIN": "issue", "ARBITER_WIN_EX_STALL": "busy units", "OTHER_WAIT": "wait states", "SLEEP_WAIT": "s_sleep",
+}  # fmt: skip
+
+
+def _limit(reached: dict[str, float], result: cu.CuResult, seconds: float, overhead: float) -> str:
+    if overhead > seconds / 2:
+        return "launch"
+    best = max(reached, key=lambda name: reached[name])
+    if reached[best] >= NEAR:
+        return best
+    by_reason = result.stalls.sum(0)
+    if not by_reason.any():
+        return "issue"
+    return LATENCY.get(cu.REASONS[int(by_reason.argmax())], "issue")

@@ -1,0 +1,106 @@
+"""What the waves of a workgroup executed, as arrays: the model's input, wherever it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from simgpu.timing.code import Code
+
+# Kinds of a stream's words, in their two high bits (`simgpu.checks.path_trace` writes them).
+END, JUMP, LDS, MEMORY = range(4)
+LINE_BYTES = 64  # of the numbers in `lines`
+CLOCKS, FIRST, COUNT, FIELDS = range(4)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One workgroup.
+
+    steps: uint32, numbers of `Code`, a wave behind the other; wave w's are steps[starts[w] : starts[w + 1]]. accesses: int32
+    (n, 3), of each step that is one, in the same order, wave w's from access_starts[w] on: clocks of the LDS banks or of the
+    address coalescer; first of `lines`, and how many (0 for LDS). lines: uint32, of 64 bytes. complete: whether all waves ended.
+    group: the workgroup's number in the order of dispatch.
+    """
+
+    steps: np.ndarray
+    starts: np.ndarray
+    accesses: np.ndarray
+    access_starts: np.ndarray
+    lines: np.ndarray
+    complete: bool
+    group: int = 0
+
+    @property
+    def waves(self) -> int:
+        return len(self.starts) - 1
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def trace_of(code: Code, streams: Sequence[np.ndarray], entry: int, complete: bool, group: int) -> Trace:
+    """The trace that streams of waves tell of (uint32; `simgpu.checks.path_trace` says what of), which all began at `entry`."""
+    is_access = code.accesses
+    sizes = [_walk(stream, entry, code.step, is_access, *_none()) for stream in streams]
+    starts, access_starts = (np.cumsum([0, *(size[at] for size in sizes)]) for at in (0, 1))
+    lines_starts = np.cumsum([0, *(size[2] for size in sizes)])
+    steps, lines = np.empty(starts[-1], np.uint32), np.empty(lines_starts[-1], np.uint32)
+    accesses = np.zeros((access_starts[-1], FIELDS), np.int32)
+    for wave, stream in enumerate(streams):
+        here = slice(access_starts[wave], access_starts[wave + 1])
+        _walk(
+            stream, entry, code.step, is_access, steps[starts[wave] : starts[wave + 1]], accesses[here],
+            lines[lines_starts[wave] : lines_starts[wave + 1]],
+        )  # fmt: skip
+        accesses[here, FIRST] += lines_starts[wave]
+    return Trace(steps, starts, accesses, access_starts, lines, complete, group)
+
+
+def _none() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.empty(0, np.uint32), np.empty((0, FIELDS), np.int32), np.empty(0, np.uint32)
+
+
+@numba.njit(cache=True, nogil=True)
+def _walk(stream, entry, step, is_access, steps, accesses, lines):  # type: ignore[no-untyped-def]
+    """Numbers of steps, accesses and lines of a wave; fills the arrays where they have room."""
+    at, word, size = entry, 0, len(stream)
+    done = found = held = 0
+    fill = len(steps) > 0
+    while word < size:
+        if fill:
+            steps[done] = at
+        done += 1
+        if is_access[at]:
+            clocks, first = 0, held
+            while word < size and stream[word] & 0x3FFFFFFF == at and stream[word] >> 30 >= LDS:
+                cut = word + 1 >= size or (stream[word] >> 30 == MEMORY and word + 2 + (stream[word + 1] & 0xFFFF) > size)
+                if cut:  # the stream's room ended within
+                    word = size
+                    break
+                if stream[word] >> 30 == LDS:
+                    clocks += stream[word + 1]
+                    word += 2
+                    continue
+                count = stream[word + 1] & 0xFFFF
+                clocks += stream[word + 1] >> 16
+                if fill:
+                    lines[held : held + count] = stream[word + 2 : word + 2 + count]
+                held += count
+                word += 2 + count
+            if fill:
+                accesses[found, CLOCKS], accesses[found, FIRST], accesses[found, COUNT] = clocks, first, held - first
+            found += 1
+        elif word < size and stream[word] & 0x3FFFFFFF == at:
+            if stream[word] >> 30 == END or word + 1 >= size:
+                break
+            at = stream[word + 1]
+            word += 2
+            continue
+        if step[at] == 0:
+            break
+        at += step[at]
+    return done, found, held

@@ -1,0 +1,155 @@
+"""The model of a compute unit against published clocks, and what must hold of any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simgpu.hardware.rates.pipelines import Pipelines, pipelines
+from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
+from simgpu.timing import cu
+from simgpu.timing.code import columns
+from simgpu.timing.predict import Mechanisms, _parameters
+
+VALU, END = Issue(Unit.VALU), Issue(Unit.NONE, Kind.END)
+MATRIX = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)
+READ = Issue(Unit.LDS, Kind.LDS, lane_bytes=16, counts_lgkm=True)
+LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=16, counts_vm=True)
+BARRIER = Issue(Unit.NONE, Kind.BARRIER)
+
+
+def wait(vm: int = -1, lgkm: int = -1) -> Issue:
+    return Issue(Unit.NONE, Kind.WAIT, vm=vm, lgkm=lgkm)
+
+
+def run(
+    body: Sequence[Issue], times: int, waves: int = 4, arch: str = "gfx950", access: tuple[int, int, int] = (4, 0, 0),
+    groups: int = 1, resident: int = 1, row: Pipelines | None = None, beyond: float = 0.0, rate: float = 1e9,
+) -> cu.CuResult:  # fmt: skip
+    """`times` times through the instructions by every wave of a workgroup; accesses all alike."""
+    row = replace(row or pipelines(arch), code_stream=0, start=0)
+    code = columns({number: (issue, 1) for number, issue in enumerate((*body, END))}, len(body) + 1, row)
+    steps = np.array([*(number for _ in range(times) for number in range(len(body))), len(body)], np.int64)
+    count = int(code.accesses[steps].sum())
+    starts = np.zeros(waves, np.int64)
+    work = cu.Work(
+        steps, starts, starts + len(steps), np.full((count, 3), access, np.int32), starts, waves, np.zeros(groups, np.int64)
+    )
+    shares = np.full(len(body) + 1, beyond)
+    rates = np.full(cu.RATES, rate)
+    return cu.run_cu(
+        code, work, resident, np.zeros(resident, np.int64), shares, shares, _parameters(row, Mechanisms(), 0), rates
+    )
+
+
+def each(body: Sequence[Issue], **options: object) -> float:
+    """Clocks of a pass in steady state."""
+    long, short = run(body, 96, **options), run(body, 32, **options)  # type: ignore[arg-type]
+    return (long.clocks - short.clocks) / 64
+
+
+@pytest.mark.parametrize(
+    "banks, one, four", [(4, 8, 16), (8, 8, 32), (16, 16, 64), (32, 32, 128), (64, 64, 256)],
+    ids=["free", "2-way", "4-way", "8-way", "misaligned"],
+)  # fmt: skip
+def test_lds_reads_take_the_published_clocks(banks: int, one: int, four: int) -> None:
+    """ROCm/gfx950-gluon-tutorials, LDS throughput: clocks a ds_read_b128, of one wave and of four."""
+    body, loose = [READ] * 16, [Issue(Unit.BRANCH)]
+    found = [each(body, waves=waves, access=(banks, 0, 0)) / 16 for waves in (1, 4)]
+    assert found == pytest.approx([one, four], rel=0.01)
+    assert each(loose, waves=1) < 8
+
+
+@pytest.mark.parametrize("arch, nbytes, clocks", [("gfx90a", 4, 8), ("gfx90a", 16, 20), ("gfx908", 16, 20), ("gfx942", 4, 8)])
+def test_lds_ports_of_older_chips(arch: str, nbytes: int, clocks: int) -> None:
+    """ROCm Compute Profiler: a 4-byte access takes 8 clocks of a port, a 16-byte one 20."""
+    assert each([replace(READ, lane_bytes=nbytes)] * 8, waves=1, arch=arch, access=(2, 0, 0)) / 8 == pytest.approx(clocks)
+
+
+def test_a_simd_issues_a_vector_instruction_every_four_clocks() -> None:
+    for waves in (1, 4, 8, 32):
+        per_simd = -(-waves // 4)
+        assert each([VALU] * 8, waves=waves) / 8 == pytest.approx(4 * per_simd)
+
+
+def test_matrix_instructions_hide_what_fits_their_shadow() -> None:
+    """gfx950-gluon-tutorials, attention: of a 32-clock matrix instruction the first 8 take no VALU, six fit behind."""
+    for count, clocks in ((0, 32), (6, 32), (7, 36), (10, 48)):
+        assert each([MATRIX, *[VALU] * count], waves=4) == pytest.approx(clocks, abs=0.5)
+    assert each([replace(MATRIX, shadow=32), *[VALU] * 6], waves=4) == pytest.approx(56, abs=0.5)
+
+
+def test_a_loop_of_matrix_instructions_is_bound_by_their_passes() -> None:
+    body = [READ, LOAD, *[MATRIX] * 16, wait(lgkm=0), Issue(Unit.SCALAR)]
+    found = run(body, 200, access=(4, 8, 0))
+    assert found.tally[cu.MATRIX_CLOCKS] / found.clocks / 4 > 0.95
+
+
+def test_more_waves_never_take_longer_each_than_one_behind_the_other() -> None:
+    body = [LOAD, wait(vm=0), *[VALU] * 6, READ, wait(lgkm=0), MATRIX]
+    alone = run(body, 50, waves=1, access=(16, 8, 8)).clocks
+    before = 0
+    for waves in (1, 2, 4, 8, 16, 32):
+        clocks = run(body, 50, waves=waves, access=(16, 8, 8)).clocks
+        assert before <= clocks <= alone * waves
+        before = clocks
+
+
+def test_every_clock_of_a_wave_is_told() -> None:
+    """Latency by line adds up to each wave's life; stalls are a part of it."""
+    body = [LOAD, READ, wait(vm=0, lgkm=0), VALU, BARRIER, MATRIX, Issue(Unit.SCALAR)]
+    found = run(body, 40, waves=8, access=(16, 8, 8))
+    assert (found.stalls.sum(1) <= found.latency).all()
+    assert found.hits.tolist() == [8 * 40] * len(body) + [8]
+    assert int(found.latency.sum()) <= 8 * (found.clocks + 4)
+    assert int(found.latency.sum()) >= 7.5 * found.clocks
+
+
+def test_a_wait_names_the_load_that_it_waits_for() -> None:
+    body = [READ, LOAD, wait(vm=0, lgkm=0), VALU]
+    found = run(body, 10, waves=1, access=(4, 8, 8), beyond=1.0)
+    assert found.producers[2, 0] == 1 and found.producers[2, 1] == -1
+    assert found.waited[2, 0] == found.stalls[2, cu.WAITCNT] > 9 * 500
+
+
+def test_a_wait_for_all_but_some_leaves_those_in_flight() -> None:
+    row = pipelines("gfx942")
+    last = run([LOAD, wait(vm=0)], 40, waves=1, access=(16, 8, 8), row=row).clocks
+    ahead = run([LOAD, wait(vm=8)], 40, waves=1, access=(16, 8, 8), row=row).clocks
+    assert 40 * row.l2_latency < last and ahead < last / 4
+
+
+def test_waves_of_a_workgroup_meet_at_barriers() -> None:
+    found = run([VALU, BARRIER, VALU], 30, waves=8)
+    assert (found.stalls[:, cu.BARRIER] > 0).tolist() == [False, True, False, False]
+
+
+def test_bytes_in_flight_bound_a_cu() -> None:
+    """Little's law: bytes in flight over latency."""
+    row = pipelines("gfx950")
+    body = [LOAD] * 8 + [wait(vm=8)]
+    clocks = each(body, waves=16, access=(16, 8, 8), beyond=1.0, row=row)
+    assert 8 * 16 * 1024 / clocks == pytest.approx(row.in_flight / row.memory_latency, rel=0.1)
+    free = each(body, waves=16, access=(16, 8, 8), beyond=1.0, row=replace(row, in_flight=1 << 30))
+    assert free < clocks
+
+
+def test_memory_gives_no_more_than_its_rate() -> None:
+    clocks = each([LOAD] * 8, waves=8, access=(16, 8, 8), beyond=1.0, rate=20.0)
+    assert 8 * 8 * 1024 / clocks == pytest.approx(20.0, rel=0.02)
+
+
+def test_workgroups_take_turns() -> None:
+    one, two, four = (run([MATRIX] * 8, 50, groups=count, resident=1).clocks for count in (1, 2, 4))
+    assert two == pytest.approx(2 * one, rel=0.02) and four == pytest.approx(4 * one, rel=0.02)
+    assert run([wait(vm=0), VALU], 50, groups=4, resident=4).clocks < 2.1 * run([wait(vm=0), VALU], 50).clocks * 4
+
+
+def test_the_answer_is_the_same_every_time() -> None:
+    body = [LOAD, READ, wait(vm=1, lgkm=0), VALU, BARRIER, MATRIX]
+    first, second = (run(body, 60, waves=12, groups=5, resident=2, access=(9, 8, 3), beyond=0.3, rate=30.0) for _ in range(2))
+    for name in cu.CuResult.__dataclass_fields__:
+        assert np.array_equal(getattr(first, name), getattr(second, name))

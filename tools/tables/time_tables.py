@@ -1,0 +1,70 @@
+"""What `simgpu time` prints of a kernel, within 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simgpu.timing.lines import Line, lines
+from simgpu.timing.predict import Prediction
+
+WIDTH = 80
+
+
+def time_document(name: str, one: Prediction) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "kernel": name, "cycles": round(one.cycles), "seconds": one.seconds, "seconds_low": one.low, "seconds_high": one.high,
+        "clock_mhz": one.clock.mhz, "clock_source": one.clock.source, "shares_of_peak": one.shares, "limit": one.limit,
+        "workgroups": one.groups, "resident": one.resident, "workgroups_of_the_busiest_cu": one.per_cu, "cus": one.active,
+        "notes": list(one.notes),
+        "lines": [
+            {"offset": line.offset, "text": line.text, "hits": line.hits, "latency": line.latency, "stall": line.stall,
+             "idle": line.idle, "reasons": line.reasons,
+             "waits": [{"offset": wait.offset, "text": wait.text, "clocks": wait.clocks} for wait in line.waits]}
+            for line in lines(one)
+        ],
+    }  # fmt: skip
+
+
+def time_text(name: str, one: Prediction, most: int) -> list[str]:
+    """Lines of text: the time, what limits, and the `most` instructions that stall most."""
+    chip = one.sampled.chip
+    micro = [f"{1e6 * value:,.4g}" for value in (one.seconds, one.low, one.high)]
+    shares = ", ".join(f"{unit} {share:.1%}" for unit, share in one.shares.items())
+    said = [
+        "", f"{name} on {chip.name}",
+        f"  {one.cycles:,.0f} cycles",
+        f"  {micro[0]} us at {one.clock.mhz:,.0f} MHz; {micro[1]} to {micro[2]} us",
+        *_wrapped(f"clock: {one.clock.source}"),
+        *_wrapped(f"limited by: {one.limit}"),
+        *_wrapped(f"of the peaks: {shares}"),
+        *_wrapped(f"{one.groups:,} workgroups on {one.active} CUs, {one.resident} at a time on each, {one.per_cu} on the busiest"),
+    ]  # fmt: skip
+    for note in one.notes:
+        said += _wrapped(f"note: {note}")
+    worst = sorted(lines(one), key=lambda line: (-line.stall - line.idle, line.offset))[: max(0, most)]
+    if worst:
+        said += ["", "  Where waves of a CU stall (clocks, all its waves)", _HEAD]
+        for line in sorted(worst, key=lambda line: line.offset):
+            said += _row(line)
+    return said
+
+
+_HEAD = f"  {'offset':>7} {'hits':>8} {'latency':>11} {'stall':>11} {'idle':>8}  reason"
+
+
+def _row(line: Line) -> list[str]:
+    figures = f"  {line.offset:#7x} {line.hits:>8,} {line.latency:>11,} {line.stall:>11,} {line.idle:>8,}  {line.reason}"
+    made = [figures, f"          {line.text}"[:WIDTH]]
+    made += [f"          {wait.clocks:>11,} for {wait.offset:#x} {wait.text}"[:WIDTH] for wait in line.waits[:4]]
+    return made
+
+
+def _wrapped(text: str) -> list[str]:
+    lines, now = [], " "
+    for word in text.split():
+        if len(now) + 1 + len(word) > WIDTH:
+            lines.append(now)
+            now = "   "
+        now += f" {word}"
+    return [*lines, now]

@@ -1,0 +1,114 @@
+"""`simgpu time`: how long what `run` or `exec` would launch takes on a real GPU, by the model."""
+
+from __future__ import annotations
+
+import json
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
+from simgpu.tools.cases.operator_options import add_operator_options, names_operator
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.shared.arrays import require_memory
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.inputs import Inputs, add_inputs_option
+from simgpu.tools.shared.launching import add_device_options, launched, simulated_device
+from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.parser import Parser
+from simgpu.tools.tables.time_tables import time_document, time_text
+
+EVENTS = 200_000  # of a CU that a timeline holds at most
+USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
+  simgpu time gemm -m 4096 -n 4096 -k 4096 --target mi300x
+  simgpu time k.co --kernel k --grid 4 --arg zeros:f32:256 --lines 20
+Only samples of the workgroups run. What the model knows, and how far it errs: docs/timing.md
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's own options; those of exec or run follow FILE or OP."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    _own_options(parser)
+    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, or an operator: {', '.join(OPERATORS)}")
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
+
+
+def _own_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--clock", type=float, metavar="MHZ", help="the engine's clock (default: what the board holds)")
+    parser.add_argument("--warm", action="store_true", help="caches hold what a launch before left (default: cold)")
+    parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
+    parser.add_argument("--perfetto", metavar="FILE", help="write a timeline of a CU, for ui.perfetto.dev")
+    parser.add_argument("--att", metavar="DIR", help="write a thread trace as rocprofv3 does, for ROCprof Compute Viewer")
+    add_force_option(parser)
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Prints the times of the kernels that OP or FILE names, one behind the other."""
+    operator = names_operator(options.what)
+    own = Parser(add_help=False, allow_abbrev=False)
+    _own_options(own)
+    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
+        raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
+    claim([wanted.perfetto], wanted.force)
+    inner = Parser(prog=f"simgpu time {options.what}")
+    if operator:
+        add_operator_options(inner, more=_run_options, kernels=True)
+    else:
+        add_launch_options(inner)
+    given = inner.parse_args([options.what, *rest])
+    if given.device != "sim":
+        raise UsageError("`simgpu time` is a model: leave --device hip out; `simgpu bench --device hip` measures")
+    how: dict[str, Any] = {
+        "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att else 0
+    }
+    found = _operator(given, how) if operator else _file(given, how)
+    if wanted.perfetto:
+        from simgpu.timing.perfetto import timeline
+
+        text = json.dumps(timeline(found), separators=(",", ":"))
+        write(wanted.perfetto, text.encode(), wanted.force)
+    if wanted.att:
+        from simgpu.timing.thread_trace import write_trace
+
+        write_trace(found, Path(wanted.att), wanted.force)
+    if wanted.json:
+        print_json({"what": options.what, "kernels": [time_document(name, one) for name, one in found],
+                    "seconds": sum(one.seconds for _, one in found)})  # fmt: skip
+    else:
+        for name, one in found:
+            show(*time_text(name, one, wanted.lines))
+    return 0
+
+
+def _run_options(parser: ArgumentParser) -> None:
+    add_device_options(parser, against_sim=False)
+    add_inputs_option(parser)
+
+
+def _operator(options: Namespace, how: dict[str, Any]) -> list[tuple[str, Any]]:
+    from simgpu import asm
+
+    operator = OPERATORS[options.op]
+    tree, chosen = operator.tree(options), operator.chosen(options)
+    kernel = chosen.emit(tree)
+    require_memory(2 * operator.host_bytes(tree.problem), tree.derivation.title)
+    device = simulated_device(options, options.target)
+    with progress("making inputs"):
+        work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
+    buffers = [device.upload(array) for array in work.arrays]
+    calls = asm.Prepared(kernel, device).calls(*buffers)
+    return [(entry.name, launched(entry.name, lambda e=entry, c=call: e.time(**c, **how))) for entry, call in calls]  # type: ignore[misc]
+
+
+def _file(options: Namespace, how: dict[str, Any]) -> list[tuple[str, Any]]:
+    wanted = file_kernel(options)
+    kernel, arguments, _ = wanted.bind(wanted.device)
+    name = wanted.info.name
+    return [(name, launched(name, lambda: kernel.time(args=arguments, **wanted.extents, **how)))]

@@ -72,20 +72,38 @@ class Folder:
 
     def store(self, name: str, content: bytes) -> None:
         """Keeps a file, whole or not at all, in place of whatever has the name; where that fails, it only costs time."""
-        if not self._usable:
-            return
+        if self._usable:
+            self._written(name, self._packed(name, content))
+
+    def _written(self, name: str, data: bytes) -> bool:
+        """Whether a file of these bytes stands in place of whatever had the name."""
         scratch = f".{name}.{secrets.token_hex(8)}"
         try:
             made = os.open(self._name(scratch), os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600, dir_fd=self._at)
             try:
                 with os.fdopen(made, "wb") as file:
-                    file.write(self._packed(name, content))
+                    file.write(data)
                 os.replace(self._name(scratch), self._name(name), src_dir_fd=self._at, dst_dir_fd=self._at)
+                return True
             except OSError:
                 with contextlib.suppress(OSError):
                     os.unlink(self._name(scratch), dir_fd=self._at)
         except OSError:
             pass
+        return False
+
+    def place(self, name: str, content: bytes) -> Path | None:
+        """The path of a file that holds the content and nothing else, for others to load; None where there is none to be had."""
+        if not self._usable:
+            return None
+        try:
+            found = os.open(self._name(name), os.O_RDONLY | NO_LINK, dir_fd=self._at)
+            with os.fdopen(found, "rb") as file:
+                if not _changeable(os.fstat(found)) and file.read(len(content) + 1) == content:
+                    return self._path / name
+        except OSError:
+            pass
+        return self._path / name if self._written(name, content) else None
 
     def _name(self, name: str) -> str:
         return name if self._at is not None else str(self._path / name)

@@ -17,6 +17,7 @@
     timing/      how long a launch would take: the model
     timed.py     kernels timed by it: samples of a launch run
     triton/      Triton kernels on a simulated GPU
+    hip/         HIP programs, unmodified, on simulated GPUs
     __main__.py  python -m simgpu: the command
     version.py   the version, in one place
 """

@@ -66,7 +66,7 @@ ORDER = {
         "timed.py",
         "device.py",
         "one_mfma.py trace.py profile.py",
-        "triton",
+        "triton hip",
         "__main__.py",
     ],
     "tools": [

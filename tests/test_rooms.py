@@ -41,7 +41,7 @@ def test_a_map_names_what_lies_in_the_room(room: Path) -> None:
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if str(room) not in ONE_OF_A_KIND], ids=str)
 def test_a_room_can_be_taken_in_at_a_glance(room: Path) -> None:
-    assert len(content(room)) <= MOST
+    assert len(content(room) - {"__main__.py", "version.py"}) <= MOST  # names that every Python package may have
 
 
 def test_tests_lie_in_the_rooms_of_what_they_test() -> None:

@@ -17,6 +17,7 @@
     time.py    how long run or exec would take on a real GPU, by a model
     bench.py   times
     trace.py   registers at a place in a running kernel
+    hip.py     a HIP program on simulated GPUs
     layout.py  who owns which element of a matrix instruction
     help.py    the documentation's pages
     probe.py   the layout test of every matrix instruction

@@ -1,0 +1,181 @@
+"""A program's simulated GPUs: their memory, modules and launches, as its library asks for them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from simgpu.device import Device, Kernel, Module
+from simgpu.engine.allocations import Allocation
+from simgpu.engine.result import Run
+from simgpu.hip.memory import Arena, ArenaMemory
+from simgpu.hip.options import Options
+from simgpu.hip.protocol import CALLS, Change, Kind
+
+
+@dataclass
+class Owned:
+    """An allocation of the program: which device's, the n-th of its kind, where it was asked for."""
+
+    kind: Kind
+    device: int
+    number: int
+    address: int
+    nbytes: int
+    sites: tuple[int, ...]
+    freed: bool = False
+    adopted: dict[int, Allocation] = field(default_factory=dict)  # by the device that reaches it
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"{CALLS[self.kind]} {self.number}"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel of a loaded module; plain: of the device that does not check, where some launches are left unchecked."""
+
+    device: int
+    kernel: Kernel
+    plain: Kernel | None
+
+
+class GPU:
+    """One device: what checks, and beside it what does not, where only some launches are to be checked."""
+
+    def __init__(self, board: str, options: Options, arena: Arena) -> None:
+        self.checking = self._device(board, options, arena, options.check)
+        self.plain = self._device(board, options, arena, False) if options.check and options.selects else None
+        self.peers: set[int] = set()
+
+    @staticmethod
+    def _device(board: str, options: Options, arena: Arena, check: bool | str) -> Device:
+        device = Device(
+            board, check=check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout
+        )
+        device.memory = ArenaMemory(arena, bool(check))
+        return device
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        return (self.checking,) if self.plain is None else (self.checking, self.plain)
+
+
+class GPUs:
+    """All devices of a program. Whoever changes them, or runs a kernel, holds `busy`."""
+
+    def __init__(self, options: Options, arena: Arena) -> None:
+        self.options = options
+        self.arena = arena
+        self.busy = threading.RLock()
+        self.gpus = [GPU(board, options, arena) for board in options.boards]
+        self.owned: dict[int, Owned] = {}  # by address; freed ones stay for messages
+        self.modules: dict[int, tuple[int, Module, Module | None]] = {}
+        self.functions: list[Function] = []
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def change(self, entry: Any, pad: int) -> None:
+        """Carry out an entry of the log."""
+        change, address = Change(int(entry["kind"])), int(entry["address"])
+        device = int(entry["device"])
+        if change is Change.ALLOCATE:
+            sites = tuple(int(site) for site in entry["sites"])
+            owned = Owned(Kind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites)
+            self.owned[address] = owned
+            for index in range(len(self.gpus)):
+                if self._reaches(index, owned):
+                    self._adopt(index, owned, pad)
+        elif change is Change.FREE and address in self.owned:
+            owned = self.owned[address]
+            owned.freed = True
+            for number, allocation in owned.adopted.items():
+                self._memory(number).free(allocation)
+            owned.adopted.clear()
+        elif change is Change.UNDEFINED and address in self.owned:
+            for allocation in self.owned[address].adopted.values():
+                allocation.whole = False
+        elif change in (Change.PEER, Change.UNPEER):
+            self._set_peer(device, int(entry["memory"]), change is Change.PEER, pad)
+
+    def _reaches(self, index: int, owned: Owned) -> bool:
+        return owned.kind is not Kind.DEVICE or owned.device == index or owned.device in self.gpus[index].peers
+
+    def _memory(self, number: int) -> ArenaMemory:
+        """Of a device by the number under which `adopted` has it: twice the GPU's, and one more for the one that does not check."""
+        memory = self.gpus[number // 2].devices[number % 2].memory
+        assert isinstance(memory, ArenaMemory)
+        return memory
+
+    def _adopt(self, index: int, owned: Owned, pad: int) -> None:
+        for which in range(len(self.gpus[index].devices)):
+            memory = self._memory(2 * index + which)
+            if owned.kind is Kind.REGISTERED:
+                allocation = memory.adopt_registered(owned.address, owned.nbytes, owned.label)
+            else:
+                reachable = -(-owned.nbytes // pad) * pad if pad else owned.nbytes
+                allocation = memory.adopt(owned.address, owned.nbytes, owned.label, reachable)
+            owned.adopted[2 * index + which] = allocation
+
+    def _set_peer(self, index: int, peer: int, on: bool, pad: int) -> None:
+        (self.gpus[index].peers.add if on else self.gpus[index].peers.discard)(peer)
+        for owned in self.owned.values():
+            if owned.kind is not Kind.DEVICE or owned.device != peer or owned.freed:
+                continue
+            if on:
+                self._adopt(index, owned, pad)
+                continue
+            for which in range(len(self.gpus[index].devices)):
+                self._memory(2 * index + which).free(owned.adopted.pop(2 * index + which))
+
+    def leaks(self) -> list[Owned]:
+        """Allocations that nobody freed, of those that programs free themselves."""
+        return [owned for owned in self.owned.values() if not owned.freed and owned.kind is not Kind.MANAGED]
+
+    # -- modules -------------------------------------------------------------------------------
+
+    def load(self, index: int, data: bytes) -> tuple[int, list[tuple[int, int]]]:
+        """A module's number, and address and bytes of each of its segments. Raises DecodeError and LaunchError."""
+        gpu = self.gpus[index]
+        memory = gpu.checking.memory
+        assert isinstance(memory, ArenaMemory)
+        memory.segments.clear()
+        module = gpu.checking.load(data)
+        segments = [(segment.address, segment.nbytes) for segment in memory.segments]
+        number = len(self.modules) + 1
+        self.modules[number] = (index, module, None)
+        return number, segments
+
+    def function(self, module: int, name: str) -> tuple[int, Kernel]:
+        """A kernel's number and itself. KeyError where the module has none of the name."""
+        index, loaded, plain = self.modules[module]
+        kernel = loaded[name]
+        self.functions.append(Function(index, kernel, plain[name] if plain else None))
+        return len(self.functions) - 1, kernel
+
+    def symbol(self, module: int, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable. KeyError where the module has none of the name."""
+        _, loaded, _ = self.modules[module]
+        found = loaded.code.symbols[name]
+        if not found.defined or found.kind != "object":
+            raise KeyError(name)
+        return found.address + loaded.bias, found.size
+
+    # -- launches ------------------------------------------------------------------------------
+
+    def launch(
+        self, function: Function, size: tuple[int, int, int], block: tuple[int, int, int], lds: int, arguments: bytes,
+        checked: bool,
+    ) -> tuple[Run, str]:  # fmt: skip
+        """What ran, and what the kernel printed. Raises what `Kernel.launch` does."""
+        kernel = function.kernel if checked or function.plain is None else function.plain
+        args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size)
+        return run, printed.getvalue()
+

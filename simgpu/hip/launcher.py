@@ -1,0 +1,145 @@
+"""Starts a program with the HIP library in AMD's place, and a server for each of its processes that calls HIP."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simgpu.hip import library
+from simgpu.hip.options import Compile, Options
+
+BACKLOG = 64
+VARIABLES = ("LD_LIBRARY_PATH", "SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER")
+
+
+@dataclass
+class Outcome:
+    """status: the program's, as shells have it; processes: what was recorded of those that called HIP."""
+
+    status: int
+    processes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether anything was found."""
+        return any(process["wrong"] for process in self.processes)
+
+
+def environment(folder: Path, socket_path: str) -> dict[str, str]:
+    """The environment of a program that is to find the library in the folder and its server behind the socket."""
+    before = os.environ.get("LD_LIBRARY_PATH")
+    path = f"{folder}:{before}" if before else str(folder)
+    return {**os.environ, "LD_LIBRARY_PATH": path, "SIMGPU_HIP_SOCKET": socket_path}
+
+
+def run(command: Sequence[str], options: Options, compile: Compile) -> Outcome:
+    """Run a program to its end. Raises OSError where it cannot be started, ToolchainError where there is no compiler."""
+    folder = library.folder()
+    with tempfile.TemporaryDirectory(prefix="simgpu-hip-") as scratch, socket.socket(socket.AF_UNIX) as listener:
+        path = os.path.join(scratch, "server")
+        listener.bind(path)
+        listener.listen(BACKLOG)
+        program = subprocess.Popen(command, env=environment(folder, path))
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *unused: program.terminate())
+        try:
+            return _attend(program, listener, options, compile)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass
+class _Served:
+    """A server's process, and what it has written of its record so far."""
+
+    process: int
+    pipe: int
+    data: bytearray = field(default_factory=bytearray)
+
+
+def _attend(program: subprocess.Popen[bytes], listener: socket.socket, options: Options, compile: Compile) -> Outcome:
+    """Until the program and all servers have ended."""
+    from simgpu.hip import server  # noqa: F401  while the program starts; every server is a copy of this process
+
+    outcome = Outcome(0)
+    running = True
+    with selectors.DefaultSelector() as selector:
+        ended = os.pidfd_open(program.pid)
+        selector.register(ended, selectors.EVENT_READ, "program")
+        selector.register(listener, selectors.EVENT_READ, "listener")
+        servers = 0
+        while running or servers:
+            for key, _ in selector.select():
+                if key.data == "program":
+                    selector.unregister(ended)
+                    os.close(ended)
+                    code = program.wait()
+                    outcome.status = 128 - code if code < 0 else code
+                    running = False
+                elif key.data == "listener":
+                    peer, _ = listener.accept()
+                    served = _start_server(peer, listener, options, compile)
+                    selector.register(served.pipe, selectors.EVENT_READ, served)
+                    servers += 1
+                elif not _read(key.data):
+                    selector.unregister(key.data.pipe)
+                    os.close(key.data.pipe)
+                    os.waitpid(key.data.process, 0)
+                    servers -= 1
+                    if key.data.data:
+                        outcome.processes.append(json.loads(key.data.data))
+    return outcome
+
+
+def _read(served: _Served) -> bool:
+    got = os.read(served.pipe, 1 << 16)
+    served.data += got
+    return bool(got)
+
+
+def _start_server(peer: socket.socket, listener: socket.socket, options: Options, compile: Compile) -> _Served:
+    """A copy of this process, which has no other threads, serves one library and writes its record into a pipe."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        peer.close()
+        return _Served(child, reading)
+    status = 1
+    try:
+        os.close(reading)
+        listener.close()
+        status = serve_into(peer, writing, options, compile)
+    finally:
+        os._exit(status)
+
+
+def serve_into(peer: socket.socket, writing: int, options: Options, compile: Compile) -> int:
+    """Serve one library, then write the record as JSON; the exit status of a server's process."""
+    from simgpu.hip import server
+
+    try:
+        record = server.serve(peer, options, compile)
+    except server.Ended:
+        return 0  # it ended before it said what it is
+    except Exception as error:
+        server.tell(f"internal error of the server, {type(error).__name__}: {error}; please report it")
+        traceback.print_exc()
+        return 1
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(json.dumps(record.document()).encode())
+    return 0

@@ -1,0 +1,126 @@
+"""The HIP library that programs load instead of AMD's: built by the C compiler of the ziglang wheel, kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from simgpu.hardware import cache
+from simgpu.hardware.errors import ToolchainError
+
+SOURCES = Path(__file__).with_name("library")
+SYMBOLS = SOURCES / "symbols.txt"
+# The names under which programs of HIP 5, 6 and 7, and those that open a library themselves, look for it.
+NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
+GLIBC = "2.17"  # of 2012: every distribution that ROCm runs on has a later one
+OPTIONS = (
+    "-shared", "-fPIC", "-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
+    "-Wl,-soname,libamdhip64.so", "-Wl,-z,nodelete", "-Wl,-z,defs", "-ldl", "-lpthread",
+)  # fmt: skip
+BUILD_SECONDS = 300
+ADVICE = "Install the ziglang wheel: pip install ziglang"
+
+
+def symbols() -> dict[str, tuple[str, ...]]:
+    """The functions of AMD's library by symbol version, oldest first."""
+    found: dict[str, tuple[str, ...]] = {}
+    version = ""
+    for line in SYMBOLS.read_text().splitlines():
+        if line.startswith(" "):
+            found[version] += tuple(line.split())
+        elif not line.startswith("#"):
+            version = line
+            found[version] = ()
+    return found
+
+
+def version_script() -> str:
+    """The linker's version script: each function under the version by which AMD's library has it."""
+    made, before = [], ""
+    for version, names in symbols().items():
+        extra = [f"{name}*" for name in ("_Z24hipExtModuleLaunchKernel",)] if not before else []
+        lines = "".join(f"    {name};\n" for name in (*names, *extra))
+        made.append(f"{version} {{\nglobal:\n{lines}" + ("local:\n    *;\n" if not before else "") + f"}}{before};\n")
+        before = f" {version}"
+    return "\n".join(made)
+
+
+def stubs() -> str:
+    """C source of every function that no other source defines: it answers hipErrorNotSupported and says its name once."""
+    names = (name for names in symbols().values() for name in names)
+    lines = (f'API __attribute__((weak)) Error {name}(void) {{ return missing("{name}"); }}' for name in names)
+    return "\n".join(('#include "internal.h"', *lines, ""))
+
+
+def target() -> str:
+    """The compiler's name of this host. Raises ToolchainError for one that no HIP program runs on."""
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    if sys.platform != "linux" or machine not in ("x86_64", "aarch64"):
+        raise ToolchainError(f"HIP programs are Linux programs for x86_64 or aarch64; this is {sys.platform} on {machine}")
+    return f"{machine}-linux-gnu.{GLIBC}"
+
+
+def folder() -> Path:
+    """The folder with the library under all of its names, made where it is missing: what LD_LIBRARY_PATH is to begin with.
+
+    Raises ToolchainError where there is no compiler.
+    """
+    kept = cache.Folder(f"hip-{_digest()[:32]}")
+    content = kept.load("library")
+    if content is None:
+        content = _build()
+        kept.store("library", content)
+    placed = [kept.place(name, content) for name in NAMES]
+    if None not in placed:
+        assert placed[0] is not None
+        return placed[0].parent
+    return _temporary(content)
+
+
+def _temporary(content: bytes) -> Path:
+    """A folder of this process alone, for a cache that cannot be used."""
+    scratch = Path(tempfile.mkdtemp(prefix="simgpu-hip-"))
+    for name in NAMES:
+        (scratch / name).write_bytes(content)
+    return scratch
+
+
+def _digest() -> str:
+    """Changes with the sources, the options and the compiler's version."""
+    made = hashlib.sha256(repr((OPTIONS, target(), _compiler_version())).encode())
+    for path in sorted(SOURCES.iterdir()):
+        made.update(path.name.encode() + b"\0" + path.read_bytes())
+    made.update(Path(__file__).read_bytes())
+    return made.hexdigest()
+
+
+def _compiler_version() -> str:
+    found = importlib.util.find_spec("ziglang")
+    if found is None or not found.submodule_search_locations:
+        raise ToolchainError(f"the HIP library is C, and its compiler is not installed. {ADVICE}")
+    binary = Path(next(iter(found.submodule_search_locations)), "zig")
+    return f"{binary}:{binary.stat().st_size}" if binary.is_file() else str(binary.parent)
+
+
+def _build() -> bytes:
+    with tempfile.TemporaryDirectory(prefix="simgpu-hip-") as scratch:
+        script, missing, made = (Path(scratch, name) for name in ("versions.map", "missing.c", "library.so"))
+        script.write_text(version_script())
+        missing.write_text(stubs())
+        sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+        command = [
+            sys.executable, "-m", "ziglang", "cc", "-target", target(), f"-I{SOURCES}", *sources, str(missing), *OPTIONS,
+            f"-Wl,--version-script={script}", "-Wl,--undefined-version", "-o", str(made),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ToolchainError(f"the HIP library cannot be compiled: {error}. {ADVICE}") from None
+        if done.returncode:
+            raise ToolchainError(f"the HIP library cannot be compiled: {' '.join(done.stderr.split())[:600]}")
+        return made.read_bytes()

@@ -1,0 +1,323 @@
+// The server: how it is found, requests and replies, the log of allocations.
+//
+// Two sockets: requests go through one, launches through the other, so that neither waits for the other. Allocations are written
+// into a log in shared memory; a launch names the position up to which the server reads it first.
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GREETING 1
+#define PROTOCOL 1
+#define LOG_BYTES (64ull << 30)
+#define DESCRIPTORS 4
+
+struct State state;
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+__thread int current_device;
+
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static enum { UNTRIED, CONNECTED, FAILED, FORKED } phase = UNTRIED;
+static Error failure;  // what calls answer where there is no server
+
+typedef struct {
+    int socket;
+    pthread_mutex_t mutex;
+} Channel;
+static Channel requests = {-1, PTHREAD_MUTEX_INITIALIZER}, launches = {-1, PTHREAD_MUTEX_INITIALIZER};
+
+// -- the log -------------------------------------------------------------------------------------
+
+typedef struct {
+    u32 kind, device, memory, reserved;
+    u64 address, bytes, number;
+    u64 sites[SITES];
+    u64 padding;
+} Entry;
+
+static Entry *entries;
+static u64 entry_count;
+
+void log_event(u32 kind, u32 device, u32 memory, u64 address, u64 bytes, u64 number, void **sites) {
+    if (!entries || (entry_count + 1) * sizeof(Entry) > LOG_BYTES) return;
+    Entry *entry = &entries[entry_count];
+    *entry = (Entry){kind, device, memory, 0, address, bytes, number, {0}, 0};
+    for (int i = 0; sites && i < SITES; i++) entry->sites[i] = (u64)sites[i];
+    __atomic_store_n(&entry_count, entry_count + 1, __ATOMIC_RELEASE);
+}
+
+u64 log_position(void) { return __atomic_load_n(&entry_count, __ATOMIC_ACQUIRE); }
+
+static int shared_memory(const char *name, u64 bytes) {
+    int made = (int)syscall(SYS_memfd_create, name, 1u /* close on exec */);
+    if (made >= 0 && ftruncate(made, (off_t)bytes) < 0) {
+        close(made);
+        return -1;
+    }
+    return made;
+}
+
+// -- messages ------------------------------------------------------------------------------------
+
+static bool send_all(int socket, const void *data, size_t bytes) {
+    for (const u8 *at = data; bytes;) {
+        ssize_t sent = send(socket, at, bytes, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return false;
+        at += sent;
+        bytes -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool receive_all(int socket, void *data, size_t bytes) {
+    for (u8 *at = data; bytes;) {
+        ssize_t got = recv(socket, at, bytes, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return true;
+}
+
+static bool receive_reply(int socket, Reply *reply) {
+    struct {
+        int status;
+        u32 bytes;
+    } head;
+    if (!receive_all(socket, &head, sizeof head)) return false;
+    reply->status = head.status;
+    reply->bytes = head.bytes;
+    reply->data = malloc((size_t)head.bytes + 1);
+    if (!reply->data) return false;
+    reply->data[head.bytes] = 0;
+    return receive_all(socket, reply->data, head.bytes);
+}
+
+static Error lost(void) {
+    static bool said;
+    if (!said) say("the simulator ended; HIP calls answer hipErrorUnknown from here on");
+    said = true;
+    return UNKNOWN_ERROR;
+}
+
+// A request, and its reply unless that is NULL; the answer is the reply's status.
+static Error exchange(Channel *channel, u32 kind, const void *head, size_t head_bytes, const void *body, size_t body_bytes,
+                      Reply *reply) {
+    u32 frame[2] = {kind, (u32)(head_bytes + body_bytes)};
+    u8 small[512];
+    if (reply) *reply = (Reply){0};
+    if (head_bytes + body_bytes > UINT32_MAX) return INVALID_VALUE;
+    pthread_mutex_lock(&channel->mutex);
+    bool fine;
+    if (sizeof frame + head_bytes + body_bytes <= sizeof small) {  // one packet
+        memcpy(small, frame, sizeof frame);
+        if (head_bytes) memcpy(small + sizeof frame, head, head_bytes);
+        if (body_bytes) memcpy(small + sizeof frame + head_bytes, body, body_bytes);
+        fine = send_all(channel->socket, small, sizeof frame + head_bytes + body_bytes);
+    } else {
+        fine = send_all(channel->socket, frame, sizeof frame) && send_all(channel->socket, head, head_bytes) &&
+               send_all(channel->socket, body, body_bytes);
+    }
+    if (fine && reply) fine = receive_reply(channel->socket, reply);
+    pthread_mutex_unlock(&channel->mutex);
+    if (fine) return reply ? reply->status : SUCCESS;
+    if (reply) free(reply->data), reply->data = NULL;
+    return lost();
+}
+
+Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply) {
+    return exchange(&requests, kind, head, head_bytes, body, body_bytes, reply);
+}
+
+Error ask_launch(const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply) {
+    return exchange(&launches, 1, head, head_bytes, body, body_bytes, reply);
+}
+
+void finding(const char *kind, void *site, const char *format, ...) {
+    if (phase != CONNECTED) return;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    struct {
+        u64 site;
+        char kind[32];
+    } head = {(u64)site, {0}};
+    strncpy(head.kind, kind, sizeof head.kind - 1);
+    ask(FINDING, &head, sizeof head, text, strlen(text), NULL);
+}
+
+// -- connecting ----------------------------------------------------------------------------------
+
+static int connect_to(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path) return -1;
+    strcpy(address.sun_path, path);
+    int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (made >= 0 && connect(made, (struct sockaddr *)&address, sizeof address) < 0) {
+        close(made);
+        return -1;
+    }
+    return made;
+}
+
+// A server of our own: the command of SIMGPU_HIP_SERVER, with its end of a socket as the descriptor named behind it.
+static int start_server(const char *command) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) return -1;
+    char line[4096];
+    if (snprintf(line, sizeof line, "%s %d </dev/null &", command, ends[1]) >= (int)sizeof line) {
+        close(ends[0]), close(ends[1]);
+        return -1;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        fcntl(ends[1], F_SETFD, 0);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return -1;
+    }
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    return ends[0];
+}
+
+static bool greet(int socket, const int *descriptors) {
+    struct {
+        u32 frame[2];
+        u32 protocol, process;
+        u64 arena, arena_bytes, module_bytes;
+        char path[1024];
+    } hello = {{GREETING, sizeof hello - 8}, PROTOCOL, (u32)getpid(), ARENA, ARENA_BYTES, MODULE_BYTES, {0}};
+    if (readlink("/proc/self/exe", hello.path, sizeof hello.path - 1) < 0) hello.path[0] = 0;
+    struct iovec part = {&hello, sizeof hello};
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
+    } rights = {0};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &rights, .msg_controllen = sizeof rights.room};
+    rights.header = (struct cmsghdr){CMSG_LEN(DESCRIPTORS * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(&rights.header), descriptors, DESCRIPTORS * sizeof(int));
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof hello;
+}
+
+typedef struct {
+    const u8 *at, *end;
+} Cursor;
+
+static u32 number(Cursor *cursor) {
+    u32 value = 0;
+    if (cursor->end - cursor->at >= 4) memcpy(&value, cursor->at, 4);
+    cursor->at += 4;
+    return value;
+}
+
+static const u8 *blob(Cursor *cursor, u32 *bytes) {
+    *bytes = number(cursor);
+    const u8 *found = cursor->at;
+    cursor->at += *bytes;
+    return found;
+}
+
+// The server's answer to the greeting: its options, then the devices. The bytes stay: properties point into them.
+static bool configure(const Reply *reply) {
+    Cursor cursor = {reply->data, reply->data + reply->bytes};
+    state.checked = number(&cursor);
+    state.devices = number(&cursor);
+    if (state.devices > MAX_DEVICES) return false;
+    for (u32 i = 0; i < state.devices; i++) {
+        Device *device = &state.device[i];
+        device->memory = number(&cursor);
+        device->memory |= (u64)number(&cursor) << 32;
+        device->compute_units = number(&cursor), device->simds = number(&cursor), device->lds = number(&cursor);
+        device->waves = number(&cursor), device->registers = number(&cursor), device->granule = number(&cursor);
+        device->unified = number(&cursor);
+        device->old_properties = blob(&cursor, &device->old_bytes);
+        device->properties = blob(&cursor, &device->bytes);
+        device->attribute = (const int *)blob(&cursor, &device->attributes);
+        device->attributes /= 8;
+        device->peer[i] = true;
+    }
+    return cursor.at == cursor.end;
+}
+
+static void in_child_process(void) {
+    if (phase == CONNECTED || phase == FAILED) phase = FORKED;
+}
+
+static Error start(void) {
+    const char *path = getenv("SIMGPU_HIP_SOCKET"), *command = getenv("SIMGPU_HIP_SERVER");
+    if (!path && !command) {
+        say("no simulator: start the program with `simgpu hip`, or set the environment with `eval \"$(simgpu hip --env)\"`");
+        return NO_DEVICE;
+    }
+    int pair[2], arena = -1;
+    if (!map_arena(&arena)) {
+        say("the address range from %#llx on cannot be mapped (a limit of address space, ulimit -v?)", ARENA);
+        return OUT_OF_MEMORY;
+    }
+    int log = shared_memory("simgpu-log", LOG_BYTES), shadow = shared_memory("simgpu-shadow", ARENA_BYTES);
+    if (log < 0 || shadow < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return OUT_OF_MEMORY;
+    int socket = path ? connect_to(path) : start_server(command);
+    if (socket < 0) {
+        say("the simulator cannot be reached: %s", strerror(errno));
+        return NO_DEVICE;
+    }
+    int descriptors[DESCRIPTORS] = {arena, log, shadow, pair[1]};
+    Reply reply = {0};
+    bool fine = greet(socket, descriptors) && receive_reply(socket, &reply) && reply.status == SUCCESS && configure(&reply);
+    close(pair[1]);
+    if (!fine) {
+        say("the simulator did not start: %s", reply.data && reply.bytes ? (char *)reply.data : "it ended before it answered");
+        return NO_DEVICE;
+    }
+    int all = PROT_READ | PROT_WRITE;
+    entries = mmap(NULL, LOG_BYTES, all, MAP_SHARED | MAP_NORESERVE, log, 0);
+    void *mapped = state.checked ? mmap(NULL, ARENA_BYTES, all, MAP_SHARED | MAP_NORESERVE, shadow, 0) : NULL;
+    close(log), close(shadow);
+    if (entries == MAP_FAILED || mapped == MAP_FAILED) return entries = NULL, OUT_OF_MEMORY;
+    state.shadow = mapped;
+    requests.socket = socket, launches.socket = pair[0];
+    pthread_atfork(NULL, NULL, in_child_process);
+    return SUCCESS;
+}
+
+Error begin(void) {
+    if (__atomic_load_n(&phase, __ATOMIC_ACQUIRE) == CONNECTED) return SUCCESS;
+    pthread_mutex_lock(&starting);
+    if (phase == UNTRIED) {
+        failure = start();
+        __atomic_store_n(&phase, failure ? FAILED : CONNECTED, __ATOMIC_RELEASE);
+    } else if (phase == FORKED) {
+        if (!failure) say("a process forked after its parent called HIP: it has no GPU, as on hardware; fork before, or exec");
+        failure = NOT_INITIALIZED;
+    }
+    Error answer = phase == CONNECTED ? SUCCESS : failure;
+    pthread_mutex_unlock(&starting);
+    return answer;
+}
+
+// At the program's end: work that is queued ends, and the server has told all that it found.
+__attribute__((destructor)) static void finish(void) {
+    if (phase != CONNECTED) return;
+    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);
+    Reply reply;
+    ask(FINISH, NULL, 0, NULL, 0, &reply);
+    free(reply.data);
+}

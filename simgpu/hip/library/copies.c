@@ -1,0 +1,445 @@
+// Copies and fills. The arena is mapped here, so that each is a loop over rows, in the stream's order.
+#include "internal.h"
+
+#include <sys/mman.h>
+
+enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_POINTERS };
+
+// -- definedness ---------------------------------------------------------------------------------
+
+static u8 *shadow_of(const void *pointer) {
+    return state.shadow && in_arena(pointer) ? state.shadow + ((u64)pointer - ARENA) : NULL;
+}
+
+// The bytes of which some bit was never written; *first: the first of them.
+static size_t undefined_bytes(const u8 *shadow, size_t bytes, size_t *first) {
+    size_t found = 0;
+    for (size_t i = 0; i < bytes;) {
+        u64 word = 0;
+        if (i + 8 <= bytes && (memcpy(&word, shadow + i, 8), word == 0)) {
+            i += 8;
+            continue;
+        }
+        if (shadow[i] && !found++) *first = i;
+        i++;
+    }
+    return found;
+}
+
+// -- carrying out --------------------------------------------------------------------------------
+
+static u8 *row_to(const Transfer *it, size_t y, size_t z) { return it->to + z * it->to_slice + y * it->to_pitch; }
+static const u8 *row_from(const Transfer *it, size_t y, size_t z) { return it->from + z * it->from_slice + y * it->from_pitch; }
+
+static bool is_one_row(const Transfer *it) {
+    return it->depth == 1 && (it->height == 1 || (it->to_pitch == it->width && (!it->from || it->from_pitch == it->width)));
+}
+
+Error run_copy(Operation *operation) {
+    Transfer *it = (Transfer *)operation;
+    size_t rows = it->height, width = it->width, lost = 0, where = 0;
+    if (is_one_row(it)) width *= rows, rows = 1;
+    bool spread = false;
+    for (size_t z = 0; z < it->depth; z++)
+        for (size_t y = 0; y < rows; y++) {
+            u8 *to = row_to(it, y, z);
+            const u8 *from = row_from(it, y, z);
+            memmove(to, from, width);
+            if (!state.shadow) continue;
+            u8 *target = shadow_of(to), *source = shadow_of(from);
+            size_t first = 0, found = source ? undefined_bytes(source, width, &first) : 0;
+            if (found && !target && !lost) where = (size_t)(from + first - it->from);
+            if (!target) lost += found;
+            else if (found) memmove(target, source, width), spread = true;
+            else memset(target, 0, width);
+        }
+    pthread_mutex_lock(&lock);
+    Allocation *source = lost ? find_allocation(it->from) : NULL, *target = spread ? find_allocation(it->to) : NULL;
+    u64 base = source ? source->address : 0;
+    if (target) log_event(LOG_UNDEFINED, (u32)target->device, target->memory, target->address, 0, 0, NULL);
+    pthread_mutex_unlock(&lock);
+    if (base)
+        finding("uninitialized-copy", it->site,
+                "%s to the host: %zu of %zu bytes of @%llx were never written; the first is byte %llu", it->call, lost,
+                it->width * it->height * it->depth, (unsigned long long)base, (unsigned long long)((u64)it->from + where - base));
+    return SUCCESS;
+}
+
+Error run_fill(Operation *operation) {
+    Transfer *it = (Transfer *)operation;
+    for (size_t z = 0; z < it->depth; z++)
+        for (size_t y = 0; y < it->height; y++) {
+            u8 *to = row_to(it, y, z), *shadow = shadow_of(to);
+            if (it->element == 1) memset(to, (int)it->value, it->width);
+            else if (it->element == 2)
+                for (size_t i = 0; i < it->width / 2; i++) ((uint16_t *)to)[i] = (uint16_t)it->value;
+            else
+                for (size_t i = 0; i < it->width / 4; i++) ((u32 *)to)[i] = it->value;
+            if (shadow) memset(shadow, 0, it->width);
+        }
+    return SUCCESS;
+}
+
+// -- what is wrong with one ----------------------------------------------------------------------
+
+// The bytes from a transfer's first to behind its last on one side.
+static size_t span(const Transfer *it, size_t pitch, size_t slice) {
+    return (it->depth - 1) * slice + (it->height - 1) * pitch + it->width;
+}
+
+// Whether the bytes are the program's to access; says what else.
+static bool is_accessible(const Transfer *it, const void *pointer, size_t bytes, bool reads) {
+    const char *verb = reads ? "reads" : "writes";
+    pthread_mutex_lock(&lock);
+    Allocation *known = find_allocation(pointer), found = known ? *known : (Allocation){0};
+    pthread_mutex_unlock(&lock);
+    unsigned long long base = found.address;
+    if (known && found.freed) {
+        finding("use-after-free", it->site, "%s %s @%llx, which was freed before", it->call, verb, base);
+        return false;
+    }
+    if (known && (u64)pointer + bytes > found.address + found.bytes) {
+        if (found.memory == REGISTERED_MEMORY) return true;  // the program's own memory goes on
+        finding("copy-past-allocation", it->site, "%s %s %zu bytes from byte %llu of @%llx, which ends at byte %llu", it->call,
+                verb, bytes, (unsigned long long)((u64)pointer - base), base, (unsigned long long)found.bytes);
+        return false;
+    }
+    if (known) return true;
+    u64 page = (u64)pointer / 4096 * 4096;
+    if (!in_arena(pointer) && pointer && msync((void *)page, (u64)pointer + bytes - page, MS_ASYNC) == 0) return true;
+    finding("invalid-pointer", it->site, "%s %s %zu bytes at %p: no memory of the program or of the device is there", it->call,
+            verb, bytes, pointer);
+    return false;
+}
+
+Error check_transfer(const Transfer *it, bool reads) {
+    if (!it->width || !it->height || !it->depth) return SUCCESS;
+    if (!it->to || (reads && !it->from)) return INVALID_VALUE;
+    if (it->height > 1 && (it->to_pitch < it->width || (reads && it->from_pitch < it->width))) return INVALID_PITCH;
+    if (!is_accessible(it, it->to, span(it, it->to_pitch, it->to_slice), false)) return INVALID_VALUE;
+    if (reads && !is_accessible(it, it->from, span(it, it->from_pitch, it->from_slice), true)) return INVALID_VALUE;
+    return SUCCESS;
+}
+
+// Whether a pointer is to memory that only the host reaches, or only the device.
+static void sides(const void *pointer, bool *pageable, bool *device) {
+    pthread_mutex_lock(&lock);
+    Allocation *found = find_allocation(pointer);
+    *pageable = !found;
+    *device = found && (found->memory == DEVICE_MEMORY || found->memory == MODULE_MEMORY);
+    pthread_mutex_unlock(&lock);
+}
+
+// A direction that the pointers contradict: HIP goes by the pointers.
+static void check_direction(const Transfer *it, int kind) {
+    bool to_pageable, to_device, from_pageable, from_device;
+    sides(it->to, &to_pageable, &to_device), sides(it->from, &from_pageable, &from_device);
+    bool to_wrong = (kind == HOST_TO_DEVICE || kind == DEVICE_TO_DEVICE) ? to_pageable : kind != BY_POINTERS && to_device;
+    bool from_wrong = (kind == DEVICE_TO_HOST || kind == DEVICE_TO_DEVICE) ? from_pageable : kind != BY_POINTERS && from_device;
+    static const char *const NAMES[] = {"hipMemcpyHostToHost", "hipMemcpyHostToDevice", "hipMemcpyDeviceToHost",
+                                        "hipMemcpyDeviceToDevice"};
+    if (to_wrong || from_wrong)
+        finding("copy-direction", it->site, "%s with %s: the %s is %s memory", it->call, NAMES[kind],
+                to_wrong ? "destination" : "source", (to_wrong ? to_pageable : from_pageable) ? "the host's" : "the device's");
+}
+
+// -- one transfer, at once or in a stream --------------------------------------------------------
+
+typedef struct {
+    void *stream;
+    bool waits, given;
+    int kind;
+} How;
+
+static const How AT_ONCE = {NULL, true, false, BY_POINTERS};
+
+static How in(void *stream) { return (How){stream, false, true, BY_POINTERS}; }
+
+static Error transfer(Transfer wanted, bool reads, How how) {
+    Stream *stream;
+    Error error = begin();
+    if (!error) error = find_stream(how.stream, &stream);
+    if (!error && (how.kind < 0 || (how.kind > BY_POINTERS && how.kind != 1024))) error = INVALID_DIRECTION;
+    if (!error) error = check_transfer(&wanted, reads);
+    if (!error) error = device_error(stream->device);
+    if (error || !wanted.width || !wanted.height || !wanted.depth) return done(error);
+    if (reads && state.checked && how.kind < BY_POINTERS) check_direction(&wanted, how.kind);
+    bool to_pageable = false, from_pageable = false, unused;
+    sides(wanted.to, &to_pageable, &unused);
+    if (reads) sides(wanted.from, &from_pageable, &unused);
+    Error (*run)(Operation *) = reads ? run_copy : run_fill;
+    if (!stream->capture && (how.waits || to_pageable || from_pageable)) {
+        error = how.given ? wait_stream(stream) : wait_default(stream->device);
+        return done(error ? error : run(&wanted.operation));
+    }
+    if (stream->capture && how.waits) return done(CAPTURE_UNSUPPORTED);
+    Transfer *operation = make_operation(sizeof *operation, run);
+    if (!operation) return done(OUT_OF_MEMORY);
+    wanted.operation = operation->operation;
+    *operation = wanted;
+    return done(submit(stream, &operation->operation));
+}
+
+static Error copy(void *to, const void *from, size_t bytes, How how, void *site, const char *call) {
+    return transfer((Transfer){.to = to, .from = from, .width = bytes, .height = 1, .depth = 1, .site = site, .call = call}, true,
+                    how);
+}
+
+static Error copy_2d(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, How how,
+                     void *site, const char *call) {
+    return transfer((Transfer){.to = to,
+                               .from = from,
+                               .width = width,
+                               .height = height,
+                               .depth = 1,
+                               .to_pitch = to_pitch,
+                               .from_pitch = from_pitch,
+                               .site = site,
+                               .call = call},
+                    true, how);
+}
+
+static How with(How how, int kind) { return how.kind = kind, how; }
+
+API Error hipMemcpy(void *to, const void *from, size_t bytes, int kind) {
+    return copy(to, from, bytes, with(AT_ONCE, kind), CALLER, "hipMemcpy");
+}
+API Error hipMemcpyHtoD(void *to, void *from, size_t bytes) { return copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyHtoD"); }
+API Error hipMemcpyDtoH(void *to, void *from, size_t bytes) { return copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyDtoH"); }
+API Error hipMemcpyDtoD(void *to, void *from, size_t bytes) { return copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyDtoD"); }
+
+API Error hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
+    return copy(to, from, bytes, with(in(stream), kind), CALLER, "hipMemcpyAsync");
+}
+
+API Error hipMemcpyHtoDAsync(void *to, void *from, size_t bytes, void *stream) {
+    return copy(to, from, bytes, in(stream), CALLER, "hipMemcpyHtoDAsync");
+}
+API Error hipMemcpyDtoHAsync(void *to, void *from, size_t bytes, void *stream) {
+    return copy(to, from, bytes, in(stream), CALLER, "hipMemcpyDtoHAsync");
+}
+API Error hipMemcpyDtoDAsync(void *to, void *from, size_t bytes, void *stream) {
+    return copy(to, from, bytes, in(stream), CALLER, "hipMemcpyDtoDAsync");
+}
+
+API Error hipMemcpyWithStream(void *to, const void *from, size_t bytes, int kind, void *stream) {
+    return copy(to, from, bytes, (How){stream, true, true, kind}, CALLER, "hipMemcpyWithStream");
+}
+
+static bool are_devices(int one, int other) {
+    return one >= 0 && other >= 0 && one < (int)state.devices && other < (int)state.devices;
+}
+
+API Error hipMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes) {
+    Error error = begin();
+    if (!error && !are_devices(to_device, from_device)) error = INVALID_DEVICE;
+    if (!error && to_device != current_device) error = wait_default(to_device);
+    if (!error && from_device != current_device) error = wait_default(from_device);
+    return error ? done(error) : copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyPeer");
+}
+
+API Error hipMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, void *stream) {
+    Error error = begin();
+    if (!error && !are_devices(to_device, from_device)) error = INVALID_DEVICE;
+    return error ? done(error) : copy(to, from, bytes, in(stream), CALLER, "hipMemcpyPeerAsync");
+}
+
+API Error hipMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind) {
+    return copy_2d(to, to_pitch, from, from_pitch, width, height, with(AT_ONCE, kind), CALLER, "hipMemcpy2D");
+}
+
+API Error hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
+                           void *stream) {
+    return copy_2d(to, to_pitch, from, from_pitch, width, height, with(in(stream), kind), CALLER, "hipMemcpy2DAsync");
+}
+
+// -- three dimensions, and HIP's structures for two ----------------------------------------------
+
+typedef struct {
+    void *pointer;
+    size_t pitch, width, height;
+} PitchedPointer;
+typedef struct {
+    size_t width, height, depth;
+} Extent;
+typedef struct {
+    size_t x, y, z;
+} Position;
+typedef struct {
+    void *from_array;
+    Position from_position;
+    PitchedPointer from;
+    void *to_array;
+    Position to_position;
+    PitchedPointer to;
+    Extent extent;
+    int kind;
+} Parameters3D;
+
+static Error copy_3d(const Parameters3D *p, How how, void *site, const char *call) {
+    if (!p) return done(INVALID_VALUE);
+    if (p->from_array || p->to_array) return missing("hipMemcpy3D of an array");
+    size_t from_slice = p->from.pitch * p->from.height, to_slice = p->to.pitch * p->to.height;
+    const Position *a = &p->from_position, *b = &p->to_position;
+    if (!p->from.pointer || !p->to.pointer) return done(INVALID_VALUE);
+    Transfer wanted = {.width = p->extent.width,
+                       .height = p->extent.height,
+                       .depth = p->extent.depth,
+                       .site = site,
+                       .call = call,
+                       .from_pitch = p->from.pitch,
+                       .to_pitch = p->to.pitch,
+                       .from_slice = from_slice,
+                       .to_slice = to_slice};
+    wanted.from = (const u8 *)p->from.pointer + a->z * from_slice + a->y * p->from.pitch + a->x;
+    wanted.to = (u8 *)p->to.pointer + b->z * to_slice + b->y * p->to.pitch + b->x;
+    return transfer(wanted, true, with(how, p->kind));
+}
+
+API Error hipMemcpy3D(const Parameters3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hipMemcpy3D"); }
+API Error hipMemcpy3DAsync(const Parameters3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
+
+typedef struct {
+    size_t x, y;
+    int type;
+    void *host, *device, *array;
+    size_t pitch;
+} Side2D;
+typedef struct {
+    Side2D from, to;
+    size_t width, height;
+} Parameters2D;
+
+static Error copy_parameters_2d(const Parameters2D *p, How how, void *site, const char *call) {
+    if (!p) return done(INVALID_VALUE);
+    if (p->from.array || p->to.array) return missing("hipMemcpyParam2D of an array");
+    const u8 *from = p->from.host ? p->from.host : p->from.device;
+    u8 *to = p->to.host ? p->to.host : p->to.device;
+    if (!from || !to) return done(INVALID_VALUE);
+    size_t from_pitch = p->from.pitch ? p->from.pitch : p->width, to_pitch = p->to.pitch ? p->to.pitch : p->width;
+    return copy_2d(to + p->to.y * to_pitch + p->to.x, to_pitch, from + p->from.y * from_pitch + p->from.x, from_pitch, p->width,
+                   p->height, how, site, call);
+}
+
+API Error hipMemcpyParam2D(const Parameters2D *p) { return copy_parameters_2d(p, AT_ONCE, CALLER, "hipMemcpyParam2D"); }
+API Error hipMemcpyParam2DAsync(const Parameters2D *p, void *stream) {
+    return copy_parameters_2d(p, in(stream), CALLER, "hipMemcpyParam2DAsync");
+}
+API Error hipDrvMemcpy2DUnaligned(const Parameters2D *p) {
+    return copy_parameters_2d(p, AT_ONCE, CALLER, "hipDrvMemcpy2DUnaligned");
+}
+
+typedef struct {
+    size_t x, y, z, lod;
+    int type;
+    void *host, *device, *array;
+    size_t pitch, height;
+} Side3D;
+typedef struct {
+    Side3D from, to;
+    size_t width, height, depth;
+} DriverParameters3D;
+
+static Error copy_driver_3d(const DriverParameters3D *p, How how, void *site, const char *call) {
+    if (!p) return done(INVALID_VALUE);
+    Parameters3D same = {.from = {p->from.host ? p->from.host : p->from.device, p->from.pitch, p->width, p->from.height},
+                         .to = {p->to.host ? p->to.host : p->to.device, p->to.pitch, p->width, p->to.height},
+                         .from_array = p->from.array,
+                         .to_array = p->to.array,
+                         .from_position = {p->from.x, p->from.y, p->from.z},
+                         .to_position = {p->to.x, p->to.y, p->to.z},
+                         .extent = {p->width, p->height, p->depth},
+                         .kind = BY_POINTERS};
+    return copy_3d(&same, how, site, call);
+}
+
+API Error hipDrvMemcpy3D(const DriverParameters3D *p) { return copy_driver_3d(p, AT_ONCE, CALLER, "hipDrvMemcpy3D"); }
+API Error hipDrvMemcpy3DAsync(const DriverParameters3D *p, void *stream) {
+    return copy_driver_3d(p, in(stream), CALLER, "hipDrvMemcpy3DAsync");
+}
+
+// -- variables -----------------------------------------------------------------------------------
+
+static Error copy_symbol(void *other, const void *symbol, size_t bytes, size_t offset, bool to_symbol, How how, void *site,
+                         const char *call) {
+    u8 *variable;
+    size_t size;
+    Error error = begin();
+    if (!error) error = variable_of(symbol, current_device, (void **)&variable, &size);
+    if (!error && (offset > size || bytes > size - offset)) {
+        finding("copy-past-allocation", site, "%s of %zu bytes at byte %zu of a variable of %zu", call, bytes, offset, size);
+        error = INVALID_VALUE;
+    }
+    if (error) return done(error);
+    return to_symbol ? copy(variable + offset, other, bytes, how, site, call)
+                     : copy(other, variable + offset, bytes, how, site, call);
+}
+
+API Error hipMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int kind) {
+    return copy_symbol((void *)from, symbol, bytes, offset, true, with(AT_ONCE, kind), CALLER, "hipMemcpyToSymbol");
+}
+
+API Error hipMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset, int kind) {
+    return copy_symbol(to, symbol, bytes, offset, false, with(AT_ONCE, kind), CALLER, "hipMemcpyFromSymbol");
+}
+
+API Error hipMemcpyToSymbolAsync(const void *symbol, const void *from, size_t bytes, size_t offset, int kind, void *stream) {
+    return copy_symbol((void *)from, symbol, bytes, offset, true, with(in(stream), kind), CALLER, "hipMemcpyToSymbolAsync");
+}
+
+API Error hipMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset, int kind, void *stream) {
+    return copy_symbol(to, symbol, bytes, offset, false, with(in(stream), kind), CALLER, "hipMemcpyFromSymbolAsync");
+}
+
+// -- fills ---------------------------------------------------------------------------------------
+
+static Error fill(void *to, u32 value, u32 element, size_t pitch, size_t width, size_t height, size_t depth, size_t slice, How how,
+                  void *site, const char *call) {
+    return transfer((Transfer){.to = to,
+                               .width = width,
+                               .height = height,
+                               .depth = depth,
+                               .to_pitch = pitch,
+                               .to_slice = slice,
+                               .element = element,
+                               .value = value,
+                               .site = site,
+                               .call = call},
+                    false, how);
+}
+
+#define FILL_1D(NAME, ARGUMENT, ELEMENT, COUNT)                                                             \
+    API Error NAME(void *to, ARGUMENT value, size_t count) {                                                \
+        return fill(to, (u32)value, ELEMENT, 0, count * COUNT, 1, 1, 0, AT_ONCE, CALLER, #NAME);            \
+    }                                                                                                       \
+    API Error NAME##Async(void *to, ARGUMENT value, size_t count, void *stream) {                           \
+        return fill(to, (u32)value, ELEMENT, 0, count * COUNT, 1, 1, 0, in(stream), CALLER, #NAME "Async"); \
+    }
+
+FILL_1D(hipMemset, int, 1, 1)
+FILL_1D(hipMemsetD8, unsigned char, 1, 1)
+FILL_1D(hipMemsetD16, unsigned short, 2, 2)
+FILL_1D(hipMemsetD32, int, 4, 4)
+
+#define FILL_2D(NAME, ARGUMENT, ELEMENT)                                                                               \
+    API Error NAME(void *to, size_t pitch, ARGUMENT value, size_t width, size_t height) {                              \
+        return fill(to, (u32)value, ELEMENT, pitch, width * ELEMENT, height, 1, 0, AT_ONCE, CALLER, #NAME);            \
+    }                                                                                                                  \
+    API Error NAME##Async(void *to, size_t pitch, ARGUMENT value, size_t width, size_t height, void *stream) {         \
+        return fill(to, (u32)value, ELEMENT, pitch, width * ELEMENT, height, 1, 0, in(stream), CALLER, #NAME "Async"); \
+    }
+
+FILL_2D(hipMemset2D, int, 1)
+FILL_2D(hipMemsetD2D8, unsigned char, 1)
+FILL_2D(hipMemsetD2D16, unsigned short, 2)
+FILL_2D(hipMemsetD2D32, unsigned int, 4)
+
+API Error hipMemset3D(PitchedPointer to, int value, Extent extent) {
+    return fill(to.pointer, (u32)value, 1, to.pitch, extent.width, extent.height, extent.depth, to.pitch * to.height, AT_ONCE,
+                CALLER, "hipMemset3D");
+}
+
+API Error hipMemset3DAsync(PitchedPointer to, int value, Extent extent, void *stream) {
+    return fill(to.pointer, (u32)value, 1, to.pitch, extent.width, extent.height, extent.depth, to.pitch * to.height, in(stream),
+                CALLER, "hipMemset3DAsync");
+}

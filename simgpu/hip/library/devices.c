@@ -1,0 +1,355 @@
+// Devices, their properties, peers and contexts. What a board has is the server's to say (simgpu/hip/properties.py).
+#include "internal.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#define NAME_BYTES 256
+#define LIMITS 5
+
+static Error check_device(int device) {
+    Error error = begin();
+    return error ? error : device < 0 || device >= (int)state.devices ? INVALID_DEVICE : SUCCESS;
+}
+
+API Error hipInit(u32 flags) { return done(flags ? INVALID_VALUE : begin()); }
+
+// The HIP that a program was linked against, by the name under which it found this library.
+static int version(void) {
+    Dl_info info;
+    if (dladdr((void *)version, &info) && info.dli_fname) {
+        if (strstr(info.dli_fname, ".so.5")) return 50700000;
+        if (strstr(info.dli_fname, ".so.6")) return 60400000;
+    }
+    return 70100000;
+}
+
+API Error hipRuntimeGetVersion(int *result) { return result ? (*result = version(), SUCCESS) : done(INVALID_VALUE); }
+API Error hipDriverGetVersion(int *result) { return hipRuntimeGetVersion(result); }
+
+API Error hipGetDeviceCount(int *count) {
+    if (!count) return done(INVALID_VALUE);
+    *count = 0;
+    Error error = begin();
+    if (error) return done(error);
+    *count = (int)state.devices;
+    return done(state.devices ? SUCCESS : NO_DEVICE);
+}
+
+API Error hipGetDevice(int *device) {
+    Error error = begin();
+    if (!error && !device) error = INVALID_VALUE;
+    if (error) return done(error);
+    *device = current_device;
+    return SUCCESS;
+}
+
+API Error hipSetDevice(int device) {
+    Error error = check_device(device);
+    if (!error) current_device = device;
+    return done(error);
+}
+
+API Error hipSetValidDevices(int *devices, int count) {
+    Error error = begin();
+    for (int i = 0; i < count && !error; i++) error = devices ? check_device(devices[i]) : INVALID_VALUE;
+    return done(error);
+}
+
+API Error hipDeviceGet(int *result, int ordinal) {
+    Error error = check_device(ordinal);
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error) *result = ordinal;
+    return done(error);
+}
+
+API Error hipDeviceSynchronize(void) {
+    Error error = begin();
+    if (error) return done(error);
+    for (Stream *stream = state.device[current_device].streams; stream; stream = stream->following)
+        if (stream->capture) return stream->capture_invalid = true, done(CAPTURE_UNSUPPORTED);
+    return done(wait_device(current_device));
+}
+
+extern Error hipStreamDestroy(void *stream);
+
+API Error hipDeviceReset(void) {
+    Error error = begin();
+    if (error) return done(error);
+    wait_device(current_device);
+    for (Stream *stream = state.device[current_device].streams, *next; stream; stream = next) {
+        next = stream->following;
+        if (!stream->null && !stream->per_thread) hipStreamDestroy(stream);
+    }
+    release_all(current_device);
+    pthread_mutex_lock(&lock);
+    state.device[current_device].failure = SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+// -- properties ----------------------------------------------------------------------------------
+
+static Error properties(void *result, int device, bool old) {
+    Error error = check_device(device);
+    if (!error && !result) error = INVALID_VALUE;
+    if (error) return done(error);
+    const Device *found = &state.device[device];
+    memcpy(result, old ? found->old_properties : found->properties, old ? found->old_bytes : found->bytes);
+    return SUCCESS;
+}
+
+API Error hipGetDeviceProperties(void *result, int device) { return properties(result, device, true); }
+API Error hipGetDevicePropertiesR0000(void *result, int device) { return properties(result, device, true); }
+API Error hipGetDevicePropertiesR0600(void *result, int device) { return properties(result, device, false); }
+
+static Error choose(int *device) {
+    Error error = begin();
+    if (!error && !device) error = INVALID_VALUE;
+    if (!error) *device = 0;
+    return done(error);
+}
+
+API Error hipChooseDevice(int *device, const void *wanted) { return (void)wanted, choose(device); }
+API Error hipChooseDeviceR0000(int *device, const void *wanted) { return (void)wanted, choose(device); }
+API Error hipChooseDeviceR0600(int *device, const void *wanted) { return (void)wanted, choose(device); }
+
+static bool attribute_of(int device, int attribute, int *value) {
+    const Device *found = &state.device[device];
+    for (u32 i = 0; i < found->attributes; i++) {
+        int pair[2];
+        memcpy(pair, (const u8 *)found->attribute + 8 * i, sizeof pair);
+        if (pair[0] == attribute) return *value = pair[1], true;
+    }
+    return false;
+}
+
+API Error hipDeviceGetAttribute(int *value, int attribute, int device) {
+    Error error = check_device(device);
+    if (!error && !value) error = INVALID_VALUE;
+    if (error) return done(error);
+    return done(attribute_of(device, attribute, value) ? SUCCESS : INVALID_VALUE);
+}
+
+API Error hipDeviceGetName(char *name, int bytes, int device) {
+    Error error = check_device(device);
+    if (!error && (!name || bytes <= 0)) error = INVALID_VALUE;
+    if (!error) snprintf(name, (size_t)bytes, "%.*s", NAME_BYTES, (const char *)state.device[device].properties);
+    return done(error);
+}
+
+API Error hipDeviceGetUuid(void *uuid, int device) {
+    Error error = check_device(device);
+    if (!error && !uuid) error = INVALID_VALUE;
+    if (!error) memcpy(uuid, state.device[device].properties + NAME_BYTES, 16);
+    return done(error);
+}
+
+API Error hipDeviceTotalMem(size_t *bytes, int device) {
+    Error error = check_device(device);
+    if (!error && !bytes) error = INVALID_VALUE;
+    if (!error) *bytes = state.device[device].memory;
+    return done(error);
+}
+
+API Error hipDeviceComputeCapability(int *major, int *minor, int device) {
+    enum { MAJOR = 23, MINOR = 61 };  // hipDeviceAttributeComputeCapabilityMajor, Minor
+    Error error = check_device(device);
+    if (!error && (!major || !minor)) error = INVALID_VALUE;
+    if (error) return done(error);
+    return done(attribute_of(device, MAJOR, major) && attribute_of(device, MINOR, minor) ? SUCCESS : INVALID_VALUE);
+}
+
+API Error hipDeviceGetPCIBusId(char *text, int bytes, int device) {
+    Error error = check_device(device);
+    if (!error && (!text || bytes < 13)) error = INVALID_VALUE;
+    if (!error) snprintf(text, (size_t)bytes, "0000:%02x:00.0", device + 1);
+    return done(error);
+}
+
+API Error hipDeviceGetByPCIBusId(int *device, const char *text) {
+    u32 domain, bus, slot, function;
+    Error error = begin();
+    if (!error && (!device || !text)) error = INVALID_VALUE;
+    if (error) return done(error);
+    if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus < 1 || bus > state.devices)
+        return done(INVALID_VALUE);
+    *device = (int)bus - 1;
+    return SUCCESS;
+}
+
+// -- settings ------------------------------------------------------------------------------------
+
+// hipLimit_t: stack, printf's buffer, heap of malloc, and the extended ones.
+static size_t limits[LIMITS] = {1024, 1 << 20, 8 << 20, 4 << 20, 4 << 20};
+
+API Error hipDeviceGetLimit(size_t *result, int which) {
+    Error error = begin();
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error && (which < 0 || which >= 3)) error = UNSUPPORTED_LIMIT;
+    if (!error) *result = limits[which];
+    return done(error);
+}
+
+API Error hipDeviceSetLimit(int which, size_t value) {
+    Error error = begin();
+    if (!error && (which < 0 || which >= 3)) error = UNSUPPORTED_LIMIT;
+    if (!error) limits[which] = value;
+    return done(error);
+}
+
+API Error hipSetDeviceFlags(u32 flags) {
+    Error error = begin();
+    if (!error && flags & ~0x3fu) error = INVALID_VALUE;
+    if (!error) state.device[current_device].flags = flags;
+    return done(error);
+}
+
+API Error hipGetDeviceFlags(u32 *flags) {
+    Error error = begin();
+    if (!error && !flags) error = INVALID_VALUE;
+    if (!error) *flags = state.device[current_device].flags;
+    return done(error);
+}
+
+API Error hipDeviceSetCacheConfig(int config) { return (void)config, done(begin()); }
+API Error hipDeviceSetSharedMemConfig(int config) { return (void)config, done(begin()); }
+API Error hipDeviceGetCacheConfig(int *config) { return config ? (*config = 0, done(begin())) : done(INVALID_VALUE); }
+API Error hipDeviceGetSharedMemConfig(int *config) { return config ? (*config = 0, done(begin())) : done(INVALID_VALUE); }
+API Error hipProfilerStart(void) { return done(begin()); }
+API Error hipProfilerStop(void) { return done(begin()); }
+
+// -- peers ---------------------------------------------------------------------------------------
+
+API Error hipDeviceCanAccessPeer(int *can, int device, int peer) {
+    Error error = check_device(device);
+    if (!error) error = check_device(peer);
+    if (!error && !can) error = INVALID_VALUE;
+    if (!error) *can = device != peer;
+    return done(error);
+}
+
+static Error set_peer(int peer, bool on) {
+    Error error = check_device(peer);
+    if (!error && peer == current_device) error = INVALID_DEVICE;
+    if (error) return done(error);
+    pthread_mutex_lock(&lock);
+    bool *known = &state.device[current_device].peer[peer];
+    if (*known == on) error = on ? PEER_ALREADY : PEER_NOT_ENABLED;
+    else log_event(on ? LOG_PEER : LOG_UNPEER, (u32)current_device, (u32)peer, 0, 0, 0, NULL);
+    *known = on;
+    pthread_mutex_unlock(&lock);
+    return done(error);
+}
+
+API Error hipDeviceEnablePeerAccess(int peer, u32 flags) { return flags ? done(INVALID_VALUE) : set_peer(peer, true); }
+API Error hipDeviceDisablePeerAccess(int peer) { return set_peer(peer, false); }
+
+API Error hipDeviceGetP2PAttribute(int *value, int attribute, int device, int peer) {
+    Error error = check_device(device);
+    if (!error) error = check_device(peer);
+    if (!error && (!value || device == peer || attribute < 0 || attribute > 3)) error = INVALID_VALUE;
+    if (!error) *value = attribute == 3 ? 0 : 1;  // access, atomics; no arrays
+    return done(error);
+}
+
+API Error hipExtGetLinkTypeAndHopCount(int device, int peer, u32 *type, u32 *hops) {
+    Error error = check_device(device);
+    if (!error) error = check_device(peer);
+    if (!error && (!type || !hops || device == peer)) error = INVALID_VALUE;
+    if (!error) *type = 4, *hops = 1;  // HSA_AMD_LINK_INFO_TYPE_XGMI
+    return done(error);
+}
+
+// -- contexts: a device has one, the primary one -------------------------------------------------
+
+typedef struct {
+    Handle handle;
+    int device;
+    u32 flags, held;
+} Context;
+static Context *contexts[MAX_DEVICES];
+
+static Context *context_of(int device) {
+    pthread_mutex_lock(&lock);
+    if (!contexts[device] && (contexts[device] = make_handle(CONTEXT, sizeof(Context)))) contexts[device]->device = device;
+    pthread_mutex_unlock(&lock);
+    return contexts[device];
+}
+
+API Error hipCtxCreate(Context **result, u32 flags, int device) {
+    Error error = check_device(device);
+    if (!error && !result) error = INVALID_VALUE;
+    if (error) return done(error);
+    *result = context_of(device);
+    (*result)->flags = flags;
+    current_device = device;
+    return SUCCESS;
+}
+
+API Error hipCtxDestroy(Context *context) { return done(is_handle(context, CONTEXT) ? SUCCESS : INVALID_VALUE); }
+
+API Error hipCtxSetCurrent(Context *context) {
+    if (context && !is_handle(context, CONTEXT)) return done(INVALID_CONTEXT);
+    if (context) current_device = context->device;
+    return SUCCESS;
+}
+
+API Error hipCtxPushCurrent(Context *context) { return hipCtxSetCurrent(context); }
+
+API Error hipCtxGetCurrent(Context **result) {
+    Error error = begin();
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error) *result = context_of(current_device);
+    return done(error);
+}
+
+API Error hipCtxPopCurrent(Context **result) { return result ? hipCtxGetCurrent(result) : SUCCESS; }
+API Error hipCtxGetDevice(int *device) { return hipGetDevice(device); }
+API Error hipCtxSynchronize(void) { return hipDeviceSynchronize(); }
+API Error hipCtxGetFlags(u32 *flags) { return hipGetDeviceFlags(flags); }
+API Error hipCtxGetApiVersion(Context *context, int *result) {
+    return (void)context, result ? (*result = 4, SUCCESS) : done(INVALID_VALUE);
+}
+API Error hipCtxEnablePeerAccess(Context *peer, u32 flags) {
+    return is_handle(peer, CONTEXT) ? hipDeviceEnablePeerAccess(peer->device, flags) : done(INVALID_VALUE);
+}
+API Error hipCtxDisablePeerAccess(Context *peer) {
+    return is_handle(peer, CONTEXT) ? hipDeviceDisablePeerAccess(peer->device) : done(INVALID_VALUE);
+}
+
+API Error hipDevicePrimaryCtxRetain(Context **result, int device) {
+    Error error = check_device(device);
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error) *result = context_of(device), (*result)->held++;
+    return done(error);
+}
+
+API Error hipDevicePrimaryCtxRelease(int device) {
+    Error error = check_device(device);
+    if (!error && context_of(device)->held) context_of(device)->held--;
+    return done(error);
+}
+
+API Error hipDevicePrimaryCtxReset(int device) { return done(check_device(device)); }
+API Error hipDevicePrimaryCtxSetFlags(int device, u32 flags) { return (void)flags, done(check_device(device)); }
+
+API Error hipDevicePrimaryCtxGetState(int device, u32 *flags, int *active) {
+    Error error = check_device(device);
+    if (!error && (!flags || !active)) error = INVALID_VALUE;
+    if (!error) *flags = 0, *active = device == current_device;
+    return done(error);
+}
+
+// -- functions by name ---------------------------------------------------------------------------
+
+API Error hipGetProcAddress(const char *name, void **function, int wanted, u64 flags, int *status) {
+    (void)wanted, (void)flags;
+    if (!name || !function) return done(INVALID_VALUE);
+    Dl_info info;
+    void *self = dladdr((void *)hipGetProcAddress, &info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    *function = strncmp(name, "hip", 3) || !self ? NULL : dlsym(self, name);
+    if (self) dlclose(self);
+    if (status) *status = *function ? 0 : 1;
+    return done(*function ? SUCCESS : NOT_FOUND);
+}

@@ -1,0 +1,295 @@
+// What the parts of the HIP library share. The server (simgpu/hip/server.py) is the other side of `connection.c`.
+//
+//   connection.c   the server: how it is found, requests, the log of allocations
+//   errors.c       names of errors, a thread's last error
+//   handles.c      objects that programs hold: validated whenever they come back
+//   memory.c       the arena, allocations, pools
+//   copies.c       copies and fills, in one to three dimensions
+//   streams.c      queues of work, events, callbacks
+//   modules.c      code objects, kernels, variables
+//   launches.c     launches and occupancy
+//   graphs.c       recorded work, captured or built
+//   devices.c      devices, properties, contexts
+//   compiler.c     hiprtc
+#ifndef SIMGPU_INTERNAL_H
+#define SIMGPU_INTERNAL_H
+
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define API __attribute__((visibility("default")))
+#define CALLER __builtin_return_address(0)
+#define MAX_DEVICES 16
+
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int Error;  // hipError_t
+typedef struct {
+    u32 x, y, z;
+} Dim3;
+
+// hipError_t: the values that this library answers; errors.c names all of them.
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    INVALID_CONFIGURATION = 9,
+    INVALID_PITCH = 12,
+    INVALID_SYMBOL = 13,
+    INVALID_DEVICE_POINTER = 17,
+    INVALID_DIRECTION = 21,
+    MISSING_CONFIGURATION = 52,
+    INVALID_DEVICE_FUNCTION = 98,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    NO_BINARY = 209,
+    UNSUPPORTED_LIMIT = 215,
+    PEER_UNSUPPORTED = 217,
+    FILE_NOT_FOUND = 301,
+    INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    OUT_OF_RESOURCES = 701,
+    PEER_ALREADY = 704,
+    PEER_NOT_ENABLED = 705,
+    ALREADY_REGISTERED = 712,
+    NOT_REGISTERED = 713,
+    LAUNCH_FAILURE = 719,
+    COOPERATIVE_TOO_LARGE = 720,
+    NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_MERGE = 902,
+    CAPTURE_UNMATCHED = 903,
+    CAPTURE_UNJOINED = 904,
+    CAPTURE_ISOLATION = 905,
+    CAPTURE_IMPLICIT = 906,
+    CAPTURED_EVENT = 907,
+    CAPTURE_WRONG_THREAD = 908,
+    UPDATE_FAILURE = 910,
+    UNKNOWN_ERROR = 999,
+};
+
+// -- errors.c ------------------------------------------------------------------------------------
+
+Error done(Error error);  // the error, kept as the thread's last one
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on stderr that names us
+Error missing(const char *name);  // NOT_SUPPORTED; says the name the first time
+
+// -- handles.c -----------------------------------------------------------------------------------
+
+typedef enum { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, PROGRAM, CONTEXT, LINK } Kind;
+typedef struct {
+    u64 seal;
+} Handle;  // the first member of every object
+
+void *make_handle(Kind kind, size_t bytes);  // zeroed; NULL where memory is out
+bool is_handle(const void *pointer, Kind kind);
+bool was_handle(const void *pointer, Kind kind);  // destroyed before
+void end_handle(void *pointer, Kind kind);
+
+// -- connection.c --------------------------------------------------------------------------------
+
+enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH };  // requests; 1 is the greeting
+
+typedef struct {
+    u8 *data;
+    size_t bytes;
+    Error status;
+} Reply;  // data is malloc'ed, with a 0 behind it
+
+typedef struct {
+    u64 memory;  // bytes
+    u32 attributes;  // how many
+    const int *attribute;  // pairs: number, value
+    const u8 *old_properties, *properties;  // hipDeviceProp_t of HIP 5 and of HIP 6
+    u32 old_bytes, bytes;
+    u32 compute_units, simds, lds, waves, registers, granule, unified;
+    Error failure;  // of a kernel: answered until the device is reset
+    u64 used;  // bytes allocated
+    bool peer[MAX_DEVICES];  // whose memory it may reach
+    struct Stream *null;
+    struct Stream *streams;  // all, null first
+    u32 flags;
+    struct Pool *pool;
+} Device;
+
+extern struct State {
+    bool checked;  // definedness is tracked
+    u32 devices;
+    Device device[MAX_DEVICES];
+    u8 *shadow;  // of the arena's first byte, where checked
+} state;
+
+extern pthread_mutex_t lock;  // of everything below, but the copies themselves
+extern __thread int current_device;
+
+Error begin(void);  // connected to the server: first in every call
+Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply);
+Error ask_launch(const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply);
+void finding(const char *kind, void *site, const char *format, ...) __attribute__((format(printf, 3, 4)));
+u64 log_position(void);
+
+enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
+void log_event(u32 kind, u32 device, u32 memory, u64 address, u64 bytes, u64 number, void **sites);
+
+// -- memory.c ------------------------------------------------------------------------------------
+
+#define ARENA 0x100000000000ull
+#define ARENA_BYTES (32ull << 40)
+#define MODULE_BYTES (1ull << 40)  // the arena's end: the server places code objects there
+#define SITES 6
+
+typedef enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, REGISTERED_MEMORY, MODULE_MEMORY } Memory;
+
+typedef struct {
+    u64 address, bytes;
+    u64 number;  // the n-th
+    Memory memory;
+    int device;
+    u32 flags;
+    bool freed, pooled;
+} Allocation;
+
+bool map_arena(int *descriptor);  // false where it is not to be had
+Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result);
+Error release(void *pointer, Memory memory, Memory other, void *site, const char *call);
+Allocation *find_allocation(const void *pointer);  // that holds the address, freed ones too; NULL: none. Under the lock
+bool in_arena(const void *pointer);
+void add_module_memory(u64 address, u64 bytes, int device);
+void release_all(int device);
+
+// -- streams.c -----------------------------------------------------------------------------------
+
+struct Stream;
+typedef struct Operation {
+    struct Operation *next;
+    size_t bytes;  // of all of it, to copy it
+    Error (*run)(struct Operation *);  // in the stream's thread
+    struct Stream *stream;
+} Operation;
+
+typedef struct Stream {
+    Handle handle;
+    int device;
+    u32 flags;
+    int priority;
+    bool null, per_thread, started, ended;
+    u64 id, submitted, completed;  // operations
+    Operation *head, *tail;
+    pthread_cond_t work;
+    struct Stream *following;  // of the device
+    // capture
+    struct Graph *capture;
+    int capture_mode;
+    u64 capture_id;
+    bool capture_invalid, capture_origin;
+    pthread_t capturer;
+    struct Node **last;  // what the next node depends on
+    u32 lasts;
+} Stream;
+
+typedef struct Event {
+    Handle handle;
+    int device;
+    u32 flags;
+    bool recorded;
+    Stream *stream;
+    u64 ticket;  // complete when the stream has completed so many
+    u64 time;  // ns
+    struct Graph *capture;  // of a stream that captures
+    struct Node **last;
+    u32 lasts;
+} Event;
+
+Error find_stream(void *given, Stream **found);  // NULL, 1 and 2 are the default ones; INVALID_HANDLE
+void *make_operation(size_t bytes, Error (*run)(Operation *));
+Error submit(Stream *stream, Operation *operation);  // queues it, or captures it; owns it
+Error submit_now(Stream *stream, Operation *operation);  // the same, never captured
+Error wait_stream(Stream *stream);
+Error wait_default(int device);  // as hipMemcpy does: for the null stream and those that block with it
+Error wait_device(int device);
+Error device_error(int device);
+Stream *default_stream(int device);
+u64 now(void);
+
+// -- copies.c ------------------------------------------------------------------------------------
+
+typedef struct {  // of the address `to`, or from `from` as well; rows of `width` bytes
+    Operation operation;
+    u8 *to;
+    const u8 *from;
+    size_t width, height, depth, to_pitch, from_pitch, to_slice, from_slice;
+    u32 element, value;  // of a fill: bytes, value
+    void *site;
+    const char *call;
+} Transfer;
+
+Error run_copy(Operation *operation);
+Error run_fill(Operation *operation);
+Error check_transfer(const Transfer *transfer, bool reads);
+
+// -- modules.c -----------------------------------------------------------------------------------
+
+typedef struct {
+    u32 offset, bytes;
+} Argument;
+
+typedef struct Function {
+    Handle handle;
+    struct Module *module;
+    u32 number;  // the server's
+    u32 kernarg_bytes, explicit_bytes, arguments, max_block, lds, private_bytes, vgprs, agprs, sgprs, version;
+    int attribute_lds, attribute_carveout;
+    Argument *argument;
+    char *name;
+} Function;
+
+typedef struct Module {
+    Handle handle;
+    int device;
+    u32 number;
+    Function **functions;
+    u32 count;
+} Module;
+
+Error load_module(int device, const void *image, size_t bytes, Module **found);
+Error find_function(Module *module, const char *name, Function **found);
+Error function_of(const void *host, int device, Function **found);
+Error variable_of(const void *host, int device, void **address, size_t *bytes);
+size_t image_bytes(const void *image);
+u32 blocks_per_cu(const Function *function, u32 block, u32 dynamic_lds);
+
+// -- launches.c ----------------------------------------------------------------------------------
+
+typedef struct {
+    Operation operation;
+    Function *function;
+    Dim3 size;  // work-items
+    Dim3 block;
+    u32 dynamic_lds, cooperative;
+    u32 bytes;
+    u8 arguments[];
+} Launch;
+
+Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bool cooperative, void **arguments, void **extra,
+                  Launch **made);
+
+// -- graphs.c ------------------------------------------------------------------------------------
+
+Error capture(Stream *stream, Operation *operation);  // a node of the stream's graph
+Error capture_record(Stream *stream, Event *event);
+Error capture_wait(Stream *stream, Event *event);
+
+#endif

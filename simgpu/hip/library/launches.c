@@ -1,0 +1,403 @@
+// Launches: how many ways there are to say one, what can be wrong with its shape, and how many workgroups fit a compute unit.
+#include "internal.h"
+
+#include <stdio.h>
+
+#define MAX_BLOCK 1024u
+#define BUFFER_POINTER ((void *)1)  // HIP_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END
+#define BUFFER_SIZE ((void *)2)
+#define PARAMETERS_END ((void *)3)
+
+// -- carrying out --------------------------------------------------------------------------------
+
+typedef struct {
+    u32 function, size[3], block[3], dynamic_lds, cooperative, bytes;
+    u64 log;
+} Message;
+
+static Error run_launch(Operation *operation) {
+    Launch *it = (Launch *)operation;
+    if (device_error(operation->stream->device)) return SUCCESS;
+    Message message = {it->function->number,
+                       {it->size.x, it->size.y, it->size.z},
+                       {it->block.x, it->block.y, it->block.z},
+                       it->dynamic_lds,
+                       it->cooperative,
+                       it->bytes,
+                       log_position()};
+    Reply reply;
+    Error error = ask_launch(&message, sizeof message, it->arguments, it->bytes, &reply);
+    if (reply.data && reply.bytes) fwrite(reply.data, 1, reply.bytes, stdout);  // what the kernel printed
+    free(reply.data);
+    return error;
+}
+
+// -- checking and packing ------------------------------------------------------------------------
+
+static bool buffer_of(void **extra, const u8 **buffer, size_t *bytes) {
+    *buffer = NULL, *bytes = 0;
+    for (; extra && *extra != PARAMETERS_END && *extra; extra += 2) {
+        if (*extra == BUFFER_POINTER) *buffer = extra[1];
+        else if (*extra == BUFFER_SIZE) *bytes = *(size_t *)extra[1];
+        else return false;
+    }
+    return *buffer != NULL || !*bytes;
+}
+
+static Error bad_shape(const Function *function, Error error, const char *text, unsigned long long a, unsigned long long b) {
+    char said[256];
+    snprintf(said, sizeof said, text, a, b);
+    finding("launch", NULL, "%s: %s", function->name, said);
+    return error;
+}
+
+static Error check_shape(const Function *function, Dim3 size, Dim3 block, u32 dynamic_lds) {
+    const Device *device = &state.device[function->module->device];
+    u64 threads = (u64)block.x * block.y * block.z;
+    if (!threads || threads > UINT32_MAX) return bad_shape(function, INVALID_CONFIGURATION, "a block of %llu threads", threads, 0);
+    if (!size.x || !size.y || !size.z) return bad_shape(function, INVALID_CONFIGURATION, "a grid without blocks", 0, 0);
+    u32 most = function->max_block && function->max_block < MAX_BLOCK ? function->max_block : MAX_BLOCK;
+    if (threads > MAX_BLOCK)
+        return bad_shape(function, INVALID_CONFIGURATION, "a block of %llu threads; the GPU has at most %llu", threads, most);
+    if (threads > most)
+        return bad_shape(function, LAUNCH_FAILURE,
+                         "a block of %llu threads; the kernel was compiled for at most %llu (__launch_bounds__)", threads, most);
+    if ((u64)function->lds + dynamic_lds > device->lds)
+        return bad_shape(function, OUT_OF_RESOURCES, "%llu bytes of LDS; a block has at most %llu",
+                         (u64)function->lds + dynamic_lds, device->lds);
+    return SUCCESS;
+}
+
+Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bool cooperative, void **arguments, void **extra,
+                  Launch **made) {
+    Error error = check_shape(function, size, block, dynamic_lds);
+    if (error) return error;
+    const Device *device = &state.device[function->module->device];
+    if (cooperative) {
+        u64 blocks = (u64)((size.x + block.x - 1) / block.x) * ((size.y + block.y - 1) / block.y) *
+                     ((size.z + block.z - 1) / block.z);
+        u64 fit = (u64)blocks_per_cu(function, block.x * block.y * block.z, dynamic_lds) * device->compute_units;
+        if (blocks > fit)
+            return bad_shape(function, COOPERATIVE_TOO_LARGE, "a cooperative launch of %llu blocks; %llu fit the GPU at once",
+                             blocks, fit);
+    }
+    const u8 *buffer;
+    size_t given;
+    if (!buffer_of(extra, &buffer, &given)) return INVALID_VALUE;
+    if (function->arguments && !arguments && !buffer) return INVALID_VALUE;
+    if (buffer && given < function->explicit_bytes)
+        return bad_shape(function, INVALID_VALUE, "a buffer of %llu bytes of arguments; the kernel takes %llu", given,
+                         function->explicit_bytes);
+    Launch *launch = make_operation(sizeof *launch + function->explicit_bytes, run_launch);
+    if (!launch) return OUT_OF_MEMORY;
+    launch->function = function, launch->size = size, launch->block = block;
+    launch->dynamic_lds = dynamic_lds, launch->cooperative = cooperative, launch->bytes = function->explicit_bytes;
+    if (buffer) memcpy(launch->arguments, buffer, function->explicit_bytes);
+    else
+        for (u32 i = 0; i < function->arguments; i++)
+            memcpy(launch->arguments + function->argument[i].offset, arguments[i], function->argument[i].bytes);
+    *made = launch;
+    return SUCCESS;
+}
+
+// Work-items of a grid of blocks; false where they are too many.
+static bool items(Dim3 grid, Dim3 block, Dim3 *size) {
+    u64 x = (u64)grid.x * block.x, y = (u64)grid.y * block.y, z = (u64)grid.z * block.z;
+    *size = (Dim3){(u32)x, (u32)y, (u32)z};
+    return x <= UINT32_MAX && y <= UINT32_MAX && z <= UINT32_MAX;
+}
+
+typedef struct {
+    void *stream;
+    void *before, *after;
+    bool cooperative;
+} When;
+
+extern Error hipEventRecord(void *event, void *stream);
+
+static Error launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, void **arguments, void **extra, When when,
+                    Stream *stream) {
+    Launch *made;
+    Error error = device_error(stream->device);
+    if (!error) error = make_launch(function, size, block, dynamic_lds, when.cooperative, arguments, extra, &made);
+    if (error) return error;
+    if (when.before) error = hipEventRecord(when.before, when.stream);
+    if (error) return free(made), error;
+    error = submit(stream, &made->operation);
+    return error || !when.after ? error : hipEventRecord(when.after, when.stream);
+}
+
+static Error launch_grid(Function *function, Dim3 grid, Dim3 block, size_t lds, void **arguments, void **extra, When when,
+                         Stream *stream) {
+    Dim3 size;
+    if (lds > UINT32_MAX) return OUT_OF_RESOURCES;
+    if (!items(grid, block, &size))
+        return bad_shape(function, INVALID_CONFIGURATION, "a grid of 2^32 threads or more in one dimension", 0, 0);
+    return launch(function, size, block, (u32)lds, arguments, extra, when, stream);
+}
+
+static Error launch_host(const void *host, Dim3 grid, Dim3 block, size_t lds, void **arguments, When when) {
+    Stream *stream;
+    Function *function;
+    Error error = begin();
+    if (!error) error = find_stream(when.stream, &stream);
+    if (!error) error = function_of(host, stream->device, &function);
+    return done(error ? error : launch_grid(function, grid, block, lds, arguments, NULL, when, stream));
+}
+
+static Error launch_module(Function *function, Dim3 grid, Dim3 block, size_t lds, void **arguments, void **extra, When when) {
+    Stream *stream;
+    Error error = begin();
+    if (!error && !is_handle(function, FUNCTION)) error = INVALID_HANDLE;
+    if (!error) error = find_stream(when.stream, &stream);
+    if (!error && arguments && extra) error = INVALID_VALUE;
+    return done(error ? error : launch_grid(function, grid, block, lds, arguments, extra, when, stream));
+}
+
+// -- <<<>>> --------------------------------------------------------------------------------------
+
+enum { DEEPEST = 16 };
+typedef struct {
+    Dim3 grid, block;
+    size_t lds;
+    void *stream;
+} Configuration;
+static __thread Configuration configurations[DEEPEST];
+static __thread int depth;
+
+API Error __hipPushCallConfiguration(Dim3 grid, Dim3 block, size_t lds, void *stream) {
+    if (depth == DEEPEST) return done(INVALID_VALUE);
+    configurations[depth++] = (Configuration){grid, block, lds, stream};
+    return SUCCESS;
+}
+
+API Error __hipPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *lds, void **stream) {
+    if (!depth) return done(MISSING_CONFIGURATION);
+    Configuration found = configurations[--depth];
+    *grid = found.grid, *block = found.block, *lds = found.lds, *stream = found.stream;
+    return SUCCESS;
+}
+
+API Error hipLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream) {
+    return launch_host(host, grid, block, lds, arguments, (When){.stream = stream});
+}
+
+API Error hipExtLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream, void *before,
+                             void *after, int flags) {
+    (void)flags;
+    return launch_host(host, grid, block, lds, arguments, (When){stream, before, after, false});
+}
+
+API Error hipLaunchCooperativeKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, u32 lds, void *stream) {
+    return launch_host(host, grid, block, lds, arguments, (When){.stream = stream, .cooperative = true});
+}
+
+typedef struct {
+    void *host;
+    Dim3 grid, block;
+    void **arguments;
+    size_t lds;
+    void *stream;
+} HostLaunch;
+
+static Error launch_many(const HostLaunch *list, int count, u32 flags, bool cooperative) {
+    Error error = list && count > 0 && flags <= 3 ? SUCCESS : INVALID_VALUE;
+    for (int i = 0; i < count && !error; i++)
+        error = launch_host(list[i].host, list[i].grid, list[i].block, list[i].lds, list[i].arguments,
+                            (When){.stream = list[i].stream, .cooperative = cooperative});
+    return done(error);
+}
+
+API Error hipExtLaunchMultiKernelMultiDevice(HostLaunch *list, int count, u32 flags) {
+    return launch_many(list, count, flags, false);
+}
+API Error hipLaunchCooperativeKernelMultiDevice(HostLaunch *list, int count, u32 flags) {
+    return launch_many(list, count, flags, true);
+}
+
+typedef struct {
+    int kind;
+    u32 reserved;
+    union {
+        int cooperative;
+        u8 room[64];
+    } value;
+} LaunchAttribute;
+typedef struct {
+    Dim3 grid, block;
+    size_t lds;
+    void *stream;
+    const LaunchAttribute *attributes;
+    u32 count;
+} LaunchConfiguration;
+
+static bool asks_cooperative(const LaunchAttribute *attributes, u32 count) {
+    for (u32 i = 0; attributes && i < count; i++)
+        if (attributes[i].kind == 2) return attributes[i].value.cooperative;
+    return false;
+}
+
+API Error hipLaunchKernelExC(const LaunchConfiguration *how, const void *host, void **arguments) {
+    if (!how) return done(INVALID_VALUE);
+    return launch_host(host, how->grid, how->block, how->lds, arguments,
+                       (When){.stream = how->stream, .cooperative = asks_cooperative(how->attributes, how->count)});
+}
+
+typedef struct {
+    Dim3 grid, block;
+    u32 lds;
+    void *stream;
+    const LaunchAttribute *attributes;
+    u32 count;
+} DriverConfiguration;
+
+API Error hipDrvLaunchKernelEx(const DriverConfiguration *how, Function *function, void **arguments, void **extra) {
+    if (!how) return done(INVALID_VALUE);
+    return launch_module(function, how->grid, how->block, how->lds, arguments, extra,
+                         (When){.stream = how->stream, .cooperative = asks_cooperative(how->attributes, how->count)});
+}
+
+API Error hipModuleLaunchKernel(Function *function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds, void *stream,
+                                void **arguments, void **extra) {
+    return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, extra, (When){.stream = stream});
+}
+
+API Error hipModuleLaunchCooperativeKernel(Function *function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 lds,
+                                           void *stream, void **arguments) {
+    return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, NULL,
+                         (When){.stream = stream, .cooperative = true});
+}
+
+// The size in work-items; its last blocks may be partial.
+API Error hipExtModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *given,
+                                   void **arguments, void **extra, void *before, void *after, u32 flags) {
+    (void)flags;
+    Stream *stream;
+    Error error = begin();
+    if (!error && !is_handle(function, FUNCTION)) error = INVALID_HANDLE;
+    if (!error) error = find_stream(given, &stream);
+    if (!error && (lds > UINT32_MAX || (arguments && extra))) error = INVALID_VALUE;
+    return done(error ? error
+                      : launch(function, (Dim3){x, y, z}, (Dim3){bx, by, bz}, (u32)lds, arguments, extra,
+                               (When){given, before, after, false}, stream));
+}
+
+API Error hipHccModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *stream,
+                                   void **arguments, void **extra, void *before, void *after) {
+    return hipExtModuleLaunchKernel(function, x, y, z, bx, by, bz, lds, stream, arguments, extra, before, after, 0);
+}
+
+// hip_ext.h declares it without extern "C".
+API Error cxx_launch(Function *, u32, u32, u32, u32, u32, u32, size_t, void *, void **, void **, void *, void *, u32) __asm__(
+    "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j");
+Error cxx_launch(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *stream, void **arguments,
+                 void **extra, void *before, void *after, u32 flags) {
+    return hipExtModuleLaunchKernel(function, x, y, z, bx, by, bz, lds, stream, arguments, extra, before, after, flags);
+}
+
+// -- launches in three calls, as HIP once had them -----------------------------------------------
+
+enum { SETUP_BYTES = 4096 };
+static __thread u8 setup[SETUP_BYTES];
+
+API Error hipConfigureCall(Dim3 grid, Dim3 block, size_t lds, void *stream) {
+    return __hipPushCallConfiguration(grid, block, lds, stream);
+}
+
+API Error hipSetupArgument(const void *argument, size_t bytes, size_t offset) {
+    if (!argument || offset > SETUP_BYTES || bytes > SETUP_BYTES - offset) return done(INVALID_VALUE);
+    memcpy(setup + offset, argument, bytes);
+    return SUCCESS;
+}
+
+API Error hipLaunchByPtr(const void *host) {
+    Configuration how = {0};
+    Stream *stream;
+    Function *function;
+    Error error = begin();
+    if (!error) error = __hipPopCallConfiguration(&how.grid, &how.block, &how.lds, &how.stream);
+    if (!error) error = find_stream(how.stream, &stream);
+    if (!error) error = function_of(host, stream->device, &function);
+    if (error) return done(error);
+    size_t bytes = SETUP_BYTES;
+    void *extra[] = {BUFFER_POINTER, setup, BUFFER_SIZE, &bytes, PARAMETERS_END};
+    return done(launch_grid(function, how.grid, how.block, how.lds, NULL, extra, (When){.stream = how.stream}, stream));
+}
+
+// -- occupancy -----------------------------------------------------------------------------------
+
+static u32 up(u32 value, u32 to) { return (value + to - 1) / to * to; }
+
+u32 blocks_per_cu(const Function *function, u32 block, u32 dynamic_lds) {
+    const Device *device = &state.device[function->module->device];
+    u32 waves = (block + 63) / 64, lds = function->lds + dynamic_lds;
+    if (!waves || lds > device->lds) return 0;
+    u32 used = device->unified ? up(up(function->vgprs, 4) + function->agprs, device->granule)
+                               : up(function->vgprs > function->agprs ? function->vgprs : function->agprs, device->granule);
+    u32 fit = used ? device->registers / used : device->waves;
+    if (fit > device->waves) fit = device->waves;
+    u32 blocks = fit * device->simds / waves;
+    return lds && blocks > device->lds / lds ? device->lds / lds : blocks;
+}
+
+static Error active(int *result, const void *host, int block, size_t lds, u32 flags) {
+    Function *function;
+    Error error = begin();
+    if (!error && (!result || block <= 0 || flags > 1)) error = INVALID_VALUE;
+    if (!error) error = function_of(host, current_device, &function);
+    if (error) return done(error);
+    bool fits = (u32)block <= (function->max_block ? function->max_block : MAX_BLOCK) && lds <= UINT32_MAX;
+    *result = fits ? (int)blocks_per_cu(function, (u32)block, (u32)lds) : 0;
+    return SUCCESS;
+}
+
+static Error potential(int *grid, int *block, const void *host, size_t lds, int limit) {
+    Function *function;
+    Error error = begin();
+    if (!error && (!grid || !block)) error = INVALID_VALUE;
+    if (!error) error = function_of(host, current_device, &function);
+    if (error) return done(error);
+    u32 most = function->max_block ? function->max_block : MAX_BLOCK, best = 0, best_block = 0;
+    if (limit > 0 && (u32)limit < most) most = (u32)limit;
+    for (u32 size = up(most, 64); size >= 64; size -= 64) {
+        u32 each = size > most ? most : size, threads = each * blocks_per_cu(function, each, (u32)lds);
+        if (threads > best) best = threads, best_block = each;
+    }
+    *block = (int)best_block;
+    *grid = best_block ? (int)(best / best_block * state.device[current_device].compute_units) : 0;
+    return SUCCESS;
+}
+
+API Error hipOccupancyMaxActiveBlocksPerMultiprocessor(int *r, const void *f, int block, size_t lds) {
+    return active(r, f, block, lds, 0);
+}
+API Error hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *r, const void *f, int block, size_t lds, u32 flags) {
+    return active(r, f, block, lds, flags);
+}
+API Error hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *r, Function *f, int block, size_t lds) {
+    return active(r, f, block, lds, 0);
+}
+API Error hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *r, Function *f, int block, size_t lds, u32 flags) {
+    return active(r, f, block, lds, flags);
+}
+API Error hipOccupancyMaxPotentialBlockSize(int *grid, int *block, const void *f, size_t lds, int limit) {
+    return potential(grid, block, f, lds, limit);
+}
+API Error hipModuleOccupancyMaxPotentialBlockSize(int *grid, int *block, Function *f, size_t lds, int limit) {
+    return potential(grid, block, f, lds, limit);
+}
+
+API Error hipModuleOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, Function *f, size_t lds, int limit, u32 flags) {
+    return flags > 1 ? done(INVALID_VALUE) : potential(grid, block, f, lds, limit);
+}
+
+API Error hipOccupancyAvailableDynamicSMemPerBlock(size_t *result, const void *host, int blocks, int block) {
+    Function *function;
+    Error error = begin();
+    if (!error && (!result || blocks <= 0 || block <= 0)) error = INVALID_VALUE;
+    if (!error) error = function_of(host, current_device, &function);
+    if (error) return done(error);
+    size_t each = state.device[current_device].lds / (u32)blocks;
+    *result = each > function->lds ? each - function->lds : 0;
+    return SUCCESS;
+}

@@ -1,0 +1,451 @@
+// Code objects, the kernels and variables in them, and what the compiler registers of a program.
+//
+// What clang's constructors register is only noted: a fat binary goes to the server when a device first needs it.
+#include "internal.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdio.h>
+
+#define FAT_BINARY_MAGIC 0x48495046u  // "HIPF"
+#define BUNDLE_MAGIC "__CLANG_OFFLOAD_BUNDLE__"
+#define COMPRESSED_MAGIC "CCOB"
+#define LARGEST_BUNDLE (1ull << 32)
+
+// -- images --------------------------------------------------------------------------------------
+
+static u64 word(const u8 *at, int bytes) {
+    u64 value = 0;
+    memcpy(&value, at, (size_t)bytes);
+    return value;
+}
+
+static size_t bundle_bytes(const u8 *image) {
+    const u8 *at = image + strlen(BUNDLE_MAGIC);
+    u64 entries = word(at, 8), end = 0;
+    at += 8;
+    for (u64 i = 0; i < entries && i < 64; i++) {
+        u64 offset = word(at, 8), bytes = word(at + 8, 8), name = word(at + 16, 8);
+        if (offset > LARGEST_BUNDLE || bytes > LARGEST_BUNDLE || name > 4096) return 0;
+        if (offset + bytes > end) end = offset + bytes;
+        at += 24 + name;
+    }
+    return end > (size_t)(at - image) ? end : (size_t)(at - image);
+}
+
+static size_t elf_bytes(const u8 *image) {
+    Elf64_Ehdr header;
+    memcpy(&header, image, sizeof header);
+    u64 end = header.e_shoff + (u64)header.e_shnum * header.e_shentsize;
+    u64 segments = header.e_phoff + (u64)header.e_phnum * header.e_phentsize;
+    return end > segments ? end : segments;
+}
+
+// The bytes of a code object, a bundle or a compressed bundle, as its header says; 0: none of them.
+size_t image_bytes(const void *given) {
+    const u8 *image = given;
+    if (!memcmp(image, COMPRESSED_MAGIC, 4)) {
+        u64 version = word(image + 4, 2);
+        return version == 2 ? word(image + 8, 4) : version == 3 ? word(image + 8, 8) : 0;
+    }
+    if (!memcmp(image, ELFMAG, SELFMAG)) return elf_bytes(image);
+    if (!memcmp(image, BUNDLE_MAGIC, strlen(BUNDLE_MAGIC))) return bundle_bytes(image);
+    return 0;
+}
+
+Error load_module(int device, const void *image, size_t bytes, Module **found) {
+    u32 head = (u32)device;
+    Reply reply;
+    Error error = ask(LOAD, &head, sizeof head, image, bytes, &reply);
+    if (!error && reply.bytes >= 4) {
+        Module *made = make_handle(MODULE, sizeof *made);
+        if (made) {
+            made->device = device, made->number = (u32)word(reply.data, 4);
+            for (size_t at = 4; at + 16 <= reply.bytes; at += 16)
+                add_module_memory(word(reply.data + at, 8), word(reply.data + at + 8, 8), device);
+        }
+        *found = made;
+        error = made ? SUCCESS : OUT_OF_MEMORY;
+    }
+    free(reply.data);
+    return error;
+}
+
+// -- kernels and variables -----------------------------------------------------------------------
+
+static Function *known_function(Module *module, const char *name) {
+    for (u32 i = 0; i < module->count; i++)
+        if (!strcmp(module->functions[i]->name, name)) return module->functions[i];
+    return NULL;
+}
+
+static Function *made_function(Module *module, const char *name, const Reply *reply) {
+    enum { FIELDS = 11 };
+    u32 fields[FIELDS];
+    if (reply->bytes < sizeof fields) return NULL;
+    memcpy(fields, reply->data, sizeof fields);
+    Function *made = make_handle(FUNCTION, sizeof *made);
+    Function **grown = realloc(module->functions, (module->count + 1) * sizeof *grown);
+    if (grown) module->functions = grown;
+    if (!made || !grown || reply->bytes < sizeof fields + fields[3] * sizeof(Argument)) return NULL;
+    made->module = module, made->name = strdup(name);
+    made->number = fields[0], made->kernarg_bytes = fields[1], made->explicit_bytes = fields[2], made->arguments = fields[3];
+    made->max_block = fields[4], made->lds = fields[5], made->private_bytes = fields[6];
+    made->vgprs = fields[7], made->agprs = fields[8], made->sgprs = fields[9], made->version = fields[10];
+    made->argument = malloc(made->arguments * sizeof(Argument) + 1);
+    if (!made->name || !made->argument) return NULL;
+    memcpy(made->argument, reply->data + sizeof fields, made->arguments * sizeof(Argument));
+    return module->functions[module->count++] = made;
+}
+
+Error find_function(Module *module, const char *name, Function **found) {
+    pthread_mutex_lock(&lock);
+    *found = known_function(module, name);
+    pthread_mutex_unlock(&lock);
+    if (*found) return SUCCESS;
+    Reply reply;
+    Error error = ask(KERNEL, &module->number, 4, name, strlen(name), &reply);
+    if (!error) {
+        pthread_mutex_lock(&lock);
+        *found = known_function(module, name);
+        if (!*found) *found = made_function(module, name, &reply);
+        pthread_mutex_unlock(&lock);
+        if (!*found) error = OUT_OF_MEMORY;
+    }
+    free(reply.data);
+    return error;
+}
+
+static Error find_variable(Module *module, const char *name, void **address, size_t *bytes) {
+    Reply reply;
+    Error error = ask(SYMBOL, &module->number, 4, name, strlen(name), &reply);
+    if (!error && reply.bytes == 16) {
+        *address = (void *)word(reply.data, 8);
+        *bytes = word(reply.data + 8, 8);
+    }
+    free(reply.data);
+    return error;
+}
+
+// -- what the compiler registers -----------------------------------------------------------------
+
+typedef struct Managed {
+    void **pointer;
+    const char *name;
+    struct Managed *next;
+} Managed;
+
+typedef struct FatBinary {
+    const void *image;
+    Module *module[MAX_DEVICES];
+    Error failure[MAX_DEVICES];
+    Managed *managed;
+} FatBinary;
+
+typedef struct {
+    const void *host;  // a function's stub, a variable's copy
+    FatBinary *binary;
+    const char *name;
+    Function *function[MAX_DEVICES];
+} Registered;
+
+static Registered *slots;  // a hash table by host address
+static size_t slot_count, slots_used;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+static Registered *slot_of(const void *host) {
+    if (!slot_count) return NULL;
+    size_t at = ((u64)host * 0x9e3779b97f4a7c15ull >> 20) & (slot_count - 1);
+    while (slots[at].host && slots[at].host != host) at = (at + 1) & (slot_count - 1);
+    return &slots[at];
+}
+
+static void note(const void *host, FatBinary *binary, const char *name) {
+    pthread_mutex_lock(&loading);
+    if (2 * (slots_used + 1) > slot_count) {
+        Registered *before = slots;
+        size_t number = slot_count;
+        slot_count = number ? 2 * number : 256;
+        slots = calloc(slot_count, sizeof *slots);
+        for (size_t i = 0; slots && i < number; i++)
+            if (before[i].host) *slot_of(before[i].host) = before[i];
+        free(before);
+        if (!slots) slot_count = slots_used = 0;
+    }
+    Registered *slot = slot_of(host);
+    if (slot) {
+        slots_used += !slot->host;
+        *slot = (Registered){.host = host, .binary = binary, .name = name};
+    }
+    pthread_mutex_unlock(&loading);
+}
+
+API void **__hipRegisterFatBinary(const void *data) {
+    const struct {
+        u32 magic, version;
+        const void *image;
+        void *unused;
+    } *wrapper = data;
+    FatBinary *made = calloc(1, sizeof *made);
+    if (made && wrapper->magic == FAT_BINARY_MAGIC) made->image = wrapper->image;
+    return (void **)made;
+}
+
+API void __hipUnregisterFatBinary(void **given) {
+    FatBinary *binary = (FatBinary *)given;
+    pthread_mutex_lock(&loading);
+    if (binary) binary->image = NULL;  // its library is closed, or the program ends
+    pthread_mutex_unlock(&loading);
+}
+
+API void __hipRegisterFunction(void **binary, const void *host, char *device, const char *name, u32 limit, void *a, void *b,
+                               void *c, void *d, int *e) {
+    (void)device, (void)limit, (void)a, (void)b, (void)c, (void)d, (void)e;
+    note(host, (FatBinary *)binary, name);
+}
+
+API void __hipRegisterVar(void **binary, void *host, char *device, char *name, int external, size_t bytes, int constant,
+                          int global) {
+    (void)device, (void)external, (void)bytes, (void)constant, (void)global;
+    note(host, (FatBinary *)binary, name);
+}
+
+// A managed variable is memory of the arena from the start: the program reads its pointer whenever it likes.
+API void __hipRegisterManagedVar(void *given, void **pointer, void *initial, const char *name, size_t bytes, u32 align) {
+    (void)align;
+    FatBinary *binary = given;
+    Managed *made = calloc(1, sizeof *made);
+    int arena;
+    if (!made || !map_arena(&arena) || begin() || allocate(MANAGED_MEMORY, 0, bytes, 1, NULL, pointer)) {
+        say("no memory for the managed variable %s", name);
+        free(made);
+        return;
+    }
+    memcpy(*pointer, initial, bytes);
+    *made = (Managed){pointer, name, binary->managed};
+    binary->managed = made;
+    note(pointer, binary, name);
+}
+
+API void __hipRegisterTexture(void **m, void *v, char *h, char *d, int t, int n, int e) {
+    (void)m, (void)v, (void)h, (void)d, (void)t, (void)n, (void)e;
+}
+API void __hipRegisterSurface(void **m, void *v, char *h, char *d, int t, int e) {
+    (void)m, (void)v, (void)h, (void)d, (void)t, (void)e;
+}
+
+static Error load_binary(FatBinary *binary, int device) {
+    if (binary->module[device] || binary->failure[device]) return binary->failure[device];
+    size_t bytes = binary->image ? image_bytes(binary->image) : 0;
+    Error error = bytes ? load_module(device, binary->image, bytes, &binary->module[device]) : INVALID_IMAGE;
+    for (Managed *at = binary->managed; at && !error; at = at->next) {
+        void *variable;
+        size_t size;
+        if (!find_variable(binary->module[device], at->name, &variable, &size)) *(void **)variable = *at->pointer;
+    }
+    return binary->failure[device] = error;
+}
+
+static Error registered(const void *host, int device, Registered **found) {
+    pthread_mutex_lock(&loading);
+    Registered *slot = slot_of(host);
+    Error error = slot && slot->host && host ? SUCCESS : NOT_FOUND;
+    if (!error) error = load_binary(slot->binary, device);
+    pthread_mutex_unlock(&loading);
+    *found = slot;
+    return error;
+}
+
+Error function_of(const void *host, int device, Function **found) {
+    if (is_handle(host, FUNCTION)) return *found = (Function *)host, SUCCESS;
+    Registered *slot;
+    Error error = registered(host, device, &slot);
+    if (error) return error == NOT_FOUND ? INVALID_DEVICE_FUNCTION : error;
+    if (!slot->function[device]) {
+        error = find_function(slot->binary->module[device], slot->name, &slot->function[device]);
+        if (error) return error == NOT_FOUND ? INVALID_DEVICE_FUNCTION : error;
+    }
+    *found = slot->function[device];
+    return SUCCESS;
+}
+
+Error variable_of(const void *host, int device, void **address, size_t *bytes) {
+    Registered *slot;
+    Error error = registered(host, device, &slot);
+    if (!error) {
+        for (Managed *at = slot->binary->managed; at; at = at->next)
+            if (at->pointer == host) {
+                pthread_mutex_lock(&lock);
+                Allocation *found = find_allocation(*at->pointer);
+                *address = *at->pointer, *bytes = found ? found->bytes : 0;
+                pthread_mutex_unlock(&lock);
+                return SUCCESS;
+            }
+        error = find_variable(slot->binary->module[device], slot->name, address, bytes);
+    }
+    return error == NOT_FOUND ? INVALID_SYMBOL : error;
+}
+
+// -- the calls -----------------------------------------------------------------------------------
+
+static Error load_image(Module **result, const void *image) {
+    Error error = begin();
+    if (error) return done(error);
+    if (!result || !image) return done(INVALID_VALUE);
+    size_t bytes = image_bytes(image);
+    return done(bytes ? load_module(current_device, image, bytes, result) : INVALID_IMAGE);
+}
+
+API Error hipModuleLoadData(Module **result, const void *image) { return load_image(result, image); }
+API Error hipModuleLoadFatBinary(Module **result, const void *image) { return load_image(result, image); }
+
+API Error hipModuleLoadDataEx(Module **result, const void *image, u32 count, int *options, void **values) {
+    (void)count, (void)options, (void)values;
+    return load_image(result, image);
+}
+
+API Error hipModuleLoad(Module **result, const char *path) {
+    Error error = begin();
+    if (error) return done(error);
+    if (!result || !path) return done(INVALID_VALUE);
+    FILE *file = fopen(path, "rb");
+    if (!file) return done(FILE_NOT_FOUND);
+    fseek(file, 0, SEEK_END);
+    long bytes = ftell(file);
+    rewind(file);
+    void *image = bytes > 0 ? malloc((size_t)bytes) : NULL;
+    bool whole = image && fread(image, 1, (size_t)bytes, file) == (size_t)bytes;
+    fclose(file);
+    error = whole ? load_module(current_device, image, (size_t)bytes, result) : INVALID_IMAGE;
+    free(image);
+    return done(error);
+}
+
+API Error hipModuleUnload(Module *module) {
+    Error error = begin();
+    if (!error && !is_handle(module, MODULE)) error = INVALID_HANDLE;
+    if (error) return done(error);
+    wait_device(module->device);
+    for (u32 i = 0; i < module->count; i++) end_handle(module->functions[i], FUNCTION);
+    end_handle(module, MODULE);
+    return done(ask(UNLOAD, &module->number, 4, NULL, 0, NULL));
+}
+
+API Error hipModuleGetFunction(Function **result, Module *module, const char *name) {
+    Error error = begin();
+    if (!error && (!result || !name)) error = INVALID_VALUE;
+    if (!error && !is_handle(module, MODULE)) error = INVALID_HANDLE;
+    if (!error && !*name) error = INVALID_VALUE;
+    return done(error ? error : find_function(module, name, result));
+}
+
+API Error hipModuleGetGlobal(void **address, size_t *bytes, Module *module, const char *name) {
+    Error error = begin();
+    void *at;
+    size_t size;
+    if (!error && !name) error = INVALID_VALUE;
+    if (!error && !is_handle(module, MODULE)) error = INVALID_HANDLE;
+    if (!error) error = find_variable(module, name, &at, &size);
+    if (error) return done(error);
+    if (address) *address = at;
+    if (bytes) *bytes = size;
+    return SUCCESS;
+}
+
+API Error hipGetSymbolAddress(void **address, const void *symbol) {
+    size_t bytes;
+    Error error = begin();
+    if (!error && !address) error = INVALID_VALUE;
+    return done(error ? error : variable_of(symbol, current_device, address, &bytes));
+}
+
+API Error hipGetSymbolSize(size_t *bytes, const void *symbol) {
+    void *address;
+    Error error = begin();
+    if (!error && !bytes) error = INVALID_VALUE;
+    return done(error ? error : variable_of(symbol, current_device, &address, bytes));
+}
+
+API Error hipGetFuncBySymbol(Function **result, const void *host) {
+    Error error = begin();
+    if (!error && !result) error = INVALID_VALUE;
+    return done(error ? error : function_of(host, current_device, result));
+}
+
+API const char *hipKernelNameRef(const Function *function) { return is_handle(function, FUNCTION) ? function->name : NULL; }
+
+API const char *hipKernelNameRefByPtr(const void *host, void *stream) {
+    (void)stream;
+    Registered *slot = slot_of(host);
+    return slot && slot->host ? slot->name : NULL;
+}
+
+// -- attributes of kernels -----------------------------------------------------------------------
+
+typedef struct {
+    int binary_version, cache_mode;
+    size_t constant_bytes, private_bytes;
+    int dynamic_lds, max_block, registers, carveout, ptx_version;
+    size_t lds;
+} FunctionAttributes;
+
+API Error hipFuncGetAttributes(FunctionAttributes *result, const void *host) {
+    Function *function;
+    Error error = begin();
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error) error = function_of(host, current_device, &function);
+    if (error) return done(error);
+    int lds = (int)state.device[current_device].lds;
+    *result = (FunctionAttributes){(int)function->version,
+                                   0,
+                                   0,
+                                   function->private_bytes,
+                                   lds - (int)function->lds,
+                                   (int)function->max_block,
+                                   (int)(function->vgprs + function->agprs),
+                                   function->attribute_carveout,
+                                   (int)function->version,
+                                   function->lds};
+    return SUCCESS;
+}
+
+// hipFunction_attribute, as numbered in hip_runtime_api.h.
+API Error hipFuncGetAttribute(int *result, int attribute, Function *function) {
+    Error error = begin();
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error && !is_handle(function, FUNCTION)) error = INVALID_DEVICE_FUNCTION;
+    if (error) return done(error);
+    int lds = (int)state.device[function->module->device].lds;
+    const int values[] = {
+        (int)function->max_block, (int)function->lds,     0, (int)function->private_bytes, (int)(function->vgprs + function->agprs),
+        (int)function->version,   (int)function->version, 0, lds - (int)function->lds,     function->attribute_carveout};
+    if (attribute < 0 || attribute >= (int)(sizeof values / sizeof *values)) return done(INVALID_VALUE);
+    *result = values[attribute];
+    return SUCCESS;
+}
+
+API Error hipFuncSetAttribute(const void *host, int attribute, int given) {
+    Function *function;
+    Error error = begin();
+    if (!error) error = function_of(host, current_device, &function);
+    if (error) return done(error);
+    if (attribute == 8) {
+        if (given < 0 || given > (int)state.device[current_device].lds - (int)function->lds) return done(INVALID_VALUE);
+        function->attribute_lds = given;
+    } else if (attribute == 9) {
+        if (given < -1 || given > 100) return done(INVALID_VALUE);
+        function->attribute_carveout = given;
+    } else {
+        return done(INVALID_VALUE);
+    }
+    return SUCCESS;
+}
+
+static Error known(const void *host) {
+    Function *function;
+    Error error = begin();
+    return done(error ? error : function_of(host, current_device, &function));
+}
+
+API Error hipFuncSetCacheConfig(const void *host, int config) { return (void)config, known(host); }
+API Error hipFuncSetSharedMemConfig(const void *host, int config) { return (void)config, known(host); }

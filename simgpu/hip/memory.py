@@ -1,0 +1,93 @@
+"""A device's memory that lies in the program's arena: the same bytes, at the same addresses."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+from simgpu.engine.allocations import Allocation, Memory, aligned_bytes, whole_granules
+
+PAGE = 4096
+GRANULE = 4
+MODULE_GAP = 1 << 16  # unmapped bytes behind a code object
+
+
+class Arena:
+    """The file behind the program's arena, mapped here as well; code objects go to its end.
+
+    base: the address of its first byte in the program; shadow: the file of which bits nothing wrote, as long.
+    """
+
+    def __init__(self, file: int, shadow: int, base: int, nbytes: int, module_bytes: int) -> None:
+        self.base = base
+        self._file, self._nbytes = file, nbytes
+        self._next_module = base + nbytes - module_bytes
+        self.bytes = _mapped(file, nbytes)
+        self.undefined = _mapped(shadow, nbytes)
+
+    def view(self, address: int, nbytes: int) -> np.ndarray:
+        """The bytes at an address of the arena."""
+        start = address - self.base
+        return self.bytes[start : start + nbytes]
+
+    def shadow(self, address: int, nbytes: int) -> np.ndarray:
+        """The undefined bits of bytes of the arena."""
+        start = address - self.base
+        return self.undefined[start : start + nbytes]
+
+    def registered(self, address: int, nbytes: int) -> np.ndarray:
+        """Bytes of the program's own memory, whose pages lie behind the arena, each at its address."""
+        page = address // PAGE * PAGE
+        length = -(-(address + nbytes - page) // PAGE) * PAGE
+        pages = mmap.mmap(self._file, length, mmap.MAP_SHARED, offset=self._nbytes + page)
+        return np.frombuffer(pages, np.uint8)[address - page : address - page + nbytes]
+
+    def room_for_module(self, nbytes: int) -> int:
+        """Addresses for a code object, page aligned."""
+        address = self._next_module
+        self._next_module += -(-(nbytes + MODULE_GAP) // PAGE) * PAGE
+        return address
+
+
+def _mapped(file: int, nbytes: int) -> np.ndarray:
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    return np.frombuffer(mmap.mmap(file, nbytes, flags), np.uint8)
+
+
+class ArenaMemory(Memory):
+    """A device's memory: what the program allocates is adopted, code objects are placed where the program sees them."""
+
+    def __init__(self, arena: Arena, checked: bool) -> None:
+        super().__init__(checked)
+        self._arena = arena
+        self.advice = "the host's own memory must be pinned, registered or managed for a kernel to reach it"
+        self.segments: list[Allocation] = []
+
+    def adopt(self, address: int, nbytes: int, label: str, reachable: int) -> Allocation:
+        """The program's allocation; reachable: bytes from its address on that kernels may access."""
+        size = whole_granules(max(nbytes, reachable))
+        allocation = Allocation(address, nbytes, self._arena.view(address, size), label=label)
+        if self.checked:
+            allocation.undefined = self._arena.shadow(address, size)
+        return self._inserted(allocation)
+
+    def adopt_registered(self, address: int, nbytes: int, label: str) -> Allocation:
+        """Memory of the program's own that it registered; all of it counts as defined."""
+        lead = address % GRANULE
+        data = self._arena.registered(address - lead, whole_granules(lead + nbytes))
+        allocation = Allocation(address, nbytes, data, label=label, lead=lead, host=True)
+        if self.checked:
+            allocation.undefined = aligned_bytes(data.size)
+            allocation.whole = True
+        return self._inserted(allocation)
+
+    def reserve(self, nbytes: int) -> int:
+        return self._arena.room_for_module(nbytes)
+
+    def place(self, address: int, data: np.ndarray, writable: bool, label: str) -> Allocation:
+        view = self._arena.view(address, data.size)
+        view[:] = data
+        allocation = super().place(address, view, writable, label)
+        self.segments.append(allocation)
+        return allocation

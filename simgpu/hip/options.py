@@ -1,0 +1,32 @@
+"""What `simgpu hip` was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Compiles HIP source to a code object: source, target, options -> (code, log); code None where the source is wrong.
+Compile = Callable[[str, str, tuple[str, ...]], tuple[bytes | None, str]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """boards: names of the devices, one each; check: as for `simgpu.Device`; pad: to a multiple of so many bytes a kernel may
+    access past an allocation; kernels: only those whose name it finds are checked; skip, only: launches of them that are not, and
+    how many behind those are (None: all)."""
+
+    boards: tuple[str, ...]
+    check: bool | str = False
+    pad: int = 0
+    kernels: re.Pattern[str] | None = None
+    skip: int = 0
+    only: int | None = None
+    threads: int | None = None
+    max_instructions: int | None = None
+    timeout: float | None = None
+
+    @property
+    def selects(self) -> bool:
+        """Whether some launches may be left unchecked."""
+        return self.kernels is not None or self.skip > 0 or self.only is not None

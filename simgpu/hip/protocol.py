@@ -1,0 +1,143 @@
+"""The messages between a program's HIP library (`library/connection.c`) and its server, and the log in shared memory."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+VERSION = 1
+FRAME = struct.Struct("<II")  # kind, bytes that follow; of a reply: status, bytes
+HELLO = struct.Struct("<IIQQQ1024s")  # protocol, process, arena, its bytes, those of them for code objects, the program's path
+# Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log.
+LAUNCH = struct.Struct("<I3I3IIIIQ")
+FINDING = struct.Struct("<Q32s")  # return address, kind
+DESCRIPTORS = 4  # arena, log, shadow, socket of the launches
+SITES = 6
+ENTRY = np.dtype(
+    [("kind", "<u4"), ("device", "<u4"), ("memory", "<u4"), ("reserved", "<u4"), ("address", "<u8"), ("bytes", "<u8"),
+     ("number", "<u8"), ("sites", "<u8", SITES), ("padding", "<u8")]
+)  # fmt: skip
+LOG_BYTES = 64 << 30
+
+
+class Request(IntEnum):
+    """What the library asks for."""
+
+    GREETING = 1
+    LOAD = 2
+    UNLOAD = 3
+    KERNEL = 4
+    SYMBOL = 5
+    FINDING = 6
+    COMPILE = 7
+    FINISH = 8
+
+
+class Change(IntEnum):
+    """The kind of an entry of the log."""
+
+    ALLOCATE = 1
+    FREE = 2
+    PEER = 3
+    UNDEFINED = 4
+    UNPEER = 5
+
+
+class Kind(IntEnum):
+    """What an allocation is."""
+
+    DEVICE = 0
+    HOST = 1
+    MANAGED = 2
+    REGISTERED = 3
+
+
+# The call by which users know an allocation.
+CALLS = {Kind.DEVICE: "hipMalloc", Kind.HOST: "hipHostMalloc", Kind.MANAGED: "hipMallocManaged", Kind.REGISTERED: "hipHostRegister"}
+
+
+class Status(IntEnum):
+    """hipError_t."""
+
+    SUCCESS = 0
+    INVALID_VALUE = 1
+    OUT_OF_MEMORY = 2
+    INVALID_CONFIGURATION = 9
+    INVALID_IMAGE = 200
+    NO_BINARY = 209
+    NOT_FOUND = 500
+    ILLEGAL_ADDRESS = 700
+    TIME_OUT = 702
+    ASSERT = 710
+    LAUNCH_FAILURE = 719
+    NOT_SUPPORTED = 801
+
+
+class Ended(Exception):
+    """The program's end of a socket is closed."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A request and its payload."""
+
+    kind: int
+    data: bytes
+
+
+def receive(peer: socket.socket, count: int) -> bytes:
+    """So many bytes; Ended where the other side closed before."""
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        try:
+            got = peer.recv_into(view)
+        except ConnectionError:
+            got = 0
+        if not got:
+            raise Ended
+        view = view[got:]
+    return bytes(data)
+
+
+def next_message(peer: socket.socket) -> Message:
+    """The next request."""
+    kind, nbytes = FRAME.unpack(receive(peer, FRAME.size))
+    return Message(kind, receive(peer, nbytes))
+
+
+def reply(peer: socket.socket, status: int, data: bytes = b"") -> None:
+    """Answer a request."""
+    try:
+        peer.sendall(FRAME.pack(status, len(data)) + data)
+    except ConnectionError:
+        raise Ended from None
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a library says of its program, and the descriptors that came with it."""
+
+    process: int
+    path: str
+    arena: int
+    arena_bytes: int
+    module_bytes: int
+    descriptors: tuple[int, ...]
+
+
+def greeting(peer: socket.socket) -> Greeting:
+    """The first message. Raises ValueError for another protocol, Ended where there is none."""
+    data, descriptors, _, _ = socket.recv_fds(peer, FRAME.size + HELLO.size, DESCRIPTORS)
+    data += receive(peer, FRAME.size + HELLO.size - len(data)) if data else b""
+    if not data:
+        raise Ended
+    version, process, arena, arena_bytes, module_bytes, path = HELLO.unpack_from(data, FRAME.size)
+    if version != VERSION or len(descriptors) != DESCRIPTORS:
+        raise ValueError(f"a HIP library of protocol {version}, this is {VERSION}: start the program again")
+    name = path.partition(b"\0")[0].decode(errors="replace")
+    return Greeting(process, name, arena, arena_bytes, module_bytes, tuple(descriptors))

@@ -1,0 +1,89 @@
+"""What a program's run leaves: figures by kernel, findings each told once, and the document that both become."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simgpu.engine.finding import Finding
+from simgpu.engine.result import Run
+
+NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass
+class KernelRecord:
+    """One kernel of a program: its launches together."""
+
+    name: str  # as users write it
+    board: str
+    launches: int = 0
+    checked: int = 0
+    failed: int = 0
+    instructions: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    seconds: float = 0.0
+    findings: int = 0
+    fidelity: Counter[str] = field(default_factory=Counter)
+
+    def note(self, run: Run, checked: bool) -> None:
+        """Count a launch that ended well."""
+        self.launches += 1
+        self.checked += checked
+        self.instructions += run.instructions
+        self.read_bytes += run.counters["global_read_bytes"]
+        self.write_bytes += run.counters["global_write_bytes"]
+        self.seconds += run.seconds
+        self.fidelity.update(run.fidelity)
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**vars(self), "fidelity": dict(self.fidelity)}
+
+
+class Record:
+    """One process's run. tell: prints a line for people, at once."""
+
+    def __init__(self, path: str, process: int, tell: Callable[[str], None]) -> None:
+        self.path, self.process = path, process
+        self.kernels: dict[tuple[str, str], KernelRecord] = {}
+        self.findings: dict[tuple[Any, ...], Finding] = {}
+        self.times: Counter[tuple[Any, ...]] = Counter()
+        self.errors: list[str] = []
+        self._tell = tell
+
+    def kernel(self, name: str, board: str) -> KernelRecord:
+        """The figures of a kernel on a board."""
+        return self.kernels.setdefault((name, board), KernelRecord(name, board))
+
+    def note(self, finding: Finding, launch: int = 0) -> None:
+        """A finding: told when it is the first of its kind at its place."""
+        what = finding.pc or NUMBER.sub("#", finding.message)
+        key = (finding.kernel, finding.kind, what, finding.source)
+        self.times[key] += 1
+        if key in self.findings:
+            return
+        self.findings[key] = finding
+        self._tell(f"{finding}" + (f"\n    in launch {launch} of the kernel" if launch > 1 else ""))
+
+    def error(self, text: str) -> None:
+        """A kernel's failure."""
+        self.errors.append(text)
+        self._tell(text)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether anything was found that a correct program does not have."""
+        return bool(self.errors) or any(f.severity == "error" and not f.is_internal for f in self.findings.values())
+
+    def document(self) -> dict[str, Any]:
+        """For JSON, and for the process that started this one."""
+        return {
+            "program": self.path, "process": self.process, "wrong": self.wrong, "errors": self.errors,
+            "kernels": [kernel.document() for kernel in self.kernels.values()],
+            "findings": [{**finding.document(), "launches": self.times[key]} for key, finding in self.findings.items()],
+        }  # fmt: skip

@@ -1,0 +1,312 @@
+"""The server of one program: answers its HIP library, runs its kernels, tells what is wrong with them.
+
+Two threads: one answers requests, the other runs launches in the order in which they come. What both use is held by `GPUs.busy`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import socket
+import struct
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simgpu import hardware
+from simgpu.engine.finding import Finding, Severity
+from simgpu.hardware.code_object.bundle import entries
+from simgpu.hardware.errors import (
+    DecodeError,
+    InstructionLimit,
+    KernelTrap,
+    LaunchError,
+    MemoryFault,
+    SimError,
+    TimeLimit,
+)
+from simgpu.hip import properties
+from simgpu.hip.gpus import GPUs, Owned
+from simgpu.hip.memory import Arena
+from simgpu.hip.names import readable
+from simgpu.hip.options import Compile, Options
+from simgpu.hip.protocol import (
+    ENTRY,
+    FINDING,
+    LAUNCH,
+    LOG_BYTES,
+    Ended,
+    Greeting,
+    Message,
+    Request,
+    Status,
+    greeting,
+    next_message,
+    reply,
+)
+from simgpu.hip.record import Record
+from simgpu.hip.sites import CallSites
+
+ADDRESS = re.compile(r"@([0-9a-f]+)")
+LABEL = re.compile(r"\b(hipMalloc|hipHostMalloc|hipMallocManaged|hipHostRegister) (\d+)\b")
+# What a failed launch answers, by the error's class; others: LAUNCH_FAILURE.
+STATUSES = (
+    (MemoryFault, Status.ILLEGAL_ADDRESS), (KernelTrap, Status.ASSERT), (TimeLimit, Status.TIME_OUT),
+    (InstructionLimit, Status.TIME_OUT), (LaunchError, Status.INVALID_CONFIGURATION),
+)  # fmt: skip
+NOTES = ("launch", "copy-direction", "leak")  # kinds that are told and decide nothing
+
+
+@dataclass(frozen=True)
+class CallFinding(Finding):
+    """Something wrong with a call of HIP; source: the line of the call."""
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.kind}: {self.message}" + (f"\n  at {self.source}" if self.source else "")
+
+
+def tell(text: str) -> None:
+    """A message for people, at once, on stderr."""
+    os.write(sys.stderr.fileno(), f"simgpu hip: {text}\n".encode(errors="replace"))
+
+
+class Server:
+    """Serves one library at the other end of a socket, until it ends."""
+
+    def __init__(self, peer: socket.socket, options: Options, compile: Compile) -> None:
+        self._peer, self._options, self._compile = peer, options, compile
+        self._hello: Greeting = greeting(peer)
+        arena, log, shadow, launches = self._hello.descriptors
+        self._launches = socket.socket(fileno=launches)
+        self._log = np.frombuffer(mmap.mmap(log, LOG_BYTES, mmap.MAP_SHARED | 0x4000), ENTRY, LOG_BYTES // ENTRY.itemsize)
+        self._read = 0  # entries of the log
+        self._boards = [hardware.target(board) for board in options.boards]
+        self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))
+        self._sites = CallSites(self._hello.process)
+        self._seen: Counter[str] = Counter()  # launches by kernel
+        self.record = Record(self._hello.path, self._hello.process, tell)
+
+    def serve(self) -> None:
+        """Until the program ends."""
+        reply(self._peer, Status.SUCCESS, self._configuration())
+        runner = threading.Thread(target=self._run_launches, daemon=True)
+        runner.start()
+        try:
+            while True:
+                self._answer(next_message(self._peer))
+        except Ended:
+            pass
+
+    def _configuration(self) -> bytes:
+        """What the library is to know: options, then of each device its figures, properties and attributes."""
+        made = struct.pack("<II", bool(self._options.check), len(self._boards))
+        for index, board in enumerate(self._boards):
+            registers = board.vgpr_per_thread + board.agpr_per_thread * board.unified_vgprs
+            made += struct.pack(
+                "<Q7I", board.hbm_bytes, board.num_cus, board.simds_per_cu, board.lds_bytes, board.max_waves_per_simd, registers,
+                board.vgpr_granule, board.unified_vgprs,
+            )  # fmt: skip
+            told = properties.values(board, index)
+            pairs = properties.attributes(told, board)
+            for blob in (
+                properties.structure(told, old=True),
+                properties.structure(told, old=False),
+                b"".join(struct.pack("<Ii", *pair) for pair in pairs.items()),
+            ):
+                made += struct.pack("<I", len(blob)) + blob
+        return made
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _answer(self, message: Message) -> None:
+        kind, data = Request(message.kind), message.data
+        if kind is Request.FINDING:
+            self._note_call(data)
+        elif kind is Request.UNLOAD:
+            pass  # its addresses stay; nothing holds on to what nobody uses
+        elif kind is Request.FINISH:
+            self._finish()
+            reply(self._peer, Status.SUCCESS)
+        else:
+            handlers = {
+                Request.LOAD: self._load, Request.KERNEL: self._kernel, Request.SYMBOL: self._symbol,
+                Request.COMPILE: self._compiled,
+            }  # fmt: skip
+            reply(self._peer, *handlers[kind](data))
+
+    def _load(self, data: bytes) -> tuple[int, bytes]:
+        (index,) = struct.unpack_from("<I", data)
+        image, board = data[4:], self._boards[index]
+        try:
+            with self._gpus.busy:
+                number, segments = self._gpus.load(index, image)
+        except (DecodeError, LaunchError) as error:
+            tell(f"{self._name}: its kernels cannot be loaded for {board.name}: {error}{_other_boards(image, board.arch)}")
+            return Status.NO_BINARY, b""
+        return Status.SUCCESS, struct.pack("<I", number) + b"".join(struct.pack("<QQ", *segment) for segment in segments)
+
+    def _kernel(self, data: bytes) -> tuple[int, bytes]:
+        (module,) = struct.unpack_from("<I", data)
+        try:
+            with self._gpus.busy:
+                number, kernel = self._gpus.function(module, data[4:].decode())
+        except KeyError:
+            return Status.NOT_FOUND, b""
+        info, arguments = kernel.info, kernel.arguments
+        explicit = max((argument.offset + argument.size for argument in arguments), default=0)
+        version = int(info.target[3:-2]) * 10 + int(info.target[-2], 16)
+        made = struct.pack(
+            "<11I", number, info.kernarg_size, explicit, len(arguments), info.max_flat_workgroup_size, info.group_segment_size,
+            info.private_segment_size, info.vgpr_count - info.agpr_count, info.agpr_count, info.sgpr_count, version,
+        )  # fmt: skip
+        return Status.SUCCESS, made + b"".join(struct.pack("<II", argument.offset, argument.size) for argument in arguments)
+
+    def _symbol(self, data: bytes) -> tuple[int, bytes]:
+        (module,) = struct.unpack_from("<I", data)
+        try:
+            return Status.SUCCESS, struct.pack("<QQ", *self._gpus.symbol(module, data[4:].decode()))
+        except KeyError:
+            return Status.NOT_FOUND, b""
+
+    def _compiled(self, data: bytes) -> tuple[int, bytes]:
+        """hiprtc: the target's number among the devices and options, each ended by 0, then the source."""
+        index, count = struct.unpack_from("<II", data)
+        *options, source = data[8:].split(b"\0", count)
+        code, log = self._compile(source.decode(errors="replace"), self._boards[index].arch, tuple(o.decode() for o in options))
+        said = log.encode()
+        return Status.SUCCESS if code is not None else Status.INVALID_VALUE, struct.pack("<I", len(said)) + said + (code or b"")
+
+    @property
+    def _name(self) -> str:
+        return os.path.basename(self.record.path) or "the program"
+
+    # -- launches --------------------------------------------------------------------------------
+
+    def _run_launches(self) -> None:
+        try:
+            while True:
+                message = next_message(self._launches)
+                reply(self._launches, *self._launch(message.data))
+        except Ended:
+            pass
+
+    def _read_log(self, position: int) -> None:
+        for entry in self._log[self._read : position]:
+            self._gpus.change(entry, self._options.pad)
+        self._read = position
+
+    def _launch(self, data: bytes) -> tuple[int, bytes]:
+        number, sx, sy, sz, bx, by, bz, lds, _cooperative, nbytes, position = LAUNCH.unpack_from(data)
+        function = self._gpus.functions[number]
+        arguments = data[LAUNCH.size : LAUNCH.size + nbytes]
+        name = readable(function.kernel.name)
+        record = self.record.kernel(name, self._boards[function.device].name)
+        self._seen[name] += 1
+        checked = bool(self._options.check) and self._is_selected(name)
+        with self._gpus.busy:
+            self._read_log(position)
+            try:
+                run, printed = self._gpus.launch(function, (sx, sy, sz), (bx, by, bz), lds, arguments, checked)
+            except SimError as error:
+                record.failed += 1
+                return self._failed(name, error), b""
+            except Exception as error:  # a bug of ours: the program goes on, and is told
+                self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
+                return Status.LAUNCH_FAILURE, b""
+        record.note(run, checked)
+        for finding in run.findings:
+            record.findings += 1
+            self._note_kernel(finding, name)
+        return Status.SUCCESS, printed.encode(errors="replace")
+
+    def _is_selected(self, name: str) -> bool:
+        options, number = self._options, self._seen[name]
+        if options.kernels is not None and not options.kernels.search(name):
+            return False
+        return number > options.skip and (options.only is None or number <= options.skip + options.only)
+
+    def _failed(self, name: str, error: SimError) -> Status:
+        for finding in error.findings:
+            self._note_kernel(finding, name)
+        times = self._seen[name]
+        text = f"kernel {name} failed" + (f" in its launch {times}" if times > 1 else "")
+        advice = "" if self._options.check else "\n    simgpu hip --check looks for what may have led to it"
+        self.record.error(f"{text}: {type(error).__name__}: {self._with_sites(str(error))}{advice}")
+        return next((status for kind, status in STATUSES if isinstance(error, kind)), Status.LAUNCH_FAILURE)
+
+    def _note_kernel(self, finding: Finding, name: str) -> None:
+        self.record.note(replace(finding, message=self._with_sites(finding.message), kernel=name), self._seen[name])
+
+    # -- what is wrong with calls ------------------------------------------------------------------
+
+    def _note_call(self, data: bytes) -> None:
+        site, kind = FINDING.unpack_from(data)
+        name = kind.rstrip(b"\0").decode()
+        with self._gpus.busy:
+            text = ADDRESS.sub(lambda match: self._told(int(match[1], 16)), data[FINDING.size :].decode(errors="replace"))
+        self._note(name, text, self._sites.line(site) or "" if site else "")
+
+    def _note(self, kind: str, text: str, source: str) -> None:
+        severity: Severity = "error" if self._options.check and kind not in NOTES else "note"
+        self.record.note(CallFinding(kind, self._with_sites(text), 0, "", source=source, severity=severity))
+
+    def _told(self, address: int) -> str:
+        """An allocation for people."""
+        self._read_log(self._position())
+        owned = self._gpus.owned.get(address)
+        return f"{owned.label} of {owned.nbytes} bytes" if owned else f"{address:#x}"
+
+    def _position(self) -> int:
+        """Entries that the log has now, as far as one can tell: their kinds are not 0."""
+        position = self._read
+        while self._log[position]["kind"]:
+            position += 1
+        return position
+
+    def _with_sites(self, text: str) -> str:
+        """The text, with the line behind each allocation that it names."""
+        def sited(match: re.Match[str]) -> str:
+            owned = next((o for o in self._gpus.owned.values() if o.label == match[0]), None)
+            line = self._sites.first(owned.sites) if owned else None
+            return f"{match[0]} ({line})" if line else match[0]
+
+        return LABEL.sub(sited, text)
+
+    def _finish(self) -> None:
+        """At the program's end: what it did not free, where checks are asked for."""
+        self._sites.note_map()
+        if not self._options.check:
+            return
+        with self._gpus.busy:
+            self._read_log(self._position())
+            by_line: dict[str, list[Owned]] = {}
+            for owned in self._gpus.leaks():
+                by_line.setdefault(self._sites.first(owned.sites) or "", []).append(owned)
+        for line, group in by_line.items():
+            total = sum(owned.nbytes for owned in group)
+            count = f"{len(group)} allocations" if len(group) > 1 else group[0].label
+            self._note("leak", f"{count} of {total} bytes never freed", line)
+
+
+def _other_boards(image: bytes, arch: str) -> str:
+    """What to choose instead, where the image has code for other boards."""
+    try:
+        there = sorted({entry.processor for entry in entries(image)})
+    except DecodeError:
+        return ""
+    boards = [board for board in hardware.targets() if hardware.target(board).arch in there and not board.startswith("gpu_")]
+    if not there or arch in there:
+        return ""
+    return f"\n    it has code for {', '.join(there)}" + (f": give --target {' or '.join(boards)}" if boards else "")
+
+
+def serve(peer: socket.socket, options: Options, compile: Compile) -> Record:
+    """Serve the library at the other end until its program ends."""
+    server = Server(peer, options, compile)
+    server.serve()
+    return server.record
+

@@ -1,0 +1,104 @@
+"""Where in a program's source an address of its code lies: by the program's map of memory, and the line tables of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from simgpu.hardware.code_object.debug import DebugInformation
+from simgpu.hardware.code_object.elf import PT_LOAD, ElfFile
+
+LARGEST_FILE = 1 << 28  # bytes: line tables of larger programs would take minutes
+# Files of HIP's own headers, in which calls of templates lie.
+HEADERS = ("hip_runtime_api.h", "hip_runtime.h", "amd_hip_runtime.h", "hip_ext.h")
+
+
+@dataclass(frozen=True)
+class Region:
+    """A mapped part of a file: addresses, and the file's offset of the first."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+class Binary:
+    """A file of machine code, read when it is asked for. It only helps: where it cannot be read, it tells nothing."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @cached_property
+    def _data(self) -> bytes:
+        path = Path(self.path)
+        try:
+            return path.read_bytes() if path.stat().st_size <= LARGEST_FILE else b""
+        except OSError:
+            return b""
+
+    @cached_property
+    def _debug(self) -> DebugInformation:
+        return DebugInformation(self._data, ())
+
+    def line(self, offset: int) -> str | None:
+        """The `file:line` of the instruction at an offset of the file."""
+        try:
+            headers = ElfFile(self._data).headers
+        except Exception:  # no ELF
+            return None
+        for header in headers:
+            if header.type == PT_LOAD and header.offset <= offset < header.offset + header.file_size:
+                found = self._debug.source_line(header.address + offset - header.offset)
+                return str(found) if found else None
+        return None
+
+
+class CallSites:
+    """The lines of calls in a running process."""
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+        self._regions: list[Region] = []
+        self._binaries: dict[str, Binary] = {}
+        self._known: dict[int, str | None] = {}
+
+    def note_map(self) -> None:
+        """Read which files the process has mapped now, while it runs: libraries may have been added."""
+        try:
+            lines = Path(f"/proc/{self._process}/maps").read_text().splitlines()
+        except OSError:
+            return
+        found = []
+        for line in lines:
+            fields = line.split(None, 5)
+            if len(fields) == 6 and fields[5].startswith("/") and "x" in fields[1]:
+                start, end = (int(part, 16) for part in fields[0].split("-"))
+                found.append(Region(start, end, int(fields[2], 16), fields[5]))
+        self._regions = found or self._regions
+
+    def line(self, return_address: int) -> str | None:
+        """The `file:line` of the call that returns to an address."""
+        if return_address not in self._known:
+            self._known[return_address] = self._line(return_address - 1)  # of the call itself
+        return self._known[return_address]
+
+    def first(self, return_addresses: Iterable[int]) -> str | None:
+        """The line of the innermost call that does not lie in HIP's headers."""
+        for address in return_addresses:
+            line = self.line(int(address)) if address else None
+            if line and line.rpartition(":")[0].rpartition("/")[2] not in HEADERS:
+                return line
+        return None
+
+    def _line(self, address: int) -> str | None:
+        for refresh in (False, True):
+            if refresh or not self._regions:
+                self.note_map()
+            for region in self._regions:
+                if region.start <= address < region.end:
+                    binary = self._binaries.setdefault(region.path, Binary(region.path))
+                    return binary.line(address - region.start + region.offset)
+        return None

@@ -1,0 +1,161 @@
+"""`simgpu hip`: runs a HIP program, unmodified, on simulated GPUs, plain or checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from typing import Any
+
+from simgpu import hardware
+from simgpu.engine.finding import Finding
+from simgpu.hip import launcher, library
+from simgpu.hip.options import Options
+from simgpu.tools.shared.console import table
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.launching import add_limit_options
+from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.sarif import sarif
+
+USAGE = """examples:
+  simgpu hip ./a.out 1000                          on an MI300X
+  simgpu hip --check --report ./a.out 10           what valgrind is for the host, and a table by kernel
+  simgpu hip --devices 2 ./a.out                   two GPUs; --target mi300x,mi210 gives two boards
+  eval "$(simgpu hip --check --env)" && ctest      whatever a shell starts from here on
+
+Status: the program's; 1 where that is 0 and something was found; 2 what can be put right before running.
+docs/hip.md: from a program to the race that it has.
+"""
+
+WIDTH = 132  # of a report that is no terminal's
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture, several by commas (mi300x)")
+    parser.add_argument("--devices", type=int, default=1, metavar="N", help="so many of the board (default: 1)")
+    parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, leaks")
+    parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name this finds")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
+    parser.add_argument("--only", type=int, metavar="N", help="check so many launches of each kernel, and no more")
+    parser.add_argument("--pad", type=int, default=0, metavar="BYTES", help="forgive accesses up to the next multiple of BYTES")
+    parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
+    add_limit_options(parser, parser)
+    parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
+    parser.add_argument("--json", metavar="FILE", help="write kernels, figures and findings as JSON")
+    parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
+    add_force_option(parser)
+    parser.add_argument("--env", action="store_true", help="print the environment for programs that others start, and start none")
+    parser.add_argument("--serve", type=int, metavar="FD", help="serve the library at a socket's other end, as --env sets up")
+    parser.add_argument("command", nargs=REMAINDER, metavar="PROGRAM ...", help="the program and its arguments")
+
+
+def run(options: Namespace) -> int:
+    """Runs the program; its status, or 1 where it is 0 and something was found."""
+    wanted = _options(options)
+    if options.serve is not None:
+        return _serve(options.serve, wanted)
+    if options.env:
+        print(_environment(options))
+        return 0
+    if not options.command:
+        raise UsageError("name the program to run: simgpu hip ./a.out; see `simgpu hip --help`")
+    claim([options.json, options.sarif], options.force)
+    path = shutil.which(options.command[0])
+    if path is None:
+        there = os.path.exists(options.command[0])
+        raise UsageError(f"{options.command[0]}: {'not executable' if there else 'no such program'}")
+    outcome = launcher.run([path, *options.command[1:]], wanted, _no_compiler)
+    if options.report:
+        _show(outcome)
+    document = {"command": options.command, "status": outcome.status, "processes": outcome.processes}
+    if options.json:
+        write(options.json, (json.dumps(document, indent=1) + "\n").encode(), options.force)
+    if options.sarif:
+        text = json.dumps(sarif(_findings(outcome), path), indent=1) + "\n"
+        write(options.sarif, text.encode(), options.force)
+    return outcome.status or int(outcome.wrong)
+
+
+def _options(options: Namespace) -> Options:
+    """The options as the servers take them. Raises UsageError and TargetError."""
+    boards = tuple(board for board in options.target.split(",") if board)
+    for board in boards:
+        hardware.target(board)
+    if options.devices < 1 or (options.devices > 1 and len(boards) != 1) or not 1 <= options.devices * len(boards) <= 16:
+        raise UsageError(f"--devices {options.devices}: give 1 to 16 of one board, or name the boards: --target mi300x,mi210")
+    for name in ("skip", "only", "pad"):
+        value = getattr(options, name)
+        if value is not None and value < 0:
+            raise UsageError(f"--{name} {value}: give 0 or more")
+    try:
+        kernels = re.compile(options.kernels) if options.kernels else None
+    except re.error as error:
+        raise UsageError(f"--kernels {options.kernels}: {error}") from None
+    if not options.check and (kernels or options.skip or options.only is not None):
+        raise UsageError("--kernels, --skip and --only choose what is checked: add --check")
+    return Options(
+        boards * options.devices, check=options.check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
+        threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
+    )  # fmt: skip
+
+
+def _no_compiler(source: str, target: str, options: tuple[str, ...]) -> tuple[bytes | None, str]:
+    return None, "no compiler"
+
+
+def _serve(descriptor: int, options: Options) -> int:
+    with socket.socket(fileno=descriptor) as peer:
+        return launcher.serve_into(peer, os.open(os.devnull, os.O_WRONLY), options, _no_compiler)
+
+
+def _environment(options: Namespace) -> str:
+    """Lines for a shell."""
+    given = ["--target", options.target, "--devices", options.devices, "--skip", options.skip, "--pad", options.pad]
+    for name in ("kernels", "only", "threads", "max_instructions", "timeout"):
+        if getattr(options, name) is not None:
+            given += [f"--{name.replace('_', '-')}", getattr(options, name)]
+    flags = ["--check"] if options.check else []
+    command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *flags, *map(str, given), "--serve"]
+    path = f"{library.folder()}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+    return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}'
+
+
+def _findings(outcome: launcher.Outcome) -> list[Finding]:
+    names = Finding.__dataclass_fields__
+    return [
+        Finding(**{name: value for name, value in entry.items() if name in names})
+        for process in outcome.processes
+        for entry in process["findings"]
+    ]
+
+
+def _show(outcome: launcher.Outcome) -> None:
+    """Prints a table by kernel on stderr: stdout is the program's."""
+    from rich.console import Console
+
+    console = Console(stderr=True, width=max(Console(stderr=True).width, WIDTH))
+    columns = ("kernel", "launches", "instructions", "read bytes", "written bytes", "host s", "findings", "not exact")
+    for process in outcome.processes:
+        title = f"{os.path.basename(process['program'])} on {_boards(process)}"
+        console.print(table(title, columns, map(_row, process["kernels"])))
+
+
+def _boards(process: dict[str, Any]) -> str:
+    return ", ".join(dict.fromkeys(kernel["board"] for kernel in process["kernels"])) or "no board: it launched nothing"
+
+
+def _row(kernel: dict[str, Any]) -> tuple[object, ...]:
+    inexact = sum(count for kind, count in kernel["fidelity"].items() if kind != "exact")
+    found = kernel["findings"] + kernel["failed"]
+    return (
+        kernel["name"], kernel["launches"], kernel["instructions"], kernel["read_bytes"], kernel["write_bytes"],
+        round(kernel["seconds"], 3), found, inexact,
+    )  # fmt: skip

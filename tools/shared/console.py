@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,11 +11,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
-PIPED_WIDTH = 200  # columns of a table that no terminal limits
+PIPED_WIDTH = 200  # columns of a table that no terminal limits, unless COLUMNS says otherwise
+GAP = 3  # blanks between a table's columns
+HEAD = 2  # lines of a table before its rows
+INDENT = 4  # of a note below its row
 
 
 def add_json_option(parser: ArgumentParser) -> None:
@@ -27,10 +34,15 @@ def show(*parts: RenderableType) -> None:
     if sys.stdout.isatty():
         Console(highlight=False, markup=False).print(*parts, sep="\n")
         return
-    plain = Console(file=sys.stdout, highlight=False, markup=False, width=PIPED_WIDTH, soft_wrap=False)
+    plain = Console(file=sys.stdout, highlight=False, markup=False, width=_piped_width(), soft_wrap=False)
     with plain.capture() as captured:
         plain.print(*parts, sep="\n")
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _piped_width() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return max(int(columns), 1) if columns.isdecimal() else PIPED_WIDTH
 
 
 def print_json(document: Any) -> None:
@@ -50,15 +62,70 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> Group:
-    """A plain table under its title; the first `left` columns, "unit" and "note" are flush left, the others right."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, name in enumerate(columns):
-        text = index < left or name in ("unit", "note")
-        made.add_column(name, justify="left" if text else "right", overflow="fold")
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
-    return Group(Text(f"\n{title}", "bold"), made)  # rich would wrap a title of the table's own to the table's width
+class Sheet:
+    """A table under its title, for whatever width there is: cells are never cut, nor folded where they fit.
+
+    Where the whole does not fit, each row's note stands below it, and columns that are too many follow in a further table,
+    which repeats the first `left` ones.
+    """
+
+    def __init__(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int) -> None:
+        self.title, self.columns, self.left = title, list(columns), left
+        self.rows = [[cell if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
+        self.widths = [
+            max([cell_len(name), *(row[at].cell_len for row in self.rows)]) for at, name in enumerate(self.columns)
+        ]  # fmt: skip
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(f"\n{self.title}", "bold")
+        every = range(len(self.columns))
+        blocks = [list(every)] if self._width(every) <= options.max_width else self._blocks(options.max_width)
+        for number_of, block in enumerate(blocks):
+            if number_of:
+                yield Text()
+            notes = self._note() if len(blocks[0]) < len(self.columns) and number_of == len(blocks) - 1 else None
+            yield from self._table(block, notes, console, options)
+
+    def _note(self) -> int | None:
+        return self.columns.index("note") if "note" in self.columns else None
+
+    def _width(self, block: Sequence[int]) -> int:
+        return sum(self.widths[at] + GAP for at in block) - GAP
+
+    def _blocks(self, width: int) -> list[list[int]]:
+        """The columns of each table, by number; the note's is in none."""
+        keys = list(range(min(self.left, len(self.columns))))
+        blocks = [list(keys)]
+        for at in range(len(keys), len(self.columns)):
+            if at == self._note():
+                continue
+            if self._width([*blocks[-1], at]) > width and len(blocks[-1]) > len(keys):
+                blocks.append(list(keys))
+            blocks[-1].append(at)
+        return blocks
+
+    def _table(self, block: list[int], note: int | None, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for at in block:
+            text = at < self.left or self.columns[at] in ("unit", "note")
+            made.add_column(self.columns[at], justify="left" if text else "right", overflow="fold")
+        for row in self.rows:
+            made.add_row(*(row[at] for at in block))
+        if note is None or self._width(block) > options.max_width:
+            yield made
+            return
+        lines = console.render_lines(made, options, pad=False)  # a line a row, as all of it fits
+        for line in lines[:HEAD]:
+            yield Segments([*line, Segment.line()])
+        for row, line in zip(self.rows, lines[HEAD:], strict=True):
+            yield Segments([*line, Segment.line()])
+            if row[note].cell_len:
+                yield Padding(row[note], (0, 0, 0, INDENT))
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> Sheet:
+    """A plain table; the first `left` columns, "unit" and "note" are flush left, the others right."""
+    return Sheet(title, columns, rows, left)
 
 
 def number(value: object) -> str:

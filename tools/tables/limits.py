@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-
 from simgpu.hardware.errors import TargetError
-from simgpu.tools.shared.console import table
+from simgpu.tools.shared.console import Sheet, table
 
 if TYPE_CHECKING:
     from simgpu.operators.feasibility import FeasibilityReport
@@ -29,7 +27,7 @@ def _size(value: Any) -> str:
     return " x ".join(map(str, value)) if isinstance(value, list) else f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
-def constraint_table(rows: Sequence[Constraint]) -> Group:
+def constraint_table(rows: Sequence[Constraint]) -> Sheet:
     """Every limit of a tree with its use and slack."""
     columns = ("node", "constraint", "limit", "use", "slack", "used", "", "unit", "note")
     return table("Constraints", columns, (_constraint(row) for row in rows), left=2)
@@ -76,7 +74,7 @@ def counter_rows(tree: Root) -> tuple[CounterRow, ...]:
     return tuple(row for row in rows if row[2])
 
 
-def counter_table(rows: Sequence[CounterRow]) -> Group:
+def counter_table(rows: Sequence[CounterRow]) -> Sheet:
     """The rows for a terminal."""
     return table("Counters", ("node", "counter", "value", "unit"), rows, left=2)
 
@@ -86,7 +84,7 @@ def counter_documents(rows: Sequence[CounterRow]) -> list[dict[str, Any]]:
     return [dict(zip(("level", "counter", "value", "unit"), row, strict=True)) for row in rows]
 
 
-def bar_chart(rows: Sequence[Constraint]) -> Group:
+def bar_chart(rows: Sequence[Constraint]) -> Sheet:
     """Use over limit of each row as a bar; a bar past the mark at 100 % ends in an arrow."""
     cells = ((row.level, row.name, f"{100 * row.ratio:.0f} %", bar(row.ratio)) for row in rows)
     return table("Used", ("node", "constraint", "used", "note"), cells, left=2)
@@ -123,7 +121,7 @@ def target_answers(tree: Root, names: Sequence[str]) -> dict[str, dict[str, Any]
     return answers
 
 
-def target_table(answers: Mapping[str, Mapping[str, Any]]) -> Group:
+def target_table(answers: Mapping[str, Mapping[str, Any]]) -> Sheet:
     """The answers side by side, a column a target."""
     lines = dict.fromkeys(line for answer in answers.values() for line in answer)
     return table("Targets", ("", *answers), ((line, *(answer.get(line) for answer in answers.values())) for line in lines))

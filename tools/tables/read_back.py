@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-
 from simgpu.operators.resources import RESERVED_SGPRS
-from simgpu.tools.shared.console import table
+from simgpu.tools.shared.console import Sheet, table
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
@@ -53,7 +51,7 @@ def read_back(kernel: EmittedKernel, uses: Sequence[KernelUse]) -> list[ReadBack
     return rows
 
 
-def read_back_table(rows: list[ReadBack]) -> Group:
+def read_back_table(rows: list[ReadBack]) -> Sheet:
     """The rows for a terminal."""
     columns = ("kernel", "resource", "planned", "read back", "granule", "", "note")
     cells = ((r.kernel, r.resource, r.planned, r.taken, r.granule, "=" if r.equal else "differs", r.ranges) for r in rows)

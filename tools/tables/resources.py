@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group
-
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.resources import Derivation, residency
-from simgpu.tools.shared.console import table
+from simgpu.tools.shared.console import Sheet, table
 from simgpu.tools.tables.kernel_use import KernelUse
 
 COLUMNS = ("node", "resource", "derived", "actual", "limit", "slack", "", "unit", "note")
@@ -126,7 +124,7 @@ def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRo
     ]
 
 
-def resource_table(rows: list[ResourceRow]) -> Group:
+def resource_table(rows: list[ResourceRow]) -> Sheet:
     """The rows for a terminal."""
     return table("Resources", COLUMNS, (_cells(row) for row in rows), left=2)
 

@@ -71,6 +71,7 @@ class Device(engine.Device):
     threads: host threads (default: all cores).
     max_instructions: budget of a launch, in wave-instructions, all workgroups together; docs/engine.md says how closely it is kept.
     timeout: seconds that a launch may last, None for any.
+    unique_bytes: whether launches count `unique_read_bytes` and `unique_write_bytes`.
 
     Raises TargetError for an unknown target, LaunchError for other bad arguments.
     """
@@ -85,12 +86,14 @@ class Device(engine.Device):
         threads: int | None = None,
         max_instructions: int | None = None,
         timeout: float | None = None,
+        unique_bytes: bool = True,
     ) -> None:
         if check not in (False, True, "performance"):
             raise LaunchError(f"check={check!r}: give False, True or \"performance\"")
         super().__init__(
-            target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions, timeout=timeout
-        )
+            target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions, timeout=timeout,
+            unique_bytes=unique_bytes,
+        )  # fmt: skip
 
     def load(self, source: str | os.PathLike[str] | bytes) -> Module:
         """Load a code object (ELF or clang offload bundle) from a path or from bytes.

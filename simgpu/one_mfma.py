@@ -15,7 +15,6 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.alu.valu import Mode
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.program import handler_of
 from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.hardware.isa.instruction import Instruction, Operand, Reg
@@ -25,6 +24,7 @@ from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import compiler
 
 # The array dtype of each element type; 6- and 4-bit ones take a byte an element.

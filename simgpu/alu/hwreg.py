@@ -92,5 +92,7 @@ def change_mode(frame: Frame, word: Value, dwords: int) -> None:
             frame.exit(Status.MODE, following)
             build.ret_void()
         frame.set_state(layout.RECORDS, base)
-        frame.jump_record((base + following.zext(I64) * RECORD).pointer(), computed=True)
+        record = (base + following.zext(I64) * RECORD).pointer()
+        frame.leave_to_lower(record, following)
+        frame.jump_record(record, computed=True)
     frame.next(dwords)

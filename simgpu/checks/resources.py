@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, finding_at
-from simgpu.engine.workers import scheduler
+from simgpu.engine.result import executed
 from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC, Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 
@@ -63,10 +61,10 @@ class Resources(Check):
         return False
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
-        times = np.sum([scheduler.executions(worker.entered, worker.exited) for worker in workers], axis=0)
+        records = launch.accounts.records[executed(launch, workers) != 0]
         effects: dict[int, Effect] = {}
         for program in launch.programs.values():
-            reached = {record for record in program.instructions if times[record]} | program.reachable(launch.entry)
+            reached = program.instructions.keys() & records.tolist() | program.reachable(launch.entry)
             effects |= {record: program.effect(record) for record in reached}
         found = list(_problems(launch, used(effects.items())))
         if launch.device.check == "performance":

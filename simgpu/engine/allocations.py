@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import threading
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
 from simgpu.hardware.errors import LaunchError, SimError
+from simgpu.machine import layout
+from simgpu.machine.host_memory import ALIGNMENT, aligned_bytes
 from simgpu.machine.layout import Entry
+from simgpu.memory.table import COLUMNS, Table, Tables
 
 FIRST_ADDRESS = 0x0000_0010_0000_0000
-ALIGNMENT = 256
 GAP = 1 << 16  # unmapped bytes between allocations
 GRANULE = 4  # bytes: what accesses may reach are multiples
 FREED = 1024  # allocations freed last, which an error message can name
+UNDEFINED = layout.ALLOC_UNDEFINED // 8
 
 
 @dataclass
@@ -68,26 +72,25 @@ class Allocation:
         return self.base + self.data.size
 
 
-def aligned_bytes(nbytes: int) -> np.ndarray:
-    """`nbytes` of zeroed host memory, 256-byte aligned."""
-    storage = np.zeros(nbytes + ALIGNMENT, dtype=np.uint8)
-    skip = -storage.ctypes.data % ALIGNMENT
-    return storage[skip : skip + nbytes]
-
-
 class Memory:
-    """The allocations of one device, and the table of them that handlers search.
+    """The allocations of one device, and the table of them that handlers search. Several threads may use it.
 
-    checked: whether they know which of their bits are defined.
+    checked: whether they know which of their bits are defined; unique_bytes: whether launches count the bytes that they touch.
     """
 
-    def __init__(self, checked: bool = False) -> None:
+    def __init__(self, checked: bool = False, unique_bytes: bool = True) -> None:
         self.checked = checked
         self.advice = ""  # for pointers to nowhere
         self._next = FIRST_ADDRESS
         self._bases: list[int] = []
         self._allocations: list[Allocation] = []
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED)
+        # The same as launches see them, in whole numbers; the first row stands for no allocation.
+        self._rows = np.zeros((64, COLUMNS), np.int64)
+        self._tracked = np.zeros(64, bool)
+        self._tables = Tables(unique_bytes)
+        self._version = 0
+        self._lock = threading.RLock()
 
     @property
     def extent(self) -> int:
@@ -108,12 +111,13 @@ class Memory:
             host = aligned_bytes(whole_granules(nbytes)) if data is None else data
         except (MemoryError, ValueError) as error:
             raise LaunchError(f"no host memory for an allocation of {nbytes} bytes") from error
-        allocation = Allocation(self._next, nbytes, host, writable, label, tracked, private=private)
+        with self._lock:
+            allocation = Allocation(self._next, nbytes, host, writable, label, tracked, private=private)
+            self._next += -(-(nbytes + GAP) // ALIGNMENT) * ALIGNMENT
         if self.checked:
             allocation.undefined = aligned_bytes(host.size)
             if data is None and writable:
                 allocation.undefined[:] = 0xFF
-        self._next += -(-(nbytes + GAP) // ALIGNMENT) * ALIGNMENT
         return self._inserted(allocation)
 
     def share(self, address: int, nbytes: int, writable: bool, label: str) -> Allocation:
@@ -132,36 +136,80 @@ class Memory:
 
     def _inserted(self, allocation: Allocation) -> Allocation:
         """The allocation, where no other one is."""
-        at = bisect.bisect(self._bases, allocation.base)
-        if (at and self._allocations[at - 1].end > allocation.base) or (
-            at < len(self._bases) and self._bases[at] < allocation.end
-        ):
-            raise LaunchError(f"the host's memory at {allocation.address:#x} lies where the device has its own: allocate it again")
-        self._bases.insert(at, allocation.base)
-        self._allocations.insert(at, allocation)
+        with self._lock:
+            at = bisect.bisect(self._bases, allocation.base)
+            if (at and self._allocations[at - 1].end > allocation.base) or (
+                at < len(self._bases) and self._bases[at] < allocation.end
+            ):
+                raise LaunchError(f"the memory at {allocation.address:#x} lies where the device has its own: allocate it again")
+            self._bases.insert(at, allocation.base)
+            self._allocations.insert(at, allocation)
+            count = len(self._bases)
+            if count + 1 >= len(self._rows):
+                self._rows, self._tracked = (np.concatenate([rows, np.zeros_like(rows)]) for rows in (self._rows, self._tracked))
+            for rows, row in ((self._rows, _row(allocation)), (self._tracked, allocation.tracked)):
+                rows[at + 2 : count + 1] = rows[at + 1 : count]
+                rows[at + 1] = row
+            self._version += 1
         return allocation
 
-    def place(self, address: int, data: np.ndarray, writable: bool, label: str) -> Allocation:
-        """An allocation at a reserved address (a code object's segment)."""
-        allocation = Allocation(address, data.size, data, writable, label, tracked=False)
+    def place(
+        self, address: int, data: np.ndarray, writable: bool, label: str, *,
+        nbytes: int | None = None, tracked: bool = False, defined: bool = True,
+    ) -> Allocation:
+        """An allocation at an address that is the caller's to choose: a reserved one, or one that is the host's as well.
+
+        data: its bytes (uint8, whole granules), used as they are; nbytes: how many of them were asked for, default all; tracked:
+        whether it is the user's, as what `allocate` gives; defined: whether the host has written all of it.
+        """
+        allocation = Allocation(address, data.size if nbytes is None else nbytes, data, writable, label, tracked)
         if self.checked:
             allocation.undefined = aligned_bytes(data.size)
+            if not defined:
+                allocation.undefined[:] = 0xFF
         return self._inserted(allocation)
 
     def reserve(self, nbytes: int) -> int:
         """Address space for `nbytes`, page aligned, to be filled by `place`."""
-        address = -(-self._next // 4096) * 4096
-        self._next = -(-(address + nbytes + GAP) // ALIGNMENT) * ALIGNMENT
+        with self._lock:
+            address = -(-self._next // 4096) * 4096
+            self._next = -(-(address + nbytes + GAP) // ALIGNMENT) * ALIGNMENT
         return address
 
     def free(self, allocation: Allocation) -> None:
         """Give an allocation back; the device's own address is never used again."""
-        at = self._place(allocation)
-        if at is None:
-            raise SimError(f"memory at {allocation.address:#x} was freed before")
-        del self._bases[at], self._allocations[at]
-        if allocation.tracked and not allocation.host:
-            self._freed.append((allocation.address, allocation.nbytes, allocation.label))
+        with self._lock:
+            at = self._place(allocation)
+            if at is None:
+                raise SimError(f"memory at {allocation.address:#x} was freed before")
+            count = len(self._bases)
+            del self._bases[at], self._allocations[at]
+            for rows in (self._rows, self._tracked):
+                rows[at + 1 : count] = rows[at + 2 : count + 1]
+            self._version += 1
+            if allocation.tracked and not allocation.host:
+                self._freed.append((allocation.address, allocation.nbytes, allocation.label))
+
+    def define(self, address: int, nbytes: int) -> None:
+        """Note that the host wrote bytes from the address on, as far as allocations have them; a no-op in plain mode."""
+        if not self.checked:
+            return
+        with self._lock:
+            at = max(bisect.bisect(self._bases, address) - 1, 0)
+            while at < len(self._bases) and self._bases[at] < address + nbytes:
+                held = self._allocations[at]
+                start, stop = max(address, held.base), min(address + nbytes, held.end)
+                if start < stop:
+                    held.define(start - held.address, stop - held.address)
+                at += 1
+
+    def undefined_bytes(self, address: int, nbytes: int) -> int:
+        """How many bytes from the address on, in one allocation, have bits that nothing wrote; 0 in plain mode."""
+        held = self.find(address)
+        if held is None or held.undefined is None:
+            return 0
+        at = address - held.base
+        return int(np.count_nonzero(held.undefined[at : at + nbytes]))
 
     def _place(self, allocation: Allocation) -> int | None:
         at = bisect.bisect_left(self._bases, allocation.base)
@@ -199,8 +247,32 @@ class Memory:
             return f"{near.address - address} bytes before {_named(near)}"
         return "near no allocation" + (f"; {self.advice}" if self.advice else "")
 
-    def table(self) -> Table:
-        return Table(list(self._allocations))
+    def table(self) -> tuple[int, Table]:
+        """A launch's view of the allocations as they are now, and its number; it goes back by `give_back`."""
+        with self._lock:
+            rows = self._rows[: len(self._bases) + 1]
+            if self.checked:  # checks have fields in the rows, and what is undefined changes
+                self._version += 1
+                for row, allocation in zip(rows[1:], self._allocations, strict=True):
+                    row[UNDEFINED] = allocation.has_undefined()
+            return self._version, self._tables.take(self._version, rows, self._tracked[: len(rows)])
+
+    def give_back(self, number: int, table: Table) -> None:
+        """A launch's view that nobody uses any more."""
+        self._tables.give_back(number, table)
+
+
+def _row(allocation: Allocation) -> np.ndarray:
+    """An allocation as its entry of the table, without bitmaps."""
+    row = np.zeros(COLUMNS, np.int64)
+    entry = Entry.from_buffer(row.data)
+    entry.base, entry.size = allocation.base, allocation.data.size
+    entry.lead, entry.asked = allocation.lead, allocation.nbytes
+    entry.delta = allocation.data.ctypes.data - allocation.base
+    entry.writable, entry.private = allocation.writable, allocation.private
+    if allocation.undefined is not None:
+        entry.shadow = allocation.undefined.ctypes.data - allocation.base
+    return row
 
 
 def _named(allocation: Allocation) -> str:
@@ -210,71 +282,3 @@ def _named(allocation: Allocation) -> str:
 def whole_granules(nbytes: int) -> int:
     """Bytes in as many granules as hold so many."""
     return -(-nbytes // GRANULE) * GRANULE
-
-
-class Table:
-    """A launch's view of the allocations, sorted by address, with bitmaps of bytes touched."""
-
-    def __init__(self, allocations: list[Allocation]) -> None:
-        self.entries = (Entry * (len(allocations) + 1))()
-        self._bitmaps: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # by address
-        self._allocations = allocations
-        # Entry 0 is empty, so that a search for a low address has somewhere to end.
-        for number, allocation in enumerate(allocations, start=1):
-            host = allocation.data.ctypes.data
-            entry = self.entries[number]
-            entry.base, entry.size = allocation.base, allocation.data.size
-            entry.lead, entry.asked = allocation.lead, allocation.nbytes
-            entry.delta = host - allocation.base
-            entry.writable, entry.private = allocation.writable, allocation.private
-            if allocation.undefined is not None:
-                entry.shadow = allocation.undefined.ctypes.data - allocation.base
-                entry.undefined = allocation.has_undefined()
-            if allocation.tracked:
-                maps = tuple(np.zeros(allocation.data.size // 8 + 64, np.uint8) for _ in range(2))
-                self._bitmaps[allocation.base] = maps[0], maps[1]
-                entry.read, entry.written = maps[0].ctypes.data, maps[1].ctypes.data
-
-    @property
-    def address(self) -> int:
-        return ctypes.addressof(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def unique_bytes(self) -> tuple[int, int]:
-        """Bytes of tracked memory read and written at least once, of those that were asked for."""
-        totals = [0, 0]
-        for allocation in self._allocations:
-            for kind, bitmap in enumerate(self._bitmaps.get(allocation.base, ())):
-                totals[kind] += _ones(bitmap) - sum(_bit(bitmap, at) for at in _filling(allocation))
-        return totals[0], totals[1]
-
-    def exchanged(self, base: int) -> bool:
-        """Whether something was written into the bytes that fill up the dwords of the allocation at a base: by an atomic,
-        or else by a store that a finding tells."""
-        found = next((allocation for allocation in self._allocations if allocation.base == base), None)
-        maps = self._bitmaps.get(base)
-        return found is not None and maps is not None and any(_bit(maps[1], at) for at in _filling(found))
-
-    def touched(self, address: int) -> bool:
-        """Whether anything was read or written in the tracked allocation that begins at the address or last before it."""
-        base = max((base for base in self._bitmaps if base <= address), default=None)
-        return base is not None and any(bitmap.any() for bitmap in self._bitmaps[base])
-
-
-def _filling(allocation: Allocation) -> list[int]:
-    """Offsets of the bytes that nobody asked for."""
-    asked = range(allocation.lead, allocation.lead + allocation.nbytes)
-    return [*range(asked.start), *range(asked.stop, allocation.data.size)]
-
-
-def _bit(bitmap: np.ndarray, at: int) -> int:
-    return int(bitmap[at >> 3]) >> (at & 7) & 1
-
-
-def _ones(bitmap: np.ndarray) -> int:
-    usable = bitmap[: bitmap.size // 8 * 8].view(np.uint64)
-    return int(np.bitwise_count(usable).sum(dtype=np.int64)) + int(
-        np.bitwise_count(bitmap[usable.size * 8 :]).sum(dtype=np.int64)
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,17 +11,19 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from simgpu import hardware
-from simgpu.engine.allocations import ALIGNMENT, Allocation, Memory, aligned_bytes
+from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granules
 from simgpu.engine.check import guarded
 from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.kept import Kept
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
 from simgpu.hardware.errors import LaunchError
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler, compiler
 from simgpu.machine.mode import Mode
 
@@ -36,6 +38,10 @@ DEFAULT_INSTRUCTIONS = 20_000_000_000
 
 # A record of 64 bytes stands for each dword of code: more code would fill the host's memory.
 CODE_LIMIT = 1 << 25
+
+
+# Size of a module's image, in bytes, to its address and the host memory for it.
+Place = Callable[[int], tuple[int, np.ndarray]]
 
 
 class Watcher(Protocol):
@@ -113,6 +119,7 @@ class Device:
         threads: int | None = None,
         max_instructions: int | None = None,
         timeout: float | None = None,
+        unique_bytes: bool = True,
     ) -> None:
         if threads is not None and threads < 1:
             raise LaunchError(f"threads={threads}: at least one is needed")
@@ -127,7 +134,8 @@ class Device:
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.timeout = timeout
-        self.memory = Memory(bool(check))
+        self.memory = Memory(bool(check), unique_bytes)
+        self.kept = Kept()
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.profiler: Watcher | None = None
         self.compiler: Compiler = compiler()
@@ -169,15 +177,37 @@ class Device:
         """Device memory with an array of zeros."""
         return self.upload(np.zeros(shape, dtype))
 
+    def place(
+        self, address: int, data: np.ndarray, *,
+        nbytes: int | None = None, writable: bool = True, label: str = "", defined: bool = False,
+    ) -> Buffer:  # fmt: skip
+        """Host memory as device memory, at an address of the caller's choice; nothing is copied. `free` ends it.
+
+        data: uint8, contiguous, whole dwords; nbytes: how many of its bytes were asked for (default: all), as accesses to the rest
+        of the last dword are the user's error; label: how errors and findings name it; defined: whether the host wrote all of it
+        (for checked mode; `memory.define` says so of parts). Raises LaunchError for other data, and where something else lies.
+        """
+        asked = data.size if nbytes is None else nbytes
+        if data.dtype != np.uint8 or not data.flags.c_contiguous or address % GRANULE or data.size != whole_granules(asked):
+            raise LaunchError(
+                f"{asked} bytes at {address:#x} in an array of {data.size} x {data.dtype}: give contiguous bytes (uint8), as many "
+                f"as whole dwords hold, at a multiple of {GRANULE}"
+            )
+        if not 0 < address <= (1 << 63) - data.size:
+            raise LaunchError(f"{data.size} bytes at {address:#x} do not lie within 63 bits of address")
+        placed = self.memory.place(address, data, writable, label, nbytes=asked, tracked=True, defined=defined)
+        return Buffer(self, placed)
+
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back; a kernel that still touches it faults. Raises LaunchError for one that is freed or not its own."""
         buffer.require(self, "free it")
         self.memory.free(buffer._allocation)
 
-    def load(self, source: str | os.PathLike[str] | bytes) -> Module:
-        """Load a code object (ELF or clang offload bundle) from a path or from bytes.
+    def load(self, source: str | os.PathLike[str] | bytes, place: Place | None = None) -> Module:
+        """Load a code object (ELF, clang offload bundle or host file with a fat binary) from a path or from bytes.
 
-        Raises DecodeError for damaged files and LaunchError for another target's.
+        place: called with the size of the module's image, returns the address where it is to lie and the host memory for it
+        (uint8, zero); by default the device finds both. Raises DecodeError for damaged files and LaunchError for another target's.
         """
         if isinstance(source, (bytes, bytearray, memoryview)):
             data = bytes(source)
@@ -192,7 +222,11 @@ class Device:
                 f"the code object is for {code.target}, this device is {self.arch}: "
                 f"compile for {self.arch} or use Device({code.target!r})"
             )
-        return self.module_class(self, code)
+        return self.module_class(self, code, place)
+
+    def unload(self, module: Module) -> None:
+        """Take a module's image from device memory; its kernels cannot be launched any more. Raises LaunchError the second time."""
+        module.unload()
 
     module_class: type[Module]
 
@@ -205,26 +239,41 @@ class Module(Mapping[str, "Kernel"]):
 
     kernel_class: type[Kernel]
 
-    def __init__(self, device: Device, code: CodeObject) -> None:
+    def __init__(self, device: Device, code: CodeObject, place: Place | None = None) -> None:
         self.device = device
         self.code = code
         self.origins: Mapping[str, str] = {}
         base = min((segment.address for segment in code.segments), default=0)
         end = max((segment.end for segment in code.segments), default=0)
-        address = device.memory.reserve(end - base)
-        image, first = code.image(address)
-        self.bias = address - first
-        self._programs: dict[tuple[int, Mode, bool], Program] = {}
         code_bytes = sum(segment.memory_size for segment in code.segments if segment.executable)
         if code_bytes > CODE_LIMIT:
             raise LaunchError(f"the module has {code_bytes} bytes of code, the limit is {CODE_LIMIT}")
+        room = whole_granules(end - base)
+        address, memory = place(room) if place else (device.memory.reserve(room), aligned_bytes(room))
+        image, first = code.image(address)
+        memory[: len(image)] = np.frombuffer(image, np.uint8)
+        self.bias = address - first
+        self._programs: dict[tuple[int, Mode, bool], Program] = {}
+        self._segments: list[Allocation] = []
         for segment in code.segments:
             start = segment.address - first
-            # As aligned on the host as on the device, so that aligned atomics stay in a cache line.
-            skip = (segment.address + self.bias) % ALIGNMENT
-            raw = aligned_bytes(skip + segment.memory_size)[skip:]
-            raw[:] = np.frombuffer(image, np.uint8, segment.memory_size, start)
-            device.memory.place(segment.address + self.bias, raw, segment.writable, "the module")
+            raw = memory[start : start + segment.memory_size]
+            self._segments.append(device.memory.place(address + start, raw, segment.writable, "the module"))
+
+    def unload(self) -> None:
+        """See `Device.unload`."""
+        segments, self._segments = self._segments, []
+        if not segments:
+            raise LaunchError("the module was unloaded before")
+        for segment in segments:
+            self.device.memory.free(segment)
+
+    def symbol(self, name: str) -> tuple[int, int]:
+        """Device address and size in bytes of a variable or function. Raises KeyError for one that the module does not define."""
+        symbol = self.code.symbols.get(name)
+        if symbol is None or not symbol.defined:
+            raise KeyError(f"no symbol {name!r} in the module")
+        return symbol.address + self.bias, symbol.size
 
     def __repr__(self) -> str:
         return f"<Module for {self.code.target} with {listed(self)}>"
@@ -260,6 +309,8 @@ class Module(Mapping[str, "Kernel"]):
 
     def program(self, info: KernelInfo, mode: Mode, fuse: bool) -> Program:
         """The records of the segment that holds the kernel's code; fuse: see `Program`."""
+        if not self._segments:
+            raise LaunchError(f"{info.name}: its module was unloaded")
         for segment in self.code.segments:
             if segment.executable and segment.address <= info.start < segment.end:
                 key = (segment.address, mode, fuse)

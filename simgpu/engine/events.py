@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import PART, load32, load64, runtime, store64
 from simgpu.machine.values import I32, I64

@@ -1,12 +1,7 @@
-"""One launch: initial state by the kernel descriptor, workers on host threads, what comes back.
-
-Initial state: LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in
-hardware.code_object.descriptor.
-"""
+"""One launch: memory and workers from what is kept, host threads that run them, what comes back."""
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from contextlib import nullcontext
@@ -15,30 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.engine.allocations import Allocation, aligned_bytes
+from simgpu.engine.allocations import Allocation
 from simgpu.engine.faults import describe, out_of_budget, out_of_time
 from simgpu.engine.finding import Finding
 from simgpu.engine.hostcall.packets import ARGUMENT, HostCalls
 from simgpu.engine.program import Program
-from simgpu.engine.result import Run, instructions_so_far, summarise
-from simgpu.engine.workers import scheduler
-from simgpu.engine.workers.scheduler import Job, Slot
+from simgpu.engine.result import Accounts, Run, instructions_so_far, summarise
+from simgpu.engine.workers import initial_state, scheduler
+from simgpu.engine.workers.initial_state import Given, mode_register
+from simgpu.engine.workers.scheduler import Slot
 from simgpu.engine.workers.team import Cancelled, Team, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
-from simgpu.hardware.architectures import SINCE_GFX942
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
 from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
 from simgpu.hardware.isa import Instruction
 from simgpu.machine import layout, mode
-from simgpu.machine.layout import Context, Status, Wave
+from simgpu.machine.host_memory import aligned_bytes
+from simgpu.machine.layout import Context, Status
 from simgpu.machine.mode import Mode
-from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 from simgpu.machine.shield import unbroken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from simgpu.engine.device import Kernel
+    from simgpu.memory.table import Table
 
 # Workgroups that one worker may keep resident at once, as many as its memory budget allows.
 RESIDENT_GROUPS = 64
@@ -62,6 +58,9 @@ class Launch:
         self.device = kernel.module.device
         self.geometry = geometry
         self.temporary: list[Allocation] = []
+        self._returns: list[Callable[[], None]] = []  # of what was taken to the next launch
+        self._drops: list[Callable[[], None]] = []
+        self._table: tuple[int, Table] | None = None
         descriptor = self.info.descriptor
         self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
         limit = self.device.descriptor.lds_bytes
@@ -120,19 +119,44 @@ class Launch:
         """Why a record cannot be executed, or nothing."""
         return next((p.problems[index] for p in self.programs.values() if index in p.problems), "")
 
-    # -- initial state -------------------------------------------------------------------------
+    # -- memory --------------------------------------------------------------------------------
+
+    def _kept(self, key: Hashable, nbytes: int, make: Callable[[], Any], drop: Callable[[Any], None] = lambda thing: None) -> Any:
+        """What an earlier launch left under the key, or what `make` makes; for the next launch when this one ended well.
+
+        Checks look at what is written into memory, and from when on: their launches have memory of their own.
+        """
+        if self.device.checks:
+            thing = make()
+            self._drops.append(lambda: drop(thing))
+            return thing
+        thing = self.device.kept.take(key, make)
+        self._drops.append(lambda: drop(thing))
+        self._returns.append(lambda: self.device.kept.give_back(key, thing, nbytes, drop))
+        return thing
+
+    def _bytes(self, purpose: str, nbytes: int) -> np.ndarray:
+        """Aligned host memory of so many bytes or up to twice as many, zeroed when it is new."""
+        size = 1 << max(nbytes - 1, 4095).bit_length()
+        kept: np.ndarray = self._kept((purpose, size), size, lambda: aligned_bytes(size))
+        return kept
 
     def _temporary(self, nbytes: int, data: bytes, label: str, private: bool = False) -> int:
-        allocation = self.device.memory.allocate(
-            max(nbytes, 16), writable=private, label=label, tracked=False, private=private
-        )
+        """The address of device memory that only this launch uses, with the data at its begin."""
+        memory, size = self.device.memory, max(nbytes, 16)
+
+        def make() -> Allocation:
+            return memory.allocate(size, writable=private, label=label, tracked=False, private=private)
+
+        allocation: Allocation = self._kept(("device", size, label), size, make, memory.free)
         allocation.data[: len(data)] = np.frombuffer(data, np.uint8)
         self.temporary.append(allocation)
         return allocation.address
 
     def _kernargs(self, data: bytes) -> int:
         """A kernel argument segment; compilers read whole cache lines of it."""
-        return self._temporary(-(-len(data) // 64) * 64 + 64, data, "the kernel arguments")
+        size = -(-len(data) // 64) * 64 + 64
+        return self._temporary(size, data.ljust(size, b"\0"), "the kernel arguments")
 
     def _partial_kernargs(self) -> np.ndarray:
         """Addresses of the segment by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z).
@@ -155,81 +179,34 @@ class Launch:
             table[which] = self._kernargs(pack(self.info, self.args, geometry))
         return table
 
-    def _packet(self, kernarg: int) -> bytes:
-        """The hsa_kernel_dispatch_packet_t that a kernel may read."""
-        block, size = self.geometry.block, self.geometry.global_size
-        dimensions = self.geometry.used_dimensions
-        kernel_object = self.info.descriptor_address + self.kernel.module.bias
-        return struct.pack(
-            "<HHHHHHIIIIIQQQQ", 2, dimensions, *block, 0, *size,
-            self.private, self.lds_bytes, kernel_object, kernarg, 0, 0,
-        )  # fmt: skip
-
-    def template(self, scratch: int, context: int) -> np.ndarray:
-        """The state that every wave of a worker begins with: scalar file and constant fields."""
-        state = np.zeros(layout.ADDRESSES, np.uint8)
-        wave = Wave.from_buffer(state.data)
-        at = 0
-
-        def put(*words: int) -> None:
-            nonlocal at
-            for word in words:
-                if at == descriptor.user_sgprs:
-                    raise LaunchError(
-                        f"{self.info.name}: its descriptor asks for more launch state than its "
-                        f"{descriptor.user_sgprs} user SGPRs hold"
-                    )
-                wave.sgprs[at] = word & 0xFFFFFFFF
-                at += 1
-
-        def address(value: int) -> None:
-            put(value, value >> 32)
-
-        descriptor = self.info.descriptor
-        kernarg = self.kernarg_address
-        if descriptor.enable_private_segment_buffer:
-            # Swizzled by lane in dwords: swizzle, index stride 64, add_tid (LLVM, getScratchRsrc).
-            put(scratch, scratch >> 32 & 0xFFFF | 1 << 31, 0xFFFFFFFF, 3 << 21 | 1 << 23)
-        if descriptor.enable_dispatch_ptr:
-            address(self._dispatch)
-        if descriptor.enable_queue_ptr:
-            address(self._queue)
-        if descriptor.enable_kernarg_segment_ptr:
-            address(kernarg)
-        if descriptor.enable_dispatch_id:
-            address(0)
-        if descriptor.enable_flat_scratch_init:
-            address(scratch)
-        if descriptor.enable_private_segment_size:
-            put(self.private)
-        if descriptor.preload_length:
-            first = 4 * descriptor.preload_offset
-            raw = self.kernarg.ljust(first + 4 * descriptor.preload_length, b"\0")
-            words = np.frombuffer(raw, np.uint32, descriptor.preload_length, first)
-            put(*(int(word) for word in words))
-        wave.mode = mode_register(descriptor)
-        wave.entry = wave.resume = self.entry
-        wave.context = context
-        wave.lds_size = self.lds_bytes
-        wave.scratch_size = self.private
-        wave.records = self.program.address
-        return state
-
     def _connect_host(self) -> None:
         """The buffer for calls of the host, among the arguments."""
         self.host = HostCalls(self.device.memory, min(RESIDENT_GROUPS, self.groups) * self.waves)
         self.temporary.append(self.host.allocation)
+        host = self.host.allocation
+        self._drops.append(lambda: self.device.memory.free(host))
+        self._returns.append(self._drops[-1])
         self.geometry = replace(self.geometry, extra={**self.geometry.extra, ARGUMENT: self.host.address})
         self.kernarg = pack(self.info, self.args, self.geometry)
+
+    def _end(self, well: bool) -> None:
+        """Give back what the launch used, or, where it failed, give it up."""
+        if self._table is not None:
+            self.device.memory.give_back(*self._table)
+        for each in self._returns if well and not self.device.checks else self._drops:
+            each()
+
+    # -- workers -------------------------------------------------------------------------------
 
     def prepare(self) -> list[Worker]:
         if self.calls_host:
             self._connect_host()
         self.kernarg_address = self._kernargs(self.kernarg)
-        self._dispatch = self._temporary(64, self._packet(self.kernarg_address), "the dispatch packet")
-        # amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue").
-        queue = bytes(64) + struct.pack("<II", SHARED_APERTURE, PRIVATE_APERTURE)
-        self._queue = self._temporary(256, queue, "the queue")
+        kernel_object = self.info.descriptor_address + self.kernel.module.bias
+        packet = initial_state.packet(self.geometry, self.private, self.lds_bytes, kernel_object, self.kernarg_address)
+        dispatch = self._temporary(64, packet, "the dispatch packet")
+        queue = self._temporary(initial_state.QUEUE_BYTES, initial_state.queue(), "the queue")
+        given = Given(self.kernarg_address, self.kernarg, dispatch, queue, 0, self.private)
         wave_bytes = 64 * self.private
         lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
         each = self.waves * (self.stride + wave_bytes) + lds_stride
@@ -238,92 +215,74 @@ class Launch:
         self.counter = np.zeros(1, np.int64)
         self.budget = aligned_bytes(64).view(np.int64)  # [0]: record steps left, in a cache line of its own
         self.budget[0] = self.device.max_instructions
-        scratches = []
-        for _ in range(self.workers):
-            total = resident * self.waves * wave_bytes
-            scratch = self._temporary(total, b"", "private memory", True) if total else 0
-            scratches.append(scratch)
+        total = resident * self.waves * wave_bytes
+        scratches = [self._temporary(total, b"", "private memory", True) if total else 0 for _ in range(self.workers)]
         self.kernargs = self._partial_kernargs()
-        self.table = self.device.memory.table()
-        workers = [self._worker(resident, lds_stride, wave_bytes, scratch) for scratch in scratches]
+        self._table = self.device.memory.table()
+        self.table = self._table[1]
+        workers = [self._worker(resident, lds_stride, wave_bytes, replace(given, scratch=scratch)) for scratch in scratches]
         if self.device.checks:
             from simgpu.engine import checked
 
             checked.prepare(self, workers)
         return workers
 
-    def _worker(self, resident: int, lds_stride: int, wave_bytes: int, scratch: int) -> Worker:
+    def _worker(self, resident: int, lds_stride: int, wave_bytes: int, given: Given) -> Worker:
         count = self.program.count + 1
-        entered, exited, lanes = (np.zeros(count, np.int64) for _ in range(3))
-        context = aligned_bytes(layout.CTX_BYTES).view(np.int64)
+        # Zero outside of a launch, see `_clear_counts`.
+        free = self.program.counts
+        counts = free.pop() if free else np.zeros((3, count), np.int64)
+        self._returns.append(lambda: free.append(counts))
+        entered, exited, lanes = counts
+        # What it holds of operands and of lines to fetch is as good in another launch.
+        context = self._kept("context", layout.CTX_BYTES, lambda: aligned_bytes(layout.CTX_BYTES)).view(np.int64)
         programs = np.zeros(mode.NUMBERS, np.int64)
         for number, program in self.programs.items():
             programs[number] = program.address
         fields = Context.from_buffer(context.data)
         fields.allocations, fields.count = self.table.address, len(self.table)
+        fields.bitmap_pages = self.table.page_zero
         fields.entered, fields.exited, fields.lanes = (counts.ctypes.data for counts in (entered, exited, lanes))
         fields.programs = programs.ctypes.data
         fields.record_count, fields.code_base = self.program.count, self.program.base
-        waves = aligned_bytes(resident * self.waves * self.stride)
-        lds = aligned_bytes(resident * lds_stride)
-        template = self.template(scratch, context.ctypes.data)
-        slots = (Slot * resident)()
-        job = self._job(resident, lds_stride, wave_bytes)
-        job.wave_memory = waves.ctypes.data
-        job.lds = lds.ctypes.data
-        job.context = context.ctypes.data
-        job.open = 1
+        fields.clock = 0
+        waves = self._bytes("waves", resident * self.waves * self.stride)
+        lds = self._bytes("LDS", resident * lds_stride)
+        template = initial_state.template(
+            self.info, given, self.lds_bytes, self.entry, self.program.address, context.ctypes.data
+        )
+        job = initial_state.job(self.info, self.geometry, self.device.arch)
+        job.counter, job.budget = self.counter.ctypes.data, self.budget.ctypes.data
+        job.waves, job.wave_memory, job.wave_bytes = self.waves, waves.ctypes.data, self.stride
+        job.slots, job.lds, job.lds_stride = resident, lds.ctypes.data, lds_stride
+        job.scratch, job.scratch_wave = given.scratch, wave_bytes
+        job.context, job.template, job.kernargs = context.ctypes.data, template.ctypes.data, self.kernargs.ctypes.data
         job.entered = entered[self.entry :].ctypes.data
-        job.template = template.ctypes.data
-        job.scratch = scratch
-        storage = [waves, lds, template]
-        return Worker(job, slots, context, entered, exited, lanes, programs, storage)
+        return Worker(job, (Slot * resident)(), context, entered, exited, lanes, programs, [waves, lds, template])
 
-    def _job(self, resident: int, lds_stride: int, wave_bytes: int) -> Job:
-        descriptor, geometry = self.info.descriptor, self.geometry
-        unified = self.device.arch != "gfx908"
-        arch = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
-        acc = max(0, descriptor.vgprs - arch) if unified else descriptor.vgprs
-        ids = (
-            descriptor.enable_workgroup_id_x
-            | descriptor.enable_workgroup_id_y << 1
-            | descriptor.enable_workgroup_id_z << 2
-        )
-        after_ids = descriptor.user_sgprs + ids.bit_count() + descriptor.enable_workgroup_info
-        architected = self.device.arch in SINCE_GFX942
-        offset_sgpr = -1 if architected or not descriptor.enable_private_segment else after_ids
-        return Job(
-            counter=self.counter.ctypes.data,
-            groups=self.groups,
-            grid=geometry.groups[:2],
-            block=geometry.block,
-            size=geometry.global_size,
-            waves=self.waves,
-            slots=resident,
-            lds_stride=lds_stride,
-            vgprs=min(256, arch),
-            agprs=min(256, acc),
-            group_id_sgpr=descriptor.user_sgprs,
-            group_id_mask=ids,
-            id_mode=3 if unified else descriptor.workitem_id_mode,
-            scratch_wave=wave_bytes,
-            scratch_sgpr=offset_sgpr,
-            flat_scratch=architected,
-            budget=self.budget.ctypes.data,
-            kernarg_sgpr=self._kernarg_sgpr(),
-            kernargs=self.kernargs.ctypes.data,
-            wave_bytes=self.stride,
-        )
+    @property
+    def accounts(self) -> Accounts:
+        """What the launch's instructions count as."""
+        programs = tuple(self.programs.values())
+        version = tuple(program.version for program in programs)
+        known = self.program.kept.get(("accounts", self.entry))
+        if known is None or known[0] != version:
+            known = version, Accounts.of(programs, self.entry)
+            self.program.kept["accounts", self.entry] = known
+        found: Accounts = known[1]
+        return found
 
-    def _kernarg_sgpr(self) -> int:
-        """First SGPR of the kernarg segment's address, -1 where it is not passed."""
-        d = self.info.descriptor
-        before = 4 * d.enable_private_segment_buffer + 2 * d.enable_dispatch_ptr + 2 * d.enable_queue_ptr
-        return before if d.enable_kernarg_segment_ptr else -1
+    def _clear_counts(self, workers: list[Worker]) -> None:
+        """Zero what a launch that ended well has counted."""
+        records = self.accounts.records
+        for worker in workers:
+            for counts in (worker.entered, worker.exited, worker.lanes):
+                counts[records] = 0
 
     # -- running -------------------------------------------------------------------------------
 
     def run(self) -> Run:
+        well = False
         try:
             self._lower(self.program, self.entry)
             workers = self.prepare()
@@ -332,12 +291,14 @@ class Launch:
             except SimError as error:
                 error.findings = tuple(self._findings(workers))
                 raise
-            return replace(run, findings=self._findings(workers), notes=self.notes)
+            run = replace(run, findings=self._findings(workers), notes=self.notes)
+            self._clear_counts(workers)
+            well = True
+            return run
         finally:
             if self.host is not None:
                 self.host.flush()
-            for allocation in self.temporary:
-                self.device.memory.free(allocation)
+            self._end(well)
 
     def _findings(self, workers: list[Worker]) -> list[Finding]:
         if not self.device.checks:
@@ -451,19 +412,6 @@ class Launch:
         worker.programs[mode.number(word)] = program.address
         wave = wave_of(worker, *place_of_wave(worker))
         wave.records, wave.status = program.address, Status.RUNNING
-
-
-def mode_register(descriptor: Any) -> int:
-    """The MODE register that a wave begins with (ISA guides, "MODE register")."""
-    return (
-        descriptor.round_f32
-        | descriptor.round_f16_f64 << 2
-        | descriptor.denorm_f32 << 4
-        | descriptor.denorm_f16_f64 << 6
-        | descriptor.dx10_clamp << 8
-        | descriptor.ieee_mode << 9
-        | descriptor.fp16_overflow << mode.FP16_OVFL
-    )
 
 
 def launch(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Run:

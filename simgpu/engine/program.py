@@ -24,6 +24,7 @@ from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler
 from simgpu.machine.layout import SLOTS, Fault, Status
 from simgpu.machine.mode import Mode
@@ -31,6 +32,8 @@ from simgpu.machine.operands import BadRegister, Plan
 from simgpu.machine.values import I32, I64
 from simgpu.matrix import f32, f32_chains, instruction
 from simgpu.memory import lds, lds_atomics, smem, vmem
+
+FILLED = 1024  # records that are filled at once
 
 Emitter = Callable[[Frame], None]
 T = TypeVar("T")
@@ -54,10 +57,9 @@ class Program:
         self.checks = tuple(checks)
         self.failures: list[tuple[int, CheckFailed]] = []  # checks that failed in a record's handler; later ones are without them
         self.count = len(code) // 4
-        storage = np.zeros((self.count + 2) * SLOTS, dtype=np.uint32)
-        skip = (-storage.ctypes.data % 64) // 4
-        self.records = storage[skip : skip + (self.count + 1) * SLOTS].reshape(-1, SLOTS)
-        self._storage = storage
+        # Filled where code was lowered, and nearby: a module may have far more code than its kernels that run.
+        self.records = aligned_bytes((self.count + 1) * layout.RECORD).view(np.uint32).reshape(-1, SLOTS)
+        self._filled: set[int] = set()  # pieces of FILLED records
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
         self._fuse = fuse and not mode.indexed and not checks
@@ -67,16 +69,13 @@ class Program:
         self._indirect = False  # whether a jump may lead anywhere
         self.fused: dict[int, tuple[int, ...]] = {}
         self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
-        self.kept: dict[tuple[str, int], Any] = {}  # what checks found out about the code, by their name and entry
+        self.kept: dict[tuple[str, int], Any] = {}  # what was found out about the code, by what it is and the entry
+        self.counts: list[np.ndarray] = []  # (3, count + 1), zero, for workers of coming launches
+        self.version = 0  # another one where other instructions are lowered
         self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records
         self._following: dict[int, list[int]] = {}
         self._handlers: dict[int, int] = {}  # of records whose slots are filled
         self._lock = threading.Lock()
-        pending = compiler.address("lower", leave(Status.LOWER))
-        self.records[:, 0] = pending & 0xFFFFFFFF
-        self.records[:, 1] = pending >> 32
-        self.records[:, layout.SLOT_INDEX] = np.arange(self.count + 1)
-
     @property
     def address(self) -> int:
         """Host address of the first record."""
@@ -104,6 +103,7 @@ class Program:
         """Lower everything that is reachable from record `index` by direct control flow, or a part of it once `goes_on` says no."""
         with self._lock:
             before = len(self.instructions)
+            self.version += 1
             self._entered.add(index)
             pending = [index]
             while pending:
@@ -132,6 +132,13 @@ class Program:
             if at in self.instructions and at not in found:
                 found.add(at)
                 pending += self._following[at]
+        return found
+
+    def executable(self, index: int) -> set[int]:
+        """Lowered records that a wave which begins at record `index` may execute: all of them where it jumps through a register."""
+        found = self.reachable(index)
+        if any(self.instructions[at].spec.control in INDIRECT for at in found):
+            return set(self.instructions)
         return found
 
     def following(self, index: int) -> list[int]:
@@ -205,8 +212,20 @@ class Program:
                 table.pop(index, None)
         self.lower(offset // 4)
 
+    def _fill(self, index: int) -> None:
+        """Give the record, and those nearby, the handler that asks for it to be lowered, unless they have it."""
+        piece = index // FILLED
+        if piece in self._filled:
+            return
+        self._filled.add(piece)
+        first, end = piece * FILLED, min((piece + 1) * FILLED, self.count + 1)
+        self.records[first:end, layout.SLOT_INDEX] = np.arange(first, end)
+        self._fence()
+        self.records.view(np.uint64)[first:end, 0] = self.compiler.address("lower", leave(Status.LOWER))
+
     def _lower_one(self, index: int) -> list[int]:
         """Lower one record; returns the indices that may follow."""
+        self._fill(self._clamped(index))
         if not 0 <= index < self.count:
             self._fault(min(max(index, 0), self.count), Fault.JUMP, "the code ends here")
             return []
@@ -229,6 +248,8 @@ class Program:
             return self._unsupported(index, why)
         self.instructions[index] = inst
         self._following[index] = [self._clamped(at) for at in following]
+        for at in self._following[index]:
+            self._fill(at)  # should lowering break off before it
         return self._following[index]
 
     def _unsupported(self, index: int, why: str) -> list[int]:
@@ -253,11 +274,15 @@ class Program:
 
         They enter what was lowered meanwhile by a computed jump, which reads in this order (`Frame.jump_record`).
         """
-        ctypes.CFUNCTYPE(None)(self.compiler.address("fence", _fence))()
+        self._fence()
         places = np.fromiter(self._handlers, np.int64, len(self._handlers))
         addresses = np.fromiter(self._handlers.values(), np.uint64, len(self._handlers))
         self.records.view(np.uint64)[places, 0] = addresses
         self._handlers.clear()
+
+    def _fence(self) -> None:
+        """Order this thread's stores before it and after it."""
+        ctypes.CFUNCTYPE(None)(self.compiler.address("fence", _fence))()
 
     def _checked_place(self, index: int, inst: Instruction) -> list[int]:
         """The same as `_place`, without the checks that fail."""

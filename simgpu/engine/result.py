@@ -20,6 +20,7 @@ from simgpu.hardware.isa.kinds import CONDITIONAL_BRANCHES, ControlKind
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
+    from simgpu.engine.program import Program
     from simgpu.engine.workers.worker import Worker
 
 
@@ -94,67 +95,97 @@ def instruction_class(inst: Instruction) -> str:
 
 @dataclass(frozen=True)
 class Account:
-    """What each execution of an instruction counts as; flops: of a matrix instruction."""
+    """What each execution of an instruction counts as; flops: of a matrix instruction; moved: bytes for each lane of a memory
+    instruction, by counter."""
 
     category: str
     fidelity: Fidelity
     flops: int
+    moved: Mapping[str, int] | None
 
     @classmethod
     def of(cls, inst: Instruction) -> Account:
-        return cls(instruction_class(inst), fidelity_of(inst), matrix_flops(inst) if inst.spec.kind == "matrix" else 0)
+        flops = matrix_flops(inst) if inst.spec.kind == "matrix" else 0
+        return cls(instruction_class(inst), fidelity_of(inst), flops, bytes_moved(inst) if inst.spec.memory else None)
+
+
+FIDELITIES = ("exact", "bounded", "unverified", "unsupported")
+MOVED = ("global_read_bytes", "global_write_bytes", "lds_read_bytes", "lds_write_bytes", "scalar_read_bytes")
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What the instructions that a launch may execute count as, a row each in the order of the code.
+
+    records: (rows,); counted: (rows, columns), what an execution adds to each class, each fidelity and mfma_flops; memory: the
+    rows of memory instructions; moved: (of these, columns of MOVED), bytes a lane; inexact: rows whose results may not be the
+    hardware's bits, with mnemonic and reason.
+    """
+
+    records: np.ndarray
+    counted: np.ndarray
+    memory: np.ndarray
+    moved: np.ndarray
+    inexact: Sequence[tuple[int, str, Fidelity]]
+
+    @classmethod
+    def of(cls, programs: Sequence[Program], entry: int) -> Accounts:
+        """Those of the one program's code from an entry on, or of all that was lowered in several."""
+        instructions: dict[int, Instruction] = {}
+        accounts: dict[int, Account] = {}
+        for program in programs:
+            instructions |= program.instructions
+            accounts |= program.each(Account.of)
+        records = sorted(programs[0].executable(entry) if len(programs) == 1 else instructions)
+        rows = [accounts[record] for record in records]
+        counted = np.zeros((len(rows), len(CLASSES) + len(FIDELITIES) + 1), np.int64)
+        for row, account in zip(counted, rows, strict=True):
+            row[CLASSES.index(account.category)] = 1
+            row[len(CLASSES) + FIDELITIES.index(account.fidelity.kind)] = 1
+            row[-1] = account.flops
+        memory = [at for at, account in enumerate(rows) if account.moved is not None]
+        moved = [[(rows[at].moved or {}).get(key, 0) for key in MOVED] for at in memory]
+        inexact = [
+            (at, instructions[record].mnemonic, rows[at].fidelity) for at, record in enumerate(records) if rows[at].fidelity.why
+        ]
+        places = np.array(records, np.int64), np.array(memory, np.int64)
+        return cls(places[0], counted, places[1], np.array(moved, np.int64).reshape(-1, len(MOVED)), inexact)
+
+
+def executed(launch: Launch, workers: list[Worker]) -> np.ndarray:
+    """How often each record of `launch.accounts` ran."""
+    records = launch.accounts.records
+    times = np.zeros(len(records), np.int64)
+    for worker in workers:
+        times += scheduler.executions(worker.entered[records], worker.exited[records])
+    return times
 
 
 def summarise(launch: Launch, workers: list[Worker], seconds: float) -> Run:
     """Counters of a finished launch from its workers' counts."""
-    executed = np.zeros(launch.program.count + 1, np.int64)
-    lanes = np.zeros_like(executed)
-    for worker in workers:
-        executed += scheduler.executions(worker.entered, worker.exited)
-        lanes += worker.lanes
-    counters: Counter[str] = Counter({f"instructions_{name}": 0 for name in CLASSES})
-    for name in (
-        "mfma_flops", "global_read_bytes", "global_write_bytes", "lds_read_bytes", "lds_write_bytes",
-        "scalar_read_bytes",
-    ):  # fmt: skip
-        counters[name] = 0
-    fidelity: Counter[str] = Counter({"exact": 0, "bounded": 0, "unverified": 0, "unsupported": 0})
-    inexact: list[Inexact] = []
-    total = 0
-    profile: dict[int, int] = {}
-    served: dict[int, int] = {}
+    accounts, times = launch.accounts, executed(launch, workers)
+    lanes = sum(worker.lanes[accounts.records[accounts.memory]] for worker in workers)
+    assert isinstance(lanes, np.ndarray)
+    offsets = 4 * (accounts.records - launch.entry)
+    counted = (times @ accounts.counted).tolist()
+    counters = {f"instructions_{name}": count for name, count in zip(CLASSES, counted, strict=False)}
+    fidelity = dict(zip(FIDELITIES, counted[len(CLASSES) : -1], strict=True))
+    counters["mfma_flops"] = counted[-1]
+    counters |= zip(MOVED, (lanes @ accounts.moved).tolist(), strict=True)
+    if launch.table.bitmaps is not None:
+        counters["unique_read_bytes"], counters["unique_write_bytes"] = launch.table.unique_bytes()
+    total = counters["instructions"] = int(times.sum())
+    ran, touched = np.flatnonzero(times), np.flatnonzero(times[accounts.memory])
+    profile = dict(zip(offsets[ran].tolist(), times[ran].tolist(), strict=True))
+    served = dict(zip(offsets[accounts.memory[touched]].tolist(), lanes[touched].tolist(), strict=True))
     conflicts: dict[int, int] = {}
-    accounts: dict[int, Account] = {}
-    instructions: dict[int, Instruction] = {}
-    for program in launch.programs.values():
-        instructions |= program.instructions
-        accounts |= program.each(Account.of)
-    counts, lane_counts = executed.tolist(), lanes.tolist()
-    for index, account in accounts.items():
-        times, inst = counts[index], instructions[index]
-        if not times:
-            continue
-        total += times
-        profile[4 * (index - launch.entry)] = times
-        counters[f"instructions_{account.category}"] += times
-        fidelity[account.fidelity.kind] += times
-        if account.fidelity.why:
-            inexact.append(Inexact(inst.mnemonic, account.fidelity, times))
-        counters["mfma_flops"] += times * account.flops
-        if inst.spec.memory is not None:
-            served[4 * (index - launch.entry)] = lane_counts[index]
-            for key, nbytes in bytes_moved(inst, lane_counts[index]).items():
-                counters[key] += nbytes
-    read, written = launch.table.unique_bytes()
-    counters["unique_read_bytes"] = read
-    counters["unique_write_bytes"] = written
-    counters["instructions"] = total
     for lost in (check.conflicts(workers) for check in launch.device.checks):
         if lost is None:
             continue
         conflicts = {4 * (index - launch.entry): clocks for index, clocks in lost.items()}
         counters["lds_bank_conflicts"] = sum(conflicts.values())
-    return Run(total, seconds, dict(counters), [], dict(fidelity), profile, served, conflicts, merged(inexact))
+    inexact = [Inexact(mnemonic, why, int(times[at])) for at, mnemonic, why in accounts.inexact if times[at]]
+    return Run(total, seconds, counters, [], fidelity, profile, served, conflicts, merged(inexact))
 
 
 def instructions_so_far(launch: Launch, workers: list[Worker]) -> int:
@@ -177,11 +208,11 @@ def merged(entries: Iterable[Inexact]) -> tuple[Inexact, ...]:
     return tuple(Inexact(mnemonic, fidelity, count) for (mnemonic, fidelity), count in counts.most_common())
 
 
-def bytes_moved(inst: Instruction, lanes: int) -> dict[str, int]:
-    """Bytes that a memory instruction moves for so many lanes, by the counter that they belong to."""
+def bytes_moved(inst: Instruction) -> dict[str, int]:
+    """Bytes that a memory instruction moves for each lane, by the counter that they belong to."""
     memory = inst.spec.memory
     assert memory is not None
-    moved = lanes * memory.bits * memory.count // 8
+    moved = memory.bits * memory.count // 8
     if memory.space == "ds":
         reads, writes = "lds_read_bytes", "lds_write_bytes"
     elif inst.spec.encoding == "smem":

@@ -3,6 +3,7 @@
     layout.py      where things lie in a wave's state and in an instruction's record
     mode.py        the MODE register: which of its bits change arithmetic
     operands.py    where an instruction's operands live
+    host_memory.py  zeroed, aligned memory of the host
     shield.py      what must not be broken off, run to its end
     jit.py         LLVM IR to callable addresses, object code kept on disk
     intrinsics.py  LLVM's intrinsic functions

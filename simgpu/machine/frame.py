@@ -221,11 +221,21 @@ class Frame:
         self.enter_run(target)
         for check in self.hooks:
             check.transfer(self, target, index)
+        distance = (self.value(target) - index).sext(I64) * RECORD
+        record = build.gep(self.record, [distance], source_etype=I8)
+        if computed:
+            self.leave_to_lower(record, target)
         with build.if_then(self.state(layout.BUDGET, I64).signed < 0, likely=False):
             self.exit(Status.YIELD, target)
             build.ret_void()
-        distance = (self.value(target) - index).sext(I64) * RECORD
-        self.jump_record(build.gep(self.record, [distance], source_etype=I8), computed)
+        self.jump_record(record, computed)
+
+    def leave_to_lower(self, record: Any, index: Any) -> None:
+        """Return, to resume at record `index`, where it has no handler: nothing near it was lowered yet (`Program.lower`)."""
+        handler = self.build.load(record, align=8, typ=I64)
+        with self.build.if_then(handler == 0, likely=False):
+            self.exit(Status.LOWER, index)
+            self.build.ret_void()
 
     def exit(self, status: int, resume: Any) -> None:
         """Set the status and where to go on; the caller returns."""

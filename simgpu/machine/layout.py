@@ -85,6 +85,7 @@ CTX_PROGRAMS = _context.add("programs", c_uint64)  # address of i64[mode.NUMBERS
 CTX_RECORD_COUNT = _context.add("record_count", c_int64)
 CTX_CODE_BASE = _context.add("code_base", c_uint64)  # device address of the first record's instruction
 CTX_CLOCK = _context.add("clock", c_int64)  # what s_memtime reads, once the current wave's BUDGET is taken off
+CTX_BITMAP_PAGES = _context.add("bitmap_pages", c_uint64)  # `Bitmaps.page_zero` (`memory.table`)
 CTX_CHECKS = range(128, 512, 32)  # where checks have fields
 CTX_OPERAND_CACHE = 512  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
 CACHE_ENTRIES = 16
@@ -119,6 +120,7 @@ ALLOC_ASKED = _allocation.add("asked", c_uint64)
 ALLOC_CHECKS = range(88, 128, 8)  # where checks have fields
 _allocation.add("checks", c_int64 * len(ALLOC_CHECKS))
 ALLOC_BYTES = 128
+BITMAP_PAGE = 12  # log2 of the bytes of bitmaps of which one byte says whether a bit was set there, or shortly behind
 
 
 class Entry(Structure):

@@ -8,6 +8,7 @@
     by_bytes.py        what lies across dwords of swizzled memory
     lds.py             LDS
     lane_copy.py       64 lanes' bytes between memory and registers, in order
+    table.py           allocations as handlers search them, and bitmaps of the bytes touched
     any_lanes.py       device memory, whatever the lanes' addresses: allocations, bounds, bitmaps
     whole_wave/        the ways for all 64 lanes within one allocation, tried first
     atomics.py         atomics on device memory

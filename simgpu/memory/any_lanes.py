@@ -179,6 +179,7 @@ def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane
         with build.if_else(straight) as (then, otherwise):
             with then:
                 _fill_ones(bitmap.at(first >> 3), lane_bytes * LANES // 8)
+                note_page(frame, bitmap.at(first >> 3))
             with otherwise:
                 if lane_bytes % 8 == 0:
                     even = ((offsets & 7) != 0).bitcast(I64) == 0
@@ -192,12 +193,16 @@ def mark(frame: Frame, entry: Any, offsets: Any, mask: Any, copy: LaneCopy, lane
 
 
 def _mark_whole(frame: Frame, bitmap: Value, offsets: Value, lane_bytes: int) -> None:
-    """All lanes, whole bytes of the bitmap each: plain stores of ones."""
+    """All lanes, whole bytes of the bitmap each: plain stores of ones, where they are not set."""
     places = frame.at(frame.wave, layout.ADDRESSES)
     places.store(offsets >> 3, align=64)
-    ones = ir.Constant(ir.IntType(lane_bytes), (1 << lane_bytes) - 1)
+    kind = ir.IntType(lane_bytes)
+    ones = ir.Constant(kind, (1 << lane_bytes) - 1)
     for lane in range(LANES):
-        bitmap.at(places.at(8 * lane).load(I64, align=8)).store(ones, align=1)
+        target = bitmap.at(places.at(8 * lane).load(I64, align=8))
+        with frame.build.if_then(target.load(kind, align=1) != ones, likely=False):
+            target.store(ones, align=1)
+            note_page(frame, target)
 
 
 def _mark_each(frame: Frame, bitmap: Value, offsets: Value, mask: Any, lane_bytes: int) -> None:
@@ -224,3 +229,10 @@ def mark_lane(frame: Frame, bitmap: Value, offset: Value, lane_bytes: int) -> No
         missing = (~target.load(I8, align=1) & byte) != 0
         with frame.build.if_then(missing, likely=False):
             frame.build.atomic_rmw("or", target, byte, "monotonic")
+            note_page(frame, target)
+
+
+def note_page(frame: Frame, place: Value) -> None:
+    """Note that bits are set from `place`, in a bitmap, on: less than a page of them (`memory.table`)."""
+    page = frame.context(layout.CTX_BITMAP_PAGES) + (place.address() >> layout.BITMAP_PAGE)
+    page.pointer().store(ir.Constant(I8, 1), align=1)

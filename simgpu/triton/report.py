@@ -120,7 +120,7 @@ def _lines(launched: Launched) -> list[LineReport]:
         row["matrix"] += times if inst.spec.kind == "matrix" else 0
         row["conflicts"] += run.lds_conflicts.get(offset, 0)
         if offset in run.lanes:
-            row.update(bytes_moved(inst, run.lanes[offset]))
+            row.update({key: nbytes * run.lanes[offset] for key, nbytes in bytes_moved(inst).items()})
     counted = "lds_bank_conflicts" in run.counters
     rows = (
         LineReport(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.program import handler_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import compiler
 from simgpu.machine.mode import Mode
 

@@ -6,6 +6,7 @@
     engine.py           wave-instructions a second, by kind of work
     mfma.py             dense products, by matrix instruction
     corpus.py           compilers' kernels
+    launch.py           what an empty launch costs
     start.py            from import to the first result
     memory.py           peak memory beyond the buffers
     operator.py         `simgpu bench OP`

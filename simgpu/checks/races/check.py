@@ -16,7 +16,6 @@ from simgpu.checks.races import accesses, carried, cells, lds_bitmaps, order, pe
 from simgpu.checks.races.expected import expected_loads
 from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, groups_table, lds_shadow
 from simgpu.checks.waits.in_flight import missing_wait
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, finding_of
 from simgpu.engine.finding import Finding, finding_at
@@ -28,6 +27,7 @@ from simgpu.hardware.timing_rules.waits import DS
 from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numba
 
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_ISSUED, missing_wait
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, enter, event, finding_of
 from simgpu.engine.fields import context_fields, wave_fields
@@ -25,6 +24,7 @@ from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
 from simgpu.machine.runtime import PART, load64, runtime, store64
 from simgpu.machine.values import I32, I64

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simgpu.checks.uninitialized import shadow_layout
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.workgroup import context
 from simgpu.hardware.isa import instruction as isa
 from simgpu.machine import layout
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.runtime import clear, copy, fill, load32, load64, runtime
 
 if TYPE_CHECKING:

@@ -33,6 +33,9 @@ class DryFrame(Frame):
     def jump_record(self, record: Any, computed: bool = False) -> None:
         self.build.ret_void()
 
+    def leave_to_lower(self, record: Any, index: Any) -> None:
+        pass
+
     def transfer(self, target: Any, index: Any, computed: bool = False) -> None:
         self.build.ret_void()
 

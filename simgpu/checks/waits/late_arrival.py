@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
@@ -23,6 +22,7 @@ from simgpu.hardware.timing_rules.waits import DS, FLAT, LIMITS, SMEM, VM, waite
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.runtime import PART, clear, copy, load32, load64, runtime, store32, store64
 from simgpu.machine.values import I32, I64

@@ -16,13 +16,13 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at, location_of
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import PTR, Frame
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import Status, Wave
 from simgpu.machine.values import I32, I64
 

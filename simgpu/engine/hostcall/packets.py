@@ -17,9 +17,10 @@ from typing import TextIO
 
 import numpy as np
 
-from simgpu.engine.allocations import Memory, aligned_bytes
+from simgpu.engine.allocations import Memory
 from simgpu.engine.hostcall.printf import formatted
 from simgpu.hardware.errors import HostCallError, UnsupportedInstruction
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import LANES
 
 ARGUMENT = "hidden_hostcall_buffer"

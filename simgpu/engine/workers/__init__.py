@@ -1,5 +1,7 @@
 """The host threads that execute a launch's workgroups.
 
+    kept.py            what launches leave for the next ones
+    initial_state.py   the state that waves begin with
     worker.py          one thread's state and counts, and the wave at which it stopped
     team.py            the workers together: begun, watched, and ended before anything is raised
     scheduler.py       a worker's job as the loop knows it, and the way into the loop

@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from simgpu.machine.layout import LANES
 from simgpu.machine.values import I32, I64, Value
+from simgpu.memory.any_lanes import note_page
 from simgpu.memory.whole_wave import direct
 from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, Span
 from simgpu.memory.whole_wave.prefetch import Queue
@@ -55,6 +56,7 @@ class Range(Span):
         other = (place.load(kind, align=1) != ones).bitcast(ir.IntType(kind.count))
         with self.frame.build.if_then(other != 0, likely=False):
             place.store(ones, align=1)
+            note_page(self.frame, place)
 
     def look_ahead(self, table: Value, offset: Value, stride: Value) -> None:
         """Have the lines fetched that lie `stride` bytes further, and those of the bitmap that follow where a KiB of it begins."""

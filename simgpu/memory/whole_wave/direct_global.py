@@ -15,7 +15,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import I1, I32, I64, Value, where
-from simgpu.memory.any_lanes import field, hinted, mark_lane
+from simgpu.memory.any_lanes import field, hinted, mark_lane, note_page
 from simgpu.memory.lane_copy import constant, each_lane
 from simgpu.memory.whole_wave import contiguous, direct
 from simgpu.memory.whole_wave.direct import BLOCK, GROUP, LINE, Span
@@ -249,4 +249,6 @@ class Marks:
 
     def _store_ones(self, bit: Value, count: int) -> None:
         ones = ir.Constant(ir.IntType(count), (1 << count) - 1)
-        self.words.at(bit >> 3).store(ones, align=1)
+        place = self.words.at(bit >> 3)
+        place.store(ones, align=1)
+        note_page(self.frame, place)

@@ -20,12 +20,12 @@ from simgpu.asm.builder import toolchain
 from simgpu.checks.uninitialized import shadow_layout
 from simgpu.checks.uninitialized.check import Uninitialized
 from simgpu.checks.uninitialized.instrument import DryFrame, instrument
-from simgpu.engine.allocations import aligned_bytes
 from simgpu.engine.program import emitter_of, handler_of
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
+from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import compiler
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan

@@ -1,0 +1,146 @@
+"""The state that waves begin with, by the kernel descriptor.
+
+LLVM AMDGPUUsage, "Initial Kernel Execution State"; orders and sizes in hardware.code_object.descriptor.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.engine.workers.scheduler import Job
+from simgpu.hardware.architectures import SINCE_GFX942
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
+from simgpu.hardware.errors import LaunchError
+from simgpu.machine import layout, mode
+from simgpu.machine.layout import Wave
+from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
+
+QUEUE_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a launch gives its waves: device addresses of the kernel arguments (and their bytes), the packet, the queue and
+    a worker's private memory, of which a lane has `private` bytes."""
+
+    kernarg: int
+    arguments: bytes
+    dispatch: int
+    queue: int
+    scratch: int
+    private: int
+
+
+def mode_register(descriptor: Any) -> int:
+    """The MODE register that a wave begins with (ISA guides, "MODE register")."""
+    return (
+        descriptor.round_f32
+        | descriptor.round_f16_f64 << 2
+        | descriptor.denorm_f32 << 4
+        | descriptor.denorm_f16_f64 << 6
+        | descriptor.dx10_clamp << 8
+        | descriptor.ieee_mode << 9
+        | descriptor.fp16_overflow << mode.FP16_OVFL
+    )
+
+
+def packet(geometry: Geometry, private: int, lds: int, kernel_object: int, kernarg: int) -> bytes:
+    """The hsa_kernel_dispatch_packet_t that a kernel may read; private: bytes a lane, lds: bytes."""
+    return struct.pack(
+        "<HHHHHHIIIIIQQQQ", 2, geometry.used_dimensions, *geometry.block, 0, *geometry.global_size,
+        private, lds, kernel_object, kernarg, 0, 0,
+    )  # fmt: skip
+
+
+def queue() -> bytes:
+    """The start of an amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue")."""
+    return bytes(64) + struct.pack("<II", SHARED_APERTURE, PRIVATE_APERTURE)
+
+
+def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
+    """The words of the user SGPRs. Raises LaunchError where the descriptor asks for more than it has room for."""
+    words: list[int] = []
+    descriptor = info.descriptor
+
+    def address(value: int) -> None:
+        words.extend((value, value >> 32))
+
+    if descriptor.enable_private_segment_buffer:
+        # Swizzled by lane in dwords: swizzle, index stride 64, add_tid (LLVM, getScratchRsrc).
+        words += given.scratch, given.scratch >> 32 & 0xFFFF | 1 << 31, 0xFFFFFFFF, 3 << 21 | 1 << 23
+    if descriptor.enable_dispatch_ptr:
+        address(given.dispatch)
+    if descriptor.enable_queue_ptr:
+        address(given.queue)
+    if descriptor.enable_kernarg_segment_ptr:
+        address(given.kernarg)
+    if descriptor.enable_dispatch_id:
+        address(0)
+    if descriptor.enable_flat_scratch_init:
+        address(given.scratch)
+    if descriptor.enable_private_segment_size:
+        words.append(given.private)
+    if descriptor.preload_length:
+        first = 4 * descriptor.preload_offset
+        raw = given.arguments.ljust(first + 4 * descriptor.preload_length, b"\0")
+        words += np.frombuffer(raw, np.uint32, descriptor.preload_length, first).tolist()
+    if len(words) > descriptor.user_sgprs:
+        raise LaunchError(
+            f"{info.name}: its descriptor asks for more launch state than its {descriptor.user_sgprs} user SGPRs hold"
+        )
+    return words
+
+
+def template(info: KernelInfo, given: Given, lds_bytes: int, entry: int, records: int, context: int) -> np.ndarray:
+    """The state that every wave of a worker begins with: scalar file and constant fields."""
+    state = np.zeros(layout.ADDRESSES, np.uint8)
+    wave = Wave.from_buffer(state.data)
+    for at, word in enumerate(user_sgprs(info, given)):
+        wave.sgprs[at] = word & 0xFFFFFFFF
+    wave.mode = mode_register(info.descriptor)
+    wave.entry = wave.resume = entry
+    wave.context = context
+    wave.lds_size = lds_bytes
+    wave.scratch_size = given.private
+    wave.records = records
+    return state
+
+
+def job(info: KernelInfo, geometry: Geometry, arch: str) -> Job:
+    """A worker's job, as far as kernel and geometry say it; addresses and sizes are the launch's to fill in."""
+    descriptor = info.descriptor
+    unified = arch != "gfx908"
+    vectors = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
+    accumulators = max(0, descriptor.vgprs - vectors) if unified else descriptor.vgprs
+    ids = (
+        descriptor.enable_workgroup_id_x | descriptor.enable_workgroup_id_y << 1 | descriptor.enable_workgroup_id_z << 2
+    )
+    after_ids = descriptor.user_sgprs + ids.bit_count() + descriptor.enable_workgroup_info
+    architected = arch in SINCE_GFX942
+    groups = geometry.groups
+    return Job(
+        groups=groups[0] * groups[1] * groups[2],
+        grid=groups[:2],
+        block=geometry.block,
+        size=geometry.global_size,
+        vgprs=min(256, vectors),
+        agprs=min(256, accumulators),
+        group_id_sgpr=descriptor.user_sgprs,
+        group_id_mask=ids,
+        id_mode=3 if unified else descriptor.workitem_id_mode,
+        scratch_sgpr=-1 if architected or not descriptor.enable_private_segment else after_ids,
+        flat_scratch=architected,
+        kernarg_sgpr=_kernarg_sgpr(descriptor),
+        open=1,
+    )
+
+
+def _kernarg_sgpr(descriptor: Any) -> int:
+    """First SGPR of the kernarg segment's address, -1 where it is not passed."""
+    before = 4 * descriptor.enable_private_segment_buffer + 2 * descriptor.enable_dispatch_ptr + 2 * descriptor.enable_queue_ptr
+    return before if descriptor.enable_kernarg_segment_ptr else -1

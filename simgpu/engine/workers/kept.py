@@ -1,0 +1,65 @@
+"""What launches leave for the next ones: host and device memory that would cost more to make anew than a small kernel runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+KEPT_BYTES = 1 << 28  # of all that a device keeps; what was used longest ago goes first
+KEPT_THINGS = 256
+
+
+@dataclass
+class _Thing:
+    """Something kept: its key, its size in bytes, and what gives it up."""
+
+    key: Hashable
+    content: Any
+    nbytes: int
+    drop: Callable[[Any], None]
+
+
+class Kept:
+    """Things by key, of each as many as were used at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._things: OrderedDict[int, _Thing] = OrderedDict()  # by when they came back
+        self._by_key: dict[Hashable, list[int]] = {}
+        self._returned = self._nbytes = 0
+
+    def take(self, key: Hashable, make: Callable[[], T]) -> T:
+        """A thing of this key that a launch gave back, or a new one; nobody else has it until it is given back."""
+        with self._lock:
+            if numbers := self._by_key.get(key):
+                thing = self._remove(numbers[-1])
+                content: T = thing.content
+                return content
+        return make()
+
+    def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = lambda content: None) -> None:
+        """Keep a thing for the next taker of the key; drop: what gives it up, once there is no room."""
+        dropped = []
+        with self._lock:
+            self._returned += 1
+            self._things[self._returned] = _Thing(key, content, nbytes, drop)
+            self._by_key.setdefault(key, []).append(self._returned)
+            self._nbytes += nbytes
+            while self._things and (self._nbytes > KEPT_BYTES or len(self._things) > KEPT_THINGS):
+                dropped.append(self._remove(next(iter(self._things))))
+        for thing in dropped:
+            thing.drop(thing.content)
+
+    def _remove(self, number: int) -> _Thing:
+        thing = self._things.pop(number)
+        numbers = self._by_key[thing.key]
+        numbers.remove(number)
+        if not numbers:
+            del self._by_key[thing.key]
+        self._nbytes -= thing.nbytes
+        return thing

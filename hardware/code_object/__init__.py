@@ -2,6 +2,7 @@
 
     names.py        names that files bring, as text that can be printed
     bundle.py       clang offload bundles and HIP fat binaries: one code object per target
+    compressed.py   compressed bundles, expanded
     elf.py          the parts of an amdhsa ELF
     dwarf.py        debug sections, and how their fields are read
     lines.py        source lines of addresses

@@ -1,6 +1,6 @@
 """Clang offload bundles and HIP fat binaries: containers with one code object per target.
 
-Format: clang "ClangOffloadBundler" documentation, uncompressed layout.
+Format: clang "ClangOffloadBundler" documentation; compressed ones are expanded first (`compressed`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ import re
 import struct
 from dataclasses import dataclass
 
+from simgpu.hardware.code_object import compressed
 from simgpu.hardware.code_object.names import printable, shown
 from simgpu.hardware.errors import DecodeError
 
 BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
-COMPRESSED_MAGIC = b"CCOB"
 DEVICE_KINDS = ("hip-", "hipv4-", "openmp-")
 ID_LIMIT = 1 << 12  # bytes of an entry's name: kind, triple and target id have some 60
 NAMED = 16  # targets in a message
+# What the boards have as they come: ECC in the register files on, retry of page faults off (LLVM AMDGPUUsage, "Target Features";
+# amdgpu's noretry). The simulator executes code for other settings just as well.
+FEATURES = frozenset({"sramecc+", "xnack-"})
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,19 @@ class BundleEntry:
         return self.target.split(":")[0]
 
 
+def holds_bundle(data: bytes) -> bool:
+    """Whether there may be a bundle in a file, compressed or not."""
+    return BUNDLE_MAGIC in data or compressed.MAGIC in data
+
+
 def entries(data: bytes) -> list[BundleEntry]:
-    """The device entries of every bundle in `data`. Raises DecodeError where a bundle is damaged."""
+    """The device entries of every bundle in a file, compressed ones included. Raises DecodeError where a bundle is damaged."""
+    plain = [] if data.startswith(compressed.MAGIC) else _entries(data)
+    return [*plain, *(entry for bundle in compressed.expanded(data) for entry in _entries(bundle))]
+
+
+def _entries(data: bytes) -> list[BundleEntry]:
+    """Those of the bundles that are not compressed."""
     found: list[BundleEntry] = []
     start = data.find(BUNDLE_MAGIC)
     while start >= 0:
@@ -83,7 +97,8 @@ def _target_id(entry_id: str) -> str:
 def select(found: list[BundleEntry], target: str) -> BundleEntry:
     """The entry for the processor `target`; where that is empty, for the only processor there is.
 
-    Of several for one processor, the entry that names fewest features wins. Raises DecodeError if none fits.
+    Of several for one processor, the one wins that agrees with FEATURES most closely, as with HIP: first those that name no
+    other setting, then the one that names most. Raises DecodeError if none fits.
     """
     targets = list(dict.fromkeys(entry.target for entry in found))
     more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
@@ -93,4 +108,10 @@ def select(found: list[BundleEntry], target: str) -> BundleEntry:
         raise DecodeError(f"the offload bundle holds {names}; nothing for {target or 'a GPU'}")
     if len({entry.processor for entry in fitting}) > 1:
         raise DecodeError(f"the offload bundle holds {names}: say which target to load")
-    return min(fitting, key=lambda entry: entry.target.count(":"))
+    return min(fitting, key=_distance)
+
+
+def _distance(entry: BundleEntry) -> tuple[int, int]:
+    """How far an entry's features are from the device's: settings that differ, less those that agree."""
+    named = set(entry.target.split(":")[1:])
+    return len(named - FEATURES), -len(named & FEATURES)

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from simgpu.hardware.code_object import bundle, elf
+from simgpu.hardware.code_object import bundle, compressed, elf
 from simgpu.hardware.code_object.debug import DebugInformation
 from simgpu.hardware.code_object.descriptor import DESCRIPTOR_BYTES, PRELOAD_PROLOGUE_BYTES, KernelDescriptor
 from simgpu.hardware.code_object.elf import EM_AMDGPU, ElfFile, Relocation, Segment, Symbol
@@ -214,11 +214,7 @@ class CodeObject:
 
 def _unwrap(data: bytes, target: str) -> bytes:
     """The ELF inside a bundle or a fat binary, or `data` itself."""
-    if data.startswith(bundle.COMPRESSED_MAGIC):
-        raise DecodeError(
-            "a compressed offload bundle: unpack it first with clang-offload-bundler --unbundle"
-        )
-    if data.startswith(bundle.BUNDLE_MAGIC):
+    if data.startswith((bundle.BUNDLE_MAGIC, compressed.MAGIC)):
         return bytes(bundle.select(bundle.entries(data), target).data)
     if not data.startswith(b"\x7fELF"):
         raise DecodeError(
@@ -226,12 +222,11 @@ def _unwrap(data: bytes, target: str) -> bytes:
             "not with an ELF or an offload bundle header"
         )
     if len(data) >= 20 and struct.unpack_from("<H", data, 18)[0] != EM_AMDGPU:
-        if bundle.BUNDLE_MAGIC in data:
+        if bundle.holds_bundle(data):
             return bytes(bundle.select(bundle.entries(data), target).data)
         machine = struct.unpack_from("<H", data, 18)[0]
         raise DecodeError(
-            f"ELF machine {machine} is not AMDGPU ({EM_AMDGPU}), and no uncompressed offload "
-            "bundle is inside"
+            f"ELF machine {machine} is not AMDGPU ({EM_AMDGPU}), and no offload bundle is inside"
         )
     return data
 

@@ -6,7 +6,7 @@
   moved or cut off, in its headers, metadata, descriptors, symbols or code;
 * streams: random dwords and random but valid encodings as the body of a valid kernel;
 * host_calls: the buffer through which a kernel calls the host, with damaged links, messages and formats of printf;
-* bundle, tables, debug, metadata: code objects made to cost more than they weigh (`hostile.py`);
+* bundle, compressed, tables, debug, metadata: code objects made to cost more than they weigh (`hostile.py`);
 * cache: damaged files of the cache, which must not be believed, and must be replaced;
 * arrays: .npy files whose headers claim what they like.
 
@@ -38,7 +38,7 @@ from typing import IO, Any
 from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.processes import environment
 
-KINDS = ("objects", "streams", "host_calls", "bundle", "tables", "debug", "metadata", "cache", "arrays")
+KINDS = ("objects", "streams", "host_calls", "bundle", "compressed", "tables", "debug", "metadata", "cache", "arrays")
 LAUNCHED = KINDS[:2]
 MEMORY_CAP = 2 << 30
 READING_CAP = 1 << 30  # of memory that a case which is only read adds

@@ -19,10 +19,12 @@ from unittest import mock
 
 import msgpack
 import numpy as np
+import zstandard
 
 from simgpu.hardware.cache import Folder
 from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
 from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.hardware.code_object.compressed import MAGIC
 from simgpu.hardware.code_object.elf import PROGRAM_HEADER, RELA, SECTION_HEADER, SHT_DYNSYM, SHT_RELA, SHT_SYMTAB, SYMBOL, ElfFile
 from simgpu.hardware.isa import disassemble
 from simgpu.tools.cases.file_kernel import load_array
@@ -162,6 +164,26 @@ def bundle(rng: random.Random, good: bytes, target: str) -> bytes:
         tables += BUNDLE_MAGIC + struct.pack("<Q", count if rng.random() < 0.8 else rng.choice(NUMBERS)) + entries
     host = bytes(good[:18]) + struct.pack("<H", 62) if rng.random() < 0.3 else b""
     return host + bytes(tables) + body
+
+
+def compressed_bundle(rng: random.Random, good: bytes, target: str) -> bytes:
+    """Compressed offload bundles: headers that claim what they like, content that expands many times or is cut off."""
+    made = bytearray(bytes(good[:18]) + struct.pack("<H", 62) + bytes(44) if rng.random() < 0.3 else b"")
+    count = rng.choice((1, 1, 1, 3, 40))
+    for _ in range(count):
+        content = bundle(rng, good, target) + bytes(rng.choice((0, 0, 0, 1 << 20, 1 << 24)) if count < 3 else 0)
+        method, version = rng.choice((0, 1, 1, rng.choice((2, 9)))), rng.choice((1, 2, 3, 3, rng.choice((0, 4, 0xFFFF))))
+        body = zlib.compress(content, 1) if method == 0 else zstandard.compress(content, 1)
+        if rng.random() < 0.1:
+            body = body[: rng.randrange(len(body) + 1)]
+        size = len(content) if rng.random() < 0.8 else rng.choice(NUMBERS)
+        wide = 8 if version > 2 else 4
+        total = 8 + wide * (2 if version > 1 else 1) + 8 + len(body)
+        total = total if rng.random() < 0.9 else rng.choice(NUMBERS)
+        sizes = (size,) if version == 1 else (total, size)
+        numbers = b"".join((number % (1 << 8 * wide)).to_bytes(wide, "little") for number in sizes)
+        made += MAGIC + struct.pack("<HH", version, method) + numbers + bytes(8) + body
+    return _scarred(rng, bytes(made)) if rng.random() < 0.3 else bytes(made)
 
 
 def tables(rng: random.Random, good: bytes, target: str) -> bytes:
@@ -317,7 +339,7 @@ def _other(rng: random.Random, value: Any, share: float) -> Any:
 
 
 GENERATORS: dict[str, Callable[[random.Random, bytes, str], bytes]] = {
-    "bundle": bundle, "tables": tables, "debug": debug, "metadata": metadata,
+    "bundle": bundle, "compressed": compressed_bundle, "tables": tables, "debug": debug, "metadata": metadata,
 }  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def test_bundles_unwrap_to_the_matching_entry():
     [
         (b"", "nothing"),
         (b"hello, world", "not a code object"),
-        (b"CCOB" + bytes(40), "compressed"),
+        (b"CCOB" + bytes(40), "compressed offload bundle at byte 0 has version 0; known are 1, 2, 3"),
         (b"\x7fELF", "cut off"),
         (BUNDLE_MAGIC, "cut off"),
         (bundle(("host-x86_64-unknown-linux-gnu-", b"")), "no device code"),

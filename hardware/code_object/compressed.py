@@ -1,0 +1,117 @@
+"""Compressed offload bundles, as clang makes them with --offload-compress: a header, then a bundle in zlib's or zstd's format.
+
+Format: llvm/include/llvm/Object/OffloadBundle.h, versions 1 to 3. The digest in the header is not compared: what was expanded is
+read with all care that a file needs.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simgpu.hardware.errors import DecodeError
+
+MAGIC = b"CCOB"
+EXPANDED_LIMIT = 1 << 28  # bytes that all bundles of a file may have, expanded
+NEST_LIMIT = 1 << 12  # headers that are looked at in a host file: other data may hold the magic
+ZLIB, ZSTD = 0, 1  # llvm::compression::Format
+# Of each version what follows magic, version and method: total size (from version 2 on), expanded size, digest.
+_HEADERS = {1: struct.Struct("<4sHHIQ"), 2: struct.Struct("<4sHHIIQ"), 3: struct.Struct("<4sHHQQQ")}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of a compressed bundle says. start: its place in the file; content: that of the compressed bytes;
+    total: bytes from the start on, 0 where the version does not tell; size: of the bundle, expanded."""
+
+    start: int
+    content: int
+    method: int
+    total: int
+    size: int
+
+    @classmethod
+    def read(cls, data: bytes, start: int) -> Header:
+        """The header at a place of the file. Raises DecodeError where it is damaged."""
+        where = f"the compressed offload bundle at byte {start}"
+        if len(data) < start + 8:
+            raise DecodeError(f"{where}: its header is cut off at byte {len(data)}")
+        version = int(struct.unpack_from("<H", data, start + 4)[0])
+        layout = _HEADERS.get(version)
+        if layout is None:
+            raise DecodeError(f"{where} has version {version}; known are {', '.join(map(str, _HEADERS))}")
+        if len(data) < start + layout.size:
+            raise DecodeError(f"{where}: its header is cut off at byte {len(data)}")
+        _, _, method, *sizes, _ = layout.unpack_from(data, start)
+        total, size = (0, *sizes) if version == 1 else sizes
+        if method not in (ZLIB, ZSTD):
+            raise DecodeError(f"{where} is compressed by method {method}; known are {ZLIB} (zlib) and {ZSTD} (zstd)")
+        if total and not layout.size <= total <= len(data) - start:
+            raise DecodeError(f"{where} says that it has {total} bytes; the file has {len(data) - start} from there on")
+        return cls(start, start + layout.size, method, total, size)
+
+    @property
+    def end(self) -> int:
+        """Where the next bundle may begin."""
+        return self.start + self.total if self.total else self.content
+
+    def expanded(self, data: bytes, room: int) -> bytes:
+        """The bundle, of at most `room` bytes. Raises DecodeError where it is larger, damaged or cut off."""
+        where = f"the compressed offload bundle at byte {self.start}"
+        if self.size > room:
+            raise DecodeError(f"{where} expands to {self.size} bytes; the limit is {EXPANDED_LIMIT} for all of a file")
+        raw = memoryview(data)[self.content : self.start + self.total if self.total else None]
+        content = _inflated(raw, self.size, where) if self.method == ZLIB else _from_zstd(raw, self.size, where)
+        if len(content) != self.size:
+            raise DecodeError(
+                f"{where} expands to {len(content)} bytes where its header says {self.size}: it is damaged or cut off"
+            )
+        return content
+
+
+def _inflated(raw: memoryview, size: int, where: str) -> bytes:
+    """At most `size` bytes and one more."""
+    try:
+        return zlib.decompressobj().decompress(raw, size + 1)
+    except zlib.error as error:
+        raise DecodeError(f"{where}: {error}") from None
+
+
+def _from_zstd(raw: memoryview, size: int, where: str) -> bytes:
+    """At most `size` bytes and one more."""
+    import zstandard  # few files need it
+
+    # The window is memory that a frame asks for: no larger one than what is expected helps.
+    reader = zstandard.ZstdDecompressor(max_window_size=max(size, 1 << 10)).stream_reader(raw)
+    try:
+        return bytes(reader.read(size + 1))
+    except zstandard.ZstdError as error:
+        raise DecodeError(f"{where}: {' '.join(str(error).split())}") from None
+
+
+def _headers(data: bytes) -> Iterator[Header]:
+    """Of all compressed bundles in a file. One at its begin must be whole; elsewhere other data may hold the magic."""
+    start = data.find(MAGIC)
+    for _ in range(NEST_LIMIT):
+        if start < 0:
+            return
+        try:
+            header = Header.read(data, start)
+        except DecodeError:
+            if start == 0:
+                raise
+            start = data.find(MAGIC, start + len(MAGIC))
+            continue
+        yield header
+        start = data.find(MAGIC, header.end)
+
+
+def expanded(data: bytes) -> list[bytes]:
+    """The bundles of a file, expanded, whether it begins with one or holds them elsewhere. Raises DecodeError for damaged ones."""
+    room, found = EXPANDED_LIMIT, []
+    for header in _headers(data):
+        found.append(header.expanded(data, room))
+        room -= len(found[-1])
+    return found

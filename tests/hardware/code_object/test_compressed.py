@@ -1,0 +1,151 @@
+"""Compressed offload bundles: those that clang's bundler makes, every header by hand, and files that lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import zlib
+from itertools import product
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import simgpu
+from simgpu.hardware.code_object import CodeObject, compressed
+from simgpu.hardware.code_object.bundle import BUNDLE_MAGIC
+from simgpu.hardware.errors import DecodeError
+from tests.support.kernels import KernelText, assemble
+
+METHODS = {0: zlib.compress, 1: zstandard.compress}
+NAMES = ("clang-offload-bundler", *(f"clang-offload-bundler-{number}" for number in range(18, 30)))
+BUNDLER = next(filter(None, map(shutil.which, NAMES)), None)
+TARGETS = ("gfx908", "gfx90a", "gfx942")
+
+
+def kernel(target: str, name: str = "k") -> bytes:
+    return assemble(target, KernelText(name, "s_nop 0"))
+
+
+def bundle(*entries: tuple[str, bytes]) -> bytes:
+    """An uncompressed bundle of named device images."""
+    head = len(BUNDLE_MAGIC) + 8 + sum(24 + len(name) for name, _ in entries)
+    table, body = b"", b""
+    for name, image in entries:
+        table += struct.pack("<QQQ", head + len(body), len(image), len(name)) + name.encode()
+        body += image
+    return BUNDLE_MAGIC + struct.pack("<Q", len(entries)) + table + body
+
+
+def packed(content: bytes, version: int, method: int, size: int | None = None, total: int | None = None) -> bytes:
+    """The content behind a header of the version; size, total: what the header says of them."""
+    body = METHODS.get(method, bytes)(content)
+    size = len(content) if size is None else size
+    length = 8 + {1: 12, 2: 16, 3: 24}.get(version, 24) + len(body)
+    sizes = {1: ("<I", size), 2: ("<II", total or length, size)}.get(version, ("<QQ", total or length, size))
+    return b"CCOB" + struct.pack("<HH", version, method) + struct.pack(*sizes) + bytes(8) + body
+
+
+@pytest.mark.parametrize(("version", "method"), list(product((1, 2, 3), METHODS)))
+def test_every_header(version: int, method: int) -> None:
+    images = {target: kernel(target) for target in TARGETS}
+    whole = packed(bundle(*((f"hipv4-amdgcn-amd-amdhsa--{target}", image) for target, image in images.items())), version, method)
+    for target in TARGETS:
+        for data in (whole, whole + bytes(100), host_file(whole)):
+            assert CodeObject.parse(data, target).data == images[target]
+    with pytest.raises(DecodeError, match="holds gfx908, gfx90a, gfx942; nothing for gfx950"):
+        CodeObject.parse(whole, "gfx950")
+
+
+def host_file(*bundles: bytes) -> bytes:
+    """What a program has: an ELF of the host, other data, bundles at page boundaries."""
+    made = b"\x7fELF" + bytes(14) + struct.pack("<H", 62) + bytes(44) + b"CCOB is no bundle, nor is CCOB\1\0\7\0 one"
+    for each in bundles:
+        made += bytes(-len(made) % 4096) + each
+    return made
+
+
+@pytest.mark.skipif(BUNDLER is None, reason="no clang-offload-bundler")
+@pytest.mark.parametrize("version", ["", "2", "3"])
+def test_what_clang_s_bundler_makes(tmp_path: Path, version: str) -> None:
+    """Compressed by zstd, or by zlib where LLVM lacks it."""
+    names = ["host-x86_64-unknown-linux-gnu-"]
+    (tmp_path / "host").write_bytes(b"")
+    inputs = [tmp_path / "host"]
+    for target in ("gfx908", "gfx90a:sramecc+:xnack-", "gfx942"):
+        path = tmp_path / target.replace(":", "_")
+        path.write_bytes(kernel(target.partition(":")[0]))
+        names.append(f"hipv4-amdgcn-amd-amdhsa--{target}")
+        inputs.append(path)
+    out = tmp_path / "bundle"
+    given = [f"-targets={','.join(names)}", *(f"-input={path}" for path in inputs), f"-output={out}"]
+    options = {"COMPRESSED_BUNDLE_FORMAT_VERSION": version} if version else {}
+    subprocess.run([str(BUNDLER), "-type=o", "-compress", *given], check=True, env=os.environ | options, timeout=60)
+    data = out.read_bytes()
+    assert data.startswith(compressed.MAGIC)
+    for target, path in zip(TARGETS, inputs[1:], strict=True):
+        assert CodeObject.parse(data, target).data == path.read_bytes()
+
+
+def test_the_image_that_is_nearest_to_the_device() -> None:
+    """A device has sramecc+ and xnack-: an image for just that comes before one that says nothing, and that before others."""
+
+    def of(*features: str) -> str:
+        names = [f"hipv4-amdgcn-amd-amdhsa--gfx90a{feature}" for feature in features]
+        images = [kernel("gfx90a", f"k{number}") for number in range(len(names))]
+        found = CodeObject.parse(packed(bundle(*zip(names, images, strict=True)), 3, 1), "gfx90a")
+        return features[images.index(found.data)]
+
+    assert of(":xnack+", ":xnack-") == ":xnack-"
+    assert of("", ":sramecc+:xnack-", ":xnack-") == ":sramecc+:xnack-"
+    assert of(":sramecc-:xnack-", ":sramecc+:xnack+", "") == ""
+    assert of(":xnack+") == ":xnack+"
+
+
+GOOD = bundle(("hipv4-amdgcn-amd-amdhsa--gfx908", bytes(64)))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"CCOB", "header is cut off at byte 4"),
+        (packed(GOOD, 3, 1)[:20], "header is cut off at byte 20"),
+        (packed(GOOD, 7, 1), "has version 7; known are 1, 2, 3"),
+        (packed(GOOD, 2, 5), "compressed by method 5; known are 0 .zlib. and 1 .zstd."),
+        (packed(GOOD, 3, 1, total=1 << 40), "says that it has 1099511627776 bytes; the file has"),
+        (packed(GOOD, 3, 1, total=3), "says that it has 3 bytes"),
+        (packed(GOOD, 3, 1, size=1 << 40), "expands to 1099511627776 bytes; the limit is 268435456"),
+        (packed(GOOD, 1, 0, size=len(GOOD) - 1), "its header says"),
+        (packed(GOOD, 3, 1, size=len(GOOD) + 1), "damaged or cut off"),
+        (packed(GOOD, 1, 0)[:-9], "damaged or cut off"),
+        (packed(GOOD, 1, 1)[:-9], "compressed offload bundle at byte 0"),
+        (packed(GOOD, 1, 0).replace(b"\x78\x9c", b"\x78\x9d", 1), "compressed offload bundle at byte 0: Error -3"),
+        (packed(packed(GOOD, 3, 0), 3, 0), "no device code"),
+    ],
+)  # fmt: skip
+def test_damage_is_told(data: bytes, told: str) -> None:
+    with pytest.raises(DecodeError, match=told) as caught:
+        CodeObject.parse(data, "gfx908")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_expands_without_measure_stays_small() -> None:
+    """A header that tells the truth of a gigabyte of zeros, one that lies about it, and many that share the limit."""
+    zeros = zlib.compress(bytes(1 << 28), 9)
+    head = b"CCOB" + struct.pack("<HHQQQ", 3, 0, 32 + len(zeros), (1 << 28) + 1, 0)
+    with pytest.raises(DecodeError, match="the limit is"):
+        CodeObject.parse(head + zeros)
+    small = b"CCOB" + struct.pack("<HHQQQ", 3, 0, 32 + len(zeros), 100, 0)
+    with pytest.raises(DecodeError, match="expands to 101 bytes where its header says 100"):
+        CodeObject.parse(small + zeros)
+    tenth = packed(bytes(1 << 25), 3, 1)
+    with pytest.raises(DecodeError, match="expands to 33554432 bytes; the limit is 268435456 for all of a file"):
+        CodeObject.parse(host_file(*[tenth] * 9), "gfx908")
+
+
+def test_a_bundle_runs() -> None:
+    gpu = simgpu.Device("gfx942")
+    module = gpu.load(packed(bundle(("hipv4-amdgcn-amd-amdhsa--gfx942", kernel("gfx942"))), 3, 1))
+    assert module["k"].launch(grid=1).instructions > 0

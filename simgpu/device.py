@@ -95,12 +95,12 @@ class Device(engine.Device):
             unique_bytes=unique_bytes,
         )  # fmt: skip
 
-    def load(self, source: str | os.PathLike[str] | bytes) -> Module:
-        """Load a code object (ELF or clang offload bundle) from a path or from bytes.
+    def load(self, source: str | os.PathLike[str] | bytes, place: engine.Place | None = None) -> Module:
+        """Load a code object (ELF or clang offload bundle) from a path or from bytes; place: see `engine.device.Device.load`.
 
         Raises DecodeError for damaged files and LaunchError for another target's.
         """
-        found = super().load(source)
+        found = super().load(source, place)
         assert isinstance(found, Module)
         return found
 

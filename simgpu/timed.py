@@ -95,7 +95,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Sample
     device, chip = kernel.module.device, kernel.module.device.descriptor
     row = pipelines(chip.arch)
     memory = device.memory
-    saved = _Saved([(one, one.data.copy()) for one in memory.table()._allocations if one.writable and not one.host])
+    saved = _Saved([(one, one.data.copy()) for one in memory.allocations if one.writable and not one.host])
     launch = _Sampling(traced, geometry, args)
     try:
         launch.begin()

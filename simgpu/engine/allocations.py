@@ -97,6 +97,12 @@ class Memory:
         """Bytes of address space handed out, from FIRST_ADDRESS on."""
         return self._next - FIRST_ADDRESS
 
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """All of them, by address."""
+        with self._lock:
+            return tuple(self._allocations)
+
     def allocate(
         self, nbytes: int, *, data: np.ndarray | None = None, writable: bool = True,
         label: str = "", tracked: bool = True, private: bool = False,

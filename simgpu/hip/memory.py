@@ -6,7 +6,8 @@ import mmap
 
 import numpy as np
 
-from simgpu.engine.allocations import Allocation, Memory, aligned_bytes, whole_granules
+from simgpu.engine.allocations import Allocation, Memory, whole_granules
+from simgpu.machine.host_memory import aligned_bytes
 
 PAGE = 4096
 GRANULE = 4
@@ -85,9 +86,12 @@ class ArenaMemory(Memory):
     def reserve(self, nbytes: int) -> int:
         return self._arena.room_for_module(nbytes)
 
-    def place(self, address: int, data: np.ndarray, writable: bool, label: str) -> Allocation:
+    def place(
+        self, address: int, data: np.ndarray, writable: bool, label: str, *,
+        nbytes: int | None = None, tracked: bool = False, defined: bool = True,
+    ) -> Allocation:  # fmt: skip
         view = self._arena.view(address, data.size)
         view[:] = data
-        allocation = super().place(address, view, writable, label)
+        allocation = super().place(address, view, writable, label, nbytes=nbytes, tracked=tracked, defined=defined)
         self.segments.append(allocation)
         return allocation

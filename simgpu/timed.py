@@ -20,12 +20,16 @@ from simgpu.hardware.rates.pipelines import pipelines
 from simgpu.machine.layout import Status
 from simgpu.timing.code import code_of
 from simgpu.timing.predict import Prediction, Resources, Sampled, predict, resident_groups
-from simgpu.timing.trace import trace_of
+from simgpu.timing.trace import renumbered, trace_of
 
 WHOLE_STEPS = 4_000_000  # records that a wave of a whole sample steps over at most
+PATIENCE = 300_000  # after so many, what a wave may be waiting for is run first
+MOST_IN_ORDER = 4096  # workgroups of a launch of which some wait for others
+SMALL = 1 << 24  # bytes of an allocation that is always restored: flags that workgroups wait for lie in small ones
 BEGINNING_STEPS = 1_000_000  # records of all waves of the beginnings together
 LEAST_STEPS = 256  # of a wave
 MOST_BEGINNINGS = 1024
+ALIKE = 4  # samples that tell that all workgroups do the same
 
 
 class _Enough(Exception):
@@ -77,6 +81,15 @@ class _Sampling(Launch):
 
 
 @dataclass(frozen=True)
+class _Streams:
+    """A workgroup's number, the streams of its waves, and whether all of them ended."""
+
+    group: int
+    streams: list[np.ndarray]
+    complete: bool
+
+
+@dataclass(frozen=True)
 class _Saved:
     """Device memory as it was."""
 
@@ -87,19 +100,21 @@ class _Saved:
             allocation.data[:] = data
 
 
-def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Sampled:
-    """Runs samples of a launch; the device's memory is as before afterwards. Raises what a launch raises."""
+def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> Sampled:
+    """Runs samples of a launch; restore: whether all of the device's memory is as before afterwards,
+    or only small allocations. Raises what a launch raises."""
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
     traced = _traced(kernel)
     device, chip = kernel.module.device, kernel.module.device.descriptor
     row = pipelines(chip.arch)
     memory = device.memory
-    saved = _Saved([(one, one.data.copy()) for one in memory.allocations if one.writable and not one.host])
+    changed = [one for one in memory.allocations if one.writable and (restore or one.nbytes <= SMALL)]
+    saved = _Saved([(one, one.data.copy()) for one in changed])
     launch = _Sampling(traced, geometry, args)
     try:
         launch.begin()
-        wholes = _wholes(launch)
+        wholes = _wholes(launch, saved)
         used = _resources(launch)
         together = min(launch.groups, chip.num_cus * resident_groups(chip, used), MOST_BEGINNINGS)
         steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
@@ -112,7 +127,10 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Sample
         launch.end()
         saved.restore()
     code = code_of(instructions, numbers, row)
-    whole = [trace_of(code, streams, launch.entry, complete, group) for group, streams, complete in wholes]
+    whole = [trace_of(code, one.streams, launch.entry, one.complete, one.group) for one in wholes]
+    first = [trace_of(code, stream, launch.entry, False, group) for group, stream in enumerate(beginnings)]
+    traces = renumbered([*whole, *first])
+    whole, first = traces[: len(whole)], traces[len(whole) :]
     whole.sort(key=len, reverse=True)  # the launch ends with its longest
     notes, wider = [], 0.0
     if not all(trace.complete for trace in whole):
@@ -122,21 +140,40 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Sample
     if min(lengths) < max(lengths):
         notes.append(f"workgroups differ: {len(whole)} were sampled, of {min(lengths):,} to {max(lengths):,} wave-instructions")
         wider += 0.1
-    first = [trace_of(code, stream, launch.entry, False, group) for group, stream in enumerate(beginnings)]
     return Sampled(chip, instructions, numbers, launch.entry, whole, first, launch.groups, used, notes, wider)
 
 
-def _wholes(launch: _Sampling) -> list[tuple[int, list[np.ndarray], bool]]:
-    """Workgroups that stand for all, with their waves' streams: the middle one alone where the first and the last do the same."""
-    found: list[tuple[int, list[np.ndarray], bool]] = []
+def _wholes(launch: _Sampling, saved: _Saved) -> list[_Streams]:
+    """Workgroups that stand for all: the middle one alone where the first two and the last do the same."""
+    found: list[_Streams] = []
     last = launch.groups - 1
-    for group in dict.fromkeys((last // 2, 0, last, last // 4, 3 * last // 4)):
-        streams, complete = launch.sample(group, WHOLE_STEPS)
-        found.append((group, streams, complete))
+    for group in dict.fromkeys((last // 2, 0, min(1, last), last, last // 4, 3 * last // 4)):
+        streams, complete = launch.sample(group, PATIENCE)
+        if not complete and launch.groups <= MOST_IN_ORDER:
+            in_order = _in_order(launch, saved)
+            if in_order:
+                return in_order
+        if not complete:
+            streams, complete = launch.sample(group, WHOLE_STEPS)
+        found.append(_Streams(group, streams, complete))
         if not complete:
             break
-        if len(found) == 3 and len({tuple(map(len, streams)) for _, streams, _ in found}) == 1:
+        if len(found) == ALIKE and len({tuple(map(len, one.streams)) for one in found}) == 1:
             return found[:1]
+    return found
+
+
+def _in_order(launch: _Sampling, saved: _Saved) -> list[_Streams]:
+    """Samples where workgroups wait for those before them: all run once, in the order of dispatch. None where one never ends."""
+    saved.restore()
+    wanted = {0, launch.groups // 2, launch.groups - 1}
+    found = []
+    for group in range(launch.groups):
+        streams, complete = launch.sample(group, PATIENCE)
+        if not complete:
+            return []
+        if group in wanted:
+            found.append(_Streams(group, streams, complete))
     return found
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.performance import RULE_FIELDS, lost_clocks, rules_of
-from simgpu.engine.allocations import FIRST_ADDRESS
+from simgpu.engine.allocations import ALIGNMENT, FIRST_ADDRESS
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields
 from simgpu.engine.workgroup import context
@@ -213,6 +213,7 @@ class PathTrace(Check):
             note_lds.call(build, frame.wave, index, access.lanes, access.size, int(access.writes))
             return
         base = build.sub(frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8), constant(FIRST_ADDRESS))
+        base = build.and_(base, constant(-ALIGNMENT))  # the host's own memory begins anywhere
         note_memory.call(build, frame.wave, index, access.lanes, access.size, base)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:

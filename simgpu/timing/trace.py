@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
@@ -58,6 +58,20 @@ def trace_of(code: Code, streams: Sequence[np.ndarray], entry: int, complete: bo
         )  # fmt: skip
         accesses[here, FIRST] += lines_starts[wave]
     return Trace(steps, starts, accesses, access_starts, lines, complete, group)
+
+
+PAGE_LINES = 64  # lines of a page, which stay together
+
+
+def renumbered(traces: Sequence[Trace]) -> list[Trace]:
+    """The traces with pages numbered as they are first touched, so that it does not matter where the host put what."""
+    ends = np.cumsum([len(trace.lines) for trace in traces])
+    lines = np.concatenate([trace.lines for trace in traces]) if traces else np.empty(0, np.uint32)
+    _, first, page = np.unique(lines // PAGE_LINES, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.uint32)
+    rank[np.argsort(first)] = np.arange(len(first))
+    made = rank[page] * np.uint32(PAGE_LINES) + lines % np.uint32(PAGE_LINES)
+    return [replace(trace, lines=part) for trace, part in zip(traces, np.split(made, ends[:-1]), strict=True)]
 
 
 def _none() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -95,7 +95,7 @@ def _resettable(value: Any) -> Any:
 
 
 def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
-    """In place of `triton.testing.do_bench`: modelled time on the device in use (`simgpu.triton.model`)."""
+    """In place of `triton.testing.do_bench`: modelled time on the device in use (docs/timing.md)."""
     return active_driver().session.clock.do_bench(fn, *args, **options)
 
 

@@ -1,70 +1,37 @@
 """Time by a model, for `do_bench` and autotuning: there is no GPU to measure.
 
-A launch takes the longest of: the instructions of its waves, issued in turn on as many SIMDs as its waves fill
-(4 clocks each, 64 lanes on 16-wide units; a matrix instruction its passes); the bytes that it touches, at HBM's
-rate; the bytes that its lanes ask for, at L2's rate; the bytes of LDS traffic on the CUs in use. Latency, launch
-overhead and overlap between launches are left out: the figures rank configurations, they predict no GPU.
+The model is `simgpu.timing`'s (docs/timing.md): samples of a launch run again, on caches that nothing has filled.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-
-from simgpu.hardware import mfma
-from simgpu.hardware.descriptor import CLOCKS_PER_PASS
-from simgpu.triton.instructions import executed
-
-if TYPE_CHECKING:
-    from simgpu.triton.session import Launched
-
-ISSUE_CLOCKS = 4  # a wave's 64 lanes on a 16-lane SIMD (CDNA ISA guides, "Vector ALU")
+from typing import Any
 
 
 class ModelledTime(UserWarning):
     """Said whenever a time is asked for: it comes from a model."""
 
 
-def milliseconds(launched: Launched) -> float:
-    """Modelled time of a launch."""
-    chip, counters = launched.kernel.module.device.descriptor, launched.run.counters
-    clocks = sum(times * _clocks(inst) for _offset, inst, times in executed(launched))
-    groups = math.prod(launched.grid)
-    cus = min(groups, chip.num_cus)
-    simds = min(groups * launched.warps, cus * chip.simds_per_cu)
-    hbm = counters["unique_read_bytes"] + counters["unique_write_bytes"]
-    l2 = counters["global_read_bytes"] + counters["global_write_bytes"]
-    lds = counters["lds_read_bytes"] + counters["lds_write_bytes"]
-    seconds = max(
-        clocks / simds / (chip.clock_mhz * 1e6),
-        hbm / (chip.hbm_bandwidth_tb * 1e12),
-        l2 / (chip.l2_bandwidth_tb * 1e12),
-        lds / (chip.lds_bytes_per_clock * cus * chip.clock_mhz * 1e6),
-    )
-    return 1e3 * seconds
-
-
-def _clocks(inst: Any) -> int:
-    if inst.spec.kind == "matrix":
-        return CLOCKS_PER_PASS * int(mfma.find(inst.mnemonic, inst.target).passes)
-    return ISSUE_CLOCKS
-
-
 class Clock:
     """Times what is launched during a benchmark, behind the interface that Triton times with."""
 
     def __init__(self) -> None:
-        self._timed: list[Launched] | None = None
+        self._timed: list[float] | None = None
         self._spent: float | None = None
 
-    def note(self, launched: Launched) -> None:
-        """Count a launch if a benchmark is under way, or if the time was asked for."""
+    @property
+    def runs(self) -> bool:
+        """Whether launches are to be timed: a benchmark is under way, or the time was asked for."""
+        return self._timed is not None or self._spent is not None
+
+    def note(self, milliseconds: float) -> None:
+        """Count a launch that took so long."""
         if self._timed is not None:
-            self._timed.append(launched)
+            self._timed.append(milliseconds)
         if self._spent is not None:
-            self._spent += milliseconds(launched)
+            self._spent += milliseconds
 
     def now(self) -> float:
         """Modelled ms of all launches since this was first asked."""
@@ -78,12 +45,12 @@ class Clock:
     ) -> Any:  # fmt: skip
         """In place of `triton.testing.do_bench`: one call, in modelled ms; every other would take the same."""
         warnings.warn(
-            "simgpu: do_bench gives modelled milliseconds (simgpu.triton.model), no GPU was timed", ModelledTime, stacklevel=3
+            "simgpu: do_bench gives modelled milliseconds (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=3
         )
         self._timed = []
         try:
             fn()
-            spent = sum(milliseconds(launched) for launched in self._timed)
+            spent = sum(self._timed)
         finally:
             self._timed = None
         if quantiles is not None:

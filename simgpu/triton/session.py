@@ -13,6 +13,7 @@ from simgpu.engine.launch import launch
 from simgpu.engine.result import Run
 from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError
+from simgpu.timed import time_launch
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock
@@ -60,7 +61,7 @@ class Session:
     """A simulated device in use by Triton.
 
     gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; clock: modelled time
-    (`simgpu.triton.model`).
+    (docs/timing.md).
     """
 
     def __init__(
@@ -117,6 +118,8 @@ class Session:
         with Shared(self.gpu.memory, [*known, *pointees(known)], self.guard):
             args = [_plain(value) for value in values]
             try:
+                if self.clock.runs:  # before the launch changes what it reads
+                    self.clock.note(1e3 * time_launch(kernel, geometry, args).seconds)
                 run = launch(kernel, geometry, args)
             except SimError as error:
                 error.findings = tuple(told_by_source(kernel.module.code, f) for f in error.findings)
@@ -127,7 +130,6 @@ class Session:
         run = replace(run, findings=[told_by_source(kernel.module.code, finding) for finding in run.findings])
         lds_bytes = kernel.info.group_segment_size + binary.dynamic_lds
         binary.last = Launched(kernel, grid, warps, lds_bytes, run, time.monotonic_ns())
-        self.clock.note(binary.last)
         self._report(run.findings)
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:

@@ -40,7 +40,7 @@ class Event:
         if self._at is None or end._at is None:
             raise RuntimeError("both events must be recorded before their elapsed time is asked")
         warnings.warn(
-            "simgpu: events give modelled milliseconds (simgpu.triton.model), no GPU was timed", ModelledTime, stacklevel=2
+            "simgpu: events give modelled milliseconds (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=2
         )
         return end._at - self._at
 

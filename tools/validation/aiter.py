@@ -1,0 +1,140 @@
+"""AITER's shipped code objects as launches: kernel arguments and grids by its own host code.
+
+A checkout of github.com/ROCm/aiter is read in place, by path; nothing of it is kept. Argument structures and grids:
+csrc/py_itfs_cu/asm_gemm_{a16w16,a4w4,a8w8}.cu and asm_a8w8_blockscale_bpreshuffle.cu; tiles by the CSV beside the code objects.
+Every scalar and pointer takes 16 bytes there.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from simgpu.hardware.errors import SimError
+from simgpu.tools.validation.rows import Row
+
+SLOT = 16  # bytes of an argument
+BLOCK = 256
+BOARDS = {"256 CU": "mi355x", "80 CU": "mi308x", "304 CU": "mi300x"}
+
+
+class NotJudged(SimError):
+    """A row that the model cannot be held against, and why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launch of a shipped kernel. buffers: bytes of each, by name; values: the arguments in order, a name of a buffer, an int, a
+    float or None for a null pointer; zeroed: whether another kernel zeroes the output first, and how many bytes."""
+
+    path: Path
+    kernel: str
+    board: str
+    grid: tuple[int, int, int]
+    values: Sequence[str | int | float | None]
+    buffers: Mapping[str, int] = field(default_factory=dict)
+    zeroed: int = 0
+
+    def pack(self, addresses: Mapping[str, int]) -> bytes:
+        """The kernel argument segment."""
+        made = b""
+        for value in self.values:
+            if isinstance(value, float):
+                raw = struct.pack("<f", value)
+            elif isinstance(value, int):
+                raw = struct.pack("<I", value & 0xFFFFFFFF)
+            else:
+                raw = struct.pack("<Q", addresses[value] if value else 0)
+            made += raw.ljust(SLOT, b"\0")
+        return made
+
+
+def call_of(row: Row, checkout: Path) -> Call:
+    """The launch that a row measured; NotJudged says why there is none."""
+    path = row.repo_path.split(";")[0].strip()
+    family = path.split("/")[2]
+    if family not in FAMILIES:
+        raise NotJudged("routing of tokens to experts is not recorded" if "moe" in family else f"no arguments known of {family}")
+    if not (checkout / path).is_file():
+        raise NotJudged("not in the checkout")
+    shape = re.fullmatch(r"(\d+)x(\d+)x(\d+)(?: splitK=(-?\d+))?", row.shape)
+    if shape is None:
+        raise NotJudged(f"shape {row.shape!r} is not understood")
+    m, n, k, split = (int(part or 0) for part in shape.groups())
+    board = next((name for said, name in BOARDS.items() if said in row.board), "")
+    if not board:
+        raise NotJudged(f"board {row.board!r} is not known")
+    kernel = row.kernel.removeprefix("AITER ").strip()
+    tile = tiles(checkout / path).get(kernel)
+    if tile is None:
+        raise NotJudged("its tile is not in the table beside the code object")
+    return FAMILIES[family](checkout / path, kernel, board, m, n, k, split, tile)
+
+
+@cache
+def tiles(path: Path) -> dict[str, dict[str, int]]:
+    """tile_m, tile_n and flags by kernel name, of the tables in a code object's folder."""
+    found = {}
+    for table in path.parent.glob("*.csv"):
+        with open(table, newline="") as file:
+            for entry in csv.DictReader(file):
+                figures = {key.lower().replace("_", ""): value for key, value in entry.items() if (value or "").isdigit()}
+                found[entry["knl_name"]] = {key: int(value) for key, value in figures.items()}
+    return found
+
+
+def _bf16(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+    out = 2  # bytes: bf16
+    split = max(1, split)
+    values: list[str | int | float | None] = [
+        "D", None, "A", "B", 1.0, 0.0, n * out, 0, n * out, 0, 2 * k, 0, 2 * k, 0, m, n, k, split, 1, None, 0,
+        "semaphore" if split > 1 else None,
+    ]  # fmt: skip
+    grid = -(-n // tile["tilen"]), -(-m // tile["tilem"]), split
+    buffers = {"D": m * n * 4, "A": 2 * m * k, "B": 2 * n * k, "semaphore": 1 << 16}
+    return Call(path, kernel, board, grid, values, buffers)
+
+
+def _fp4(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+    scales = -(-k // 32 // 8) * 8  # e8m0, padded
+    values: list[str | int | float | None] = [
+        "D", None, "A", "B", 1.0, 0.0, 0, 0, n, 0, k, 0, k, 0, m, n, k, "scaleA", "scaleB", scales, 0, scales, 0, max(0, split),
+    ]  # fmt: skip
+    part = -(-(k >> max(0, split)) // 256) * 256
+    depth = -(-k // part) if tile.get("splitk") == 1 else 1
+    grid = -(-n // tile["tilen"]), -(-m // tile["tilem"]), depth
+    padded = -(-m // 256) * 256, -(-n // 256) * 256
+    buffers = {
+        "D": padded[0] * n * 2, "A": padded[0] * k // 2, "B": padded[1] * k // 2, "scaleA": padded[0] * scales,
+        "scaleB": padded[1] * scales,
+    }  # fmt: skip
+    return Call(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 0 and tile.get("splitk") == 1 else 0)
+
+
+def _int8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+    split = max(1, split)
+    values: list[str | int | float | None] = ["C", "A", "B", "sa", "sb", "bias", m, n, k, k, k, 2 * n, split]
+    grid = n // tile["tilen"] * split, -(-m // tile["tilem"]), 1
+    buffers = {"C": 2 * m * n, "A": m * k, "B": n * k, "sa": 4 * m, "sb": 4 * n, "bias": 4 * n}
+    return Call(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 1 else 0)
+
+
+def _fp8(path: Path, kernel: str, board: str, m: int, n: int, k: int, split: int, tile: Mapping[str, int]) -> Call:
+    split = max(1, split)
+    blocks = m, -(-n // 128), -(-k // 128)
+    values: list[str | int | float | None] = [
+        "C", "A", "B", "sa", "sb", "bias", m, n, k, k, k, 2 * n, split, *blocks,
+    ]  # fmt: skip
+    grid = n // tile["tilen"] * split, -(-m // tile["tilem"]), 1
+    buffers = {
+        "C": 2 * m * n, "A": m * k, "B": n * k, "sa": 4 * m * blocks[2], "sb": 4 * blocks[1] * blocks[2], "bias": 4 * n,
+    }  # fmt: skip
+    return Call(path, kernel, board, grid, values, buffers, zeroed=2 * m * n if split > 1 else 0)
+
+
+FAMILIES: dict[str, Callable[..., Call]] = {"bf16gemm": _bf16, "f4gemm": _fp4, "i8gemm": _int8, "fp8gemm_blockscale": _fp8}

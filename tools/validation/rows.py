@@ -1,0 +1,83 @@
+"""Published measurements as rows, and which of them may calibrate.
+
+The tables are gzip CSV: kernel, source_url, repo_path, arch, board, shape, dtype, metric, value, unit, notes. They lie outside
+the project: `--data DIR`, or the environment's SIMGPU_TIMING_DATA.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simgpu.tools.shared.errors import UsageError
+
+ENVIRONMENT = "SIMGPU_TIMING_DATA"
+TENTH = 10
+COLUMNS = ("kernel", "repo_path", "arch", "board", "shape", "dtype", "metric", "unit", "notes")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement, as its table has it."""
+
+    kernel: str
+    repo_path: str
+    arch: str
+    board: str
+    shape: str
+    dtype: str
+    metric: str
+    value: float
+    unit: str
+    notes: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from the others."""
+        return "|".join((self.kernel, self.repo_path, self.arch, self.board, self.shape, self.dtype, self.metric))
+
+    @property
+    def group(self) -> str:
+        """The class that its table gives it: compute, memory or latency."""
+        for part in self.notes.split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == "class":
+                return value.split("/")[0].split(" ")[0]
+        return "other"
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is of the tenth that may calibrate, by a hash of its key."""
+        return int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:4], "big") % TENTH == 0
+
+
+def read(folder: Path, pattern: str) -> list[Row]:
+    """The rows of the tables whose names match, without those that another row repeats."""
+    found: dict[str, Row] = {}
+    for path in sorted(folder.glob(pattern)):
+        with gzip.open(path, "rt", newline="") as file:
+            for entry in csv.DictReader(file):
+                row = Row(**{name: entry[name] for name in COLUMNS}, value=float(entry["value"]))
+                found.setdefault(row.key, row)
+    return list(found.values())
+
+
+def data_folder(given: str | None) -> Path:
+    """The folder of the tables; UsageError without one."""
+    named = given or os.environ.get(ENVIRONMENT)
+    if not named:
+        raise UsageError(f"no measurements: give --data DIR with the tables (*.csv.gz), or set {ENVIRONMENT}")
+    folder = Path(named)
+    if not any(folder.glob("*.csv.gz")):
+        raise UsageError(f"{folder} holds no tables (*.csv.gz)")
+    return folder
+
+
+def numbers(text: str) -> Sequence[int]:
+    """The whole numbers of a shape such as 4096x4096x8192."""
+    return [int(part) for part in text.split("x")]

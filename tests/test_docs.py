@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -52,6 +53,25 @@ def test_every_verb_has_its_place() -> None:
     headings = re.findall(r"^## ([\w, ]+)", (ROOT / "docs" / "commands.md").read_text(), re.M)
     named = {word.strip() for heading in headings for word in heading.split(",")}
     assert not set(VERBS) - named
+
+
+def test_every_page_has_its_place() -> None:
+    """In the index by task, and in the site's."""
+    index, site = (ROOT / "docs" / "index.md").read_text(), (ROOT / "mkdocs.yml").read_text()
+    assert {page.name for page in PAGES} - {"index.md"} == set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+    assert sorted(page.name for page in PAGES) == sorted(re.findall(r"- ([\w-]+\.md)", site))
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    """With nothing that a browser would fetch from elsewhere."""
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: pip install '.[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.glob("*.html"):
+        loaded = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"(https?://[^\"]*)", page.read_text())
+        assert loaded == [], page.name
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)

@@ -73,11 +73,11 @@ ORDER = {
         "shared",
         "matrix paper torch tables cost museum",
         "cases",
+        "validation",
         "robustness",
         "benchmarks",
         "verbs",
         "cli.py pytest_plugin.py",
-        "gpu_process.py",
     ],
 }
 # Import name -> distribution, where they differ.

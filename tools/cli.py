@@ -89,6 +89,17 @@ def main(argv: Sequence[str] | None = None, on_gpu: bool = False) -> int:
         return _fail(verb, _bug(error), WRONG)
 
 
+def gpu_process() -> NoReturn:
+    """Runs the process's command line in a process that may use a real GPU (`tools/shared/processes.py`).
+
+    Ends without exit handlers: HIP's would wait for a kernel that hangs.
+    """
+    status = main(on_gpu=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parser = Parser(
         prog="simgpu", description="Closed-form tensor kernels for AMD CDNA GPUs, proven on a simulated GPU."

@@ -17,7 +17,7 @@ from simgpu.hardware.errors import HipKernelError
 from simgpu.hardware.hip.library import SIMULATE
 from simgpu.tools.shared.errors import KernelFailed
 
-COMMAND = "simgpu.tools.gpu_process"  # the module that runs a command on a GPU
+COMMAND = "from simgpu.tools.cli import gpu_process; gpu_process()"  # runs the command of its arguments on a GPU
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -37,7 +37,7 @@ def output_of(arguments: Sequence[str], variables: Mapping[str, str] | None = No
 
 def supervised(arguments: Sequence[str]) -> int:
     """Runs `simgpu ARGUMENTS` on a GPU and returns its status; HipKernelError where a signal ended it, with its last words."""
-    child = subprocess.Popen([sys.executable, "-P", "-m", COMMAND, *arguments], stderr=subprocess.PIPE, env=environment())
+    child = subprocess.Popen([sys.executable, "-P", "-c", COMMAND, *arguments], stderr=subprocess.PIPE, env=environment())
     try:
         _, raw = child.communicate()
     finally:

@@ -140,14 +140,16 @@ class GPUs:
 
     def load(self, index: int, data: bytes) -> tuple[int, list[tuple[int, int]]]:
         """A module's number, and address and bytes of each of its segments. Raises DecodeError and LaunchError."""
-        gpu = self.gpus[index]
-        memory = gpu.checking.memory
-        assert isinstance(memory, ArenaMemory)
+        memory = self._memory(2 * index)
         memory.segments.clear()
-        module = gpu.checking.load(data)
+        module = self.gpus[index].checking.load(data)
         segments = [(segment.address, segment.nbytes) for segment in memory.segments]
+        plain = self.gpus[index].plain
+        if plain is not None:
+            twin = self._memory(2 * index + 1)
+            twin.follows = memory  # the same code at the same addresses
         number = len(self.modules) + 1
-        self.modules[number] = (index, module, None)
+        self.modules[number] = (index, module, plain.load(data) if plain is not None else None)
         return number, segments
 
     def function(self, module: int, name: str) -> tuple[int, Kernel]:

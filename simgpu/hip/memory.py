@@ -64,6 +64,8 @@ class ArenaMemory(Memory):
         self._arena = arena
         self.advice = "the host's own memory must be pinned, registered or managed for a kernel to reach it"
         self.segments: list[Allocation] = []
+        self.follows: ArenaMemory | None = None  # where code objects were placed before this one takes them
+        self._placed = 0
 
     def adopt(self, address: int, nbytes: int, label: str, reachable: int) -> Allocation:
         """The program's allocation; reachable: bytes from its address on that kernels may access."""
@@ -84,7 +86,10 @@ class ArenaMemory(Memory):
         return self._inserted(allocation)
 
     def reserve(self, nbytes: int) -> int:
-        return self._arena.room_for_module(nbytes)
+        if self.follows is None:
+            self._placed = self._arena.room_for_module(nbytes)
+            return self._placed
+        return self.follows._placed
 
     def place(
         self, address: int, data: np.ndarray, writable: bool, label: str, *,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import re
+from collections.abc import Sequence
 from functools import cache
+
+from simgpu.hardware.code_object.code_object import CodeObject
 
 SHOWN = 160  # characters of a name
 
@@ -56,3 +59,22 @@ def _last_part(name: str) -> str:
         at = start + int(match[1])
         parts.append(name[start:at])
     return "::".join(parts) or name
+
+
+def lowered_names(code: bytes, expressions: Sequence[str]) -> list[str]:
+    """The names in a code object of kernels and variables as the source writes them; "" for one that is not there."""
+    loaded = CodeObject.parse(code)
+    found = {_written(readable(name)): name for name in (*loaded.symbols, *loaded.kernels)}
+    return [found.get(_written(expression.lstrip("&")), "") for expression in expressions]
+
+
+def _written(name: str) -> str:
+    """A name without its result, its parameters and its blanks."""
+    text = name.removeprefix("void ")
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "<") - (character == ">")
+        if character == "(" and not depth:
+            text = text[:at]
+            break
+    return "".join(text.split())

@@ -6,8 +6,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Compiles HIP source to a code object: source, target, options -> (code, log); code None where the source is wrong.
-Compile = Callable[[str, str, tuple[str, ...]], tuple[bytes | None, str]]
+
+@dataclass(frozen=True)
+class Source:
+    """HIP source that a program compiles while it runs; headers: name and text of each; names: expressions to be found in it."""
+
+    text: str
+    target: str
+    options: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    names: tuple[str, ...] = ()
+
+
+# Makes a code object and a log of the source; None where the source is wrong.
+Compile = Callable[[Source], tuple[bytes | None, str]]
 
 
 @dataclass(frozen=True)

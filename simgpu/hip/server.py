@@ -32,8 +32,8 @@ from simgpu.hardware.errors import (
 from simgpu.hip import properties
 from simgpu.hip.gpus import GPUs, Owned
 from simgpu.hip.memory import Arena
-from simgpu.hip.names import readable
-from simgpu.hip.options import Compile, Options
+from simgpu.hip.names import lowered_names, readable
+from simgpu.hip.options import Compile, Options, Source
 from simgpu.hip.protocol import (
     ENTRY,
     FINDING,
@@ -173,12 +173,20 @@ class Server:
             return Status.NOT_FOUND, b""
 
     def _compiled(self, data: bytes) -> tuple[int, bytes]:
-        """hiprtc: the target's number among the devices and options, each ended by 0, then the source."""
-        index, count = struct.unpack_from("<II", data)
-        *options, source = data[8:].split(b"\0", count)
-        code, log = self._compile(source.decode(errors="replace"), self._boards[index].arch, tuple(o.decode() for o in options))
-        said = log.encode()
-        return Status.SUCCESS if code is not None else Status.INVALID_VALUE, struct.pack("<I", len(said)) + said + (code or b"")
+        """hiprtc: how many options, texts of headers and names there are, then each of them and the source, ended by 0."""
+        index, options, headers, names = struct.unpack_from("<4I", data)
+        texts = [text.decode(errors="replace") for text in data[16:].split(b"\0")]
+        rest = texts[options:]
+        wanted = Source(
+            texts[options + headers + names], self._boards[index].arch, tuple(texts[:options]),
+            tuple(zip(rest[:headers:2], rest[1:headers:2])), tuple(rest[headers : headers + names]),
+        )  # fmt: skip
+        code, log = self._compile(wanted)
+        said, lowered = log.encode(), b""
+        if code is not None:
+            lowered = b"".join(name.encode() + b"\0" for name in lowered_names(code, wanted.names))
+        made = struct.pack("<II", len(said), len(code or b"")) + said + (code or b"") + lowered
+        return Status.SUCCESS if code is not None else Status.INVALID_VALUE, made
 
     @property
     def _name(self) -> str:

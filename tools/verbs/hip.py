@@ -18,6 +18,7 @@ from simgpu.hip import launcher, library
 from simgpu.hip.options import Options
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.hiprtc import compile_source
 from simgpu.tools.shared.launching import add_limit_options
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.sarif import sarif
@@ -72,7 +73,7 @@ def run(options: Namespace) -> int:
     if path is None:
         there = os.path.exists(options.command[0])
         raise UsageError(f"{options.command[0]}: {'not executable' if there else 'no such program'}")
-    outcome = launcher.run([path, *options.command[1:]], wanted, _no_compiler)
+    outcome = launcher.run([path, *options.command[1:]], wanted, compile_source)
     if options.report:
         _show(outcome)
     document = {"command": options.command, "status": outcome.status, "processes": outcome.processes}
@@ -107,13 +108,9 @@ def _options(options: Namespace) -> Options:
     )  # fmt: skip
 
 
-def _no_compiler(source: str, target: str, options: tuple[str, ...]) -> tuple[bytes | None, str]:
-    return None, "no compiler"
-
-
 def _serve(descriptor: int, options: Options) -> int:
     with socket.socket(fileno=descriptor) as peer:
-        return launcher.serve_into(peer, os.open(os.devnull, os.O_WRONLY), options, _no_compiler)
+        return launcher.serve_into(peer, os.open(os.devnull, os.O_WRONLY), options, compile_source)
 
 
 def _environment(options: Namespace) -> str:

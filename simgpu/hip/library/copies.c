@@ -169,7 +169,7 @@ static Error transfer(Transfer wanted, bool reads, How how) {
     if (reads) sides(wanted.from, &from_pageable, &unused);
     Error (*run)(Operation *) = reads ? run_copy : run_fill;
     if (!stream->capture && (how.waits || to_pageable || from_pageable)) {
-        error = how.given ? wait_stream(stream) : wait_default(stream->device);
+        error = how.given || stream->per_thread ? wait_stream(stream) : wait_default(stream->device);
         return done(error ? error : run(&wanted.operation));
     }
     if (stream->capture && how.waits) return done(CAPTURE_UNSUPPORTED);
@@ -259,45 +259,32 @@ typedef struct {
     void *pointer;
     size_t pitch, width, height;
 } PitchedPointer;
+
 typedef struct {
     size_t width, height, depth;
 } Extent;
-typedef struct {
-    size_t x, y, z;
-} Position;
-typedef struct {
-    void *from_array;
-    Position from_position;
-    PitchedPointer from;
-    void *to_array;
-    Position to_position;
-    PitchedPointer to;
-    Extent extent;
-    int kind;
-} Parameters3D;
 
-static Error copy_3d(const Parameters3D *p, How how, void *site, const char *call) {
-    if (!p) return done(INVALID_VALUE);
+static Error transfer_3d(const Copy3D *p, Transfer *wanted) {
+    if (!p) return INVALID_VALUE;
     if (p->from_array || p->to_array) return missing("hipMemcpy3D of an array");
     size_t from_slice = p->from.pitch * p->from.height, to_slice = p->to.pitch * p->to.height;
-    const Position *a = &p->from_position, *b = &p->to_position;
-    if (!p->from.pointer || !p->to.pointer) return done(INVALID_VALUE);
-    Transfer wanted = {.width = p->extent.width,
-                       .height = p->extent.height,
-                       .depth = p->extent.depth,
-                       .site = site,
-                       .call = call,
-                       .from_pitch = p->from.pitch,
-                       .to_pitch = p->to.pitch,
-                       .from_slice = from_slice,
-                       .to_slice = to_slice};
-    wanted.from = (const u8 *)p->from.pointer + a->z * from_slice + a->y * p->from.pitch + a->x;
-    wanted.to = (u8 *)p->to.pointer + b->z * to_slice + b->y * p->to.pitch + b->x;
-    return transfer(wanted, true, with(how, p->kind));
+    if (!p->from.pointer || !p->to.pointer) return INVALID_VALUE;
+    wanted->width = p->width, wanted->height = p->height, wanted->depth = p->depth;
+    wanted->from_pitch = p->from.pitch, wanted->to_pitch = p->to.pitch;
+    wanted->from_slice = from_slice, wanted->to_slice = to_slice;
+    wanted->from = (const u8 *)p->from.pointer + p->from_z * from_slice + p->from_y * p->from.pitch + p->from_x;
+    wanted->to = (u8 *)p->to.pointer + p->to_z * to_slice + p->to_y * p->to.pitch + p->to_x;
+    return SUCCESS;
 }
 
-API Error hipMemcpy3D(const Parameters3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hipMemcpy3D"); }
-API Error hipMemcpy3DAsync(const Parameters3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
+static Error copy_3d(const Copy3D *p, How how, void *site, const char *call) {
+    Transfer wanted = {.site = site, .call = call};
+    Error error = transfer_3d(p, &wanted);
+    return error ? done(error) : transfer(wanted, true, with(how, p->kind));
+}
+
+API Error hipMemcpy3D(const Copy3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hipMemcpy3D"); }
+API Error hipMemcpy3DAsync(const Copy3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
 
 typedef struct {
     size_t x, y;
@@ -342,14 +329,13 @@ typedef struct {
 
 static Error copy_driver_3d(const DriverParameters3D *p, How how, void *site, const char *call) {
     if (!p) return done(INVALID_VALUE);
-    Parameters3D same = {.from = {p->from.host ? p->from.host : p->from.device, p->from.pitch, p->width, p->from.height},
-                         .to = {p->to.host ? p->to.host : p->to.device, p->to.pitch, p->width, p->to.height},
-                         .from_array = p->from.array,
-                         .to_array = p->to.array,
-                         .from_position = {p->from.x, p->from.y, p->from.z},
-                         .to_position = {p->to.x, p->to.y, p->to.z},
-                         .extent = {p->width, p->height, p->depth},
-                         .kind = BY_POINTERS};
+    Copy3D same = {.kind = BY_POINTERS, .width = p->width, .height = p->height, .depth = p->depth};
+    same.from.pointer = p->from.host ? p->from.host : p->from.device, same.from.pitch = p->from.pitch;
+    same.to.pointer = p->to.host ? p->to.host : p->to.device, same.to.pitch = p->to.pitch;
+    same.from.height = p->from.height, same.from_array = p->from.array;
+    same.to.height = p->to.height, same.to_array = p->to.array;
+    same.from_x = p->from.x, same.from_y = p->from.y, same.from_z = p->from.z;
+    same.to_x = p->to.x, same.to_y = p->to.y, same.to_z = p->to.z;
     return copy_3d(&same, how, site, call);
 }
 
@@ -442,4 +428,40 @@ API Error hipMemset3D(PitchedPointer to, int value, Extent extent) {
 API Error hipMemset3DAsync(PitchedPointer to, int value, Extent extent, void *stream) {
     return fill(to.pointer, (u32)value, 1, to.pitch, extent.width, extent.height, extent.depth, to.pitch * to.height, in(stream),
                 CALLER, "hipMemset3DAsync");
+}
+
+// -- for graphs ----------------------------------------------------------------------------------
+
+static Error made_of(Transfer wanted, bool reads, Operation **made) {
+    Error error = check_transfer(&wanted, reads);
+    if (error) return error;
+    Transfer *operation = make_operation(sizeof *operation, reads ? run_copy : run_fill);
+    if (!operation) return OUT_OF_MEMORY;
+    wanted.operation = operation->operation;
+    *operation = wanted;
+    *made = &operation->operation;
+    return SUCCESS;
+}
+
+Error make_copy(void *to, const void *from, size_t bytes, Operation **made) {
+    return made_of((Transfer){.to = to, .from = from, .width = bytes, .height = 1, .depth = 1, .call = "a copy of a graph"}, true,
+                   made);
+}
+
+Error make_copy_3d(const Copy3D *parameters, Operation **made) {
+    Transfer wanted = {.call = "a copy of a graph"};
+    Error error = transfer_3d(parameters, &wanted);
+    return error ? error : made_of(wanted, true, made);
+}
+
+Error make_fill(void *to, size_t pitch, u32 value, u32 element, size_t width, size_t height, Operation **made) {
+    Transfer wanted = {.to = to,
+                       .to_pitch = pitch,
+                       .width = width * element,
+                       .height = height,
+                       .depth = 1,
+                       .element = element,
+                       .value = value,
+                       .call = "a fill of a graph"};
+    return made_of(wanted, false, made);
 }

@@ -353,3 +353,8 @@ API Error hipGetProcAddress(const char *name, void **function, int wanted, u64 f
     if (status) *status = *function ? 0 : 1;
     return done(*function ? SUCCESS : NOT_FOUND);
 }
+
+API Error hipCtxGetCacheConfig(int *config) { return hipDeviceGetCacheConfig(config); }
+API Error hipCtxSetCacheConfig(int config) { return hipDeviceSetCacheConfig(config); }
+API Error hipCtxGetSharedMemConfig(int *config) { return hipDeviceGetSharedMemConfig(config); }
+API Error hipCtxSetSharedMemConfig(int config) { return hipDeviceSetSharedMemConfig(config); }

@@ -10,6 +10,7 @@
 //   launches.c     launches and occupancy
 //   graphs.c       recorded work, captured or built
 //   devices.c      devices, properties, contexts
+//   per_thread.c   the same calls with a default stream for each thread
 //   compiler.c     hiprtc
 #ifndef SIMGPU_INTERNAL_H
 #define SIMGPU_INTERNAL_H
@@ -223,6 +224,11 @@ Error wait_device(int device);
 Error device_error(int device);
 Stream *default_stream(int device);
 u64 now(void);
+void *make_callback(void (*call)(void *), void *data);
+Error run_callback(Operation *operation);
+Error record_event(Stream *stream, Event *event);
+Error wait_event(Stream *stream, Event *event);
+extern __thread int default_is_per_thread;  // while one of the calls that end with _spt runs
 
 // -- copies.c ------------------------------------------------------------------------------------
 
@@ -236,6 +242,26 @@ typedef struct {  // of the address `to`, or from `from` as well; rows of `width
     const char *call;
 } Transfer;
 
+typedef struct {  // hipMemcpy3DParms
+    void *from_array;
+    size_t from_x, from_y, from_z;
+    struct {
+        void *pointer;
+        size_t pitch, width, height;
+    } from;
+    void *to_array;
+    size_t to_x, to_y, to_z;
+    struct {
+        void *pointer;
+        size_t pitch, width, height;
+    } to;
+    size_t width, height, depth;
+    int kind;
+} Copy3D;
+
+Error make_copy(void *to, const void *from, size_t bytes, Operation **made);
+Error make_copy_3d(const Copy3D *parameters, Operation **made);
+Error make_fill(void *to, size_t pitch, u32 value, u32 element, size_t width, size_t height, Operation **made);
 Error run_copy(Operation *operation);
 Error run_fill(Operation *operation);
 Error check_transfer(const Transfer *transfer, bool reads);
@@ -283,6 +309,8 @@ typedef struct {
     u8 arguments[];
 } Launch;
 
+Error run_launch(Operation *operation);
+bool grid_items(Dim3 grid, Dim3 block, Dim3 *size);  // work-items of a grid of blocks; false where they are too many
 Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bool cooperative, void **arguments, void **extra,
                   Launch **made);
 

@@ -15,7 +15,7 @@ typedef struct {
     u64 log;
 } Message;
 
-static Error run_launch(Operation *operation) {
+Error run_launch(Operation *operation) {
     Launch *it = (Launch *)operation;
     if (device_error(operation->stream->device)) return SUCCESS;
     Message message = {it->function->number,
@@ -100,8 +100,7 @@ Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bo
     return SUCCESS;
 }
 
-// Work-items of a grid of blocks; false where they are too many.
-static bool items(Dim3 grid, Dim3 block, Dim3 *size) {
+bool grid_items(Dim3 grid, Dim3 block, Dim3 *size) {
     u64 x = (u64)grid.x * block.x, y = (u64)grid.y * block.y, z = (u64)grid.z * block.z;
     *size = (Dim3){(u32)x, (u32)y, (u32)z};
     return x <= UINT32_MAX && y <= UINT32_MAX && z <= UINT32_MAX;
@@ -131,7 +130,7 @@ static Error launch_grid(Function *function, Dim3 grid, Dim3 block, size_t lds, 
                          Stream *stream) {
     Dim3 size;
     if (lds > UINT32_MAX) return OUT_OF_RESOURCES;
-    if (!items(grid, block, &size))
+    if (!grid_items(grid, block, &size))
         return bad_shape(function, INVALID_CONFIGURATION, "a grid of 2^32 threads or more in one dimension", 0, 0);
     return launch(function, size, block, (u32)lds, arguments, extra, when, stream);
 }

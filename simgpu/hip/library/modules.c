@@ -100,17 +100,18 @@ static Function *made_function(Module *module, const char *name, const Reply *re
 
 Error find_function(Module *module, const char *name, Function **found) {
     pthread_mutex_lock(&lock);
-    *found = known_function(module, name);
+    Function *known = known_function(module, name);
     pthread_mutex_unlock(&lock);
-    if (*found) return SUCCESS;
+    if (known) return *found = known, SUCCESS;
     Reply reply;
     Error error = ask(KERNEL, &module->number, 4, name, strlen(name), &reply);
     if (!error) {
         pthread_mutex_lock(&lock);
-        *found = known_function(module, name);
-        if (!*found) *found = made_function(module, name, &reply);
+        known = known_function(module, name);
+        if (!known) known = made_function(module, name, &reply);
         pthread_mutex_unlock(&lock);
-        if (!*found) error = OUT_OF_MEMORY;
+        if (known) *found = known;
+        else error = OUT_OF_MEMORY;
     }
     free(reply.data);
     return error;

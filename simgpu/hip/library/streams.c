@@ -21,7 +21,7 @@ static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;  // some operation en
 static __thread bool in_stream;  // this thread is a stream's
 static __thread Stream *own_stream[MAX_DEVICES];  // hipStreamPerThread
 static u64 streams_made;
-__thread int default_is_per_thread;  // while a call of those that end with _spt runs
+__thread int default_is_per_thread;
 
 u64 now(void) {
     struct timespec time;
@@ -377,11 +377,17 @@ typedef struct {
     void *data, *stream;
 } Callback;
 
-static Error run_callback(Operation *operation) {
+Error run_callback(Operation *operation) {
     Callback *it = (Callback *)operation;
     if (it->plain) it->plain(it->data);
     else it->full(it->stream, device_error(operation->stream->device), it->data);
     return SUCCESS;
+}
+
+void *make_callback(void (*call)(void *), void *data) {
+    Callback *made = make_operation(sizeof *made, run_callback);
+    if (made) made->plain = call, made->data = data;
+    return made;
 }
 
 static Error call_back(void *given, Callback wanted) {

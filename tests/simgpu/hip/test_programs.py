@@ -38,3 +38,37 @@ def test_a_program_for_another_board_is_told_which_to_choose() -> None:
 def test_what_is_no_program_is_said(tmp_path: Path) -> None:
     done = hip(tmp_path / "nothing")
     assert done.returncode == 2 and "no such program" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["streams", "memory", "variables", "graphs"])
+def test_a_program_passes_its_own_checks(name: str) -> None:
+    done = hip(program(name, "gfx942"))
+    assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
+
+
+def test_two_devices() -> None:
+    done = hip("--devices", 2, program("devices", "gfx942"))
+    assert done.stdout == "PASS\n", done.stdout + done.stderr
+    assert "hipMalloc" not in done.stderr.split("access to")[0] and "kernel take(int*) failed" in done.stderr
+    assert done.returncode == 1  # a kernel failed, whatever the program makes of it
+
+
+def test_kernels_compiled_while_the_program_runs() -> None:
+    done = hip(program("modules", "gfx942"))
+    assert done.stdout.endswith("PASS\n") and done.returncode == 0, done.stdout + done.stderr
+    assert "use of undeclared identifier 'nothing'" in done.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_device_tells_what_the_board_is(target: str) -> None:
+    done = hip("--target", target, program("properties", *TARGETS))
+    assert done.stdout.endswith("PASS\n") and done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("AMD Instinct MI") and f" {target}:sramecc+:xnack-\n" in done.stdout
+    assert done.stderr.count("hipMallocArray is not simulated") == 1
+
+
+def test_a_fault_among_streams_is_told_and_the_program_goes_on() -> None:
+    done = hip(program("faults", "gfx942"))
+    assert (done.stdout, done.returncode) == ("ended\n", 1), done.stdout + done.stderr
+    assert "kernel wild(int*) failed: MemoryFault: " in done.stderr and "at faults.hip:5" in done.stderr
+    assert done.stderr.count("failed") == 1

@@ -19,7 +19,7 @@ extern "C" int usleep(unsigned microseconds);
 #define __shared__ __attribute__((shared))
 #define __constant__ __attribute__((constant))
 #define __managed__ __attribute__((managed))
-#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define __launch_bounds__(most) __attribute__((amdgpu_flat_work_group_size(1, most)))
 
 struct dim3 {
     unsigned x, y, z;
@@ -201,13 +201,13 @@ int hiprtcDestroyProgram(hiprtcProgram *program);
 
 #define MUST(CALL)                                                                                \
     do {                                                                                          \
-        hipError_t found = (CALL);                                                                \
-        if (found) printf("line %d: %s: %s\n", __LINE__, #CALL, hipGetErrorName(found)), exit(1); \
+        hipError_t error_ = (CALL);                                                                \
+        if (error_) printf("line %d: %s: %s\n", __LINE__, #CALL, hipGetErrorName(error_)), exit(1); \
     } while (0)
 #define EXPECT(ERROR, CALL)                                                                                                \
     do {                                                                                                                   \
-        hipError_t found = (CALL);                                                                                         \
-        if (found != ERROR) printf("line %d: %s: %s, not %s\n", __LINE__, #CALL, hipGetErrorName(found), #ERROR), exit(1); \
+        hipError_t error_ = (CALL);                                                                                         \
+        if (error_ != ERROR) printf("line %d: %s: %s, not %s\n", __LINE__, #CALL, hipGetErrorName(error_), #ERROR), exit(1); \
     } while (0)
 #define CHECK(WHAT)                                                             \
     do {                                                                        \

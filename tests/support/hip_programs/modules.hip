@@ -1,0 +1,87 @@
+// Kernels compiled while the program runs, loaded and launched by name.
+#include "api.h"
+
+static const char *SOURCE = R"(
+#include "scale.h"
+extern "C" { __constant__ int bias; }
+extern "C" __global__ void scale(float *x, float by, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] = times(x[i], by) + bias;
+}
+template <class T> __global__ void fill(T *x, T value) { x[threadIdx.x] = value; }
+)";
+
+extern "C" int hiprtcAddNameExpression(hiprtcProgram program, const char *name);
+extern "C" int hiprtcGetLoweredName(hiprtcProgram program, const char *name, const char **lowered);
+
+int main(int, char **words) {
+    hiprtcProgram program;
+    const char *text = "__device__ inline float times(float a, float b) { return a * b; }", *name = "scale.h";
+    const char *source = "extern \"C\" __global__ void broken(int *x) { x[0] = nothing; }";
+    size_t bytes;
+    CHECK(hiprtcCreateProgram(&program, source, "broken.hip", 0, nullptr, nullptr) == 0);
+    CHECK(hiprtcCompileProgram(program, 0, nullptr) == 6);
+    CHECK(hiprtcGetProgramLogSize(program, &bytes) == 0 && bytes > 1);
+    char *log = (char *)calloc(1, bytes);
+    CHECK(hiprtcGetProgramLog(program, log) == 0);
+    printf("%s", log);
+    CHECK(hiprtcDestroyProgram(&program) == 0);
+
+    const char *options[] = {"--offload-arch=gfx90a", "-O2", "-DVALUE=1"};
+    CHECK(hiprtcCreateProgram(&program, SOURCE, "scale.hip", 1, &text, &name) == 0);
+    CHECK(hiprtcAddNameExpression(program, "fill<int>") == 0);
+    if (hiprtcCompileProgram(program, 3, options)) {
+        CHECK(hiprtcGetProgramLogSize(program, &bytes) == 0);
+        log = (char *)calloc(1, bytes + 1);
+        hiprtcGetProgramLog(program, log);
+        printf("%s", log);
+        return 1;
+    }
+    CHECK(hiprtcGetCodeSize(program, &bytes) == 0);
+    char *code = (char *)malloc(bytes);
+    const char *lowered;
+    CHECK(hiprtcGetCode(program, code) == 0);
+    CHECK(hiprtcGetLoweredName(program, "fill<int>", &lowered) == 0);
+    CHECK(hiprtcGetLoweredName(program, "fill<float>", &lowered) == 10);
+
+    hipModule_t module;
+    hipFunction_t scale, fill;
+    MUST(hipModuleLoadData(&module, code));
+    MUST(hipModuleGetFunction(&scale, module, "scale"));
+    CHECK(hiprtcGetLoweredName(program, "fill<int>", &lowered) == 0);
+    MUST(hipModuleGetFunction(&fill, module, lowered));
+    EXPECT(hipErrorNotFound, hipModuleGetFunction(&fill, module, "nothing"));
+    EXPECT(hipErrorInvalidImage, hipModuleLoadData(&module, "this is no code object, whatever it is"));
+    float *x, host[100];
+    int n = 100, value = 9;
+    float by = 3;
+    for (int i = 0; i < n; i++) host[i] = i;
+    MUST(hipMalloc((void **)&x, sizeof host));
+    MUST(hipMemcpy(x, host, sizeof host, hipMemcpyHostToDevice));
+    void *address;
+    MUST(hipModuleGetGlobal(&address, &bytes, module, "bias"));
+    MUST(hipMemsetD32(address, 4, 1));
+    void *arguments[] = {&x, &by, &n};
+    MUST(hipModuleLaunchKernel(scale, 2, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr));
+    MUST(hipMemcpy(host, x, sizeof host, hipMemcpyDeviceToHost));
+    for (int i = 0; i < n; i++) CHECK(host[i] == 3 * i + 4);
+    struct {
+        void *x;
+        float by;
+        int n;
+    } packed = {x, 2, n};
+    size_t size = sizeof packed;
+    void *extra[] = {(void *)1, &packed, (void *)2, &size, (void *)3};
+    MUST(hipModuleLaunchKernel(scale, 2, 1, 1, 64, 1, 1, 0, nullptr, nullptr, extra));
+    MUST(hipMemcpy(host, x, sizeof host, hipMemcpyDeviceToHost));
+    for (int i = 0; i < n; i++) CHECK(host[i] == 6 * i + 12);
+    void *filled[] = {&x, &value};
+    MUST(hipModuleLaunchKernel(fill, 1, 1, 1, 64, 1, 1, 0, nullptr, filled, nullptr));
+    MUST(hipMemcpy(host, x, sizeof host, hipMemcpyDeviceToHost));
+    CHECK(*(int *)&host[63] == 9);
+    MUST(hipModuleUnload(module));
+    EXPECT(hipErrorInvalidHandle, hipModuleLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr));
+    MUST(hipFree(x));
+    CHECK(hiprtcDestroyProgram(&program) == 0);
+    printf("PASS\n");
+}

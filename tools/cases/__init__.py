@@ -8,5 +8,6 @@
     sources.py           the code object that a file names, assembled if need be
     file_kernel.py       a kernel of a code object, its arguments and extents
     results.py           buffers after a launch, beside what they should hold
+    capture.py           a dispatch that was recorded on a GPU
     attention_rows.py    long attention against float64, by blocks of rows
 """

@@ -34,7 +34,7 @@ def add_launch_options(parser: ArgumentParser, against_sim: bool = False) -> Non
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = ARGUMENTS
     parser.add_argument("file", metavar="FILE", help=FILE)
-    extent = parser.add_mutually_exclusive_group(required=True)
+    extent = parser.add_mutually_exclusive_group()
     extent.add_argument("--grid", metavar="X[,Y[,Z]]", help="workgroups")
     extent.add_argument("--global-size", metavar="X[,Y[,Z]]", help="work-items; the last workgroups may be partial")
     parser.add_argument("--kernel", metavar="K", help="the kernel (default: the only one)")
@@ -89,6 +89,8 @@ class FileKernel:
 
 def file_kernel(options: Namespace, watch: Watch | None = None) -> FileKernel:
     """What the options of `add_launch_options` describe; UsageError says what is wrong with the file or an argument."""
+    if not options.grid and not options.global_size:
+        raise UsageError("one of --grid (workgroups) and --global-size (work-items) is needed")
     code = read_code_object(options.file, options.target)
     info = code.kernels[kernel_named(code.kernels, options.kernel)]
     device = device_of(options, options.target or code.target, watch)

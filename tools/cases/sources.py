@@ -13,7 +13,7 @@ from simgpu.tools.shared.errors import UsageError
 if TYPE_CHECKING:
     from simgpu.hardware.code_object.code_object import CodeObject
 
-FILE = "code object, offload bundle, host file with one inside, or assembly (.s)"
+FILE = "code object, offload bundle, host file with one inside, assembly (.s), or a folder of kerncap's"
 ASSEMBLY = (".s", ".S", ".asm")  # how names of assembly files end
 _TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(gfx\w+)', re.MULTILINE)
 

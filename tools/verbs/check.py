@@ -11,7 +11,7 @@ from typing import Any
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.shared.console import add_json_option, print_json, show
-from simgpu.tools.shared.errors import KernelFailed
+from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.launching import Watch, has_errors, run_document
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.parser import Parser
@@ -34,7 +34,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
     _own_options(parser)
-    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, or an operator: {', '.join(OPERATORS)}")
+    text = f"a code object, assembly, a folder that kerncap captured, or an operator: {', '.join(OPERATORS)}"
+    parser.add_argument("what", metavar="FILE|OP", nargs="?", help=text)
+    parser.add_argument("--capture", metavar="FOLDER", help="a dispatch that kerncap captured, in place of FILE (docs/check.md)")
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
 
 
@@ -48,6 +50,9 @@ def _own_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Launches in checked mode; status 1 for findings, a kernel that fails, or a wrong result."""
+    if (options.what is None) == (options.capture is None):
+        raise UsageError("give a FILE, an OP or --capture FOLDER; see `simgpu check --help`")
+    options.what = options.what or options.capture
     verb, module = ("run", run_verb) if names_operator(options.what) else ("exec", exec_verb)
     own = Parser(add_help=False, allow_abbrev=False)
     _own_options(own)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from simgpu.tools.cases.capture import capture, is_capture
 from simgpu.tools.cases.file_kernel import Input, add_launch_options, file_kernel, load_array
 from simgpu.tools.cases.results import Expectation, Result
 from simgpu.tools.shared.agreement import Agreement, all_exact
@@ -36,7 +37,7 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
     saves, expected_files = numbered_files("--save", options.save), numbered_files("--expect", options.expect)
     wanted_arrays = {index: load_array(path) for index, path in expected_files.items()}
     claim(saves.values(), options.force)
-    wanted = file_kernel(options, watch)
+    wanted = capture(options, watch) if is_capture(options.file) else file_kernel(options, watch)
     device, info, inputs = wanted.device, wanted.info, wanted.inputs
     for option, files in (("--save", saves), ("--expect", expected_files)):
         for index in files:

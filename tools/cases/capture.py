@@ -1,0 +1,176 @@
+"""A dispatch that kerncap recorded on a GPU: code object, arguments and all device memory, at the addresses that they had there.
+
+The folder holds `dispatch.json` (the kernel's name, grid in work-items, block, LDS), `kernel.hsaco`, `kernarg.bin`,
+`memory_regions.json` with `memory/region_ADDRESS.bin`, and where the module has variables `module_variables.json`
+(AMDResearch/intellikit, kerncap).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.tools.cases.file_kernel import FileKernel, Input, kernel_named
+from simgpu.tools.cases.sources import read_code_object
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.launching import Watch, device_of, launched
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from simgpu import Device
+    from simgpu.hardware import hip
+    from simgpu.hardware.code_object.code_object import Kernel
+
+GRANULE = 4  # bytes: device memory is whole dwords
+
+
+@dataclass(frozen=True)
+class Region:
+    """Device memory as it was before the dispatch."""
+
+    base: int
+    nbytes: int
+    path: Path
+    label: str  # the arguments that point into it
+
+    def bytes(self) -> np.ndarray:
+        """A copy of its own, up to a whole dword; UsageError where the file does not have them all."""
+        data = np.zeros(-(-self.nbytes // GRANULE) * GRANULE, np.uint8)
+        held = np.fromfile(self.path, np.uint8, self.nbytes) if self.path.is_file() else np.empty(0, np.uint8)
+        if held.size != self.nbytes:
+            raise UsageError(f"{self.path}: {held.size:,} bytes of the {self.nbytes:,} at {self.base:#x}: capture it again")
+        data[: self.nbytes] = held
+        return data
+
+
+@dataclass(frozen=True)
+class Capture(FileKernel):
+    """A recorded dispatch, and how to launch it; `inputs` are its explicit arguments."""
+
+    folder: Path
+    regions: list[Region]
+    variables: list[tuple[str, bytes]]  # of the module, by symbol
+
+    def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
+        """The run, and after it the memory from each pointer argument to the end of its region, by argument."""
+        from simgpu import Device
+
+        if not isinstance(device, Device):
+            raise UsageError(f"{self.folder}: a capture is replayed in the simulator; kerncap replays it on a GPU")
+        kernel = device.load(self.code.data)[self.info.name]
+        for symbol, value in self.variables:
+            address, nbytes = kernel.module.symbol(symbol)
+            held = device.memory.find(address)
+            if held is None or nbytes != len(value):
+                raise UsageError(f"{self.folder}: variable {symbol} has {nbytes} bytes in kernel.hsaco, {len(value)} were captured")
+            held.data[address - held.base : address - held.base + nbytes] = np.frombuffer(value, np.uint8)
+        memory = [(region, region.bytes()) for region in self.regions]
+        for region, data in memory:
+            device.place(region.base, data, nbytes=region.nbytes, label=region.label, defined=True)
+        arguments = [entry.value for entry in self.inputs]
+        outcome: Any = launched(self.info.name, lambda: kernel.launch(args=arguments, **self.extents), watch)
+        after = {}
+        for index, argument in enumerate(self.info.explicit_arguments):
+            found = _pointed(self.inputs[index].value, argument.is_pointer, self.regions)
+            if found is not None:
+                region, start = found
+                after[index] = next(data for one, data in memory if one is region)[start : region.nbytes].copy()
+        return outcome, after
+
+
+def is_capture(path: str) -> bool:
+    """Whether the path is a folder that kerncap wrote."""
+    return Path(path, "dispatch.json").is_file()
+
+
+def capture(options: Namespace, watch: Watch | None = None) -> Capture:
+    """What the folder `options.file` holds; UsageError says what is missing or damaged."""
+    folder = Path(options.file)
+    if options.arg or options.grid or options.global_size or options.block or options.dynamic_lds:
+        raise UsageError(f"{folder} is a capture, which has its own grid, block and arguments: leave these options out")
+    dispatch = _json(folder / "dispatch.json")
+    ran_on = str(dispatch.get("isa_name") or dispatch.get("agent_name") or "")  # amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-
+    target = options.target or ran_on.rpartition("--")[2].partition(":")[0]
+    code = read_code_object(str(folder / "kernel.hsaco"), target or None)
+    name = options.kernel or str(dispatch.get("mangled_name", "")).removesuffix(".kd")
+    info = code.kernels[kernel_named(code.kernels, name if name in code.kernels or options.kernel else None)]
+    segment = _read(folder / "kernarg.bin")
+    values = []
+    for argument in info.explicit_arguments:
+        raw = segment[argument.offset : argument.offset + argument.size]
+        if len(raw) < argument.size:
+            end = argument.offset + argument.size
+            raise UsageError(f"{folder / 'kernarg.bin'}: {len(segment)} bytes, argument {argument.name} ends at {end}")
+        values.append(raw)
+    regions = _regions(folder, info, values)
+    inputs = []
+    for argument, raw in zip(info.explicit_arguments, values, strict=True):
+        found = _pointed(raw, argument.is_pointer, regions)
+        array = None if found is None else found[0].bytes()[found[1] : found[0].nbytes]
+        inputs.append(Input(f"{int.from_bytes(raw, 'little'):#x}", array, raw))
+    extents = {
+        "global_size": _three(folder, dispatch, "grid"), "block": _three(folder, dispatch, "block"),
+        "dynamic_lds": max(0, int(dispatch.get("group_segment_size", 0)) - info.group_segment_size),
+    }  # fmt: skip
+    variables = []
+    if (folder / "module_variables.json").is_file():
+        listed = _json(folder / "module_variables.json").get("variables", [])
+        variables = [(entry["name"], _read(folder / entry["blob"])) for entry in listed if entry["name"] in code.symbols]
+    return Capture(device_of(options, target or code.target, watch), code, info, inputs, extents, folder, regions, variables)
+
+
+def _regions(folder: Path, info: Kernel, values: list[bytes]) -> list[Region]:
+    """By address; UsageError where two overlap."""
+    listed = _json(folder / "memory_regions.json").get("regions", [])
+    found: list[Region] = []
+    for base, nbytes in sorted((int(entry["base"]), int(entry["size"])) for entry in listed):
+        pointing = [
+            argument.name
+            for argument, raw in zip(info.explicit_arguments, values, strict=True)
+            if argument.is_pointer and base <= int.from_bytes(raw, "little") < base + nbytes
+        ]
+        label = f"argument {' and '.join(pointing)}" if pointing else "captured memory"
+        if found and found[-1].base + found[-1].nbytes > base:
+            other = f"{found[-1].nbytes:,} bytes at {found[-1].base:#x}"
+            raise UsageError(f"{folder}: memory at {base:#x} lies in that of {other}: capture it again")
+        if base % GRANULE or nbytes <= 0:
+            raise UsageError(f"{folder}: memory of {nbytes} bytes at {base:#x} is none that a GPU allocates: capture it again")
+        found.append(Region(base, nbytes, folder / "memory" / f"region_{base:x}.bin", label))
+    return found
+
+
+def _pointed(value: object, is_pointer: bool, regions: list[Region]) -> tuple[Region, int] | None:
+    """The region that an argument points into, and where."""
+    address = int.from_bytes(value, "little") if isinstance(value, bytes) else 0
+    for region in regions if is_pointer else ():
+        if region.base <= address < region.base + region.nbytes:
+            return region, address - region.base
+    return None
+
+
+def _three(folder: Path, dispatch: dict[str, Any], name: str) -> tuple[int, ...]:
+    given = dispatch.get(name)
+    if not isinstance(given, list) or not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
+        raise UsageError(f"{folder / 'dispatch.json'}: {name} is {given!r}, not up to three numbers above 0")
+    return tuple(given)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_read(path))
+    except ValueError as error:
+        raise UsageError(f"{path}: no JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: {type(found).__name__}, not an object")
+    return found
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise UsageError(f"{path} is missing: capture it again")
+    return path.read_bytes()

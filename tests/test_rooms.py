@@ -49,11 +49,11 @@ def test_tests_lie_in_the_rooms_of_what_they_test() -> None:
     assert {folder for folder in folders if not (ROOT / folder).is_dir()} == {Path("support")}
 
 
-def test_the_readme_shows_the_rooms() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_documentation_shows_the_rooms() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
     for room in ROOMS:
         if len(room.parts) <= 2:
-            assert f"{room.name}/" in text, f"README.md does not show {room}/"
+            assert f"{room.name}/" in text, f"docs/architecture.md does not show {room}/"
 
 
 def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

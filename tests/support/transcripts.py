@@ -19,6 +19,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 from simgpu.tools.cli import main as main_of_simgpu
 from tests.support.hip_server import GPU, build
@@ -33,6 +34,9 @@ MEASURED = re.compile(
     r"^Simulated .* in|useful work|by HIP events|^(median|fastest|slowest|spread|product|operands|matrix peak) |"
     r"^clang version|^Linux|^numpy "
 )
+
+
+TERMINAL = {"README.md": {"COLUMNS": "80"}}  # pages that show a terminal of some width; the others, output through a pipe
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def execute(line: str, folder: Path, environment: dict[str, str]) -> str:
     if parsed is None:
         return subprocess.run(["sh", "-ec", line.removeprefix("$ ")], cwd=folder, capture_output=True, text=True, check=True).stdout
     words = shlex.split(parsed["words"])
-    out, err = _outside(words, folder, environment) if "hip" in words else _inside(words, folder)
+    out, err = _outside(words, folder, environment) if "hip" in words else _inside(words, folder, environment)
     if err and not parsed["errors"]:
         raise ValueError(f"{line}: {err}")
     lines = (err if parsed["errors"] else out).splitlines(keepends=True)
@@ -79,9 +83,12 @@ def execute(line: str, folder: Path, environment: dict[str, str]) -> str:
     return "".join(lines[:count] if parsed["part"] == "head" else lines[-count:])
 
 
-def _inside(words: list[str], folder: Path) -> tuple[str, str]:
+def _inside(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
+        patch.dict(os.environ, {name: environment[name] for name in environment.keys() & {"COLUMNS"}}),
+    ):  # fmt: skip
         main_of_simgpu(words)
     return out.getvalue(), err.getvalue()
 
@@ -120,7 +127,8 @@ def main() -> None:
         for name in sys.argv[1:]:
             work = folder / Path(name).stem
             os.makedirs(work)
-            Path(name).write_text(rerun(Path(name).read_text(), work, gpu.environment))
+            environment = {**gpu.environment, **TERMINAL.get(Path(name).name, {})}
+            Path(name).write_text(rerun(Path(name).read_text(), work, environment))
 
 
 if __name__ == "__main__":

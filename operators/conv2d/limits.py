@@ -39,7 +39,7 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
         step=max(clocks.values()) / rates.clock,
         drain=plan.pixels * plan.tile_oc * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
         resident=max(1, plan.resources.blocks_per_cu),
-        asked_bytes=tiles * p.icg * e * (high_wide[0] * high_wide[1] + plan.tile_oc * taps) + result,
+        asked_bytes=tiles * e * (p.icg * high_wide[0] * high_wide[1] + plan.ic_steps * plan.tile_ic * plan.tile_oc * taps) + result,
         once_bytes=plan.problem.bytes_once,
         partial_bytes=result,
         rates=rates,

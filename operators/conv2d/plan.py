@@ -7,11 +7,12 @@ K span tIC by accumulators, occupancy and operand bandwidth. LDS is its own: the
   tIC*e * (hH*hW + b + S*tOC) <= LDS/B,   hH = (tOH - 1)*sH + dH*(KH - 1) + 1,  hW likewise, rounded up to sW,   S = 2,  b <= banks
 
 so  tOC <= (LDS/(B*tIC*e) - b - hH(least tOH)*hW) / S,  then  tOH <= ((LDS/(B*tIC*e) - b - S*tOC)/hW - dH*(KH - 1) - 1)/sH + 1,
-the GEMM's or, where that is too large, powers of two. Of the GEMM's optima and of the shapes of their areas that stage least
-(`_with_halo`), each with one and two blocks a CU and with the rows that pad least, the one of least time is taken, the channels
-split as is best for it (`operators.split`). B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is
-the K span, less (a power of two) if even the smallest tile is too large. b slots keep the planes of
-`conv2d.lds` on different banks (and two more the parts of W, where a lane group has more than 16 bytes of a pixel).
+the GEMM's or, where that is too large, powers of two; besides, the tile on the border of LDS and registers that loads least
+(`_on_border`). Of the GEMM's optima and of the shapes of their areas that stage least (`_with_halo`), each with one and two blocks
+a CU and with the rows that pad least, the one of least time is taken, the channels split as is best for it (`operators.split`).
+B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is the K span, less (a power of two) if even the smallest
+tile is too large. b slots keep the planes of `conv2d.lds` on different banks (and two more the parts of W, where a lane group has
+more than 16 bytes of a pixel).
 Few input channels become more, see `channel_factor`.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
@@ -32,7 +33,7 @@ from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.tiling import options
 from simgpu.operators.resources import ResourcePlan, mark_binding
 
-_MOST_PIXELS = 256  # of a block
+_LONGEST = 256  # pixels, and channels, of a block (gemm/tiling.py)
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
 
 
@@ -48,8 +49,8 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
         for t in (replace(option, blocks=1), replace(option, blocks=2))
     }
     gemms = [with_tiling(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
-    whole = [_fitting(problem, gemm) for gemm in gemms]
-    plans = [*whole, *(even for plan, gemm in zip(whole, gemms, strict=True) if (even := _even_rows(plan, gemm)))]
+    tried = [(plan, gemm) for gemm in gemms for plan in (_fitting(problem, gemm), _on_border(problem, gemm)) if plan]
+    plans = [*(plan for plan, _ in tried), *(even for plan, gemm in tried if (even := _even_rows(plan, gemm)))]
 
     def order(plan: Conv2dPlan) -> tuple[bool, float, int]:
         return not plan.feasible, conv2d_reduction(plan).seconds(plan.split_ic), -plan.pixels * plan.tile_oc
@@ -60,18 +61,31 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
 def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) -> list[Tiling]:
     """The GEMM's optima, and the shape of each one's area that stages the least.
 
-    A stage of channels brings P*R pixels of halo and tOC*KH*KW filters: least where they are equal, tOC = sqrt(P*tOC * R/(KH*KW)).
+    A stage of channels brings h*P pixels of halo and tOC*KH*KW filters, h = hW*sH/tOW for each row more: least where both are
+    equal, tOC = sqrt(P*tOC * h/(KH*KW)).
     """
-    p, unit = problem, 2 * atom.n
-    factor = p.halo_factor(_ATOM_ROWS // 2, _ATOM_ROWS)
-    found = list(tilings)
+    unit, found = 2 * atom.n, list(tilings)
     for tiling in tilings:
+        p = _cut(problem, tiling)
+        columns = _columns(p)
+        brought = p.halo(1, columns)[1] * p.stride[0] / columns
         area = tiling.tile_m * tiling.tile_n
-        channels = max(1, round(sqrt(area * factor / (p.kh * p.kw)) / unit)) * unit
-        pixels = min(area // channels, _MOST_PIXELS) // unit * unit
-        if pixels and channels < tiling.tile_n:
+        wanted = round(sqrt(area * brought / (p.kh * p.kw)) / unit)
+        channels = min(max(1, wanted), -(-p.ocg // unit), _LONGEST // unit) * unit
+        pixels = min(area // channels, _LONGEST) // unit * unit
+        if pixels and channels != tiling.tile_n:
             found.append(replace(tiling, tile_m=pixels, tile_n=channels, aim="halo and filters"))
     return found
+
+
+def _cut(problem: Conv2dProblem, tiling: Tiling) -> Conv2dProblem:
+    """What tiles of a K span cut: few input channels are made more."""
+    return space_to_channel(problem, channel_factor(problem, tiling.warp_k))
+
+
+def _columns(p: Conv2dProblem) -> int:
+    """Output columns of a tile."""
+    return min(_ATOM_ROWS, 1 << (p.ow - 1).bit_length())
 
 
 def _fitting(problem: Conv2dProblem, gemm: GemmPlan) -> Conv2dPlan:
@@ -85,6 +99,45 @@ def _fitting(problem: Conv2dProblem, gemm: GemmPlan) -> Conv2dPlan:
         return larger
     alone = replace(plan, blocks_wanted=1)
     return replace(alone, constraints=mark_binding(conv2d_constraints(alone, gemm), larger.binding.name))
+
+
+def _on_border(problem: Conv2dProblem, gemm: GemmPlan) -> Conv2dPlan | None:
+    """Where LDS or ArchVGPRs pass the GEMM's tile, the tile on their border that loads the least an output; None elsewhere.
+
+    r rows and c channels take a*r + b*c of the V that either leaves them, and a stage loads h*r + t*c: t taps, and the h = hW*sH
+    halo pixels that a row brings. An output's part h/c + t/r is least on the border a*r + b*c = V at c = V/(b + sqrt(a*b*t/h)).
+    """
+    d, t = gemm.descriptor, gemm.tiling
+    fitted = _plan(problem, gemm, 2)
+    p, wide, blocks = fitted.cut, fitted.tile_ow, fitted.blocks_wanted
+    row, channel = -(-t.waves_m * gemm.atom.m // wide), t.waves_n * gemm.atom.n
+    least, share = replace(fitted, tile_oh=row, tile_oc=channel), p.kh * p.kw / (p.halo(1, wide)[1] * p.stride[0])
+
+    def used(plan: Conv2dPlan) -> tuple[int, int]:
+        made = conv2d_resources(plan)
+        return made.lds_bytes, made.arch_vgprs
+
+    budget = d.vgpr_budget(-(-blocks * t.waves_m * t.waves_n // d.simds_per_cu))[0]
+    uses = used(least), used(replace(least, tile_oh=2 * row)), used(replace(least, tile_oc=2 * channel))
+    borders = []
+    for name, limit, base, taller, wider in zip(("LDS", "ArchVGPR"), (d.lds_bytes // blocks, budget), *uses, strict=True):
+        a, b = (taller - base) / row, (wider - base) / channel
+        borders.append((limit - base + a * row + b * channel, a, b, name))
+    passed = [(v / (b + sqrt(a * b * share)), name) for v, a, b, name in borders if a * t.tile_m / wide + b * t.tile_n > v]
+    if not passed:
+        return None
+    best, limits_channels = min(passed)
+    channels = max(channel, int(min(best, t.tile_n)) // channel * channel)
+    left, limits_rows = min((int((v - b * channels) / a), name) for v, a, b, name in borders)
+    rows = t.tile_m // wide
+    limited_by = limits_rows if left < rows else limits_channels
+    # Some rows fewer where what is taken in whole registers or LDS lines passes the border.
+    for high in range(min(rows, left) // row * row, 0, -row):
+        plan = with_tile(fitted, high, channels)
+        if plan is not None and plan.resources.blocks_per_cu >= blocks:
+            plan = replace(plan, blocks_wanted=blocks, split_ic=conv2d_reduction(plan).split())
+            return replace(plan, constraints=mark_binding(conv2d_constraints(plan, gemm), limited_by))
+    return None
 
 
 def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
@@ -104,7 +157,7 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPla
     factor = channel_factor(problem, t.warp_k) if policy == "corrected" else 1
     p = space_to_channel(problem, factor) if factor > 1 else problem
     least_p, least_oc = t.waves_m * atom.m, t.waves_n * atom.n
-    tile_ow = min(_ATOM_ROWS, 1 << (p.ow - 1).bit_length())
+    tile_ow = _columns(p)
     least_oh = -(-least_p // tile_ow)
     wide = -(-p.halo(1, tile_ow)[1] // p.stride[1]) * p.stride[1]
     # At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks. What keeps the

@@ -10,7 +10,7 @@ elements. With R = ArchVGPRs at two waves a SIMD less the fixed ones:
   few long rows   s blocks share a row, split-N, and a second pass merges their statistics with ⊕ and writes, s of 1 and
                   floor(r*CUs/tiles), r = 1 to 4, that of least time; so do rows that could stay where that is faster: one
                   CU, which draws h bytes a second from memory, keeps a row in n*e/h and stores it; s of them read it twice
-                  in 2*n*e/(s*h) and a launch more, or as HBM allows
+                  in 2*n*e/(s*h), no step faster than a load, and a launch more, or as HBM allows
 
 Waves of one row merge their states with ⊕ through LDS, 8 bytes each.
 """
@@ -147,13 +147,15 @@ def _split(p: SoftmaxProblem, d: HardwareDescriptor) -> int:
 def kept_and_shared(p: SoftmaxProblem, d: HardwareDescriptor, split: int) -> tuple[float, float]:
     """Seconds in which CUs read rows that they keep, and in which `split` of them read each twice, with a launch more.
 
-    By what CUs draw and compute, a block each, then store, or HBM sustains.
+    By what CUs draw and compute, a block each and no step faster than a load, then store, or HBM sustains.
     """
     rates, nbytes = sustained(d), p.rows * p.n * p.element.bytes
     issue = SOFTMAX_INSTRUCTIONS / rates.valu_lanes / rates.clock
     row, store = p.n * max(p.element.bytes / rates.memory_of_cu, issue), p.n * p.element_y.bytes / STORE_BYTES / rates.clock
     rounds = -(-(-(-p.rows // _WAVES) * split) // d.num_cus)
-    streamed = rounds * min(p.rows, _WAVES) * (2 * row + store) / split
+    together, steps = min(p.rows, _WAVES), -(-p.n // (step_elements(p, d) * split))
+    read = max(together * row / split, steps * rates.memory_latency)
+    streamed = rounds * (2 * read + together * store / split)
     kept = max(-(-p.rows // d.num_cus) * (row + store), nbytes / rates.hbm)
     return kept, max(streamed, 2 * nbytes / rates.hbm) + (rates.launch if split > 1 else 0.0)
 

@@ -110,7 +110,7 @@ def conv_broken(plan: Conv2dPlan, oh: int, oc: int) -> set[str]:
 def test_conv2d(
     where: tuple[str, str], scale: float, n: int, ic: int, size: int, oc: int, kh: int, kw: int, stride: int, dilation: int
 ) -> None:
-    """Where LDS binds, the tile fits and the next one, towards the GEMM's, does not in either direction; else it is the GEMM's."""
+    """Where LDS binds, the tile fits, and neither more rows, towards the GEMM's, nor the GEMM's own tile; else it is the GEMM's."""
     board = hardware.target(where[0])
     d = replace(board, lds_bytes=int(board.lds_bytes * scale) // 512 * 512)
     padding = (kh * dilation, kw * dilation)
@@ -128,12 +128,11 @@ def test_conv2d(
     assert not whole
     if plan.pixels < pixels:
         assert "LDS" in conv_broken(plan, min(2 * plan.tile_oh, pixels // plan.tile_ow), plan.tile_oc)
-    if plan.tile_oc < channels:
-        assert "LDS" in conv_broken(plan, plan.tile_oh, min(2 * plan.tile_oc, channels))
+    assert "LDS" in conv_broken(plan, pixels // plan.tile_ow, channels)
 
 
 def test_conv2d_is_bound_by_lds_and_by_the_gemm() -> None:
-    for size, dilation, binding in ((7, 2, "LDS"), (1, 1, "GEMM tile")):
+    for size, dilation, target, dtype, binding in ((7, 2, "mi100", "f32", "LDS"), (1, 1, "mi300x", "f16", "GEMM tile")):
         pad = (size * dilation, size * dilation)
-        problem = Conv2dProblem(8, 256, 224, 224, 512, size, size, padding=pad, dilation=(dilation, dilation))
-        assert plan_conv2d(problem, hardware.target("mi100")).binding.name == binding
+        problem = Conv2dProblem(8, 256, 224, 224, 512, size, size, padding=pad, dilation=(dilation, dilation), dtype=dtype)
+        assert plan_conv2d(problem, hardware.target(target)).binding.name == binding

@@ -21,7 +21,8 @@ def conv2d_seconds(plan: Conv2dPlan, rates: Sustained, split: Any) -> dict[str, 
     tiles = p.n * p.groups * gx * gy * gz
     halo, filters = high * wide * channel, plan.tile_oc * taps * channel
     read = taps * (plan.pixels * plan.waves_oc + plan.tile_oc * plan.waves_p) * channel
-    asked = tiles * plan.ic_steps * (halo + filters) * 1.0
+    # What pads the channels of X lies past its buffer's end and asks for nothing; the packed filter holds it.
+    asked = tiles * (p.icg * high * wide * e + plan.ic_steps * filters) * 1.0
     result = p.n * p.oc * p.oh * p.ow * size * 1.0
     written = np.where(parts > 1, parts * result, result)
     (x, w, _) = (float(np.prod(shape)) * e for shape in plan.problem.shapes)

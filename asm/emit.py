@@ -7,8 +7,10 @@ import importlib.util
 from typing import Any
 
 from simgpu.asm.builder.emitted import EmittedKernel
-from simgpu.hardware.errors import LaunchError, TargetError
+from simgpu.hardware.errors import LaunchError, TargetError, says_it_all
 from simgpu.operators.tree import Node
+
+__tracebackhide__ = says_it_all
 
 
 class Prepared:

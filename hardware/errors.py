@@ -12,6 +12,14 @@ class SimError(Exception):
     findings: tuple[Any, ...] = ()  # what checked mode had seen before a launch failed
 
 
+def says_it_all(raised: Any) -> bool:
+    """Whether what was raised (pytest's ExceptionInfo) is an error in words, whose way through a module is of no use to a user.
+
+    A module whose `__tracebackhide__` this is has no frames in pytest's report of such an error; `--full-trace` shows them.
+    """
+    return isinstance(raised.value, SimError)
+
+
 class DecodeError(SimError):
     """Bytes that are no instruction of the target, or a file that is no code object."""
 

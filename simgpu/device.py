@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simgpu.engine import device as engine
 from simgpu.engine.device import Buffer
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError, says_it_all
 
 if TYPE_CHECKING:
     from simgpu.engine.check import Check
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from simgpu.timing.predict import Prediction
 
 __all__ = ["Buffer", "Device", "Kernel", "Module"]
+
+__tracebackhide__ = says_it_all
 
 
 class Kernel(engine.Kernel):

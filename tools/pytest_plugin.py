@@ -80,13 +80,17 @@ class OnTargets:
 
     def begin(self) -> None:
         """Enters the first target, for all that runs outside of tests; PyTorch's GPU is the simulated one."""
+        import triton.runtime.jit
+
         import simgpu.triton
+        from simgpu.hardware.errors import says_it_all
 
         self._whole.enter_context(simgpu.triton.device(self._targets[0], check=self._check))
+        patch = self._whole.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(triton.runtime.jit, "__tracebackhide__", says_it_all, raising=False)  # as in our own modules on the way
         if importlib.util.find_spec("torch") is not None:
             from simgpu.tools.torch import on_host
 
-            patch = self._whole.enter_context(pytest.MonkeyPatch.context())
             on_host.pretend(patch)
             self._whole.enter_context(on_host.CudaOnHost())
 

@@ -22,7 +22,7 @@ from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler, compiler
 from simgpu.machine.mode import Mode
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from simgpu.engine.check import Check
     from simgpu.engine.launch import Launch
+
+__tracebackhide__ = says_it_all
 
 # A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
 DEFAULT_INSTRUCTIONS = 20_000_000_000

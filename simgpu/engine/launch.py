@@ -22,7 +22,7 @@ from simgpu.engine.workers.scheduler import Slot
 from simgpu.engine.workers.team import Cancelled, Team, TimeOver
 from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, pack
-from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction
+from simgpu.hardware.errors import InstructionLimit, LaunchError, SimError, UnsupportedInstruction, says_it_all
 from simgpu.hardware.isa import Instruction
 from simgpu.machine import layout, mode
 from simgpu.machine.host_memory import aligned_bytes
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from simgpu.engine.device import Kernel
     from simgpu.memory.table import Table
+
+__tracebackhide__ = says_it_all
 
 # Workgroups that one worker may keep resident at once, as many as its memory budget allows.
 RESIDENT_GROUPS = 64

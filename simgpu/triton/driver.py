@@ -14,9 +14,11 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.triton.arguments import Value, flatten
 from simgpu.triton.session import WARP, Binary, Session, properties
+
+__tracebackhide__ = says_it_all
 
 
 class Utilities:

@@ -12,12 +12,14 @@ from simgpu.engine.finding import Finding
 from simgpu.engine.launch import launch
 from simgpu.engine.result import Run
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.errors import LaunchError, MemoryFault, SimError
+from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, says_it_all
 from simgpu.timed import time_launch
 from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock
 from simgpu.triton.tensors import GUARDS, STORAGE, Shared, is_tensor, pointees, pointer_of, span_of
+
+__tracebackhide__ = says_it_all
 
 WARP = 64
 ADVICE = (

@@ -123,6 +123,8 @@ def test_every_test_runs_on_every_target(tmp_path: Path) -> None:
     for target in ("mi300x", "gfx90a"):
         assert f"test_double[3-{target}]" in done.stdout or f"test_double[{target}-3]" in done.stdout
     assert "test_suite.py:10" in done.stdout and "past the end of argument x" in done.stdout
+    report = done.stdout.partition("= FAILURES =")[2].partition("test_past_the_end[gfx90a]")[0]
+    assert len(report.splitlines()) < 30 and "jit.py" not in report and "launch.py" not in report, "nobody's frames but the test's"
 
 
 def test_pytorch_finds_its_gpu(tmp_path: Path) -> None:

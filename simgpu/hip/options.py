@@ -16,6 +16,7 @@ class Source:
     options: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     names: tuple[str, ...] = ()
+    file: str = "program.hip"  # what messages and the line table call it
 
 
 # Makes a code object and a log of the source; None where the source is wrong.

@@ -324,3 +324,23 @@ def test_a_finding_names_the_line_of_the_file(tmp_path: Path, capsys: pytest.Cap
     assert main(["check", str(path), *launch]) == 1
     out = capsys.readouterr().out
     assert "missing-wait" in out and f"late.s:{line}" in out
+
+
+def test_hip_kernels_are_taken_where_a_code_object_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "twice.hip"
+    path.write_text("""#include <hip/hip_runtime.h>
+extern "C" __global__ void twice(const float *x, float *y, unsigned n) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+""")
+    np.save(tmp_path / "want.npy", 2 * np.arange(100, dtype=np.float32))
+    launch = ["--target", "mi300x", "--arg", "count:f32:100", "--arg", "zeros:f32:100", "--arg", "u32:100", "--grid", "2"]
+    assert main(["exec", str(path), *launch, "--expect", f"1={tmp_path / 'want.npy'}"]) == 0
+    assert main(["check", str(path), *launch]) == 0
+    capsys.readouterr()
+    past = ["99" if word == "100" else word.replace(":100", ":90") if word.startswith("zeros") else word for word in launch]
+    assert "twice.hip:4" in error(capsys, "exec", str(path), *past, status=1)
+    assert "names no target" in error(capsys, "disasm", str(path), status=2)
+    path.write_text(path.read_text().replace("2 * x[i]", "2 * z[i]"))
+    assert "twice.hip:4:27: error: use of undeclared identifier 'z'" in error(capsys, "exec", str(path), *launch, status=2)

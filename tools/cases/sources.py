@@ -1,4 +1,4 @@
-"""The code object that a file names: one itself, or assembly that is assembled first."""
+"""The code object that a file names: one itself, or a source that is compiled first."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from simgpu.tools.shared.errors import UsageError
 if TYPE_CHECKING:
     from simgpu.hardware.code_object.code_object import CodeObject
 
-FILE = "code object, offload bundle, host file with one inside, assembly (.s), or a folder of kerncap's"
+FILE = "code object, offload bundle, host file with one inside, assembly (.s), HIP kernels (.hip), or a folder of kerncap's"
 ASSEMBLY = (".s", ".S", ".asm")  # how names of assembly files end
+KERNELS = ".hip"
 _TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(gfx\w+)', re.MULTILINE)
 
 
@@ -33,6 +34,8 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
     arch = hardware.target(target).arch if target else ""
     if is_assembly(path):
         return CodeObject.parse(assembled(path, arch), arch)
+    if Path(path).suffix == KERNELS:
+        return CodeObject.parse(compiled(path, arch), arch)
     try:
         return CodeObject.parse(Path(path).read_bytes(), arch)
     except DecodeError as error:
@@ -43,11 +46,29 @@ def assembled(path: str, arch: str) -> bytes:
     """The code object of an assembly file, for an architecture or, without one, for that which the file names."""
     from simgpu.asm.builder.toolchain import assemble
 
-    try:
-        text = Path(path).read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds assembly, as text") from None
+    text = _text(path)
     named = _TARGET.search(text)
     if not arch and not named:
         raise UsageError(f"{path} names no target: give --target, or write .amdgcn_target \"amdgcn-amd-amdhsa--gfx942\" into it")
     return assemble(text, arch or str(named and named[1]), Path(path).name)
+
+
+def compiled(path: str, arch: str) -> bytes:
+    """The code object of a file of HIP kernels, which needs no ROCm; UsageError with the compiler's words."""
+    from simgpu.hip.options import Source
+    from simgpu.tools.shared.hiprtc import compile_source
+
+    if not arch:
+        raise UsageError(f"{path} names no target: give --target")
+    code, log = compile_source(Source(_text(path), arch, file=Path(path).name))
+    if code is None:
+        said = next((line for line in log.splitlines() if "error: " in line), log).strip()
+        raise UsageError(f"{said}; only kernels are compiled here, `simgpu hip` runs whole programs")
+    return code
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: byte {error.start} is no UTF-8: a file of that name holds text") from None

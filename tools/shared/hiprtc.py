@@ -46,11 +46,12 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
             (scratch / name).write_text("#pragma once\n")
     # The last lines make sure that what is named by an expression is there.
     uses = "".join(f"\n__device__ __attribute__((used)) auto __simgpu_use_{i} = &{name};" for i, name in _kernels(source))
-    (scratch / "program.hip").write_text(f"{source.text}\n{uses}\n")
+    (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
     options = [option for option in source.options if PASSED.match(option)]
     ir = [
         *tool.clang, *LANGUAGE, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
-        "-fgpu-rdc", "-emit-llvm", "-c", "program.hip", "-o", "program.bc",
+        "-fgpu-rdc", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
+        "-c", source.file, "-o", "program.bc",
     ]  # fmt: skip
     machine = [
         *tool.clang, "-x", "ir", "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", "-nogpulib", "-O3", "-c", "program.bc",

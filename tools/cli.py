@@ -32,6 +32,7 @@ VERBS = {
     "hip": "a HIP program, unmodified, on simulated GPUs",
     "museum": "public bugs as small kernels, before and after, and what checked mode says of them",
     "time": "how long run or exec would take on a real GPU, by a model: cycles, time, where it stalls",
+    "validate-time": "the model of time against published measurements, with its errors",
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
     "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
     "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",
@@ -109,7 +110,7 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
     module = None
     if verb is not None:
-        module = importlib.import_module(f"simgpu.tools.verbs.{verb}")
+        module = importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
         module.configure(parsers[verb])
     options = parser.parse_args(arguments)
     assert module is not None

@@ -36,10 +36,12 @@ class Pipelines:
     in_flight: int  # bytes that a CU's loads can wait for at a time
     # Behind it.
     l2_latency: int
+    l2_share: float  # of its peak bandwidth, that all CUs together draw
     l2_line: int
     l2_ways: int
-    mall_latency: int  # of the Infinity Cache; memory's where there is none
-    memory_latency: int
+    mall_ns: float  # nanoseconds of a load that the Infinity Cache has; memory's where there is none
+    memory_ns: float  # of one that no cache has: neither runs at the engine's clock
+    queue_ns: float  # that a request holds memory: latency grows by queue_ns / 2 · load / (1 - load) (a queue with even service)
     burst: int  # bytes that a CU may take ahead of its share of L2 and memory
     # Scalar side and control.
     scalar_hit: int  # clocks of a scalar load that the scalar cache has
@@ -62,8 +64,10 @@ _GFX90A = Pipelines(
     cache_latency=121,  # 125 with the address's 4 [GPUB]
     vmem_queue=12, in_flight=46 << 10,  # [GLUON, of gfx950]
     l2_latency=236,  # 233 to 245 [GPUB]
+    l2_share=0.72,  # 5,016 of 6,963 GB/s [RPC]
     l2_line=128, l2_ways=16,  # [RPC]
-    mall_latency=640, memory_latency=640,  # 570; with misses of the TLB 640 to 670 [GPUB]
+    mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
+    queue_ns=160,  # as gfx950
     burst=8 << 10,  # [FIT]
     scalar_hit=64,  # assumed: as LDS
     branch_slots=8,  # [MCA]
@@ -78,17 +82,21 @@ _GFX942 = replace(
     _GFX90A,
     cache_line=128, cache_bytes=32 << 10,  # [RPC]
     l2_latency=254,  # [GLUON, loaded]
-    mall_latency=700,  # assumed: between L2 and memory
-    memory_latency=1000,  # [GLUON, loaded]
+    mall_ns=350,  # assumed: between L2 and memory
+    memory_ns=420,  # about 1,000 clocks, loaded [GLUON]
     launch_us=2.7,  # Formocast, ROCm/rocm-libraries
 )
 _ROWS = {
-    "gfx908": _GFX90A,
+    "gfx908": replace(_GFX90A, l2_share=0.885),  # 2,720 of 3,076 GB/s [GPUB]
     "gfx90a": _GFX90A,
     "gfx942": _GFX942,
     "gfx950": replace(
         _GFX942,
         lds_read_port=128, lds_write_port=128, lds_port_overhead=0,  # 8 clocks a ds_read_b128 of a pair [GLUON]
+        mall_ns=450,  # assumed: as far between L2 and memory as on gfx942
+        # Between what two studies ask for [GLUON]: 500 ns the eight tiles bound by bytes in flight, 960 ns the ladder of 32 to 256
+        # workgroups (46 KB in flight at 1,529 GB/s of 32).
+        memory_ns=650, queue_ns=160,
         launch_us=2.4,  # 2.1 to 2.6: Formocast
     ),
 }

@@ -22,6 +22,7 @@ from simgpu.timing.trace import Trace
 
 STEPS = 12_000_000  # wave-instructions of a CU that are modelled at most; more rounds are extrapolated
 PASSES = 3  # of the fixed point of clock and bandwidth
+MOST_LOAD = 0.9  # of memory: beyond, bandwidth itself holds requests back
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Mechanisms:
     coalescer: bool = True
     in_flight: bool = True
     bandwidth: bool = True
+    queues: bool = True
     caches: bool = True
     code_fetch: bool = True
     rounds: bool = True
@@ -122,7 +124,6 @@ def predict(
     if not on.coissue:
         code = replace(code, shadow=np.where(code.shadow > 0, code.clocks, 0).astype(np.int32))
     per_cu = math.ceil(sampled.groups / chip.num_cus)
-    whole, rest = divmod(sampled.groups, chip.num_cus)
     resident = min(resident_groups(chip, sampled.used), per_cu)
     served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
@@ -135,19 +136,16 @@ def predict(
         _free_accesses(work, code, sampled.whole, on)
     active = min(sampled.groups, chip.num_cus)
     dtype = _matrix_type(sampled)
-    clock, result = Clock(mhz or chip.clock_mhz, 0.05, "given"), None
-    for _ in range(PASSES if mhz is None and on.clock else 1):
-        model = _Model(chip, row, on, code, work, resident, traffic, sampled, clock.mhz)
-        result = model.run(max(1, whole), active, events)
+    clock, load = Clock(mhz or chip.clock_mhz, 0.05, "given"), (0.0, 0.0)
+    for _ in range(PASSES):
+        model = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, load)
+        result = model.steady(events)
+        load = model.load_of(result)
         if mhz is None:
             duty = result.tally[cu.MATRIX_CLOCKS] / max(1, result.clocks * chip.simds_per_cu)
             held = sustained_clock(chip, float(duty), active / chip.num_cus, dtype)
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
-    assert result is not None
-    cycles = _extrapolated(result.ends, max(1, whole))
-    if whole and rest and on.rounds:  # one more on some CUs, which have the memory to themselves
-        more, without = (_extrapolated(model.run(count, rest, 0).ends, count) for count in (whole + 1, whole))
-        cycles += max(0.0, more - without)
+    cycles = model.cycles(result)
     overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
     band = clock.band + sampled.wider
@@ -160,8 +158,9 @@ def predict(
 
 
 @dataclass(frozen=True)
-class _Model:
-    """A CU of the launch at a clock."""
+class Gpu:
+    """A launch on the GPU at a clock, by one of its CUs. waves: of a workgroup; groups: of the launch; load: of the Infinity Cache
+    and of memory, 0 to 1."""
 
     chip: HardwareDescriptor
     row: Pipelines
@@ -170,17 +169,45 @@ class _Model:
     work: cu.Work
     resident: int
     traffic: Shares
-    sampled: Sampled
+    waves: int
+    groups: int
     mhz: float
+    load: tuple[float, float] = (0.0, 0.0)
 
-    def run(self, groups: int, sharing: int, events: int) -> cu.CuResult:
+    @property
+    def active(self) -> int:
+        """CUs that work."""
+        return min(self.groups, self.chip.num_cus)
+
+    def steady(self, events: int = 0) -> cu.CuResult:
+        """A CU of those that work through all full rounds."""
+        return self.run(max(1, self.groups // self.chip.num_cus), self.active, events)
+
+    def cycles(self, steady: cu.CuResult) -> float:
+        """Of the launch, from what `steady` gave."""
+        whole, rest = divmod(self.groups, self.chip.num_cus)
+        made = _extrapolated(steady.ends, max(1, whole))
+        if whole and rest and self.on.rounds:  # one more on some CUs, which have the memory to themselves
+            more, without = (_extrapolated(self.run(count, rest).ends, count) for count in (whole + 1, whole))
+            made += max(0.0, more - without)
+        return made
+
+    def load_of(self, result: cu.CuResult) -> tuple[float, float]:
+        """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""
+        if not self.on.queues:
+            return 0.0, 0.0
+        have, seconds = sustained(self.chip), max(1, result.clocks) / (self.mhz * 1e6)
+        mall, hbm = (float(result.tally[which]) * self.active / seconds for which in (cu.MALL_BYTES, cu.HBM_BYTES))
+        return min(MOST_LOAD, mall / have.mall), min(MOST_LOAD, hbm / have.hbm)
+
+    def run(self, groups: int, sharing: int, events: int = 0) -> cu.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
         work = replace(self.work, order=self.work.order[:groups])
         rates = _rates(self.chip, self.row, self.mhz, sharing, self.on)
-        arrivals = _arrivals(self.chip, self.row, self.sampled, self.resident, self.on)
+        arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
         return cu.run_cu(
             self.code, work, self.resident, arrivals, self.traffic.past_l2, self.traffic.past_mall,
-            _parameters(self.row, self.on, events), rates,
+            _parameters(self.row, self.on, self.mhz, self.load, events), rates,
         )  # fmt: skip
 
 
@@ -214,7 +241,7 @@ def _rates(chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float,
     if on.bandwidth:
         have = sustained(chip)
         clock = mhz * 1e6
-        l2 = have.rates.l2_share * chip.l2_bytes_per_clock
+        l2 = min(row.l2_share * chip.l2_bytes_per_clock, have.l2 / clock)
         # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
         rates[cu.L2_RATE] = min(float(have.rates.cache), l2 / sharing)
         rates[cu.STORE_RATE] = min(64.0, l2 / 2 / sharing)
@@ -224,21 +251,21 @@ def _rates(chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float,
     return rates
 
 
-def _arrivals(chip: HardwareDescriptor, row: Pipelines, sampled: Sampled, resident: int, on: Mechanisms) -> np.ndarray:
+def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int, resident: int, on: Mechanisms) -> np.ndarray:
     """Clocks at which the workgroups of the first round begin on the CU that gets them last."""
-    cus = min(sampled.groups, chip.num_cus) / chip.xcds
-    each = cus * sampled.used.waves / row.waves_per_clock if on.dispatch else 0.0
+    each = active / chip.xcds * waves / row.waves_per_clock if on.dispatch else 0.0
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 
-def _parameters(row: Pipelines, on: Mechanisms, events: int) -> np.ndarray:
+def _parameters(row: Pipelines, on: Mechanisms, mhz: float, load: tuple[float, float], events: int) -> np.ndarray:
     made = np.zeros(cu.PARAMETERS, np.int64)
     made[cu.FIFO] = row.lds_fifo + 1
     made[cu.LDS_LATENCY] = row.lds_latency
     made[cu.VMEM_QUEUE] = row.vmem_queue + 1
     made[cu.IN_FLIGHT] = row.in_flight if on.in_flight else 1 << 40
     made[cu.CACHE_LATENCY], made[cu.L2_LATENCY] = row.cache_latency, row.l2_latency
-    made[cu.MALL_LATENCY], made[cu.MEMORY_LATENCY] = row.mall_latency, row.memory_latency
+    for place, ns, busy in ((cu.MALL_LATENCY, row.mall_ns, load[0]), (cu.MEMORY_LATENCY, row.memory_ns, load[1])):
+        made[place] = round((ns + row.queue_ns / 2 * busy / (1 - busy)) * mhz / 1000)
     made[cu.SCALAR_HIT], made[cu.BRANCH_CLOCKS] = row.scalar_hit, row.branch_slots * SLOT
     made[cu.BARRIER_CLOCKS], made[cu.CODE_LINE] = row.barrier, row.code_line
     made[cu.CODE_STREAM] = row.code_stream if on.code_fetch else 0

@@ -15,6 +15,7 @@
     check.py   run or exec in checked mode
     museum.py  public bugs, before and after
     time.py    how long run or exec would take on a real GPU, by a model
+    validate_time.py  the model of time against published measurements
     bench.py   times
     trace.py   registers at a place in a running kernel
     hip.py     a HIP program on simulated GPUs

@@ -19,6 +19,7 @@ MATRIX = Issue(Unit.MATRIX, Kind.MATRIX, 32, shadow=8)
 READ = Issue(Unit.LDS, Kind.LDS, lane_bytes=16, counts_lgkm=True)
 LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=16, counts_vm=True)
 BARRIER = Issue(Unit.NONE, Kind.BARRIER)
+MHZ = 2000.0
 
 
 def wait(vm: int = -1, lgkm: int = -1) -> Issue:
@@ -40,9 +41,8 @@ def run(
     )
     shares = np.full(len(body) + 1, beyond)
     rates = np.full(cu.RATES, rate)
-    return cu.run_cu(
-        code, work, resident, np.zeros(resident, np.int64), shares, shares, _parameters(row, Mechanisms(), 0), rates
-    )
+    parameters = _parameters(row, Mechanisms(), MHZ, (0.0, 0.0), 0)
+    return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), shares, shares, parameters, rates)
 
 
 def each(body: Sequence[Issue], **options: object) -> float:
@@ -132,7 +132,7 @@ def test_bytes_in_flight_bound_a_cu() -> None:
     row = pipelines("gfx950")
     body = [LOAD] * 8 + [wait(vm=8)]
     clocks = each(body, waves=16, access=(16, 8, 8), beyond=1.0, row=row)
-    assert 8 * 16 * 1024 / clocks == pytest.approx(row.in_flight / row.memory_latency, rel=0.1)
+    assert 8 * 16 * 1024 / clocks == pytest.approx(row.in_flight / (row.memory_ns * MHZ / 1000), rel=0.1)
     free = each(body, waves=16, access=(16, 8, 8), beyond=1.0, row=replace(row, in_flight=1 << 30))
     assert free < clocks
 

@@ -1,0 +1,179 @@
+"""Rows held against the model, and the table of errors."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from simgpu import hardware
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import SimError
+from simgpu.timed import sample
+from simgpu.timing.predict import Mechanisms, Sampled, predict
+from simgpu.tools.validation import aiter, measured, tensile, tile_kernel
+from simgpu.tools.validation.aiter import NotJudged
+from simgpu.tools.validation.rows import Row, read
+
+# Inputs of fewer bytes are in the Infinity Cache though AITER rotates 101 copies of them: 256 MB hold these all.
+WARM_BYTES = 2_500_000
+LATENCY_US = 12.0  # below, AITER's rows are a class of their own
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One row. error: predicted over measured, less 1; fits: whether the row may calibrate."""
+
+    rows: str  # which set
+    group: str
+    board: str
+    type: str
+    name: str
+    measured: float
+    predicted: float
+    fits: bool = False
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+@dataclass
+class Findings:
+    """What was judged, and why the rest was not."""
+
+    judged: list[Judged] = field(default_factory=list)
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)  # by set and reason
+
+
+# A row's judge under some mechanisms, so that an ablation need not sample anew.
+Judge = Callable[[Mechanisms], Judged]
+
+
+def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int | None, found: Findings) -> Iterable[Judge]:
+    """Judges the rows of the sets into `found`, and hands each one's judge on; limit: rows of AITER, chosen by hash."""
+    makers = {"measured": _measured, "tensile": _tensile, "aiter": _aiter}
+    for name in sets:
+        rows = read(folder, f"{name}*.csv.gz")
+        if name == "aiter":
+            rows = sorted(rows, key=lambda row: hashlib.sha256(row.key.encode()).digest())
+        taken = 0
+        for row in rows:
+            if name == "aiter" and limit is not None and taken >= limit:
+                break
+            try:
+                judge = makers[name](row, checkout)
+                found.judged.append(judge(Mechanisms()))
+            except NotJudged as why:
+                found.reasons[name, str(why)] += 1
+                continue
+            except SimError as error:
+                found.reasons[name, f"{type(error).__name__}: {str(error)[:70]}"] += 1
+                continue
+            taken += 1
+            yield judge
+
+
+def _measured(row: Row, _checkout: Path | None) -> Judge:
+    chip = measured.chip_of(row)
+
+    def judge(on: Mechanisms) -> Judged:
+        got = measured.predicted(row, on)
+        return Judged("measured", row.kernel.split()[0], chip.name, row.dtype, f"{row.kernel} {row.shape}", row.value, got, True)
+
+    return judge
+
+
+def _tensile(row: Row, _checkout: Path | None) -> Judge:
+    chip = tensile.board_of(row)
+    kernel = tensile.kernel_of(row, chip)
+    cycles = tensile.cycles_of(row, kernel, chip)
+    m, n, batch, k = tensile.shape_of(row)
+
+    def judge(on: Mechanisms) -> Judged:
+        got = tile_kernel.model(kernel, chip, m, n, k, batch, on=on).cycles + tensile.overhead(kernel, chip) * on.launch
+        name = f"{row.kernel.split()[-1]} {row.shape}"
+        return Judged("tensile", "long", chip.name, kernel.atom.a_type, name, cycles, got, row.fits)
+
+    return judge
+
+
+def _aiter(row: Row, checkout: Path | None) -> Judge:
+    if checkout is None:
+        raise NotJudged("no checkout of AITER was given")
+    call = aiter.call_of(row, checkout)
+    sampled = sampled_call(call)
+    group = "latency" if row.value < LATENCY_US else row.group
+    warm = sum(call.buffers[name] for name in ("A", "B")) < WARM_BYTES
+
+    def judge(on: Mechanisms) -> Judged:
+        got = 1e6 * predict(sampled, warm=warm, on=on).seconds
+        return Judged("aiter", group, call.board, row.dtype, f"{call.path.name} {row.shape}", row.value, got)
+
+    return judge
+
+
+def board(name: str) -> HardwareDescriptor:
+    """A board by name; mi308x is an MI300X with 80 CUs, as AITER's tables tell it."""
+    if name == "mi308x":
+        return replace(hardware.target("mi300x"), name="mi308x", num_cus=80)
+    return hardware.target(name)
+
+
+def sampled_call(call: aiter.Call) -> Sampled:
+    """Samples of a shipped kernel's launch, on zeros."""
+    import simgpu
+
+    chip = board(call.board)
+    device = simgpu.Device(chip.arch, threads=1)
+    device.descriptor = chip
+    buffers = {name: device.alloc(nbytes + 4096) for name, nbytes in call.buffers.items()}  # loads ahead reach past the end
+    segment = call.pack({name: buffer.address for name, buffer in buffers.items()})
+    kernel = device.load(call.path)[call.kernel]
+    parts = [segment[part.offset : part.offset + part.size].ljust(part.size, b"\0") for part in kernel.info.explicit_arguments]
+    return sample(kernel, Geometry.of(call.grid, aiter.BLOCK), parts, restore=False)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table, errors in percent."""
+
+    rows: str
+    group: str
+    board: str
+    type: str
+    count: int
+    mape: float
+    median: float
+    p90: float
+    bias: float
+
+
+def table(judged: Sequence[Judged]) -> list[Line]:
+    """By set, class, board and type, and all of each set; Tensile's tenth that may calibrate apart from the rest."""
+    kept: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for one in judged:
+        rows = f"{one.rows} (fit)" if one.fits else one.rows
+        for key in ((rows, one.group, one.board, one.type), (rows, "all", one.board, "all"), (rows, "all", "all", "all")):
+            kept[key].append(100 * one.error)
+    made = []
+    for key, errors in sorted(kept.items()):
+        sizes = sorted(map(abs, errors))
+        ninth = sizes[(9 * len(sizes) - 1) // 10]
+        made.append(Line(*key, len(errors), mape(errors), statistics.median(sizes), ninth, statistics.mean(errors)))
+    return made
+
+
+def mape(errors: Sequence[float]) -> float:
+    """The mean absolute error."""
+    return statistics.mean(map(abs, errors))
+
+
+def document(line: Line) -> dict[str, Any]:
+    """For JSON."""
+    return vars(line).copy()

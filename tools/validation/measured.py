@@ -1,0 +1,140 @@
+"""Microbenchmarks as the model runs them: LDS reads, tiles bound by bytes in flight, instruction rates, streams, latencies.
+
+Kernels of a few instructions are written here by what their sources do; the rest of the table (HIP, Triton and CK kernels without
+a code object) is not judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simgpu import hardware
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.rates.clocks import sustained_clock
+from simgpu.hardware.rates.pipelines import Pipelines, pipelines
+from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
+from simgpu.timing import cu
+from simgpu.timing.caches import Shares
+from simgpu.timing.code import columns
+from simgpu.timing.predict import PASSES, Gpu, Mechanisms
+from simgpu.tools.validation.aiter import NotJudged
+from simgpu.tools.validation.rows import Row
+from simgpu.tools.validation.tile_kernel import TileKernel, model
+
+BOARDS = {"MI100": "mi100", "MI210": "mi210", "MI250": "mi210", "MI300X": "mi300x", "MI355X": "mi355x", "MI325X": "mi325x"}
+TIMES = 64  # through a microbenchmark's loop
+MATRIX_MHZ = 1600  # of the tiles' runs on MI355X: between the clock at full matrix work and the peak
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Instructions that every wave repeats; access: clocks, requests and misses of each access of theirs, in order."""
+
+    body: Sequence[Issue]
+    access: tuple[int, int, int] = (0, 0, 0)
+    past: float = 1.0  # share of what misses the vector cache that L2 misses too
+
+
+def clocks_of(
+    loop: Loop, chip: HardwareDescriptor, waves: int, *, groups: int = 1, resident: int = 1, mhz: float = 0.0,
+    on: Mechanisms | None = None, row: Pipelines | None = None,
+) -> float:  # fmt: skip
+    """Clocks that a CU takes for a pass of every wave, in steady state."""
+    on, row = on or Mechanisms(), row or pipelines(chip.arch)
+    code = columns({n: (issue, 1) for n, issue in enumerate((*loop.body, Issue(Unit.NONE, Kind.END)))}, len(loop.body) + 1, row)
+
+    def run(times: int) -> float:
+        steps = np.array([*list(range(len(loop.body))) * times, len(loop.body)], np.int64)
+        zeros, count = np.zeros(waves, np.int64), int(code.accesses[steps].sum())
+        access = (0, *loop.access[1:]) if not on.lds else loop.access
+        rows, order = np.full((count, 3), access, np.int32), np.zeros(resident, np.int64)
+        work = cu.Work(steps, zeros, zeros + len(steps), rows, zeros, waves, order)
+        shares = Shares(np.full(len(code.unit), loop.past), np.full(len(code.unit), loop.past), 0, 0, 0)
+        load = 0.0, 0.0
+        for _ in range(PASSES):
+            gpu = Gpu(chip, row, on, code, work, resident, shares, waves, groups, mhz or chip.clock_mhz, load)
+            result = gpu.run(resident, min(groups, chip.num_cus))
+            load = gpu.load_of(result)
+        return float(result.clocks)
+
+    return (run(3 * TIMES) - run(TIMES)) / (2 * TIMES)
+
+
+def chip_of(row: Row) -> HardwareDescriptor:
+    """The board of a row; NotJudged for one that there is no row of."""
+    name = next((board for said, board in BOARDS.items() if row.board.startswith(said)), None)
+    if name is None:
+        raise NotJudged(f"board {row.board!r} is not known")
+    return hardware.target(name)
+
+
+def predicted(row: Row, on: Mechanisms | None = None) -> float:
+    """What the model gives in the row's unit; NotJudged says why not."""
+    for pattern, judge in JUDGES:
+        if re.match(pattern, row.kernel) and (found := judge(row, chip_of(row), on)) is not None:
+            return found
+    raise NotJudged(f"{row.kernel.split()[0]}: no code object is published with the measurement")
+
+
+def _lds(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    waves = int(row.shape[0])
+    ways = re.search(r"(\d+)-way", row.shape)
+    banks = 64 if "unaligned" in row.shape else 4 * int(ways[1]) if ways else 4
+    read = Issue(Unit.LDS, Kind.LDS, lane_bytes=16, counts_lgkm=True)
+    return clocks_of(Loop([read] * 16, (banks, 0, 0)), chip, waves, on=on) / 16
+
+
+def _tile(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    m, n, k = (int(part) for part in (*row.kernel.split()[-1].split("x"), "64"))
+    atom = mfma.find("v_mfma_f32_32x32x16_f16", chip.arch)
+    ahead = 3 if 3 * (m + n) * k * 2 <= chip.lds_bytes else 2
+    tile = TileKernel(atom, 2, 2, m, n, k, max(32, m // 2), max(32, n // 2), direct=True, stages=ahead, ahead=ahead, columns=4)
+    return 100 * model(tile, chip, 16 * m, 16 * n, 8192, mhz=MATRIX_MHZ, on=on).efficiency
+
+
+def _rate(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    """ipc.hip: 1,000 instructions of one kind by each of 1,024 x 2^20 threads, in ms."""
+    matrix = Issue(Unit.MATRIX, Kind.MATRIX, 64, shadow=4)
+    kinds = {"vmov": Issue(Unit.VALU), "smov": Issue(Unit.SCALAR), "mfma_f32_32x32x8bf16_1k": matrix}
+    issue = kinds.get(row.kernel.split()[-1])
+    if issue is None:
+        return None
+    clocks = clocks_of(Loop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # of a workgroup's instruction
+    mhz = sustained_clock(chip, float(issue.unit is Unit.MATRIX), 1.0, "bf16").mhz
+    return clocks * 1000 * (1 << 20) / chip.num_cus / mhz / 1e3
+
+
+def _stream(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    """gpu-stream: a workgroup a CU strides through arrays of f64, in GB/s."""
+    kernel, block = row.kernel.split()[-1], re.search(r"blockSize=(\d+)", row.shape)
+    reads = {"read": 1, "scale": 1, "triad": 3}.get(kernel)
+    if block is None or reads is None:  # the loops of the others are not published as compiled
+        return None
+    lanes = min(64, int(block[1]))
+    waves = max(1, int(block[1]) // 64)
+    store = kernel != "read"
+    load = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True)
+    body = [*[load] * reads, Issue(Unit.NONE, Kind.WAIT, vm=0), *[Issue(Unit.VALU)] * 4]
+    body += [replace(load, store=True)] * store + [Issue(Unit.SCALAR)] * 2 + [Issue(Unit.BRANCH, Kind.BRANCH)]
+    lines = -(-lanes * 8 // 64)
+    clocks = clocks_of(Loop(body, (16 * lanes // 64, lines, lines)), chip, waves, groups=chip.num_cus, on=on)
+    return (reads + store) * lanes * 8 * waves * chip.num_cus / clocks * chip.clock_mhz / 1e3
+
+
+def _latency(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    """gpu-latency: a pointer chase of one wave, in clocks."""
+    size = int(re.search(r"working set (\d+) kB", row.shape)[1]) << 10  # type: ignore[index]
+    figures = pipelines(chip.arch)
+    misses, past = int(size > figures.cache_bytes), float(size > chip.l2_bytes)
+    body = [Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True), Issue(Unit.NONE, Kind.WAIT, vm=0)]
+    return clocks_of(Loop(body, (1, 1, misses), past), chip, 1, on=on)
+
+
+JUDGES: Sequence[tuple[str, Callable[[Row, HardwareDescriptor, Mechanisms | None], float | None]]] = (
+    ("LDS ds_read", _lds), ("gluon TCP-bound tile", _tile), ("ipc.hip", _rate), ("gpu-stream", _stream), ("gpu-latency", _latency),
+)  # fmt: skip

@@ -1,0 +1,112 @@
+"""rocBLAS's Tensile kernels by their names: the loop that a name describes, and the cycles that tuning measured.
+
+A row's value is 100 x GFLOPS / (SCLK x FLOP a clock and CU x CUs), SCLK being the clock that tuning ran at (ROCm/Tensile,
+tuning/automation/ConvertToEfficiency.py), so it is cycles with no clock to guess. Traps: times hold the host's overhead and warm
+caches, so short rows say nothing of a kernel; tables for other boards are copies of these.
+"""
+
+from __future__ import annotations
+
+import re
+
+from simgpu import hardware
+from simgpu.hardware import mfma
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.tools.validation.aiter import NotJudged
+from simgpu.tools.validation.rows import Row
+from simgpu.tools.validation.tile_kernel import TileKernel
+
+# Letters of a problem type: name of the matrix instruction's operands, bytes of an element, of a result.
+TYPES = {
+    "SB": ("f32", 4, 4), "DB": ("f64", 8, 8), "HB": ("f16", 2, 2), "HBH": ("f16", 2, 2), "HHS": ("f16", 2, 2),
+    "HSS": ("f16", 2, 4), "BBS": ("bf16", 2, 2), "BSS": ("bf16", 2, 4), "I8II": ("i8", 1, 4), "4xi8II": ("i8", 1, 4),
+}  # fmt: skip
+BOARDS = {"MI100": "mi100", "MI210": "mi250x", "MI300X": "mi300x"}
+# Cycles from which on a row is the kernel's: below, the host's overhead is a part of it.
+LONG = {"f32": 5e5, "f64": 2e5, "f16": 1.5e5, "bf16": 1.5e5, "i8": 1.5e5}
+
+
+# Clocks that every call takes beside the kernel, in these tables; from fits of their rows (gfx908 f32 apart from the others).
+OVERHEAD = {("gfx908", "f32"): 51_000}
+USUAL_OVERHEAD = 15_000
+
+
+def board_of(row: Row) -> HardwareDescriptor:
+    """The board of a row; NotJudged where it is not told."""
+    for said, name in BOARDS.items():
+        if row.board.startswith(said):
+            return hardware.target(name)
+    raise NotJudged("the board, hence the number of CUs, is not told")
+
+
+def kernel_of(row: Row, chip: HardwareDescriptor) -> TileKernel:
+    """The kernel that a row's name describes; NotJudged where it does not describe one."""
+    name = row.kernel.split()[-1]
+    letters = re.match(r"Cijk_[A-Za-z]+_[A-Za-z]+_([A-Za-z0-9]+?)(_BH|_GB)?(?:_|$)", name)
+    kind = TYPES.get(letters[1]) if letters else None
+    if kind is None:
+        raise NotJudged(f"type {letters[1] if letters else '?'} is not modelled")
+    tile, atom = _numbers(name, "MT", 3), _numbers(name, "MI", 4)
+    if tile is None or atom is None:
+        raise NotJudged("not a kernel of matrix instructions, or its tile is not in the name")
+    m, n, k = tile
+    row_of = _instruction(kind[0], atom, chip.arch)
+    threads, wave = _numbers(name, "WG", 3), _numbers(name, "TT", 2)
+    waves = max(1, threads[0] * threads[1] * threads[2] // 64) if threads else 4
+    wave_n = wave[1] if wave else n
+    if n % wave_n or waves % (n // wave_n) or m % (waves // (n // wave_n)):
+        wave_n = n
+    if m % waves and wave_n == n:
+        raise NotJudged("how its waves divide the tile is not told")
+    wave_m = m // (waves // (n // wave_n))
+    if wave_m < row_of.m or wave_n < row_of.n:
+        raise NotJudged("its waves' tiles are smaller than the matrix instruction: K is divided among waves")
+    load = min(16, kind[1] * (_number(name, "GRVW") or 16 // kind[1]))
+    split, columns = max(1, _number(name, "GSU") or 1), max(1, _number(name, "WGM") or 1)
+    stages = 1 if "1LDSB1" in name else 2
+    return TileKernel(
+        row_of, kind[1], kind[2], m, n, k, wave_m, wave_n, split=split, load=max(4, load), lds=8 if kind[1] < 8 else 16,
+        stages=stages, columns=columns,
+    )  # fmt: skip
+
+
+def shape_of(row: Row) -> tuple[int, int, int, int]:
+    """m, n, batch and k."""
+    found = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", row.shape)}
+    return found["M"], found["N"], found.get("batch", 1), found["K"]
+
+
+def cycles_of(row: Row, kernel: TileKernel, chip: HardwareDescriptor) -> float:
+    """The cycles that a row's efficiency stands for; NotJudged for rows that overhead decides."""
+    m, n, batch, k = shape_of(row)
+    told = re.search(r"cycles~(\d+)", row.notes)
+    flops = kernel.atom.m * kernel.atom.n * kernel.atom.k * kernel.atom.blocks * 2 / (kernel.atom.passes * 4) * chip.simds_per_cu
+    cycles = float(told[1]) if told else 2.0 * m * n * k * batch / (row.value / 100 * flops * chip.num_cus)
+    kind = next(name for name in LONG if name == {1: "i8", 2: "f16", 4: "f32", 8: "f64"}[kernel.element])
+    if cycles < LONG[kind]:
+        raise NotJudged(f"shorter than {LONG[kind]:,.0f} cycles: the host's overhead is a part of it")
+    return cycles
+
+
+def overhead(kernel: TileKernel, chip: HardwareDescriptor) -> int:
+    """Clocks of a call that are not the kernel's."""
+    return OVERHEAD.get((chip.arch, kernel.atom.a_type), USUAL_OVERHEAD)
+
+
+def _instruction(kind: str, atom: list[int], arch: str) -> mfma.MatrixInstruction:
+    m, n, k, blocks = atom
+    for row in mfma.instructions(arch):
+        same = (row.m, row.n, row.k, row.blocks) == (m, n, k, blocks) and row.a_type == kind and not row.sparse and not row.scaled
+        if same:
+            return row
+    raise NotJudged(f"no {kind} matrix instruction {m}x{n}x{k} of {blocks} blocks on {arch}")
+
+
+def _numbers(name: str, key: str, count: int) -> list[int] | None:
+    found = re.search(rf"_{key}(\d+(?:[x_]\d+){{{count - 1}}})(?:_|$)", name)
+    return [int(part) for part in re.split("[x_]", found[1])] if found else None
+
+
+def _number(name: str, key: str) -> int | None:
+    found = re.search(rf"_{key}(\d+)(?:_|$)", name)
+    return int(found[1]) if found else None

@@ -1,0 +1,78 @@
+"""`simgpu validate-time`: the model of time against published measurements, by set, class, board and type."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import fields, replace
+from pathlib import Path
+
+from simgpu.timing.predict import Mechanisms
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.validation import judge
+from simgpu.tools.validation.rows import ENVIRONMENT, data_folder
+
+SETS = ("measured", "tensile", "aiter")
+COLUMNS = ("rows", "class", "board", "type", "n", "MAPE %", "median %", "p90 %", "bias %")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    parser.add_argument("--data", metavar="DIR", help=f"tables of measurements, *.csv.gz (default: {ENVIRONMENT})")
+    parser.add_argument("--aiter", metavar="DIR", help="a checkout of github.com/ROCm/aiter; without one its rows are not judged")
+    parser.add_argument("--sets", default=",".join(SETS), help=f"which, of {', '.join(SETS)} (default: all)")
+    parser.add_argument("--limit", type=int, metavar="N", help="rows of AITER, chosen by hash (default: all; seconds each)")
+    parser.add_argument("--ablate", action="store_true", help="the error with each mechanism of the model off")
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Prints the table, and what was not judged and why."""
+    sets = tuple(options.sets.split(","))
+    if unknown := [name for name in sets if name not in SETS]:
+        raise UsageError(f"--sets {options.sets}: {', '.join(unknown)} is none; there are {', '.join(SETS)}")
+    if options.limit is not None and options.limit < 1:
+        raise UsageError(f"--limit {options.limit}: give 1 or more")
+    folder = data_folder(options.data)
+    checkout = Path(options.aiter) if options.aiter else None
+    if checkout is not None and not (checkout / "hsa").is_dir():
+        raise UsageError(f"--aiter {checkout}: no hsa/ in there; give a checkout of github.com/ROCm/aiter")
+    found = judge.Findings()
+    off = [replace(Mechanisms(), **{part.name: False}) for part in fields(Mechanisms)] if options.ablate else []
+    without: dict[str, list[judge.Judged]] = {part.name: [] for part in fields(Mechanisms)} if options.ablate else {}
+    with progress("judging"):
+        for one in judge.judges(folder, checkout, sets, options.limit, found):
+            for name, on in zip(without, off, strict=True):
+                without[name].append(one(on))
+    lines = judge.table(found.judged)
+    ablation = [(name, *_by_set(judged)) for name, judged in [("all on", found.judged), *without.items()]] if options.ablate else []
+    if options.json:
+        print_json({
+            "lines": [judge.document(line) for line in lines],
+            "rows": [{**vars(one), "error": one.error} for one in found.judged],
+            "not_judged": [{"rows": name, "reason": why, "count": count} for (name, why), count in found.reasons.most_common()],
+            "ablation": [{"off": name, "mape": dict(zip(SETS, figures, strict=True))} for name, *figures in ablation],
+        })  # fmt: skip
+        return 0
+    show(table("Predicted against measured", COLUMNS, map(_cells, lines), left=4))
+    if found.reasons:
+        reasons = [(name, count, why) for (name, why), count in found.reasons.most_common()]
+        show(table("Not judged", ("rows", "n", "note"), reasons))
+    if ablation:
+        rows = [(name, *("" if value is None else f"{value:.1f}" for value in figures)) for name, *figures in ablation]
+        show(table("MAPE % with a mechanism off", ("off", *SETS), rows))
+    return 0
+
+
+def _cells(line: judge.Line) -> tuple[object, ...]:
+    figures = f"{line.mape:.1f}", f"{line.median:.1f}", f"{line.p90:.1f}", f"{line.bias:+.1f}"
+    return line.rows, line.group, line.board, line.type, line.count, *figures
+
+
+def _by_set(judged: list[judge.Judged]) -> list[float | None]:
+    """Mean absolute error of each set, in percent."""
+    made: list[float | None] = []
+    for name in SETS:
+        errors = [100 * one.error for one in judged if one.rows == name]
+        made.append(judge.mape(errors) if errors else None)
+    return made

@@ -10,5 +10,6 @@
     record.py      figures by kernel, findings
     sites.py       source lines of calls in a running program
     names.py       kernels' names in C++
+    program.py     a program's file, before it runs
     options.py     what was asked for
 """

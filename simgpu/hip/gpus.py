@@ -179,5 +179,15 @@ class GPUs:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size)
+        if kernel is function.plain:
+            self._all_defined()
         return run, printed.getvalue()
+
+    def _all_defined(self) -> None:
+        """After a launch that did not note what it wrote: nothing is known to be undefined any more."""
+        for owned in self.owned.values():
+            for allocation in owned.adopted.values():
+                if allocation.undefined is not None and not allocation.whole:
+                    allocation.undefined[:] = 0
+                    allocation.whole = True
 

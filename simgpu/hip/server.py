@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simgpu import hardware
+from simgpu.device import Kernel
 from simgpu.engine.finding import Finding, Severity
 from simgpu.hardware.code_object.bundle import entries
 from simgpu.hardware.errors import (
@@ -52,6 +53,7 @@ from simgpu.hip.record import Record
 from simgpu.hip.sites import CallSites
 
 ADDRESS = re.compile(r"@([0-9a-f]+)")
+MANGLED = re.compile(r"\b_Z\w+")
 LABEL = re.compile(r"\b(hipMalloc|hipHostMalloc|hipMallocManaged|hipHostRegister) (\d+)\b")
 # What a failed launch answers, by the error's class; others: LAUNCH_FAILURE.
 STATUSES = (
@@ -221,7 +223,7 @@ class Server:
                 run, printed = self._gpus.launch(function, (sx, sy, sz), (bx, by, bz), lds, arguments, checked)
             except SimError as error:
                 record.failed += 1
-                return self._failed(name, error), b""
+                return self._failed(function.kernel, name, error), b""
             except Exception as error:  # a bug of ours: the program goes on, and is told
                 self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
                 return Status.LAUNCH_FAILURE, b""
@@ -237,13 +239,14 @@ class Server:
             return False
         return number > options.skip and (options.only is None or number <= options.skip + options.only)
 
-    def _failed(self, name: str, error: SimError) -> Status:
+    def _failed(self, kernel: Kernel, name: str, error: SimError) -> Status:
         for finding in error.findings:
             self._note_kernel(finding, name)
         times = self._seen[name]
         text = f"kernel {name} failed" + (f" in its launch {times}" if times > 1 else "")
         advice = "" if self._options.check else "\n    simgpu hip --check looks for what may have led to it"
-        self.record.error(f"{text}: {type(error).__name__}: {self._with_sites(str(error))}{advice}")
+        said = self._with_sites(str(error)).replace(kernel.name, name.partition("(")[0])
+        self.record.error(f"{text}: {type(error).__name__}: {said}{advice}")
         return next((status for kind, status in STATUSES if isinstance(error, kind)), Status.LAUNCH_FAILURE)
 
     def _note_kernel(self, finding: Finding, name: str) -> None:
@@ -256,6 +259,7 @@ class Server:
         name = kind.rstrip(b"\0").decode()
         with self._gpus.busy:
             text = ADDRESS.sub(lambda match: self._told(int(match[1], 16)), data[FINDING.size :].decode(errors="replace"))
+        text = MANGLED.sub(lambda match: readable(match[0]), text)
         self._note(name, text, self._sites.line(site) or "" if site else "")
 
     def _note(self, kind: str, text: str, source: str) -> None:

@@ -16,6 +16,7 @@ from simgpu import hardware
 from simgpu.engine.finding import Finding
 from simgpu.hip import launcher, library
 from simgpu.hip.options import Options
+from simgpu.hip.program import inspect, why_no_hip
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.hiprtc import compile_source
@@ -73,7 +74,10 @@ def run(options: Namespace) -> int:
     if path is None:
         there = os.path.exists(options.command[0])
         raise UsageError(f"{options.command[0]}: {'not executable' if there else 'no such program'}")
+    program = inspect(path)
     outcome = launcher.run([path, *options.command[1:]], wanted, compile_source)
+    if not outcome.processes:
+        print(f"simgpu hip: {why_no_hip(path, program)}", file=sys.stderr)
     if options.report:
         _show(outcome)
     document = {"command": options.command, "status": outcome.status, "processes": outcome.processes}

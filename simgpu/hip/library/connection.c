@@ -4,7 +4,9 @@
 // into a log in shared memory; a launch names the position up to which the server reads it first.
 #include "internal.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -145,6 +147,17 @@ Error ask_launch(const void *head, size_t head_bytes, const void *body, size_t b
     return exchange(&launches, 1, head, head_bytes, body, body_bytes, reply);
 }
 
+// The program's innermost call, `skipped` calls further out; NULL where it is not known.
+static void *outer_call(int skipped) {
+    enum { DEEP = 24 };
+    void *frames[DEEP];
+    Dl_info own, other;
+    int found = dladdr((void *)outer_call, &own) ? backtrace(frames, DEEP) : 0;
+    for (int i = 0; i < found; i++)
+        if (dladdr(frames[i], &other) && other.dli_fbase != own.dli_fbase && !skipped--) return frames[i];
+    return NULL;
+}
+
 void finding(const char *kind, void *site, const char *format, ...) {
     if (phase != CONNECTED) return;
     char text[1024];
@@ -152,6 +165,7 @@ void finding(const char *kind, void *site, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (!site) site = outer_call(!strcmp(kind, "launch"));  // a launch comes from the compiler's stub of the kernel
     struct {
         u64 site;
         char kind[32];

@@ -47,7 +47,7 @@ static bool buffer_of(void **extra, const u8 **buffer, size_t *bytes) {
 static Error bad_shape(const Function *function, Error error, const char *text, unsigned long long a, unsigned long long b) {
     char said[256];
     snprintf(said, sizeof said, text, a, b);
-    finding("launch", NULL, "%s: %s", function->name, said);
+    finding("launch", NULL, "kernel %s: %s", function->name, said);
     return error;
 }
 

@@ -242,7 +242,7 @@ Error find_stream(void *given, Stream **found) {
     else if (!given || given == LEGACY) *found = default_stream(current_device);
     else if (is_handle(given, STREAM)) *found = given;
     else {
-        if (was_handle(given, STREAM)) finding("use-after-destroy", CALLER, "a stream is used that was destroyed before");
+        if (was_handle(given, STREAM)) finding("use-after-destroy", NULL, "a stream is used that was destroyed before");
         return INVALID_HANDLE;
     }
     return *found ? SUCCESS : OUT_OF_MEMORY;
@@ -469,7 +469,7 @@ static Error find_event(void *given, Event **found) {
     Error error = begin();
     if (error) return error;
     if (!is_handle(given, EVENT)) {
-        if (was_handle(given, EVENT)) finding("use-after-destroy", CALLER, "an event is used that was destroyed before");
+        if (was_handle(given, EVENT)) finding("use-after-destroy", NULL, "an event is used that was destroyed before");
         return INVALID_HANDLE;
     }
     *found = given;

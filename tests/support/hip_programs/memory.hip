@@ -6,6 +6,8 @@ __global__ void double_all(int *values, int n) {
     if (i < n) values[i] *= 2;
 }
 
+__device__ int variable[16];
+
 int main() {
     const int n = 300;
     int host[n], back[n];
@@ -79,6 +81,7 @@ int main() {
     EXPECT(hipErrorInvalidValue, hipMemcpy(device + n, host, 4, hipMemcpyHostToDevice));
     EXPECT(21, hipMemcpy(device, host, 4, 9));
     EXPECT(hipErrorInvalidValue, hipMemset(nullptr, 0, 4));
+    EXPECT(hipErrorInvalidValue, hipMemcpyToSymbol(variable, host, 4, 64, hipMemcpyHostToDevice));
     EXPECT(hipErrorInvalidValue, hipFree(device + 1));
     EXPECT(hipErrorInvalidValue, hipFree(host));
     EXPECT(hipErrorOutOfMemory, hipMalloc(&same, (size_t)1 << 60));

@@ -1,0 +1,107 @@
+"""What is wrong with HIP programs is found, told where it is, and decides the exit status; good programs are silent."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.simgpu.hip.test_programs import TARGETS, hip
+from tests.support.hip_compiler import program
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_race_is_found_with_its_lines(target: str) -> None:
+    done = hip("--target", target, "--check", program("race", *TARGETS))
+    assert done.returncode == 1
+    for said in ("error: race: ", "race.hip:10", "sum(float const*, float*)"):
+        assert said in done.stderr, done.stderr
+
+
+def test_a_race_is_none_of_plain_mode() -> None:
+    done = hip(program("race", *TARGETS))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_access_past_an_allocation_names_it_and_where_it_was_made() -> None:
+    done = hip(program("out_of_bounds", "gfx942"))
+    assert (done.stdout, done.returncode) == ("hipErrorIllegalAddress\n", 1)
+    assert "kernel fill(int*, int) failed: MemoryFault: fill+" in done.stderr
+    assert "at out_of_bounds.hip:6" in done.stderr
+    assert "0 bytes past the end of hipMalloc 1 (out_of_bounds.hip:11) of 400 bytes" in done.stderr
+    forgiven = hip("--pad", 4096, program("out_of_bounds", "gfx942"))
+    assert (forgiven.stdout, forgiven.stderr, forgiven.returncode) == ("hipSuccess\n", "", 0)
+
+
+def test_an_access_to_freed_memory_names_it() -> None:
+    done = hip(program("after_free", "gfx942"))
+    assert (done.stdout, done.returncode) == ("hipErrorIllegalAddress\n", 1)
+    assert "inside freed memory (hipMalloc 1 (after_free.hip:8) of 256 bytes)" in done.stderr, done.stderr
+
+
+def test_bytes_that_nobody_wrote() -> None:
+    done = hip("--check", program("undefined", "gfx942"))
+    assert done.returncode == 1
+    assert "error: uninitialized: " in done.stderr and "undefined.hip:6" in done.stderr, done.stderr
+    copied = r"error: uninitialized-copy: hipMemcpy to the host: 512 of 512 bytes of hipMalloc 2 \(undefined.hip:12\) of 512 bytes"
+    assert re.search(copied, done.stderr), done.stderr
+    assert "at undefined.hip:15" in done.stderr
+
+
+MISUSES = {
+    "copy-past-allocation": ["hipMemcpy reads 260 bytes from byte 0 of hipMalloc 1", "hipMemset writes 256 bytes from byte 4"],
+    "double-free": ["hipFree", "was freed before"],
+    "use-after-free": ["hipMemcpy reads hipMalloc 2"],
+    "invalid-free": ["8 bytes inside hipMalloc 1"],
+    "invalid-pointer": ["hipMemcpy writes 4 bytes at 0x40"],
+    "use-after-destroy": ["a stream is used that was destroyed before", "an event is used that was destroyed before"],
+    "launch": ["kernel fine(int*): a block of 4096 threads; the GPU has at most 1024"],
+    "leak": ["hipMalloc 3"],
+}
+
+
+def test_wrong_calls_are_told_with_their_lines() -> None:
+    done = hip("--check", program("misuse", "gfx942"))
+    assert (done.stdout, done.returncode) == ("ended\n", 1), done.stdout + done.stderr
+    told = re.findall(r"(error|note): ([\w-]+): (.*)\n  at (\S+)", done.stderr)
+    for kind, texts in MISUSES.items():
+        for text in texts:
+            assert any(kind == k and text in message for _, k, message, _ in told), (kind, text, done.stderr)
+    assert {place.rpartition(":")[0] for *_, place in told} == {"misuse.hip"}
+    assert dict((k, place) for _, k, _, place in told)["leak"] == "misuse.hip:12"
+
+
+def test_wrong_calls_are_the_programs_own_matter_in_plain_mode() -> None:
+    done = hip(program("misuse", "gfx942"))
+    assert done.returncode == 0 and "error:" not in done.stderr and "note: double-free" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["vector_add", "streams", "variables", "graphs"])
+def test_good_programs_are_silent(name: str) -> None:
+    done = hip("--check", program(name, *(TARGETS if name == "vector_add" else ("gfx942",))))
+    assert (done.stdout, done.stderr, done.returncode) == ("PASS\n", "", 0)
+
+
+def test_only_what_is_asked_for_is_checked(tmp_path: Path) -> None:
+    path = program("race", *TARGETS)
+    other = hip("--check", "--kernels", "nothing", "--json", tmp_path / "a.json", path)
+    assert (other.returncode, other.stderr) == (0, "")
+    skipped = hip("--check", "--skip", 1, "--json", tmp_path / "b.json", path)
+    assert (skipped.returncode, skipped.stderr) == (0, "")
+    chosen = hip("--check", "--kernels", "^sum", "--only", 1, "--json", tmp_path / "c.json", path)
+    assert chosen.returncode == 1
+    counts = [json.loads((tmp_path / f"{name}.json").read_text())["processes"][0]["kernels"][0]["checked"] for name in "abc"]
+    assert counts == [0, 0, 1]
+
+
+def test_the_report_json_and_sarif(tmp_path: Path) -> None:
+    done = hip("--check", "--report", "--json", tmp_path / "a.json", "--sarif", tmp_path / "a.sarif", program("race", *TARGETS))
+    assert re.search(r"sum\(float const\*, float\*\) +1 +[\d,]+ +4,096 +16 ", done.stderr), done.stderr
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert document["status"] == 0 and document["processes"][0]["wrong"]
+    results = json.loads((tmp_path / "a.sarif").read_text())["runs"][0]["results"]
+    assert {result["ruleId"] for result in results} == {"race"}
+    place = results[0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"].endswith("race.hip")

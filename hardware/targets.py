@@ -127,6 +127,11 @@ def targets() -> tuple[str, ...]:
     return tuple(_BOARDS)
 
 
+def architectures() -> tuple[str, ...]:
+    """The names of the architectures, each of which stands for a board."""
+    return tuple(_ARCHITECTURES)
+
+
 def target(name: str) -> HardwareDescriptor:
     """The descriptor of a board, or of the board that stands for an architecture (gfx908, gfx90a, gfx942, gfx950).
 

@@ -112,6 +112,10 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     if verb is not None:
         module = importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
         module.configure(parsers[verb])
+        if {"-h", "--help"} & set(arguments):
+            from simgpu.tools.shared.parser import add_examples
+
+            add_examples(parsers[verb], verb)
     options = parser.parse_args(arguments)
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:

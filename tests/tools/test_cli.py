@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import platform
 import sys
@@ -20,6 +21,7 @@ from simgpu.operators import TiledComputation
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.tools.cases.operators import workload
 from simgpu.tools.cli import VERBS, main
+from simgpu.tools.shared.parser import EXAMPLES
 from simgpu.tools.tables.kernel_use import kernel_use
 from simgpu.tools.tables.resources import resource_rows
 from simgpu.version import VERSION
@@ -51,6 +53,20 @@ def test_version_and_help(capsys: Capture) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(capsys: Capture, verb: str) -> None:
     assert "--json" in printed(capsys, verb, "--help")
+
+
+@pytest.mark.parametrize("verb", EXAMPLES)
+def test_examples_are_command_lines(capsys: Capture, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """Of the help; they parse, and what they would run is the verb's."""
+    shown = printed(capsys, verb, "--help")
+    module = importlib.import_module(f"simgpu.tools.verbs.{verb}")
+    ran: list[object] = []
+    monkeypatch.setattr(module, "run", lambda options: ran.append(options) or 0)
+    for example in EXAMPLES[verb]:
+        assert f"  simgpu {example}\n" in shown and example.split()[0] == verb
+        assert main([word for word in example.split() if word not in ("--device", "hip") or verb == "hip"]) == 0
+    assert len(ran) == len(EXAMPLES[verb])
+    assert max(map(len, shown.splitlines())) <= 132
 
 
 def test_a_verb_is_a_row_and_a_module(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """What every verb needs.
 
     errors.py     UsageError and KernelFailed: status 2, status 1
-    parser.py     the command line's parser
+    parser.py     the command line's parser, the examples of its help
     console.py    tables, text and JSON on stdout, progress on stderr
     outputs.py    files that verbs write
     versions.py   what `--version` prints

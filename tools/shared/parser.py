@@ -1,4 +1,4 @@
-"""The command line's parser."""
+"""The command line's parser, and what stands below a verb's `--help`: command lines to copy, and the targets that there are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,27 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from simgpu.tools.shared.errors import UsageError, did_you_mean
+
+EXAMPLES = {
+    "derive": ("derive gemm -m 1000 -n 777 -k 333 --target mi300x", "derive attention -L 4096 -d 128 --dtype bf16"),
+    "tree": ("tree gemm -m 4096 -n 4096 -k 4096", "tree attention -L 1024 -d 64 --target mi300x"),
+    "report": ("report gemm -m 1000 -n 777 -k 333", "report gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target mi300x --schedule"),
+    "emit": ("emit gemm -m 40 -n 33 -k 7 -o k.s --object k.co", "emit softmax --rows 100 -n 5000 --listing"),
+    "asm": ("asm k.s -o k.co", "asm k.s --target mi300x -o -"),
+    "run": ("run gemm -m 1000 -n 777 -k 333 --dtype f16 --target mi300x", "run attention -L 1000 -d 64 --causal --target mi355x"),
+    "hip": ("hip ./a.out 1024", "hip --check --target mi210 ./a.out"),
+    "time": ("time gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target mi300x", "time k.co --grid 304 --arg zeros:f32:4096"),
+    "museum": ("museum", "museum barrier-before-wait --save ."),
+    "layout": ("layout v_mfma_f32_16x16x16f16 --target mi300x", "layout v_mfma_f32_32x32x8f16 --target gfx90a --element 9,3"),
+    "probe": ("probe --target mi300x", "probe --device hip"),
+    "bench": ("bench gemm -m 4096 -n 4096 -k 4096", "bench gemm -m 4096 -n 4096 -k 4096 --device hip --against-sim"),
+    "paper": ("paper", "paper -o paper.md"),
+    "regret": ("regret gemm", "regret attention --json"),
+    "baselines": ("baselines",),
+    "tune": ("tune gemm --target mi300x",),
+    "disasm": ("disasm k.co", "disasm k.s --kernel NAME --json"),
+    "help": ("help", "help fragments"),
+}
 
 _CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 _UNKNOWN = re.compile(r"unrecognized arguments: .*?(--?[a-z][\w-]*)")
@@ -31,3 +52,17 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction):
                 for parser in action.choices.values():
                     yield from parser.options()
+
+
+def add_examples(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Adds the verb's examples, where its parser has nothing below its options yet, and the targets where it takes one."""
+    lines = [parser.epilog] if parser.epilog else []
+    if verb in EXAMPLES:
+        lines.append("examples:\n" + "".join(f"  simgpu {example}\n" for example in EXAMPLES[verb]))
+    if verb not in ("museum", "paper", "help", "validate-time"):
+        from simgpu.hardware import targets
+        from simgpu.hardware.targets import architectures
+
+        lines.append(f"targets: {', '.join(targets())}\n  or {', '.join(architectures())}")
+    parser.epilog = "\n".join(lines)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -36,6 +36,9 @@ _ROWS = {
     "mi300x": _MI300X,
     "mi300a": _Row(_MI300X.full, source="[MAF], of MI300X"),
     "mi325x": _Row({"f16": 1354, "bf16": 1447, "f8": 1464, "": 1464}, source="[MAF]; other types as f8"),
+    # No data sheet tells its clock. A published record of 413.984 TFLOPS f8 on its 80 CUs, with AMD's limiter of peak TOPS on, is
+    # 1,263 MHz at full matrix work; the limiter is taken to hold that clock whatever the work.
+    "mi308x": _Row({"": 1263}, idle=1263, source="a record of 413.984 TFLOPS f8 on 80 CUs, under the limiter of peak TOPS"),
     "mi355x": _Row({"": 1460}, source="[GLUON], f16; other types as f16"),
     "mi350x": _Row({"": 1340}, source="[GLUON], of MI355X, by the ratio of peak clocks"),
 }

@@ -6,7 +6,6 @@ Legend of the tags:
   [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X; memory latency on MI300X
   [GCN]    AMD GCN3 and CDNA3 ISA guides and white papers
   [MCA]    llvm-mca's scheduling model
-  [FIT]    calibrated, by `python -m simgpu.tools.validation.calibrate`
 Where nothing was published the figure of a neighbour stands, and says so.
 """
 
@@ -68,14 +67,14 @@ _GFX90A = Pipelines(
     l2_line=128, l2_ways=16,  # [RPC]
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
     queue_ns=160,  # as gfx950
-    burst=8 << 10,  # [FIT]
+    burst=8 << 10,  # assumed
     scalar_hit=64,  # assumed: as LDS
     branch_slots=8,  # [MCA]
     barrier=16,  # assumed
     code_line=64,  # [GCN]
-    code_stream=32,  # [FIT]
+    code_stream=32,  # assumed
     waves_per_clock=0.7,  # a lower bound: s_nop kernels of 16 waves on MI250 [RPC: sample/ipc.hip]
-    start=200,  # [FIT]
+    start=200,  # assumed
     launch_us=2.1,  # 64 KB kernels, back to back [GPUB]
 )
 _GFX942 = replace(

@@ -112,6 +112,7 @@ def _run(  # type: ignore[no-untyped-def]
     want = np.zeros(places, np.int64)  # place in `free` of the unit that its next instruction takes
     rank = np.zeros(places, np.int64)  # priority and age, as in a key
     priority, age = np.zeros(places, np.int64), np.zeros(places, np.int64)
+    place_of = np.arange(places) // waves
     line = np.full(places, -1, np.int64)
     vm_time, vm_by = np.zeros((places, MOST_VM), np.int64), np.zeros((places, MOST_VM), np.int32)
     lds_time, lds_by = np.zeros((places, MOST_LGKM), np.int64), np.zeros((places, MOST_LGKM), np.int32)
@@ -120,8 +121,9 @@ def _run(  # type: ignore[no-untyped-def]
     free = np.zeros(SIMDS * UNITS, np.int64)
     last = np.full(SIMDS * UNITS, -1, np.int64)  # the wave that took it last
     port_free, bank_free = np.zeros(2, np.int64), 0
-    fifo, fifo_at = np.zeros((2, parameters[FIFO]), np.int64), np.zeros(2, np.int64)
-    queue, queue_at, coalescer_free = np.zeros(parameters[VMEM_QUEUE], np.int64), 0, 0
+    fifo_size, queue_size = parameters[FIFO], parameters[VMEM_QUEUE]
+    fifo, fifo_at = np.zeros((2, fifo_size), np.int64), np.zeros(2, np.int64)
+    queue, queue_at, coalescer_free = np.zeros(queue_size, np.int64), 0, 0
     flights = 1024
     flight_end, flight_bytes = np.zeros(flights, np.int64), np.zeros(flights, np.int64)
     flight_first, flight_last, flying = 0, 0, 0
@@ -130,6 +132,7 @@ def _run(  # type: ignore[no-untyped-def]
     group_of, live, arrived = np.zeros(resident, np.int64), np.zeros(resident, np.int64), np.zeros(resident, np.int64)
     seen_scalar = np.zeros(len(unit), np.uint8)
     code_line = max(1, parameters[CODE_LINE] // 4)
+    line_of = np.arange(len(unit)) // code_line
     code_time, code_free = np.full(len(unit) // code_line + 2, -1, np.int64), 0
     best, best_wave = np.full(SIMDS, NEVER << 1, np.int64), np.full(SIMDS, -1, np.int64)
     dirty = np.ones(SIMDS, np.uint8)
@@ -139,10 +142,11 @@ def _run(  # type: ignore[no-untyped-def]
     pending = np.full(resident, -1, np.int64)  # when a place for a workgroup takes the next one
     for place in range(min(resident, groups)):
         pending[place] = arrivals[place]
-    left = groups
+    left, waiting = groups, True
     while left > 0:
+        again = False
         # Workgroups that begin: their waves stand at their first instruction.
-        for place in range(resident):
+        for place in range(resident if waiting else 0):
             if pending[place] < 0:
                 continue
             begin, number = pending[place], begun
@@ -172,7 +176,8 @@ def _run(  # type: ignore[no-untyped-def]
             if live[place] == 0:
                 ends[number] = begin
                 left -= 1
-                pending[place] = begin
+                pending[place], again = begin, True
+        waiting = again
         # The SIMD that issues next.
         simd = -1
         key = NEVER << 1
@@ -183,7 +188,7 @@ def _run(  # type: ignore[no-untyped-def]
                     if own[wave] >= NEVER:
                         continue
                     when = max(own[wave], free[want[wave]])
-                    when = (when - number + SLOT - 1) // SLOT * SLOT + number
+                    when = (when - number + SLOT - 1 & -SLOT) + number  # its turn, of the clocks that it has
                     candidate = when << KEY_TIME | rank[wave]
                     if candidate < low:
                         low, who = candidate, wave
@@ -191,10 +196,7 @@ def _run(  # type: ignore[no-untyped-def]
             if best[number] < key:
                 key, simd = best[number], number
         if simd < 0:
-            more = False
-            for place in range(resident):
-                more |= pending[place] >= 0
-            if more:
+            if waiting:
                 continue
             break  # waves wait for each other for ever
         wave = best_wave[simd]
@@ -206,7 +208,7 @@ def _run(  # type: ignore[no-untyped-def]
         what, flag = kind[now], flags[now]
         ready = time + SLOT
         slot = simd * UNITS
-        place = wave // waves
+        place = place_of[wave]
         # What it waited for.
         hits[now] += 1
         stall = time - came[wave]
@@ -252,7 +254,9 @@ def _run(  # type: ignore[no-untyped-def]
             access[wave] += 1
             port_free[pair] = done
             fifo[pair, fifo_at[pair]] = done
-            fifo_at[pair] = (fifo_at[pair] + 1) % parameters[FIFO]
+            fifo_at[pair] += 1
+            if fifo_at[pair] == fifo_size:
+                fifo_at[pair] = 0
             room = fifo[pair, fifo_at[pair]]
             free[slot + Unit.LDS] = max(time + SLOT, room)
             other = (simd ^ 1) * UNITS + Unit.LDS
@@ -283,7 +287,9 @@ def _run(  # type: ignore[no-untyped-def]
             coalescer_free = begin + through
             tally[VMEM_CLOCKS] += through
             queue[queue_at] = begin
-            queue_at = (queue_at + 1) % parameters[VMEM_QUEUE]
+            queue_at += 1
+            if queue_at == queue_size:
+                queue_at = 0
             for number in range(SIMDS):
                 free[number * UNITS + Unit.VMEM] = max(free[number * UNITS + Unit.VMEM], queue[queue_at])
             free[slot + Unit.VMEM] = max(free[slot + Unit.VMEM], time + SLOT)
@@ -363,13 +369,13 @@ def _run(  # type: ignore[no-untyped-def]
             if live[place] == 0:
                 left -= 1
                 if begun < groups:
-                    pending[place] = time
+                    pending[place], waiting = time, True
         else:
             came[wave] = ready
             why[wave], whom[wave] = OTHER, -1
             after = steps[at[wave]]
             own[wave] = ready
-            here = after // code_line
+            here = line_of[after]
             if here != line[wave]:
                 line[wave] = here
                 if parameters[CODE_STREAM] > 0:

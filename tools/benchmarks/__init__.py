@@ -13,6 +13,7 @@
     attention_table.py  `simgpu bench attention --table`
     exec.py             `simgpu bench exec FILE`
     profile.py          `--profile`: the time by opcode
+    timing.py       the model of a compute unit: wave-instructions a second
     turn_about.py       best times of things that are compared
     blas.py             numpy's BLAS and its threads
     host.py             machine and versions

@@ -5,9 +5,7 @@
     resources.py        derived and taken against the limits, node by node
     read_back.py        what the plan gives and the code object takes
     listing.py          instructions with bytes, live registers and Python lines
-    loop_conflicts.py   LDS bank conflicts of a loop, counted
-    schedule_model.py   a loop on one CU, modelled in order
-    schedule_report.py  what the model says of an operator's kernels
+    schedule_report.py  the main loop of an operator's kernels, as the model of time sees it
     l2_model.py         HBM bytes behind an LRU model of L2
     time_tables.py      what the model of time says of a launch
 """

@@ -1,35 +1,101 @@
-"""`simgpu report --schedule`: what `schedule_model` says of an operator's kernels."""
+"""`simgpu report --schedule`: the main loop of an operator's kernels, as the model of time sees it."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.operators.tree import Root
+from simgpu.timing.lines import Line, lines
+from simgpu.timing.predict import Prediction, predict
 from simgpu.tools.shared.console import print_json, show, table
-from simgpu.tools.tables.loop_conflicts import lost_clocks
-from simgpu.tools.tables.schedule_model import LDS_LATENCY, MEMORY_LATENCY, Schedule, loop_body, model, steps_of
 
-COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "issue-bound", "limited by", "modelled", "LDS conflicts", "stalls")
+if TYPE_CHECKING:
+    from simgpu.asm import EmittedKernel
+
+COLUMNS = ("kernel", "waves a SIMD", "clocks a pass", "matrix", "stalls")
+# Bytes behind each pointer, the second where the first are too few: what a raw buffer reaches. The host gives what is touched.
+ROOM = (1 << 26, 1 << 31)
+LEAST = 0.005  # share of the loop's clocks from which on a reason is told
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The loop with the most matrix instructions. waves: on a SIMD at once; clocks: of a pass of a wave; utilisation: matrix clocks
+    over clocks; stalls: share of a wave's clocks by reason; first, last: offsets of the loop in the kernel's code."""
+
+    waves: float
+    clocks: float
+    utilisation: float
+    stalls: dict[str, float]
+    first: int
+    last: int
 
 
 def schedules(tree: Root) -> dict[str, Schedule]:
     """The model's answer for each kernel of the computation that has matrix instructions in a loop, by name."""
     from simgpu import asm
 
-    answers = {}
     kernel = asm.emit(tree)
+    answers = {}
     for step in kernel.steps:
-        try:
-            body = loop_body(step.items)
-        except LaunchError:
+        if not any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items):
             continue
-        if any(s.matrix for s in steps_of(body, step.target)):
-            lost = lost_clocks(kernel, step, body)
-            steps = steps_of(body, step.target, lambda instr, lost=lost: lost.get(id(instr)))  # type: ignore[misc]
-            waves = max(1, step.plan.resources.waves_per_simd)
-            answers[step.name] = model(steps, tree.descriptor, waves, step.block[0] // tree.descriptor.wavefront_size)
+        try:
+            found = loop_of(_timed(kernel, step, tree, ROOM[0]))
+        except MemoryFault:
+            found = loop_of(_timed(kernel, step, tree, ROOM[1]))
+        if found is not None:
+            answers[step.name] = found
     return answers
+
+
+def _timed(kernel: EmittedKernel, step: EmittedKernel, tree: Root, room: int) -> Prediction:
+    """One of the computation's kernels on zeros, with `room` bytes behind each pointer."""
+    import simgpu
+    from simgpu.timed import sample
+
+    device = simgpu.Device(tree.descriptor.arch, threads=1)
+    device.descriptor = tree.descriptor
+    names = [*kernel.operands, *(name for name, _ in kernel.scratch)]
+    arguments = step.bind({name: device.alloc(room) for name in names})
+    entry = device.load(kernel.assemble())[step.name]
+    return predict(sample(entry, Geometry.of(step.grid, step.block), arguments, restore=False))
+
+
+def loop_of(one: Prediction) -> Schedule | None:
+    """The loop that executed the most matrix instructions, or None: what lies between a branch's target and the branch."""
+    rows = lines(one)
+    kinds = one.sampled.instructions
+    trace = one.sampled.whole[0]
+    steps = trace.steps[trace.starts[0] : trace.starts[1]].astype(int)
+    backward = {(int(after), int(before)) for before, after in itertools.pairwise(steps) if after <= before}
+
+    def inside(span: tuple[int, int]) -> list[Line]:
+        return [row for row in rows if span[0] <= row.number <= span[1]]
+
+    def matrix(span: tuple[int, int]) -> tuple[int, int]:
+        return sum(row.hits for row in inside(span) if kinds[row.number].spec.kind == "matrix"), span[0] - span[1]
+
+    best = max(backward, key=matrix, default=None)
+    if best is None or matrix(best)[0] == 0:
+        return None
+    loop = inside(best)
+    passes = next(row.hits for row in loop if row.number == best[1])
+    latency = sum(row.latency for row in loop)
+    waves = one.resident * trace.waves / one.sampled.chip.simds_per_cu
+    busy = sum(row.hits * int(one.code.clocks[row.number]) for row in loop if kinds[row.number].spec.kind == "matrix")
+    stalls: dict[str, float] = {}
+    for row in loop:
+        for reason, clocks in row.reasons.items():
+            stalls[reason] = stalls.get(reason, 0.0) + clocks / max(1, latency)
+    ordered = dict(sorted(stalls.items(), key=lambda item: -item[1]))
+    entry = one.sampled.entry
+    first, last = (4 * (number - entry) for number in best)
+    return Schedule(waves, latency / max(1, passes), busy * max(1.0, waves) / max(1, latency), ordered, first, last)
 
 
 def show_schedule(tree: Root, json: bool) -> None:
@@ -38,25 +104,16 @@ def show_schedule(tree: Root, json: bool) -> None:
     if not answers:
         raise LaunchError("no kernel of this computation has matrix instructions in a loop: there is nothing to model")
     if json:
-        print_json({
-            "latencies_clocks": {"lds": LDS_LATENCY, "memory": MEMORY_LATENCY},
-            "kernels": {name: vars(answer) for name, answer in answers.items()},
-        })  # fmt: skip
+        print_json({"kernels": {name: vars(answer) for name, answer in answers.items()}})
         return
     show(
-        table("Main loop, modelled in order", COLUMNS, (_cells(name, answer) for name, answer in answers.items()), left=1),
+        table("Main loop, modelled", COLUMNS, (_cells(name, answer) for name, answer in answers.items()), left=1),
         "",
-        f"Matrix clocks over clocks, in steady state; assumed latencies: LDS {LDS_LATENCY}, memory {MEMORY_LATENCY} clocks.",
-        "LDS conflicts: clocks that a wave's pass loses, of how many of its LDS accesses; by the rules of",
-        "hardware/timing_rules/lds_banks.py from the addresses of the simulated workgroup 0. What else the model assumes:",
-        "tools/tables/schedule_model.py.",
+        "Matrix clocks over clocks of the loop; stalls as shares of a wave's clocks, by PC sampling's reasons.",
+        "The model is that of `simgpu time`, which has every line: docs/timing.md.",
     )
 
 
 def _cells(name: str, answer: Schedule) -> tuple[Any, ...]:
-    stalls = ", ".join(f"{cause} {share:.1%}" for cause, share in answer.stalls.items() if share >= 0.0005)
-    bound, modelled = f"{answer.issue_bound:.1%}", f"{answer.utilisation:.1%}"
-    conflicts = f"{answer.lds_lost:g} of {answer.lds_accesses}"
-    if answer.lds_counted < answer.lds_accesses:
-        conflicts += f" ({answer.lds_counted} counted)"
-    return name, answer.waves, round(answer.clocks), bound, answer.limit, modelled, conflicts, stalls or "none"
+    stalls = ", ".join(f"{reason} {share:.1%}" for reason, share in answer.stalls.items() if share >= LEAST)
+    return name, round(answer.waves, 2), round(answer.clocks), f"{answer.utilisation:.1%}", stalls or "none"

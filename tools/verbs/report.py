@@ -36,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
 def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--compare-targets", metavar="A,B,…", help="derive for these targets instead, side by side")
     parser.add_argument(
-        "--schedule", action="store_true", help="the main loop in an in-order model: matrix utilisation, bounds, stalls by cause"
+        "--schedule", action="store_true", help="the main loop in the model of time: matrix utilisation, stalls by reason"
     )
 
 

@@ -1,0 +1,53 @@
+"""`simgpu time` and `simgpu report --schedule`: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simgpu.tools.cli import main
+
+Capture = pytest.CaptureFixture[str]
+GEMM = ["gemm", "-m", "500", "-n", "260", "-k", "200", "--target", "mi300x"]
+
+
+def test_an_operator_is_timed_within_80_columns(capsys: Capture) -> None:
+    assert main(["time", *GEMM]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(lines)
+    assert "cycles" in text and "MHz" in text and "clock:" in text and "limited by" in text and "reason" in text
+
+
+def test_json_has_every_line(capsys: Capture) -> None:
+    assert main(["time", "--json", *GEMM]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["seconds_low"] < kernel["seconds"] < kernel["seconds_high"]
+    assert kernel["cycles"] == pytest.approx(kernel["seconds"] * kernel["clock_mhz"] * 1e6, rel=1e-3)
+    assert kernel["lines"][0]["offset"] == 0 and any("mfma" in line["text"] for line in kernel["lines"])
+    assert all(sum(line["reasons"].values()) == line["stall"] + line["idle"] <= line["latency"] for line in kernel["lines"])
+
+
+def test_the_clock_and_the_exports(tmp_path: Path, capsys: Capture) -> None:
+    timeline, folder = tmp_path / "t.json", tmp_path / "att"
+    assert main(["time", "--clock", "1000", "--perfetto", str(timeline), "--att", str(folder), *GEMM]) == 0
+    assert "at 1,000 MHz" in capsys.readouterr().out
+    assert json.loads(timeline.read_text())["traceEvents"]
+    assert (folder / "ui_output_agent_0_dispatch_1" / "code.json").is_file()
+    assert main(["time", "--perfetto", str(timeline), *GEMM]) == 2
+
+
+@pytest.mark.parametrize("arguments", [["--clock", "0", *GEMM], [*GEMM, "--device", "hip"]])
+def test_bad_requests_are_refused(arguments: list[str], capsys: Capture) -> None:
+    assert main(["time", *arguments]) == 2
+    assert capsys.readouterr().err
+
+
+def test_the_schedule_is_a_view_of_the_model(capsys: Capture) -> None:
+    assert main(["report", *GEMM, "--schedule", "--json"]) == 0
+    (loop,) = json.loads(capsys.readouterr().out)["kernels"].values()
+    assert 0 < loop["utilisation"] <= 1 and loop["clocks"] > 0 and 0 < loop["first"] < loop["last"]
+    assert 0 < sum(loop["stalls"].values()) < 1
+    assert main(["report", "softmax", "--rows", "100", "-n", "512", "--schedule"]) == 2

@@ -59,7 +59,7 @@ ORDER = {
         "engine/workers",
         "engine",
         "checks/waits",
-        "checks/races checks/uninitialized",
+        "checks/races checks/uninitialized checks/lint",
         "checks",
         "checks/suite.py",
         "timing",

@@ -29,6 +29,7 @@ VERBS = {
     "run": "derive, emit, assemble, simulate, compare with float64",
     "exec": "run a kernel of any code object",
     "check": "run or exec in checked mode: waits, hazards and what else the hardware would not forgive",
+    "lint": "what some path through a kernel's code lacks: waits, hazards, registers, barriers; nothing is launched",
     "hip": "a HIP program, unmodified, on simulated GPUs",
     "museum": "public bugs as small kernels, before and after, and what checked mode says of them",
     "time": "how long run or exec would take on a real GPU, by a model: cycles, time, where it stalls",

@@ -4,6 +4,7 @@
     waits/          missing waits and wait states, and those that ask for too much
     uninitialized/  what nothing wrote, where it matters
     races/          waves on the same bytes, and barriers that some miss
+    lint/           what every path of the code lacks, nothing launched
     bounds.py       memory misuse
     resources.py    registers beyond the declared ones
     performance.py  notes on what costs time

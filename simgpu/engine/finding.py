@@ -25,7 +25,7 @@ class Finding:
     text: str  # the instruction there
     wave: int = 0  # in its workgroup
     lanes: tuple[int, ...] = ()
-    count: int = 1  # how often it was seen
+    count: int = 1  # how often it was seen; 0 where nothing ran (`simgpu lint`)
     severity: Severity = "error"
     workgroup: tuple[int, int, int] = (0, 0, 0)
     source: str = ""  # file:line, or ""
@@ -49,12 +49,17 @@ class Finding:
         lines = [f"{self.severity}: {self.kind}: {self.message}", f"  at {_spot(self.pc, self.text, self.source, self.emitter)}"]
         if self.other_pc is not None:
             lines.append(f"  earlier {_spot(self.other_pc, self.other_text, self.other_source, self.other_emitter)}")
+        lines.append(f"  {self.kernel + ': ' if self.kernel else ''}{self._who()}")
+        return "\n".join(lines)
+
+    def _who(self) -> str:
+        """Which wave met it and how often; on what path, where nothing ran."""
+        if not self.count:
+            return "on some path"
         who = f"workgroup {self.workgroup}, wave {self.wave}"
         if self.lanes:
             who += f", lanes {lane_ranges(self.lanes)}"
-        times = "once" if self.count == 1 else f"{self.count} times"
-        lines.append(f"  {self.kernel + ': ' if self.kernel else ''}{who}; seen {times}")
-        return "\n".join(lines)
+        return f"{who}; seen {_times(self.count)}"
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -64,6 +69,26 @@ class Finding:
 def _spot(pc: int, shown: str, *lines: str) -> str:
     where = ", ".join(line for line in lines if line)
     return f"{pc:#x} `{shown}`" + (f" ({where})" if where else "")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def wait_message(place: str, what: str, earlier: str, waits: str) -> str:
+    """What a missing s_waitcnt means. what: read, overwritten, or ended for LDS that a load is yet to write when the wave ends."""
+    wanted = f"s_waitcnt {waits} is needed before it"
+    if what == "ended":
+        return f"the wave ends while `{earlier}` may still write its LDS: {wanted}"
+    return f"{place} is {what} before `{earlier}` is sure to have written it: {wanted}"
+
+
+def hazard_message(rule: str, place: str, earlier: str, needed: int, found: int) -> str:
+    """What too few wait states mean, and the s_nop that would do."""
+    about = f" ({place})" if place else ""
+    lacking = needed - found
+    nops = " and ".join(f"s_nop {min(8, lacking - at) - 1}" for at in range(0, lacking, 8))
+    return f"{rule}{about}: {found} wait states lie behind `{earlier}`, {needed} are needed; {nops} would do"
 
 
 def lane_ranges(lanes: tuple[int, ...]) -> str:

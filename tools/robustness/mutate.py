@@ -12,6 +12,9 @@ granule of registers or half of the LDS is not declared. A mutant is
   gives the bytes that the mutant gives in the plain one;
 * missed: else.
 
+Waits, nops and registers are looked at by `simgpu.checks.lint`, too, which runs nothing: what it finds in the mutant and not
+in the kernel.
+
 Status 0 if at least 95 % of those that are not harmless are found.
 """
 
@@ -29,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from simgpu import Device, Finding, Kernel
+from simgpu.checks.lint import lint_kernel
 from simgpu.checks.waits.automaton import Automaton
 from simgpu.checks.waits.late_arrival import LateArrival
 from simgpu.hardware.errors import SimError
@@ -43,6 +47,7 @@ from simgpu.tools.shared.console import print_json, show, table
 
 FOUND, HARMLESS, MISSED = "found", "harmless", "missed"
 WANTED = 0.95
+LINTED = ("wait", "nop", "registers")  # the kinds of mutants that are in lint's scope
 INDIRECT = (ControlKind.SETPC, ControlKind.SWAPPC)
 FOLLOWS = "an equal or stricter wait follows on every path before the first use"
 DISTANCE = "the distance still meets the table"
@@ -60,6 +65,7 @@ class Outcome:
     verdict: str  # FOUND, HARMLESS or MISSED
     reason: str
     finding: Finding | None = None  # the first that is new
+    linted: Finding | None = None  # the first that `simgpu.checks.lint` has of the mutant and not of the kernel
 
 
 class Subject:
@@ -79,6 +85,7 @@ class Subject:
         self.instructions = self._reached()
         self.indirect = self._jumps()
         self.baselines: dict[str, frozenset[Lack]] = {}
+        self.linted = {_place(finding) for finding in self._lint(None)}
 
     def _segment(self) -> tuple[bytes, int]:
         """The code, and the byte in it at which the kernel starts."""
@@ -125,7 +132,24 @@ class Subject:
         return Kernel(kernel.module, replace(kernel.info, descriptor=descriptor, group_segment_size=size))
 
     def judge(self, mutant: Mutant) -> Outcome:
-        """Runs a mutant; returns what became of it."""
+        """Runs and lints a mutant; returns what became of it."""
+        outcome = self._judge(mutant)
+        if mutant.kind not in LINTED:
+            return outcome
+        new = (finding for finding in self._lint(mutant) if _place(finding) not in self.linted)
+        return replace(outcome, linted=next(new, None))
+
+    def _lint(self, mutant: Mutant | None) -> list[Finding]:
+        """What lint finds in the kernel or a mutant, notes too."""
+        code, info = self.kernels[self.checked].module.code, self.kernels[self.checked].info
+        if mutant is not None:
+            first, last = mutant.offset, mutant.offset + len(mutant.data)
+            data = self.code[:first] + mutant.data + self.code[last:]
+            segments = (replace(s, data=data) if s.executable and s.address <= self.start < s.end else s for s in code.segments)
+            code, info = replace(code, segments=tuple(segments)), self.kernel(self.checked, mutant).info
+        return lint_kernel(code, info)
+
+    def _judge(self, mutant: Mutant) -> Outcome:
         original = self.code[mutant.offset : mutant.offset + len(mutant.data)]
         self.patch(mutant, mutant.data)
         try:
@@ -255,6 +279,7 @@ def document(outcomes: list[Outcome]) -> dict[str, object]:
                 "case": o.case, "kind": o.mutant.kind, "what": o.mutant.what, "offset": o.mutant.offset,
                 "before": o.mutant.before, "verdict": o.verdict, "reason": o.reason,
                 "finding": o.finding.document() if o.finding else None,
+                "linted": o.linted.document() if o.linted else None,
             }
             for o in outcomes
         ],
@@ -270,10 +295,21 @@ def report(outcomes: list[Outcome]) -> None:
         tally = Counter(o.verdict for o in of_kind)
         rows.append((kind, len(of_kind), tally[FOUND], tally[HARMLESS], tally[MISSED], f"{share(of_kind):.1%}"))
     show(table("Mutants", ("kind", "run", FOUND, HARMLESS, MISSED, "found of harmful"), rows))
+    shares = []
+    for kind in (kind for kind in kinds if kind in LINTED):
+        of_kind = [o for o in outcomes if o.mutant.kind == kind]
+        linted = Counter(o.verdict for o in of_kind if o.linted)
+        tally = Counter(o.verdict for o in of_kind)
+        shares.append((kind, *(f"{linted[verdict]} of {tally[verdict]}" for verdict in (FOUND, MISSED, HARMLESS))))
+    show(table("Found by lint, nothing run", ("kind", *(f"of the {verdict}" for verdict in (FOUND, MISSED, HARMLESS))), shares))
     for verdict in (HARMLESS, MISSED):
         for o in outcomes:
             if o.verdict == verdict:
-                show(f"{verdict}: {o.case} {o.mutant.offset:#x} `{o.mutant.before}` {o.mutant.what}: {o.reason}")
+                also = f"; lint: {o.linted.kind} at {o.linted.pc:#x}" if o.linted else ""
+                show(f"{verdict}: {o.case} {o.mutant.offset:#x} `{o.mutant.before}` {o.mutant.what}: {o.reason}{also}")
+    for o in outcomes:
+        if o.verdict == FOUND and o.mutant.kind in LINTED and not o.linted:
+            show(f"not by lint: {o.case} {o.mutant.offset:#x} `{o.mutant.before}` {o.mutant.what}: {o.reason}")
 
 
 if __name__ == "__main__":

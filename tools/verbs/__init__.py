@@ -13,6 +13,7 @@
     run.py     an operator's kernels on random inputs, compared with float64
     exec.py    a kernel of any code object
     check.py   run or exec in checked mode
+    lint.py    what some path through a kernel's code lacks
     museum.py  public bugs, before and after
     time.py    how long run or exec would take on a real GPU, by a model
     validate_time.py  the model of time against published measurements

@@ -52,7 +52,7 @@ class State:
 class Sighting:
     """A finding before it is told to people: the clash of record `record` with an earlier one.
 
-    what: the hazard rule's name, or "read", "overwritten", "end"; place: the register that they share;
+    what: the hazard rule's name, or "read", "overwritten", "ended"; place: the register that they share;
     needed, found: wait states, or the counters' values that are needed as text.
     """
 
@@ -221,7 +221,7 @@ class Walk:
         hits = [(age, other) for other, age in self.ages[VM.name] if self.effect(other).dma]
         if hits:
             age, other = min(hits)
-            self._report_wait(record, other, "end", (), {"vmcnt": age})
+            self._report_wait(record, other, "ended", (), {"vmcnt": age})
 
     def _issue(self, record: int, effect: Effect) -> None:
         queue = effect.queue

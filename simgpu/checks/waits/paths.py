@@ -18,7 +18,7 @@ from llvmlite import ir
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields, wave_fields
-from simgpu.engine.finding import Finding, finding_at, location_of
+from simgpu.engine.finding import Finding, finding_at, hazard_message, location_of, wait_message
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import PTR, Frame
@@ -210,28 +210,12 @@ def automaton_of(launch: Launch) -> Automaton:
 
 
 def _finding(launch: Launch, seen: Sighting, wave: WaveState, count: int) -> Finding:
-    message = MESSAGES[seen.kind](seen, location_of(launch, seen.other).text)
+    earlier = location_of(launch, seen.other).text
+    if seen.kind == "hazard":
+        message = hazard_message(seen.what, seen.place, earlier, seen.needed, seen.found)
+    else:
+        message = wait_message(seen.place, seen.what, earlier, seen.wait)
     return finding_at(
         launch, seen.record, seen.kind, message, earlier=seen.other, wave=wave.wave, workgroup=wave.group, count=count,
         place=seen.place, needed=seen.needed, found=seen.found,
     )  # fmt: skip
-
-
-def _wait_message(seen: Sighting, earlier: str) -> str:
-    wanted = f"s_waitcnt {seen.wait} is needed before it"
-    if seen.what == "end":
-        return f"the wave ends while `{earlier}` may still write its LDS: {wanted}"
-    return f"{seen.place} is {seen.what} before `{earlier}` is sure to have written it: {wanted}"
-
-
-def _hazard_message(seen: Sighting, earlier: str) -> str:
-    about = f" ({seen.place})" if seen.place else ""
-    lacking = seen.needed - seen.found
-    nops = " and ".join(f"s_nop {min(8, lacking - at) - 1}" for at in range(0, lacking, 8))
-    return (
-        f"{seen.what}{about}: {seen.found} wait states lie behind `{earlier}`, {seen.needed} are needed; "
-        f"{nops} would do"
-    )
-
-
-MESSAGES = {"missing-wait": _wait_message, "hazard": _hazard_message}

@@ -1,0 +1,94 @@
+"""What code uses of registers and LDS, against what its kernel declares.
+
+A wave gets what the descriptor says, in whole granules (`descriptor`); a register past that is another wave's, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from simgpu.hardware.code_object.code_object import Kernel
+from simgpu.hardware.isa.instruction import FLAT_SCRATCH, VCC
+from simgpu.hardware.timing_rules.effects import Effect
+
+# SGPRs at the end of a wave's allocation that hold special registers, where code uses these
+# (LLVM, IsaInfo::getNumExtraSGPRs): VCC; VCC, XNACK_MASK and FLAT_SCRATCH.
+EXTRA_VCC, EXTRA_ALL = 2, 6
+
+
+@dataclass(frozen=True)
+class Use:
+    """The highest register of a file that code uses: its number + 1, and the place of the instruction that does."""
+
+    count: int = 0
+    place: int = 0
+
+    def with_(self, count: int, place: int) -> Use:
+        return Use(count, place) if count > self.count else self
+
+
+@dataclass(frozen=True)
+class Excess:
+    """More than is declared. place: of the instruction, None for the kernel as a whole; what: the register, or LDS."""
+
+    place: int | None
+    what: str
+    message: str
+
+
+def used(effects: Iterable[tuple[int, Effect]]) -> dict[str, Use]:
+    """Use by file, "v", "a" and "s", and "extra": SGPRs that special registers take. effects: by the place of the instruction."""
+    found = {name: Use() for name in ("v", "a", "s", "extra")}
+    for place, effect in sorted(effects, key=lambda item: item[0]):
+        for register in effect.touched:
+            if register == "vcc":
+                found["extra"] = found["extra"].with_(EXTRA_VCC, place)
+            if not isinstance(register, tuple) or register[0] not in ("v", "a", "s"):
+                continue
+            file, number = str(register[0]), int(register[1])
+            if file == "s" and number >= FLAT_SCRATCH:
+                if number < VCC:
+                    found["extra"] = found["extra"].with_(EXTRA_ALL, place)
+                continue
+            found[file] = found[file].with_(number + 1, place)
+    return found
+
+
+def excesses(kernel: Kernel, use: dict[str, Use]) -> Iterator[Excess]:
+    """What is used beyond the declared, and LDS of which descriptor and metadata give different sizes."""
+    descriptor = kernel.descriptor
+    total, accum = descriptor.vgprs, descriptor.accum_offset
+    vectors, accumulators, scalars = use["v"], use["a"], use["s"]
+
+    def excess(place: int, register: str, declared: str, remedy: str) -> Excess:
+        return Excess(place, register, f"{register} is past {declared}: {remedy}")
+
+    if accum:
+        if vectors.count > accum:
+            declared = f"the {accum} ArchVGPRs of accum_offset; the AccVGPRs follow there"
+            yield excess(vectors.place, f"v{vectors.count - 1}", declared, f"accum_offset must be {-(-vectors.count // 4) * 4}")
+        elif vectors.count > total:
+            yield excess(
+                vectors.place, f"v{vectors.count - 1}", f"the {total} registers of the descriptor",
+                f"next_free_vgpr must be {vectors.count} at least",
+            )  # fmt: skip
+        if accumulators.count and accum + accumulators.count > total:
+            declared = f"the {max(0, total - accum)} AccVGPRs of the descriptor: {total} registers, accum_offset {accum}"
+            remedy = f"next_free_vgpr must be {accum + accumulators.count} at least"
+            yield excess(accumulators.place, f"a{accumulators.count - 1}", declared, remedy)
+    else:
+        for file, most in (("v", vectors), ("a", accumulators)):
+            if most.count > total:
+                declared = f"the {total} registers of the descriptor"
+                yield excess(most.place, f"{file}{most.count - 1}", declared, f"next_free_vgpr must be {most.count} at least")
+    if scalars.count + use["extra"].count > descriptor.sgprs:
+        extra = f" less {use['extra'].count} for VCC and other special registers" if use["extra"].count else ""
+        declared = f"the {descriptor.sgprs} of the descriptor{extra}"
+        yield excess(scalars.place, f"s{scalars.count - 1}", declared, f"next_free_sgpr must be {scalars.count} at least")
+    if descriptor.group_segment_size != kernel.group_segment_size:
+        message = (
+            f"the descriptor declares {descriptor.group_segment_size} bytes of LDS, the metadata {kernel.group_segment_size}: "
+            "both must be what the kernel uses"
+        )
+        yield Excess(None, "LDS", message)

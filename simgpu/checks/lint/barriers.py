@@ -1,0 +1,168 @@
+"""Barriers that a wave goes around because none of its lanes is active, while others of its workgroup wait there.
+
+What is claimed: a branch on EXEC goes both ways, and between it and the place where its ways meet again one way has an s_barrier
+and the other has none. Whether waves really differ in EXEC there is not asked; branches on SCC and VCC are taken for uniform.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from simgpu.checks.lint.flow import Blocks
+from simgpu.checks.lint.steps import Step, lds_use
+from simgpu.hardware.isa.kinds import STATE_BRANCHES, ControlKind
+
+END = -1
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """A barrier on one way of a branch on EXEC only. taken: whether that way is the branch taken."""
+
+    barrier: Step
+    branch: Step
+    taken: bool
+
+
+def uneven(blocks: Blocks, taken: Collection[tuple[int, bool]]) -> list[Uneven]:
+    """All such barriers. taken: the branches (address, taken or not) that some path takes."""
+    holding = {
+        block: step for block in range(len(blocks.nodes)) for step in blocks.steps(block) if _is_barrier(step)
+    }
+    if not holding:
+        return []
+    meeting = _meeting(blocks)
+    found = []
+    for block in range(len(blocks.nodes)):
+        last, ways = blocks.steps(block)[-1], blocks.following[block]
+        if STATE_BRANCHES.get(last.control, ("", False))[0] != "exec" or len(ways) != 2:
+            continue
+        if not {(last.pc, True), (last.pc, False)} <= set(taken):
+            continue
+        between = [_reached(blocks, way, meeting[block]) for way in ways]
+        barriers = [[holding[at] for at in sorted(reached) if at in holding] for reached in between]
+        for mine, others, way in zip(barriers, reversed(barriers), ways, strict=True):
+            if mine and not others:
+                found.append(Uneven(mine[0], last, blocks.steps(way)[0].pc == last.target))
+    return found
+
+
+def _reached(blocks: Blocks, start: int, end: int) -> set[int]:
+    """The blocks on the ways from one to another that it may end in."""
+    seen: set[int] = set()
+    pending = [start]
+    while pending:
+        block = pending.pop()
+        if block != end and block not in seen:
+            seen.add(block)
+            pending += blocks.following[block]
+    return seen
+
+
+def _meeting(blocks: Blocks) -> list[int]:
+    """Of each block, the first other that every way from it to the end goes through; END where that is only the end.
+
+    Immediate post-dominators by the algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001) on the
+    reversed graph, with END before all.
+    """
+    count = len(blocks.nodes)
+    before: list[list[int]] = [[] for _ in range(count)]  # the reversed edges
+    for block, following in enumerate(blocks.following):
+        for other in following:
+            before[other].append(block)
+    order: list[int] = []  # blocks behind all from which they can be reached backwards
+    seen = [False] * count
+    roots = [block for block in range(count) if not blocks.following[block]]
+    for root in roots or range(count - 1, -1, -1):
+        stack = [] if seen[root] else [(root, iter(before[root]))]
+        seen[root] = True
+        while stack:
+            block, behind = stack[-1]
+            unseen = next((one for one in behind if not seen[one]), None)
+            if unseen is None:
+                order.append(block)
+                stack.pop()
+            else:
+                seen[unseen] = True
+                stack.append((unseen, iter(before[unseen])))
+    rank = {block: at for at, block in enumerate(order)} | {END: len(order)}
+    meeting: dict[int, int] = {END: END}
+    meeting |= dict.fromkeys(roots, END)
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(order):
+            if not blocks.following[block]:
+                continue
+            meets: int | None = None
+            for other in blocks.following[block]:
+                if other in meeting:
+                    meets = other if meets is None else _common(meets, other, meeting, rank)
+            if meets is not None and meeting.get(block) != meets:
+                meeting[block] = meets
+                changed = True
+    return [meeting.get(block, END) for block in range(count)]
+
+
+def _common(one: int, other: int, meeting: Mapping[int, int], rank: Mapping[int, int]) -> int:
+    """The first block that both come to."""
+    while one != other:
+        if rank[one] < rank[other]:
+            one = meeting[one]
+        else:
+            other = meeting[other]
+    return one
+
+
+USES = ("read", "write", "atomic")
+
+
+def lds_behind(blocks: Blocks) -> dict[int, frozenset[str]]:
+    """What LDS may be used for, of `USES`, from each barrier, by its address, to the next ones.
+
+    Waves may meet at different barriers where no path leads from one to the other: what is behind either is behind both.
+    """
+    barriers = [
+        (block, at) for block in range(len(blocks.nodes)) for at, step in enumerate(blocks.steps(block)) if _is_barrier(step)
+    ]
+    # Behind the start of each block, as bits: uses up to the next barrier, and the barriers that a path leads to.
+    uses, reached = [0] * len(blocks.nodes), [0] * len(blocks.nodes)
+    number = {place: 1 << at for at, place in enumerate(barriers)}
+    changed = bool(barriers)
+    while changed:
+        changed = False
+        for block in reversed(range(len(blocks.nodes))):
+            found = _from(blocks, block, 0, uses), _reached_from(blocks, block, 0, reached, number)
+            changed |= found != (uses[block], reached[block])
+            uses[block], reached[block] = found
+    near = [_from(blocks, block, at + 1, uses) for block, at in barriers]
+    far = [_reached_from(blocks, block, at + 1, reached, number) for block, at in barriers]
+    behind: dict[int, int] = {}
+    for one, (block, at) in enumerate(barriers):
+        apart = (near[two] for two in range(len(barriers)) if not (far[one] >> two | far[two] >> one) & 1)
+        pc = blocks.steps(block)[at].pc
+        behind[pc] = functools.reduce(int.__or__, apart, behind.get(pc, 0) | near[one])
+    return {pc: frozenset(use for at, use in enumerate(USES) if bits >> at & 1) for pc, bits in behind.items()}
+
+
+def _is_barrier(step: Step) -> bool:
+    return step.control is ControlKind.BARRIER
+
+
+def _from(blocks: Blocks, block: int, at: int, behind: list[int]) -> int:
+    """Uses of LDS from a place of a block to the next barriers."""
+    found = 0
+    for step in blocks.steps(block)[at:]:
+        if _is_barrier(step):
+            return found
+        if use := lds_use(step):
+            found |= 1 << USES.index(use)
+    return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), found)
+
+
+def _reached_from(blocks: Blocks, block: int, at: int, behind: list[int], number: Mapping[tuple[int, int], int]) -> int:
+    """The barriers to which a path leads from a place of a block."""
+    own = (number.get((block, place), 0) for place in range(at, len(blocks.nodes[block])))
+    return functools.reduce(int.__or__, (behind[other] for other in blocks.following[block]), sum(own))

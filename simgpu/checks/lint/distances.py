@@ -1,0 +1,167 @@
+"""Wait states that lie between instructions, and rules of the hazard tables that ask for more.
+
+At each place, on all paths to it: of each instruction that a rule may still bind, the fewest wait states since. Rules ask for at
+least as many, so the fewest decides for all paths. The few rules about a third instruction between the two are told apart by
+the classes that lay between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from simgpu.checks.lint.flow import Flow, fewest
+from simgpu.checks.lint.registers import bits
+from simgpu.checks.lint.steps import Step
+from simgpu.hardware.timing_rules.hazards import RULES, HazardRule, clash, reach
+from simgpu.hardware.timing_rules.register_use import RegisterUse
+
+BETWEEN = frozenset(word for rule in RULES for word in rule.between.split("|") if word)
+BINDING = frozenset({"valu"})  # the earlier instructions of these rules
+Key = tuple[int, frozenset[str]]  # an instruction's address, and the classes of BETWEEN behind it
+NO_CLASSES: frozenset[str] = frozenset()
+# Memory instructions that XNACK may replay together, by the code object's setting; where that is open, LLVM looks back at five
+# and breaks them where one loads (GCNHazardRecognizer, checkSoftClauseHazards).
+CLAUSE = {"on": 64, "any": 5}
+
+
+@dataclass(frozen=True)
+class TooClose:
+    """Two instructions with fewer wait states between them than a rule asks for."""
+
+    step: Step
+    earlier: Step
+    rule: HazardRule
+    registers: int
+    needed: int
+    found: int
+
+
+class Distances:
+    """since: wait states behind each instruction. clause: places back in the open clause of memory instructions;
+    loads: places back of its last load, or None."""
+
+    __slots__ = ("clause", "loads", "since")
+
+    def __init__(self) -> None:
+        self.since: dict[Key, int] = {}
+        self.clause: dict[int, int] = {}
+        self.loads: int | None = None
+
+    def copy(self) -> Distances:
+        other = Distances()
+        other.since, other.clause, other.loads = self.since.copy(), self.clause.copy(), self.loads
+        return other
+
+    def joined(self, other: Distances) -> Distances | None:
+        """The fewest by either way; None if that is this."""
+        result = self.copy()
+        fewest(result.since, other.since)
+        fewest(result.clause, other.clause)
+        if other.loads is not None:
+            result.loads = other.loads if self.loads is None else min(self.loads, other.loads)
+        same = (self.since, self.clause, self.loads) == (result.since, result.clause, result.loads)
+        return None if same else result
+
+
+class Hazards(Flow[Distances, TooClose]):
+    """The data flow over the steps of a kernel, by address.
+
+    xnack: the code object's setting; unwaited: where an s_waitcnt is missing, which would be a wait state and break a clause.
+    """
+
+    def __init__(self, steps: Mapping[int, Step], target: str, xnack: str, unwaited: Collection[int] = ()) -> None:
+        self.steps = steps
+        self.target = target
+        self.clause = CLAUSE.get(xnack, 0)
+        self.unwaited = frozenset(unwaited)
+        self._reach: dict[int, int] = {}
+        self._pairs: dict[tuple[int, int, frozenset[str]], tuple[HazardRule | None, int]] = {}
+
+    def begin(self, step: Step) -> Distances:
+        return Distances()
+
+    def forget(self, state: Distances) -> Distances:
+        return Distances()
+
+    def copy(self, state: Distances) -> Distances:
+        return state.copy()
+
+    def join(self, state: Distances, other: Distances) -> Distances | None:
+        return state.joined(other)
+
+    def pass_by(self, state: Distances, step: Step, tell: Callable[[TooClose], None] | None) -> Distances:
+        """Changes the state by one instruction; what it lacks is told, and taken for mended."""
+        if step.pc in self.unwaited:
+            state.since = {key: since + 1 for key, since in state.since.items()}
+            state.clause, state.loads = {}, None
+        later = step.effect.access
+        worst: TooClose | None = None
+        touched = step.reads | step.writes
+        for key, since in state.since.items():
+            earlier = self.steps[key[0]]
+            if not earlier.effect.ordered and not touched & (earlier.reads | earlier.writes):
+                continue
+            rule, needed = self._rule(earlier, step, key[1])
+            if rule is not None and needed > since and (worst is None or needed - since > worst.needed - worst.found):
+                shared = bits(rule.shared(earlier.effect.access, later))
+                worst = TooClose(step, earlier, rule, shared, needed, since)
+        if worst is not None and tell is not None:
+            tell(worst)
+        self._age(state, step, later.states + (worst.needed - worst.found if worst else 0))
+        if self.clause:
+            self._clause(state, step, tell)
+        return state
+
+    def _rule(self, earlier: Step, later: Step, classes: frozenset[str]) -> tuple[HazardRule | None, int]:
+        key = earlier.pc, later.pc, classes
+        if key not in self._pairs:
+            between = (_something(classes),) if classes else ()
+            self._pairs[key] = clash(earlier.effect.access, later.effect.access, self.target, between)
+        return self._pairs[key]
+
+    def reach(self, step: Step) -> int:
+        """The most wait states that any rule asks behind an instruction."""
+        if step.pc not in self._reach:
+            self._reach[step.pc] = reach(step.effect.access, self.target)
+        return self._reach[step.pc]
+
+    def _age(self, state: Distances, step: Step, states: int) -> None:
+        classes = step.effect.access.classes & BETWEEN
+        aged: dict[Key, int] = {}
+        for (pc, seen), since in state.since.items():
+            if since + states < self._reach[pc]:
+                marked = seen | classes if classes and self.steps[pc].effect.access.classes & BINDING else seen
+                key = pc, marked
+                aged[key] = min(since + states, aged.get(key, since + states))
+        if self.reach(step):
+            aged[step.pc, NO_CLASSES] = 0
+        state.since = aged
+
+    def _clause(self, state: Distances, step: Step, tell: Callable[[TooClose], None] | None) -> None:
+        """A clause of memory instructions that may be replayed must not overwrite its own addresses."""
+        later = step.effect.access
+        kinds = later.classes & {"vmem", "smem"}
+        state.clause = {pc: back for pc, back in state.clause.items() if kinds & self.steps[pc].effect.access.classes}
+        if not state.clause:
+            state.loads = None
+        if not kinds:
+            return
+        if self.clause == CLAUSE["on"] or state.loads is not None:
+            for pc in sorted(state.clause, key=lambda pc: -state.clause[pc]):
+                rule, needed = clash(self.steps[pc].effect.access, later, self.target, (), xnack=True)
+                if rule is not None and rule.relation == "clause":
+                    shared = bits(rule.shared(self.steps[pc].effect.access, later))
+                    if tell is not None:
+                        tell(TooClose(step, self.steps[pc], rule, shared, needed + state.clause[pc], state.clause[pc]))
+                    state.clause, state.loads = {}, None
+                    break
+        state.clause = {pc: back + 1 for pc, back in state.clause.items() if back + 2 <= self.clause} | {step.pc: 0}
+        state.loads = 0 if later.writes else None if state.loads is None or state.loads + 2 > self.clause else state.loads + 1
+
+
+@cache
+def _something(classes: frozenset[str]) -> RegisterUse:
+    """An instruction of these classes that touches nothing."""
+    return RegisterUse("", classes)

@@ -1,0 +1,186 @@
+"""The control flow of a kernel: every instruction that its entries reach, and what may run behind each.
+
+Branches go both ways. A call leads into its function, and the function's return back behind this call only: functions are
+followed once for each way to call them, except that a recursive call leads into the function that is open already. Indirect jumps
+and calls are followed where the address is computed from s_getpc_b64; an indirect jump within a function whose address is not
+known is taken for its return (AMDGPUUsage, "Non-Kernel Functions": the return address lies in s[30:31]).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from simgpu.checks.lint import constants
+from simgpu.checks.lint.steps import ENDS, FORKS, Step
+from simgpu.hardware.errors import DecodeError, SimError
+from simgpu.hardware.isa import decode
+from simgpu.hardware.isa.kinds import ControlKind
+
+NOT_FOLLOWED, NO_INSTRUCTION = "not-followed", "no-instruction"
+LIMIT = 200_000  # instructions of a kernel, each counted once for every way to call its function
+DEPTH = 64  # calls that are open at once
+
+
+@dataclass(eq=False)
+class Call:
+    """A function as it is called: the kernel itself, or a function by one way of calls."""
+
+    entry: int
+    caller: Call | None = None
+    places: list[tuple[Call, int]] = field(default_factory=list)  # what runs behind its return
+    exits: list[int] = field(default_factory=list)  # the nodes at which it returns
+    made: dict[tuple[int, int], Call] = field(default_factory=dict)  # calls from it, by place and function
+
+    def open(self, entry: int) -> Call | None:
+        """The open call of a function, this one or one that led here."""
+        call: Call | None = self
+        while call is not None and (call.entry != entry or call.caller is None):
+            call = call.caller
+        return call
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.caller is None else 1 + self.caller.depth
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something about the control flow itself."""
+
+    kind: str
+    pc: int
+    message: str
+
+
+class Graph:
+    """Nodes by number: `steps` are their instructions, `following` the nodes behind them, `calls` the functions they are of.
+
+    entries: the nodes at which waves begin; unknown: those behind which code runs that is not followed; remarks: what could not be.
+    """
+
+    def __init__(self, code: bytes, base: int, target: str, entries: Sequence[int], relocated: constants.Read) -> None:
+        """code: the bytes from address `base` on; entries: addresses; relocated: reads a word that loading relocates."""
+        self.code, self.base, self.target = code, base, target
+        self.steps: list[Step] = []
+        self.following: list[list[int]] = []
+        self.calls: list[Call] = []
+        self.remarks: dict[tuple[str, int], Remark] = {}
+        self.unknown: set[int] = set()
+        self.known: dict[int, Step] = {}  # by address
+        self._nodes: dict[tuple[Call, int], int] = {}
+        self._pending: list[int] = []
+        self._indirect: list[int] = []
+        self.kernel = Call(entries[0])
+        self.entries = [node for pc in entries if (node := self._node(self.kernel, pc, pc)) is not None]
+        self._grow(relocated)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that may run was followed."""
+        return not self.remarks
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def _node(self, call: Call, pc: int, origin: int) -> int | None:
+        """The node of an address in a call; None where there is no instruction. origin: the address that leads there."""
+        if (call, pc) in self._nodes:
+            return self._nodes[call, pc]
+        if len(self.steps) >= LIMIT:
+            self._remark(NOT_FOLLOWED, origin, f"more than {LIMIT:,} instructions, by all ways of calls: the rest is not followed")
+            return None
+        step = self.known.get(pc)
+        if step is None:
+            offset = pc - self.base
+            try:
+                if offset < 0 or offset >= len(self.code) or offset % 4:
+                    raise DecodeError(f"{pc:#x} lies outside the code")
+                step = Step.of(pc, decode(self.code, offset, self.target))
+            except SimError as error:
+                self._remark(NO_INSTRUCTION, origin, f"behind it a path leads to no instruction: {error}")
+                return None
+            self.known[pc] = step
+        node = self._nodes[call, pc] = len(self.steps)
+        self.steps.append(step)
+        self.following.append([])
+        self.calls.append(call)
+        self._pending.append(node)
+        return node
+
+    def _remark(self, kind: str, pc: int, message: str) -> None:
+        self.remarks.setdefault((kind, pc), Remark(kind, pc, message))
+
+    def _edge(self, node: int, call: Call, pc: int) -> None:
+        other = self._node(call, pc, self.steps[node].pc)
+        if other is not None and other not in self.following[node]:
+            self.following[node].append(other)
+
+    # -- edges -------------------------------------------------------------------------------------
+
+    def _grow(self, relocated: constants.Read) -> None:
+        """Follow everything; addresses of indirect jumps are computed anew while that leads to new code."""
+        while self._pending:
+            while self._pending:
+                self._expand(self._pending.pop())
+            if not self._indirect:
+                break
+            known = constants.flow(self.steps, self.following, self.entries, relocated)
+            for node in self._indirect:
+                at = known[node]
+                if at is not None:
+                    self._jump(node, constants.address(at, self.steps[node].inst.args.get("src0")))
+
+    def _expand(self, node: int) -> None:
+        step, call = self.steps[node], self.calls[node]
+        if step.control in ENDS:
+            return
+        if step.control in (ControlKind.SETPC, ControlKind.SWAPPC):
+            self._indirect.append(node)
+        elif step.control in FORKS:
+            self._remark(NOT_FOLLOWED, step.pc, "branches of a fork are not followed")
+        elif step.control is ControlKind.CALL:
+            assert step.target is not None
+            self._enter(node, step.target)
+        else:
+            if step.control is not ControlKind.BRANCH:
+                self._edge(node, call, step.after)
+            if step.target is not None:
+                self._edge(node, call, step.target)
+
+    def _jump(self, node: int, address: int | None) -> None:
+        """An indirect jump or call whose address may be known."""
+        step, call = self.steps[node], self.calls[node]
+        if step.control is ControlKind.SWAPPC:
+            if address is not None:
+                self._enter(node, address)
+            elif not self.following[node]:
+                self._pass_over(node, "the function that it calls is not known: it is not followed")
+        elif address is not None:
+            self._edge(node, call, address)
+        elif call.caller is not None:
+            if node not in call.exits:
+                call.exits.append(node)
+                for place in call.places:
+                    self._edge(node, *place)
+        else:
+            self._remark(NOT_FOLLOWED, step.pc, "where it jumps is not known (a table of addresses?): it is not followed")
+
+    def _enter(self, node: int, entry: int) -> None:
+        """A call of a function that is known."""
+        step, call = self.steps[node], self.calls[node]
+        callee = call.open(entry) or call.made.get((step.pc, entry))
+        if callee is None:
+            if call.depth >= DEPTH:
+                self._pass_over(node, f"more than {DEPTH} calls are open: it is not followed")
+                return
+            callee = call.made[step.pc, entry] = Call(entry, call)
+        self._edge(node, callee, entry)
+        if (call, step.after) not in callee.places:
+            callee.places.append((call, step.after))
+            for exit_ in callee.exits:
+                self._edge(exit_, call, step.after)
+
+    def _pass_over(self, node: int, why: str) -> None:
+        self._remark(NOT_FOLLOWED, self.steps[node].pc, why)
+        self.unknown.add(node)
+        self._edge(node, self.calls[node], self.steps[node].after)

@@ -1,0 +1,155 @@
+"""Findings of a kernel and of a code object, from every path through the code."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from simgpu.checks.lint.barriers import Uneven, lds_behind, uneven
+from simgpu.checks.lint.distances import Hazards, TooClose
+from simgpu.checks.lint.flow import Blocks, examine
+from simgpu.checks.lint.graph import NO_INSTRUCTION, Graph
+from simgpu.checks.lint.outstanding import Unwaited, Waits
+from simgpu.checks.lint.registers import first
+from simgpu.checks.lint.steps import Step
+from simgpu.checks.lint.undefined import Definedness, Unwritten
+from simgpu.engine.finding import Finding, hazard_message, wait_message
+from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.code_object.declared import excesses, used
+from simgpu.hardware.errors import DecodeError, SimError
+from simgpu.hardware.isa import decode, text
+from simgpu.hardware.isa.kinds import ControlKind
+
+WAVE = 64  # work-items
+BY_PLACE = ("resource", "uninitialized")  # kinds of which an instruction may have several
+
+
+def lint(code: CodeObject) -> list[Finding]:
+    """The findings of all kernels of a code object, in its order of kernels; raises DecodeError for code that lies nowhere."""
+    return [finding for kernel in code.kernels.values() for finding in lint_kernel(code, kernel)]
+
+
+def lint_kernel(code: CodeObject, kernel: Kernel) -> list[Finding]:
+    """The findings of one kernel: errors first, then by address. Raises DecodeError as `lint`."""
+    graph = graph_of(code, kernel)
+    blocks = Blocks(graph)
+    told = Told(code, kernel)
+    definedness = Definedness(kernel, graph.known)
+    examine(blocks, definedness, told.undefined)
+    several = kernel.max_flat_workgroup_size > WAVE
+    examine(blocks, Waits(graph.known, lds_behind(blocks) if several else {}), told.wait)
+    unwaited = {finding.pc for finding in told.found.values() if (finding.kind, finding.severity) == ("missing-wait", "error")}
+    examine(blocks, Hazards(graph.known, code.target, code.xnack, unwaited), told.hazard)
+    if several:
+        for barrier in uneven(blocks, definedness.taken):
+            told.barrier(barrier)
+    for remark in graph.remarks.values():
+        told.add(remark.kind, graph.known.get(remark.pc), remark.message, error=remark.kind == NO_INSTRUCTION)
+    for excess in excesses(kernel, used((pc, step.effect) for pc, step in graph.known.items())):
+        place = kernel.start if excess.place is None else excess.place
+        told.add("resource", graph.known.get(place), excess.message, place=excess.what)
+    if graph.complete:
+        for step, count in unreachable(code, kernel, graph):
+            never = f"{count} instructions that never run" if count > 1 else "an instruction that never runs"
+            told.add("unreachable", step, f"no path leads here: {never}", error=False)
+    return sorted(told.found.values(), key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind))
+
+
+def graph_of(code: CodeObject, kernel: Kernel) -> Graph:
+    """The control flow of a kernel, with and without preloaded arguments. Raises DecodeError."""
+    segment = next((s for s in code.segments if s.executable and s.address <= kernel.entry < s.end), None)
+    if segment is None:
+        raise DecodeError(f"kernel {kernel.name}: its entry {kernel.entry:#x} lies in no executable segment")
+    places = {relocation.place for relocation in code.relocations}
+    loaded = functools.cache(code.image)
+
+    def relocated(address: int, size: int) -> bytes | None:
+        if address not in places:
+            return None
+        image, base = loaded()
+        return bytes(image[address - base : address - base + size])
+
+    return Graph(segment.data, segment.address, code.target, list(dict.fromkeys((kernel.start, kernel.entry))), relocated)
+
+
+class Told:
+    """Findings as they come in, one for a kind and a pair of places."""
+
+    def __init__(self, code: CodeObject, kernel: Kernel) -> None:
+        self.code, self.kernel = code, kernel
+        self.found: dict[tuple[Any, ...], Finding] = {}
+
+    def add(self, kind: str, step: Step | None, message: str, other: Step | None = None, error: bool = True, **fields: Any) -> None:
+        """One more; of those of a pair of places, the one that lacks most stays."""
+        pc = self.kernel.entry if step is None else step.pc
+        if other is not None:
+            fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_source": self.code.source_line(other.pc) or ""}
+        finding = Finding(
+            kind, message, pc, "" if step is None else text(step.inst), count=0, severity="error" if error else "note",
+            source=self.code.source_line(pc) or "", kernel=self.kernel.name, **fields,
+        )  # fmt: skip
+        key = kind, pc, finding.other_pc, finding.place if kind in BY_PLACE else ""
+        had = self.found.get(key)
+        if had is None or _lacking(finding) > _lacking(had):
+            self.found[key] = finding
+
+    def wait(self, seen: Unwaited) -> None:
+        waits = " ".join(f"{counter}({count})" for counter, count in seen.waits)
+        place, needed = first(seen.registers), min(count for _, count in seen.waits)
+        if seen.what == "shared":
+            message = f"`{text(seen.operation.inst)}` may be under way when other waves use LDS behind the barrier: "
+            message += f"s_waitcnt {waits} is needed before it" + ("" if seen.sure else ", unless their addresses differ")
+        else:
+            message = wait_message(place, seen.what, text(seen.operation.inst), waits)
+        self.add("missing-wait", seen.step, message, seen.operation, seen.sure, place=place, needed=needed)
+
+    def hazard(self, seen: TooClose) -> None:
+        place = first(seen.registers)
+        message = hazard_message(seen.rule.name, place, text(seen.earlier.inst), seen.needed, seen.found)
+        self.add("hazard", seen.step, message, seen.earlier, place=place, needed=seen.needed, found=seen.found)
+
+    def undefined(self, seen: Unwritten) -> None:
+        place = first(seen.registers)
+        self.add("uninitialized", seen.step, f"{seen.use} depends on {place}, which holds what nothing defined", place=place)
+
+    def barrier(self, seen: Uneven) -> None:
+        way = "where it branches" if seen.taken else "where it does not branch"
+        branch = text(seen.branch.inst)
+        message = f"a wave comes to this barrier from `{branch}` only {way}: waves that differ in EXEC there do not meet"
+        self.add("barrier", seen.barrier, message, seen.branch)
+
+
+def _lacking(finding: Finding) -> int:
+    """How much is lacking: wait states, or the lower count of two waits."""
+    return finding.needed - finding.found if finding.kind == "hazard" else -finding.needed
+
+
+def unreachable(code: CodeObject, kernel: Kernel, graph: Graph) -> Iterator[tuple[Step, int]]:
+    """Instructions of the kernel's symbol to which no path leads: the first of each run, and how many.
+
+    Left out are what fills up (s_nop, s_code_end), bytes that are no instruction, and what stands behind a trap.
+    """
+    symbol = code.symbols.get(kernel.name)
+    if symbol is None or symbol.address != kernel.entry or symbol.size <= 0:
+        return
+    raw = code.read(kernel.entry, kernel.code_size)
+    at, before = 0, None
+    run: list[Step] = []
+    while at < len(raw):
+        pc = kernel.entry + at
+        step = graph.known.get(pc)
+        size = 4
+        if step is None:
+            with contextlib.suppress(SimError):
+                inst = decode(raw, at, code.target)
+                size = inst.size
+                if inst.spec.control is not ControlKind.NOP and (run or before is None or before.control is not ControlKind.TRAP):
+                    run.append(Step.of(pc, inst))
+        else:
+            size, before = step.inst.size, step
+        at += size
+        if run and (step is not None or at >= len(raw)):
+            yield run[0], len(run)
+            run = []

@@ -1,0 +1,96 @@
+"""Barriers that not all waves come to, code that nothing reaches or that is not followed, and declared registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from simgpu.engine.finding import Finding
+from tests.support.linted import kernel_linted
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+
+
+def found(lines: str, kind: str, target: str = "gfx90a", **options: int) -> list[Finding]:
+    """The findings of a kind; there are no others."""
+    all_ = kernel_linted(target, lines, **options)
+    assert {finding.kind for finding in all_} <= {kind}, [str(finding) for finding in all_]
+    return all_
+
+
+SKIP = "v_cmp_gt_u32 vcc, 16, v0\ns_and_saveexec_b64 s[4:5], vcc\ns_cbranch_execz past\n"
+UNEVEN = {
+    "in a branch that waves go around": SKIP + "s_barrier\npast:\ns_mov_b64 exec, s[4:5]",
+    "behind an early end": SKIP + "s_barrier\npast:",
+    "in a loop that waves leave one by one": (
+        "v_mov_b32 v1, v0\nloop:\ns_barrier\nv_subrev_u32 v1, 1, v1\nv_cmp_lt_i32 vcc, 0, v1\ns_and_b64 exec, exec, vcc\n"
+        "s_cbranch_execnz loop"
+    ),
+    "inside another loop": (
+        "s_mov_b32 s8, 3\nouter:\n" + SKIP + "s_barrier\npast:\ns_mov_b64 exec, s[4:5]\ns_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\n"
+        "s_cbranch_scc1 outer"
+    ),
+}
+EVEN = {
+    "outside": SKIP + "v_mov_b32 v1, 0\npast:\ns_mov_b64 exec, s[4:5]\ns_barrier",
+    "on both ways": (
+        SKIP + "s_barrier\ns_branch join\npast:\ns_barrier\njoin:\ns_mov_b64 exec, s[4:5]"
+    ),
+    "under a scalar condition": "s_cmp_eq_u32 s2, 0\ns_cbranch_scc1 past\ns_barrier\npast:",
+    "where EXEC is as it began": "s_cbranch_execz past\ns_barrier\npast:",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("row", UNEVEN)
+def test_barriers_that_waves_go_around(row: str, target: str) -> None:
+    (finding,) = found(UNEVEN[row], "barrier", target)
+    assert (finding.severity, finding.text) == ("error", "s_barrier")
+    assert finding.other_text.startswith("s_cbranch_exec")
+    assert kernel_linted(target, UNEVEN[row], max_block=64) == []  # one wave
+
+
+@pytest.mark.parametrize("row", EVEN)
+def test_barriers_that_all_waves_come_to(row: str) -> None:
+    assert found(EVEN[row], "barrier") == []
+
+
+def test_code_that_nothing_reaches() -> None:
+    (finding,) = found("s_branch past\nv_mov_b32 v1, 0\nv_mov_b32 v2, 0\npast:", "unreachable")
+    assert (finding.severity, finding.text) == ("note", "v_mov_b32_e32 v1, 0")
+    assert finding.message == "no path leads here: 2 instructions that never run"
+    assert found("s_branch past\ns_nop 0\ns_nop 0\npast:", "unreachable") == []
+    assert found("s_cbranch_scc0 past\ns_trap 2\ns_endpgm\npast:\ns_cmp_eq_u32 s0, s0", "uninitialized")[0].place == "scc"
+    (behind,) = found("s_endpgm\nv_mov_b32 v1, 0", "unreachable")
+    assert behind.text == "v_mov_b32_e32 v1, 0"
+
+
+def test_a_table_of_jumps_is_not_followed() -> None:
+    table = "s_load_dwordx2 s[4:5], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\n{jump}\nv_mov_b32 v1, 0"
+    (finding,) = found(table.format(jump="s_setpc_b64 s[4:5]"), "not-followed")
+    assert (finding.severity, finding.text) == ("note", "s_setpc_b64 s[4:5]")
+    (finding,) = found(table.format(jump="s_swappc_b64 s[30:31], s[4:5]"), "not-followed")
+    assert "function" in finding.message
+
+
+def test_a_path_that_leaves_the_code() -> None:
+    (finding,) = found("s_cmp_eq_u32 s0, 0\ns_cbranch_scc1 0x7000", "no-instruction")
+    assert (finding.severity, finding.text) == ("error", "s_cbranch_scc1 28672")
+    (finding,) = found("s_nop 0\n.long 0xffffffff", "no-instruction")
+    assert finding.text == "s_nop 0"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_registers_past_the_declared(target: str) -> None:
+    unified = {} if target == "gfx908" else {"accum_offset": 16}
+    lines = "s_cmp_eq_u32 s0, s0\ns_cbranch_scc1 past\nv_mov_b32 v16, 0\npast:"
+    (finding,) = found(lines, "resource", target, next_free_vgpr=16, **unified)
+    assert (finding.severity, finding.text, finding.place) == ("error", "v_mov_b32_e32 v16, 0", "v16")
+    unified = {} if target == "gfx908" else {"accum_offset": 20}
+    assert found(lines, "resource", target, next_free_vgpr=20, **unified) == []
+    (finding,) = found("s_mov_b32 s90, 0", "resource", target, next_free_sgpr=8)
+    assert finding.place == "s90"
+    assert found("s_mov_b32 s90, 0", "resource", target, next_free_sgpr=91) == []
+
+
+def test_a_loop_without_an_end() -> None:
+    assert found("loop:\ns_sleep 1\ns_branch loop", "unreachable") != []  # the kernel's s_endpgm

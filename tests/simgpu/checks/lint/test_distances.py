@@ -1,0 +1,76 @@
+"""Wait states without a launch: every row of the hazard tables, and distances along every path."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simgpu.checks.test_hazards import DPP, TARGETS, Pair, double_pairs, listing, matrix_pairs, other_pairs
+from tests.support.checked import line_of
+from tests.support.linted import linted
+
+
+def pairs_of(target: str) -> list[Pair]:
+    return matrix_pairs(target) + double_pairs(target) + other_pairs(target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_row(target: str) -> None:
+    pairs = pairs_of(target)
+    lines, places = listing(pairs, less=1)
+    seen = {finding.source: finding for finding in linted(target, lines)}
+    for pair, (earlier, later) in zip(pairs, places, strict=True):
+        finding = seen.pop(line_of(target, lines, later), None)
+        if pair.needed == 0:
+            assert finding is None, pair
+            continue
+        assert finding is not None, pair
+        assert (finding.kind, finding.needed, finding.found) == ("hazard", pair.needed, pair.needed - 1), pair
+        assert finding.other_source == line_of(target, lines, earlier), pair
+    assert not seen
+    assert linted(target, listing(pairs, less=0)[0]) == []
+
+
+MFMA, READ = "v_mfma_f32_16x16x4f32 a[0:3], v72, v80, a[0:3]", "v_accvgpr_read_b32 v20, a0"
+
+
+def test_the_shortest_way_decides() -> None:
+    """Ten wait states one way, three the other: the launch need not take the shorter one."""
+    lines = [MFMA, "s_cmp_lg_u32 s4, s4", "s_cbranch_scc1 read", "s_nop 7", "read:", READ]
+    (finding,) = linted("gfx908", lines)
+    assert (finding.needed, finding.found, finding.place) == (10, 2, "a0")
+    assert finding.source == line_of("gfx908", lines, 5)
+    assert linted("gfx908", [*lines[:5], "s_nop 7", READ]) == []
+
+
+def test_round_a_loop_and_through_a_call() -> None:
+    count = ["s_sub_u32 s30, s30, 1", "s_cmp_lg_u32 s30, 0", "s_cbranch_scc1 loop"]
+    loop = ["s_mov_b32 s30, 3", "loop:", READ, MFMA, *count, "s_nop 15"]
+    (finding,) = linted("gfx908", loop)
+    assert (finding.text, finding.needed, finding.found) == ("v_accvgpr_read_b32 v20, a0", 10, 3)
+    call = ["v_cmpx_eq_u32 s[22:23], v1, v1", "s_nop 1", "s_call_b64 s[36:37], callee", "s_branch past", "callee:", DPP,
+            "s_setpc_b64 s[36:37]", "past:"]  # fmt: skip
+    (finding,) = linted("gfx90a", call)
+    assert (finding.needed, finding.found) == (5, 3)
+
+
+def test_what_lies_between_on_one_way_only() -> None:
+    """The rule about a VALU result, an accvgpr move and a store binds on the way that has the move."""
+    store = "global_store_dword v60, v51, s[6:7]"
+    lines = ["v_mov_b32 v51, v1", "s_cbranch_scc1 store", "v_accvgpr_write_b32 a9, v50", "store:", store]
+    assert linted("gfx908", lines) == []  # the branch is the second wait state
+    close = ["s_cbranch_scc1 far", "v_mov_b32 v51, v1", "v_accvgpr_write_b32 a9, v50", "far:", store]
+    (finding,) = linted("gfx908", close)
+    assert (finding.needed, finding.found) == (2, 1)
+
+
+def test_xnack_clauses() -> None:
+    lines = ["s_mov_b64 s[20:21], s[4:5]", "s_load_dword s22, s[20:21], 0x0", "s_load_dword s20, s[4:5], 0x4"]
+    assert linted("gfx90a:xnack-", lines) == []
+    for target in ("gfx90a", "gfx90a:xnack+"):
+        (finding,) = linted(target, lines)
+        assert (finding.kind, finding.place, finding.needed, finding.found) == ("hazard", "s20", 1, 0)
+        assert linted(target, [*lines[:2], "s_nop 0", lines[2]]) == []
+    vector = ["global_load_dword v50, v60, s[4:5]", "global_load_dword v60, v61, s[4:5]"]
+    far = [vector[0], *(f"global_load_dword v{i}, v61, s[4:5]" for i in range(50, 55)), vector[1]]
+    assert [f.kind for f in linted("gfx90a:xnack+", far)] == ["hazard"]
+    assert linted("gfx90a", far) == []  # LLVM looks back at five

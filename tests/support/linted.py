@@ -1,0 +1,23 @@
+"""Lines of assembly and kernels' texts, as `simgpu.checks.lint` sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simgpu.checks.lint import lint
+from simgpu.engine.finding import Finding
+from simgpu.hardware.code_object import CodeObject
+from tests.support.checked import assembled
+from tests.support.kernels import KernelText, assemble
+
+
+def linted(target: str, lines: Sequence[str]) -> list[Finding]:
+    """What lint finds in the lines that `tests.support.checked.findings` would run; registers that nothing wrote left out."""
+    found = lint(CodeObject.parse(assembled(target, lines)))
+    return [finding for finding in found if finding.kind != "uninitialized"]
+
+
+def kernel_linted(target: str, lines: str, max_block: int = 1024, **options: int) -> list[Finding]:
+    """What lint finds in a kernel with these lines, options as `KernelText` has them."""
+    text = KernelText("k", lines, ("buffer", "buffer"), options, max_block)
+    return lint(CodeObject.parse(assemble(target, text)))

@@ -1,0 +1,64 @@
+"""`simgpu lint`: what some path through a kernel lacks, nothing launched; silent and 0 where nothing is found."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+
+from simgpu import hardware
+from simgpu.tools.cases.file_kernel import kernel_named
+from simgpu.tools.cases.sources import FILE, read_code_object
+from simgpu.tools.shared.console import add_json_option, print_json, show
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.launching import has_errors
+from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.sarif import sarif
+
+USAGE = """examples:
+  simgpu lint k.co
+  simgpu lint k.s --target mi300x
+Status: 0 nothing found but notes, 1 findings, 2 a file that cannot be read or assembled.
+What is looked for, and what is promised: docs/lint.md
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    parser.add_argument("file", metavar="FILE", help=FILE)
+    parser.add_argument("--kernel", metavar="K", help="only this kernel (default: all)")
+    parser.add_argument("--target", help="board or architecture: what assembly is for, or which entry of a bundle")
+    parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
+    parser.add_argument("--verbose", action="store_true", help="say which kernels were looked at")
+    add_force_option(parser)
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Prints the findings; status 1 if any of them is an error."""
+    from simgpu.checks.lint import lint_kernel
+
+    claim([options.sarif], options.force)
+    code = read_code_object(options.file, options.target)
+    if options.target and hardware.target(options.target).arch != code.target:
+        raise UsageError(f"{options.file} holds code for {code.target}, not for {options.target}: leave --target out")
+    if not code.kernels:
+        raise UsageError(f"{options.file}: there is no kernel in it")
+    names = list(code.kernels) if options.kernel is None else [kernel_named(code.kernels, options.kernel)]
+    found = {name: lint_kernel(code, code.kernels[name]) for name in names}
+    findings = [finding for name in names for finding in found[name]]
+    status = int(has_errors(findings))
+    if options.sarif:
+        write(options.sarif, (json.dumps(sarif(findings, options.file), indent=1) + "\n").encode(), options.force)
+    if options.json:
+        documents = [finding.document() for finding in findings]
+        print_json({"linted": options.file, "kernels": names, "findings": documents, "status": status})
+        return status
+    for finding in findings:
+        show(str(finding))
+    if options.verbose:
+        for name in names:
+            count = len(found[name])
+            show(f"{name}: " + ("nothing found" if not count else f"{count} finding{'s' if count > 1 else ''}"))
+    return status

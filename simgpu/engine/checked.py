@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simgpu.engine import events, workgroup
 from simgpu.engine.check import failures, home, noted
-from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.finding import Finding, finding_at, grouped
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -40,4 +40,4 @@ def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
     origins = launch.kernel.module.origins
     if origins:
         found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]
-    return sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message))
+    return grouped(sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from simgpu.hardware.isa import text
@@ -13,6 +14,23 @@ if TYPE_CHECKING:
 
 Severity = Literal["error", "note"]
 CHECK_FAILED = "internal-error"  # a kind, see `Finding.is_internal`
+
+
+@dataclass(frozen=True)
+class Place:
+    """A pair of places at which the cause of a finding shows, too."""
+
+    pc: int
+    text: str
+    source: str
+    other_pc: int | None
+    other_text: str
+    other_source: str
+    count: int  # how often it was seen
+
+    def __str__(self) -> str:
+        other = f", earlier {_spot(self.other_pc, self.other_text, self.other_source)}" if self.other_pc is not None else ""
+        return f"{_spot(self.pc, self.text, self.source)}{other}; seen {_times(self.count)}"
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,8 @@ class Finding:
     found: int = -1
     emitter: str = ""  # the Python line of `asm` that emitted the instruction, or ""
     other_emitter: str = ""
+    pairs: int = 1  # pairs of places at which one cause shows (`grouped`)
+    places: tuple[Place, ...] = ()  # the next of them, the most often seen first
 
     @property
     def is_internal(self) -> bool:
@@ -50,6 +70,10 @@ class Finding:
         if self.other_pc is not None:
             lines.append(f"  earlier {_spot(self.other_pc, self.other_text, self.other_source, self.other_emitter)}")
         lines.append(f"  {self.kernel + ': ' if self.kernel else ''}{self._who()}")
+        if self.places:
+            shown = "the next" if len(self.places) < self.pairs - 1 else "the others"
+            lines.append(f"  one cause shows at {self.pairs} pairs of places, {shown}:")
+            lines += [f"    {place}" for place in self.places]
         return "\n".join(lines)
 
     def _who(self) -> str:
@@ -73,6 +97,50 @@ def _spot(pc: int, shown: str, *lines: str) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+# Kinds of which a cause shows at many pairs of places (a barrier that lacks, and all that it kept apart), and the part that each
+# of the two has: a race's are alike, but who does not wait for a load may be a load that others do not wait for.
+OF_ONE_CAUSE = {"race": ("access", "access"), "missing-wait": ("user", "operation"), "hazard": ("later", "earlier")}
+SHOWN = 2  # places of one cause beside the first
+
+
+def grouped(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding of those of a kind whose pairs of places are linked by the instructions that they share.
+
+    It is the one that was seen most often, with the next two and how many there are; the order is that of the first of each.
+    """
+    found = list(findings)
+    leader = list(range(len(found)))
+
+    def root(at: int) -> int:
+        while leader[at] != at:
+            leader[at] = leader[leader[at]]
+            at = leader[at]
+        return at
+
+    by_instruction: dict[tuple[str, str, str, int], int] = {}
+    for at, finding in enumerate(found):
+        if finding.kind in OF_ONE_CAUSE and finding.other_pc is not None:
+            roles = OF_ONE_CAUSE[finding.kind]
+            for role, pc in zip(roles, (finding.pc, finding.other_pc), strict=True):
+                first = by_instruction.setdefault((finding.kind, finding.severity, role, pc), at)
+                one, other = sorted((root(first), root(at)))
+                leader[other] = one
+    groups: dict[int, list[Finding]] = {}
+    for at, finding in enumerate(found):
+        groups.setdefault(root(at), []).append(finding)
+    return [_of_one_cause(group) for group in groups.values()]
+
+
+def _of_one_cause(group: list[Finding]) -> Finding:
+    if len(group) == 1:
+        return group[0]
+    first, *others = sorted(group, key=lambda f: -f.count)
+    places = tuple(
+        Place(f.pc, f.text, f.source, f.other_pc, f.other_text, f.other_source, f.count) for f in others[:SHOWN]
+    )
+    return replace(first, pairs=len(group), places=places)
 
 
 def wait_message(place: str, what: str, earlier: str, waits: str) -> str:

@@ -1,0 +1,59 @@
+"""One cause is one finding: pairs of places that share an instruction."""
+
+from __future__ import annotations
+
+import random
+
+from simgpu.engine.finding import Finding, Place, grouped
+from tests.support.checked import findings, line_of
+
+HALVES = ["v_and_b32 v62, 0x3ff, v0", "v_lshlrev_b32 v62, 2, v62", "v_xor_b32 v63, 0x100, v62"]
+STORES = [f"ds_write_b32 v62, v60 offset:{512 * n}" for n in range(4)]
+LOADS = [f"ds_read_b32 v{n + 1}, v63 offset:{512 * n}" for n in range(4)]
+CROSSED = [f"ds_read2st64_b32 v[{2 * n + 10}:{2 * n + 11}], v63 offset0:{2 * n} offset1:{2 * n + 2}" for n in range(3)]
+DONE = "s_waitcnt lgkmcnt(0)"
+
+
+def test_a_barrier_on_the_wrong_side_is_one_finding() -> None:
+    """Each load of two dwords shares one with the next; six pairs of places are one cause."""
+    right = [*HALVES, *STORES, DONE, "s_barrier", *CROSSED, DONE]
+    assert findings("gfx90a", right, block=128) == []
+    swapped = [*HALVES, *STORES, DONE, *CROSSED, DONE, "s_barrier"]
+    (finding,) = findings("gfx90a", swapped, block=128)
+    assert (finding.kind, finding.pairs, len(finding.places)) == ("race", 6, 2)
+    lines = {line_of("gfx90a", swapped, at) for at in range(len(swapped))}
+    assert {place.source for place in finding.places} | {place.other_source for place in finding.places} <= lines
+    assert all(isinstance(place, Place) and place.count for place in finding.places)
+    said = str(finding)
+    assert "one cause shows at 6 pairs of places, the next:" in said and len(said.splitlines()) == 7
+    assert finding.document()["places"][0]["pc"] == finding.places[0].pc
+
+
+def test_two_causes_are_two_findings() -> None:
+    """Stores and loads of one place, and others of another: nothing links them."""
+    lines = [*HALVES, STORES[0], STORES[3], DONE, LOADS[0], LOADS[3], DONE]
+    assert [(f.kind, f.pairs) for f in findings("gfx90a", lines, block=128)] == [("race", 1), ("race", 1)]
+
+
+def made(kind: str, pc: int, other: int | None, count: int = 1, severity: str = "error") -> Finding:
+    return Finding(kind, "", pc, "", other_pc=other, count=count, severity=severity)  # type: ignore[arg-type]
+
+
+def test_what_is_grouped() -> None:
+    assert [f.pairs for f in grouped([made("race", 1, 2), made("race", 3, 4), made("race", 2, 3)])] == [3]
+    assert [f.pairs for f in grouped([made("race", 1, 2), made("hazard", 1, 2), made("race", 1, 2, severity="note")])] == [1, 1, 1]
+    # Who does not wait for a load may be a load that others do not wait for.
+    assert [f.pairs for f in grouped([made("missing-wait", 2, 1), made("missing-wait", 3, 2)])] == [1, 1]
+    assert [f.pairs for f in grouped([made("missing-wait", 2, 1), made("missing-wait", 3, 1), made("missing-wait", 3, 0)])] == [3]
+    others = [made("uninitialized", 1, 2), made("uninitialized", 3, 2), made("race", 1, None)]
+    assert grouped(others) == others
+
+
+def test_the_most_often_seen_comes_first_and_nothing_is_lost() -> None:
+    rng = random.Random(1)
+    found = [made("race", rng.randrange(40), rng.randrange(40), rng.randrange(1, 99)) for _ in range(60)]
+    groups = grouped(found)
+    assert sum(f.pairs for f in groups) == len(found) and len(groups) < len(found)
+    for finding in groups:
+        counts = [finding.count, *(place.count for place in finding.places)]
+        assert counts == sorted(counts, reverse=True) and len(counts) == min(finding.pairs, 3)

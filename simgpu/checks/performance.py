@@ -40,7 +40,7 @@ LINE_LOG2 = {"gfx908": 6, "gfx90a": 6, "gfx942": 7, "gfx950": 7}
 # The rules of LDS by (write, bytes of a lane): banks, then the phase of each lane.
 RULE_FIELDS = 1 + LANES
 SIZES = (4, 8, 12, 16)
-(BLOCK,) = context_fields("performance", 1)  # address of the worker's block
+BLOCK, BARRIERS = context_fields("performance", 2)  # addresses of the worker's block, and of `barrier_slack`'s
 # A worker's block: addresses of the counts and of the rules; log2 of a line; then room for what an access is sorted by.
 COUNTS, RULES, LINE, ROOM = range(4)
 DISTINCT, BANKS = 4 * LANES, 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simgpu.checks.barrier_slack import BarrierSlack
 from simgpu.checks.bounds import Bounds
 from simgpu.checks.performance import Performance
 from simgpu.checks.races.check import Races
@@ -14,4 +15,4 @@ from simgpu.checks.waits.surplus import Surplus
 from simgpu.engine.check import Check
 
 CHECKS: tuple[Check, ...] = (Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), Resources())
-NOTES: tuple[Check, ...] = (*CHECKS, Performance(), Surplus())  # with check="performance"
+NOTES: tuple[Check, ...] = (BarrierSlack(), *CHECKS, Performance(), Surplus())  # with check="performance"

@@ -220,7 +220,7 @@ def _idle_lanes(launch: Launch, counts: np.ndarray) -> list[Finding]:
         message = f"{lanes / times:.3g} of 64 lanes active on average"
         if len(records) > 1:
             last = location_of(launch, records[-1])
-            message += f", here and in the next {len(records) - 1} vector instructions, up to {last.pc:#x} `{last.text}`"
+            message += f", here and in the next {len(records) - 1} vector instructions, up to {last.name} `{last.text}`"
         found.append(_note(launch, records[0], message, int(times)))
     return found
 

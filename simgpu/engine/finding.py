@@ -28,10 +28,6 @@ class Place:
     other_source: str
     count: int  # how often it was seen
 
-    def __str__(self) -> str:
-        other = f", earlier {_spot(self.other_pc, self.other_text, self.other_source)}" if self.other_pc is not None else ""
-        return f"{_spot(self.pc, self.text, self.source)}{other}; seen {_times(self.count)}"
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -58,6 +54,7 @@ class Finding:
     other_emitter: str = ""
     pairs: int = 1  # pairs of places at which one cause shows (`grouped`)
     places: tuple[Place, ...] = ()  # the next of them, the most often seen first
+    start: int = -1  # virtual address of the kernel's first instruction, -1 where that is not known
 
     @property
     def is_internal(self) -> bool:
@@ -66,15 +63,24 @@ class Finding:
 
     def __str__(self) -> str:
         """For people, over several lines."""
-        lines = [f"{self.severity}: {self.kind}: {self.message}", f"  at {_spot(self.pc, self.text, self.source, self.emitter)}"]
+        lines = [f"{self.severity}: {self.kind}: {self.message}"]
+        lines.append(f"  at {self._spot(self.pc, self.text, self.source, self.emitter)}")
         if self.other_pc is not None:
-            lines.append(f"  earlier {_spot(self.other_pc, self.other_text, self.other_source, self.other_emitter)}")
-        lines.append(f"  {self.kernel + ': ' if self.kernel else ''}{self._who()}")
+            lines.append(f"  earlier {self._spot(self.other_pc, self.other_text, self.other_source, self.other_emitter)}")
+        lines.append(f"  {f'{self.kernel}: ' if self.kernel and self.start < 0 else ''}{self._who()}")
         if self.places:
             shown = "the next" if len(self.places) < self.pairs - 1 else "the others"
             lines.append(f"  one cause shows at {self.pairs} pairs of places, {shown}:")
-            lines += [f"    {place}" for place in self.places]
+            for place in self.places:
+                at = self._spot(place.pc, place.text, place.source)
+                if place.other_pc is not None:
+                    at += f", earlier {self._spot(place.other_pc, place.other_text, place.other_source)}"
+                lines.append(f"    {at}; seen {_times(place.count)}")
         return "\n".join(lines)
+
+    def _spot(self, pc: int, shown: str, *lines: str) -> str:
+        where = ", ".join(line for line in lines if line)
+        return f"{code_address(self.kernel, self.start, pc)} `{shown}`" + (f" ({where})" if where else "")
 
     def _who(self) -> str:
         """Which wave met it and how often; on what path, where nothing ran."""
@@ -90,9 +96,12 @@ class Finding:
         return asdict(self)
 
 
-def _spot(pc: int, shown: str, *lines: str) -> str:
-    where = ", ".join(line for line in lines if line)
-    return f"{pc:#x} `{shown}`" + (f" ({where})" if where else "")
+def code_address(kernel: str, start: int, pc: int) -> str:
+    """An address in code as it is printed and typed: bytes from the kernel's first instruction, `gemm+0x98`.
+
+    pc: virtual address; that alone where the kernel's start is not known, -1, or lies behind it.
+    """
+    return f"{kernel}+{pc - start:#x}" if 0 <= start <= pc else f"{pc:#x}"
 
 
 def _times(count: int) -> str:
@@ -182,6 +191,7 @@ class Location:
     pc: int  # virtual address
     text: str  # as LLVM prints it
     source: str  # file:line, or ""
+    name: str  # see `code_address`
 
 
 def location_of(launch: Launch, record: int) -> Location:
@@ -189,7 +199,8 @@ def location_of(launch: Launch, record: int) -> Location:
     inst = launch.instruction(record)
     pc = launch.program.base + 4 * record - launch.kernel.module.bias
     line = launch.kernel.module.code.source_line(pc)
-    return Location(pc, text(inst) if inst is not None else "", line or "")
+    name = code_address(launch.info.name, launch.info.start, pc)
+    return Location(pc, text(inst) if inst is not None else "", line or "", name)
 
 
 def finding_at(
@@ -207,4 +218,5 @@ def finding_at(
     if event is not None:
         seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}
         fields = seen | fields
-    return Finding(kind, message, here.pc, here.text, source=here.source, kernel=launch.info.name, **fields)
+    info = launch.info
+    return Finding(kind, message, here.pc, here.text, source=here.source, kernel=info.name, start=info.start, **fields)

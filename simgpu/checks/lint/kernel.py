@@ -88,7 +88,7 @@ class Told:
             fields |= {"other_pc": other.pc, "other_text": text(other.inst), "other_source": self.code.source_line(other.pc) or ""}
         finding = Finding(
             kind, message, pc, "" if step is None else text(step.inst), count=0, severity="error" if error else "note",
-            source=self.code.source_line(pc) or "", kernel=self.kernel.name, **fields,
+            source=self.code.source_line(pc) or "", kernel=self.kernel.name, start=self.kernel.start, **fields,
         )  # fmt: skip
         key = kind, pc, finding.other_pc, finding.place if kind in BY_PLACE else ""
         had = self.found.get(key)

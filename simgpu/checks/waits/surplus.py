@@ -373,7 +373,7 @@ def _wait_note(survey: Survey, record: int, count: int) -> tuple[int, Finding] |
             better[counter] = use.count
             reader, operation = location_of(survey.launch, use.reader), location_of(survey.launch, use.operation)
             line = f" ({reader.source})" if reader.source else ""
-            needs = f"`{reader.text}` at {reader.pc:#x}{line}"
+            needs = f"`{reader.text}` at {reader.name}{line}"
             said.append(f"the first to need what it waits for is {needs}, that of `{operation.text}`")
             first = use
     if not said:

@@ -76,7 +76,7 @@ s_mov_b64 exec, {mask}
 v_mov_b32 v5, v1"""
     (note,) = notes(run(lines.format(mask="-1")))
     assert note.text == "v_mov_b32_e32 v4, v1" and note.count == 2
-    assert note.message.startswith("3 of 64 lanes active on average, here and in the next 2 vector instructions, up to 0x")
+    assert note.message.startswith("3 of 64 lanes active on average, here and in the next 2 vector instructions, up to k+0x")
     assert note.message.endswith("`global_store_dword v1, v4, s[4:5]`")
     _, second = notes(run(lines.format(mask="0x1f")))
     assert (second.text, second.message) == ("v_mov_b32_e32 v5, v1", "5 of 64 lanes active on average")

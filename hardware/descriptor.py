@@ -181,6 +181,15 @@ class HardwareDescriptor:
         """The number of waves per SIMD that fit with `sgprs` scalar registers per wave, VCC and the reserved ones included."""
         return min(self.max_waves_per_simd, self.sgpr_file_per_simd // _round_up(max(sgprs, 1), self.sgpr_granule))
 
+    def blocks_per_cu(self, arch: int, acc: int, sgprs: int, lds_bytes: int, waves: int) -> int:
+        """The blocks of `waves` waves that reside on a CU at once, by registers, LDS and wave slots; 0 if not even one does.
+
+        A block's waves spread evenly over the CU's SIMDs. Source: AMD ROCm Compute Profiler, occupancy limiters.
+        """
+        by_waves = min(self.waves_from_vgprs(arch, acc), self.waves_from_sgprs(sgprs)) * self.simds_per_cu // waves
+        by_lds = self.lds_bytes // max(1, self.lds_allocation(lds_bytes)) if lds_bytes else by_waves
+        return min(by_waves, by_lds)
+
     def lds_allocation(self, nbytes: int) -> int:
         """The bytes of LDS that a workgroup takes which asks for `nbytes`."""
         return _round_up(nbytes, self.lds_granule)

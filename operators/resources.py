@@ -108,13 +108,8 @@ def residency(
     descriptor: HardwareDescriptor, arch: int, acc: int, sgprs: int, lds_bytes: int, waves: int
 ) -> tuple[int, int]:
     """(waves per SIMD, blocks per CU) that reside at once for a block of `waves` waves; (0, 0) if it does not fit at all.
-
-    A block's waves spread evenly over the CU's SIMDs. Source: AMD ROCm Compute Profiler, occupancy limiters.
     """
-    slots = min(descriptor.waves_from_vgprs(arch, acc), descriptor.waves_from_sgprs(sgprs)) * descriptor.simds_per_cu
-    by_waves = slots // waves
-    by_lds = descriptor.lds_bytes // max(1, descriptor.lds_allocation(lds_bytes)) if lds_bytes else by_waves
-    blocks = min(by_waves, by_lds)
+    blocks = descriptor.blocks_per_cu(arch, acc, sgprs, lds_bytes, waves)
     return -(-blocks * waves // descriptor.simds_per_cu), blocks
 
 

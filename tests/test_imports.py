@@ -56,6 +56,8 @@ ORDER = {
         "machine",
         "memory",
         "alu matrix",
+        "engine/allocations.py",
+        "engine/hostcall",
         "engine/workers",
         "engine",
         "checks/waits",

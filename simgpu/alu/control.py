@@ -30,7 +30,7 @@ ENDS = (Kind.ENDPGM, Kind.ENDPGM_SAVED)
 INDIRECT = (Kind.SETPC, Kind.SWAPPC)  # jumps whose target is data
 # Not in a compute kernel: the branch stack, vector skipping, the trap handler's return, GDS.
 UNSUPPORTED = frozenset((
-    Kind.CBRANCH_I_FORK, Kind.CBRANCH_G_FORK, Kind.CBRANCH_JOIN, Kind.SETVSKIP, Kind.RFE, Kind.GWS, Kind.GDS,
+    Kind.CBRANCH_I_FORK, Kind.CBRANCH_G_FORK, Kind.CBRANCH_JOIN, Kind.SETVSKIP, Kind.RFE, Kind.GDS,
     Kind.ENDPGM_ORDERED_PS_DONE, Kind.UNSUPPORTED,
 ))  # fmt: skip
 COUNTERS = (Kind.APPEND, Kind.CONSUME)
@@ -157,6 +157,8 @@ class Control:
             self._resumable(frame, index, Status.YIELD)
         elif self.control is Kind.SENDMSG:
             self._resumable(frame, index, Status.MESSAGE)
+        elif self.control is Kind.GWS:
+            self._resumable(frame, index, Status.GWS)
         elif self.control is Kind.TRAP:
             frame.fault(Fault.TRAP, ir.Constant(I64, 0), ir.Constant(I32, 0))
         elif self.control is Kind.BRANCH:

@@ -116,7 +116,7 @@ class Bounds(Check):
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
         declared = -(-launch.info.kernarg_size // KERNARG_GRANULE) * KERNARG_GRANULE
-        worker.set_context(KERNARG, launch.kernarg_address)
+        worker.set_context(KERNARG, worker.given.kernarg)
         worker.set_context(KERNARG_BYTES, declared)
 
     def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:

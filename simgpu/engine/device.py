@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -13,10 +13,12 @@ from numpy.typing import DTypeLike
 from simgpu import hardware
 from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granules
 from simgpu.engine.check import guarded
+from simgpu.engine.hostcall.heap import Heap
 from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
 from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.kept import Kept
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
@@ -37,6 +39,8 @@ __tracebackhide__ = says_it_all
 
 # A kernel that runs longer is taken for a runaway one; `max_instructions` sets another budget.
 DEFAULT_INSTRUCTIONS = 20_000_000_000
+
+HEAP_BYTES = 1 << 30  # of host memory, as far as kernels touch it
 
 # A record of 64 bytes stands for each dword of code: more code would fill the host's memory.
 CODE_LIMIT = 1 << 25
@@ -138,6 +142,10 @@ class Device:
         self.timeout = timeout
         self.memory = Memory(bool(check), unique_bytes)
         self.kept = Kept()
+        self.heap_bytes = HEAP_BYTES
+        self.made_heap: Heap | None = None
+        self.stdout: TextIO | None = None  # where kernels' printf goes, None for the process's own
+        self.stderr: TextIO | None = None
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.profiler: Watcher | None = None
         self.compiler: Compiler = compiler()
@@ -146,6 +154,13 @@ class Device:
     def __repr__(self) -> str:
         checked = {True: ", checked", "performance": ", checked with notes on performance"}.get(self.check, "")
         return f"<Device {self.descriptor.name}, {self.arch}, {self.threads} host thread(s){checked}>"
+
+    @property
+    def heap(self) -> Heap:
+        """The memory for malloc and new in kernels: `heap_bytes` of it when it is first used."""
+        if self.made_heap is None:
+            self.made_heap = Heap(self.memory, self.heap_bytes)
+        return self.made_heap
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -361,19 +376,30 @@ class Kernel(Loaded):
         dynamic_lds: int = 0,
         *,
         global_size: int | Sequence[int] | None = None,
+        cooperative: bool = False,
     ) -> Run:
         """Run the kernel to its end.
 
         grid: workgroups in x, y, z, or global_size: work-items (its last workgroups may be
         partial); block: work-items of a workgroup; args: one entry per explicit argument;
-        dynamic_lds: bytes. Raises LaunchError before running, and MemoryFault, Deadlock, InstructionLimit,
+        dynamic_lds: bytes; cooperative: have all workgroups resident at once, so that they may wait for each other.
+        Raises LaunchError before running, and MemoryFault, Deadlock, InstructionLimit,
         TimeLimit, HostCallError, KernelTrap, UnsupportedInstruction or DecodeError where the kernel fails. An exception in
         this thread, a KeyboardInterrupt or a signal handler's, ends the launch; its buffers then hold what was written so far.
         """
         geometry = Geometry.of(grid, block, dynamic_lds, global_size)
         check_geometry(self.info, geometry)
         self.check_buffers(args)
-        return launch(self, geometry, args)
+        return launch(self, geometry, args, cooperative)
+
+    def resident_groups(self, block: int | Sequence[int] = 64, dynamic_lds: int = 0) -> int:
+        """Workgroups of the kernel that reside on the GPU at once, by its registers and LDS: the most of a cooperative launch."""
+        geometry = Geometry.of(1, block, dynamic_lds)
+        items = geometry.block[0] * geometry.block[1] * geometry.block[2]
+        gpu, descriptor = self.module.device.descriptor, self.info.descriptor
+        vectors, accumulators = registers(descriptor, self.module.device.arch)
+        lds = self.info.group_segment_size + dynamic_lds
+        return gpu.num_cus * gpu.blocks_per_cu(vectors, accumulators, descriptor.sgprs, lds, -(-items // 64))
 
 
 Device.module_class, Module.kernel_class = Module, Kernel

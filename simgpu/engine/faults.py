@@ -86,11 +86,18 @@ def _jump(launch: Launch, index: int, address: int) -> str:
 
 def _complaints(launch: Launch) -> str:
     """What the kernel wrote to stderr before it trapped, as failed assertions do."""
-    if launch.host is None:
-        return ""
-    said = dict(launch.host.complaints)
-    launch.host.complaints.clear()
+    said = launch.output.taken_complaints()
     return "".join(f"\n{text.strip()}" + (f" ({times} lanes)" if times > 1 else "") for text, times in said.items())
+
+
+def all_wait(launch: Launch, worker: Worker) -> Deadlock:
+    """The error for a launch all of whose waves wait for others at ds_gws instructions; worker: one that has such waves."""
+    waves = [wave for wave in live_waves(worker) if wave.status == Status.WAITING]
+    where = place(launch, waves[0].resume) if waves else launch.info.name
+    return Deadlock(
+        f"{launch.info.name}: all waves that are left wait for others, {len(waves)} of one host thread's before {where}: "
+        "not all workgroups reach the same ds_gws instructions, or their data is not the number of waves less 1"
+    )
 
 
 def out_of_budget(launch: Launch, worker: Worker) -> SimError:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.engine.allocations import Allocation
-from simgpu.engine.faults import describe, out_of_budget, out_of_time
+from simgpu.engine.faults import all_wait, describe, out_of_budget, out_of_time
 from simgpu.engine.finding import Finding
-from simgpu.engine.hostcall.packets import ARGUMENT, HostCalls
+from simgpu.engine.hostcall import heap, packets
+from simgpu.engine.hostcall.output import Output
+from simgpu.engine.hostcall.packets import HostCalls
 from simgpu.engine.program import Program
 from simgpu.engine.result import Accounts, Run, instructions_so_far, summarise
 from simgpu.engine.workers import initial_state, scheduler
+from simgpu.engine.workers.borrowed import Borrowed
+from simgpu.engine.workers.global_sync import GlobalSync
 from simgpu.engine.workers.initial_state import Given, mode_register
 from simgpu.engine.workers.scheduler import Slot
 from simgpu.engine.workers.team import Cancelled, Team, TimeOver
@@ -31,7 +34,7 @@ from simgpu.machine.mode import Mode
 from simgpu.machine.shield import unbroken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Sequence
 
     from simgpu.engine.device import Kernel
     from simgpu.memory.table import Table
@@ -45,6 +48,7 @@ RESIDENT_BYTES = 1 << 28
 DYNAMIC_STACK = 16384
 # Settings of MODE's arithmetic bits in one launch: each has records of its own.
 MODES = 64
+GWS_DWORDS = 2  # of a ds_gws instruction
 # Bytes a lane: a wave's scratch is at most 2^13 - 1 times 1 KiB (LLVM, getMaxWaveScratchSize).
 PRIVATE_LIMIT = ((1 << 13) - 1) * 1024 // 64
 
@@ -54,14 +58,13 @@ class Launch:
 
     fuse = True  # see `Program`
 
-    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
+    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False) -> None:
         self.kernel = kernel
         self.info = kernel.info
         self.device = kernel.module.device
         self.geometry = geometry
-        self.temporary: list[Allocation] = []
-        self._returns: list[Callable[[], None]] = []  # of what was taken to the next launch
-        self._drops: list[Callable[[], None]] = []
+        # Checks look at what is written into memory, and from when on: their launches have memory of their own.
+        self.borrowed = Borrowed(self.device.memory, None if self.device.checks else self.device.kept)
         self._table: tuple[int, Table] | None = None
         descriptor = self.info.descriptor
         self.lds_bytes = self.info.group_segment_size + geometry.dynamic_lds
@@ -80,10 +83,15 @@ class Launch:
         self.groups = groups[0] * groups[1] * groups[2]
         if self.groups >= 1 << 62:
             raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
-        self.host: HostCalls | None = None
-        self.calls_host = ARGUMENT not in geometry.extra and any(a.value_kind == ARGUMENT for a in self.info.arguments)
-        # One thread where the host is called: what is printed keeps its order.
-        self.workers = 1 if self.calls_host else min(self.device.threads, self.groups)
+        self.cooperative = cooperative
+        if cooperative and self.groups > (room := kernel.resident_groups(geometry.block, geometry.dynamic_lds)):
+            raise LaunchError(
+                f"{self.info.name}: a cooperative launch of {self.groups} workgroups; {room} reside at once on "
+                f"{self.device.descriptor.num_cus} CUs, which all must"
+            )
+        self.workers = min(self.device.threads, self.groups)
+        self.output = Output(self.device.stdout, self.device.stderr)
+        self.sync = GlobalSync(self.groups - 1)
         stack = DYNAMIC_STACK if self.info.uses_dynamic_stack else 0
         self.private = -(-(self.info.private_segment_size + stack) // 16) * 16
         if self.private > PRIVATE_LIMIT:
@@ -123,121 +131,111 @@ class Launch:
 
     # -- memory --------------------------------------------------------------------------------
 
-    def _kept(self, key: Hashable, nbytes: int, make: Callable[[], Any], drop: Callable[[Any], None] = lambda thing: None) -> Any:
-        """What an earlier launch left under the key, or what `make` makes; for the next launch when this one ended well.
-
-        Checks look at what is written into memory, and from when on: their launches have memory of their own.
-        """
-        if self.device.checks:
-            thing = make()
-            self._drops.append(lambda: drop(thing))
-            return thing
-        thing = self.device.kept.take(key, make)
-        self._drops.append(lambda: drop(thing))
-        self._returns.append(lambda: self.device.kept.give_back(key, thing, nbytes, drop))
-        return thing
-
-    def _bytes(self, purpose: str, nbytes: int) -> np.ndarray:
-        """Aligned host memory of so many bytes or up to twice as many, zeroed when it is new."""
-        size = 1 << max(nbytes - 1, 4095).bit_length()
-        kept: np.ndarray = self._kept((purpose, size), size, lambda: aligned_bytes(size))
-        return kept
-
-    def _temporary(self, nbytes: int, data: bytes, label: str, private: bool = False) -> int:
-        """The address of device memory that only this launch uses, with the data at its begin."""
-        memory, size = self.device.memory, max(nbytes, 16)
-
-        def make() -> Allocation:
-            return memory.allocate(size, writable=private, label=label, tracked=False, private=private)
-
-        allocation: Allocation = self._kept(("device", size, label), size, make, memory.free)
-        allocation.data[: len(data)] = np.frombuffer(data, np.uint8)
-        self.temporary.append(allocation)
-        return allocation.address
-
     def _kernargs(self, data: bytes) -> int:
         """A kernel argument segment; compilers read whole cache lines of it."""
         size = -(-len(data) // 64) * 64 + 64
-        return self._temporary(size, data.ljust(size, b"\0"), "the kernel arguments")
+        return self.borrowed.device(size, data.ljust(size, b"\0"), "the kernel arguments")
 
-    def _partial_kernargs(self) -> np.ndarray:
+    def _partial_kernargs(self, geometry: Geometry, kernarg: int) -> np.ndarray:
         """Addresses of the segment by which extents of a workgroup are partial (bit 0 x, 1 y, 2 z).
 
         Code compiled for uniform workgroups reads hidden_group_size only: a partial workgroup
         finds its own size there (docs/semantics.md).
         """
-        table = np.full(8, self.kernarg_address, np.int64)
-        block, size = self.geometry.block, self.geometry.global_size
+        table = np.full(8, kernarg, np.int64)
+        block, size = geometry.block, geometry.global_size
         rest = [s % b for s, b in zip(size, block, strict=True)]
         axes = sum(1 << axis for axis in range(3) if rest[axis])
         for which in range(1, 8):
             if which & ~axes:
                 continue
-            extra = dict(self.geometry.extra)
+            extra = dict(geometry.extra)
             for axis in range(3):
                 if which >> axis & 1:
                     extra[f"hidden_group_size_{'xyz'[axis]}"] = rest[axis]
-            geometry = replace(self.geometry, extra=extra)
-            table[which] = self._kernargs(pack(self.info, self.args, geometry))
+            table[which] = self._kernargs(pack(self.info, self.args, replace(geometry, extra=extra)))
         return table
 
-    def _connect_host(self) -> None:
-        """The buffer for calls of the host, among the arguments."""
-        self.host = HostCalls(self.device.memory, min(RESIDENT_GROUPS, self.groups) * self.waves)
-        self.temporary.append(self.host.allocation)
-        host = self.host.allocation
-        self._drops.append(lambda: self.device.memory.free(host))
-        self._returns.append(self._drops[-1])
-        self.geometry = replace(self.geometry, extra={**self.geometry.extra, ARGUMENT: self.host.address})
-        self.kernarg = pack(self.info, self.args, self.geometry)
+    def _shared_arguments(self) -> dict[str, int]:
+        """Hidden arguments that point to memory, the same for all workers."""
+        found: dict[str, int] = {}
+        if self._wants(heap.ARGUMENT):
+            found[heap.ARGUMENT] = self.device.heap.structure.address
+        if held := self.device.made_heap:
+            self.borrowed.allocations += held.structure, held.blocks
+        if self.cooperative and self._wants(initial_state.GRID_SYNC):
+            data = initial_state.grid_sync(self.groups)
+            found[initial_state.GRID_SYNC] = self.borrowed.device(len(data), data, "the grid's barrier", writable=True)
+        return found
 
-    def _end(self, well: bool) -> None:
-        """Give back what the launch used, or, where it failed, give it up."""
-        if self._table is not None:
-            self.device.memory.give_back(*self._table)
-        for each in self._returns if well and not self.device.checks else self._drops:
-            each()
+    def _wants(self, argument: str) -> bool:
+        """Whether a hidden argument is this launch's to give."""
+        return argument not in self.geometry.extra and any(a.value_kind == argument for a in self.info.arguments)
+
+    def _host_calls(self, resident: int) -> HostCalls | None:
+        """A worker's buffer for calls of the host, where the kernel has one."""
+        if not self._wants(packets.ARGUMENT):
+            return None
+        memory, count = self.device.memory, resident * self.waves
+        made = self.borrowed.take(
+            ("host calls", count), packets.nbytes(count), lambda: HostCalls(memory, count), lambda it: memory.free(it.allocation)
+        )
+        made.reset(self.output, self.device.made_heap)
+        self.borrowed.allocations.append(made.allocation)
+        return made
 
     # -- workers -------------------------------------------------------------------------------
 
     def prepare(self) -> list[Worker]:
-        if self.calls_host:
-            self._connect_host()
-        self.kernarg_address = self._kernargs(self.kernarg)
-        kernel_object = self.info.descriptor_address + self.kernel.module.bias
-        packet = initial_state.packet(self.geometry, self.private, self.lds_bytes, kernel_object, self.kernarg_address)
-        dispatch = self._temporary(64, packet, "the dispatch packet")
-        queue = self._temporary(initial_state.QUEUE_BYTES, initial_state.queue(), "the queue")
-        given = Given(self.kernarg_address, self.kernarg, dispatch, queue, 0, self.private)
         wave_bytes = 64 * self.private
         lds_stride = -(-max(self.lds_bytes, 1) // 64) * 64
         each = self.waves * (self.stride + wave_bytes) + lds_stride
         share = -(-self.groups // self.workers)
-        resident = max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
+        resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
         self.counter = np.zeros(1, np.int64)
         self.budget = aligned_bytes(64).view(np.int64)  # [0]: record steps left, in a cache line of its own
         self.budget[0] = self.device.max_instructions
-        total = resident * self.waves * wave_bytes
-        scratches = [self._temporary(total, b"", "private memory", True) if total else 0 for _ in range(self.workers)]
-        self.kernargs = self._partial_kernargs()
+        shared = self._shared_arguments()
+        given = [self._given(shared, resident, resident * self.waves * wave_bytes) for _ in range(self.workers)]
         self._table = self.device.memory.table()
         self.table = self._table[1]
-        workers = [self._worker(resident, lds_stride, wave_bytes, replace(given, scratch=scratch)) for scratch in scratches]
+        workers = [self._worker(resident, lds_stride, wave_bytes, *each) for each in given]
         if self.device.checks:
             from simgpu.engine import checked
 
             checked.prepare(self, workers)
         return workers
 
-    def _worker(self, resident: int, lds_stride: int, wave_bytes: int, given: Given) -> Worker:
-        count = self.program.count + 1
-        # Zero outside of a launch, see `_clear_counts`.
-        free = self.program.counts
+    def _given(self, shared: dict[str, int], resident: int, scratch: int) -> tuple[Given, HostCalls | None, np.ndarray]:
+        """What the waves of one worker find in memory; scratch: bytes of private memory."""
+        host = self._host_calls(resident)
+        geometry, arguments = self.geometry, self.kernarg
+        if host is not None or shared:
+            mine = {} if host is None else {packets.ARGUMENT: host.address}
+            geometry = replace(geometry, extra={**geometry.extra, **shared, **mine})
+            arguments = pack(self.info, self.args, geometry)
+        kernarg = self._kernargs(arguments)
+        kernel_object = self.info.descriptor_address + self.kernel.module.bias
+        packet = initial_state.packet(geometry, self.private, self.lds_bytes, kernel_object, kernarg)
+        given = Given(
+            kernarg,
+            arguments,
+            self.borrowed.device(64, packet, "the dispatch packet"),
+            self.borrowed.device(initial_state.QUEUE_BYTES, initial_state.queue(), "the queue"),
+            self.borrowed.device(scratch, b"", "private memory", writable=True, private=True) if scratch else 0,
+            self.private,
+        )
+        return given, host, self._partial_kernargs(geometry, kernarg)
+
+    def _worker(
+        self, resident: int, lds_stride: int, wave_bytes: int, given: Given, host: HostCalls | None, kernargs: np.ndarray
+    ) -> Worker:
+        count, free = self.program.count + 1, self.program.counts
         counts = free.pop() if free else np.zeros((3, count), np.int64)
-        self._returns.append(lambda: free.append(counts))
+        self.borrowed.also(lambda: free.append(counts))
         entered, exited, lanes = counts
         # What it holds of operands and of lines to fetch is as good in another launch.
-        context = self._kept("context", layout.CTX_BYTES, lambda: aligned_bytes(layout.CTX_BYTES)).view(np.int64)
+        context = self.borrowed.take("context", layout.CTX_BYTES, lambda: aligned_bytes(layout.CTX_BYTES)).view(np.int64)
         programs = np.zeros(mode.NUMBERS, np.int64)
         for number, program in self.programs.items():
             programs[number] = program.address
@@ -248,8 +246,8 @@ class Launch:
         fields.programs = programs.ctypes.data
         fields.record_count, fields.code_base = self.program.count, self.program.base
         fields.clock = 0
-        waves = self._bytes("waves", resident * self.waves * self.stride)
-        lds = self._bytes("LDS", resident * lds_stride)
+        waves = self.borrowed.host("waves", resident * self.waves * self.stride)
+        lds = self.borrowed.host("LDS", resident * lds_stride)
         template = initial_state.template(
             self.info, given, self.lds_bytes, self.entry, self.program.address, context.ctypes.data
         )
@@ -258,9 +256,10 @@ class Launch:
         job.waves, job.wave_memory, job.wave_bytes = self.waves, waves.ctypes.data, self.stride
         job.slots, job.lds, job.lds_stride = resident, lds.ctypes.data, lds_stride
         job.scratch, job.scratch_wave = given.scratch, wave_bytes
-        job.context, job.template, job.kernargs = context.ctypes.data, template.ctypes.data, self.kernargs.ctypes.data
+        job.context, job.template, job.kernargs = context.ctypes.data, template.ctypes.data, kernargs.ctypes.data
         job.entered = entered[self.entry :].ctypes.data
-        return Worker(job, (Slot * resident)(), context, entered, exited, lanes, programs, [waves, lds, template])
+        slots = (Slot * resident)()
+        return Worker(job, slots, context, entered, exited, lanes, programs, given, host, [waves, lds, template, kernargs])
 
     @property
     def accounts(self) -> Accounts:
@@ -298,9 +297,10 @@ class Launch:
             well = True
             return run
         finally:
-            if self.host is not None:
-                self.host.flush()
-            self._end(well)
+            self.output.flush()
+            if self._table is not None:
+                self.device.memory.give_back(*self._table)
+            self.borrowed.end(well)
 
     def _findings(self, workers: list[Worker]) -> list[Finding]:
         if not self.device.checks:
@@ -341,6 +341,7 @@ class Launch:
         unfinished = workers
         while unfinished:
             try:
+                self.sync.begin(len(unfinished))
                 self.team.run(unfinished, self._work)
                 for worker in workers:
                     if worker.error is not None:
@@ -372,15 +373,22 @@ class Launch:
         except BaseException as error:
             worker.error = error
             self.team.stop()
+        finally:
+            self.sync.leave()
 
     def _loop(self, worker: Worker) -> None:
         """Run a worker to its end, or until the team stops or the budget is spent."""
         while True:
+            seen = self.sync.released
             if worker.status != scheduler.NEED_PYTHON:
                 self.team.advance(worker)
-            if worker.status != scheduler.NEED_PYTHON:
+            if worker.status == scheduler.IDLE:
+                if not self.sync.wait(worker, seen):
+                    raise all_wait(self, worker)
+            elif worker.status == scheduler.NEED_PYTHON:
+                self._serve(worker)
+            else:
                 return
-            self._serve(worker)
             worker.status = scheduler.PAUSED
 
     def _serve(self, worker: Worker) -> None:
@@ -390,6 +398,11 @@ class Launch:
             return
         if state.status == Status.MESSAGE:
             self.answer(worker)
+            return
+        if state.status == Status.GWS:
+            inst = self.instruction(state.resume - GWS_DWORDS)
+            assert inst is not None
+            self.sync.serve(worker, inst)
             return
         if state.status not in (Status.LOWER, Status.MODE):
             raise describe(self, worker)
@@ -405,8 +418,9 @@ class Launch:
 
     def answer(self, worker: Worker) -> None:
         """Serve what the current wave sent a message about, and let it go on."""
-        if self.host is not None:
-            self.host.serve()
+        if worker.host is not None:
+            (x, y, z), (gx, gy, _) = current_wave(worker).group, self.geometry.groups
+            worker.host.serve(x + gx * (y + gy * z))
         wave_of(worker, *place_of_wave(worker)).status = Status.RUNNING
 
     def change_mode(self, worker: Worker, word: int, program: Program) -> None:
@@ -416,8 +430,8 @@ class Launch:
         wave.records, wave.status = program.address, Status.RUNNING
 
 
-def launch(kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> Run:
+def launch(kernel: Kernel, geometry: Geometry, args: Sequence[object], cooperative: bool = False) -> Run:
     """Run a kernel to its end; see `Kernel.launch`."""
-    return Launch(kernel, geometry, args).run()
+    return Launch(kernel, geometry, args, cooperative).run()
 
 

@@ -151,6 +151,8 @@ class Status(IntEnum):
     MODE = 7
     PATH = 8
     MESSAGE = 9
+    GWS = 10
+    WAITING = 11  # for waves of other workgroups
 
 
 class Fault(IntEnum):

@@ -33,7 +33,7 @@ def run(rng: random.Random) -> None:
             for _ in range(rng.choice((0, 0, 1, 3, 40))):
                 words[rng.randrange(words.size)] = _word(rng)
             host.serve()
-        host.flush()
+        host.output.flush()
 
 
 def _packets(rng: random.Random, words: np.ndarray, packets: int) -> None:

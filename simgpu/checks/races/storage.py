@@ -89,7 +89,7 @@ def allocation_shadows(launch: Launch) -> list[Shadow]:
     """Of the writable allocations that waves may share, entered in the launch's table."""
     if launch.groups * launch.waves == 1:
         return []
-    temporary = {allocation.address for allocation in launch.temporary}
+    temporary = {allocation.address for allocation in launch.borrowed.allocations}
     made = []
     for entry in launch.table.entries[1:]:
         if not entry.writable or not entry.size or entry.base in temporary:

@@ -21,6 +21,7 @@ from simgpu.machine.layout import Wave
 from simgpu.machine.operands import PRIVATE_APERTURE, SHARED_APERTURE
 
 QUEUE_BYTES = 256
+GRID_SYNC = "hidden_multigrid_sync_arg"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ def packet(geometry: Geometry, private: int, lds: int, kernel_object: int, kerna
 def queue() -> bytes:
     """The start of an amd_queue_t: the apertures' high halves at 0x40 and 0x44 (AMDGPUUsage, "Queue")."""
     return bytes(64) + struct.pack("<II", SHARED_APERTURE, PRIVATE_APERTURE)
+
+
+def grid_sync(groups: int) -> bytes:
+    """What hidden_multigrid_sync_arg points to in a cooperative launch of one grid: the device library's mg_info (ockl/src/cg.cl).
+
+    Pointer, rank and number of a group of grids, work-items before and in all of them, the grid's own barrier, its workgroups;
+    as in the libraries of ROCm 5 to 7, from which LLVM's sources of 2026 differ.
+    """
+    return struct.pack("<QIIQQQI", 0, 0, 0, 0, 0, 0, groups).ljust(64, b"\0")
 
 
 def user_sgprs(info: KernelInfo, given: Given) -> list[int]:
@@ -111,12 +121,18 @@ def template(info: KernelInfo, given: Given, lds_bytes: int, entry: int, records
     return state
 
 
+def registers(descriptor: Any, arch: str) -> tuple[int, int]:
+    """VGPRs and AccVGPRs that a descriptor asks for; gfx908 has two files of the same size."""
+    if arch == "gfx908":
+        return descriptor.vgprs, descriptor.vgprs
+    vectors = descriptor.accum_offset or descriptor.vgprs
+    return vectors, max(0, descriptor.vgprs - vectors)
+
+
 def job(info: KernelInfo, geometry: Geometry, arch: str) -> Job:
     """A worker's job, as far as kernel and geometry say it; addresses and sizes are the launch's to fill in."""
     descriptor = info.descriptor
-    unified = arch != "gfx908"
-    vectors = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
-    accumulators = max(0, descriptor.vgprs - vectors) if unified else descriptor.vgprs
+    vectors, accumulators = registers(descriptor, arch)
     ids = (
         descriptor.enable_workgroup_id_x | descriptor.enable_workgroup_id_y << 1 | descriptor.enable_workgroup_id_z << 2
     )
@@ -132,7 +148,7 @@ def job(info: KernelInfo, geometry: Geometry, arch: str) -> Job:
         agprs=min(256, accumulators),
         group_id_sgpr=descriptor.user_sgprs,
         group_id_mask=ids,
-        id_mode=3 if unified else descriptor.workitem_id_mode,
+        id_mode=3 if arch != "gfx908" else descriptor.workitem_id_mode,
         scratch_sgpr=-1 if architected or not descriptor.enable_private_segment else after_ids,
         flat_scratch=architected,
         kernarg_sgpr=_kernarg_sgpr(descriptor),

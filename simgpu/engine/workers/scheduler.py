@@ -59,6 +59,7 @@ class Job(ctypes.Structure):
         ("turn", c_int64),  # record steps left of the wave's turn
         ("clock", c_int64),  # record steps executed
         ("spent", c_int64),  # of these, not yet taken off the budget
+        ("active", c_int64),  # whether a wave ran since the worker last came to slot 0
         ("pause", c_int64),  # record steps after which the worker returns
         ("stop", c_int64),  # set by another thread to make the worker return
     )
@@ -80,7 +81,7 @@ class Slot(ctypes.Structure):
 EMPTY, BUSY = 0, 1
 
 TURNS = 4  # slices after which a workgroup lets others on
-FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED = range(5)
+FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 
 LOOP = "scheduler"  # the loop's key among the handlers
@@ -129,7 +130,8 @@ def _entry() -> Callable[[int, int, int], int]:
 
 
 def run_worker(job: Job, slots: ctypes.Array[Slot]) -> int:
-    """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED or PAUSED.
+    """Run a worker's workgroups, without the GIL, until FINISHED (none is left), NEED_PYTHON, LIMIT, STOPPED, PAUSED or
+    IDLE (all waves wait for other workers').
 
     It may be called again after each of them but FINISHED, and goes on where it was.
     """

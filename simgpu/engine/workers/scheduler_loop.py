@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, LIMIT, NEED_PYTHON, PAUSED, STOPPED, TURNS, Job, Slot
+from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, IDLE, LIMIT, NEED_PYTHON, PAUSED, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
 from simgpu.machine.runtime import PART, clear, copy, load64, pointer, runtime, store32, store64, structure
@@ -159,13 +159,18 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
 @numba.njit(**PART)
 def run_piece(job: Any, wave: int, state: Any) -> int:
     """Run a wave for a piece of its turn; the status with which it came back."""
+    job.active = 1
     if job.turn <= 0:
         job.turn = layout.SLICE
+    record = np.int64(state.records) + state.resume * layout.RECORD
+    handler = load64(record)
+    if handler == 0:  # nothing near it was lowered yet: a check stopped the wave on its way there
+        state.status = Status.LOWER
+        return state.status
     given = min(layout.PIECE, job.turn, load64(job.budget) - job.spent)
     state.budget = given
     store64(job.context + layout.CTX_CLOCK, job.clock + given)
-    record = np.int64(state.records) + state.resume * layout.RECORD
-    call(load64(record), wave, record)
+    call(handler, wave, record)
     steps = given - state.budget
     job.turn -= steps
     job.clock += steps
@@ -184,6 +189,7 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Run each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
     slot = slots[number]
+    before = job.clock
     first = job.wave_memory + number * job.waves * job.wave_bytes
     while job.wave < slot.waves:
         wave = first + job.wave * job.wave_bytes
@@ -200,6 +206,8 @@ def run_group(job: Any, slots: Any, number: int) -> int:
                     slot.turns += 1
             else:
                 return NEED_PYTHON
+        else:
+            job.turn = 0
         if slot.left and slot.waiting == slot.left:
             release_barrier(job, slots, number)
         if load64(job.budget) < job.spent:
@@ -211,6 +219,8 @@ def run_group(job: Any, slots: Any, number: int) -> int:
         if job.turn <= 0:
             job.wave += 1
     job.wave = 0
+    if job.clock == before:
+        slot.turns = TURNS  # all its waves wait for other workgroups
     if slot.left == 0:
         slot.state = EMPTY
         job.taken -= 1
@@ -244,3 +254,7 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
             if job.open < job.slots and not job.exhausted:
                 job.current = job.open
                 job.open += 1
+            elif job.active:
+                job.active = 0
+            else:
+                return IDLE

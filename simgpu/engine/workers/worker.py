@@ -8,20 +8,25 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.engine.workers.initial_state import Given
 from simgpu.engine.workers.scheduler import BUSY, PAUSED, Job, Slot
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
+
+if TYPE_CHECKING:
+    from simgpu.engine.hostcall.packets import HostCalls
 
 
 @dataclass
 class Worker:
     """One host thread's share of a launch: its state and its counts; `checks`: what each check keeps.
 
-    status: with which the loop came back last; error: what ended its thread.
+    given: what its waves find in memory; host: where they call the host; status: with which the loop came back last; error: what
+    ended its thread.
     """
 
     job: Job
@@ -31,6 +36,8 @@ class Worker:
     exited: np.ndarray
     lanes: np.ndarray
     programs: np.ndarray
+    given: Given
+    host: HostCalls | None
     storage: list[np.ndarray] = field(default_factory=list)
     checks: dict[str, Any] = field(default_factory=dict)
     status: int = PAUSED

@@ -186,7 +186,7 @@ def test_trap_is_reported() -> None:
     [
         "s_setvskip s20, 3", "s_cbranch_i_fork s[20:21], 0", "s_cbranch_g_fork s[20:21], s[22:23]",
         "s_cbranch_join s20", "s_rfe_b64 s[20:21]", "s_rfe_restore_b64 s[20:21], s22",
-        "ds_gws_init v1 gds", "ds_gws_sema_br v1 gds", "v_interp_p2_f16 v1, v2, attr0.x, v3",
+        "v_interp_p2_f16 v1, v2, attr0.x, v3",
         "exp mrt0 v0, v0, v0, v0 done", "s_endpgm_ordered_ps_done",
     ],
 )  # fmt: skip

@@ -158,6 +158,7 @@ def test_the_mask_is_the_host_s(capsys: Any) -> None:
     packet(host, 1, 0, "fine")
     words[4], words[5] = 8 | 1, (1 << 64) - 1
     host.serve()
+    host.output.flush()
     assert capsys.readouterr().out == "fine"
 
 
@@ -194,6 +195,7 @@ def test_a_terminal_without_the_character_gets_it_escaped(monkeypatch: Any) -> N
     packet(host, 1, 0, "é!")
     words[4] = 8 | 1
     host.serve()
+    host.output.flush()
     sys.stdout.flush()
     assert raw.getvalue() == b"\\xe9!"
 
@@ -295,8 +297,8 @@ def test_a_trap_says_what_the_kernel_had_said(capfd: Any) -> None:
 
 
 def test_other_services_are_refused_by_number() -> None:
-    with pytest.raises(UnsupportedInstruction, match=r"calls the host for service 3; only printf's, 2, is modelled"):
-        run_calls("gfx942", 1, service=3)
+    with pytest.raises(UnsupportedInstruction, match=r"calls the host for service 4; modelled are printf's, 2, and malloc's, 3"):
+        run_calls("gfx942", 1, service=4)
 
 
 def test_a_message_without_the_buffer_only_passes_time() -> None:

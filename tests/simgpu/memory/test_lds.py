@@ -368,7 +368,6 @@ def test_out_of_range_is_reported(line: str) -> None:
 @pytest.mark.parametrize(
     ("target", "line"),
     [
-        ("gfx90a", "ds_gws_barrier v2 gds"),
         ("gfx908", "ds_add_u32 v1, v2 gds"),
         ("gfx908", "ds_ordered_count v1, v2 gds"),
         ("gfx908", "ds_append v1 gds"),

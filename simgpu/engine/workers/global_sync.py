@@ -1,0 +1,127 @@
+"""Global wave sync: the counters of ds_gws_* instructions, on which waves of all workgroups meet.
+
+A resource is a counter of waves. A barrier takes one off and waits, until the wave that finds 0 lets all of them on and sets the
+counter to its data again; a semaphore's P waits for a counter above 0 and takes one off, V adds one, BR adds its data, and
+RELEASE_ALL lets all waiting waves on (AMD "Vega" ISA guide, "Data share instructions", DS_GWS_*).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simgpu.engine.workers.worker import Worker, place_of_wave, wave_bytes_of, wave_of
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.machine import layout
+from simgpu.machine.layout import Status, Wave
+from simgpu.machine.shield import WAKE
+
+RESOURCES = 64
+
+
+@dataclass
+class Resource:
+    """A counter, and the waves that wait for it to change, with what each does."""
+
+    counter: int = 0
+    waiting: deque[tuple[Wave, str]] = field(default_factory=deque)
+
+
+class GlobalSync:
+    """The resources of one launch. count: what resource 0's counter begins with."""
+
+    def __init__(self, count: int = 0) -> None:
+        self._resources = [Resource() for _ in range(RESOURCES)]
+        self._resources[0].counter = count
+        self._changed = threading.Condition()
+        self.released = 0  # how often waves were let on
+        self._running = 0  # workers that have waves left
+        self._idle: dict[int, int] = {}  # of these, those whose waves all wait: `released` when they looked
+
+    def serve(self, worker: Worker, inst: Instruction) -> None:
+        """Do what the current wave's instruction says, and let the wave on or have it wait."""
+        slot, number = place_of_wave(worker)
+        wave = wave_of(worker, slot, number)
+        exec_mask = wave.sgprs[126] | wave.sgprs[127] << 32
+        base = wave.sgprs[124] >> 16 & 0x3F
+        what = inst.mnemonic.removeprefix("ds_gws_")
+        with self._changed:
+            resource = self._resources[(base + int(inst.mods.get("offset", 0))) % RESOURCES]
+            goes_on = self._done(resource, what, _data(worker, slot, number, inst, exec_mask))
+            if goes_on:
+                wave.status = Status.RUNNING
+            else:
+                wave.status = Status.WAITING
+                resource.waiting.append((wave, what))
+
+    def _done(self, resource: Resource, what: str, data: int) -> bool:
+        """The instruction's effect; whether its wave goes on."""
+        if what == "init":
+            resource.counter = data
+        elif what == "barrier":
+            if resource.counter > 0:
+                resource.counter -= 1
+                return False
+            resource.counter = data
+            self._let_on(resource, len(resource.waiting))
+        elif what == "sema_p":
+            if resource.counter <= 0:
+                return False
+            resource.counter -= 1
+        elif what == "sema_release_all":
+            self._let_on(resource, len(resource.waiting))
+        else:
+            resource.counter += data if what == "sema_br" else 1
+            now = min(resource.counter, len(resource.waiting))
+            resource.counter -= now
+            self._let_on(resource, now)
+        return True
+
+    def _let_on(self, resource: Resource, count: int) -> None:
+        for _ in range(count):
+            wave, _ = resource.waiting.popleft()
+            wave.status = Status.RUNNING
+        self.released += count
+        self._changed.notify_all()
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def begin(self, workers: int) -> None:
+        """So many workers have waves to run."""
+        with self._changed:
+            self._running = workers
+
+    def leave(self) -> None:
+        """A worker has no more waves to run."""
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def wait(self, worker: Worker, seen: int) -> bool:
+        """Wait a moment, for a worker all of whose waves wait; `seen`: `released` before it looked at them.
+
+        False where no other worker is left that could let them on.
+        """
+        with self._changed:
+            self._idle[id(worker)] = seen
+            try:
+                if len(self._idle) == self._running and set(self._idle.values()) == {self.released}:
+                    return False
+                if self.released == seen:
+                    self._changed.wait(WAKE)
+                return True
+            finally:
+                del self._idle[id(worker)]
+
+
+def _data(worker: Worker, slot: int, number: int, inst: Instruction, exec_mask: int) -> int:
+    """The data operand in the first active lane; 0 without one."""
+    register = inst.args.get("addr")  # the encoding's name for the one that is there
+    if not isinstance(register, Reg):
+        return 0
+    lane = (exec_mask & -exec_mask).bit_length() - 1 if exec_mask else 0
+    at = layout.vector_register(register.file, register.index) + 4 * lane
+    return int(wave_bytes_of(worker, slot, number)[at : at + 4].view(np.uint32)[0])

@@ -28,6 +28,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import ALL_LANES, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.host_memory import aligned_bytes
+from simgpu.machine.operands import Plan
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
@@ -44,6 +45,10 @@ class Races(Check):
 
     def concerns(self, inst: Instruction) -> bool:
         return inst.spec.memory is not None or inst.spec.control in CONCERNED
+
+    def plan(self, inst: Instruction, plan: Plan) -> None:
+        # Handlers are shared by instructions of a kind: what `flags_of` asks is part of it.
+        plan.note("past the caches" if is_coherent(inst) else "")
 
     def access(self, frame: Frame, access: Access) -> None:
         if access.space != "lds" or access.reads:
@@ -153,9 +158,13 @@ def index_of(frame: Frame) -> Any:
     return frame.build.zext(frame.slot(layout.SLOT_INDEX, I32), I64)
 
 
+def is_coherent(inst: Instruction) -> bool:
+    """Whether a load or store goes past a cache, as atomic ones do."""
+    return any(inst.mods.get(bit) for bit in COHERENT_BITS)
+
+
 def flags_of(inst: Instruction, access: Access) -> int:
     """What kind of access it is, as bits of `carried`."""
-    marked = any(inst.mods.get(bit) for bit in COHERENT_BITS)
     flags = carried.WRITES if access.writes else 0
     if access.lanes is None:
         flags |= carried.SCALAR
@@ -165,7 +174,7 @@ def flags_of(inst: Instruction, access: Access) -> int:
         flags |= carried.ATOMIC
         returns = "vdst" in inst.args if access.space == "lds" else bool(inst.mods.get("glc") or inst.mods.get("sc0"))
         flags |= carried.RETURNS if returns else 0
-    elif marked and access.space != "lds":
+    elif is_coherent(inst) and access.space != "lds":
         flags |= carried.COHERENT
     return flags
 

@@ -204,7 +204,7 @@ TABLE_4B = {
     "v_dot, another overwrites": (DOT, valu(writes=v(0)), "0 3 3 3"),
     "v_dot, same A": (DOT, register_use(DOT.mnemonic, {"valu", "dot"}, {"srcA": v(0)}, v(9)), "0 3 3 3"),
     "v_dot, same B": (DOT, register_use(DOT.mnemonic, {"valu", "dot"}, {"srcB": v(0)}, v(9)), "0 3 3 3"),
-    "v_dot, same C": (DOT, register_use(DOT.mnemonic, {"valu", "dot"}, {"srcC": v(0)}, v(9)), "0 0 1 -"),
+    "v_dot, same C": (DOT, register_use(DOT.mnemonic, {"valu", "dot"}, {"srcC": v(0)}, v(9)), "0 0 0 0"),
     "SALU, VALU": (register_use("s_mov", {"salu"}, {}, S4), valu(reads=S4), "0 0 0 0"),
     "SALU, VMEM": (
         register_use("s_mov", {"salu"}, {}, S4),

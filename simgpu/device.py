@@ -28,10 +28,10 @@ class Kernel(engine.Kernel):
 
     def launch(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
-        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None,
+        dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, cooperative: bool = False,
     ) -> Run:  # fmt: skip
         """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that would take on a GPU."""
-        run = super().launch(grid, block, args, dynamic_lds, global_size=global_size)
+        run = super().launch(grid, block, args, dynamic_lds, global_size=global_size, cooperative=cooperative)
         again = functools.partial(self.time, grid, block, list(args), dynamic_lds, global_size=global_size)
         return replace(run, timer=again)
 

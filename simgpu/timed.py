@@ -108,8 +108,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     traced = _traced(kernel)
     device, chip = kernel.module.device, kernel.module.device.descriptor
     row = pipelines(chip.arch)
-    memory = device.memory
-    changed = [one for one in memory.allocations if one.writable and (restore or one.nbytes <= SMALL)]
+    changed = [one for one in device.memory.allocations if one.writable and (restore or one.nbytes <= SMALL)]
     saved = _Saved([(one, one.data.copy()) for one in changed])
     launch = _Sampling(traced, geometry, args)
     try:

@@ -93,15 +93,14 @@ class Memory:
         self._lock = threading.RLock()
 
     @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """All that is allocated, by address."""
+        return tuple(self._allocations)
+
+    @property
     def extent(self) -> int:
         """Bytes of address space handed out, from FIRST_ADDRESS on."""
         return self._next - FIRST_ADDRESS
-
-    @property
-    def allocations(self) -> tuple[Allocation, ...]:
-        """All of them, by address."""
-        with self._lock:
-            return tuple(self._allocations)
 
     def allocate(
         self, nbytes: int, *, data: np.ndarray | None = None, writable: bool = True,

@@ -147,8 +147,9 @@ class Server:
             with self._gpus.busy:
                 number, segments = self._gpus.load(index, image)
         except (DecodeError, LaunchError) as error:
-            tell(f"{self._name}: its kernels cannot be loaded for {board.name}: {error}{_other_boards(image, board.arch)}")
-            return Status.NO_BINARY, b""
+            others = _other_boards(image, board.arch)
+            tell(f"{self._name}: its kernels cannot be loaded for {board.name}: {error}{others}")
+            return Status.NO_BINARY if others or isinstance(error, LaunchError) else Status.INVALID_IMAGE, b""
         return Status.SUCCESS, struct.pack("<I", number) + b"".join(struct.pack("<QQ", *segment) for segment in segments)
 
     def _kernel(self, data: bytes) -> tuple[int, bytes]:
@@ -260,7 +261,7 @@ class Server:
         with self._gpus.busy:
             text = ADDRESS.sub(lambda match: self._told(int(match[1], 16)), data[FINDING.size :].decode(errors="replace"))
         text = MANGLED.sub(lambda match: readable(match[0]), text)
-        self._note(name, text, self._sites.line(site) or "" if site else "")
+        self._note(name, text, self._sites.first((site,)) or "")
 
     def _note(self, kind: str, text: str, source: str) -> None:
         severity: Severity = "error" if self._options.check and kind not in NOTES else "note"

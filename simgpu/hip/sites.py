@@ -43,17 +43,18 @@ class Binary:
     def _debug(self) -> DebugInformation:
         return DebugInformation(self._data, ())
 
-    def line(self, offset: int) -> str | None:
-        """The `file:line` of the instruction at an offset of the file."""
+    def lines(self, offset: int) -> tuple[str, ...]:
+        """The `file:line` of the instruction at an offset of the file, then those of the calls that it was inlined from."""
         try:
             headers = ElfFile(self._data).headers
         except Exception:  # no ELF
-            return None
+            return ()
         for header in headers:
             if header.type == PT_LOAD and header.offset <= offset < header.offset + header.file_size:
-                found = self._debug.source_line(header.address + offset - header.offset)
-                return str(found) if found else None
-        return None
+                address = header.address + offset - header.offset
+                found = self._debug.source_line(address)
+                return (str(found), *map(str, self._debug.call_sites(address))) if found else ()
+        return ()
 
 
 class CallSites:
@@ -63,7 +64,7 @@ class CallSites:
         self._process = process
         self._regions: list[Region] = []
         self._binaries: dict[str, Binary] = {}
-        self._known: dict[int, str | None] = {}
+        self._known: dict[int, tuple[str, ...]] = {}
 
     def note_map(self) -> None:
         """Read which files the process has mapped now, while it runs: libraries may have been added."""
@@ -79,26 +80,23 @@ class CallSites:
                 found.append(Region(start, end, int(fields[2], 16), fields[5]))
         self._regions = found or self._regions
 
-    def line(self, return_address: int) -> str | None:
-        """The `file:line` of the call that returns to an address."""
-        if return_address not in self._known:
-            self._known[return_address] = self._line(return_address - 1)  # of the call itself
-        return self._known[return_address]
-
     def first(self, return_addresses: Iterable[int]) -> str | None:
-        """The line of the innermost call that does not lie in HIP's headers."""
-        for address in return_addresses:
-            line = self.line(int(address)) if address else None
-            if line and line.rpartition(":")[0].rpartition("/")[2] not in HEADERS:
-                return line
+        """The `file:line` of the innermost of nested calls that lies in the program's own source; they return to the addresses."""
+        for address in map(int, return_addresses):
+            if address and address not in self._known:
+                self._known[address] = self._lines(address - 1)  # of the call itself
+            for line in self._known.get(address, ()):
+                file = line.rpartition(":")[0].rpartition("/")[2]
+                if file not in HEADERS and not file.endswith((".S", ".s")):  # what calls main is assembly
+                    return line
         return None
 
-    def _line(self, address: int) -> str | None:
+    def _lines(self, address: int) -> tuple[str, ...]:
         for refresh in (False, True):
             if refresh or not self._regions:
                 self.note_map()
             for region in self._regions:
                 if region.start <= address < region.end:
                     binary = self._binaries.setdefault(region.path, Binary(region.path))
-                    return binary.line(address - region.start + region.offset)
-        return None
+                    return binary.lines(address - region.start + region.offset)
+        return ()

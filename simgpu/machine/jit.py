@@ -22,13 +22,15 @@ from simgpu.hardware import cache
 from simgpu.hardware.errors import SimError
 from simgpu.machine.shield import unbroken
 
+OTHER_ROOMS = ("asm", "hardware", "hip", "operators", "tools")  # of the package: they decide nothing about a handler, or are links
+
 
 @functools.cache
 def source_digest() -> str:
-    """Digest of the sources that decide what a handler is: the chip's and the simulator's, not the emitters' and the command's."""
+    """Digest of the sources that decide what a handler is: the chip's and the simulator's, not what emits or launches kernels."""
     digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
     own = Path(simgpu.__file__).parent
-    rooms = [path for path in sorted(own.iterdir()) if path.is_dir() and path.name not in ("asm", "hardware", "operators", "tools")]
+    rooms = [path for path in sorted(own.iterdir()) if path.is_dir() and path.name not in OTHER_ROOMS]
     for room in (own, *rooms, Path(simgpu.hardware.__file__).parent):
         for path in sorted(room.glob("*.py") if room == own else room.rglob("*.py")):
             digest.update(path.read_bytes())

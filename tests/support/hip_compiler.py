@@ -63,9 +63,14 @@ def device_code(source: Path, target: str, scratch: Path, options: Sequence[str]
     return made.read_bytes()
 
 
-def program(name: str, *targets: str, options: Sequence[str] = ()) -> Path:
+def program(name: str, *targets: str) -> Path:
     """The executable of tests/support/hip_programs/NAME.hip with code for the targets."""
-    source = PROGRAMS / f"{name}.hip"
+    return compiled(PROGRAMS / f"{name}.hip", *targets)
+
+
+def compiled(source: Path, *targets: str, options: Sequence[str] = ()) -> Path:
+    """The executable of a source with code for the targets; it is linked against our own library."""
+    name = source.stem
     content = source.read_bytes() + (PROGRAMS / "api.h").read_bytes() + Path(__file__).read_bytes()
     digest = hashlib.sha256(content + repr((targets, options, library.folder())).encode()).hexdigest()[:16]
     made = folder() / f"{name}-{'-'.join(targets)}-{digest}"

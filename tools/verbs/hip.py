@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
         raise UsageError(f"{options.command[0]}: {'not executable' if there else 'no such program'}")
     program = inspect(path)
     outcome = launcher.run([path, *options.command[1:]], wanted, compile_source)
-    if not outcome.processes:
+    if not outcome.processes and not outcome.status:
         print(f"simgpu hip: {why_no_hip(path, program)}", file=sys.stderr)
     if options.report:
         _show(outcome)

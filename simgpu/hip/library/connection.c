@@ -147,14 +147,14 @@ Error ask_launch(const void *head, size_t head_bytes, const void *body, size_t b
     return exchange(&launches, 1, head, head_bytes, body, body_bytes, reply);
 }
 
-// The program's innermost call, `skipped` calls further out; NULL where it is not known.
-static void *outer_call(int skipped) {
+// The program's innermost call; NULL where it is not known.
+static void *outer_call(void) {
     enum { DEEP = 24 };
     void *frames[DEEP];
     Dl_info own, other;
     int found = dladdr((void *)outer_call, &own) ? backtrace(frames, DEEP) : 0;
     for (int i = 0; i < found; i++)
-        if (dladdr(frames[i], &other) && other.dli_fbase != own.dli_fbase && !skipped--) return frames[i];
+        if (dladdr(frames[i], &other) && other.dli_fbase != own.dli_fbase) return frames[i];
     return NULL;
 }
 
@@ -165,7 +165,7 @@ void finding(const char *kind, void *site, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (!site) site = outer_call(!strcmp(kind, "launch"));  // a launch comes from the compiler's stub of the kernel
+    if (!site) site = outer_call();
     struct {
         u64 site;
         char kind[32];

@@ -82,9 +82,12 @@ Error run_fill(Operation *operation) {
 
 // -- what is wrong with one ----------------------------------------------------------------------
 
-// The bytes from a transfer's first to behind its last on one side.
+// The bytes from a transfer's first to behind its last on one side; SIZE_MAX where no memory has so many.
 static size_t span(const Transfer *it, size_t pitch, size_t slice) {
-    return (it->depth - 1) * slice + (it->height - 1) * pitch + it->width;
+    size_t rows, planes, all;
+    bool past = __builtin_mul_overflow(it->height - 1, pitch, &rows) || __builtin_mul_overflow(it->depth - 1, slice, &planes) ||
+                __builtin_add_overflow(rows, planes, &all) || __builtin_add_overflow(all, it->width, &all);
+    return past ? SIZE_MAX : all;
 }
 
 // Whether the bytes are the program's to access; says what else.
@@ -98,7 +101,7 @@ static bool is_accessible(const Transfer *it, const void *pointer, size_t bytes,
         finding("use-after-free", it->site, "%s %s @%llx, which was freed before", it->call, verb, base);
         return false;
     }
-    if (known && (u64)pointer + bytes > found.address + found.bytes) {
+    if (known && bytes > found.address + found.bytes - (u64)pointer) {
         if (found.memory == REGISTERED_MEMORY) return true;  // the program's own memory goes on
         finding("copy-past-allocation", it->site, "%s %s %zu bytes from byte %llu of @%llx, which ends at byte %llu", it->call,
                 verb, bytes, (unsigned long long)((u64)pointer - base), base, (unsigned long long)found.bytes);
@@ -106,7 +109,8 @@ static bool is_accessible(const Transfer *it, const void *pointer, size_t bytes,
     }
     if (known) return true;
     u64 page = (u64)pointer / 4096 * 4096;
-    if (!in_arena(pointer) && pointer && msync((void *)page, (u64)pointer + bytes - page, MS_ASYNC) == 0) return true;
+    bool wraps = bytes > UINT64_MAX - (u64)pointer;
+    if (!in_arena(pointer) && pointer && !wraps && msync((void *)page, (u64)pointer + bytes - page, MS_ASYNC) == 0) return true;
     finding("invalid-pointer", it->site, "%s %s %zu bytes at %p: no memory of the program or of the device is there", it->call,
             verb, bytes, pointer);
     return false;

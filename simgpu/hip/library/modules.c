@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 #define FAT_BINARY_MAGIC 0x48495046u  // "HIPF"
 #define BUNDLE_MAGIC "__CLANG_OFFLOAD_BUNDLE__"
@@ -56,6 +57,9 @@ size_t image_bytes(const void *given) {
 Error load_module(int device, const void *image, size_t bytes, Module **found) {
     u32 head = (u32)device;
     Reply reply;
+    u64 page = (u64)image / 4096 * 4096;
+    // Whatever the header says, only memory that is there is read.
+    if (bytes > LARGEST_BUNDLE - 64 || msync((void *)page, (u64)image + bytes - page, MS_ASYNC) < 0) return INVALID_IMAGE;
     Error error = ask(LOAD, &head, sizeof head, image, bytes, &reply);
     if (!error && reply.bytes >= 4) {
         Module *made = make_handle(MODULE, sizeof *made);

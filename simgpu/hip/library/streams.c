@@ -161,6 +161,7 @@ static void wait_for(Stream *stream, u64 ticket) {
     while (stream->completed < ticket) pthread_cond_wait(&progress, &lock);
 }
 
+// Waiting in a stream's own thread would last for ever.
 static Error not_from_callbacks(void) {
     if (in_stream)
         finding("callback", NULL, "a callback of a stream waits for the GPU: that is not permitted, and would wait for itself");

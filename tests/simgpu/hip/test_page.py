@@ -1,0 +1,72 @@
+"""docs/hip.md: its program, compiled, prints what the page says.
+
+    python -m tests.simgpu.hip.test_page      writes what the commands print now
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support import transcripts
+from tests.support.hip_compiler import PROGRAMS, compiled
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "hip.md"
+SOURCE = re.compile(r"^```cpp\n(.*?)^```$", re.M | re.S)
+# What HIP's header has for C++ besides: a call of such a template lies in the header.
+TEMPLATES = "template <class T> hipError_t hipMalloc(T **pointer, size_t bytes) { return hipMalloc((void **)pointer, bytes); }\n"
+
+
+def programs(folder: Path) -> None:
+    """Compiles the page's program, and the one with a block too many, into a folder."""
+    found = SOURCE.search(PAGE.read_text())
+    assert found
+    (folder / "hip").mkdir()
+    (folder / "hip" / "hip_runtime.h").write_text(f'#include "{PROGRAMS / "api.h"}"\n{TEMPLATES}')
+    (folder / "cstdio").write_text("#pragma once\n")
+    for name, text in (("race", found[1]), ("beyond", found[1].replace("<<<4, 256>>>", "<<<5, 256>>>"))):
+        source = folder / f"{name}.hip"
+        source.write_text(text)
+        (folder / name).symlink_to(compiled(source, "gfx942", options=("-I.",)))
+
+
+def printed(folder: Path) -> str:
+    """The page with what its commands print now, stderr among it where the command says so."""
+
+    def block(match: re.Match[str]) -> str:
+        made = []
+        for entry in transcripts.transcripts(match[1]):
+            parsed = transcripts.COMMAND.match(entry.line)
+            assert parsed
+            command = [sys.executable, "-P", "-m", "simgpu.tools.cli", *shlex.split(parsed["words"])]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT if parsed["errors"] else subprocess.PIPE}
+            done = subprocess.run(command, cwd=folder, text=True, env=environment, timeout=300, **streams)
+            lines = (line.rstrip() for line in done.stdout.splitlines())
+            made.append(f"{entry.line}\n" + "".join(f"{line}\n" for line in lines))
+        return "```console\n" + "".join(made) + "```"
+
+    return transcripts.BLOCK.sub(block, PAGE.read_text())
+
+
+def comparable(page: str) -> str:
+    """A page without the seconds of a machine, and the widths of columns that follow from them."""
+    return re.sub(r"─+", "─", re.sub(r" +", " ", re.sub(r"\d+\.\d+", "#", page)))
+
+
+def test_the_page_prints_what_it_says(tmp_path: Path) -> None:
+    programs(tmp_path)
+    got, wanted = comparable(printed(tmp_path)), comparable(PAGE.read_text())
+    assert got == wanted, "python -m tests.simgpu.hip.test_page writes what the commands print now"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        programs(Path(scratch))
+        PAGE.write_text(printed(Path(scratch)))

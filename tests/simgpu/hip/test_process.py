@@ -1,0 +1,88 @@
+"""Whatever a program does or is, it ends: with a HIP error or a clear message, never with a hang or a crash that is ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from simgpu.hip import library
+from simgpu.hip.program import inspect
+from tests.simgpu.hip.test_programs import TARGETS, hip
+from tests.support.hip_compiler import ZIG, program, run
+from tests.support.places import ROOT
+
+COMMAND = (sys.executable, "-P", "-m", "simgpu.tools.cli", "hip")
+
+
+def shell(script: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=300, env=environment)
+
+
+def test_abuse_is_answered_by_errors() -> None:
+    done = hip("--timeout", 1, program("abuse", "gfx942"))
+    assert done.stdout == "PASS\n", done.stdout + done.stderr
+    assert done.stderr.count("after 1 s (timeout)") == 2
+    assert "internal error" not in done.stderr
+
+
+def test_processes_and_threads() -> None:
+    done = hip(program("processes", "gfx942"))
+    assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
+    assert "a process forked after its parent called HIP" in done.stderr
+
+
+def test_programs_that_others_start(tmp_path: Path) -> None:
+    good, bad = program("vector_add", *TARGETS), program("race", *TARGETS)
+    script = tmp_path / "suite.sh"
+    script.write_text(f"#!/bin/sh\n{good} && {bad}\n")
+    script.chmod(0o755)
+    done = hip("--check", script)
+    assert done.returncode == 1 and done.stdout.startswith("PASS\n") and "race.hip:10" in done.stderr, done.stderr
+    words = " ".join(COMMAND)
+    done = shell(f'eval "$({words} --target mi100 --check --env)" && {script}')
+    assert done.returncode == 0 and done.stdout.startswith("PASS\n") and "race.hip:10" in done.stderr, done.stderr
+
+
+def test_without_a_simulator_there_is_no_device() -> None:
+    path = program("vector_add", *TARGETS)
+    done = shell(str(path), LD_LIBRARY_PATH=str(library.folder()))
+    assert done.returncode == 1 and "hipErrorNoDevice" in done.stdout and "start the program with `simgpu hip`" in done.stderr
+    done = shell(str(path), LD_LIBRARY_PATH=str(library.folder()), SIMGPU_HIP_SERVER="false")
+    assert done.returncode == 1 and "hipErrorNoDevice" in done.stdout and "it ended before it answered" in done.stderr
+
+
+def test_what_is_no_hip_program_is_said(tmp_path: Path) -> None:
+    source = tmp_path / "hello.c"
+    source.write_text('#include <stdio.h>\nint main(void) { puts("hello"); return 0; }\n')
+    run([*ZIG, "cc", "-target", library.target(), source, "-o", tmp_path / "hello"])
+    done = hip(tmp_path / "hello")
+    assert (done.stdout, done.returncode) == ("hello\n", 0) and "hello never called HIP: it is no HIP program" in done.stderr
+    host = library.target().partition("-")[0]
+    other = "aarch64" if host == "x86_64" else "x86_64"
+    source.write_text("void _start(void) { for (;;) {} }\n")
+    for name, machine in (("static", host), ("foreign", other)):
+        run([*ZIG, "clang", "-target", f"{machine}-linux-gnu", "-ffreestanding", "-c", source, "-o", tmp_path / "hello.o"])
+        run([*ZIG, "ld.lld", "-static", tmp_path / "hello.o", "-o", tmp_path / name])
+    done = hip(tmp_path / "static")
+    assert done.returncode == 2 and "is statically linked" in done.stderr, done.stderr
+    done = hip(tmp_path / "foreign")
+    assert done.returncode == 2 and f"is for {other}; this host is {host}" in done.stderr, done.stderr
+
+
+def test_the_exit_status_is_the_programs(tmp_path: Path) -> None:
+    for name, body, status in (("seven", "exit 7", 7), ("killed", "kill -TERM $$", 143)):
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\n{body}\n")
+        script.chmod(0o755)
+        assert hip(script).returncode == status
+
+
+def test_a_file_of_any_bytes_is_looked_at_without_harm(tmp_path: Path) -> None:
+    whole = program("vector_add", *TARGETS).read_bytes()[:4096]
+    for length in (0, 3, 20, 63, 64, 200, 1000, 4096):
+        path = tmp_path / str(length)
+        path.write_bytes(whole[:length])
+        assert not inspect(str(path)).kernels

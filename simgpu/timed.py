@@ -58,8 +58,9 @@ class _Sampling(Launch):
 
     def end(self) -> None:
         """Gives back what the launch took."""
-        for allocation in self.temporary:
-            self.device.memory.free(allocation)
+        if self._table is not None:
+            self.device.memory.give_back(*self._table)
+        self.borrowed.end(False)
 
     def sample(self, group: int, steps: int) -> tuple[list[np.ndarray], bool]:
         """The streams of a workgroup's waves, of which each steps over so many records; whether all ended."""

@@ -13,7 +13,6 @@
     debug.py        DebugInformation: lines, calls and types, read when they are asked for
     descriptor.py   the 64-byte kernel descriptor
     code_object.py  CodeObject and Kernel: what the parts say together
-    declared.py     registers and LDS that code uses, against what its kernel declares
     arguments.py    kernel arguments packed by metadata, hidden ones filled in
 """
 

@@ -6,6 +6,7 @@
     races/          waves on the same bytes, and barriers that some miss
     lint/           what every path of the code lacks, nothing launched
     bounds.py       memory misuse
+    declared.py     what code uses of registers and LDS, against what its kernel declares
     resources.py    registers beyond the declared ones
     performance.py  notes on what costs time
     barrier_slack.py  barriers that order nothing

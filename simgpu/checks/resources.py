@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from simgpu.checks.declared import excesses, used
 from simgpu.engine.check import Check
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.result import executed
-from simgpu.hardware.code_object.declared import excesses, used
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.timing_rules.effects import Effect
 

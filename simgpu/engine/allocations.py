@@ -95,7 +95,8 @@ class Memory:
     @property
     def allocations(self) -> tuple[Allocation, ...]:
         """All that is allocated, by address."""
-        return tuple(self._allocations)
+        with self._lock:
+            return tuple(self._allocations)
 
     @property
     def extent(self) -> int:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from simgpu.checks.declared import excesses, used
 from simgpu.checks.lint.barriers import Uneven, lds_behind, uneven
 from simgpu.checks.lint.distances import Hazards, TooClose
 from simgpu.checks.lint.flow import Blocks, examine
@@ -17,7 +18,6 @@ from simgpu.checks.lint.steps import Step
 from simgpu.checks.lint.undefined import Definedness, Unwritten
 from simgpu.engine.finding import Finding, hazard_message, wait_message
 from simgpu.hardware.code_object.code_object import CodeObject, Kernel
-from simgpu.hardware.code_object.declared import excesses, used
 from simgpu.hardware.errors import DecodeError, SimError
 from simgpu.hardware.isa import decode, text
 from simgpu.hardware.isa.kinds import ControlKind

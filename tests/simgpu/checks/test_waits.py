@@ -249,20 +249,22 @@ def test_a_loop_carries_its_loads_around() -> None:
               "s_cbranch_scc1 loop"]  # fmt: skip
     right = [line.format(2) for line in around]
     assert findings("gfx942", right) == []
-    found = findings("gfx942", [line.format(3) for line in around])
-    # The load before the loop and the one in it are two.
-    assert sorted(finding.count for finding in found) == [1, 8]
-    assert {finding.text for finding in found} == {"v_mov_b32_e32 v4, v1"}
-    assert {finding.other_text for finding in found} == {"global_load_dword v1, v60, s[4:5]"}
+    (finding,) = findings("gfx942", [line.format(3) for line in around])
+    # The load before the loop and the one in it are two, and one wait serves both.
+    assert (finding.pairs, finding.count, finding.text) == (2, 8, "v_mov_b32_e32 v4, v1")
+    (other,) = finding.places
+    assert (other.pc, other.count) == (finding.pc, 1)
+    assert finding.other_pc != other.other_pc and finding.other_text == other.other_text == "global_load_dword v1, v60, s[4:5]"
 
 
 def test_findings_of_both_entries_are_one_pair_each() -> None:
-    """The first turn's load is another instruction than the later ones'."""
+    """The first turn's load is another instruction than the later ones'; what lacks is one wait."""
     lines = [GLOBAL, "s_mov_b32 s30, 4", "loop:", "v_mov_b32 v2, v1", GLOBAL, "s_sub_u32 s30, s30, 1",
              "s_cmp_lg_u32 s30, 0", "s_cbranch_scc1 loop"]  # fmt: skip
-    first, later = findings("gfx90a", lines)
-    assert sorted([first.count, later.count]) == [1, 3]
-    assert first.pc == later.pc
+    (finding,) = findings("gfx90a", lines)
+    (other,) = finding.places
+    assert (finding.count, other.count, finding.pairs) == (3, 1, 2)
+    assert finding.pc == other.pc
 
 
 def test_more_operations_than_a_counter_holds() -> None:

@@ -88,6 +88,9 @@ class Hazards(Flow[Distances, TooClose]):
     def copy(self, state: Distances) -> Distances:
         return state.copy()
 
+    def size(self, state: Distances) -> int:
+        return len(state.since) + len(state.clause)
+
     def join(self, state: Distances, other: Distances) -> Distances | None:
         return state.joined(other)
 

@@ -11,6 +11,7 @@ from simgpu.checks.lint.steps import Step
 
 S = TypeVar("S")
 T = TypeVar("T")
+BUDGET = 20_000_000  # instructions passed and parts of states joined, of one analysis: half a minute
 K = TypeVar("K")
 
 
@@ -87,6 +88,10 @@ class Flow(Generic[S, T]):
         """What holds behind an instruction."""
         raise NotImplementedError
 
+    def size(self, state: S) -> int:
+        """How many parts a state has."""
+        return 1
+
     def join(self, state: S, other: S) -> S | None:
         """What holds by either of two ways; None if that is the first."""
         raise NotImplementedError
@@ -96,8 +101,11 @@ class Flow(Generic[S, T]):
         return state
 
 
-def examine(blocks: Blocks, flow: Flow[S, T], tell: Callable[[T], None]) -> None:
-    """Carry an analysis to its fixed point, and then tell what it found."""
+def examine(blocks: Blocks, flow: Flow[S, T], tell: Callable[[T], None], budget: int = BUDGET) -> bool:
+    """Carry an analysis to its fixed point, and then tell what it found; returns whether that was within the budget.
+
+    Nothing is told where it was not.
+    """
     before: list[S | None] = [None] * len(blocks.nodes)
     waiting: list[int] = []
     listed: set[int] = set()
@@ -117,6 +125,9 @@ def examine(blocks: Blocks, flow: Flow[S, T], tell: Callable[[T], None]) -> None
         block = heapq.heappop(waiting)
         listed.remove(block)
         behind = _through(blocks, block, flow, before[block], None)
+        budget -= len(blocks.nodes[block]) + flow.size(behind) * (1 + len(blocks.following[block]))
+        if budget < 0:
+            return False
         last = blocks.steps(block)[-1]
         for other in blocks.following[block]:
             there = flow.along(last, blocks.steps(other)[0].pc == last.target, behind)
@@ -125,6 +136,7 @@ def examine(blocks: Blocks, flow: Flow[S, T], tell: Callable[[T], None]) -> None
     for block, state in enumerate(before):
         if state is not None:
             _through(blocks, block, flow, state, tell)
+    return True
 
 
 def _through(blocks: Blocks, block: int, flow: Flow[S, T], state: S | None, tell: Callable[[T], None] | None) -> S:

@@ -11,7 +11,7 @@ from simgpu.checks.declared import excesses, used
 from simgpu.checks.lint.barriers import Uneven, lds_behind, uneven
 from simgpu.checks.lint.distances import Hazards, TooClose
 from simgpu.checks.lint.flow import Blocks, examine
-from simgpu.checks.lint.graph import NO_INSTRUCTION, Graph
+from simgpu.checks.lint.graph import NO_INSTRUCTION, NOT_FOLLOWED, Graph
 from simgpu.checks.lint.outstanding import Unwaited, Waits
 from simgpu.checks.lint.registers import first
 from simgpu.checks.lint.steps import Step
@@ -37,12 +37,14 @@ def lint_kernel(code: CodeObject, kernel: Kernel) -> list[Finding]:
     blocks = Blocks(graph)
     told = Told(code, kernel)
     definedness = Definedness(kernel, graph.known)
-    examine(blocks, definedness, told.undefined)
     several = kernel.max_flat_workgroup_size > WAVE
-    examine(blocks, Waits(graph.known, lds_behind(blocks) if several else {}), told.wait)
+    waits = Waits(graph.known, lds_behind(blocks) if several else {})
+    done = [examine(blocks, definedness, told.undefined), examine(blocks, waits, told.wait)]
     unwaited = {finding.pc for finding in told.found.values() if (finding.kind, finding.severity) == ("missing-wait", "error")}
-    examine(blocks, Hazards(graph.known, code.target, code.xnack, unwaited), told.hazard)
-    if several:
+    done.append(examine(blocks, Hazards(graph.known, code.target, code.xnack, unwaited), told.hazard))
+    if not all(done):
+        told.add(NOT_FOLLOWED, None, "the paths are too many to follow all of them: not everything was looked at", error=False)
+    elif several:
         for barrier in uneven(blocks, definedness.taken):
             told.barrier(barrier)
     for remark in graph.remarks.values():

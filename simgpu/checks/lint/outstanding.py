@@ -110,6 +110,9 @@ class Waits(Flow[Outstanding, Unwaited]):
     def copy(self, state: Outstanding) -> Outstanding:
         return state.copy()
 
+    def size(self, state: Outstanding) -> int:
+        return sum(map(len, (*state.queues, state.scalar, state.flat, state.lds)))
+
     def join(self, state: Outstanding, other: Outstanding) -> Outstanding | None:
         return state.joined(other)
 

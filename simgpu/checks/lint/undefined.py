@@ -110,6 +110,9 @@ class Definedness(Flow[Ways, Unwritten]):
         """A function that is not known may have written anything."""
         return Ways({NO_FACTS: Contents(0, 0)}, state.merged)
 
+    def size(self, state: Ways) -> int:
+        return len(state.by_facts)
+
     def join(self, state: Ways, other: Ways) -> Ways | None:
         result = dict(state.by_facts)
         for facts, contents in other.by_facts.items():
@@ -214,6 +217,8 @@ def _private(step: Step, private: int) -> int:
 
 def _carried(step: Step, undefined: int) -> int:
     """The registers that an instruction leaves undefined because of what it read."""
+    if step.pending and not step.effect.lds and "ds" in step.effect.access.classes:  # a permutation: from lane to lane
+        return step.writes if bits(step.effect.access.read(("data",))) & undefined else 0
     if not undefined & step.reads or step.pending or _decided(step, undefined):
         return 0
     if step.inst.mnemonic.startswith("v_writelane"):

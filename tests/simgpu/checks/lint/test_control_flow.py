@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simgpu.checks.lint import flow
 from simgpu.engine.finding import Finding
 from tests.support.linted import kernel_linted
 
@@ -90,6 +91,16 @@ def test_registers_past_the_declared(target: str) -> None:
     (finding,) = found("s_mov_b32 s90, 0", "resource", target, next_free_sgpr=8)
     assert finding.place == "s90"
     assert found("s_mov_b32 s90, 0", "resource", target, next_free_sgpr=91) == []
+
+
+def test_tangled_code_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An analysis has a budget; where it is not enough, nothing is told of it but that."""
+    lines = "global_load_dword v1, v0, s[4:5]\nloop:\nv_mov_b32 v2, v1\ns_cmp_eq_u32 s2, 0\ns_cbranch_scc1 loop"
+    assert "missing-wait" in {finding.kind for finding in kernel_linted("gfx90a", lines)}
+    monkeypatch.setattr(flow.examine, "__defaults__", (3,))
+    (finding,) = kernel_linted("gfx90a", lines)
+    assert (finding.kind, finding.severity) == ("not-followed", "note")
+    assert "too many" in finding.message
 
 
 def test_a_loop_without_an_end() -> None:

@@ -34,6 +34,9 @@ BROKEN = {
     "a mask of a constant": ("v_and_b32 v2, 0xff, v9\n" + STORE, "v_mov_b32 v9, 0", "v2"),
     "carried by arithmetic": ("v_add_f32 v2, v9, v1\n" + STORE, "v_mov_b32 v9, 0", "v2"),
     "carried through scalars": ("s_add_u32 s20, s21, 1\nv_mov_b32 v2, s20\n" + STORE, "s_mov_b32 s21, 0", "v2"),
+    "carried by a permutation": (
+        "ds_bpermute_b32 v2, v1, v9\ns_waitcnt lgkmcnt(0)\n" + STORE, "v_mov_b32 v9, 0", "v2",
+    ),
     "carried by a comparison": ("s_cmp_eq_u32 s20, 0\ns_cbranch_scc1 past\npast:", "s_mov_b32 s20, 0", "scc"),
     "one word of two": ("s_mov_b32 s20, 0\ns_mov_b64 s[22:23], s[20:21]\nv_mov_b32 v2, s23\n" + STORE, "s_mov_b32 s21, 0", "v2"),
     "one way of two": ("s_cmp_eq_u32 s4, 0\ns_cbranch_scc1 past\nv_mov_b32 v2, 0\npast:\n" + STORE, "v_mov_b32 v2, 1", "v2"),

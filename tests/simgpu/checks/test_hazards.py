@@ -202,7 +202,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     ("v_dot, store", DOT, "global_store_dword v60, v50, s[6:7]", "0 3 3 3"),
     ("v_dot, same A", DOT, "v_dot4_i32_i8 v54, v50, v52, v53", "0 3 3 3"),
     ("v_dot, same B", DOT, "v_dot4_i32_i8 v54, v51, v50, v53", "0 3 3 3"),
-    ("v_dot, same C", DOT, "v_dot4_i32_i8 v54, v51, v52, v50", "0 0 1 0"),
+    ("v_dot, same C", DOT, "v_dot4_i32_i8 v54, v51, v52, v50", "0 0 0 0"),
     ("SALU, VALU", M0.replace("m0", "s29"), "v_mov_b32 v50, s29", "0 0 0 0"),
     ("SALU, VMEM", "s_mov_b32 s28, 0", "buffer_load_dword v50, v60, s[24:27], s28 offen", "0 0 0 0"),
     ("SALU EXEC, DPP", "s_mov_b64 exec, -1", DPP, "0 0 0 0"),

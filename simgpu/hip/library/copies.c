@@ -58,10 +58,11 @@ Error run_copy(Operation *operation) {
     u64 base = source ? source->address : 0;
     if (target) log_event(LOG_UNDEFINED, (u32)target->device, target->memory, target->address, 0, 0, NULL);
     pthread_mutex_unlock(&lock);
+    size_t all = it->width * it->height * it->depth;
     if (base)
-        finding("uninitialized-copy", it->site,
-                "%s to the host: %zu of %zu bytes of @%llx were never written; the first is byte %llu", it->call, lost,
-                it->width * it->height * it->depth, (unsigned long long)base, (unsigned long long)((u64)it->from + where - base));
+        finding(lost == all ? "uninitialized-copy" : "partly-uninitialized-copy", it->site,
+                "%s to the host: %zu of %zu bytes of @%llx were never written; the first is byte %llu", it->call, lost, all,
+                (unsigned long long)base, (unsigned long long)((u64)it->from + where - base));
     return SUCCESS;
 }
 

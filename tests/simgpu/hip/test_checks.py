@@ -48,6 +48,7 @@ def test_bytes_that_nobody_wrote() -> None:
     copied = r"error: uninitialized-copy: hipMemcpy to the host: 512 of 512 bytes of hipMalloc 2 \(undefined.hip:12\) of 512 bytes"
     assert re.search(copied, done.stderr), done.stderr
     assert "at undefined.hip:15" in done.stderr
+    assert "note: partly-uninitialized-copy: hipMemcpy to the host: 256 of 512 bytes of hipMalloc 1" in done.stderr, done.stderr
 
 
 MISUSES = {

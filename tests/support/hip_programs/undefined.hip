@@ -13,6 +13,7 @@ int main() {
     MUST(hipMemcpy(in, host, sizeof host / 2, hipMemcpyHostToDevice));  // the second half is never written
     add_first_half<<<2, 64>>>(in, out);
     MUST(hipMemcpy(host, out, sizeof host, hipMemcpyDeviceToHost));
+    MUST(hipMemcpy(host, in, sizeof host, hipMemcpyDeviceToHost));
     MUST(hipFree(in));
     MUST(hipFree(out));
 }

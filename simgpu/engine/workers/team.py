@@ -37,7 +37,7 @@ class Team:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._changed = threading.Condition()
         self._working = self._left = 0  # workers whose threads work, and that have not ended
-        self._stopping = self._alone = False
+        self._stopping = self._alone = self._open = False
         self._steps = 4 * FEWEST
         self._workers: Sequence[Worker] = ()
 
@@ -63,7 +63,7 @@ class Team:
 
         Raises TimeOver, and whatever is raised in this thread meanwhile, after all have returned.
         """
-        self._workers, self._stopping, self._alone = workers, False, len(workers) == 1
+        self._workers, self._stopping, self._alone, self._open = workers, False, len(workers) == 1, False
         for worker in workers:
             worker.job.stop = 0
         if self._alone:
@@ -74,6 +74,10 @@ class Team:
             for worker in workers:
                 _begin(Shielded(target=self._thread, args=(worker, work)))
             with self._changed:
+                # All begin together: an exception that is set in this thread by its number may strike one that just starts instead
+                # (CPython 3.11), and whoever waits for the kernel to run would set it then.
+                self._open = True
+                self._changed.notify_all()
                 while self._left:
                     self._changed.wait(WAKE)
                     if time.monotonic() >= self._deadline:
@@ -101,16 +105,18 @@ class Team:
 
     def _thread(self, worker: Worker, work: Callable[[Worker], None]) -> None:
         with self._changed:
+            self._working += 1
+            while not self._open and not self._stopping:
+                self._changed.wait(WAKE)
             works = not self._stopping
-            self._working += works
         try:
             if works:
                 work(worker)
         finally:
             with self._changed:
-                self._working -= works
+                self._working -= 1
                 self._left -= 1
-                self._changed.notify()
+                self._changed.notify_all()
 
     def _end(self) -> None:
         """Wait until no thread works, whatever else is raised here meanwhile: an exception is on its way already."""
@@ -119,6 +125,7 @@ class Team:
                 with self._changed:
                     if self._left:
                         self.stop()
+                        self._changed.notify_all()
                     while self._working:
                         self._changed.wait(WAKE)
                     return

@@ -78,7 +78,8 @@ class _Sampling(Launch):
             worker.error = None
         used = np.minimum(storage.tallies[:, USED], storage.streams.shape[1])
         streams = [stream[:count].copy() for stream, count in zip(storage.streams, used, strict=True)]
-        return streams, bool(storage.tallies[:, ENDED].all())
+        # A wave that a partial workgroup lacks executes nothing.
+        return streams, bool((storage.tallies[:, ENDED] | (used == 0)).all())
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,14 @@ def test_a_loop_past_the_sample_is_told() -> None:
     assert any("went on past" in note for note in one.notes) and one.high / one.seconds > 1.5
 
 
+def test_partial_workgroups_have_fewer_waves() -> None:
+    kernel, buffer = made(LOOP.replace("s_and_b32 s7, s2, 1", "s_mov_b32 s7, 1"), 4096)
+    one = kernel.time(global_size=64 * 7, block=256, args=[buffer])
+    assert not any("went on past" in note for note in one.notes)
+    run = kernel.launch(global_size=64 * 7, block=256, args=[buffer])
+    assert sum(map(len, one.sampled.whole)) == run.instructions and len(one.sampled.whole) == 2
+
+
 def test_a_run_of_the_engines_own_device_cannot_be_timed() -> None:
     from simgpu.engine.result import Run
 

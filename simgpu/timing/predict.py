@@ -150,10 +150,10 @@ def predict(
     seconds = cycles / (clock.mhz * 1e6) + overhead
     band = clock.band + sampled.wider
     reached = _shares(result, chip, clock.mhz, active)
+    limit = "dispatch" if cycles == model.dispatched else _limit(reached, result, seconds, overhead)
     return Prediction(
-        cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached,
-        _limit(reached, result, seconds, overhead), sampled.groups, resident, per_cu, active, result, code, traffic,
-        sampled,
+        cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
+        sampled.groups, resident, per_cu, active, result, code, traffic, sampled,
     )  # fmt: skip
 
 
@@ -190,7 +190,12 @@ class Gpu:
         if whole and rest and self.on.rounds:  # one more on some CUs, which have the memory to themselves
             more, without = (_extrapolated(self.run(count, rest).ends, count) for count in (whole + 1, whole))
             made += max(0.0, more - without)
-        return made
+        return max(made, self.dispatched)
+
+    @property
+    def dispatched(self) -> float:
+        """Clocks in which the dispatchers of all XCDs start the launch's waves: it takes no less."""
+        return self.groups * self.waves / (self.row.waves_per_clock * self.chip.xcds) if self.on.dispatch else 0.0
 
     def load_of(self, result: cu.CuResult) -> tuple[float, float]:
         """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""

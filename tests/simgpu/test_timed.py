@@ -139,6 +139,13 @@ def test_a_loop_past_the_sample_is_told() -> None:
     assert any("went on past" in note for note in one.notes) and one.high / one.seconds > 1.5
 
 
+def test_a_launch_takes_no_less_than_its_dispatch() -> None:
+    """sample/ipc.hip of rocprofiler-compute: waves that do nothing start at 0.7 a clock."""
+    kernel, buffer = made("s_nop 0", 256)
+    one = kernel.time(1 << 18, 64, [buffer], mhz=1000)
+    assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 18) / 0.7, rel=0.01)
+
+
 def test_partial_workgroups_have_fewer_waves() -> None:
     kernel, buffer = made(LOOP.replace("s_and_b32 s7, s2, 1", "s_mov_b32 s7, 1"), 4096)
     one = kernel.time(global_size=64 * 7, block=256, args=[buffer])

@@ -101,12 +101,15 @@ def _rate(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | 
     """ipc.hip: 1,000 instructions of one kind by each of 1,024 x 2^20 threads, in ms."""
     matrix = Issue(Unit.MATRIX, Kind.MATRIX, 64, shadow=4)
     kinds = {"vmov": Issue(Unit.VALU), "smov": Issue(Unit.SCALAR), "mfma_f32_32x32x8bf16_1k": matrix}
-    issue = kinds.get(row.kernel.split()[-1])
+    kernel, groups = row.kernel.split()[-1], 1 << 20
+    issue = kinds.get(kernel)
+    if kernel == "snop":  # s_nop takes no unit: the dispatcher starts no more waves
+        return groups * 16 / (pipelines(chip.arch).waves_per_clock * chip.xcds) / sustained_clock(chip, 0.0, 1.0, "").mhz / 1e3
     if issue is None:
         return None
     clocks = clocks_of(Loop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # of a workgroup's instruction
     mhz = sustained_clock(chip, float(issue.unit is Unit.MATRIX), 1.0, "bf16").mhz
-    return clocks * 1000 * (1 << 20) / chip.num_cus / mhz / 1e3
+    return clocks * 1000 * groups / chip.num_cus / mhz / 1e3
 
 
 def _stream(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:

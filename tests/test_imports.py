@@ -52,7 +52,7 @@ ORDER = {
     ],
     "asm": ["builder", "parts", "emit.py", "gemm", "conv2d softmax", "attention"],
     "simgpu": [
-        "version.py",
+        "version.py timing",
         "machine",
         "memory",
         "alu matrix",
@@ -65,7 +65,6 @@ ORDER = {
         "checks/lint",
         "checks",
         "checks/suite.py",
-        "timing",
         "timed.py",
         "device.py",
         "one_mfma.py trace.py profile.py",

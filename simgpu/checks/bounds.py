@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
+from simgpu.engine.allocations import named
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, event, finding_of, report
+from simgpu.engine.faults import argument_names
 from simgpu.engine.fields import context_fields
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.workers.worker import WaveState, current_wave, wave_bytes_of
@@ -33,7 +35,6 @@ from simgpu.memory.lane_copy import WIDE64, constant
 from simgpu.memory.smem import SCRATCH_LOG2
 
 if TYPE_CHECKING:
-    from simgpu.engine.allocations import Allocation
     from simgpu.engine.launch import Launch
     from simgpu.engine.workers.worker import Worker
 
@@ -223,10 +224,6 @@ def _arguments(frame: Frame, access: Access) -> None:
 # -- findings ---------------------------------------------------------------------------------------
 
 
-def _named(allocation: Allocation) -> str:
-    return f"{allocation.label or 'a buffer'} of {allocation.nbytes} bytes at {allocation.address:#x}"
-
-
 def _found(launch: Launch, event: Report, kind: str, message: str, place: str = "") -> Finding:
     return finding_at(launch, event.record, kind, message, event=event, place=place)
 
@@ -237,8 +234,9 @@ def _of_foreign(launch: Launch, event: Report) -> Finding | None:
     origin, landed = memory.find(event.address), memory.find(event.extra)
     if origin is None or landed is None or origin is landed:
         return None
+    names = argument_names(launch)
     message = (
-        f"the pointer {event.address:#x} is one to {_named(origin)}, the access lands in {_named(landed)}: "
+        f"the pointer {event.address:#x} is one to {named(origin, names)}, the access lands in {named(landed, names)}: "
         "what is added to the pointer leaves its allocation"
     )
     return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
@@ -249,9 +247,8 @@ def _of_filling(launch: Launch, event: Report) -> Finding | None:
     landed = launch.device.memory.find(event.address)
     if landed is None or (not event.extra and launch.table.exchanged(event.address)):
         return None  # what a compare-and-swap of that dword expects is loaded first
-    message = (
-        f"the access reaches beyond {_named(landed)}: only atomics may touch the rest of the dword that it lies in"
-    )
+    whose = named(landed, argument_names(launch))
+    message = f"the access reaches beyond {whose}: only atomics may touch the rest of the dword that it lies in"
     return _found(launch, event, "out-of-bounds", message, f"{landed.address:#x}")
 
 
@@ -297,7 +294,7 @@ def _fault(launch: Launch, worker: Worker, state: WaveState) -> Finding | None:
     address = state.fault_address
     kind, message = "out-of-bounds", ""
     if state.fault_kind == Fault.MEMORY:
-        near = launch.device.memory.describe(address)
+        near = launch.device.memory.describe(address, argument_names(launch))
         kind = "use-after-free" if "freed" in near else "out-of-bounds"
         message = f"access to {address:#x}, {near}{_origin(launch, worker, state, address)}"
         if _resource_reaches(launch, worker, state):
@@ -338,7 +335,7 @@ def _origin(launch: Launch, worker: Worker, state: WaveState, address: int) -> s
     if pointer is None or pointer >> 32 == PRIVATE_APERTURE:
         return ""
     owner = launch.device.memory.find(pointer)
-    return f"; its pointer {pointer:#x} is one to {_named(owner)}" if owner is not None else ""
+    return f"; its pointer {pointer:#x} is one to {named(owner, argument_names(launch))}" if owner is not None else ""
 
 
 def _resource_reaches(launch: Launch, worker: Worker, state: WaveState) -> bool:

@@ -32,12 +32,12 @@ from simgpu.machine.layout import LANES, Status
 from simgpu.machine.runtime import PART, load32, load64, runtime, store32, store64, words
 from simgpu.machine.values import I64
 from simgpu.memory.lane_copy import constant
+from simgpu.timing.trace import END, JUMP, LDS, MEMORY
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
     from simgpu.engine.workers.worker import Worker
 
-END, JUMP, LDS, MEMORY = range(4)
 LINE_SHIFT = 6  # the smaller of the vector caches' lines
 ROOM = 1 << 22  # words of a wave's stream, memory only as they fill
 (BLOCK,) = context_fields("path_trace", 1)  # address of the worker's block; its words:

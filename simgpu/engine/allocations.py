@@ -11,7 +11,9 @@ import bisect
 import ctypes
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -236,21 +238,21 @@ class Memory:
             return self._allocations[at]
         return None
 
-    def describe(self, address: int) -> str:
-        """Words for an address that no allocation holds: what is near."""
+    def describe(self, address: int, names: Mapping[int, str] = MappingProxyType({})) -> str:
+        """Words for an address that no allocation holds: what is near. names: of allocations without a label, by address."""
         for base, nbytes, label in self._freed:
             if base <= address < base + nbytes:
                 return f"inside freed memory ({label or 'a buffer'} of {nbytes} bytes)"
         inside = self.find(address)
         if inside is not None:
-            return f"at the end of {_named(inside)}: the access runs past it"
+            return f"at the end of {named(inside, names)}: the access runs past it"
         at = bisect.bisect(self._bases, address) - 1
         if at >= 0 and address - self._allocations[at].end < GAP:
             near = self._allocations[at]
-            return f"{address - near.address - near.nbytes} bytes past the end of {_named(near)}"
+            return f"{address - near.address - near.nbytes} bytes past the end of {named(near, names)}"
         if at + 1 < len(self._allocations) and self._bases[at + 1] - address < GAP:
             near = self._allocations[at + 1]
-            return f"{near.address - address} bytes before {_named(near)}"
+            return f"{near.address - address} bytes before {named(near, names)}"
         return "near no allocation" + (f"; {self.advice}" if self.advice else "")
 
     def table(self) -> tuple[int, Table]:
@@ -281,8 +283,10 @@ def _row(allocation: Allocation) -> np.ndarray:
     return row
 
 
-def _named(allocation: Allocation) -> str:
-    return f"{allocation.label or 'a buffer'} of {allocation.nbytes} bytes at {allocation.address:#x}"
+def named(allocation: Allocation, names: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Words for an allocation: its label, or the name of its address, or that it is a buffer."""
+    label = allocation.label or names.get(allocation.address, "a buffer")
+    return f"{label} of {allocation.nbytes} bytes at {allocation.address:#x}"
 
 
 def whole_granules(nbytes: int) -> int:

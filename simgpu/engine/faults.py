@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from simgpu.engine.workers.worker import Worker, current_wave, live_waves, wave_of
 from simgpu.hardware.errors import (
     Deadlock,
@@ -32,6 +34,31 @@ def place(launch: Launch, index: int) -> str:
     return f"{launch.info.name}+{offset:#x} (pc {virtual:#x}) `{shown}`" + (f" at {line}" if line else "")
 
 
+def argument_names(launch: Launch) -> dict[int, str]:
+    """The arguments by the address of the buffer that was given: `argument x`, with type and shape where they are known."""
+    names: dict[int, str] = {}
+    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
+        address, form = getattr(value, "address", None), getattr(value, "form", None)
+        if isinstance(address, int) and address not in names:
+            names[address] = f"argument {argument.name}" + (f" ({form})" if form else "")
+    return names
+
+
+def element(launch: Launch, address: int) -> str:
+    """The element of an argument's buffer that an address lies in, as ` (y[3, 5])` for messages; "" where no argument has it."""
+    held = launch.device.memory.find(address)
+    for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
+        if held is None or getattr(value, "address", None) != held.address:
+            continue
+        form, away = getattr(value, "form", None), address - held.address
+        if form is None or away >= form.nbytes:
+            return f" ({argument.name}, byte {away:#x})"
+        at, byte = divmod(away, form.dtype.itemsize)
+        index = ", ".join(str(int(i)) for i in np.unravel_index(at, form.shape or (1,)))
+        return f" ({argument.name}[{index}]{f', byte {byte}' if byte else ''})"
+    return ""
+
+
 def describe(launch: Launch, worker: Worker) -> SimError:
     """The error for a worker that stopped at a fault."""
     state = current_wave(worker)
@@ -48,13 +75,13 @@ def describe(launch: Launch, worker: Worker) -> SimError:
     if kind in (Fault.UNDECODABLE, Fault.REGISTER):
         return DecodeError(f"{where}: {problem} ({who})")
     if kind == Fault.MEMORY:
-        near = launch.device.memory.describe(address)
+        near = launch.device.memory.describe(address, argument_names(launch))
         return MemoryFault(f"{where}: access to {address:#x}, {near} ({who}{lane})")
     if kind == Fault.READONLY:
-        return MemoryFault(f"{where}: write to read-only memory at {address:#x} ({who}{lane})")
+        return MemoryFault(f"{where}: write to read-only memory at {address:#x}{element(launch, address)} ({who}{lane})")
     if kind == Fault.MISALIGNED:
         return MemoryFault(
-            f"{where}: atomic at {address:#x}, which is no multiple of its size ({who}{lane})"
+            f"{where}: atomic at {address:#x}{element(launch, address)}, which is no multiple of its size ({who}{lane})"
         )
     if kind == Fault.LDS:
         return MemoryFault(

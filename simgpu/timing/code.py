@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simgpu.hardware.descriptor import WAVEFRONT
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.rates.pipelines import Pipelines
 from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit, issue_of
 
-WAVE = 64
 # Flags.
 STORE, ATOMIC, COUNTS_VM, COUNTS_LGKM, DMA = 1, 2, 4, 8, 16
 
@@ -65,7 +65,7 @@ def columns(issues: Mapping[int, tuple[Issue, int]], count: int, row: Pipelines)
 
 
 def _port(issue: Issue, row: Pipelines) -> int:
-    nbytes = WAVE * issue.lane_bytes
+    nbytes = WAVEFRONT * issue.lane_bytes
     if issue.kind is Kind.LDS:
         rate = row.lds_write_port if issue.store else row.lds_read_port
         return row.lds_port_overhead + -(-nbytes // rate)

@@ -18,6 +18,7 @@ from simgpu.checks.races.storage import AREA, allocation_shadows, give_back, gro
 from simgpu.checks.waits.in_flight import missing_wait
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, finding_of
+from simgpu.engine.faults import element
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.workgroup import WAVES
 from simgpu.hardware.isa.instruction import Instruction
@@ -203,7 +204,8 @@ def _race(launch: Launch, event: Report, where: str, remedy: str) -> Finding:
     else:
         clash = "a write and a read" if bool(event.lanes & lds_bitmaps.WROTE) != swapped else "a read and a write"
     elsewhere = "" if other[0] == group else f" of workgroup {other[0]}"
-    message = f"{clash} of {where} {address:#x}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
+    what = f"{where} {address:#x}{'' if where == 'LDS' else element(launch, address)}"
+    message = f"{clash} of {what}, by wave {wave} and wave {other[1]}{elsewhere}: {remedy}"
     lanes = () if swapped else (event.lanes & lds_bitmaps.LANE,)
     return finding_at(
         launch, _site(launch, event.record), "race", message, earlier=_site(launch, event.extra), event=event,

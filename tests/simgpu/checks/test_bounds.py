@@ -56,7 +56,7 @@ def test_past_an_allocation(offset: int, fine: bool) -> None:
         assert found == []
         return
     finding = one(found, "out-of-bounds", f"global_load_dword v2, v1, s[4:5] offset:{offset}")
-    assert "a buffer of 1024 bytes" in finding.message and finding.lanes == ((63,) if offset == 772 else (0,))
+    assert "argument a0 of 1024 bytes" in finding.message and finding.lanes == ((63,) if offset == 772 else (0,))
     assert "its pointer" in finding.message
 
 
@@ -209,5 +209,5 @@ def test_past_the_dword_of_two_bytes(mode: bool) -> None:
     gpu = simgpu.Device("gfx90a", check=mode, threads=1)
     text = KernelText("k", HEAD + HALF + "global_load_ubyte v2, v10, s[4:5] offset:4" + WAIT, ("buffer", "buffer"), {})
     kernel = gpu.load(assemble("gfx90a", text))["k"]
-    with pytest.raises(MemoryFault, match="2 bytes past the end of a buffer of 2 bytes"):
+    with pytest.raises(MemoryFault, match="2 bytes past the end of argument a0 of 2 bytes"):
         kernel.launch(grid=1, block=64, args=[gpu.alloc(2), gpu.alloc(64)])

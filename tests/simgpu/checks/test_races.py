@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import simgpu
@@ -109,7 +111,7 @@ s_waitcnt vmcnt(0)
 """
     found = check(lines, grid=4 if across else 1, block=64 if across else 256)
     found = one(found, "race", "global_load_dword v3, v10, s[4:5] offset:64", "global_store_dword v10, v0, s[4:5] offset:64")
-    assert "a write and a read of memory" in found.message
+    assert re.search(r"a write and a read of memory 0x\w+ \(a\d(, byte 0x|\[)", found.message), found.message
     if across:
         assert found.workgroup == (writer, 0, 0)
         assert " of workgroup (" in found.message and f"of workgroup {found.workgroup}" not in found.message

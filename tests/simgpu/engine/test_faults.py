@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import simgpu
+from simgpu.engine.faults import element
 from simgpu.hardware.errors import LaunchError, MemoryFault, SimError, UnsupportedInstruction
 from tests.support.kernels import loaded_kernel
 
@@ -31,7 +33,7 @@ def test_a_memory_fault_says_what_where_and_who():
     assert "`global_store_dword v1, v0, s[8:9]`" in message
     assert re.search(r"pc 0x[0-9a-f]+", message)
     assert re.search(r"at kernel\.s:\d+", message)
-    assert f"{out.address + 400:#x}, 0 bytes past the end of a buffer of 400 bytes" in message
+    assert f"{out.address + 400:#x}, 0 bytes past the end of argument a0 of 400 bytes" in message
     assert "workgroup (0, 0, 0), wave 1, lane 36" in message
     assert out.download(np.uint32)[:64].tolist() == list(range(64)), "wave 0 had stored"
 
@@ -124,3 +126,17 @@ def test_what_is_never_executed_does_not_matter():
 def test_device_settings(given):
     with pytest.raises(LaunchError, match="at least one"):
         simgpu.Device("gfx90a", **given)
+
+
+def test_an_argument_and_its_element_are_named():
+    """By the array that the buffer was made for; without one by the byte."""
+    gpu = simgpu.Device("gfx942")
+    k = loaded_kernel(gpu, STORE, "buffer")
+    with pytest.raises(MemoryFault, match=r"0 bytes past the end of argument a0 \(uint32 10x10\) of 400 bytes"):
+        k.launch(grid=1, block=128, args=[gpu.zeros((10, 10), np.uint32)])
+    launch = SimpleNamespace(device=gpu, info=k.info, args=[gpu.zeros((3, 5), np.float16)])
+    at = launch.args[0].address
+    assert element(launch, at) == " (a0[0, 0])" and element(launch, at + 2 * 7) == " (a0[1, 2])"
+    assert element(launch, at + 2 * 14 + 1) == " (a0[2, 4], byte 1)"
+    launch.args = [gpu.alloc(64)]
+    assert element(launch, launch.args[0].address + 9) == " (a0, byte 0x9)" and element(launch, at) == ""

@@ -160,6 +160,13 @@ static const How AT_ONCE = {NULL, true, false, BY_POINTERS};
 
 static How in(void *stream) { return (How){stream, false, true, BY_POINTERS}; }
 
+// Memory of another device than the current one: its null stream comes first, too.
+static Error wait_owner(const void *pointer, int current) {
+    Allocation found;
+    bool other = look_up(pointer, &found) && found.memory == DEVICE_MEMORY && found.device != current;
+    return other ? wait_default(found.device) : SUCCESS;
+}
+
 static Error transfer(Transfer wanted, bool reads, How how) {
     Stream *stream;
     Error error = begin();
@@ -175,6 +182,8 @@ static Error transfer(Transfer wanted, bool reads, How how) {
     Error (*run)(Operation *) = reads ? run_copy : run_fill;
     if (!stream->capture && (how.waits || to_pageable || from_pageable)) {
         error = how.given || stream->per_thread ? wait_stream(stream) : wait_default(stream->device);
+        if (!error && !how.given) error = wait_owner(wanted.to, stream->device);
+        if (!error && !how.given && reads) error = wait_owner(wanted.from, stream->device);
         return done(error ? error : run(&wanted.operation));
     }
     if (stream->capture && how.waits) return done(CAPTURE_UNSUPPORTED);

@@ -2,45 +2,7 @@
 //
 // A node holds an operation as a stream would queue it. A graph that is made executable becomes a list of copies in an order that its
 // dependencies allow; a launch queues the list in one stream.
-#include "internal.h"
-
-// hipGraphNodeType
-enum {
-    KERNEL_NODE,
-    COPY_NODE,
-    FILL_NODE,
-    HOST_NODE,
-    CHILD_NODE,
-    EMPTY_NODE,
-    WAIT_NODE,
-    RECORD_NODE,
-    ALLOCATE_NODE = 10,
-    FREE_NODE
-};
-enum { GLOBAL_MODE, THREAD_MODE, RELAXED_MODE };
-enum { RAW_BYTES = 192 };
-
-typedef struct Node {
-    Handle handle;
-    struct Graph *graph;
-    int type;
-    Operation *operation;  // NULL where the type has none
-    struct Graph *child;
-    Event *event;
-    struct Node **needs;
-    u32 need_count;
-    struct Node *original;  // of a clone
-    u64 mark;
-    u8 raw[RAW_BYTES];  // the parameters as they were given
-    void **pointers;  // to a kernel's arguments
-    void *memory;
-} Node;
-
-typedef struct Graph {
-    Handle handle;
-    Node **nodes;
-    u32 count;
-} Graph;
+#include "graph.h"
 
 typedef struct {
     Node *node;
@@ -56,13 +18,12 @@ typedef struct {
     u64 flags;
 } Exec;
 
-static pthread_mutex_t building = PTHREAD_MUTEX_INITIALIZER;  // of all graphs
-static u64 marks, captures;
-static __thread int thread_mode;
+pthread_mutex_t building = PTHREAD_MUTEX_INITIALIZER;
+u64 marks;
 
 // -- building ------------------------------------------------------------------------------------
 
-static Graph *new_graph(void) { return make_handle(GRAPH, sizeof(Graph)); }
+Graph *new_graph(void) { return make_handle(GRAPH, sizeof(Graph)); }
 
 static bool depends(Node *node, Node *on) {
     for (u32 i = 0; i < node->need_count; i++)
@@ -79,7 +40,7 @@ static bool add_need(Node *node, Node *on) {
     return true;
 }
 
-static Error check_needs(Graph *graph, Node *const *needs, size_t count) {
+Error check_needs(Graph *graph, Node *const *needs, size_t count) {
     if (!is_handle(graph, GRAPH) || (count && !needs)) return INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
         if (!is_handle(needs[i], NODE) || needs[i]->graph != graph) return INVALID_VALUE;
@@ -90,7 +51,7 @@ static Error check_needs(Graph *graph, Node *const *needs, size_t count) {
 }
 
 // A node of the graph, which owns the operation.
-static Error add_node(Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, Node **made) {
+Error add_node(Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, Node **made) {
     Error error = check_needs(graph, needs, count);
     pthread_mutex_lock(&building);
     Node *node = error ? NULL : make_handle(NODE, sizeof *node);
@@ -728,187 +689,5 @@ API Error hipGraphExecChildGraphNodeSetParams(Exec *exec, Node *node, Graph *chi
         free(step->operation);
         step->operation = copied(child->nodes[i]->operation);
     }
-    return SUCCESS;
-}
-
-// -- capture -------------------------------------------------------------------------------------
-
-static Error set_last(Node ***last, u32 *lasts, Node *const *nodes, u32 count) {
-    Node **copy = malloc((count + 1) * sizeof *copy);
-    if (!copy) return OUT_OF_MEMORY;
-    if (count) memcpy(copy, nodes, count * sizeof *copy);
-    free(*last);
-    *last = copy, *lasts = count;
-    return SUCCESS;
-}
-
-static int type_of(const Operation *operation) {
-    return operation->run == run_launch     ? KERNEL_NODE
-           : operation->run == run_copy     ? COPY_NODE
-           : operation->run == run_fill     ? FILL_NODE
-           : operation->run == run_callback ? HOST_NODE
-                                            : EMPTY_NODE;
-}
-
-Error capture(Stream *stream, Operation *operation) {
-    Node *node;
-    if (stream->capture_invalid) return free(operation), CAPTURE_INVALIDATED;
-    Error error = add_node(stream->capture, stream->last, stream->lasts, type_of(operation), operation, &node);
-    return error ? error : set_last(&stream->last, &stream->lasts, &node, 1);
-}
-
-Error capture_record(Stream *stream, Event *event) {
-    if (stream->capture_invalid) return CAPTURE_INVALIDATED;
-    event->capture = stream->capture;
-    return set_last(&event->last, &event->lasts, stream->last, stream->lasts);
-}
-
-static void leave(Stream *stream) {
-    stream->capture = NULL, stream->capture_invalid = stream->capture_origin = false;
-    free(stream->last);
-    stream->last = NULL, stream->lasts = 0;
-}
-
-Error capture_wait(Stream *stream, Event *event) {
-    if (stream->capture_invalid) return CAPTURE_INVALIDATED;
-    if (!event->capture) {
-        if (event->recorded) stream->capture_invalid = true;
-        return event->recorded ? CAPTURE_ISOLATION : SUCCESS;
-    }
-    if (!is_handle(event->capture, GRAPH)) return CAPTURED_EVENT;
-    if (stream->null) return CAPTURE_IMPLICIT;
-    if (!stream->capture) {
-        stream->capture = event->capture, stream->capture_id = captures;
-        return set_last(&stream->last, &stream->lasts, event->last, event->lasts);
-    }
-    if (stream->capture != event->capture) return stream->capture_invalid = true, CAPTURE_MERGE;
-    u32 count = stream->lasts + event->lasts;
-    Node **both = malloc((count + 1) * sizeof *both);
-    if (!both) return OUT_OF_MEMORY;
-    u32 number = 0;
-    for (u32 i = 0; i < count; i++) {
-        Node *node = i < stream->lasts ? stream->last[i] : event->last[i - stream->lasts];
-        bool known = false;
-        for (u32 j = 0; j < number; j++) known = known || both[j] == node;
-        if (!known) both[number++] = node;
-    }
-    free(stream->last);
-    stream->last = both, stream->lasts = number;
-    return SUCCESS;
-}
-
-static Error find_capturing(void *given, Stream **stream) {
-    Error error = begin();
-    return error ? error : find_stream(given, stream);
-}
-
-static Error begin_capture(void *given, int mode, Graph *graph) {
-    Stream *stream;
-    Error error = find_capturing(given, &stream);
-    if (!error && (mode < GLOBAL_MODE || mode > RELAXED_MODE)) error = INVALID_VALUE;
-    if (!error && stream->null) error = CAPTURE_UNSUPPORTED;
-    if (!error && stream->capture) error = ILLEGAL_STATE;
-    if (error) return done(error);
-    stream->capture = graph ? graph : new_graph();
-    if (!stream->capture) return done(OUT_OF_MEMORY);
-    stream->capture_mode = mode, stream->capture_id = ++captures, stream->capturer = pthread_self();
-    stream->capture_origin = true, stream->capture_invalid = false;
-    return done(set_last(&stream->last, &stream->lasts, NULL, 0));
-}
-
-API Error hipStreamBeginCapture(void *stream, int mode) { return begin_capture(stream, mode, NULL); }
-
-API Error hipStreamBeginCaptureToGraph(void *stream, Graph *graph, Node *const *needs, const void *data, size_t count, int mode) {
-    (void)data;
-    Error error = check_needs(graph, needs, count);
-    if (!error) error = begin_capture(stream, mode, graph);
-    Stream *found;
-    if (!error && !find_capturing(stream, &found)) error = set_last(&found->last, &found->lasts, needs, (u32)count);
-    return done(error);
-}
-
-static void mark_ancestors(Node *node, u64 mark) {
-    if (node->mark == mark) return;
-    node->mark = mark;
-    for (u32 i = 0; i < node->need_count; i++) mark_ancestors(node->needs[i], mark);
-}
-
-// Whether all that other streams recorded leads to what the stream recorded last; they stop capturing.
-static bool joined(Stream *stream) {
-    u64 mark = ++marks;
-    bool all = true;
-    for (u32 i = 0; i < stream->lasts; i++) mark_ancestors(stream->last[i], mark);
-    for (u32 device = 0; device < state.devices; device++)
-        for (Stream *other = state.device[device].streams; other; other = other->following) {
-            if (other == stream || other->capture != stream->capture) continue;
-            for (u32 i = 0; i < other->lasts; i++) all = all && other->last[i]->mark == mark;
-            leave(other);
-        }
-    return all;
-}
-
-API Error hipStreamEndCapture(void *given, Graph **graph) {
-    Stream *stream;
-    Error error = find_capturing(given, &stream);
-    if (!error && !graph) error = INVALID_VALUE;
-    if (!error && !stream->capture) error = ILLEGAL_STATE;
-    if (!error && !stream->capture_origin) error = CAPTURE_UNMATCHED;
-    if (!error && stream->capture_mode != RELAXED_MODE && !pthread_equal(stream->capturer, pthread_self()))
-        error = CAPTURE_WRONG_THREAD;
-    if (error) return done(error);
-    pthread_mutex_lock(&building);
-    bool whole = joined(stream);
-    pthread_mutex_unlock(&building);
-    error = stream->capture_invalid ? CAPTURE_INVALIDATED : whole ? SUCCESS : CAPTURE_UNJOINED;
-    *graph = error ? NULL : stream->capture;
-    leave(stream);
-    return done(error);
-}
-
-static int capture_status(const Stream *stream) { return !stream->capture ? 0 : stream->capture_invalid ? 2 : 1; }
-
-API Error hipStreamIsCapturing(void *given, int *status) {
-    Stream *stream;
-    Error error = find_capturing(given, &stream);
-    if (!error && !status) error = INVALID_VALUE;
-    if (!error) *status = capture_status(stream);
-    return done(error);
-}
-
-API Error hipStreamGetCaptureInfo_v2(void *given, int *status, u64 *id, Graph **graph, Node *const **needs, size_t *count) {
-    Stream *stream;
-    Error error = find_capturing(given, &stream);
-    if (!error && !status) error = INVALID_VALUE;
-    if (error) return done(error);
-    *status = capture_status(stream);
-    if (*status != 1) return SUCCESS;
-    if (id) *id = stream->capture_id;
-    if (graph) *graph = stream->capture;
-    if (needs) *needs = stream->last;
-    if (count) *count = stream->lasts;
-    return SUCCESS;
-}
-
-API Error hipStreamGetCaptureInfo(void *stream, int *status, u64 *id) {
-    return hipStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
-}
-
-API Error hipStreamUpdateCaptureDependencies(void *given, Node **needs, size_t count, u32 flags) {
-    Stream *stream;
-    Error error = find_capturing(given, &stream);
-    if (!error && flags > 1) error = INVALID_VALUE;
-    if (!error && !stream->capture) error = ILLEGAL_STATE;
-    if (!error) error = check_needs(stream->capture, needs, count);
-    if (error) return done(error);
-    if (flags == 1) return done(set_last(&stream->last, &stream->lasts, needs, (u32)count));
-    Event more = {.capture = stream->capture, .last = needs, .lasts = (u32)count};
-    return done(capture_wait(stream, &more));
-}
-
-API Error hipThreadExchangeStreamCaptureMode(int *mode) {
-    if (!mode || *mode < GLOBAL_MODE || *mode > RELAXED_MODE) return done(INVALID_VALUE);
-    int before = thread_mode;
-    thread_mode = *mode;
-    *mode = before;
     return SUCCESS;
 }

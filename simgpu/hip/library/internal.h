@@ -3,12 +3,15 @@
 //   connection.c   the server: how it is found, requests, the log of allocations
 //   errors.c       names of errors, a thread's last error
 //   handles.c      objects that programs hold: validated whenever they come back
-//   memory.c       the arena, allocations, pools
+//   memory.c       the arena, allocations
+//   pools.c        memory in the order of a stream
 //   copies.c       copies and fills, in one to three dimensions
-//   streams.c      queues of work, events, callbacks
+//   streams.c      queues of work, events
+//   callbacks.c    what a stream does on the host
 //   modules.c      code objects, kernels, variables
 //   launches.c     launches and occupancy
-//   graphs.c       recorded work, captured or built
+//   graphs.c       recorded work, built node by node, and launched
+//   capture.c      work recorded from streams
 //   devices.c      devices, properties, contexts
 //   per_thread.c   the same calls with a default stream for each thread
 //   compiler.c     hiprtc
@@ -167,6 +170,7 @@ bool map_arena(int *descriptor);  // false where it is not to be had
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result);
 Error release(void *pointer, Memory memory, Memory other, void *site, const char *call);
 Allocation *find_allocation(const void *pointer);  // that holds the address, freed ones too; NULL: none. Under the lock
+bool look_up(const void *pointer, Allocation *copy);  // of one that is not freed
 bool in_arena(const void *pointer);
 void add_module_memory(u64 address, u64 bytes, int device);
 void release_all(int device);
@@ -229,6 +233,13 @@ Error run_callback(Operation *operation);
 Error record_event(Stream *stream, Event *event);
 Error wait_event(Stream *stream, Event *event);
 extern __thread int default_is_per_thread;  // while one of the calls that end with _spt runs
+
+// The stream of a call; what is wrong is answered at once.
+#define WITH_STREAM(GIVEN, NAME)                   \
+    Stream *NAME;                                  \
+    Error error = begin();                         \
+    if (!error) error = find_stream(GIVEN, &NAME); \
+    if (error) return done(error);
 
 // -- copies.c ------------------------------------------------------------------------------------
 

@@ -1,0 +1,51 @@
+// Graphs and their nodes, for what builds them and what captures them.
+#ifndef SIMGPU_GRAPH_H
+#define SIMGPU_GRAPH_H
+
+#include "internal.h"
+
+// hipGraphNodeType
+enum {
+    KERNEL_NODE,
+    COPY_NODE,
+    FILL_NODE,
+    HOST_NODE,
+    CHILD_NODE,
+    EMPTY_NODE,
+    WAIT_NODE,
+    RECORD_NODE,
+    ALLOCATE_NODE = 10,
+    FREE_NODE
+};
+enum { RAW_BYTES = 192 };
+
+typedef struct Node {
+    Handle handle;
+    struct Graph *graph;
+    int type;
+    Operation *operation;  // NULL where the type has none
+    struct Graph *child;
+    Event *event;
+    struct Node **needs;
+    u32 need_count;
+    struct Node *original;  // of a clone
+    u64 mark;
+    u8 raw[RAW_BYTES];  // the parameters as they were given
+    void **pointers;  // to a kernel's arguments
+    void *memory;
+} Node;
+
+typedef struct Graph {
+    Handle handle;
+    Node **nodes;
+    u32 count;
+} Graph;
+
+extern pthread_mutex_t building;  // of all graphs
+extern u64 marks;  // given out so far: each walk over nodes has its own
+
+Graph *new_graph(void);
+Error check_needs(Graph *graph, Node *const *needs, size_t count);
+Error add_node(Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, Node **made);  // owns the operation
+
+#endif

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import threading
 from dataclasses import dataclass, field
@@ -55,8 +54,9 @@ class GPU:
     @staticmethod
     def _device(board: str, options: Options, arena: Arena, check: bool | str) -> Device:
         device = Device(
-            board, check=check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout
-        )
+            board, check=check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
+            unique_bytes=False,
+        )  # fmt: skip
         device.memory = ArenaMemory(arena, bool(check))
         return device
 
@@ -171,14 +171,13 @@ class GPUs:
 
     def launch(
         self, function: Function, size: tuple[int, int, int], block: tuple[int, int, int], lds: int, arguments: bytes,
-        checked: bool,
+        checked: bool, cooperative: bool,
     ) -> tuple[Run, str]:  # fmt: skip
         """What ran, and what the kernel printed. Raises what `Kernel.launch` does."""
         kernel = function.kernel if checked or function.plain is None else function.plain
         args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size)
+        printed = kernel.module.device.stdout = io.StringIO()
+        run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size, cooperative=cooperative)
         if kernel is function.plain:
             self._all_defined()
         return run, printed.getvalue()

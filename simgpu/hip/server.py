@@ -211,7 +211,7 @@ class Server:
         self._read = position
 
     def _launch(self, data: bytes) -> tuple[int, bytes]:
-        number, sx, sy, sz, bx, by, bz, lds, _cooperative, nbytes, position = LAUNCH.unpack_from(data)
+        number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position = LAUNCH.unpack_from(data)
         function = self._gpus.functions[number]
         arguments = data[LAUNCH.size : LAUNCH.size + nbytes]
         name = readable(function.kernel.name)
@@ -221,7 +221,7 @@ class Server:
         with self._gpus.busy:
             self._read_log(position)
             try:
-                run, printed = self._gpus.launch(function, (sx, sy, sz), (bx, by, bz), lds, arguments, checked)
+                run, printed = self._gpus.launch(function, (sx, sy, sz), (bx, by, bz), lds, arguments, checked, bool(cooperative))
             except SimError as error:
                 record.failed += 1
                 return self._failed(function.kernel, name, error), b""

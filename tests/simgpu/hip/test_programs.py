@@ -46,6 +46,14 @@ def test_a_program_passes_its_own_checks(name: str) -> None:
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
+def test_blocks_that_wait_for_each_other(target: str, how: list[str]) -> None:
+    """They run in turns on however few threads the host has."""
+    done = hip("--target", target, *how, program("cooperative", "gfx90a", "gfx942"))
+    assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
+
+
 def test_two_devices() -> None:
     done = hip("--devices", 2, program("devices", "gfx942"))
     assert done.stdout == "PASS\n", done.stdout + done.stderr

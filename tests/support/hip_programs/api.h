@@ -87,6 +87,7 @@ enum {
     hipErrorOutOfMemory = 2,
     hipErrorInvalidConfiguration = 9,
     hipErrorInvalidSymbol = 13,
+    hipErrorCooperativeLaunchTooLarge = 720,
     hipErrorInvalidDeviceFunction = 98,
     hipErrorInvalidDevice = 101,
     hipErrorInvalidImage = 200,

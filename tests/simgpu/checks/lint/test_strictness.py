@@ -96,7 +96,8 @@ def test_one_path(target: str, lines: list[str]) -> None:
     told = sum(finding.pairs for finding in checked if finding.kind == "missing-wait")
     assert told == sum(finding.kind == "missing-wait" for finding in found)
     assert places(checked, "hazard") <= places(found, "hazard")
-    assert places(checked, "uninitialized") <= places(found, "uninitialized")
+    first, said = ({pc for pc, _ in places(findings, "uninitialized")} for findings in (checked, found))
+    assert not first or min(said) <= min(first)  # lint takes a register as mended behind its first finding, checked mode does not
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx950"])

@@ -68,17 +68,60 @@ template <class T> __device__ __forceinline__ T atomicCAS(T *at, T expected, T v
     return expected;
 }
 
-__device__ __forceinline__ float sqrtf(float x) { return __builtin_sqrtf(x); }
-__device__ __forceinline__ double sqrt(double x) { return __builtin_sqrt(x); }
-__device__ __forceinline__ float fabsf(float x) { return __builtin_fabsf(x); }
-__device__ __forceinline__ double fabs(double x) { return __builtin_fabs(x); }
+// Math: by clang's builtins what the hardware or LLVM has, else by ROCm's device library. As in C++, integers are taken as double.
+#define SIMGPU_MATH(NAME, F32, F64)                                                       \
+    __device__ __forceinline__ float NAME##f(float x) { return F32(x); }                  \
+    __device__ __forceinline__ float NAME(float x) { return F32(x); }                     \
+    __device__ __forceinline__ double NAME(double x) { return F64(x); }                   \
+    template <class T> __device__ __forceinline__ double NAME(T x) { return F64((double)x); }
+#define SIMGPU_MATH2(NAME, F32, F64)                                                                              \
+    __device__ __forceinline__ float NAME##f(float x, float y) { return F32(x, y); }                              \
+    __device__ __forceinline__ float NAME(float x, float y) { return F32(x, y); }                                 \
+    __device__ __forceinline__ double NAME(double x, double y) { return F64(x, y); }                              \
+    template <class T, class U> __device__ __forceinline__ double NAME(T x, U y) { return F64((double)x, (double)y); }
+#define SIMGPU_BUILTIN(NAME) SIMGPU_MATH(NAME, __builtin_##NAME##f, __builtin_##NAME)
+#define SIMGPU_BUILTIN2(NAME) SIMGPU_MATH2(NAME, __builtin_##NAME##f, __builtin_##NAME)
+#define SIMGPU_OCML(NAME)                                     \
+    extern "C" __device__ float __ocml_##NAME##_f32(float);   \
+    extern "C" __device__ double __ocml_##NAME##_f64(double); \
+    SIMGPU_MATH(NAME, __ocml_##NAME##_f32, __ocml_##NAME##_f64)
+#define SIMGPU_OCML2(NAME)                                            \
+    extern "C" __device__ float __ocml_##NAME##_f32(float, float);    \
+    extern "C" __device__ double __ocml_##NAME##_f64(double, double); \
+    SIMGPU_MATH2(NAME, __ocml_##NAME##_f32, __ocml_##NAME##_f64)
+#define SIMGPU_HALF_BUILTIN(NAME)                             \
+    extern "C" __device__ double __ocml_##NAME##_f64(double); \
+    SIMGPU_MATH(NAME, __builtin_##NAME##f, __ocml_##NAME##_f64)
+#define SIMGPU_EACH(DO, A, B, C, D, E, F) DO(A) DO(B) DO(C) DO(D) DO(E) DO(F)
+SIMGPU_EACH(SIMGPU_BUILTIN, sqrt, fabs, floor, ceil, trunc, rint)
+SIMGPU_EACH(SIMGPU_OCML, sin, cos, tan, asin, acos, atan)
+SIMGPU_EACH(SIMGPU_OCML, sinh, cosh, tanh, asinh, acosh, atanh)
+SIMGPU_EACH(SIMGPU_OCML, expm1, log1p, cbrt, erf, erfc, rsqrt)
+SIMGPU_EACH(SIMGPU_OCML, tgamma, lgamma, round, exp10, sinpi, cospi)
+SIMGPU_HALF_BUILTIN(exp) SIMGPU_HALF_BUILTIN(exp2) SIMGPU_HALF_BUILTIN(log) SIMGPU_HALF_BUILTIN(log2) SIMGPU_HALF_BUILTIN(log10)
+SIMGPU_EACH(SIMGPU_OCML2, pow, atan2, fmod, hypot, remainder, fdim)
+SIMGPU_BUILTIN2(fmin) SIMGPU_BUILTIN2(fmax) SIMGPU_BUILTIN2(copysign)
 __device__ __forceinline__ float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+__device__ __forceinline__ float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 __device__ __forceinline__ double fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
-__device__ __forceinline__ float fminf(float x, float y) { return __builtin_fminf(x, y); }
-__device__ __forceinline__ float fmaxf(float x, float y) { return __builtin_fmaxf(x, y); }
-__device__ __forceinline__ float floorf(float x) { return __builtin_floorf(x); }
-__device__ __forceinline__ float ceilf(float x) { return __builtin_ceilf(x); }
-__device__ __forceinline__ float expf(float x) { return __builtin_expf(x); }
-__device__ __forceinline__ float logf(float x) { return __builtin_logf(x); }
-__device__ __forceinline__ int min(int x, int y) { return x < y ? x : y; }
-__device__ __forceinline__ int max(int x, int y) { return x > y ? x : y; }
+__device__ __forceinline__ void sincosf(float x, float *sine, float *cosine) { *sine = sinf(x), *cosine = cosf(x); }
+__device__ __forceinline__ void sincos(double x, double *sine, double *cosine) { *sine = sin(x), *cosine = cos(x); }
+#define __expf expf
+#define __logf logf
+#define __powf powf
+#define __sinf sinf
+#define __cosf cosf
+#define isnan(x) __builtin_isnan(x)
+#define isinf(x) __builtin_isinf(x)
+#define isfinite(x) __builtin_isfinite(x)
+__device__ __forceinline__ float min(float x, float y) { return __builtin_fminf(x, y); }
+__device__ __forceinline__ float max(float x, float y) { return __builtin_fmaxf(x, y); }
+__device__ __forceinline__ double min(double x, double y) { return __builtin_fmin(x, y); }
+__device__ __forceinline__ double max(double x, double y) { return __builtin_fmax(x, y); }
+template <class T, class U> __device__ __forceinline__ auto min(T x, U y) { return x < y ? x : y; }
+template <class T, class U> __device__ __forceinline__ auto max(T x, U y) { return x > y ? x : y; }
+template <class T> __device__ __forceinline__ T abs(T x) { return x < 0 ? -x : x; }
+
+extern "C" __device__ int printf(const char *format, ...);
+#define assert(condition) \
+    ((condition) ? (void)0 : (printf("%s:%d: assertion `%s' failed.\n", __FILE__, __LINE__, #condition), __builtin_trap()))

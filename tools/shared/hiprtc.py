@@ -1,17 +1,20 @@
 """hiprtc's compiler: HIP source to a code object, by the clang that assembles kernels too.
 
-A source finds HIP's words in our hiprtc.h, whether it includes HIP's headers or not.
+A source finds HIP's words in our hiprtc.h, whether it includes HIP's headers or not. Functions that are more than a few
+instructions (sinf, pow, printf) are those of ROCm's device library: ocml.bc and ockl.bc, as ROCm, Debian and the triton wheel
+bring them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
-from simgpu.asm.builder.toolchain import TIMEOUT_SECONDS, Toolchain, candidates
+from simgpu.asm.builder.toolchain import CODE_OBJECT_VERSION, TIMEOUT_SECONDS, Toolchain, candidates
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hip.options import Source
 
@@ -19,6 +22,15 @@ HEADER = Path(__file__).with_name("hiprtc.h")
 # Options of a program that the compiler takes; others mean hipcc or nvcc, and are left out.
 PASSED = re.compile(r"-(D|U|I|O|f|W|std=|m(?!cpu))")
 LANGUAGE = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-fdeclspec", "-std=c++17")
+LIBRARIES = ("ocml.bc", "ockl.bc")
+# What the control libraries beside them (oclc_*.bc) say, one constant each: ROCm-Device-Libs' doc/OCML.md, "Controls".
+CONTROL = """
+#define SAY(type, name, value) const type __attribute__((address_space(4), visibility("hidden"))) __oclc_##name = value;
+SAY(unsigned char, wavefrontsize64, 1) SAY(unsigned char, wavefrontsize_log2, 6) SAY(unsigned char, daz_opt, 0)
+SAY(unsigned char, correctly_rounded_sqrt32, 1) SAY(unsigned char, finite_only_opt, FAST) SAY(unsigned char, unsafe_math_opt, FAST)
+SAY(unsigned, ISA_version, ISA) SAY(unsigned, ABI_version, ABI)
+"""
+NEEDS_LIBRARY = re.compile(r"undefined (?:hidden )?symbol: __(?:ocml_(\w+)_f(32|64)|ockl_printf)")
 
 
 def compile_source(source: Source) -> tuple[bytes | None, str]:
@@ -31,6 +43,18 @@ def compile_source(source: Source) -> tuple[bytes | None, str]:
         return None, "no clang with the amdgcn target and no lld found: pip install ziglang"
     with tempfile.TemporaryDirectory(prefix="simgpu-hiprtc-") as scratch:
         return _compiled(tool, source, Path(scratch))
+
+
+def device_library() -> Path | None:
+    """The folder of ocml.bc and ockl.bc; None where nothing that has them is installed."""
+    wheel = importlib.util.find_spec("triton")
+    rocm = os.environ.get("ROCM_PATH") or "/opt/rocm"
+    folders = [
+        *filter(None, [os.environ.get("HIP_DEVICE_LIB_PATH")]), f"{rocm}/amdgcn/bitcode",
+        *(f"{place}/backends/amd/lib" for place in (wheel.submodule_search_locations or () if wheel else ())),
+        *map(str, Path("/usr/lib").glob("*/amdgcn/bitcode")),
+    ]  # fmt: skip
+    return next((path for path in map(Path, folders) if all((path / name).is_file() for name in LIBRARIES)), None)
 
 
 def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | None, str]:
@@ -48,25 +72,55 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
     uses = "".join(f"\n__device__ __attribute__((used)) auto __simgpu_use_{i} = &{name};" for i, name in _kernels(source))
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
     options = [option for option in source.options if PASSED.match(option)]
+    library = device_library()
     ir = [
         *tool.clang, *LANGUAGE, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
         "-fgpu-rdc", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
-        "-c", source.file, "-o", "program.bc",
+        *(_linked(library) if library else ()), "-c", source.file, "-o", "program.bc",
     ]  # fmt: skip
-    machine = [
-        *tool.clang, "-x", "ir", "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", "-nogpulib", "-O3", "-c", "program.bc",
-        "-o", "program.o",
+    amdgcn = [*tool.clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", "-nogpulib", "-O3"]
+    commands = [
+        ir, [*amdgcn, "-x", "ir", "-c", "program.bc", "-o", "program.o"],
+        [*tool.lld, "-shared", "--no-undefined", "program.o", "-o", "program.co"],
     ]  # fmt: skip
+    if library:
+        (scratch / "oclc.c").write_text(CONTROL)
+        said = {"FAST": int("-ffast-math" in options), "ISA": _isa_version(source.target), "ABI": 100 * CODE_OBJECT_VERSION}
+        defined = [f"-D{key}={value}" for key, value in said.items()]
+        commands.insert(0, [*amdgcn, *defined, "-emit-llvm", "-c", "oclc.c", "-o", "oclc.bc"])
     log = ""
-    for command in (ir, machine, [*tool.lld, "-shared", "program.o", "-o", "program.co"]):
+    for command in commands:
         try:
             done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=os.environ)
         except (OSError, subprocess.TimeoutExpired) as error:
             return None, f"{command[0]}: {error}"
         log += done.stderr
         if done.returncode:
-            return None, log
+            return None, log if library else _advice(log) + log
     return (scratch / "program.co").read_bytes(), log
+
+
+def _linked(library: Path) -> list[str]:
+    """Options that link what a program uses of the device library, and the constants that control it."""
+    files = [*(str(library / name) for name in LIBRARIES), "oclc.bc"]
+    return [word for file in files for word in ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", file)]
+
+
+def _isa_version(target: str) -> int:
+    """9010 of gfx90a: two hexadecimal digits of the target are stepping and minor version, in front of them is the major one."""
+    major, minor, stepping = target[3:-2], int(target[-2], 16), int(target[-1], 16)
+    return int(major) * 1000 + minor * 100 + stepping
+
+
+def _advice(log: str) -> str:
+    """A line in front of lld's messages, where they miss functions of the device library."""
+    found = NEEDS_LIBRARY.findall(log)
+    missing = sorted({name + "f" * (bits == "32") if name else "printf" for name, bits in found})
+    if not missing:
+        return ""
+    needs = "need" if len(missing) > 1 else "needs"
+    ways = "pip install triton, apt install rocm-device-libs, or set ROCM_PATH"
+    return f"error: {', '.join(missing)} {needs} ROCm's device library: {ways}\n"
 
 
 def _kernels(source: Source) -> list[tuple[int, str]]:

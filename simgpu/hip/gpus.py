@@ -171,16 +171,16 @@ class GPUs:
 
     def launch(
         self, function: Function, size: tuple[int, int, int], block: tuple[int, int, int], lds: int, arguments: bytes,
-        checked: bool, cooperative: bool,
-    ) -> tuple[Run, str]:  # fmt: skip
-        """What ran, and what the kernel printed. Raises what `Kernel.launch` does."""
+        checked: bool, cooperative: bool, printed: io.StringIO,
+    ) -> Run:  # fmt: skip
+        """What ran; what the kernel prints is added to `printed`, if it fails too. Raises what `Kernel.launch` does."""
         kernel = function.kernel if checked or function.plain is None else function.plain
         args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
-        printed = kernel.module.device.stdout = io.StringIO()
+        kernel.module.device.stdout = printed
         run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size, cooperative=cooperative)
         if kernel is function.plain:
             self._all_defined()
-        return run, printed.getvalue()
+        return run
 
     def _all_defined(self) -> None:
         """After a launch that did not note what it wrote: nothing is known to be undefined any more."""

@@ -5,6 +5,7 @@ Two threads: one answers requests, the other runs launches in the order in which
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import re
@@ -218,21 +219,22 @@ class Server:
         record = self.record.kernel(name, self._boards[function.device].name)
         self._seen[name] += 1
         checked = bool(self._options.check) and self._is_selected(name)
+        printed = io.StringIO()
         with self._gpus.busy:
             self._read_log(position)
             try:
-                run, printed = self._gpus.launch(function, (sx, sy, sz), (bx, by, bz), lds, arguments, checked, bool(cooperative))
+                run = self._gpus.launch(function, (sx, sy, sz), (bx, by, bz), lds, arguments, checked, bool(cooperative), printed)
             except SimError as error:
                 record.failed += 1
-                return self._failed(function.kernel, name, error), b""
+                return self._failed(function.kernel, name, error), _text(printed)
             except Exception as error:  # a bug of ours: the program goes on, and is told
                 self.record.error(f"kernel {name}: internal error, {type(error).__name__}: {error}; please report it")
-                return Status.LAUNCH_FAILURE, b""
+                return Status.LAUNCH_FAILURE, _text(printed)
         record.note(run, checked)
         for finding in run.findings:
             record.findings += 1
             self._note_kernel(finding, name)
-        return Status.SUCCESS, printed.encode(errors="replace")
+        return Status.SUCCESS, _text(printed)
 
     def _is_selected(self, name: str) -> bool:
         options, number = self._options, self._seen[name]
@@ -303,6 +305,10 @@ class Server:
             total = sum(owned.nbytes for owned in group)
             count = f"{len(group)} allocations" if len(group) > 1 else group[0].label
             self._note("leak", f"{count} of {total} bytes never freed", line)
+
+
+def _text(printed: io.StringIO) -> bytes:
+    return printed.getvalue().encode(errors="replace")
 
 
 def _other_boards(image: bytes, arch: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from simgpu.hip import library
+from simgpu.tools.shared import hiprtc
+from tests.support.device_library import VERSIONS
 from tests.support.places import ROOT
 
 PROGRAMS = ROOT / "tests" / "support" / "hip_programs"
@@ -22,6 +25,7 @@ ZIG = (sys.executable, "-m", "ziglang")
 HIP = ("-x", "hip", "-nogpulib", "-nogpuinc", "-O1", "-g", "-fdeclspec", "-nostdinc", "-fdebug-compilation-dir=.")
 LLD = f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -m ziglang ld.lld "$@"\n'  # clang calls it as `lld -flavor gnu …`
 PAGE = 4096
+FROM_THE_LINKER = re.compile(rb"__hip_(?:fatbin|gpubin_handle)_\w+")
 
 
 def run(command: Sequence[object], **options: object) -> None:
@@ -63,26 +67,79 @@ def device_code(source: Path, target: str, scratch: Path, options: Sequence[str]
     return made.read_bytes()
 
 
+def with_device_library(target: str, scratch: Path) -> list[str]:
+    """Options that link what device code uses of ocml and ockl. Skips the test where they are not installed."""
+    found = hiprtc.device_library()
+    if found is None:
+        pytest.skip("no ocml.bc and ockl.bc: neither ROCm nor the triton wheel is installed")
+    (scratch / "oclc.c").write_text(hiprtc.CONTROL)
+    values = (f"-DISA={VERSIONS[target]}", "-DABI=500", "-DFAST=0")
+    amdgcn = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", "-nogpulib", "-mcode-object-version=5")
+    run([*ZIG, "clang", *amdgcn, *values, "-emit-llvm", "-c", scratch / "oclc.c", "-o", scratch / "oclc.bc"])
+    files = (found / "ocml.bc", found / "ockl.bc", scratch / "oclc.bc")
+    return ["-mcode-object-version=5", *(w for f in files for w in ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(f)))]
+
+
+def linked(target: str, *names: str) -> Path:
+    """The executable of several sources of -fgpu-rdc, whose device code is linked as one, as clang's driver has it done.
+
+    Every object's registration refers to one fat binary and one handle, by symbols that the link defines
+    (clang/lib/Driver/ToolChains/HIPUtility.cpp).
+    """
+    made = folder() / f"{'-'.join(names)}-{target}-{_digest(*(PROGRAMS / f'{name}.hip' for name in names), about=target)}"
+    if made.exists():
+        return made
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = Path(temporary)
+        for name in names:
+            rdc = [*ZIG, "clang", *HIP, "-fgpu-rdc", f"-cuid={name}"]
+            device = ("--cuda-device-only", "--no-gpu-bundle-output", f"--offload-arch={target}", "-emit-llvm")
+            run([*rdc, *device, "-c", f"{name}.hip", "-o", scratch / f"{name}.bc"], cwd=PROGRAMS)
+            run([*rdc, "--cuda-host-only", "-fPIE", "-c", f"{name}.hip", "-o", scratch / f"{name}.o"], cwd=PROGRAMS)
+        bitcode = [scratch / f"{name}.bc" for name in names]
+        run([*ZIG, "ld.lld", "-shared", "--no-undefined", f"-plugin-opt=mcpu={target}", *bitcode, "-o", scratch / "all.co"])
+        (scratch / "bundle").write_bytes(bundle({target: (scratch / "all.co").read_bytes()}))
+        objects = [scratch / f"{name}.o" for name in names]
+        symbols = sorted({found.decode() for path in objects for found in FROM_THE_LINKER.findall(path.read_bytes())})
+        labels = {kind: "".join(f".globl {s}\n{s}:\n" for s in symbols if kind in s) for kind in ("fatbin", "gpubin")}
+        (scratch / "fatbin.s").write_text(
+            f'.section .hip_fatbin,"a"\n.p2align 12\n{labels["fatbin"]}.incbin "{scratch}/bundle"\n'
+            f'.data\n.p2align 3\n{labels["gpubin"]}.quad 0\n'
+        )
+        _link(made, *objects, scratch / "fatbin.s")
+    return made
+
+
 def program(name: str, *targets: str) -> Path:
     """The executable of tests/support/hip_programs/NAME.hip with code for the targets."""
     return compiled(PROGRAMS / f"{name}.hip", *targets)
 
 
-def compiled(source: Path, *targets: str, options: Sequence[str] = ()) -> Path:
+def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_library: bool = False) -> Path:
     """The executable of a source with code for the targets; it is linked against our own library."""
-    name = source.stem
-    content = source.read_bytes() + (PROGRAMS / "api.h").read_bytes() + Path(__file__).read_bytes()
-    digest = hashlib.sha256(content + repr((targets, options, library.folder())).encode()).hexdigest()[:16]
-    made = folder() / f"{name}-{'-'.join(targets)}-{digest}"
+    made = folder() / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=(targets, options, device_library))}"
     if not made.exists():
         with tempfile.TemporaryDirectory() as temporary:
             scratch = Path(temporary)
-            code = {target: device_code(source, target, scratch, options) for target in targets}
+            code = {}
+            for target in targets:
+                more = with_device_library(target, scratch) if device_library else []
+                code[target] = device_code(source, target, scratch, [*options, *more])
             (scratch / "bundle").write_bytes(bundle(code))
             embed = ("--cuda-host-only", "-Xclang", "-fcuda-include-gpubinary", "-Xclang", scratch / "bundle")
             run([*ZIG, "clang", *HIP, *embed, *options, "-fPIE", "-c", source.name, "-o", scratch / "host.o"], cwd=source.parent)
-            out = folder() / f".{made.name}.{os.getpid()}"
-            libraries = (f"-L{library.folder()}", "-lamdhip64", "-lpthread")
-            run([*ZIG, "cc", "-target", library.target(), scratch / "host.o", "-o", out, *libraries])
-            out.rename(made)
+            _link(made, scratch / "host.o")
     return made
+
+
+def _digest(*sources: Path, about: object) -> str:
+    """What an executable is kept by."""
+    content = b"".join(path.read_bytes() for path in (*sources, PROGRAMS / "api.h", Path(__file__)))
+    return hashlib.sha256(content + repr((about, library.folder())).encode()).hexdigest()[:16]
+
+
+def _link(made: Path, *objects: Path) -> None:
+    out = folder() / f".{made.name}.{os.getpid()}"
+    libraries = (f"-L{library.folder()}", "-lamdhip64", "-lpthread")
+    run([*ZIG, "cc", "-target", library.target(), *objects, "-o", out, *libraries])
+    out.rename(made)

@@ -73,12 +73,13 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
     options = [option for option in source.options if PASSED.match(option)]
     library = device_library()
+    version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
     ir = [
-        *tool.clang, *LANGUAGE, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
+        *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
         "-fgpu-rdc", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
         *(_linked(library) if library else ()), "-c", source.file, "-o", "program.bc",
     ]  # fmt: skip
-    amdgcn = [*tool.clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", "-nogpulib", "-O3"]
+    amdgcn = [*tool.clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", version, "-nogpulib", "-O3"]
     commands = [
         ir, [*amdgcn, "-x", "ir", "-c", "program.bc", "-o", "program.o"],
         [*tool.lld, "-shared", "--no-undefined", "program.o", "-o", "program.co"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hip_compiler import program
+from tests.support.hip_compiler import PROGRAMS, compiled, linked, program
 from tests.support.places import ROOT
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -65,6 +65,28 @@ def test_kernels_compiled_while_the_program_runs() -> None:
     done = hip(program("modules", "gfx942"))
     assert done.stdout.endswith("PASS\n") and done.returncode == 0, done.stdout + done.stderr
     assert "use of undeclared identifier 'nothing'" in done.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_device_code_of_several_files_is_linked_as_one(target: str) -> None:
+    done = hip("--target", target, linked(target, "parts", "parts_other"))
+    assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
+
+
+HOW = (*(f"--target {target}" for target in TARGETS), "--threads 1", "--threads 3", "--check --threads 2")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_kernels_and_host_print_in_order(how: str) -> None:
+    done = hip(*how.split(), compiled(PROGRAMS / "prints.hip", *TARGETS, device_library=True))
+    want = ""
+    for turn in range(3):
+        want += f"host before round {turn}\n"
+        for block in range(40):
+            for thread in (1, 65):
+                want += f"round {turn}: block {block}, thread {thread}, {(128 * block + thread) / 2:.1f}\n"
+    assert done.stdout == want + "assertion failed: 63 < 63\nhost at the end\n", done.stdout[-500:] + done.stderr
+    assert done.returncode == 1 and "kernel below(int const*, int) failed in its launch 2: KernelTrap" in done.stderr
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -95,6 +95,7 @@ enum {
     hipErrorNotFound = 500,
     hipErrorNotReady = 600,
     hipErrorIllegalAddress = 700,
+    hipErrorAssert = 710,
     hipErrorLaunchFailure = 719,
     hipErrorNotSupported = 801
 };

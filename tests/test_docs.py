@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from simgpu.tools.cli import VERBS
+from simgpu.tools.cli import VERBS, main
+from simgpu.tools.shared.parser import Parser
 from tests.support import hip_server, transcripts
 from tests.support.hip_server import GPU
 from tests.support.places import ROOT
@@ -22,6 +26,25 @@ TRANSCRIPTS = [page for page in (README, *PAGES) if "```console" in page.read_te
 # `folder/file.py`, `folder.module`, `folder/` in running text
 PATHS = re.compile(r"`((?:hardware|operators|asm|simgpu|tools|tests|docs)/[\w/.]*)`")
 
+# What a page shows beside transcripts: an indented or fenced command line with its continuations; commands inside a sentence.
+LINE = re.compile(r"^ *((?:simgpu|python -m simgpu\.[\w.]+) (?:.*\\\n)*.*)$", re.M)
+INLINE = re.compile(r"`((?:simgpu|python -m simgpu\.[\w.]+) [^`]+)`")
+GUIDES = [README, ROOT / "CONTRIBUTING.md", *PAGES]
+
+
+def example_lines(page: str) -> list[list[str]]:
+    """The words of the command lines that stand outside transcripts, comments left out."""
+    shown = re.findall(r"^```\w*\n.*?^```$|^ {4}.*$", transcripts.BLOCK.sub("", page), re.M | re.S)
+    return [shlex.split(line.replace("\\\n", " "), comments=True) for line in LINE.findall("\n".join(shown))]
+
+
+def options_of(verb: str) -> set[str]:
+    """The options that the verb's parser, or one below it, takes."""
+    parser = Parser()
+    module = importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
+    module.configure(parser)
+    return set(parser.options())
+
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.name)
 def test_commands_print_what_the_page_says(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -32,6 +55,49 @@ def test_commands_print_what_the_page_says(path: Path, tmp_path_factory: pytest.
         printed = transcripts.rerun(page, tmp_path_factory.mktemp("work"), environment)
     for wanted, got in zip(transcripts.comparable(page), transcripts.comparable(printed), strict=True):
         assert got == wanted, f"python -m tests.support.transcripts {path.relative_to(ROOT)} writes what the commands print now"
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
+def test_examples_are_command_lines(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that no transcript reruns: each is taken by its verb's parser, or names a module with these options."""
+    for words in example_lines(path.read_text()):
+        if words[0] == "python":
+            assert_module_takes(words[2], words[3:])
+        elif words[1] != "--version":
+            ran: list[argparse.Namespace] = []
+            module = importlib.import_module(f"simgpu.tools.verbs.{words[1].replace('-', '_')}")
+            monkeypatch.setattr(module, "run", lambda options, ran=ran: ran.append(options) or 0)
+            assert main(words[1:], on_gpu=True) == 0 and len(ran) == 1, (words, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
+def test_commands_inside_sentences_exist(path: Path) -> None:
+    """With their options: a sentence leaves out what does not matter to it."""
+    for line in INLINE.findall(re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)):
+        words = line.split()
+        options = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
+        if words[0] == "python":
+            assert_module_takes(words[2], words[3:])
+        elif verbs := [verb for verb in words[1].split("|") if re.fullmatch("[a-z][a-z-]*", verb)]:
+            for verb in verbs:
+                assert verb in VERBS, line
+                assert options - {"--help"} <= options_of(verb), line
+
+
+def assert_module_takes(module: str, words: list[str]) -> None:
+    """The module exists, and its source names the options."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None, module
+    source = Path(spec.origin).read_text()
+    assert [word for word in words if word.startswith("--") and f'"{word}"' not in source] == [], module
+
+
+def test_an_example_that_is_none_is_seen() -> None:
+    """The tests of examples: what they look at, and what they leave to the transcripts."""
+    page = "    simgpu run gemm -m 4 \\\n        -n 5   # that's all\n\n```console\n$ simgpu help\nsimgpu is\n```\n\nsimgpu runs.\n"
+    assert example_lines(page) == [["simgpu", "run", "gemm", "-m", "4", "-n", "5"]]
+    assert main(["run", "gemm", "-m", "4", "-n", "5", "--tyle", "3"]) == 2
+    assert "--trans-b" in options_of("run") and "--tyle" not in options_of("run")
 
 
 def test_a_changed_output_is_seen_and_a_time_is_not() -> None:

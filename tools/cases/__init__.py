@@ -5,6 +5,8 @@
     operator_options.py  OP and its options, the same for every verb
     execute.py           one launch of a computation, on a GPU beside the simulator
     timing.py            many launches, and the figures that follow
+    opencl.py            OpenCL C kernels, compiled
+    opencl.h             what they find without including anything
     sources.py           the code object that a file names, assembled if need be
     file_kernel.py       a kernel of a code object, its arguments and extents
     results.py           buffers after a launch, beside what they should hold

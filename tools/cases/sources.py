@@ -13,9 +13,9 @@ from simgpu.tools.shared.errors import UsageError
 if TYPE_CHECKING:
     from simgpu.hardware.code_object.code_object import CodeObject
 
-FILE = "code object, offload bundle, host file with one inside, assembly (.s), HIP kernels (.hip), or a folder of kerncap's"
+FILE = "code object, offload bundle, host file with one inside, assembly (.s), kernels (.hip, .cl), or a folder of kerncap's"
 ASSEMBLY = (".s", ".S", ".asm")  # how names of assembly files end
-KERNELS = ".hip"
+HIP, OPENCL = ".hip", ".cl"
 _TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(gfx\w+)', re.MULTILINE)
 
 
@@ -34,7 +34,7 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
     arch = hardware.target(target).arch if target else ""
     if is_assembly(path):
         return CodeObject.parse(assembled(path, arch), arch)
-    if Path(path).suffix == KERNELS:
+    if Path(path).suffix in (HIP, OPENCL):
         return CodeObject.parse(compiled(path, arch), arch)
     try:
         return CodeObject.parse(Path(path).read_bytes(), arch)
@@ -54,16 +54,18 @@ def assembled(path: str, arch: str) -> bytes:
 
 
 def compiled(path: str, arch: str) -> bytes:
-    """The code object of a file of HIP kernels, which needs no ROCm; UsageError with the compiler's words."""
+    """The code object of a file of HIP or OpenCL C kernels, which needs no ROCm; UsageError with the compiler's words."""
     from simgpu.hip.options import Source
+    from simgpu.tools.cases.opencl import compile_opencl
     from simgpu.tools.shared.hiprtc import compile_source
 
     if not arch:
         raise UsageError(f"{path} names no target: give --target")
-    code, log = compile_source(Source(_text(path), arch, file=Path(path).name))
+    text, opencl = _text(path), Path(path).suffix == OPENCL
+    code, log = compile_opencl(text, arch, Path(path)) if opencl else compile_source(Source(text, arch, file=Path(path).name))
     if code is None:
-        said = next((line for line in log.splitlines() if "error: " in line), log).strip()
-        raise UsageError(f"{said}; only kernels are compiled here, `simgpu hip` runs whole programs")
+        said = next((line for line in log.splitlines() if "error: " in line), log).strip().removeprefix("./")
+        raise UsageError(said if opencl else f"{said}; only kernels are compiled here, `simgpu hip` runs whole programs")
     return code
 
 

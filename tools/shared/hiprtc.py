@@ -12,9 +12,10 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from simgpu.asm.builder.toolchain import CODE_OBJECT_VERSION, TIMEOUT_SECONDS, Toolchain, candidates
+from simgpu.asm.builder.toolchain import ADVICE, CODE_OBJECT_VERSION, TIMEOUT_SECONDS, Toolchain, candidates
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hip.options import Source
 
@@ -36,11 +37,9 @@ NEEDS_LIBRARY = re.compile(r"undefined (?:hidden )?symbol: __(?:ocml_(\w+)_f(32|
 def compile_source(source: Source) -> tuple[bytes | None, str]:
     """The linked code object and the compiler's messages; None where the source is wrong, or there is no compiler."""
     try:
-        tool = next((tool for tool in candidates() if tool.has_amdgcn()), None)
+        tool = compiler()
     except ToolchainError as error:
         return None, str(error)
-    if tool is None:
-        return None, "no clang with the amdgcn target and no lld found: pip install ziglang"
     with tempfile.TemporaryDirectory(prefix="simgpu-hiprtc-") as scratch:
         return _compiled(tool, source, Path(scratch))
 
@@ -55,6 +54,28 @@ def device_library() -> Path | None:
         *map(str, Path("/usr/lib").glob("*/amdgcn/bitcode")),
     ]  # fmt: skip
     return next((path for path in map(Path, folders) if all((path / name).is_file() for name in LIBRARIES)), None)
+
+
+def compiler() -> Toolchain:
+    """The first toolchain that compiles for amdgcn; ToolchainError if there is none."""
+    tool = next((tool for tool in candidates() if tool.has_amdgcn()), None)
+    if tool is None:
+        raise ToolchainError(f"no clang with the amdgcn target and no lld found: {ADVICE}")
+    return tool
+
+
+def link(commands: Sequence[Sequence[str]], linked: Path) -> tuple[bytes | None, str]:
+    """Runs the commands in the folder of `linked`, which the last one writes: its bytes, None after a failure; all messages."""
+    log = ""
+    for command in commands:
+        try:
+            done = subprocess.run(command, cwd=linked.parent, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return None, f"{command[0]}: {error}"
+        log += done.stderr
+        if done.returncode:
+            return None, log
+    return linked.read_bytes(), log
 
 
 def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | None, str]:
@@ -89,16 +110,8 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
         said = {"FAST": int("-ffast-math" in options), "ISA": _isa_version(source.target), "ABI": 100 * CODE_OBJECT_VERSION}
         defined = [f"-D{key}={value}" for key, value in said.items()]
         commands.insert(0, [*amdgcn, *defined, "-emit-llvm", "-c", "oclc.c", "-o", "oclc.bc"])
-    log = ""
-    for command in commands:
-        try:
-            done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=os.environ)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return None, f"{command[0]}: {error}"
-        log += done.stderr
-        if done.returncode:
-            return None, log if library else _advice(log) + log
-    return (scratch / "program.co").read_bytes(), log
+    code, log = link(commands, scratch / "program.co")
+    return code, log if code or library else _advice(log) + log
 
 
 def _linked(library: Path) -> list[str]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.one_mfma import DTYPES, element_type, from_registers, stored_shape
 from simgpu.tools.matrix.difference import explanation, wrong_elements
+from simgpu.tools.shared.console import Sheet
 from simgpu.tools.shared.errors import UsageError
 from simgpu.trace import Snapshot
 
@@ -119,10 +118,10 @@ class Comparison:
             "wrong": np.argwhere(self.wrong).tolist(),
         }
 
-    def parts(self) -> list[Table | Text]:
+    def parts(self) -> list[Sheet | Text]:
         """The tile, the reference beside it, and a line that says whether they agree."""
         wrong = self.wrong
-        shown: list[Table | Text] = [Text(f"\n{self.declaration.text}", "bold"), self._grid(self.tile, wrong)]
+        shown: list[Sheet | Text] = [Text(f"\n{self.declaration.text}", "bold"), self._grid(self.tile, wrong)]
         if self.reference is None:
             return shown
         shown += [Text("reference", "bold"), self._grid(self.reference, wrong)]
@@ -138,13 +137,11 @@ class Comparison:
         rows, columns = inside.any(1), inside.any(0)
         return explanation(self.tile[rows][:, columns], self.reference[rows][:, columns], self.tolerance)
 
-    def _grid(self, values: np.ndarray, wrong: np.ndarray) -> Table:
-        made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        made.add_column("", justify="right")
-        for column in range(values.shape[1]):
-            made.add_column(str(self.declaration.column0 + column), justify="right", no_wrap=True)
+    def _grid(self, values: np.ndarray, wrong: np.ndarray) -> Sheet:
+        columns = ["", *(str(self.declaration.column0 + column) for column in range(values.shape[1]))]
+        rows = []
         for number, (line, marks) in enumerate(zip(values, wrong, strict=True)):
             cells = [Text("·" if np.isnan(v) and not mark else f"{v:.4g}{'*' * bool(mark)}", "bold red" if mark else "")
                      for v, mark in zip(line, marks, strict=True)]  # fmt: skip
-            made.add_row(Text(str(self.declaration.row0 + number), "dim"), *cells)
-        return made
+            rows.append((Text(str(self.declaration.row0 + number), "dim"), *cells))
+        return Sheet("", columns, rows, left=1)

@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
 
 
 class Sheet:
-    """A table under its title, for whatever width there is: cells are never cut, nor folded where they fit.
+    """A table under its title, if it has one, for whatever width there is: cells are never cut, nor folded where they fit.
 
     Where the whole does not fit, each row's note stands below it, and columns that are too many follow in a further table,
     which repeats the first `left` ones.
@@ -77,7 +77,8 @@ class Sheet:
         ]  # fmt: skip
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(f"\n{self.title}", "bold")
+        if self.title:
+            yield Text(f"\n{self.title}", "bold")
         every = range(len(self.columns))
         blocks = [list(every)] if self._width(every) <= options.max_width else self._blocks(options.max_width)
         for number_of, block in enumerate(blocks):

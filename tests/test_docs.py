@@ -34,7 +34,7 @@ GUIDES = [README, ROOT / "CONTRIBUTING.md", *PAGES]
 
 def example_lines(page: str) -> list[list[str]]:
     """The words of the command lines that stand outside transcripts, comments left out."""
-    shown = re.findall(r"^```\w*\n.*?^```$|^ {4}.*$", transcripts.BLOCK.sub("", page), re.M | re.S)
+    shown = re.findall(r"^```\w*\n.*?^```$|^ {4}[^\n]*$", transcripts.BLOCK.sub("", page), re.M | re.S)
     return [shlex.split(line.replace("\\\n", " "), comments=True) for line in LINE.findall("\n".join(shown))]
 
 

@@ -30,19 +30,18 @@ def add_json_option(parser: ArgumentParser) -> None:
 
 
 def show(*parts: RenderableType) -> None:
-    """Prints text and tables on stdout; where that is no terminal, as plain text without trailing blanks."""
+    """Prints text and tables on stdout; where that is no terminal, as plain text without trailing blanks, whose lines are not
+    broken unless COLUMNS says how wide it is to be."""
     if sys.stdout.isatty():
         Console(highlight=False, markup=False).print(*parts, sep="\n")
         return
-    plain = Console(file=sys.stdout, highlight=False, markup=False, width=_piped_width(), soft_wrap=False)
-    with plain.capture() as captured:
-        plain.print(*parts, sep="\n")
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
-
-
-def _piped_width() -> int:
     columns = os.environ.get("COLUMNS", "")
-    return max(int(columns), 1) if columns.isdecimal() else PIPED_WIDTH
+    width = max(int(columns), 1) if columns.isdecimal() else None
+    plain = Console(file=sys.stdout, highlight=False, markup=False, width=width or PIPED_WIDTH)
+    with plain.capture() as captured:
+        for part in parts:
+            plain.print(part, soft_wrap=width is None and isinstance(part, (str, Text)))
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def print_json(document: Any) -> None:

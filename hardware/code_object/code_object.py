@@ -84,8 +84,9 @@ class Kernel:
     language: str
     debug: DebugInformation = field(repr=False, compare=False)  # of its file
 
-    @property
+    @cached_property
     def explicit_arguments(self) -> tuple[Argument, ...]:
+        """Those that the caller gives; each launch asks for them."""
         return tuple(arg for arg in self.arguments if not arg.hidden)
 
     @cached_property

@@ -54,9 +54,8 @@ class GPU:
     @staticmethod
     def _device(board: str, options: Options, arena: Arena, check: bool | str) -> Device:
         device = Device(
-            board, check=check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
-            unique_bytes=False,
-        )  # fmt: skip
+            board, check=check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout
+        )
         device.memory = ArenaMemory(arena, bool(check))
         return device
 

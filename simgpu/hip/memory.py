@@ -60,7 +60,7 @@ class ArenaMemory(Memory):
     """A device's memory: what the program allocates is adopted, code objects are placed where the program sees them."""
 
     def __init__(self, arena: Arena, checked: bool) -> None:
-        super().__init__(checked)
+        super().__init__(checked, unique_bytes=False)  # reports give bytes as requested
         self._arena = arena
         self.advice = "the host's own memory must be pinned, registered or managed for a kernel to reach it"
         self.segments: list[Allocation] = []

@@ -8,7 +8,7 @@ RELEASE_ALL lets all waiting waves on (AMD "Vega" ISA guide, "Data share instruc
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,7 +34,7 @@ class GlobalSync:
     """The resources of one launch. count: what resource 0's counter begins with."""
 
     def __init__(self, count: int = 0) -> None:
-        self._resources = [Resource() for _ in range(RESOURCES)]
+        self._resources: defaultdict[int, Resource] = defaultdict(Resource)  # by number, those that are used
         self._resources[0].counter = count
         self._changed = threading.Condition()
         self.released = 0  # how often waves were let on

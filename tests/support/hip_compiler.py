@@ -17,6 +17,7 @@ import pytest
 
 from simgpu.hip import library
 from simgpu.tools.shared import hiprtc
+from tests.hardware.code_object.test_compressed import packed
 from tests.support.device_library import VERSIONS
 from tests.support.places import ROOT
 
@@ -115,9 +116,10 @@ def program(name: str, *targets: str) -> Path:
     return compiled(PROGRAMS / f"{name}.hip", *targets)
 
 
-def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_library: bool = False) -> Path:
-    """The executable of a source with code for the targets; it is linked against our own library."""
-    made = folder() / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=(targets, options, device_library))}"
+def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_library: bool = False, ccob: int = 0) -> Path:
+    """The executable of a source with code for the targets, linked against our own library; ccob: a compressed bundle's version."""
+    about = (targets, options, device_library, ccob)
+    made = folder() / f"{source.stem}-{'-'.join(targets)}-{_digest(source, about=about)}"
     if not made.exists():
         with tempfile.TemporaryDirectory() as temporary:
             scratch = Path(temporary)
@@ -125,7 +127,7 @@ def compiled(source: Path, *targets: str, options: Sequence[str] = (), device_li
             for target in targets:
                 more = with_device_library(target, scratch) if device_library else []
                 code[target] = device_code(source, target, scratch, [*options, *more])
-            (scratch / "bundle").write_bytes(bundle(code))
+            (scratch / "bundle").write_bytes(packed(bundle(code), ccob, 0) if ccob else bundle(code))
             embed = ("--cuda-host-only", "-Xclang", "-fcuda-include-gpubinary", "-Xclang", scratch / "bundle")
             run([*ZIG, "clang", *HIP, *embed, *options, "-fPIE", "-c", source.name, "-o", scratch / "host.o"], cwd=source.parent)
             _link(made, scratch / "host.o")

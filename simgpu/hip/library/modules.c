@@ -42,13 +42,28 @@ static size_t elf_bytes(const u8 *image) {
     return end > segments ? end : segments;
 }
 
-// The bytes of a code object, a bundle or a compressed bundle, as its header says; 0: none of them.
+// How many of so many bytes from an address on are mapped.
+static size_t mapped_bytes(const u8 *from, u64 most) {
+    u64 end = (u64)from / 4096 * 4096;
+    while (end < (u64)from + most && !msync((void *)end, 4096, MS_ASYNC)) end += 4096;
+    if (end <= (u64)from) return 0;
+    return end - (u64)from < most ? end - (u64)from : most;
+}
+
+static size_t compressed_bytes(const u8 *image) {
+    u64 version = word(image + 4, 2);
+    if (version == 2) return word(image + 8, 4);
+    if (version == 3) return word(image + 8, 8);
+    if (version != 1) return 0;
+    // Only the size expanded is told. What does not compress grows by less than 1/64 and a page, by zlib and by zstd.
+    u64 expanded = word(image + 8, 4);
+    return mapped_bytes(image, expanded + expanded / 64 + 4096);
+}
+
+// The bytes of a code object, a bundle or a compressed bundle, as its header says, or at most so many; 0: none of them.
 size_t image_bytes(const void *given) {
     const u8 *image = given;
-    if (!memcmp(image, COMPRESSED_MAGIC, 4)) {
-        u64 version = word(image + 4, 2);
-        return version == 2 ? word(image + 8, 4) : version == 3 ? word(image + 8, 8) : 0;
-    }
+    if (!memcmp(image, COMPRESSED_MAGIC, 4)) return compressed_bytes(image);
     if (!memcmp(image, ELFMAG, SELFMAG)) return elf_bytes(image);
     if (!memcmp(image, BUNDLE_MAGIC, strlen(BUNDLE_MAGIC))) return bundle_bytes(image);
     return 0;

@@ -29,6 +29,12 @@ def test_a_program_ends_as_on_hardware(target: str) -> None:
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stderr
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_device_code_that_is_compressed(version: int) -> None:
+    done = hip("--target", "gfx90a", compiled(PROGRAMS / "vector_add.hip", *TARGETS, ccob=version))
+    assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stderr
+
+
 def test_a_program_for_another_board_is_told_which_to_choose() -> None:
     done = hip("--target", "mi100", program("vector_add", "gfx90a"))
     assert "it has code for gfx90a: give --target mi210 or mi250x" in done.stderr

@@ -52,6 +52,8 @@ int main(int, char **words) {
     MUST(hipModuleGetFunction(&fill, module, lowered));
     EXPECT(hipErrorNotFound, hipModuleGetFunction(&fill, module, "nothing"));
     EXPECT(hipErrorInvalidImage, hipModuleLoadData(&module, "this is no code object, whatever it is"));
+    EXPECT(hipErrorInvalidImage, hipModuleLoadData(&module, "CCOB\1\0\0\0\377\377\377\377 of 4 GiB, as it says"));
+    EXPECT(hipErrorInvalidImage, hipModuleLoadData(&module, "CCOB\1\0\0\0\0\20\0\0 of a page, as it says"));
     float *x, host[100];
     int n = 100, value = 9;
     float by = 3;

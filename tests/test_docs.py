@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import doctest
 import importlib
 import importlib.util
 import re
@@ -15,7 +16,7 @@ import pytest
 
 from simgpu.tools.cli import VERBS, main
 from simgpu.tools.shared.parser import Parser
-from tests.support import hip_server, transcripts
+from tests.support import hip_server, pictures, transcripts
 from tests.support.hip_server import GPU
 from tests.support.places import ROOT
 
@@ -153,3 +154,23 @@ def test_python_of_a_page_runs(page: str, number: int, snippet: str) -> None:
     """In an interpreter of its own: one of them adds an instruction."""
     done = subprocess.run([sys.executable, "-c", snippet], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_pictures_of_the_tour(name: str) -> None:
+    """Each shows what its commands print now, in the page that has them, and refers to nothing that a browser would fetch."""
+    kept = pictures.place(name).read_text()
+    assert pictures.words(pictures.draw(pictures.PICTURES[name])) == pictures.words(kept), "python -m tests.support.pictures"
+    assert re.findall(r"href|src=|@import|@font-face|url\((?!#)", kept) == [] and len(kept) < 60_000
+    assert f"](tour_{name}.svg)" in (ROOT / "docs" / "tour.md").read_text()
+
+
+NOTEBOOKS = [page for page in PAGES if "```pycon" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.name)
+def test_cells_of_a_page_show_what_it_says(page: Path) -> None:
+    """The cells of a page share their names, as in a notebook."""
+    cells = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", page.read_text(), re.M | re.S))
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(doctest.DocTestParser().get_doctest(cells, {}, page.name, str(page), 0)).failed == 0

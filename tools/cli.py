@@ -25,7 +25,7 @@ VERBS = {
     "tree": "the algorithm tree",
     "report": "resources of every node against their limits, derived and as assembled",
     "emit": "the kernel as assembly (-o) or as a code object (--object)",
-    "asm": "assemble and link a file: the code object of assembly",
+    "asm": "assemble or compile a file, and link: the code object of assembly or of kernels",
     "run": "derive, emit, assemble, simulate, compare with float64",
     "exec": "run a kernel of any code object",
     "check": "run or exec in checked mode: waits, hazards and what else the hardware would not forgive",

@@ -51,6 +51,8 @@ def test_a_kernel_runs_and_is_right(tmp_path: Path, target: str) -> None:
     assert main(["check", path, *LAUNCH, "--target", target]) == 0
     assert main(["lint", path, "--target", target]) == 0
     assert main(["disasm", path, "--target", target]) == 0
+    assert main(["asm", path, "--target", target]) == 0
+    assert main(["exec", str(tmp_path / "k.co"), *launch[2:], *expected]) == 0
 
 
 def test_a_finding_names_the_line_of_the_file(tmp_path: Path, capsys: Capture) -> None:
@@ -104,6 +106,16 @@ FLOATS = {
     "log(x + 6)": lambda x: np.log(x + 6),
     "log2(x + 6)": lambda x: np.log2(x + 6),
     "log10(x + 6)": lambda x: np.log10(x + 6),
+    "round(x)": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+    "sign(x)": np.sign,
+    "sign((float2)(x, 1)).x": np.sign,
+    "step(1.0f, x)": lambda x: (x >= 1) * 1.0,
+    "step(1.0f, (float4)(x)).w": lambda x: (x >= 1) * 1.0,
+    "degrees(x)": np.degrees,
+    "radians(x)": np.radians,
+    "length((float2)(x, 3))": lambda x: np.hypot(x, 3),
+    "distance((float3)(x, 1, 2), (float3)(1, 1, 0))": lambda x: np.hypot(x - 1, 2),
+    "normalize((float2)(x, 1)).x": lambda x: x / np.hypot(x, 1),
     "native_recip(x + 6)": lambda x: 1 / (x + 6),
     "native_divide(x, x + 6)": lambda x: x / (x + 6),
     "native_sqrt(x + 6)": lambda x: np.sqrt(x + 6),

@@ -106,10 +106,16 @@ SIMGPU_FLOATS(SIMGPU_ORDER)
     SIMGPU_INLINE V rint(V x) { return __builtin_elementwise_rint(x); } \
     SIMGPU_INLINE V sqrt(V x) { return __builtin_elementwise_sqrt(x); } \
     SIMGPU_INLINE V rsqrt(V x) { return (T)1 / sqrt(x); } \
+    SIMGPU_INLINE V round(V x) { return __builtin_elementwise_round(x); } \
+    SIMGPU_INLINE V sign(V x) { return x > (V)(0) ? (V)(1) : x < (V)(0) ? (V)(-1) : x == (V)(0) ? x : (V)(0); } \
+    SIMGPU_INLINE V step(V edge, V x) { return x < edge ? (V)(0) : (V)(1); } \
+    SIMGPU_INLINE V degrees(V x) { return x * (T)57.295779513082320877; } \
+    SIMGPU_INLINE V radians(V x) { return x * (T)0.017453292519943295769; } \
     SIMGPU_INLINE V mix(V x, V y, V a) { return x + (y - x) * a; }
 #define SIMGPU_ARITHMETIC_BESIDE_SCALARS(V, T) \
     SIMGPU_INLINE V fmin(V x, T y) { return fmin(x, (V)(y)); } \
     SIMGPU_INLINE V fmax(V x, T y) { return fmax(x, (V)(y)); } \
+    SIMGPU_INLINE V step(T edge, V x) { return step((V)(edge), x); } \
     SIMGPU_INLINE V mix(V x, V y, T a) { return mix(x, y, (V)(a)); }
 #define SIMGPU_ARITHMETICS(T) SIMGPU_WIDTHS(SIMGPU_ARITHMETIC, T) SIMGPU_VECTOR_WIDTHS(SIMGPU_ARITHMETIC_BESIDE_SCALARS, T)
 SIMGPU_FLOATS(SIMGPU_ARITHMETICS)
@@ -137,11 +143,15 @@ SIMGPU_INLINE float native_sin(float x) { return __builtin_amdgcn_sinf(__builtin
 SIMGPU_INLINE float native_cos(float x) { return __builtin_amdgcn_cosf(__builtin_amdgcn_fractf(x * 0x1.45f306p-3f)); }
 
 #define SIMGPU_DOT(V, T, SUM) \
-    SIMGPU_INLINE T dot(V x, V y) { V p = x * y; return SUM; }
+    SIMGPU_INLINE T dot(V x, V y) { V p = x * y; return SUM; } \
+    SIMGPU_INLINE T length(V x) { return sqrt(dot(x, x)); } \
+    SIMGPU_INLINE T distance(V x, V y) { return length(x - y); } \
+    SIMGPU_INLINE V normalize(V x) { return x / length(x); }
 #define SIMGPU_GEOMETRY(T) \
     SIMGPU_DOT(T##2, T, p.x + p.y) SIMGPU_DOT(T##3, T, p.x + p.y + p.z) SIMGPU_DOT(T##4, T, p.x + p.y + p.z + p.w)
 SIMGPU_FLOATS(SIMGPU_GEOMETRY)
 
+#define prefetch(p, count) ((void)0)  // CDNA has no instruction for it
 #define isnan(x) ((x) != (x))
 #define isinf(x) (fabs(x) == INFINITY)
 #define isfinite(x) (fabs(x) < INFINITY)

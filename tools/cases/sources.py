@@ -32,14 +32,17 @@ def read_code_object(path: str, target: str | None = None) -> CodeObject:
     from simgpu.hardware.code_object.code_object import CodeObject
 
     arch = hardware.target(target).arch if target else ""
-    if is_assembly(path):
-        return CodeObject.parse(assembled(path, arch), arch)
-    if Path(path).suffix in (HIP, OPENCL):
-        return CodeObject.parse(compiled(path, arch), arch)
+    if is_assembly(path) or Path(path).suffix in (HIP, OPENCL):
+        return CodeObject.parse(built(path, arch), arch)
     try:
         return CodeObject.parse(Path(path).read_bytes(), arch)
     except DecodeError as error:
         raise DecodeError(f"{path}: {error}") from None
+
+
+def built(path: str, arch: str) -> bytes:
+    """The code object of kernels (.hip, .cl), compiled, or of assembly, which a file of any other name holds."""
+    return compiled(path, arch) if Path(path).suffix in (HIP, OPENCL) else assembled(path, arch)
 
 
 def assembled(path: str, arch: str) -> bytes:

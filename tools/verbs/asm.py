@@ -1,4 +1,4 @@
-"""`simgpu asm`: assembly to a linked code object."""
+"""`simgpu asm`: assembly, or a file of kernels, to a linked code object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from simgpu import hardware
-from simgpu.tools.cases.sources import assembled
+from simgpu.tools.cases.sources import built
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
@@ -14,7 +14,7 @@ from simgpu.tools.shared.outputs import STDOUT, add_force_option, claim, write
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    parser.add_argument("file", metavar="K.S", help="assembly, in LLVM's syntax (docs/assembly.md has a template)")
+    parser.add_argument("file", metavar="FILE", help="assembly (docs/assembly.md has a template), or kernels (.hip, .cl)")
     parser.add_argument("--target", help="board or architecture (default: what .amdgcn_target says)")
     parser.add_argument("-o", "--output", metavar="K.CO", help="the code object; - is standard output (default: FILE with .co)")
     add_force_option(parser)
@@ -22,14 +22,14 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Assembles and writes; UsageError, TargetError, ToolchainError with the assembler's words."""
+    """Assembles or compiles, and writes; UsageError, TargetError, ToolchainError with the tool's words."""
     from simgpu.hardware.code_object.code_object import CodeObject
 
     output = options.output or str(Path(options.file).with_suffix(".co"))
     if options.json and output == STDOUT:
         raise UsageError("--json and -o - both want standard output: name a file")
     claim([output], options.force)
-    data = assembled(options.file, hardware.target(options.target).arch if options.target else "")
+    data = built(options.file, hardware.target(options.target).arch if options.target else "")
     code = CodeObject.parse(data)
     write(output, data, options.force)
     if options.json:

@@ -127,6 +127,11 @@ def targets() -> tuple[str, ...]:
     return tuple(_BOARDS)
 
 
+def architecture(name: str) -> str:
+    """The architecture that a name means: itself (gfx942), or a board's. Raises TargetError as `target`."""
+    return name if name in _ARCHITECTURES else target(name).arch
+
+
 def architectures() -> tuple[str, ...]:
     """The names of the architectures, each of which stands for a board."""
     return tuple(_ARCHITECTURES)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from simgpu.hardware import cache
 from simgpu.hardware.errors import ToolchainError
+from simgpu.hardware.targets import architecture
 
 CODE_OBJECT_VERSION = 5
 TIMEOUT_SECONDS = 120
@@ -75,11 +76,12 @@ class Toolchain:
 
 
 def assemble(text: str, target: str, name: str = SOURCE_NAME) -> bytes:
-    """Assembles and links `text` for `target` (gfx908, gfx90a, ...): a code object of version 5.
+    """Assembles and links `text` for `target` (gfx908, gfx90a:xnack+, ... or a board): a code object of version 5.
 
     name: the file that messages and the line table name. Raises ToolchainError, in one line, if there is no usable clang and lld
-    or they reject the text.
+    or they reject the text; TargetError for an unknown board.
     """
+    target = target if target.startswith("gfx") else architecture(target)
     tools, kept = candidates(), cache.Folder("objects")
     for tool in tools:
         cached = kept.load(_digest(tool, text, target, name))

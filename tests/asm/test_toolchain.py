@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
+import simgpu
 from simgpu import asm
 from simgpu.asm.builder import toolchain
 from simgpu.hardware.code_object.code_object import CodeObject
-from simgpu.hardware.errors import ToolchainError
+from simgpu.hardware.errors import TargetError, ToolchainError
 
 TEXT = """
 .amdgcn_target "amdgcn-amd-amdhsa--{target}"
@@ -165,3 +166,13 @@ def test_rocm_comes_before_the_wheel(tmp_path, monkeypatch):
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     assert toolchain.candidates()[0].clang == (str(tmp_path / "llvm" / "bin" / "clang"),)
     assert os.access(toolchain.candidates()[0].lld[0], os.X_OK)
+
+
+def test_boards_stand_for_their_architecture() -> None:
+    """Wherever a target is taken, the disassembler's too."""
+    source = text("gfx942")
+    assert asm.assemble(source, "MI300X") == asm.assemble(source, "gfx942")
+    assert simgpu.disassemble(bytes.fromhex("000081bf"), "mi210") == [(0, "s_endpgm")]
+    for wrong in (lambda: simgpu.disassemble(b"", "mi9"), lambda: asm.assemble(source, "mi9")):
+        with pytest.raises(TargetError, match=r"unknown target 'mi9': use a board \(mi100"):
+            wrong()

@@ -11,6 +11,7 @@ from simgpu.hardware.isa.code.operands import operand_text
 from simgpu.hardware.isa.instruction import Imm, Instruction, Operand, Reg
 from simgpu.hardware.isa.kinds import Encoding, Flag
 from simgpu.hardware.isa.types import f64
+from simgpu.hardware.targets import architecture
 
 SHORT = ("vop1", "vop2", "vopc")
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
@@ -39,8 +40,11 @@ def text(instruction: Instruction) -> str:
 
 
 def disassemble(code: bytes | memoryview, target: str) -> list[tuple[int, str]]:
-    """The byte offset and text of every instruction. Raises DecodeError at undefined bytes."""
-    return [(instruction.offset, text(instruction)) for instruction in decode_all(code, target)]
+    """The byte offset and text of every instruction. Raises DecodeError at undefined bytes, TargetError for an unknown target.
+
+    target: an architecture or a board, as everywhere.
+    """
+    return [(instruction.offset, text(instruction)) for instruction in decode_all(code, architecture(target))]
 
 
 def _join(mnemonic: str, operands: Iterable[str], modifiers: Iterable[str] = ()) -> str:

@@ -115,6 +115,9 @@ FLOATS = {
     "radians(x)": np.radians,
     "length((float2)(x, 3))": lambda x: np.hypot(x, 3),
     "distance((float3)(x, 1, 2), (float3)(1, 1, 0))": lambda x: np.hypot(x - 1, 2),
+    "length(x)": np.abs,
+    "cross((float3)(x, 1, 2), (float3)(3, x, 1)).z": lambda x: x * x - 3,
+    "cross((float4)(x, 1, 2, 9), (float4)(3, x, 1, 9)).y": lambda x: 6 - x,
     "normalize((float2)(x, 1)).x": lambda x: x / np.hypot(x, 1),
     "native_recip(x + 6)": lambda x: 1 / (x + 6),
     "native_divide(x, x + 6)": lambda x: x / (x + 6),
@@ -155,6 +158,8 @@ INTEGERS = {
     "popcount((long)n)": lambda n: [(int(v) % 2**64).bit_count() for v in n],
     "clz(u)": lambda n: [32 - int(v % 2**32).bit_length() for v in n],
     "vload3(0, (__private int *)three).z": lambda n: n + 2,
+    "any((int3)(n, 5, 6) < 0) + 2 * all((int2)(n, -5) < 0)": lambda n: 3 * (n < 0),
+    "any((float4)(n, 5, 6, 7) > 7)": lambda n: n > 7,
     "(int)get_global_size(0)": lambda n: 128 + 0 * n,
     "(int)get_num_groups(0)": lambda n: 2 + 0 * n,
     "(int)get_local_size(0)": lambda n: 64 + 0 * n,
@@ -184,6 +189,21 @@ def test_functions_give_what_numpy_gives(tmp_path: Path) -> None:
         np.testing.assert_allclose(got, of(x), rtol=3e-6, atol=1e-6, err_msg=text)
     for got, (text, of) in zip(np.load(tmp_path / "g.npy"), INTEGERS.items(), strict=True):
         np.testing.assert_array_equal(got.astype("u4"), (np.asarray(of(n)) % 2**32).astype("u4"), err_msg=text)
+
+
+def test_an_argument_in_local_memory_is_an_offset(tmp_path: Path, capsys: Capture) -> None:
+    path = written(tmp_path, """kernel void turned(global int *y, local int *t) {
+    size_t i = get_local_id(0);
+    t[i] = i;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    y[i] = t[get_local_size(0) - 1 - i];
+}
+""")
+    np.save(tmp_path / "want.npy", np.arange(128, dtype=np.int32)[::-1])
+    launch = ["--target", "mi100", "--arg", "zeros:i32:128", "--arg", "u32:0", "--grid", "1", "--block", "128"]
+    assert main(["exec", path, *launch, "--dynamic-lds", "512", "--expect", f"0={tmp_path / 'want.npy'}"]) == 0
+    assert main(["check", path, *launch, "--dynamic-lds", "512"]) == 0
+    assert main(["check", path, *launch, "--dynamic-lds", "256"]) == 1
 
 
 ATOMICS = {"add": 2016, "sub": -2016, "min": -1, "max": 63, "and": 0, "or": -1, "xor": 0, "inc": 64, "dec": -64}

@@ -148,7 +148,10 @@ SIMGPU_INLINE float native_cos(float x) { return __builtin_amdgcn_cosf(__builtin
     SIMGPU_INLINE T distance(V x, V y) { return length(x - y); } \
     SIMGPU_INLINE V normalize(V x) { return x / length(x); }
 #define SIMGPU_GEOMETRY(T) \
-    SIMGPU_DOT(T##2, T, p.x + p.y) SIMGPU_DOT(T##3, T, p.x + p.y + p.z) SIMGPU_DOT(T##4, T, p.x + p.y + p.z + p.w)
+    SIMGPU_DOT(T, T, p) SIMGPU_DOT(T##2, T, p.x + p.y) SIMGPU_DOT(T##3, T, p.x + p.y + p.z) \
+    SIMGPU_DOT(T##4, T, p.x + p.y + p.z + p.w) \
+    SIMGPU_INLINE T##3 cross(T##3 x, T##3 y) { return x.yzx * y.zxy - x.zxy * y.yzx; } \
+    SIMGPU_INLINE T##4 cross(T##4 x, T##4 y) { return (T##4)(cross(x.xyz, y.xyz), 0); }
 SIMGPU_FLOATS(SIMGPU_GEOMETRY)
 
 #define prefetch(p, count) ((void)0)  // CDNA has no instruction for it
@@ -158,6 +161,15 @@ SIMGPU_FLOATS(SIMGPU_GEOMETRY)
 #define signbit(x) __builtin_signbit(x)
 #define select(no, yes, which) ((which) ? (yes) : (no))
 
+// Of the sign bits: a comparison of vectors gives -1 where it holds.
+#define SIMGPU_TRUTH(V, T) \
+    SIMGPU_INLINE int any(V x) { return __builtin_reduce_or(x) < 0; } \
+    SIMGPU_INLINE int all(V x) { return __builtin_reduce_and(x) < 0; }
+#define SIMGPU_TRUTHS(T) \
+    SIMGPU_INLINE int any(T x) { return x < 0; } \
+    SIMGPU_INLINE int all(T x) { return x < 0; } \
+    SIMGPU_VECTOR_WIDTHS(SIMGPU_TRUTH, T)
+SIMGPU_TRUTHS(char) SIMGPU_TRUTHS(short) SIMGPU_TRUTHS(int) SIMGPU_TRUTHS(long)
 #define SIMGPU_COUNT(T) \
     SIMGPU_INLINE T popcount(T x) { return __builtin_popcountl((ulong)x & ~0ul >> (64 - 8 * sizeof(T))); }
 SIMGPU_INTEGERS(SIMGPU_COUNT)

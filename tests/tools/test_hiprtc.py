@@ -127,6 +127,15 @@ def test_without_the_library_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert log.splitlines()[0].startswith("error: cos, printf, sinf need ROCm's device library: pip install triton, ")
 
 
+def test_a_library_that_the_compiler_cannot_read_harms_only_what_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in hiprtc.LIBRARIES:
+        (tmp_path / name).write_text("bitcode of an LLVM to come")
+    monkeypatch.setattr(hiprtc, "device_library", lambda: tmp_path)
+    assert built('extern "C" __global__ void k(float *x) { x[0] = sqrtf(x[0]); }', "gfx942")
+    code, log = compile_source(Source('extern "C" __global__ void k(float *x) { x[0] = sinf(x[0]); }', "gfx942", file="k.hip"))
+    assert code is None and "ocml.bc" in log
+
+
 def test_the_library_is_looked_for_where_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     folder = tmp_path / "amdgcn" / "bitcode"

@@ -31,7 +31,7 @@ SAY(unsigned char, wavefrontsize64, 1) SAY(unsigned char, wavefrontsize_log2, 6)
 SAY(unsigned char, correctly_rounded_sqrt32, 1) SAY(unsigned char, finite_only_opt, FAST) SAY(unsigned char, unsafe_math_opt, FAST)
 SAY(unsigned, ISA_version, ISA) SAY(unsigned, ABI_version, ABI)
 """
-NEEDS_LIBRARY = re.compile(r"undefined (?:hidden )?symbol: __(?:ocml_(\w+)_f(32|64)|ockl_printf)")
+NEEDS_LIBRARY = re.compile(r"undefined (?:hidden )?symbol: __(?:ocml_(\w+)_f(32|64)|ockl_\w+)")
 
 
 def compile_source(source: Source) -> tuple[bytes | None, str]:
@@ -92,8 +92,16 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
     # The last lines make sure that what is named by an expression is there.
     uses = "".join(f"\n__device__ __attribute__((used)) auto __simgpu_use_{i} = &{name};" for i, name in _kernels(source))
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
+    code, log = _built(tool, source, scratch, None)
+    if code is None and NEEDS_LIBRARY.search(log):  # sources that need none of it do without
+        library = device_library()
+        return _built(tool, source, scratch, library) if library else (None, _advice(log) + log)
+    return code, log
+
+
+def _built(tool: Toolchain, source: Source, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
+    """The code object of the files in `scratch`, with what they use of a device library."""
     options = [option for option in source.options if PASSED.match(option)]
-    library = device_library()
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
     ir = [
         *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
@@ -110,8 +118,7 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
         said = {"FAST": int("-ffast-math" in options), "ISA": _isa_version(source.target), "ABI": 100 * CODE_OBJECT_VERSION}
         defined = [f"-D{key}={value}" for key, value in said.items()]
         commands.insert(0, [*amdgcn, *defined, "-emit-llvm", "-c", "oclc.c", "-o", "oclc.bc"])
-    code, log = link(commands, scratch / "program.co")
-    return code, log if code or library else _advice(log) + log
+    return link(commands, scratch / "program.co")
 
 
 def _linked(library: Path) -> list[str]:
@@ -130,8 +137,6 @@ def _advice(log: str) -> str:
     """A line in front of lld's messages, where they miss functions of the device library."""
     found = NEEDS_LIBRARY.findall(log)
     missing = sorted({name + "f" * (bits == "32") if name else "printf" for name, bits in found})
-    if not missing:
-        return ""
     needs = "need" if len(missing) > 1 else "needs"
     ways = "pip install triton, apt install rocm-device-libs, or set ROCM_PATH"
     return f"error: {', '.join(missing)} {needs} ROCm's device library: {ways}\n"

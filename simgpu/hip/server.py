@@ -202,14 +202,19 @@ class Server:
         try:
             while True:
                 message = next_message(self._launches)
-                reply(self._launches, *self._launch(message.data))
+                try:
+                    answer = self._launch(message.data)
+                except Exception as error:  # a bug of ours: the program goes on, and is told
+                    self.record.error(f"internal error of a launch, {type(error).__name__}: {error}; please report it")
+                    answer = Status.LAUNCH_FAILURE, b""
+                reply(self._launches, *answer)
         except Ended:
             pass
 
     def _read_log(self, position: int) -> None:
         for entry in self._log[self._read : position]:
             self._gpus.change(entry, self._options.pad)
-        self._read = position
+        self._read = max(self._read, position)  # a launch of another thread may have noted its place before this one's
 
     def _launch(self, data: bytes) -> tuple[int, bytes]:
         number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position = LAUNCH.unpack_from(data)

@@ -49,13 +49,17 @@ typedef struct {
 
 static Entry *entries;
 static u64 entry_count;
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 void log_event(u32 kind, u32 device, u32 memory, u64 address, u64 bytes, u64 number, void **sites) {
-    if (!entries || (entry_count + 1) * sizeof(Entry) > LOG_BYTES) return;
-    Entry *entry = &entries[entry_count];
-    *entry = (Entry){kind, device, memory, 0, address, bytes, number, {0}, 0};
-    for (int i = 0; sites && i < SITES; i++) entry->sites[i] = (u64)sites[i];
-    __atomic_store_n(&entry_count, entry_count + 1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&writing);
+    if (entries && (entry_count + 1) * sizeof(Entry) <= LOG_BYTES) {
+        Entry *entry = &entries[entry_count];
+        *entry = (Entry){kind, device, memory, 0, address, bytes, number, {0}, 0};
+        for (int i = 0; sites && i < SITES; i++) entry->sites[i] = (u64)sites[i];
+        __atomic_store_n(&entry_count, entry_count + 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&writing);
 }
 
 u64 log_position(void) { return __atomic_load_n(&entry_count, __ATOMIC_ACQUIRE); }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -183,12 +182,7 @@ def _traced(kernel: Kernel) -> Kernel:
     module = kernel.module
     kept = module.device.shadows.setdefault("timed", {})
     if id(module) not in kept:
-        device = copy.copy(module.device)
-        device.checks = (PathTrace(),)
-        device.profiler = None
-        other = copy.copy(module)
-        other.device, other._programs = device, {}
-        kept[id(module)] = other, module
+        kept[id(module)] = module.on(module.device.sharing([PathTrace()])), module
     return Kernel(kept[id(module)][0], kernel.info)
 
 

@@ -177,12 +177,12 @@ class Memory:
                 allocation.undefined[:] = 0xFF
         return self._inserted(allocation)
 
-    def reserve(self, nbytes: int) -> int:
-        """Address space for `nbytes`, page aligned, to be filled by `place`."""
+    def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
+        """Address space for `nbytes`, page aligned, and zeroed host memory for it (uint8), of which `place` makes allocations."""
         with self._lock:
             address = -(-self._next // 4096) * 4096
             self._next = -(-(address + nbytes + GAP) // ALIGNMENT) * ALIGNMENT
-        return address
+        return address, aligned_bytes(nbytes)
 
     def free(self, allocation: Allocation) -> None:
         """Give an allocation back; the device's own address is never used again."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,7 +26,6 @@ from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.code_object.code_object import CodeObject, Loaded, listed
 from simgpu.hardware.code_object.code_object import Kernel as KernelInfo
 from simgpu.hardware.errors import LaunchError, says_it_all
-from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import Compiler, compiler
 from simgpu.machine.mode import Mode
 
@@ -143,7 +143,7 @@ class Device:
         self.memory = Memory(bool(check), unique_bytes)
         self.kept = Kept()
         self.heap_bytes = HEAP_BYTES
-        self.made_heap: Heap | None = None
+        self._heaps: list[Heap] = []  # at most one, of all devices that share the memory
         self.stdout: TextIO | None = None  # where kernels' printf goes, None for the process's own
         self.stderr: TextIO | None = None
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
@@ -158,9 +158,14 @@ class Device:
     @property
     def heap(self) -> Heap:
         """The memory for malloc and new in kernels: `heap_bytes` of it when it is first used."""
-        if self.made_heap is None:
-            self.made_heap = Heap(self.memory, self.heap_bytes)
-        return self.made_heap
+        if not self._heaps:
+            self._heaps.append(Heap(self.memory, self.heap_bytes))
+        return self._heaps[0]
+
+    @property
+    def made_heap(self) -> Heap | None:
+        """The same, where it was used before."""
+        return self._heaps[0] if self._heaps else None
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -169,6 +174,12 @@ class Device:
     @checks.setter
     def checks(self, checks: Sequence[Check]) -> None:
         self._checks: tuple[Check, ...] = tuple(map(guarded, checks))
+
+    def sharing(self, checks: Sequence[Check]) -> Self:
+        """The same GPU with the same memory, for launches that run other checks and that nobody watches; see `Module.on`."""
+        other = copy.copy(self)
+        other.checks, other.profiler = checks, None
+        return other
 
     def alloc(self, nbytes: int) -> Buffer:
         """Device memory of `nbytes`; raises LaunchError for a negative size."""
@@ -266,7 +277,7 @@ class Module(Mapping[str, "Kernel"]):
         if code_bytes > CODE_LIMIT:
             raise LaunchError(f"the module has {code_bytes} bytes of code, the limit is {CODE_LIMIT}")
         room = whole_granules(end - base)
-        address, memory = place(room) if place else (device.memory.reserve(room), aligned_bytes(room))
+        address, memory = (place or device.memory.reserve)(room)
         image, first = code.image(address)
         memory[: len(image)] = np.frombuffer(image, np.uint8)
         self.bias = address - first
@@ -276,6 +287,12 @@ class Module(Mapping[str, "Kernel"]):
             start = segment.address - first
             raw = memory[start : start + segment.memory_size]
             self._segments.append(device.memory.place(address + start, raw, segment.writable, "the module"))
+
+    def on(self, device: Device) -> Self:
+        """The same module, in the same place, for launches on a device that shares the memory; see `Device.sharing`."""
+        other = copy.copy(self)
+        other.device, other._programs = device, {}
+        return other
 
     def unload(self) -> None:
         """See `Device.unload`."""

@@ -26,7 +26,7 @@ class Owned:
     nbytes: int
     sites: tuple[int, ...]
     freed: bool = False
-    adopted: dict[int, Allocation] = field(default_factory=dict)  # by the device that reaches it
+    adopted: dict[int, Allocation] = field(default_factory=dict)  # by the GPU that reaches it
 
     @property
     def label(self) -> str:
@@ -36,32 +36,23 @@ class Owned:
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel of a loaded module; plain: of the device that does not check, where some launches are left unchecked."""
+    """A kernel of a loaded module; plain: the same for launches that are left unchecked."""
 
     device: int
     kernel: Kernel
-    plain: Kernel | None
+    plain: Kernel
 
 
 class GPU:
-    """One device: what checks, and beside it what does not, where only some launches are to be checked."""
+    """One device, by what runs the launches that are checked, and by what runs those that are not; they share the memory."""
 
     def __init__(self, board: str, options: Options, arena: Arena) -> None:
-        self.checking = self._device(board, options, arena, options.check)
-        self.plain = self._device(board, options, arena, False) if options.check and options.selects else None
-        self.peers: set[int] = set()
-
-    @staticmethod
-    def _device(board: str, options: Options, arena: Arena, check: bool | str) -> Device:
-        device = Device(
-            board, check=check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout
+        self.checking = Device(
+            board, check=options.check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout
         )
-        device.memory = ArenaMemory(arena, bool(check))
-        return device
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        return (self.checking,) if self.plain is None else (self.checking, self.plain)
+        self.memory = self.checking.memory = ArenaMemory(arena, bool(options.check))
+        self.plain = self.checking.sharing([])
+        self.peers: set[int] = set()
 
 
 class GPUs:
@@ -73,7 +64,7 @@ class GPUs:
         self.busy = threading.RLock()
         self.gpus = [GPU(board, options, arena) for board in options.boards]
         self.owned: dict[int, Owned] = {}  # by address; freed ones stay for messages
-        self.modules: dict[int, tuple[int, Module, Module | None]] = {}
+        self.modules: dict[int, tuple[int, Module, Module]] = {}  # GPU, and the module on its two devices
         self.functions: list[Function] = []
 
     # -- memory --------------------------------------------------------------------------------
@@ -93,7 +84,7 @@ class GPUs:
             owned = self.owned[address]
             owned.freed = True
             for number, allocation in owned.adopted.items():
-                self._memory(number).free(allocation)
+                self.gpus[number].memory.free(allocation)
             owned.adopted.clear()
         elif change is Change.UNDEFINED and address in self.owned:
             for allocation in self.owned[address].adopted.values():
@@ -104,21 +95,13 @@ class GPUs:
     def _reaches(self, index: int, owned: Owned) -> bool:
         return owned.kind is not Kind.DEVICE or owned.device == index or owned.device in self.gpus[index].peers
 
-    def _memory(self, number: int) -> ArenaMemory:
-        """Of a device by the number under which `adopted` has it: twice the GPU's, and one more for the one that does not check."""
-        memory = self.gpus[number // 2].devices[number % 2].memory
-        assert isinstance(memory, ArenaMemory)
-        return memory
-
     def _adopt(self, index: int, owned: Owned, pad: int) -> None:
-        for which in range(len(self.gpus[index].devices)):
-            memory = self._memory(2 * index + which)
-            if owned.kind is Kind.REGISTERED:
-                allocation = memory.adopt_registered(owned.address, owned.nbytes, owned.label)
-            else:
-                reachable = -(-owned.nbytes // pad) * pad if pad else owned.nbytes
-                allocation = memory.adopt(owned.address, owned.nbytes, owned.label, reachable)
-            owned.adopted[2 * index + which] = allocation
+        memory = self.gpus[index].memory
+        if owned.kind is Kind.REGISTERED:
+            owned.adopted[index] = memory.adopt_registered(owned.address, owned.nbytes, owned.label)
+        else:
+            reachable = -(-owned.nbytes // pad) * pad if pad else owned.nbytes
+            owned.adopted[index] = memory.adopt(owned.address, owned.nbytes, owned.label, reachable)
 
     def _set_peer(self, index: int, peer: int, on: bool, pad: int) -> None:
         (self.gpus[index].peers.add if on else self.gpus[index].peers.discard)(peer)
@@ -127,9 +110,8 @@ class GPUs:
                 continue
             if on:
                 self._adopt(index, owned, pad)
-                continue
-            for which in range(len(self.gpus[index].devices)):
-                self._memory(2 * index + which).free(owned.adopted.pop(2 * index + which))
+            else:
+                self.gpus[index].memory.free(owned.adopted.pop(index))
 
     def leaks(self) -> list[Owned]:
         """Allocations that nobody freed, of those that programs free themselves."""
@@ -139,32 +121,24 @@ class GPUs:
 
     def load(self, index: int, data: bytes) -> tuple[int, list[tuple[int, int]]]:
         """A module's number, and address and bytes of each of its segments. Raises DecodeError and LaunchError."""
-        memory = self._memory(2 * index)
-        memory.segments.clear()
         module = self.gpus[index].checking.load(data)
-        segments = [(segment.address, segment.nbytes) for segment in memory.segments]
-        plain = self.gpus[index].plain
-        if plain is not None:
-            twin = self._memory(2 * index + 1)
-            twin.follows = memory  # the same code at the same addresses
         number = len(self.modules) + 1
-        self.modules[number] = (index, module, plain.load(data) if plain is not None else None)
-        return number, segments
+        self.modules[number] = (index, module, module.on(self.gpus[index].plain))
+        return number, [(segment.address + module.bias, segment.memory_size) for segment in module.code.segments]
 
     def function(self, module: int, name: str) -> tuple[int, Kernel]:
         """A kernel's number and itself. KeyError where the module has none of the name."""
         index, loaded, plain = self.modules[module]
         kernel = loaded[name]
-        self.functions.append(Function(index, kernel, plain[name] if plain else None))
+        self.functions.append(Function(index, kernel, plain[name]))
         return len(self.functions) - 1, kernel
 
     def symbol(self, module: int, name: str) -> tuple[int, int]:
         """Address and bytes of a variable. KeyError where the module has none of the name."""
         _, loaded, _ = self.modules[module]
-        found = loaded.code.symbols[name]
-        if not found.defined or found.kind != "object":
+        if loaded.code.symbols[name].kind != "object":
             raise KeyError(name)
-        return found.address + loaded.bias, found.size
+        return loaded.symbol(name)
 
     # -- launches ------------------------------------------------------------------------------
 
@@ -173,11 +147,11 @@ class GPUs:
         checked: bool, cooperative: bool, printed: io.StringIO,
     ) -> Run:  # fmt: skip
         """What ran; what the kernel prints is added to `printed`, if it fails too. Raises what `Kernel.launch` does."""
-        kernel = function.kernel if checked or function.plain is None else function.plain
+        kernel = function.kernel if checked else function.plain
         args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
         kernel.module.device.stdout = printed
         run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size, cooperative=cooperative)
-        if kernel is function.plain:
+        if self.options.check and not checked:
             self._all_defined()
         return run
 

@@ -6,16 +6,15 @@ import mmap
 
 import numpy as np
 
-from simgpu.engine.allocations import Allocation, Memory, whole_granules
+from simgpu.engine.allocations import GRANULE, Allocation, Memory, whole_granules
 from simgpu.machine.host_memory import aligned_bytes
 
 PAGE = 4096
-GRANULE = 4
-MODULE_GAP = 1 << 16  # unmapped bytes behind a code object
+GAP = 1 << 16  # unmapped bytes behind what is reserved
 
 
 class Arena:
-    """The file behind the program's arena, mapped here as well; code objects go to its end.
+    """The file behind the program's arena, mapped here as well; code objects and kernels' heaps go to its end.
 
     base: the address of its first byte in the program; shadow: the file of which bits nothing wrote, as long.
     """
@@ -23,7 +22,7 @@ class Arena:
     def __init__(self, file: int, shadow: int, base: int, nbytes: int, module_bytes: int) -> None:
         self.base = base
         self._file, self._nbytes = file, nbytes
-        self._next_module = base + nbytes - module_bytes
+        self._next = base + nbytes - module_bytes
         self.bytes = _mapped(file, nbytes)
         self.undefined = _mapped(shadow, nbytes)
 
@@ -44,11 +43,11 @@ class Arena:
         pages = mmap.mmap(self._file, length, mmap.MAP_SHARED, offset=self._nbytes + page)
         return np.frombuffer(pages, np.uint8)[address - page : address - page + nbytes]
 
-    def room_for_module(self, nbytes: int) -> int:
-        """Addresses for a code object, page aligned."""
-        address = self._next_module
-        self._next_module += -(-(nbytes + MODULE_GAP) // PAGE) * PAGE
-        return address
+    def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
+        """Address space for `nbytes`, page aligned, and the bytes there, which are zero."""
+        address = self._next
+        self._next += -(-(nbytes + GAP) // PAGE) * PAGE
+        return address, self.view(address, nbytes)
 
 
 def _mapped(file: int, nbytes: int) -> np.ndarray:
@@ -57,15 +56,12 @@ def _mapped(file: int, nbytes: int) -> np.ndarray:
 
 
 class ArenaMemory(Memory):
-    """A device's memory: what the program allocates is adopted, code objects are placed where the program sees them."""
+    """A device's memory: what the program allocates is adopted, code objects lie where the program sees them."""
 
     def __init__(self, arena: Arena, checked: bool) -> None:
         super().__init__(checked, unique_bytes=False)  # reports give bytes as requested
         self._arena = arena
         self.advice = "the host's own memory must be pinned, registered or managed for a kernel to reach it"
-        self.segments: list[Allocation] = []
-        self.follows: ArenaMemory | None = None  # where code objects were placed before this one takes them
-        self._placed = 0
 
     def adopt(self, address: int, nbytes: int, label: str, reachable: int) -> Allocation:
         """The program's allocation; reachable: bytes from its address on that kernels may access."""
@@ -85,18 +81,5 @@ class ArenaMemory(Memory):
             allocation.whole = True
         return self._inserted(allocation)
 
-    def reserve(self, nbytes: int) -> int:
-        if self.follows is None:
-            self._placed = self._arena.room_for_module(nbytes)
-            return self._placed
-        return self.follows._placed
-
-    def place(
-        self, address: int, data: np.ndarray, writable: bool, label: str, *,
-        nbytes: int | None = None, tracked: bool = False, defined: bool = True,
-    ) -> Allocation:  # fmt: skip
-        view = self._arena.view(address, data.size)
-        view[:] = data
-        allocation = super().place(address, view, writable, label, nbytes=nbytes, tracked=tracked, defined=defined)
-        self.segments.append(allocation)
-        return allocation
+    def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
+        return self._arena.reserve(nbytes)

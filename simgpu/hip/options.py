@@ -38,8 +38,3 @@ class Options:
     threads: int | None = None
     max_instructions: int | None = None
     timeout: float | None = None
-
-    @property
-    def selects(self) -> bool:
-        """Whether some launches may be left unchecked."""
-        return self.kernels is not None or self.skip > 0 or self.only is not None

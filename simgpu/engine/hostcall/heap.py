@@ -13,7 +13,6 @@ import threading
 import numpy as np
 
 from simgpu.engine.allocations import Allocation, Memory
-from simgpu.machine.host_memory import aligned_bytes
 
 ARGUMENT = "hidden_heap_v1"
 STRUCTURE_BYTES = 1 << 17
@@ -27,15 +26,17 @@ class Heap:
     def __init__(self, memory: Memory, nbytes: int) -> None:
         self._lock = threading.Lock()
         self._nbytes = nbytes // SLAB * SLAB
-        self.structure = self._placed(memory, memory.reserve(STRUCTURE_BYTES), STRUCTURE_BYTES, "the account of the device's heap")
-        base = -(-memory.reserve(self._nbytes + SLAB) // SLAB) * SLAB
-        self.blocks = self._placed(memory, base, self._nbytes, "the device's heap")
+        self.structure = self._placed(memory, *memory.reserve(STRUCTURE_BYTES), "the account of the device's heap")
+        address, data = memory.reserve(self._nbytes + SLAB)
+        lead = -address % SLAB
+        base = address + lead
+        self.blocks = self._placed(memory, base, data[lead : lead + self._nbytes], "the device's heap")
         self._free: list[tuple[int, int]] = [(base, base + self._nbytes)]  # ranges in order
         self._given: dict[int, int] = {}  # address to end
 
     @staticmethod
-    def _placed(memory: Memory, address: int, nbytes: int, label: str) -> Allocation:
-        placed = memory.place(address, aligned_bytes(nbytes), True, label)
+    def _placed(memory: Memory, address: int, data: np.ndarray, label: str) -> Allocation:
+        placed = memory.place(address, data, True, label)
         placed.whole = True  # the library writes before it reads; what kernels read in their blocks is not followed
         return placed
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,25 +15,58 @@ import pytest
 from simgpu.hip.gpus import GPUs
 from simgpu.hip.memory import Arena
 from simgpu.hip.options import Options
+from simgpu.hip.protocol import ENTRY, Change, Kind
 from simgpu.hip.server import Server
+from tests.support.device_library import compiled
 
-BASE, NBYTES = 0x100000000000, 1 << 24
+BASE, NBYTES = 0x100000000000, 1 << 32
+MALLOC = """
+__kernel void allocate(__global ulong *out, uint n) {
+  uint i = n * 64 + lane;
+  __global uint *p = (__global uint *)__ockl_dm_alloc(16);
+  p[0] = i;
+  out[i] = (ulong)p;
+}
+__kernel void look(__global ulong *out, uint n) {
+  for (uint i = lane; i < n * 64; i += 64) out[i] = *(__global uint *)out[i];
+}
+"""
+
+
+@contextmanager
+def gpus_with(options: Options) -> Iterator[GPUs]:
+    files = [os.memfd_create(name) for name in ("arena", "shadow")]
+    for file in files:
+        os.ftruncate(file, NBYTES)
+    yield GPUs(options, Arena(*files, BASE, NBYTES, NBYTES // 2))
+    for file in files:
+        os.close(file)
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
 def test_a_launch_counts_bytes_only_as_they_are_requested(check: bool) -> None:
     """To count each byte once takes bitmaps of all memory, and time by the launch: no report of HIP programs has that."""
-    files = [os.memfd_create(name) for name in ("arena", "shadow")]
-    for file in files:
-        os.ftruncate(file, NBYTES)
-    gpus = GPUs(Options(("mi300x",), check=check), Arena(*files, BASE, NBYTES, 1 << 20))
-    device = gpus.gpus[0].checking
-    buffer = device.upload(np.arange(64, dtype=np.uint32))
-    _, table = device.memory.table()
-    assert len(table) >= 2 and table.bitmaps is None
-    assert buffer.nbytes == 256
-    for file in files:
-        os.close(file)
+    with gpus_with(Options(("mi300x",), check=check)) as gpus:
+        device = gpus.gpus[0].checking
+        buffer = device.upload(np.arange(64, dtype=np.uint32))
+        _, table = device.memory.table()
+        assert len(table) >= 2 and table.bitmaps is None
+        assert buffer.nbytes == 256
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["unchecked first", "checked first"])
+def test_what_kernels_allocate_lives_on_in_launches_that_are_checked_and_that_are_not(first: bool) -> None:
+    entry = np.zeros((), ENTRY)
+    entry["kind"], entry["memory"], entry["address"], entry["bytes"] = Change.ALLOCATE, Kind.DEVICE, BASE, 8 * 3 * 64
+    with gpus_with(Options(("mi300x",), check=True, skip=1)) as gpus:
+        gpus.change(entry, 0)
+        module, _ = gpus.load(0, compiled("gfx942", MALLOC))
+        for n, name in enumerate(("allocate", "allocate", "allocate", "look")):
+            function = gpus.functions[gpus.function(module, name)[0]]
+            arguments, checked = struct.pack("<QI", BASE, n), n % 2 != first
+            run = gpus.launch(function, (64, 1, 1), (64, 1, 1), 0, arguments, checked, False, io.StringIO())
+            assert run.findings == []
+        assert gpus.arena.view(BASE, 8 * 3 * 64).view(np.uint64).tolist() == list(range(3 * 64))
 
 
 def test_each_entry_of_the_log_is_read_once() -> None:

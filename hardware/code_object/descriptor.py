@@ -69,6 +69,19 @@ class KernelDescriptor:
     preload_length: int  # kernel arguments preloaded into user SGPRs, dwords
     preload_offset: int  # the first of them, in dwords
 
+    @property
+    def launch_state_sgprs(self) -> int:
+        """How many user SGPRs the launch state takes that is asked for; preloaded arguments lie behind them."""
+        return (
+            4 * self.enable_private_segment_buffer
+            + 2 * self.enable_dispatch_ptr
+            + 2 * self.enable_queue_ptr
+            + 2 * self.enable_kernarg_segment_ptr
+            + 2 * self.enable_dispatch_id
+            + 2 * self.enable_flat_scratch_init
+            + self.enable_private_segment_size
+        )
+
     @classmethod
     def decode(cls, raw: bytes, target: str) -> KernelDescriptor:
         """The descriptor in `raw` (64 bytes) for `target`. Raises DecodeError if `raw` is shorter."""

@@ -62,15 +62,7 @@ class Contents:
 def undefined_at(kernel: Kernel, pc: int) -> int:
     """The registers that nothing defined when a wave begins at an entry (AMDGPUUsage, "Initial Kernel Execution State")."""
     descriptor = kernel.descriptor
-    user = (
-        4 * descriptor.enable_private_segment_buffer
-        + 2 * descriptor.enable_dispatch_ptr
-        + 2 * descriptor.enable_queue_ptr
-        + 2 * descriptor.enable_kernarg_segment_ptr
-        + 2 * descriptor.enable_dispatch_id
-        + 2 * descriptor.enable_flat_scratch_init
-        + descriptor.enable_private_segment_size
-    )
+    user = descriptor.launch_state_sgprs
     if pc == kernel.start:
         user += descriptor.preload_length
     ids = descriptor.enable_workgroup_id_x + descriptor.enable_workgroup_id_y + descriptor.enable_workgroup_id_z

@@ -55,17 +55,7 @@ def begin_scalars(launch: Launch, worker: Worker, shadow: np.ndarray) -> None:
     """Scalar registers that the launch sets are defined (AMDGPUUsage, "SGPR Register Set Up Order")."""
     descriptor = launch.info.descriptor
     shadow[:] = 0xFFFFFFFF
-    user = (
-        4 * descriptor.enable_private_segment_buffer
-        + 2 * descriptor.enable_dispatch_ptr
-        + 2 * descriptor.enable_queue_ptr
-        + 2 * descriptor.enable_kernarg_segment_ptr
-        + 2 * descriptor.enable_dispatch_id
-        + 2 * descriptor.enable_flat_scratch_init
-        + descriptor.enable_private_segment_size
-        + descriptor.preload_length
-    )
-    shadow[:user] = 0
+    shadow[: descriptor.launch_state_sgprs + descriptor.preload_length] = 0
     first = worker.job.group_id_sgpr
     ids = worker.job.group_id_mask.bit_count() + descriptor.enable_workgroup_info
     shadow[first : first + ids] = 0

@@ -12,6 +12,7 @@ from simgpu.checks.path_trace import ENDED, USED, PathTrace, Storage
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers import scheduler
+from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.worker import Worker, current_wave
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError
@@ -187,10 +188,8 @@ def _traced(kernel: Kernel) -> Kernel:
 
 
 def _resources(launch: Launch) -> Resources:
-    descriptor, arch = launch.info.descriptor, launch.device.arch
-    unified = arch != "gfx908"
-    vgprs = descriptor.accum_offset if unified and descriptor.accum_offset else descriptor.vgprs
-    agprs = max(0, descriptor.vgprs - vgprs) if unified else descriptor.vgprs
+    descriptor = launch.info.descriptor
+    vgprs, agprs = registers(descriptor, launch.device.arch)
     return Resources(vgprs, agprs, descriptor.sgprs, launch.lds_bytes, launch.waves)
 
 

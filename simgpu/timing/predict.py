@@ -37,11 +37,8 @@ class Resources:
 
 
 def resident_groups(chip: HardwareDescriptor, used: Resources) -> int:
-    """Workgroups that a CU holds at once, at least 1. Sources: see `HardwareDescriptor`."""
-    waves = min(chip.waves_from_vgprs(used.vgprs, used.agprs), chip.waves_from_sgprs(used.sgprs), chip.max_waves_per_simd)
-    by_waves = waves * chip.simds_per_cu // max(1, used.waves)
-    by_lds = chip.lds_bytes // chip.lds_allocation(used.lds) if used.lds else by_waves
-    return max(1, min(by_waves, by_lds))
+    """Workgroups that a CU holds at once, at least 1."""
+    return max(1, chip.blocks_per_cu(used.vgprs, used.agprs, used.sgprs, used.lds, used.waves))
 
 
 @dataclass(frozen=True)

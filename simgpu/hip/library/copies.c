@@ -269,15 +269,6 @@ API Error hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t f
 
 // -- three dimensions, and HIP's structures for two ----------------------------------------------
 
-typedef struct {
-    void *pointer;
-    size_t pitch, width, height;
-} PitchedPointer;
-
-typedef struct {
-    size_t width, height, depth;
-} Extent;
-
 static Error transfer_3d(const Copy3D *p, Transfer *wanted) {
     if (!p) return INVALID_VALUE;
     if (p->from_array || p->to_array) return missing("hipMemcpy3D of an array");

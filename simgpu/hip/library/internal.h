@@ -253,19 +253,22 @@ typedef struct {  // of the address `to`, or from `from` as well; rows of `width
     const char *call;
 } Transfer;
 
+typedef struct {  // hipPitchedPtr
+    void *pointer;
+    size_t pitch, width, height;
+} PitchedPointer;
+
+typedef struct {  // hipExtent
+    size_t width, height, depth;
+} Extent;
+
 typedef struct {  // hipMemcpy3DParms
     void *from_array;
     size_t from_x, from_y, from_z;
-    struct {
-        void *pointer;
-        size_t pitch, width, height;
-    } from;
+    PitchedPointer from;
     void *to_array;
     size_t to_x, to_y, to_z;
-    struct {
-        void *pointer;
-        size_t pitch, width, height;
-    } to;
+    PitchedPointer to;
     size_t width, height, depth;
     int kind;
 } Copy3D;

@@ -198,14 +198,6 @@ API Error hipMemAllocPitch(void **result, size_t *pitch, size_t width, size_t he
     return new_memory(DEVICE_MEMORY, result, *pitch * height, 0, CALLER);
 }
 
-typedef struct {
-    void *pointer;
-    size_t pitch, width, height;
-} PitchedPointer;
-typedef struct {
-    size_t width, height, depth;
-} Extent;
-
 API Error hipMalloc3D(PitchedPointer *result, Extent extent) {
     if (!result) return done(INVALID_VALUE);
     *result = (PitchedPointer){NULL, up(extent.width, 256), extent.width, extent.height};

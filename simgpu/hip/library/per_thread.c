@@ -10,15 +10,6 @@
         return error;                           \
     }
 
-typedef struct {
-    void *pointer;
-    size_t pitch, width, height;
-} PitchedPointer;
-
-typedef struct {
-    size_t width, height, depth;
-} Extent;
-
 PER_THREAD(hipMemcpy, (void *to, const void *from, size_t bytes, int kind), (to, from, bytes, kind))
 PER_THREAD(hipMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, void *stream), (to, from, bytes, kind, stream))
 PER_THREAD(hipMemcpy2D, (void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind),

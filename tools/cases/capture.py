@@ -109,9 +109,14 @@ def capture(options: Namespace, watch: Watch | None = None) -> Capture:
         values.append(raw)
     regions = _regions(folder, info, values)
     inputs = []
+    read: dict[int, np.ndarray] = {}  # by region: an allocator's is often one for many arguments
     for argument, raw in zip(info.explicit_arguments, values, strict=True):
-        found = _pointed(raw, argument.is_pointer, regions)
-        array = None if found is None else found[0].bytes()[found[1] : found[0].nbytes]
+        array, found = None, _pointed(raw, argument.is_pointer, regions)
+        if found is not None:
+            region, start = found
+            if region.base not in read:
+                read[region.base] = region.bytes()
+            array = read[region.base][start : region.nbytes]
         inputs.append(Input(f"{int.from_bytes(raw, 'little'):#x}", array, raw))
     extents = {
         "global_size": _three(folder, dispatch, "grid"), "block": _three(folder, dispatch, "block"),

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simgpu.checks.test_hazards import DPP, TARGETS, Pair, double_pairs, listing, matrix_pairs, other_pairs
+from tests.simgpu.checks.test_hazards import DPP, TARGETS, all_pairs, listing, require_every_row
 from tests.support.checked import line_of
 from tests.support.linted import linted
 
 
-def pairs_of(target: str) -> list[Pair]:
-    return matrix_pairs(target) + double_pairs(target) + other_pairs(target)
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_row(target: str) -> None:
-    pairs = pairs_of(target)
-    lines, places = listing(pairs, less=1)
-    seen = {finding.source: finding for finding in linted(target, lines)}
-    for pair, (earlier, later) in zip(pairs, places, strict=True):
-        finding = seen.pop(line_of(target, lines, later), None)
-        if pair.needed == 0:
-            assert finding is None, pair
-            continue
-        assert finding is not None, pair
-        assert (finding.kind, finding.needed, finding.found) == ("hazard", pair.needed, pair.needed - 1), pair
-        assert finding.other_source == line_of(target, lines, earlier), pair
-    assert not seen
+    pairs = all_pairs(target)
+    require_every_row(linted, target, pairs)
     assert linted(target, listing(pairs, less=0)[0]) == []
 
 

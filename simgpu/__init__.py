@@ -11,10 +11,10 @@
     engine/      from a code object to executed workgroups
     checks/      checked mode
     device.py    the public Device: the engine's, with checks by name
-    one_mfma.py  simgpu.mfma: one matrix instruction on arrays
     trace.py     registers of a wave at a place in a running kernel
     profile.py   where the time of launches goes, by opcode
     timing/      how long a launch would take: the model
+    slices/      a launch in parts, in other processes and machines
     timed.py     kernels timed by it: samples of a launch run
     triton/      Triton kernels on a simulated GPU
     hip/         HIP programs, unmodified, on simulated GPUs
@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
         UnsupportedInstruction,
     )
     from simgpu.hardware.isa import disassemble
-    from simgpu.one_mfma import mfma
+    from simgpu.matrix.one_mfma import mfma
     from simgpu.version import VERSION as __version__
 
 # Public name -> the module that has it.
@@ -61,7 +61,7 @@ _HOME = {
         "simgpu.hardware.errors",
     ),
     "disassemble": "simgpu.hardware.isa",
-    "mfma": "simgpu.one_mfma",
+    "mfma": "simgpu.matrix.one_mfma",
 }  # fmt: skip
 _FOLDERS = ("asm", "hardware", "operators", "triton")
 

@@ -14,6 +14,8 @@ from simgpu.hardware.code_object.arguments import Geometry
 from simgpu.hardware.errors import LaunchError, says_it_all
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from simgpu.engine.check import Check
     from simgpu.engine.result import Run
     from simgpu.timing.predict import Prediction
@@ -29,9 +31,22 @@ class Kernel(engine.Kernel):
     def launch(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, cooperative: bool = False,
+        executor: Executor | None = None, slices: int | None = None,
     ) -> Run:  # fmt: skip
-        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that would take on a GPU."""
-        run = super().launch(grid, block, args, dynamic_lds, global_size=global_size, cooperative=cooperative)
+        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that would take on a GPU.
+
+        executor: where to run the workgroups, in `slices` ranges of them (default: as many as this host has cores), with the
+        result of the ranges one after another; docs/cluster.md. What cannot be cut runs whole, as `Run.notes` then says.
+        """
+        if executor is None:
+            if slices is not None:
+                raise LaunchError(f"slices={slices}: give the executor that is to run them")
+            run = super().launch(grid, block, args, dynamic_lds, global_size=global_size, cooperative=cooperative)
+        else:
+            from simgpu.slices.sliced import launch_sliced
+
+            geometry = Geometry.of(grid, block, dynamic_lds, global_size)
+            run = launch_sliced(self, geometry, args, executor, slices or os.cpu_count() or 1, cooperative)
         again = functools.partial(self.time, grid, block, list(args), dynamic_lds, global_size=global_size)
         return replace(run, timer=again)
 

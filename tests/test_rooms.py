@@ -66,7 +66,7 @@ def test_every_room_of_the_simulator_keys_the_cache(tmp_path: Path, monkeypatch:
     seen = [digest()]
     assert digest() == seen[0]
     for room in ROOMS:
-        decides = room.parts[0] in ("simgpu", "hardware") and room.parts[:2] != ("simgpu", "hip")
+        decides = room.parts[0] in ("simgpu", "hardware") and room.parts[:2] not in (("simgpu", "hip"), ("simgpu", "slices"))
         file = sorted((tmp_path / room).glob("*.py"))[-1]
         file.write_text(file.read_text() + "\n# an edit\n")
         assert (digest() not in seen) == decides, room

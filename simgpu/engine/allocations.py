@@ -77,13 +77,15 @@ class Allocation:
 class Memory:
     """The allocations of one device, and the table of them that handlers search. Several threads may use it.
 
-    checked: whether they know which of their bits are defined; unique_bytes: whether launches count the bytes that they touch.
+    checked: whether they know which of their bits are defined; unique_bytes: whether launches count the bytes that they touch;
+    first: where the addresses that it chooses begin.
     """
 
-    def __init__(self, checked: bool = False, unique_bytes: bool = True) -> None:
+    def __init__(self, checked: bool = False, unique_bytes: bool = True, first: int = FIRST_ADDRESS) -> None:
         self.checked = checked
+        self.counts = unique_bytes
         self.advice = ""  # for pointers to nowhere
-        self._next = FIRST_ADDRESS
+        self._first = self._next = first
         self._bases: list[int] = []
         self._allocations: list[Allocation] = []
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED)
@@ -102,8 +104,8 @@ class Memory:
 
     @property
     def extent(self) -> int:
-        """Bytes of address space handed out, from FIRST_ADDRESS on."""
-        return self._next - FIRST_ADDRESS
+        """Bytes of address space handed out, from the first address on."""
+        return self._next - self._first
 
     def allocate(
         self, nbytes: int, *, data: np.ndarray | None = None, writable: bool = True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,11 @@ def prepare(launch: Launch, workers: list[Worker]) -> None:
 
 def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
     """What was seen so far, errors first, then by place; of a check that failed itself, that alone."""
+    return arranged(seen(launch, workers), launch.kernel.module.origins)
+
+
+def seen(launch: Launch, workers: list[Worker]) -> list[Finding]:
+    """The same, not in order yet, and each place by itself."""
     told: list[tuple[str, Finding | None]] = []
     for formatter, event in events.drained(workers):
         with noted(launch.checks, formatter):
@@ -36,8 +42,11 @@ def findings(launch: Launch, workers: list[Worker]) -> list[Finding]:
     failed = failures(launch, workers)
     found = [finding for place, finding in told if finding is not None and place not in failed]
     found += [*failed.values(), *events.overflow(launch, workers)]
-    found += [finding_at(launch, launch.entry, "argument-type", note, severity="note") for note in launch.notes]
-    origins = launch.kernel.module.origins
+    return found + [finding_at(launch, launch.entry, "argument-type", note, severity="note") for note in launch.notes]
+
+
+def arranged(found: list[Finding], origins: Mapping[str, str]) -> list[Finding]:
+    """One finding a cause, errors first, then by place. origins: what emitted a source line, see `Module`."""
     if origins:
         found = [replace(f, emitter=origins.get(f.source, ""), other_emitter=origins.get(f.other_source, "")) for f in found]
     return grouped(sorted(found, key=lambda f: (f.severity != "error", f.pc, f.other_pc or 0, f.kind, f.message)))

@@ -286,7 +286,8 @@ class Module(Mapping[str, "Kernel"]):
         for segment in code.segments:
             start = segment.address - first
             raw = memory[start : start + segment.memory_size]
-            self._segments.append(device.memory.place(address + start, raw, segment.writable, "the module"))
+            placed = device.memory.place(address + start, raw, segment.writable, "the module", tracked=segment.writable)
+            self._segments.append(placed)
 
     def on(self, device: Device) -> Self:
         """The same module, in the same place, for launches on a device that shares the memory; see `Device.sharing`."""
@@ -301,6 +302,11 @@ class Module(Mapping[str, "Kernel"]):
             raise LaunchError("the module was unloaded before")
         for segment in segments:
             self.device.memory.free(segment)
+
+    @property
+    def segments(self) -> tuple[Allocation, ...]:
+        """Where its segments lie, as the code object lists them; none once it is unloaded."""
+        return tuple(self._segments)
 
     def symbol(self, name: str) -> tuple[int, int]:
         """Device address and size in bytes of a variable or function. Raises KeyError for one that the module does not define."""

@@ -89,6 +89,7 @@ class Launch:
                 f"{self.info.name}: a cooperative launch of {self.groups} workgroups; {room} reside at once on "
                 f"{self.device.descriptor.num_cus} CUs, which all must"
             )
+        self.part = range(self.groups)  # the workgroups that run, by their number in the order of dispatch
         self.workers = min(self.device.threads, self.groups)
         self.output = Output(self.device.stdout, self.device.stderr)
         self.sync = GlobalSync(self.groups - 1)
@@ -312,8 +313,8 @@ class Launch:
     def _run(self, workers: list[Worker]) -> Run:
         begun, checks = time.perf_counter(), self.device.checks
         together = min((check.together(self) for check in checks), default=self.groups)
-        for first in range(0, self.groups, max(1, together)):
-            last = min(self.groups, first + together)
+        for first in range(self.part.start, self.part.stop, max(1, together)):
+            last = min(self.part.stop, first + together)
             self._run_groups(workers, first, last)
             for worker in workers:
                 if worker.error is not None:

@@ -22,7 +22,8 @@ from simgpu.hardware import cache
 from simgpu.hardware.errors import SimError
 from simgpu.machine.shield import unbroken
 
-OTHER_ROOMS = ("asm", "hardware", "hip", "operators", "tools")  # of the package: they decide nothing about a handler, or are links
+# Of the package: they decide nothing about a handler, or are links.
+OTHER_ROOMS = ("asm", "hardware", "hip", "operators", "slices", "tools")
 
 
 @functools.cache

@@ -8,4 +8,5 @@
     f32.py            f32 products, straight from the registers
     instruction.py    an instruction's operands, and which of these serves it
     f32_chains.py     f32 instructions that run as one
+    one_mfma.py       simgpu.mfma: one matrix instruction on arrays, through its compiled handler
 """

@@ -117,12 +117,28 @@ class Table:
         behind = [(starts + size)[left > at] - at - 1 for at in range(int(left.max(initial=0)))]
         return np.concatenate([*before, *behind, np.zeros(0, np.int64)])
 
-    def _bits(self, which: int, number: int) -> np.ndarray:
-        """A counted allocation's bits (bool, a byte each), of bytes read (0) or written (1)."""
+    def _packed(self, which: int, number: int) -> np.ndarray:
+        """A counted allocation's bits, of bytes read (0) or written (1)."""
         assert self.bitmaps is not None
         first, end = (int(page) + which * self._half for page in self._starts[number : number + 2])
         size = int(self.rows[self._counted[number], SIZE])
-        return np.unpackbits(self.bitmaps.bits[first:end].reshape(-1), count=size, bitorder="little")
+        return self.bitmaps.bits[first:end].reshape(-1)[: -(-size // 8)]
+
+    def _bits(self, which: int, number: int) -> np.ndarray:
+        """The same, a byte each (bool)."""
+        size = int(self.rows[self._counted[number], SIZE])
+        return np.unpackbits(self._packed(which, number), count=size, bitorder="little")
+
+    def touched_bits(self, which: int) -> dict[int, np.ndarray]:
+        """The bits of bytes read (0) or written (1), uint8, by base address, of the tracked allocations that have any."""
+        assert self.bitmaps is not None
+        found: dict[int, np.ndarray] = {}
+        numbers = np.unique(np.searchsorted(self._starts + which * self._half, self.bitmaps.used(), side="right") - 1)
+        for number in numbers[(numbers >= 0) & (numbers < len(self._counted))].tolist():
+            bits = self._packed(which, number)
+            if bits.any():
+                found[int(self.rows[self._counted[number], BASE])] = bits.copy()
+        return found
 
     def exchanged(self, base: int) -> bool:
         """Whether something was written into the bytes that fill up the dwords of the allocation at a base: by an atomic,

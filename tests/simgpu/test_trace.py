@@ -13,7 +13,7 @@ from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.errors import LaunchError, MemoryFault, ToolchainError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import find
-from simgpu.one_mfma import from_registers, to_registers
+from simgpu.matrix.one_mfma import from_registers, to_registers
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
 from simgpu.trace import trace

@@ -17,7 +17,7 @@ import numpy as np
 import simgpu
 from simgpu import asm
 from simgpu.hardware import mfma
-from simgpu.one_mfma import execute as execute_matrix
+from simgpu.matrix.one_mfma import execute as execute_matrix
 from simgpu.operators import (
     AttentionProblem,
     Conv2d,

@@ -15,7 +15,7 @@ import simgpu
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.errors import ToolchainError
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
-from simgpu.one_mfma import places
+from simgpu.matrix.one_mfma import places
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.fragments import Fragment, formula, ranges
 from simgpu.tools.matrix.structured_test import probe, product

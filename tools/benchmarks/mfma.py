@@ -200,7 +200,7 @@ def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     import numpy as np
 
     from simgpu.hardware.mfma import multiply
-    from simgpu.one_mfma import DTYPES
+    from simgpu.matrix.one_mfma import DTYPES
 
     def raw(x: np.ndarray, kind: str) -> np.ndarray:
         values = x.astype(DTYPES[kind])
@@ -217,7 +217,7 @@ def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
     """A (or B) in the order in which waves and lanes load it: [wave's tile][k][fragment][load][lane][16 bytes], raw."""
     import numpy as np
 
-    from simgpu.one_mfma import DTYPES, element_type
+    from simgpu.matrix.one_mfma import DTYPES, element_type
 
     row = packing.row
     values = matrix.astype(DTYPES[element_type(row, operand)])
@@ -241,7 +241,7 @@ def unpack(row: MatrixInstruction, raw: np.ndarray, size: int) -> np.ndarray:
     """D from what the waves stored: [tile row][tile column][register][lane]."""
     import numpy as np
 
-    from simgpu.one_mfma import DTYPES
+    from simgpu.matrix.one_mfma import DTYPES
 
     owners = row.map("D")[0]
     tiles = raw.reshape(size // row.m, size // row.n, row.registers("D"), 64)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.layout import WAVE
-from simgpu.one_mfma import element_type, places
+from simgpu.matrix.one_mfma import element_type, places
 
 # One colour a row or column of the matrix, repeating: neighbours differ, on dark and light grounds.
 COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan", "bright_red", "bright_blue")

@@ -13,7 +13,7 @@ from simgpu.hardware.isa import text
 from simgpu.hardware.isa.instruction import Operand, Reg
 from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.mfma import MatrixInstruction
-from simgpu.one_mfma import instruction_of
+from simgpu.matrix.one_mfma import instruction_of
 
 NAME = "matrix"
 ROW_BYTES = 256  # one register of 64 lanes

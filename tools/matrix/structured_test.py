@@ -18,7 +18,7 @@ from rich.text import Text
 from simgpu.asm.builder.toolchain import assemble
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.instruction import BITS
-from simgpu.one_mfma import DTYPES, element_type, stored_shape, to_registers
+from simgpu.matrix.one_mfma import DTYPES, element_type, stored_shape, to_registers
 from simgpu.tools.matrix.kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
 from simgpu.tools.shared.console import table
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
-from simgpu.one_mfma import DTYPES, element_type, from_registers, stored_shape
+from simgpu.matrix.one_mfma import DTYPES, element_type, from_registers, stored_shape
 from simgpu.tools.matrix.difference import explanation, wrong_elements
 from simgpu.tools.shared.console import Sheet
 from simgpu.tools.shared.errors import UsageError

@@ -40,15 +40,15 @@ class Case:
     block: tuple[int, ...]
     dynamic_lds: int
 
-    def launch(self, gpu: Device, kernel: Kernel) -> tuple[Run, list[np.ndarray]]:
-        """The run, and the bytes of each result."""
+    def launch(self, gpu: Device, kernel: Kernel, **options: Any) -> tuple[Run, list[np.ndarray]]:
+        """The run, and the bytes of each result; options: those of `Kernel.launch` that are not the case's."""
         buffers = [None if a.data is None else gpu.upload(a.data) for a in self.arguments]
         given = [
             a.value if buffer is None else buffer for a, buffer in zip(self.arguments, buffers, strict=True)
         ]
         try:
             run = kernel.launch(
-                global_size=self.global_size, block=self.block, args=given, dynamic_lds=self.dynamic_lds
+                global_size=self.global_size, block=self.block, args=given, dynamic_lds=self.dynamic_lds, **options
             )
             results = [
                 buffer.download(np.uint8)

@@ -12,7 +12,7 @@ import pytest
 from simgpu.hardware.isa.instruction import Const, Operand, Reg
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions, multiply
 from simgpu.hardware.mfma.instruction import BITS
-from simgpu.one_mfma import (
+from simgpu.matrix.one_mfma import (
     DTYPES,
     execute,
     from_registers,

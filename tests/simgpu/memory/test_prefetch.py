@@ -12,8 +12,8 @@ from simgpu.hardware.mfma import find
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.jit import compiler
+from simgpu.matrix.one_mfma import instruction_of
 from simgpu.memory.whole_wave.prefetch import MOST, PLACES, PRODUCTS, Queue
-from simgpu.one_mfma import instruction_of
 from tests.support.engine_kernel import Kernel
 from tests.support.one_instruction import Wave
 

@@ -11,7 +11,7 @@ import pytest
 import simgpu
 from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError
 from simgpu.hardware.mfma import find, instructions, multiply
-from simgpu.one_mfma import DTYPES
+from simgpu.matrix.one_mfma import DTYPES
 from simgpu.tools.benchmarks.mfma import measure
 
 TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")

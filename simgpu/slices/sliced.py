@@ -1,0 +1,249 @@
+"""A launch whose workgroups run in slices, each from the memory that the launch began with, in an executor.
+
+What the slices wrote is committed in order. One that read what an earlier one wrote runs again here, on the memory so far; so the
+result is that of the slices run one after another, by what they touched and not by assumption. In checked mode slices that meet
+at all, but in reading, have the launch run whole, so that the checks see both sides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from simgpu.engine.checked import arranged
+from simgpu.engine.finding import CHECK_FAILED, Finding
+from simgpu.engine.launch import Launch
+from simgpu.engine.result import Run, merged
+from simgpu.hardware.code_object.arguments import Geometry, assumptions, check_geometry
+from simgpu.hardware.errors import InstructionLimit, LaunchError
+from simgpu.slices.blobs import leave, name_of
+from simgpu.slices.part import Part
+from simgpu.slices.touched import Touched, count, meet, put
+from simgpu.slices.worker import Answer, Block, Task, run_slice, version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from simgpu.engine.allocations import Allocation
+    from simgpu.engine.device import Kernel
+
+Key = TypeVar("Key", int, str)
+# Kinds of findings that a launch has once, not by how often something ran.
+OF_LAUNCH = ("resource", "argument-type", CHECK_FAILED)
+TRIES = 3  # of a slice, where an executor loses it or its worker lacks bytes
+
+
+def launch_sliced(
+    kernel: Kernel, geometry: Geometry, args: Sequence[object], executor: Executor, slices: int, cooperative: bool = False
+) -> Run:
+    """Run a kernel to its end in `slices` slices; see `simgpu.Kernel.launch`, which says what is raised."""
+    if slices < 1:
+        raise LaunchError(f"slices={slices}: at least one is needed")
+    check_geometry(kernel.info, geometry)
+    kernel.check_buffers(args)
+    begun = time.perf_counter()
+    launch = Sliced(kernel, geometry, args, executor)
+    why = "it is cooperative: its workgroups wait for each other" if cooperative else launch.why_whole()
+    tasks = [] if why else launch.tasks(slices)
+    answers: list[Answer] = []
+    if not why:
+        answers, why = launch.answers(tasks)
+    if not why and kernel.module.device.checks:
+        why = launch.meeting(answers)
+    if why:
+        run = Launch(kernel, geometry, args, cooperative).run()
+        return replace(run, notes=(*run.notes, f"the launch ran whole, not in slices: {why}"))
+    return replace(launch.committed(tasks, answers), seconds=time.perf_counter() - begun)
+
+
+class Sliced:
+    """The slices of one launch."""
+
+    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], executor: Executor) -> None:
+        self.kernel = kernel
+        self.device = kernel.module.device
+        self.geometry = geometry
+        self.args = args
+        self.executor = executor
+        self.folder: Path | None = getattr(executor, "folder", None)  # see `Processes`
+        self.arrays: dict[str, np.ndarray] = {}  # what tasks name, by hash
+
+    def why_whole(self) -> str:
+        """Why the launch is not cut, as far as is known before it runs."""
+        if self.device.check == "performance":
+            return 'check="performance" tells of all workgroups together'
+        if not self.device.memory.counts:
+            return "Device(unique_bytes=False) does not note the bytes that slices touch"
+        return ""
+
+    # -- what a worker needs --------------------------------------------------------------------
+
+    def _named(self, data: np.ndarray) -> str:
+        name = name_of(data)
+        if name:
+            self.arrays[name] = data
+            if self.folder is not None:
+                leave(self.folder, name, data)
+        return name
+
+    def _block(self, held: Allocation) -> Block:
+        undefined = "" if held.undefined is None else self._named(held.undefined)
+        return Block(held.address, held.nbytes, held.data.size, held.writable, held.label, self._named(held.data), undefined)
+
+    def task(self) -> Task:
+        """The whole launch as a task. An allocation that it leaves out is missed by a slice, which then runs here."""
+        device, module, info = self.device, self.kernel.module, self.kernel.info
+        own = set(map(id, module.segments))
+        others = [held for held in device.memory.allocations if held.tracked and not held.lead and id(held) not in own]
+        args = tuple(getattr(value, "address", value) for value in self.args)
+        code = np.frombuffer(module.code.data, np.uint8)
+        groups = self.geometry.groups
+        return Task(
+            version(), device.arch, bool(device.checks), device.max_instructions, device.timeout, device.threads,
+            self._named(code), code.size, tuple(map(self._block, module.segments)), tuple(map(self._block, others)),
+            info.name, self.geometry, args, range(groups[0] * groups[1] * groups[2]), str(self.folder or ""),
+        )  # fmt: skip
+
+    # -- running --------------------------------------------------------------------------------
+
+    def tasks(self, slices: int) -> list[Task]:
+        """The launch as so many tasks, or one a workgroup where it has fewer."""
+        task = self.task()
+        groups = len(task.part)
+        parts = min(slices, groups)
+        cuts = [groups * at // parts for at in range(parts + 1)]
+        return [replace(task, part=range(first, last)) for first, last in pairwise(cuts)]
+
+    def answers(self, tasks: Sequence[Task]) -> tuple[list[Answer], str]:
+        """The tasks' answers, and why the launch is to run whole instead, or ""."""
+        pending = [self._submitted(task) for task in tasks]
+        found: list[Answer] = []
+        try:
+            for task, future in zip(tasks, pending, strict=True):
+                answer = self._answer(task, future)
+                if answer.refused:
+                    raise LaunchError(f"{self.kernel.name}: {answer.refused}")
+                if answer.alone:
+                    return [], answer.alone
+                found.append(answer)
+        finally:
+            for future in pending:
+                if future is not None:
+                    future.cancel()
+        if sum(answer.run.instructions for answer in found if answer.run) > self.device.max_instructions:
+            return [], f"its slices executed more than max_instructions={self.device.max_instructions}"
+        return found, ""
+
+    def _submitted(self, task: Task) -> Future[Answer] | None:
+        try:
+            return self.executor.submit(run_slice, task)
+        except RuntimeError:  # broken, or shut down
+            return None
+
+    def _answer(self, task: Task, future: Future[Answer] | None) -> Answer:
+        """What a worker says at last; where none does, that the slice failed, so that it runs here."""
+        lost = "the executor takes no more"
+        for _ in range(TRIES):
+            if future is None:
+                break
+            try:
+                answer = future.result()
+            except Exception as error:  # whatever an executor says of a worker that died, or of a connection
+                lost = f"{type(error).__name__}: {error}".rstrip(": ")
+                future = self._submitted(task)
+                continue
+            if not answer.missing:
+                return answer
+            lost = "workers do not keep what they are sent"
+            future = self._submitted(replace(task, given={name: self.arrays[name].tobytes() for name in answer.missing}))
+        return Answer(failed=f"no worker ran it: {lost}")
+
+    # -- putting it together --------------------------------------------------------------------
+
+    def meeting(self, answers: Sequence[Answer]) -> str:
+        """Why checked mode needs to see all workgroups together, or ""."""
+        before = Touched({}, {})
+        for number, answer in enumerate(answers):
+            if answer.failed:
+                return f"slice {number} failed alone: {answer.failed}"
+            mine = Touched.unpacked(answer.touched)
+            if meet(mine.written, before.read) or meet(mine.read, before.written) or meet(mine.written, before.written):
+                return f"slice {number} and one before it touch the same bytes"
+            before = before | mine
+        return ""
+
+    def committed(self, tasks: Sequence[Task], answers: Sequence[Answer]) -> Run:
+        """Writes what the slices wrote, in order. Raises what the kernel raises."""
+        total, runs, notes = Touched({}, {}), [], []
+        for number, (task, answer) in enumerate(zip(tasks, answers, strict=True)):
+            mine = Touched.unpacked(answer.touched)
+            again = answer.failed or ("it reads what an earlier one wrote" if meet(mine.read, total.written) else "")
+            if not again:
+                self._write(answer, mine)
+                runs.append(answer.run)
+                total = total | mine
+                continue
+            waits = answer.failed.startswith(InstructionLimit.__name__)  # perhaps for later ones, which then run with it
+            part = Part(self.kernel, self.geometry, self.args, range(task.part.start, tasks[-1].part.stop) if waits else task.part)
+            runs.append(part.run())
+            total = total | part.touched
+            notes.append(f"slice {number} ran in the caller's process{', with all behind it' if waits else ''}: {again}")
+            if waits:
+                break
+        findings = together(chain.from_iterable(answer.findings for answer in answers))
+        assumed = assumptions(self.kernel.info, self.args)
+        run = joined([run for run in runs if run is not None], (*assumed, *notes))
+        unique = {"unique_read_bytes": total.read, "unique_write_bytes": total.written}
+        counters = {**run.counters, **{name: count(bits, self.device.memory) for name, bits in unique.items()}}
+        return replace(run, counters=counters, findings=arranged(findings, self.kernel.module.origins))
+
+    def _write(self, answer: Answer, mine: Touched) -> None:
+        for base, values, undefined in answer.values:
+            held = self.device.memory.find(base)
+            assert held is not None
+            put(mine.written[base], held.data, values)
+            if held.undefined is not None:
+                put(mine.written[base], held.undefined, undefined)
+
+
+def joined(runs: Sequence[Run], notes: Sequence[str]) -> Run:
+    """One run for several parts of a launch, without findings and seconds; bytes touched by several count several times."""
+    return Run(
+        instructions=sum(run.instructions for run in runs),
+        seconds=0.0,
+        counters=added(run.counters for run in runs),
+        fidelity=added(run.fidelity for run in runs),
+        profile=added(run.profile for run in runs),
+        lanes=added(run.lanes for run in runs),
+        lds_conflicts=added(run.lds_conflicts for run in runs),
+        inexact=merged(chain.from_iterable(run.inexact for run in runs)),
+        notes=notes,
+    )
+
+
+def added(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
+    """The sum of counts by key."""
+    total: Counter[Key] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
+def together(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of several slices, each once; what says how often it was seen is added up."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        address = finding.place.startswith("0x")  # of memory: the first that was seen
+        place = "" if address else finding.place
+        key = finding.kind, finding.severity, finding.pc, finding.other_pc, finding.needed, finding.found, place
+        held = found.setdefault(key, finding)
+        if held is not finding and finding.kind not in OF_LAUNCH:
+            found[key] = replace(held, count=held.count + finding.count)
+    return list(found.values())

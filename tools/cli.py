@@ -37,6 +37,7 @@ VERBS = {
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
     "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
     "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",
+    "sweep": "an operator for many targets, types and shapes, run, checked or timed, into one table",
     "paper": "every number of the paper, what both policies give, and the erratum where they differ",
     "regret": "how the closed-form tiles of an operator rank against an exhaustive search",
     "baselines": "the tiles that others take for a GEMM, beside ours",

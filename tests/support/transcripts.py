@@ -31,7 +31,7 @@ FILE = re.compile(r"^```\w+ (\w[\w.]*)\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^\$ simgpu (?P<words>.*?)(?P<errors> 2>&1)?(?: \| (?P<part>head|tail) -(?P<lines>\d+))?$")
 # Lines whose numbers are times of this machine; a table's rules and gaps follow the widest number.
 MEASURED = re.compile(
-    r"^Simulated .* in|useful work|by HIP events|^(median|fastest|slowest|spread|product|operands|matrix peak) |"
+    r"^Simulated .* in|^Ran \d+ in|useful work|by HIP events|^(median|fastest|slowest|spread|product|operands|matrix peak) |"
     r"^clang version|^Linux|^numpy "
 )
 

@@ -11,5 +11,7 @@
     file_kernel.py       a kernel of a code object, its arguments and extents
     results.py           buffers after a launch, beside what they should hold
     capture.py           a dispatch that was recorded on a GPU
+    sweep.py             many of them as the rows of a table, which goes on where it was stopped
+    cluster.py           where they run: processes, Dask
     attention_rows.py    long attention against float64, by blocks of rows
 """

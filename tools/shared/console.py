@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -149,10 +149,10 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
 
 
 @contextmanager
-def progress(message: str) -> Iterator[None]:
-    """Shows a spinner on stderr while the block runs, if stderr is a terminal."""
+def progress(message: str) -> Iterator[Callable[[str], None]]:
+    """Shows a spinner on stderr while the block runs, if stderr is a terminal; gives what changes its message."""
     if not sys.stderr.isatty():
-        yield
+        yield lambda message: None
         return
-    with Console(stderr=True).status(message):
-        yield
+    with Console(stderr=True).status(message) as status:
+        yield status.update

@@ -23,6 +23,7 @@ EXAMPLES = {
     "probe": ("probe --target mi300x", "probe --device hip"),
     "bench": ("bench gemm -m 4096 -n 4096 -k 4096", "bench gemm -m 4096 -n 4096 -k 4096 --device hip --against-sim"),
     "paper": ("paper", "paper -o paper.md"),
+    "sweep": ("sweep gemm --targets mi100,mi300x --dtypes f32,f16 --shapes shapes.txt --cluster local:2 -o table.csv",),
     "regret": ("regret gemm", "regret attention --json"),
     "baselines": ("baselines",),
     "tune": ("tune gemm --target mi300x",),

@@ -17,6 +17,7 @@
     museum.py  public bugs, before and after
     time.py    how long run or exec would take on a real GPU, by a model
     validate_time.py  the model of time against published measurements
+    sweep.py   many shapes, types and targets, into a table
     bench.py   times
     trace.py   registers at a place in a running kernel
     hip.py     a HIP program on simulated GPUs

@@ -1,0 +1,131 @@
+"""`simgpu sweep`: an operator for many targets, types and shapes, run, checked or timed, into one table."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, as_completed
+from functools import cache
+from itertools import islice, product
+from threading import Lock
+from typing import Any
+
+from simgpu.hardware.errors import SimError
+from simgpu.slices.worker import version
+from simgpu.tools.cases.cluster import add_cluster_option, executor_of
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.sweep import ERROR, FAIL, FORMATS, LOST, PASS, Case, Rows, flattened, shapes, written
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.parser import Parser
+
+AHEAD = 4  # cases given to the executor for each that it runs at once
+SHOWN = 20  # cases that did not pass
+SUMS = ("cycles", "seconds", "seconds_low", "seconds_high")  # of a computation's kernels, modelled
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    parser.add_argument("op", choices=OPERATORS, metavar="OP", help=", ".join(OPERATORS))
+    parser.add_argument("--targets", default="mi100", metavar="A,B", help="boards or architectures (default: mi100)")
+    parser.add_argument("--dtypes", default="f32", metavar="A,B", help="types of the operands (default: f32)")
+    parser.add_argument("--shapes", required=True, metavar="FILE", help="a line a shape: options of `simgpu run OP`")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--check", dest="verb", action="store_const", const="check", help="in checked mode")
+    how.add_argument("--time", dest="verb", action="store_const", const="time", help="modelled times instead of whole runs")
+    parser.set_defaults(verb="run")
+    parser.add_argument("-o", "--output", required=True, metavar="TABLE", help=f"the table, {', '.join(FORMATS)}; finished "
+                        "cases are kept in TABLE.cases, and do not run again")  # fmt: skip
+    add_cluster_option(parser)
+    add_force_option(parser)
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Runs what is not finished yet and writes the table; status 1 if a case failed."""
+    suffix = next((known for known in FORMATS if options.output.endswith(known)), None)
+    if suffix is None:
+        raise UsageError(f"-o {options.output}: name a table that ends in {', '.join(FORMATS)}")
+    written([], suffix)  # says what lacks before anything runs
+    rows = Rows(options.output)
+    claim([options.output], options.force or rows.path.exists())
+    wanted = product(options.targets.split(","), options.dtypes.split(","), shapes(options.shapes))
+    cases = [Case(options.verb, options.op, target, dtype, shape, version()) for target, dtype, shape in wanted]
+    left = [case for case in cases if case.key not in rows.finished]
+    begun = time.perf_counter()
+    with executor_of(options.cluster) as (executor, at_once), progress("") as said:
+        for number, (case, row) in enumerate(_outcomes(executor, left, AHEAD * at_once), 1):
+            rows.add(case, row)
+            each = (time.perf_counter() - begun) / number
+            said(f"{number} of {len(left)} cases, about {each * (len(left) - number):.0f} s left")
+    found = rows.of(cases)
+    write(options.output, written(found, suffix), force=True)
+    _show(options, found, len(cases) - len(left), time.perf_counter() - begun)
+    return int(any(row["status"] != PASS for row in found))
+
+
+def _outcomes(executor: Executor, cases: Iterable[Case], most: int) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """Each case with its row, as they finish; most: given to the executor at a time."""
+    waiting = iter(cases)
+    pending: dict[Future[dict[str, Any]], Case] = {}
+    while True:
+        for case in islice(waiting, most - len(pending)):
+            pending[executor.submit(row_of, case)] = case
+        if not pending:
+            return
+        future = next(as_completed(pending))
+        case = pending.pop(future)
+        try:
+            yield case, future.result()
+        except Exception as error:  # whatever an executor says of a worker that died
+            yield case, {**_named(case), "status": LOST, "error": f"{type(error).__name__}: {error}"}
+
+
+def _named(case: Case) -> dict[str, Any]:
+    return {"operator": case.operator, "target": case.target, "dtype": case.dtype, "options": case.options}
+
+
+@cache
+def _turn() -> Lock:
+    return Lock()
+
+
+def row_of(case: Case) -> dict[str, Any]:
+    """Runs a case in this process: what it is, its status (pass, fail or error), and what the verb's JSON says."""
+    verb = importlib.import_module(f"simgpu.tools.verbs.{case.verb}")
+    parser, printed = Parser(prog=f"simgpu {case.verb}"), io.StringIO()
+    verb.configure(parser)
+    row = _named(case)
+    with _turn(), contextlib.redirect_stdout(printed):  # an executor may have threads, and there is one standard output
+        try:
+            status = verb.run(parser.parse_args([*case.words(), "--json"]))
+        except SimError as error:
+            return {**row, "status": ERROR, "error": " ".join(str(error).split())}
+    document = json.loads(printed.getvalue())
+    if case.verb == "time":
+        kernels = document.pop("kernels")
+        document |= {name: sum(kernel[name] for kernel in kernels) for name in SUMS}
+        document["limit"] = max(kernels, key=lambda kernel: kernel["seconds"])["limit"]
+    row |= {"status": PASS if status == 0 else FAIL, "error": ""}
+    return row | {name: value for name, value in flattened(document).items() if name not in row}
+
+
+def _show(options: Namespace, rows: list[dict[str, Any]], before: int, seconds: float) -> None:
+    counts = Counter(row["status"] for row in rows)
+    failed = [row for row in rows if row["status"] != PASS]
+    if options.json:
+        print_json({"cases": len(rows), "run": len(rows) - before, "seconds": seconds, **counts, "table": options.output})
+        return
+    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    show(f"{len(rows)} cases: {said}", f"Ran {len(rows) - before} in {seconds:.1f} s; {before} were finished before")
+    if failed:
+        columns = ("target", "dtype", "options", "status", "error")
+        show(table("Not passed", columns, ([row[name] for name in columns] for row in failed[:SHOWN]), left=5))
+    show(f"{options.output} has all of it")

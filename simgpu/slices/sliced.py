@@ -22,7 +22,7 @@ from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.launch import Launch
 from simgpu.engine.result import Run, merged
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, check_geometry
-from simgpu.hardware.errors import InstructionLimit, LaunchError
+from simgpu.hardware.errors import LaunchError
 from simgpu.slices.blobs import leave, name_of
 from simgpu.slices.part import Part
 from simgpu.slices.touched import Touched, count, meet, put
@@ -190,7 +190,7 @@ class Sliced:
                 runs.append(answer.run)
                 total = total | mine
                 continue
-            waits = answer.failed.startswith(InstructionLimit.__name__)  # perhaps for later ones, which then run with it
+            waits = answer.waits  # perhaps for later ones, which then run with it
             part = Part(self.kernel, self.geometry, self.args, range(task.part.start, tasks[-1].part.stop) if waits else task.part)
             runs.append(part.run())
             total = total | part.touched

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from simgpu.engine.allocations import Allocation, Memory
 from simgpu.engine.device import Device, Kernel, Module
 from simgpu.hardware.code_object.arguments import Geometry
-from simgpu.hardware.errors import SimError
+from simgpu.hardware.errors import InstructionLimit, SimError
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.jit import source_digest
 from simgpu.slices.blobs import blobs
@@ -79,14 +79,15 @@ class Task:
 class Answer:
     """What a slice made, or why it made nothing.
 
-    refused: why the worker runs no task of the caller's; failed: the kernel's error; alone: why the result may be another than in
-    the whole launch; missing: hashes of what the worker lacks; findings: see `checked.seen`; touched: see
-    `Touched.packed`; values: for each allocation written to, by base address, the bytes written (`taken`) and, in checked mode,
-    which of their bits are undefined.
+    refused: why the worker runs no task of the caller's; failed: the kernel's error; waits: whether it ended as it may wait for
+    another slice; alone: why the result may be another than in the whole launch; missing: hashes of what the worker lacks;
+    findings: see `checked.seen`; touched: see `Touched.packed`; values: for each allocation written to, by base address, the
+    bytes written (`taken`) and, in checked mode, which of their bits are undefined.
     """
 
     refused: str = ""
     failed: str = ""
+    waits: bool = False
     alone: str = ""
     missing: tuple[str, ...] = ()
     run: Run | None = None
@@ -116,7 +117,7 @@ def run_slice(task: Task) -> Answer:
         try:
             return _run(task)
         except SimError as error:
-            return Answer(failed=f"{type(error).__name__}: {error}")
+            return Answer(failed=f"{type(error).__name__}: {error}", waits=isinstance(error, InstructionLimit))
 
 
 @cache
@@ -143,7 +144,9 @@ def _run(task: Task) -> Answer:
         for base, bits in part.touched.written.items():
             undefined = held[base].undefined
             values.append((base, taken(bits, held[base].data), b"" if undefined is None else taken(bits, undefined)))
-        return Answer("", "", part.alone, (), run, tuple(part.seen), part.touched.packed(), tuple(values))
+        return Answer(
+            alone=part.alone, run=run, findings=tuple(part.seen), touched=part.touched.packed(), values=tuple(values)
+        )
     finally:
         for allocation in placed:
             memory.free(allocation)

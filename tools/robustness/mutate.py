@@ -1,6 +1,6 @@
 """How much checked mode finds: mutants of compilers' kernels, run checked, tallied.
 
-    python -m simgpu.tools.robustness.mutate FOLDER [--only NAME ...] [--limit N] [--seed S] [--threads N] [--json]
+    python -m simgpu.tools.robustness.mutate FOLDER [--only NAME ...] [--limit N] [--seed S] [--threads N] [--json] [--cluster W]
 
 FOLDER has a manifest.json (`corpus`). Of each kernel's waits, nops and barriers that ran, one at a time
 is removed or weakened in the code's bytes, one address that was used is moved as far as its field allows, one
@@ -21,6 +21,7 @@ Status 0 if at least 95 % of those that are not harmless are found.
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import sys
 import time
@@ -40,6 +41,7 @@ from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
+from simgpu.tools.cases.cluster import add_cluster_option, executor_of
 from simgpu.tools.robustness.corpus import Case, cases
 from simgpu.tools.robustness.harmless import Lack, lacks
 from simgpu.tools.robustness.mutants import Mutant, declarations, mutants
@@ -243,24 +245,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="which ones, where there are more (default: 0)")
     parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_cluster_option(parser)
     options = parser.parse_args()
     outcomes: list[Outcome] = []
-    for case in cases(options.folder, options.only):
-        began = time.perf_counter()
-        subject = Subject(case, options.threads)
-        chosen = subject.mutants()
-        if options.limit and len(chosen) > options.limit:
-            chosen = sorted(random.Random(options.seed).sample(chosen, options.limit), key=lambda m: m.offset)
-        mine = [subject.judge(mutant) for mutant in chosen]
-        outcomes += mine
-        tally = Counter(outcome.verdict for outcome in mine)
-        spent = time.perf_counter() - began
-        print(f"{case.name}: {len(subject.known)} findings, {dict(tally)}, {spent:.1f} s", file=sys.stderr, flush=True)
+    with executor_of(options.cluster) as (executor, _):
+        each = functools.partial(judged, threads=options.threads, limit=options.limit, seed=options.seed)
+        for mine, line in executor.map(each, cases(options.folder, options.only)):
+            outcomes += mine
+            print(line, file=sys.stderr, flush=True)
     if options.json:
         print_json(document(outcomes))
     else:
         report(outcomes)
     return 0 if share(outcomes) >= WANTED else 1
+
+
+def judged(case: Case, threads: int | None, limit: int | None, seed: int) -> tuple[list[Outcome], str]:
+    """What became of a case's mutants, of `limit` of them where there are more; and a line about it."""
+    began = time.perf_counter()
+    subject = Subject(case, threads)
+    chosen = subject.mutants()
+    if limit and len(chosen) > limit:
+        chosen = sorted(random.Random(seed).sample(chosen, limit), key=lambda m: m.offset)
+    mine = [subject.judge(mutant) for mutant in chosen]
+    tally, spent = Counter(outcome.verdict for outcome in mine), time.perf_counter() - began
+    return mine, f"{case.name}: {len(subject.known)} findings, {dict(tally)}, {spent:.1f} s"
 
 
 def share(outcomes: list[Outcome]) -> float:

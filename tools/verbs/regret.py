@@ -9,6 +9,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+from simgpu.tools.cases.cluster import add_cluster_option, executor_of
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 
 if TYPE_CHECKING:
@@ -27,19 +28,19 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every board and type instead, a line each")
     parser.add_argument("--seed", type=int, help=f"{DRAWN} problems drawn with this seed instead of the listed ones")
     parser.add_argument("--worst", type=int, default=10, help="problems with the largest regret to list (default: 10)")
+    add_cluster_option(parser)
     add_json_option(parser)
 
 
 def run(options: Namespace) -> int:
     """Prints the table of regrets."""
-    from simgpu.hardware import target
     from simgpu.tools.cost.ranking import SUMMARY, summarise
     from simgpu.tools.cost.space import TILES
 
     if options.all:
         return _every_row(options)
     with progress("searching"):
-        rows = _ranked(options.op, target(options.target), options.dtype, options.seed)
+        rows = _ranked(options.op, options.target, options.dtype, options.seed)
     kinds = dict.fromkeys(row.kind for row in rows)
     summary = [summarise(kind, [row for row in rows if row.kind == kind]) for kind in kinds]
     summary.append(summarise("all", rows))
@@ -63,12 +64,13 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _ranked(op: str, descriptor: Any, dtype: str, seed: int | None) -> list[Ranking]:
+def _ranked(op: str, board: str, dtype: str, seed: int | None) -> list[Ranking]:
+    from simgpu.hardware import target
     from simgpu.tools.cost.problems import drawn, listed
     from simgpu.tools.cost.ranking import rank
 
     wanted = listed(op, dtype) if seed is None else drawn(op, dtype, seed, DRAWN)
-    return [rank(op, problem, descriptor, kind) for kind, problem in wanted]
+    return [rank(op, problem, target(board), kind) for kind, problem in wanted]
 
 
 def _every_row(options: Namespace) -> int:
@@ -78,15 +80,15 @@ def _every_row(options: Namespace) -> int:
 
     names = ("target", "dtype", *SUMMARY[1:], "worst problem", "tile", "best tile")
     lines = []
-    with progress("searching"):
-        for descriptor in (target(name) for name in targets() if not name.startswith("gpu")):
-            for kind in descriptor.dtypes():
-                if kind not in TYPES.get(options.op, descriptor.dtypes()):
-                    continue
-                rows = _ranked(options.op, descriptor, kind, options.seed)
-                worst = max(rows, key=lambda row: row.regret)
-                figures = summarise("all", rows)[1:]
-                lines.append((descriptor.name, kind, *figures, worst.problem, _text(worst.chosen), _text(worst.best)))
+    boards = [name for name in targets() if not name.startswith("gpu")]
+    pairs = [(name, kind) for name in boards for kind in target(name).dtypes() if kind in TYPES.get(options.op, (kind,))]
+    with progress("searching"), executor_of(options.cluster) as (executor, _):
+        ranked = [executor.submit(_ranked, options.op, name, kind, options.seed) for name, kind in pairs]
+        for (name, kind), future in zip(pairs, ranked, strict=True):
+            rows = future.result()
+            worst = max(rows, key=lambda row: row.regret)
+            figures = summarise("all", rows)[1:]
+            lines.append((target(name).name, kind, *figures, worst.problem, _text(worst.chosen), _text(worst.best)))
     if options.json:
         print_json({"operator": options.op, "rows": [dict(zip(names, line, strict=True)) for line in lines]})
         return 0

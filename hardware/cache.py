@@ -105,6 +105,25 @@ class Folder:
             pass
         return self._path / name if self._written(name, content) else None
 
+    def link(self, name: str, placed: str) -> Path | None:
+        """The path of another name of a file that `place` placed: the same file, so that it is loaded once under both names.
+
+        None where there is none to be had.
+        """
+        if not self._usable:
+            return None
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                one, other = (os.stat(self._name(each), dir_fd=self._at, follow_symlinks=False) for each in (name, placed))
+                if os.path.samestat(one, other):
+                    return self._path / name
+            scratch = f".{name}.{secrets.token_hex(8)}"
+            os.link(self._name(placed), self._name(scratch), src_dir_fd=self._at, dst_dir_fd=self._at, follow_symlinks=False)
+            os.replace(self._name(scratch), self._name(name), src_dir_fd=self._at, dst_dir_fd=self._at)
+        except OSError:
+            return None
+        return self._path / name
+
     def _name(self, name: str) -> str:
         return name if self._at is not None else str(self._path / name)
 

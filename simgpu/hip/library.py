@@ -15,7 +15,8 @@ from simgpu.hardware.errors import ToolchainError
 
 SOURCES = Path(__file__).with_name("library")
 SYMBOLS = SOURCES / "symbols.txt"
-# The names under which programs of HIP 5, 6 and 7, and those that open a library themselves, look for it.
+# The names under which programs of HIP 5, 6 and 7, and those that open a library themselves, look for it. All are one file: a
+# program that loads two of them, as hip-python loads libamdhip64.so and libhiprtc.so, has one library, with one arena.
 NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
 GLIBC = "2.17"  # of 2012: every distribution that ROCm runs on has a later one
 OPTIONS = (
@@ -75,18 +76,18 @@ def folder() -> Path:
     if content is None:
         content = _build()
         kept.store("library", content)
-    placed = [kept.place(name, content) for name in NAMES]
-    if None not in placed:
-        assert placed[0] is not None
-        return placed[0].parent
+    placed = kept.place(NAMES[0], content)
+    if placed is not None and None not in [kept.link(name, NAMES[0]) for name in NAMES[1:]]:
+        return placed.parent
     return _temporary(content)
 
 
 def _temporary(content: bytes) -> Path:
     """A folder of this process alone, for a cache that cannot be used."""
     scratch = Path(tempfile.mkdtemp(prefix="simgpu-hip-"))
-    for name in NAMES:
-        (scratch / name).write_bytes(content)
+    (scratch / NAMES[0]).write_bytes(content)
+    for name in NAMES[1:]:
+        (scratch / name).symlink_to(NAMES[0])
     return scratch
 
 

@@ -85,6 +85,16 @@ def test_a_damaged_file_is_not_found_and_is_replaced(base: Path, damage: Callabl
     assert folder.load("name") == CONTENT
 
 
+def test_two_names_of_a_placed_file_are_one_file(base: Path) -> None:
+    folder = cache.Folder("tests")
+    placed, linked = folder.place("a", b"content"), folder.link("b", "a")
+    assert placed is not None and linked is not None and placed.samefile(linked) and linked.read_bytes() == b"content"
+    linked.unlink()
+    linked.write_bytes(b"content")  # a copy, as earlier versions placed it
+    assert folder.link("b", "a") == linked and placed.samefile(linked) and folder.link("c", "missing") is None
+    assert sorted(path.name for path in placed.parent.iterdir()) == ["a", "b"]
+
+
 def test_a_file_does_not_pass_for_another(base: Path) -> None:
     folder = Folder("things")
     folder.store("name", CONTENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,24 @@ def test_without_a_simulator_there_is_no_device() -> None:
     assert done.returncode == 1 and "hipErrorNoDevice" in done.stdout and "start the program with `simgpu hip`" in done.stderr
     done = shell(str(path), LD_LIBRARY_PATH=str(library.folder()), SIMGPU_HIP_SERVER="false")
     assert done.returncode == 1 and "hipErrorNoDevice" in done.stdout and "it ended before it answered" in done.stderr
+
+
+ONE_LIBRARY = """
+import ctypes
+one, other = ctypes.CDLL("libamdhip64.so.6"), ctypes.CDLL("libhiprtc.so")
+pointer, nbytes = ctypes.c_void_p(), ctypes.c_size_t()
+print(one.hipMalloc(ctypes.byref(pointer), ctypes.c_size_t(1000)))
+print(other.hipMemPtrGetInfo(pointer, ctypes.byref(nbytes)), nbytes.value)
+"""
+
+
+def test_a_program_that_loads_the_library_by_several_names_has_one() -> None:
+    """As hip-python does: its module hip opens libamdhip64.so, its module hiprtc libhiprtc.so."""
+    done = hip(sys.executable, "-c", ONE_LIBRARY)
+    assert (done.stdout, done.stderr) == ("0\n0 1000\n", "")
+    alone = library._temporary(b"content")
+    assert len({path.stat().st_ino for path in alone.iterdir()}) == 1
+    shutil.rmtree(alone)
 
 
 def test_what_is_no_hip_program_is_said(tmp_path: Path) -> None:

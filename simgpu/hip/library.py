@@ -94,8 +94,8 @@ def _temporary(content: bytes) -> Path:
 def _digest() -> str:
     """Changes with the sources, the options and the compiler's version."""
     made = hashlib.sha256(repr((OPTIONS, target(), _compiler_version())).encode())
-    for path in sorted(SOURCES.iterdir()):
-        made.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
+        made.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())
     made.update(Path(__file__).read_bytes())
     return made.hexdigest()
 
@@ -113,7 +113,7 @@ def _build() -> bytes:
         script, missing, made = (Path(scratch, name) for name in ("versions.map", "missing.c", "library.so"))
         script.write_text(version_script())
         missing.write_text(stubs())
-        sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+        sources = [str(path) for path in sorted(SOURCES.rglob("*.c"))]
         command = [
             sys.executable, "-m", "ziglang", "cc", "-target", target(), f"-I{SOURCES}", *sources, str(missing), *OPTIONS,
             f"-Wl,--version-script={script}", "-Wl,--undefined-version", "-o", str(made),

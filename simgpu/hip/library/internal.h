@@ -1,20 +1,29 @@
 // What the parts of the HIP library share. The server (simgpu/hip/server.py) is the other side of `connection.c`.
 //
-//   connection.c   the server: how it is found, requests, the log of allocations
-//   errors.c       names of errors, a thread's last error
-//   handles.c      objects that programs hold: validated whenever they come back
-//   memory.c       the arena, allocations
-//   pools.c        memory in the order of a stream
-//   copies.c       copies and fills, in one to three dimensions
-//   streams.c      queues of work, events
-//   callbacks.c    what a stream does on the host
-//   modules.c      code objects, kernels, variables
-//   launches.c     launches and occupancy
-//   graphs.c       recorded work, built node by node, and launched
-//   capture.c      work recorded from streams
-//   devices.c      devices, properties, contexts
-//   per_thread.c   the same calls with a default stream for each thread
-//   compiler.c     hiprtc
+//   base/       connection.c    the server: how it is found, requests, the log of allocations
+//               errors.c        names of errors, a thread's last error
+//               handles.c       objects that programs hold: validated whenever they come back
+//               devices.c       devices, properties, peers
+//               contexts.c      contexts
+//   memory/     memory.c        the arena, allocations
+//               registered.c    the program's own memory
+//               pointers.c      what is known of a pointer
+//               pools.c         memory in the order of a stream
+//               transfers.c     a copy or a fill: what is wrong with it, and how it is carried out
+//               copies.c, copies_3d.c, fills.c   their calls
+//   work/       queues.c        queues of work, waiting
+//               streams.c, events.c              their calls
+//               callbacks.c     what a stream does on the host
+//               launches.c, occupancy.c          kernels
+//               per_thread.c    the same calls with a default stream for each thread
+//   graphs/     graphs.c        recorded work: nodes and their order
+//               nodes.c         nodes by what they do
+//               capture.c       work recorded from streams
+//               execution.c     graphs made executable
+//   modules/    modules.c       code objects, kernels, variables
+//               registration.c  what the compiler registers of a program
+//               functions.c     attributes of kernels
+//               compiler.c      hiprtc
 #ifndef SIMGPU_INTERNAL_H
 #define SIMGPU_INTERNAL_H
 
@@ -148,7 +157,11 @@ u64 log_position(void);
 enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
 void log_event(u32 kind, u32 device, u32 memory, u64 address, u64 bytes, u64 number, void **sites);
 
-// -- memory.c ------------------------------------------------------------------------------------
+// -- devices.c -----------------------------------------------------------------------------------
+
+Error check_device(int device);  // whether there is one of the number
+
+// -- memory ---------------------------------------------------------------------------------------
 
 #define ARENA 0x100000000000ull
 #define ARENA_BYTES (32ull << 40)
@@ -175,7 +188,7 @@ bool in_arena(const void *pointer);
 void add_module_memory(u64 address, u64 bytes, int device);
 void release_all(int device);
 
-// -- streams.c -----------------------------------------------------------------------------------
+// -- queues.c ------------------------------------------------------------------------------------
 
 struct Stream;
 typedef struct Operation {
@@ -241,7 +254,7 @@ extern __thread int default_is_per_thread;  // while one of the calls that end w
     if (!error) error = find_stream(GIVEN, &NAME); \
     if (error) return done(error);
 
-// -- copies.c ------------------------------------------------------------------------------------
+// -- transfers.c ---------------------------------------------------------------------------------
 
 typedef struct {  // of the address `to`, or from `from` as well; rows of `width` bytes
     Operation operation;
@@ -280,7 +293,7 @@ Error run_copy(Operation *operation);
 Error run_fill(Operation *operation);
 Error check_transfer(const Transfer *transfer, bool reads);
 
-// -- modules.c -----------------------------------------------------------------------------------
+// -- modules --------------------------------------------------------------------------------------
 
 typedef struct {
     u32 offset, bytes;
@@ -306,6 +319,7 @@ typedef struct Module {
 
 Error load_module(int device, const void *image, size_t bytes, Module **found);
 Error find_function(Module *module, const char *name, Function **found);
+Error find_variable(Module *module, const char *name, void **address, size_t *bytes);
 Error function_of(const void *host, int device, Function **found);
 Error variable_of(const void *host, int device, void **address, size_t *bytes);
 size_t image_bytes(const void *image);
@@ -323,12 +337,14 @@ typedef struct {
     u8 arguments[];
 } Launch;
 
+#define MAX_BLOCK 1024u  // threads
+
 Error run_launch(Operation *operation);
 bool grid_items(Dim3 grid, Dim3 block, Dim3 *size);  // work-items of a grid of blocks; false where they are too many
 Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bool cooperative, void **arguments, void **extra,
                   Launch **made);
 
-// -- graphs.c ------------------------------------------------------------------------------------
+// -- capture.c -----------------------------------------------------------------------------------
 
 Error capture(Stream *stream, Operation *operation);  // a node of the stream's graph
 Error capture_record(Stream *stream, Event *event);

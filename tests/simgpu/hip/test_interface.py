@@ -97,7 +97,7 @@ def test_offsets_numbers_and_errors_are_those_of_the_headers(headers: Path, tmp_
             if at is not None:
                 asked += [f"offsetof({kind}, {field.name})", f"sizeof((({kind} *)0)->{field.name})"]
                 wanted += [at, struct.calcsize(f"<{field.format}")]
-    source = (library.SOURCES / "errors.c").read_text()
+    source = (library.SOURCES / "base" / "errors.c").read_text()
     errors = re.findall(r'\{(\d+), "(hip\w+)"', source)
     asked += [name for _, name in errors]
     wanted += [int(number) for number, _ in errors]

@@ -41,11 +41,30 @@ typedef struct Graph {
     u32 count;
 } Graph;
 
+typedef struct {
+    Node *node;
+    Operation *operation;
+    Event *event;
+    bool enabled;
+} Step;
+
+typedef struct {  // of a graph that was made executable
+    Handle handle;
+    Step *steps;
+    u32 count;
+    u64 flags;
+} Exec;
+
 extern pthread_mutex_t building;  // of all graphs
 extern u64 marks;  // given out so far: each walk over nodes has its own
 
 Graph *new_graph(void);
 Error check_needs(Graph *graph, Node *const *needs, size_t count);
 Error add_node(Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, Node **made);  // owns the operation
+Operation *copied(const Operation *operation);
+Node **ordered(const Graph *graph);  // each behind what it needs; NULL where there is a cycle
+void end_graph(Graph *graph);
+Error clone_graph(const Graph *graph, Graph **made);
+Step *step_of(Exec *exec, Node *node, int type);  // NULL where it has none
 
 #endif

@@ -1,4 +1,4 @@
-// Devices, their properties, peers and contexts. What a board has is the server's to say (simgpu/hip/properties.py).
+// Devices, their properties and peers. What a board has is the server's to say (simgpu/hip/properties.py).
 #include "internal.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 #define NAME_BYTES 256
 #define LIMITS 5
 
-static Error check_device(int device) {
+Error check_device(int device) {
     Error error = begin();
     return error ? error : device < 0 || device >= (int)state.devices ? INVALID_DEVICE : SUCCESS;
 }
@@ -261,86 +261,6 @@ API Error hipExtGetLinkTypeAndHopCount(int device, int peer, u32 *type, u32 *hop
     return done(error);
 }
 
-// -- contexts: a device has one, the primary one -------------------------------------------------
-
-typedef struct {
-    Handle handle;
-    int device;
-    u32 flags, held;
-} Context;
-static Context *contexts[MAX_DEVICES];
-
-static Context *context_of(int device) {
-    pthread_mutex_lock(&lock);
-    if (!contexts[device] && (contexts[device] = make_handle(CONTEXT, sizeof(Context)))) contexts[device]->device = device;
-    pthread_mutex_unlock(&lock);
-    return contexts[device];
-}
-
-API Error hipCtxCreate(Context **result, u32 flags, int device) {
-    Error error = check_device(device);
-    if (!error && !result) error = INVALID_VALUE;
-    if (error) return done(error);
-    *result = context_of(device);
-    (*result)->flags = flags;
-    current_device = device;
-    return SUCCESS;
-}
-
-API Error hipCtxDestroy(Context *context) { return done(is_handle(context, CONTEXT) ? SUCCESS : INVALID_VALUE); }
-
-API Error hipCtxSetCurrent(Context *context) {
-    if (context && !is_handle(context, CONTEXT)) return done(INVALID_CONTEXT);
-    if (context) current_device = context->device;
-    return SUCCESS;
-}
-
-API Error hipCtxPushCurrent(Context *context) { return hipCtxSetCurrent(context); }
-
-API Error hipCtxGetCurrent(Context **result) {
-    Error error = begin();
-    if (!error && !result) error = INVALID_VALUE;
-    if (!error) *result = context_of(current_device);
-    return done(error);
-}
-
-API Error hipCtxPopCurrent(Context **result) { return result ? hipCtxGetCurrent(result) : SUCCESS; }
-API Error hipCtxGetDevice(int *device) { return hipGetDevice(device); }
-API Error hipCtxSynchronize(void) { return hipDeviceSynchronize(); }
-API Error hipCtxGetFlags(u32 *flags) { return hipGetDeviceFlags(flags); }
-API Error hipCtxGetApiVersion(Context *context, int *result) {
-    return (void)context, result ? (*result = 4, SUCCESS) : done(INVALID_VALUE);
-}
-API Error hipCtxEnablePeerAccess(Context *peer, u32 flags) {
-    return is_handle(peer, CONTEXT) ? hipDeviceEnablePeerAccess(peer->device, flags) : done(INVALID_VALUE);
-}
-API Error hipCtxDisablePeerAccess(Context *peer) {
-    return is_handle(peer, CONTEXT) ? hipDeviceDisablePeerAccess(peer->device) : done(INVALID_VALUE);
-}
-
-API Error hipDevicePrimaryCtxRetain(Context **result, int device) {
-    Error error = check_device(device);
-    if (!error && !result) error = INVALID_VALUE;
-    if (!error) *result = context_of(device), (*result)->held++;
-    return done(error);
-}
-
-API Error hipDevicePrimaryCtxRelease(int device) {
-    Error error = check_device(device);
-    if (!error && context_of(device)->held) context_of(device)->held--;
-    return done(error);
-}
-
-API Error hipDevicePrimaryCtxReset(int device) { return done(check_device(device)); }
-API Error hipDevicePrimaryCtxSetFlags(int device, u32 flags) { return (void)flags, done(check_device(device)); }
-
-API Error hipDevicePrimaryCtxGetState(int device, u32 *flags, int *active) {
-    Error error = check_device(device);
-    if (!error && (!flags || !active)) error = INVALID_VALUE;
-    if (!error) *flags = 0, *active = device == current_device;
-    return done(error);
-}
-
 // -- functions by name ---------------------------------------------------------------------------
 
 API Error hipGetProcAddress(const char *name, void **function, int wanted, u64 flags, int *status) {
@@ -353,8 +273,3 @@ API Error hipGetProcAddress(const char *name, void **function, int wanted, u64 f
     if (status) *status = *function ? 0 : 1;
     return done(*function ? SUCCESS : NOT_FOUND);
 }
-
-API Error hipCtxGetCacheConfig(int *config) { return hipDeviceGetCacheConfig(config); }
-API Error hipCtxSetCacheConfig(int config) { return hipDeviceSetCacheConfig(config); }
-API Error hipCtxGetSharedMemConfig(int *config) { return hipDeviceGetSharedMemConfig(config); }
-API Error hipCtxSetSharedMemConfig(int config) { return hipDeviceSetSharedMemConfig(config); }

@@ -1,0 +1,166 @@
+// Graphs that were made executable: a list of operations in an order that the dependencies allow, launched as a whole.
+#include "graph.h"
+
+Step *step_of(Exec *exec, Node *node, int type) {
+    if (!is_handle(exec, GRAPH_EXEC) || !is_handle(node, NODE) || node->type != type) return NULL;
+    for (u32 i = 0; i < exec->count; i++)
+        if (exec->steps[i].node == node) return &exec->steps[i];
+    return NULL;
+}
+
+static Error add_steps(Exec *exec, Graph *graph) {
+    Node **order = ordered(graph);
+    if (!order) return INVALID_VALUE;
+    Error error = SUCCESS;
+    for (u32 i = 0; i < graph->count && !error; i++) {
+        Node *node = order[i];
+        if (node->type == CHILD_NODE) {
+            error = add_steps(exec, node->child);
+            continue;
+        }
+        Step *grown = realloc(exec->steps, (exec->count + 1) * sizeof *grown);
+        if (!grown) error = OUT_OF_MEMORY;
+        else {
+            exec->steps = grown;
+            grown[exec->count++] = (Step){node, copied(node->operation), node->event, true};
+        }
+    }
+    free(order);
+    return error;
+}
+
+static void clear_steps(Exec *exec) {
+    for (u32 i = 0; i < exec->count; i++) free(exec->steps[i].operation);
+    free(exec->steps);
+    exec->steps = NULL, exec->count = 0;
+}
+
+static Error instantiate(Exec **made, Graph *graph, u64 flags) {
+    Error error = begin();
+    if (!error && (!made || !is_handle(graph, GRAPH))) error = INVALID_VALUE;
+    if (error) return done(error);
+    Exec *exec = make_handle(GRAPH_EXEC, sizeof *exec);
+    if (!exec) return done(OUT_OF_MEMORY);
+    exec->flags = flags;
+    pthread_mutex_lock(&building);
+    error = add_steps(exec, graph);
+    pthread_mutex_unlock(&building);
+    if (error) clear_steps(exec), end_handle(exec, GRAPH_EXEC);
+    else *made = exec;
+    return done(error);
+}
+
+API Error hipGraphInstantiate(Exec **made, Graph *graph, Node **wrong, char *log, size_t bytes) {
+    if (wrong) *wrong = NULL;
+    if (log && bytes) *log = 0;
+    return instantiate(made, graph, 0);
+}
+
+API Error hipGraphInstantiateWithFlags(Exec **made, Graph *graph, u64 flags) {
+    return flags & ~15ull ? done(INVALID_VALUE) : instantiate(made, graph, flags);
+}
+
+typedef struct {
+    Node *wrong;
+    u64 flags;
+    int result;
+    void *stream;
+} InstantiateParameters;
+
+API Error hipGraphInstantiateWithParams(Exec **made, Graph *graph, InstantiateParameters *p) {
+    if (!p) return done(INVALID_VALUE);
+    Error error = instantiate(made, graph, p->flags);
+    p->wrong = NULL, p->result = error ? 1 : 0;
+    return error;
+}
+
+API Error hipGraphExecDestroy(Exec *exec) {
+    if (!is_handle(exec, GRAPH_EXEC)) return done(INVALID_VALUE);
+    clear_steps(exec);
+    end_handle(exec, GRAPH_EXEC);
+    return SUCCESS;
+}
+
+API Error hipGraphExecGetFlags(Exec *exec, u64 *flags) {
+    if (!is_handle(exec, GRAPH_EXEC) || !flags) return done(INVALID_VALUE);
+    *flags = exec->flags;
+    return SUCCESS;
+}
+
+API Error hipGraphUpload(Exec *exec, void *given) {
+    Stream *stream;
+    Error error = begin();
+    if (!error && !is_handle(exec, GRAPH_EXEC)) error = INVALID_VALUE;
+    return done(error ? error : find_stream(given, &stream));
+}
+
+API Error hipGraphLaunch(Exec *exec, void *given) {
+    Stream *stream;
+    Error error = begin();
+    if (!error && !is_handle(exec, GRAPH_EXEC)) error = INVALID_VALUE;
+    if (!error) error = find_stream(given, &stream);
+    if (!error) error = device_error(stream->device);
+    for (u32 i = 0; !error && i < exec->count; i++) {
+        Step *step = &exec->steps[i];
+        if (!step->enabled) continue;
+        if (step->operation) {
+            Operation *operation = copied(step->operation);
+            error = operation ? submit(stream, operation) : OUT_OF_MEMORY;
+        } else if (step->node && step->event) {
+            bool waits = is_handle(step->node, NODE) && step->node->type == WAIT_NODE;
+            error = waits ? wait_event(stream, step->event) : record_event(stream, step->event);
+        }
+    }
+    return done(error);
+}
+
+API Error hipGraphNodeSetEnabled(Exec *exec, Node *node, u32 enabled) {
+    Step *step = is_handle(node, NODE) ? step_of(exec, node, node->type) : NULL;
+    if (!step || node->type > FILL_NODE) return done(INVALID_VALUE);
+    step->enabled = enabled;
+    return SUCCESS;
+}
+
+API Error hipGraphNodeGetEnabled(Exec *exec, Node *node, u32 *enabled) {
+    Step *step = is_handle(node, NODE) ? step_of(exec, node, node->type) : NULL;
+    if (!step || !enabled) return done(INVALID_VALUE);
+    *enabled = step->enabled;
+    return SUCCESS;
+}
+
+// Takes the operations of a graph of the same shape.
+API Error hipGraphExecUpdate(Exec *exec, Graph *graph, Node **wrong, int *result) {
+    enum { UPDATED, FAILED, TOPOLOGY, TYPE };
+    if (!is_handle(exec, GRAPH_EXEC) || !is_handle(graph, GRAPH) || !wrong || !result) return done(INVALID_VALUE);
+    *wrong = NULL, *result = UPDATED;
+    Exec fresh = {0};
+    pthread_mutex_lock(&building);
+    Error error = add_steps(&fresh, graph);
+    pthread_mutex_unlock(&building);
+    if (error || fresh.count != exec->count) *result = error ? FAILED : TOPOLOGY;
+    for (u32 i = 0; *result == UPDATED && i < fresh.count; i++) {
+        Step *old = &exec->steps[i], *new = &fresh.steps[i];
+        bool same = old->operation ? new->operation && old->operation->run == new->operation->run : !new->operation;
+        if (!same) *result = TYPE, *wrong = new->node;
+    }
+    if (*result == UPDATED) {
+        Step *steps = exec->steps;
+        for (u32 i = 0; i < fresh.count; i++) fresh.steps[i].enabled = steps[i].enabled, fresh.steps[i].node = steps[i].node;
+        exec->steps = fresh.steps, fresh.steps = steps;
+    }
+    clear_steps(&fresh);
+    return done(*result == UPDATED ? SUCCESS : UPDATE_FAILURE);
+}
+
+API Error hipGraphExecChildGraphNodeSetParams(Exec *exec, Node *node, Graph *child) {
+    if (!is_handle(exec, GRAPH_EXEC) || !is_handle(node, NODE) || node->type != CHILD_NODE || !is_handle(child, GRAPH))
+        return done(INVALID_VALUE);
+    if (child->count != node->child->count) return done(UPDATE_FAILURE);
+    for (u32 i = 0; i < child->count; i++) {
+        Step *step = step_of(exec, node->child->nodes[i], child->nodes[i]->type);
+        if (!step) return done(UPDATE_FAILURE);
+        free(step->operation);
+        step->operation = copied(child->nodes[i]->operation);
+    }
+    return SUCCESS;
+}

@@ -1,0 +1,265 @@
+// Nodes of a graph by what they do: added, read, changed, and changed where they were made executable.
+#include "graph.h"
+
+typedef struct {
+    Dim3 block;
+    void **extra, *function;
+    Dim3 grid;
+    void **arguments;
+    u32 lds;
+} KernelParameters;
+
+typedef struct {
+    void *to;
+    u32 element;
+    size_t height, pitch;
+    u32 value;
+    size_t width;
+} FillParameters;
+
+typedef struct {
+    void (*call)(void *);
+    void *data;
+} HostParameters;
+
+static Error kernel_operation(const KernelParameters *p, Operation **made) {
+    Function *function;
+    Launch *launch;
+    Dim3 size;
+    if (!p || !p->function) return INVALID_VALUE;
+    Error error = function_of(p->function, current_device, &function);
+    if (!error && !grid_items(p->grid, p->block, &size)) error = INVALID_CONFIGURATION;
+    if (!error) error = make_launch(function, size, p->block, p->lds, false, p->arguments, p->extra, &launch);
+    if (!error) *made = &launch->operation;
+    return error;
+}
+
+static Error fill_operation(const FillParameters *p, Operation **made) {
+    if (!p || (p->element != 1 && p->element != 2 && p->element != 4)) return INVALID_VALUE;
+    return make_fill(p->to, p->pitch, p->value, p->element, p->width, p->height, made);
+}
+
+static Error host_operation(const HostParameters *p, Operation **made) {
+    if (!p || !p->call) return INVALID_VALUE;
+    *made = make_callback(p->call, p->data);
+    return *made ? SUCCESS : OUT_OF_MEMORY;
+}
+
+static Error add_given(Node **node, Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, const void *raw,
+                       size_t bytes) {
+    Error error = node ? add_node(graph, needs, count, type, operation, node) : INVALID_VALUE;
+    if (!error && raw) memcpy((*node)->raw, raw, bytes);
+    return error;
+}
+
+// Each kind of node is added, read, changed, and changed where it was made executable.
+#define NODE_CALLS(NAME, TYPE, PARAMETERS, MAKE)                                                                          \
+    API Error hipGraphAdd##NAME##Node(Node **node, Graph *graph, Node *const *needs, size_t count, const PARAMETERS *p) { \
+        Operation *operation = NULL;                                                                                      \
+        Error error = begin();                                                                                            \
+        if (!error) error = MAKE(p, &operation);                                                                          \
+        return done(error ? error : add_given(node, graph, needs, count, TYPE, operation, p, sizeof *p));                 \
+    }                                                                                                                     \
+    API Error hipGraph##NAME##NodeGetParams(Node *node, PARAMETERS *p) {                                                  \
+        if (!is_handle(node, NODE) || node->type != TYPE || !p) return done(INVALID_VALUE);                               \
+        memcpy(p, node->raw, sizeof *p);                                                                                  \
+        return SUCCESS;                                                                                                   \
+    }                                                                                                                     \
+    API Error hipGraph##NAME##NodeSetParams(Node *node, const PARAMETERS *p) {                                            \
+        Operation *operation = NULL;                                                                                      \
+        if (!is_handle(node, NODE) || node->type != TYPE) return done(INVALID_VALUE);                                     \
+        Error error = MAKE(p, &operation);                                                                                \
+        if (error) return done(error);                                                                                    \
+        free(node->operation);                                                                                            \
+        node->operation = operation;                                                                                      \
+        memcpy(node->raw, p, sizeof *p);                                                                                  \
+        return SUCCESS;                                                                                                   \
+    }                                                                                                                     \
+    API Error hipGraphExec##NAME##NodeSetParams(Exec *exec, Node *node, const PARAMETERS *p) {                            \
+        Operation *operation = NULL;                                                                                      \
+        Step *step = step_of(exec, node, TYPE);                                                                           \
+        if (!step) return done(INVALID_VALUE);                                                                            \
+        Error error = MAKE(p, &operation);                                                                                \
+        if (error) return done(error);                                                                                    \
+        free(step->operation);                                                                                            \
+        step->operation = operation;                                                                                      \
+        return SUCCESS;                                                                                                   \
+    }
+
+NODE_CALLS(Kernel, KERNEL_NODE, KernelParameters, kernel_operation)
+NODE_CALLS(Memset, FILL_NODE, FillParameters, fill_operation)
+NODE_CALLS(Host, HOST_NODE, HostParameters, host_operation)
+NODE_CALLS(Memcpy, COPY_NODE, Copy3D, make_copy_3d)
+
+static Error add_copy(Node **node, Graph *graph, Node *const *needs, size_t count, void *to, const void *from, size_t bytes) {
+    Operation *operation = NULL;
+    Error error = begin();
+    if (!error) error = make_copy(to, from, bytes, &operation);
+    return done(error ? error : add_given(node, graph, needs, count, COPY_NODE, operation, NULL, 0));
+}
+
+static Error set_copy(Operation **operation, void *to, const void *from, size_t bytes) {
+    Operation *made;
+    Error error = make_copy(to, from, bytes, &made);
+    if (error) return done(error);
+    free(*operation);
+    *operation = made;
+    return SUCCESS;
+}
+
+// The address at an offset of a variable; NULL where it has not so many bytes.
+static void *in_variable(const void *symbol, size_t bytes, size_t offset) {
+    void *address;
+    size_t size;
+    if (begin() || variable_of(symbol, current_device, &address, &size)) return NULL;
+    return offset > size || bytes > size - offset ? NULL : (u8 *)address + offset;
+}
+
+static bool is_copy(Node *node) { return is_handle(node, NODE) && node->type == COPY_NODE; }
+
+API Error hipGraphAddMemcpyNode1D(Node **node, Graph *graph, Node *const *needs, size_t count, void *to, const void *from,
+                                  size_t bytes, int kind) {
+    (void)kind;
+    return add_copy(node, graph, needs, count, to, from, bytes);
+}
+
+API Error hipGraphMemcpyNodeSetParams1D(Node *node, void *to, const void *from, size_t bytes, int kind) {
+    (void)kind;
+    return is_copy(node) ? set_copy(&node->operation, to, from, bytes) : done(INVALID_VALUE);
+}
+
+API Error hipGraphExecMemcpyNodeSetParams1D(Exec *exec, Node *node, void *to, const void *from, size_t bytes, int kind) {
+    (void)kind;
+    Step *step = step_of(exec, node, COPY_NODE);
+    return step ? set_copy(&step->operation, to, from, bytes) : done(INVALID_VALUE);
+}
+
+API Error hipGraphAddMemcpyNodeToSymbol(Node **node, Graph *graph, Node *const *needs, size_t count, const void *symbol,
+                                        const void *from, size_t bytes, size_t offset, int kind) {
+    (void)kind;
+    return add_copy(node, graph, needs, count, in_variable(symbol, bytes, offset), from, bytes);
+}
+
+API Error hipGraphAddMemcpyNodeFromSymbol(Node **node, Graph *graph, Node *const *needs, size_t count, void *to, const void *symbol,
+                                          size_t bytes, size_t offset, int kind) {
+    (void)kind;
+    return add_copy(node, graph, needs, count, to, in_variable(symbol, bytes, offset), bytes);
+}
+
+API Error hipGraphMemcpyNodeSetParamsToSymbol(Node *node, const void *symbol, const void *from, size_t bytes, size_t offset,
+                                              int kind) {
+    (void)kind;
+    return is_copy(node) ? set_copy(&node->operation, in_variable(symbol, bytes, offset), from, bytes) : done(INVALID_VALUE);
+}
+
+API Error hipGraphMemcpyNodeSetParamsFromSymbol(Node *node, void *to, const void *symbol, size_t bytes, size_t offset, int kind) {
+    (void)kind;
+    return is_copy(node) ? set_copy(&node->operation, to, in_variable(symbol, bytes, offset), bytes) : done(INVALID_VALUE);
+}
+
+API Error hipGraphExecMemcpyNodeSetParamsToSymbol(Exec *exec, Node *node, const void *symbol, const void *from, size_t bytes,
+                                                  size_t offset, int kind) {
+    (void)kind;
+    Step *step = step_of(exec, node, COPY_NODE);
+    return step ? set_copy(&step->operation, in_variable(symbol, bytes, offset), from, bytes) : done(INVALID_VALUE);
+}
+
+API Error hipGraphExecMemcpyNodeSetParamsFromSymbol(Exec *exec, Node *node, void *to, const void *symbol, size_t bytes,
+                                                    size_t offset, int kind) {
+    (void)kind;
+    Step *step = step_of(exec, node, COPY_NODE);
+    return step ? set_copy(&step->operation, to, in_variable(symbol, bytes, offset), bytes) : done(INVALID_VALUE);
+}
+
+API Error hipGraphAddEmptyNode(Node **node, Graph *graph, Node *const *needs, size_t count) {
+    Error error = begin();
+    return done(error ? error : add_given(node, graph, needs, count, EMPTY_NODE, NULL, NULL, 0));
+}
+
+API Error hipGraphAddChildGraphNode(Node **node, Graph *graph, Node *const *needs, size_t count, Graph *child) {
+    Graph *copy;
+    Error error = is_handle(child, GRAPH) && child != graph ? clone_graph(child, &copy) : INVALID_VALUE;
+    if (!error) error = add_given(node, graph, needs, count, CHILD_NODE, NULL, NULL, 0);
+    if (!error) (*node)->child = copy;
+    return done(error);
+}
+
+API Error hipGraphChildGraphNodeGetGraph(Node *node, Graph **graph) {
+    if (!is_handle(node, NODE) || node->type != CHILD_NODE || !graph) return done(INVALID_VALUE);
+    *graph = node->child;
+    return SUCCESS;
+}
+
+static Error add_event(Node **node, Graph *graph, Node *const *needs, size_t count, int type, Event *event) {
+    Error error = is_handle(event, EVENT) ? add_given(node, graph, needs, count, type, NULL, NULL, 0) : INVALID_VALUE;
+    if (!error) (*node)->event = event;
+    return done(error);
+}
+
+static Error get_event(Node *node, int type, Event **event) {
+    if (!is_handle(node, NODE) || node->type != type || !event) return done(INVALID_VALUE);
+    *event = node->event;
+    return SUCCESS;
+}
+
+static Error set_event(Event **at, Event *event) {
+    if (!at || !is_handle(event, EVENT)) return done(INVALID_VALUE);
+    *at = event;
+    return SUCCESS;
+}
+
+#define EVENT_CALLS(NAME, TYPE)                                                                                         \
+    API Error hipGraphAddEvent##NAME##Node(Node **node, Graph *graph, Node *const *needs, size_t count, Event *event) { \
+        return add_event(node, graph, needs, count, TYPE, event);                                                       \
+    }                                                                                                                   \
+    API Error hipGraphEvent##NAME##NodeGetEvent(Node *node, Event **event) { return get_event(node, TYPE, event); }     \
+    API Error hipGraphEvent##NAME##NodeSetEvent(Node *node, Event *event) {                                             \
+        return set_event(is_handle(node, NODE) && node->type == TYPE ? &node->event : NULL, event);                     \
+    }                                                                                                                   \
+    API Error hipGraphExecEvent##NAME##NodeSetEvent(Exec *exec, Node *node, Event *event) {                             \
+        Step *step = step_of(exec, node, TYPE);                                                                         \
+        return set_event(step ? &step->event : NULL, event);                                                            \
+    }
+
+EVENT_CALLS(Record, RECORD_NODE)
+EVENT_CALLS(Wait, WAIT_NODE)
+
+// hipMemAllocNodeParams: 88 bytes of a pool's properties, two of access, size and result.
+typedef struct {
+    u8 pool[88];
+    void *access;
+    size_t accesses, bytes;
+    void *pointer;
+} AllocateParameters;
+
+// The memory is there as long as the graph, at one address, whatever the node to free it says.
+API Error hipGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *needs, size_t count, AllocateParameters *p) {
+    Error error = begin();
+    if (!error && (!p || !p->bytes)) error = INVALID_VALUE;
+    if (!error) error = allocate(DEVICE_MEMORY, current_device, p->bytes, 0, CALLER, &p->pointer);
+    if (!error) error = add_given(node, graph, needs, count, ALLOCATE_NODE, NULL, p, sizeof *p);
+    if (!error) (*node)->memory = p->pointer;
+    return done(error);
+}
+
+API Error hipGraphMemAllocNodeGetParams(Node *node, AllocateParameters *p) {
+    if (!is_handle(node, NODE) || node->type != ALLOCATE_NODE || !p) return done(INVALID_VALUE);
+    memcpy(p, node->raw, sizeof *p);
+    return SUCCESS;
+}
+
+API Error hipGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *needs, size_t count, void *pointer) {
+    Error error = begin();
+    if (!error && !pointer) error = INVALID_VALUE;
+    if (!error) error = add_given(node, graph, needs, count, FREE_NODE, NULL, NULL, 0);
+    if (!error) (*node)->memory = pointer;
+    return done(error);
+}
+
+API Error hipGraphMemFreeNodeGetParams(Node *node, void *pointer) {
+    if (!is_handle(node, NODE) || node->type != FREE_NODE || !pointer) return done(INVALID_VALUE);
+    *(void **)pointer = node->memory;
+    return SUCCESS;
+}
+
+API Error hipDeviceGraphMemTrim(int device) { return done(device >= 0 && device < (int)state.devices ? SUCCESS : INVALID_DEVICE); }

@@ -1,0 +1,87 @@
+// Copies of bytes and of rows, and of variables.
+#include "transfer.h"
+
+API Error hipMemcpy(void *to, const void *from, size_t bytes, int kind) {
+    return copy(to, from, bytes, with(AT_ONCE, kind), CALLER, "hipMemcpy");
+}
+API Error hipMemcpyHtoD(void *to, void *from, size_t bytes) { return copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyHtoD"); }
+API Error hipMemcpyDtoH(void *to, void *from, size_t bytes) { return copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyDtoH"); }
+API Error hipMemcpyDtoD(void *to, void *from, size_t bytes) { return copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyDtoD"); }
+
+API Error hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
+    return copy(to, from, bytes, with(in(stream), kind), CALLER, "hipMemcpyAsync");
+}
+
+API Error hipMemcpyHtoDAsync(void *to, void *from, size_t bytes, void *stream) {
+    return copy(to, from, bytes, in(stream), CALLER, "hipMemcpyHtoDAsync");
+}
+API Error hipMemcpyDtoHAsync(void *to, void *from, size_t bytes, void *stream) {
+    return copy(to, from, bytes, in(stream), CALLER, "hipMemcpyDtoHAsync");
+}
+API Error hipMemcpyDtoDAsync(void *to, void *from, size_t bytes, void *stream) {
+    return copy(to, from, bytes, in(stream), CALLER, "hipMemcpyDtoDAsync");
+}
+
+API Error hipMemcpyWithStream(void *to, const void *from, size_t bytes, int kind, void *stream) {
+    return copy(to, from, bytes, (How){stream, true, true, kind}, CALLER, "hipMemcpyWithStream");
+}
+
+static bool are_devices(int one, int other) {
+    return one >= 0 && other >= 0 && one < (int)state.devices && other < (int)state.devices;
+}
+
+API Error hipMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes) {
+    Error error = begin();
+    if (!error && !are_devices(to_device, from_device)) error = INVALID_DEVICE;
+    if (!error && to_device != current_device) error = wait_default(to_device);
+    if (!error && from_device != current_device) error = wait_default(from_device);
+    return error ? done(error) : copy(to, from, bytes, AT_ONCE, CALLER, "hipMemcpyPeer");
+}
+
+API Error hipMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, void *stream) {
+    Error error = begin();
+    if (!error && !are_devices(to_device, from_device)) error = INVALID_DEVICE;
+    return error ? done(error) : copy(to, from, bytes, in(stream), CALLER, "hipMemcpyPeerAsync");
+}
+
+API Error hipMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind) {
+    return copy_2d(to, to_pitch, from, from_pitch, width, height, with(AT_ONCE, kind), CALLER, "hipMemcpy2D");
+}
+
+API Error hipMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind,
+                           void *stream) {
+    return copy_2d(to, to_pitch, from, from_pitch, width, height, with(in(stream), kind), CALLER, "hipMemcpy2DAsync");
+}
+
+// -- variables -----------------------------------------------------------------------------------
+
+static Error copy_symbol(void *other, const void *symbol, size_t bytes, size_t offset, bool to_symbol, How how, void *site,
+                         const char *call) {
+    u8 *variable;
+    size_t size;
+    Error error = begin();
+    if (!error) error = variable_of(symbol, current_device, (void **)&variable, &size);
+    if (!error && (offset > size || bytes > size - offset)) {
+        finding("copy-past-allocation", site, "%s of %zu bytes at byte %zu of a variable of %zu", call, bytes, offset, size);
+        error = INVALID_VALUE;
+    }
+    if (error) return done(error);
+    return to_symbol ? copy(variable + offset, other, bytes, how, site, call)
+                     : copy(other, variable + offset, bytes, how, site, call);
+}
+
+API Error hipMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int kind) {
+    return copy_symbol((void *)from, symbol, bytes, offset, true, with(AT_ONCE, kind), CALLER, "hipMemcpyToSymbol");
+}
+
+API Error hipMemcpyFromSymbol(void *to, const void *symbol, size_t bytes, size_t offset, int kind) {
+    return copy_symbol(to, symbol, bytes, offset, false, with(AT_ONCE, kind), CALLER, "hipMemcpyFromSymbol");
+}
+
+API Error hipMemcpyToSymbolAsync(const void *symbol, const void *from, size_t bytes, size_t offset, int kind, void *stream) {
+    return copy_symbol((void *)from, symbol, bytes, offset, true, with(in(stream), kind), CALLER, "hipMemcpyToSymbolAsync");
+}
+
+API Error hipMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes, size_t offset, int kind, void *stream) {
+    return copy_symbol(to, symbol, bytes, offset, false, with(in(stream), kind), CALLER, "hipMemcpyFromSymbolAsync");
+}

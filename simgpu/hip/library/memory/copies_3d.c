@@ -1,0 +1,82 @@
+// Copies that a structure describes: in three dimensions, and in two.
+#include "transfer.h"
+
+Error transfer_3d(const Copy3D *p, Transfer *wanted) {
+    if (!p) return INVALID_VALUE;
+    if (p->from_array || p->to_array) return missing("hipMemcpy3D of an array");
+    size_t from_slice = p->from.pitch * p->from.height, to_slice = p->to.pitch * p->to.height;
+    if (!p->from.pointer || !p->to.pointer) return INVALID_VALUE;
+    wanted->width = p->width, wanted->height = p->height, wanted->depth = p->depth;
+    wanted->from_pitch = p->from.pitch, wanted->to_pitch = p->to.pitch;
+    wanted->from_slice = from_slice, wanted->to_slice = to_slice;
+    wanted->from = (const u8 *)p->from.pointer + p->from_z * from_slice + p->from_y * p->from.pitch + p->from_x;
+    wanted->to = (u8 *)p->to.pointer + p->to_z * to_slice + p->to_y * p->to.pitch + p->to_x;
+    return SUCCESS;
+}
+
+static Error copy_3d(const Copy3D *p, How how, void *site, const char *call) {
+    Transfer wanted = {.site = site, .call = call};
+    Error error = transfer_3d(p, &wanted);
+    return error ? done(error) : transfer(wanted, true, with(how, p->kind));
+}
+
+API Error hipMemcpy3D(const Copy3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hipMemcpy3D"); }
+API Error hipMemcpy3DAsync(const Copy3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
+
+typedef struct {
+    size_t x, y;
+    int type;
+    void *host, *device, *array;
+    size_t pitch;
+} Side2D;
+typedef struct {
+    Side2D from, to;
+    size_t width, height;
+} Parameters2D;
+
+static Error copy_parameters_2d(const Parameters2D *p, How how, void *site, const char *call) {
+    if (!p) return done(INVALID_VALUE);
+    if (p->from.array || p->to.array) return missing("hipMemcpyParam2D of an array");
+    const u8 *from = p->from.host ? p->from.host : p->from.device;
+    u8 *to = p->to.host ? p->to.host : p->to.device;
+    if (!from || !to) return done(INVALID_VALUE);
+    size_t from_pitch = p->from.pitch ? p->from.pitch : p->width, to_pitch = p->to.pitch ? p->to.pitch : p->width;
+    return copy_2d(to + p->to.y * to_pitch + p->to.x, to_pitch, from + p->from.y * from_pitch + p->from.x, from_pitch, p->width,
+                   p->height, how, site, call);
+}
+
+API Error hipMemcpyParam2D(const Parameters2D *p) { return copy_parameters_2d(p, AT_ONCE, CALLER, "hipMemcpyParam2D"); }
+API Error hipMemcpyParam2DAsync(const Parameters2D *p, void *stream) {
+    return copy_parameters_2d(p, in(stream), CALLER, "hipMemcpyParam2DAsync");
+}
+API Error hipDrvMemcpy2DUnaligned(const Parameters2D *p) {
+    return copy_parameters_2d(p, AT_ONCE, CALLER, "hipDrvMemcpy2DUnaligned");
+}
+
+typedef struct {
+    size_t x, y, z, lod;
+    int type;
+    void *host, *device, *array;
+    size_t pitch, height;
+} Side3D;
+typedef struct {
+    Side3D from, to;
+    size_t width, height, depth;
+} DriverParameters3D;
+
+static Error copy_driver_3d(const DriverParameters3D *p, How how, void *site, const char *call) {
+    if (!p) return done(INVALID_VALUE);
+    Copy3D same = {.kind = BY_POINTERS, .width = p->width, .height = p->height, .depth = p->depth};
+    same.from.pointer = p->from.host ? p->from.host : p->from.device, same.from.pitch = p->from.pitch;
+    same.to.pointer = p->to.host ? p->to.host : p->to.device, same.to.pitch = p->to.pitch;
+    same.from.height = p->from.height, same.from_array = p->from.array;
+    same.to.height = p->to.height, same.to_array = p->to.array;
+    same.from_x = p->from.x, same.from_y = p->from.y, same.from_z = p->from.z;
+    same.to_x = p->to.x, same.to_y = p->to.y, same.to_z = p->to.z;
+    return copy_3d(&same, how, site, call);
+}
+
+API Error hipDrvMemcpy3D(const DriverParameters3D *p) { return copy_driver_3d(p, AT_ONCE, CALLER, "hipDrvMemcpy3D"); }
+API Error hipDrvMemcpy3DAsync(const DriverParameters3D *p, void *stream) {
+    return copy_driver_3d(p, in(stream), CALLER, "hipDrvMemcpy3DAsync");
+}

@@ -1,0 +1,211 @@
+// The arena: one file in memory, mapped here at ARENA and by the server as well, so that pointers are equal on both sides and
+// copies are the program's own. Addresses are never used twice and lie a gap apart: an access past an allocation finds nothing.
+#include "memory.h"
+
+#include <errno.h>
+#include <execinfo.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define GAP (64ull << 10)
+#define HOST_BYTES (1ull << 47)  // of the file behind the arena: pages of registered memory, each at its own address
+#define FIXED 0x100000  // MAP_FIXED_NOREPLACE
+
+int arena = -1;
+static u64 next = ARENA;
+
+// Allocations of the arena by address, which is also the order in which they were made.
+static Allocation *table;
+static size_t count, room;
+static u64 made_by_kind[5];
+
+Registration *registered;
+
+u64 round_up(u64 value, u64 to) { return (value + to - 1) / to * to; }
+
+bool map_arena(int *descriptor) {
+    static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&mapping);
+    if (arena < 0) {
+        int made = (int)syscall(SYS_memfd_create, "simgpu-arena", 1u);
+        if (made >= 0 && ftruncate(made, (off_t)(ARENA_BYTES + HOST_BYTES)) == 0) {
+            void *got = mmap((void *)ARENA, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | FIXED, made, 0);
+            if (got == (void *)ARENA) arena = made;
+            else if (got != MAP_FAILED) munmap(got, ARENA_BYTES);
+        }
+        if (arena < 0 && made >= 0) close(made);
+    }
+    pthread_mutex_unlock(&mapping);
+    *descriptor = arena;
+    return arena >= 0;
+}
+
+bool in_arena(const void *pointer) { return (u64)pointer >= ARENA && (u64)pointer < ARENA + ARENA_BYTES; }
+
+void call_sites(void *site, void **sites) {
+    enum { DEEP = 24 };
+    void *frames[DEEP];
+    int found = site ? backtrace(frames, DEEP) : 0, at = 0;
+    while (at < found && frames[at] != site) at++;
+    for (int i = 0; i < SITES; i++) sites[i] = at + i < found ? frames[at + i] : NULL;
+    if (at == found) sites[0] = site;
+}
+
+u64 next_number(Memory memory) { return ++made_by_kind[memory]; }
+
+static Allocation *added(u64 address, u64 bytes, Memory memory, int device) {
+    if (count == room) {
+        size_t wanted = room ? 2 * room : 1024;
+        Allocation *grown = realloc(table, wanted * sizeof *grown);
+        if (!grown) return NULL;
+        table = grown, room = wanted;
+    }
+    Allocation *made = &table[count++];
+    *made = (Allocation){.address = address, .bytes = bytes, .memory = memory, .device = device, .number = next_number(memory)};
+    return made;
+}
+
+Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result) {
+    void *sites[SITES];
+    call_sites(site, sites);
+    pthread_mutex_lock(&lock);
+    u64 span = round_up(bytes, PAGE) + GAP;
+    Device *owner = &state.device[device];
+    bool fits = next + span <= ARENA + ARENA_BYTES - MODULE_BYTES && bytes < ARENA_BYTES;
+    if (memory == DEVICE_MEMORY) fits = fits && owner->used + bytes <= owner->memory;
+    Allocation *made = fits ? added(next, bytes, memory, device) : NULL;
+    if (made) {
+        made->flags = flags;
+        next += span;
+        if (memory == DEVICE_MEMORY) {
+            owner->used += bytes;
+            if (state.shadow) memset(state.shadow + (made->address - ARENA), 0xff, bytes);
+        }
+        log_event(LOG_ALLOCATE, (u32)device, memory, made->address, bytes, made->number, sites);
+        *result = (void *)made->address;
+    }
+    pthread_mutex_unlock(&lock);
+    return made ? SUCCESS : OUT_OF_MEMORY;
+}
+
+void add_module_memory(u64 address, u64 bytes, int device) {
+    Registration *made = calloc(1, sizeof *made);
+    if (!made) return;
+    pthread_mutex_lock(&lock);
+    made->allocation = (Allocation){.address = address, .bytes = bytes, .memory = MODULE_MEMORY, .device = device};
+    made->next = registered, registered = made;
+    pthread_mutex_unlock(&lock);
+}
+
+Allocation *find_allocation(const void *pointer) {
+    u64 address = (u64)pointer;
+    if (in_arena(pointer)) {
+        size_t low = 0, high = count;  // the last one that begins at the address or below
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (table[middle].address <= address) low = middle + 1;
+            else high = middle;
+        }
+        if (low && address < table[low - 1].address + (table[low - 1].bytes ? table[low - 1].bytes : 1)) return &table[low - 1];
+    }
+    for (Registration *at = registered; at; at = at->next)
+        if (address >= at->allocation.address && address < at->allocation.address + at->allocation.bytes) return &at->allocation;
+    return NULL;
+}
+
+static void forget(Allocation *allocation) {
+    u64 offset = allocation->address - ARENA, bytes = round_up(allocation->bytes, PAGE);
+    allocation->freed = true;
+    if (allocation->memory == DEVICE_MEMORY) state.device[allocation->device].used -= allocation->bytes;
+    log_event(LOG_FREE, (u32)allocation->device, allocation->memory, allocation->address, allocation->bytes, allocation->number,
+              NULL);
+    if (!bytes) return;
+    madvise((void *)allocation->address, bytes, MADV_REMOVE);
+    if (state.shadow) madvise(state.shadow + offset, bytes, MADV_REMOVE);
+}
+
+static const char *const NAMES[] = {"device memory", "pinned host memory", "managed memory", "registered memory", "a module"};
+
+Error release(void *pointer, Memory memory, Memory other, void *site, const char *call) {
+    pthread_mutex_lock(&lock);
+    Allocation *found = find_allocation(pointer);
+    Allocation seen = found ? *found : (Allocation){0};
+    bool fits = found && found->address == (u64)pointer && !found->freed && (found->memory == memory || found->memory == other);
+    if (fits) forget(found);
+    pthread_mutex_unlock(&lock);
+    if (fits) return SUCCESS;
+    if (!found) finding("invalid-free", site, "%s(%p): no allocation begins there", call, pointer);
+    else if (seen.freed)
+        finding("double-free", site, "%s(%p): @%llx was freed before", call, pointer, (unsigned long long)seen.address);
+    else if (seen.address != (u64)pointer)
+        finding("invalid-free", site, "%s(%p): %llu bytes inside @%llx", call, pointer,
+                (unsigned long long)((u64)pointer - seen.address), (unsigned long long)seen.address);
+    else finding("invalid-free", site, "%s(%p): @%llx is %s", call, pointer, (unsigned long long)seen.address, NAMES[seen.memory]);
+    return INVALID_VALUE;
+}
+
+void release_all(int device) {
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < count; i++)
+        if (!table[i].freed && table[i].device == device && table[i].memory != HOST_MEMORY) forget(&table[i]);
+    pthread_mutex_unlock(&lock);
+}
+
+// -- device memory -------------------------------------------------------------------------------
+
+static Error new_memory(Memory memory, void **result, size_t bytes, u32 flags, void *site) {
+    Error error = begin();
+    if (error) return done(error);
+    if (!result) return done(INVALID_VALUE);
+    *result = NULL;
+    return bytes ? done(allocate(memory, current_device, bytes, flags, site, result)) : SUCCESS;
+}
+
+API Error hipMalloc(void **result, size_t bytes) { return new_memory(DEVICE_MEMORY, result, bytes, 0, CALLER); }
+
+API Error hipExtMallocWithFlags(void **result, size_t bytes, u32 flags) {
+    return new_memory(DEVICE_MEMORY, result, bytes, flags, CALLER);
+}
+
+API Error hipMallocManaged(void **result, size_t bytes, u32 flags) {
+    if (flags & ~3u || flags == 3) return done(INVALID_VALUE);
+    if (!bytes) return done(INVALID_VALUE);
+    return new_memory(MANAGED_MEMORY, result, bytes, flags ? flags : 1, CALLER);
+}
+
+API Error hipHostMalloc(void **result, size_t bytes, u32 flags) { return new_memory(HOST_MEMORY, result, bytes, flags, CALLER); }
+API Error hipHostAlloc(void **result, size_t bytes, u32 flags) { return new_memory(HOST_MEMORY, result, bytes, flags, CALLER); }
+API Error hipExtHostAlloc(void **result, size_t bytes, u32 flags) { return new_memory(HOST_MEMORY, result, bytes, flags, CALLER); }
+API Error hipMallocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER); }
+API Error hipMemAllocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER); }
+
+API Error hipMallocPitch(void **result, size_t *pitch, size_t width, size_t height) {
+    if (!pitch || !result) return done(INVALID_VALUE);
+    *pitch = round_up(width, 256);
+    return new_memory(DEVICE_MEMORY, result, *pitch * height, 0, CALLER);
+}
+
+API Error hipMemAllocPitch(void **result, size_t *pitch, size_t width, size_t height, u32 element) {
+    if (!pitch || !result || !width || !height || (element != 4 && element != 8 && element != 16)) return done(INVALID_VALUE);
+    *pitch = round_up(width, 256);
+    return new_memory(DEVICE_MEMORY, result, *pitch * height, 0, CALLER);
+}
+
+API Error hipMalloc3D(PitchedPointer *result, Extent extent) {
+    if (!result) return done(INVALID_VALUE);
+    *result = (PitchedPointer){NULL, round_up(extent.width, 256), extent.width, extent.height};
+    return new_memory(DEVICE_MEMORY, &result->pointer, result->pitch * extent.height * extent.depth, 0, CALLER);
+}
+
+static Error free_memory(void *pointer, Memory memory, Memory other, void *site, const char *call) {
+    Error error = begin();
+    if (error || !pointer) return done(error);
+    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // what uses it ends first
+    return done(release(pointer, memory, other, site, call));
+}
+
+API Error hipFree(void *pointer) { return free_memory(pointer, DEVICE_MEMORY, MANAGED_MEMORY, CALLER, "hipFree"); }
+API Error hipHostFree(void *pointer) { return free_memory(pointer, HOST_MEMORY, HOST_MEMORY, CALLER, "hipHostFree"); }
+API Error hipFreeHost(void *pointer) { return free_memory(pointer, HOST_MEMORY, HOST_MEMORY, CALLER, "hipFreeHost"); }

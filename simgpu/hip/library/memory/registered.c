@@ -1,0 +1,109 @@
+// The program's own memory, registered: the arena's pages take the place of its own.
+#include "memory.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+typedef struct {
+    u64 from, bytes;
+    bool in;
+    bool fine;
+} Move;
+
+// Puts the arena's pages in place of the program's, or anonymous ones in place of the arena's; the bytes stay. In a thread of its own,
+// so that the stack that is moved may be the caller's.
+static void *move_pages(void *given) {
+    Move *move = given;
+    int all = PROT_READ | PROT_WRITE;
+    off_t offset = (off_t)(ARENA_BYTES + move->from);
+    void *copy = mmap(NULL, move->bytes, all, move->in ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, move->in ? arena : -1,
+                      move->in ? offset : 0);
+    if (copy == MAP_FAILED) return NULL;
+    memcpy(copy, (void *)move->from, move->bytes);
+    move->fine = mremap(copy, move->bytes, move->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)move->from) == (void *)move->from;
+    if (!move->fine) munmap(copy, move->bytes);
+    return NULL;
+}
+
+static bool moved(u64 from, u64 to, bool in) {
+    Move move = {from, to - from, in, false};
+    pthread_t thread;
+    if (from >= to) return true;
+    if (pthread_create(&thread, NULL, move_pages, &move)) return false;
+    pthread_join(thread, NULL);
+    return move.fine;
+}
+
+// Whether another registration has a page.
+static bool shared_page(u64 page, const Registration *except) {
+    for (Registration *at = registered; at; at = at->next) {
+        const Allocation *each = &at->allocation;
+        if (at != except && each->memory == REGISTERED_MEMORY && each->address < page + PAGE && each->address + each->bytes > page)
+            return true;
+    }
+    return false;
+}
+
+// The pages of a registration, without those at its ends that another one has.
+static void own_pages(const Registration *of, u64 *from, u64 *to) {
+    *from = of->allocation.address / PAGE * PAGE;
+    *to = round_up(of->allocation.address + of->allocation.bytes, PAGE);
+    if (shared_page(*from, of)) *from += PAGE;
+    if (*to > *from && shared_page(*to - PAGE, of)) *to -= PAGE;
+}
+
+API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
+    Error error = begin();
+    if (error) return done(error);
+    u64 address = (u64)pointer;
+    if (!pointer || !bytes || flags & ~0x1fu || address + bytes < address) return done(INVALID_VALUE);
+    u64 page = address / PAGE * PAGE, end = round_up(address + bytes, PAGE);
+    if (msync((void *)page, end - page, MS_ASYNC) < 0) return done(INVALID_VALUE);  // not all of it is mapped
+    Registration *made = calloc(1, sizeof *made);
+    if (!made) return done(OUT_OF_MEMORY);
+    void *sites[SITES];
+    call_sites(CALLER, sites);
+    made->allocation = (Allocation){
+        .address = address, .bytes = bytes, .memory = REGISTERED_MEMORY, .device = current_device, .flags = flags};
+    pthread_mutex_lock(&lock);
+    bool known = in_arena(pointer);
+    for (Registration *at = registered; at && !known; at = at->next)
+        known = at->allocation.address < address + bytes && at->allocation.address + at->allocation.bytes > address;
+    if (!known) {
+        u64 from, to;
+        own_pages(made, &from, &to);
+        if (moved(from, to, true)) {
+            made->allocation.number = next_number(REGISTERED_MEMORY);
+            made->next = registered, registered = made;
+            log_event(LOG_ALLOCATE, (u32)current_device, REGISTERED_MEMORY, address, bytes, made->allocation.number, sites);
+            made = NULL;
+        } else {
+            error = NOT_SUPPORTED;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    free(made);
+    return done(known ? ALREADY_REGISTERED : error);
+}
+
+API Error hipHostUnregister(void *pointer) {
+    Error error = begin();
+    if (error) return done(error);
+    if (!pointer) return done(INVALID_VALUE);
+    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);
+    pthread_mutex_lock(&lock);
+    Registration **at = &registered;
+    while (*at && ((*at)->allocation.memory != REGISTERED_MEMORY || (*at)->allocation.address != (u64)pointer)) at = &(*at)->next;
+    Registration *found = *at;
+    if (found) {
+        u64 from, to;
+        own_pages(found, &from, &to);
+        moved(from, to, false);
+        *at = found->next;
+        log_event(LOG_FREE, (u32)found->allocation.device, REGISTERED_MEMORY, (u64)pointer, found->allocation.bytes,
+                  found->allocation.number, NULL);
+        free(found);
+    }
+    pthread_mutex_unlock(&lock);
+    return done(found ? SUCCESS : NOT_REGISTERED);
+}

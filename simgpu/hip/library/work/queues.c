@@ -1,0 +1,198 @@
+// Streams are queues, each with a thread that carries out one operation after the other; events are places in them.
+//
+// An operation's number in its stream is its ticket; `completed` has passed it when the operation ended. Streams wait for each
+// other through operations that wait for a ticket: the null stream's for those that block with it, and the other way round.
+#include "work.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+
+#define STACK_BYTES (1u << 20)  // callbacks run on it
+
+pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
+static __thread bool in_stream;  // this thread is a stream's
+
+u64 now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (u64)time.tv_sec * 1000000000ull + (u64)time.tv_nsec;
+}
+
+// -- the queue -----------------------------------------------------------------------------------
+
+void *make_operation(size_t bytes, Error (*run)(Operation *)) {
+    Operation *made = calloc(1, bytes);
+    if (made) made->bytes = bytes, made->run = run;
+    return made;
+}
+
+static void *work(void *given) {
+    Stream *stream = given;
+    in_stream = true;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (!stream->head && !stream->ended) pthread_cond_wait(&stream->work, &lock);
+        Operation *operation = stream->head;
+        if (!operation) break;
+        stream->head = operation->next;
+        if (!stream->head) stream->tail = NULL;
+        pthread_mutex_unlock(&lock);
+        Error error = operation->run(operation);
+        free(operation);
+        pthread_mutex_lock(&lock);
+        Error *failure = &state.device[stream->device].failure;
+        if (error && !*failure) *failure = error;
+        stream->completed++;
+        pthread_cond_broadcast(&progress);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+// The stream's thread, which takes no signals: they are for the program's own.
+static bool start_thread(Stream *stream) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool fine = pthread_create(&thread, &attributes, work, stream) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return fine;
+}
+
+Error push(Stream *stream, Operation *operation) {
+    if (!stream->started) {
+        if (!start_thread(stream)) return free(operation), OUT_OF_RESOURCES;
+        stream->started = true;
+    }
+    operation->stream = stream;
+    operation->next = NULL;
+    if (stream->tail) stream->tail->next = operation;
+    else stream->head = operation;
+    stream->tail = operation;
+    stream->submitted++;
+    pthread_cond_signal(&stream->work);
+    return SUCCESS;
+}
+
+typedef struct {
+    Operation operation;
+    Stream *other;
+    u64 ticket;
+} Wait;
+
+static Error run_wait(Operation *operation) {
+    Wait *it = (Wait *)operation;
+    pthread_mutex_lock(&lock);
+    while (it->other->completed < it->ticket) pthread_cond_wait(&progress, &lock);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+Error push_wait(Stream *stream, Stream *other, u64 ticket) {
+    if (other == stream || other->completed >= ticket) return SUCCESS;
+    Wait *made = make_operation(sizeof *made, run_wait);
+    if (!made) return OUT_OF_MEMORY;
+    made->other = other, made->ticket = ticket;
+    return push(stream, &made->operation);
+}
+
+bool blocks(const Stream *stream) { return !stream->null && !(stream->flags & NON_BLOCKING); }
+
+// Has the stream wait for what HIP's rules of the null stream say.
+Error push_default_waits(Stream *stream) {
+    Stream *null = state.device[stream->device].null;
+    Error error = SUCCESS;
+    if (stream == null) {
+        for (Stream *other = state.device[stream->device].streams; other && !error; other = other->following)
+            if (blocks(other)) error = push_wait(stream, other, other->submitted);
+    } else if (blocks(stream) && null) {
+        error = push_wait(stream, null, null->submitted);
+    }
+    return error;
+}
+
+Error submit_now(Stream *stream, Operation *operation) {
+    pthread_mutex_lock(&lock);
+    Error error = push_default_waits(stream);
+    if (error) free(operation);
+    else error = push(stream, operation);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+// A stream that blocks with the null stream and captures: the null stream must not be used then.
+static Stream *implicit_capture(Stream *stream) {
+    if (!stream->null) return NULL;
+    for (Stream *other = state.device[stream->device].streams; other; other = other->following)
+        if (blocks(other) && other->capture) return other;
+    return NULL;
+}
+
+Error submit(Stream *stream, Operation *operation) {
+    if (stream->capture) return capture(stream, operation);
+    pthread_mutex_lock(&lock);
+    Stream *captured = implicit_capture(stream);
+    if (captured) captured->capture_invalid = true;
+    pthread_mutex_unlock(&lock);
+    if (captured) return free(operation), CAPTURE_IMPLICIT;
+    return submit_now(stream, operation);
+}
+
+// -- waiting -------------------------------------------------------------------------------------
+
+void wait_for(Stream *stream, u64 ticket) {
+    while (stream->completed < ticket) pthread_cond_wait(&progress, &lock);
+}
+
+// Waiting in a stream's own thread would last for ever.
+Error not_from_callbacks(void) {
+    if (in_stream)
+        finding("callback", NULL, "a callback of a stream waits for the GPU: that is not permitted, and would wait for itself");
+    return in_stream ? NOT_SUPPORTED : SUCCESS;
+}
+
+Error device_error(int device) {
+    pthread_mutex_lock(&lock);
+    Error found = state.device[device].failure;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+Error wait_stream(Stream *stream) {
+    if (not_from_callbacks()) return NOT_SUPPORTED;
+    pthread_mutex_lock(&lock);
+    Error error = SUCCESS;
+    if (stream->null) {
+        Stream *captured = implicit_capture(stream);
+        if (captured) captured->capture_invalid = true, error = CAPTURE_IMPLICIT;
+        for (Stream *other = state.device[stream->device].streams; other && !error; other = other->following)
+            if (blocks(other)) wait_for(other, other->submitted);
+    } else if (blocks(stream) && state.device[stream->device].null) {
+        wait_for(state.device[stream->device].null, state.device[stream->device].null->submitted);
+    }
+    if (!error) wait_for(stream, stream->submitted);
+    if (!error) error = state.device[stream->device].failure;
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+Error wait_default(int device) {
+    Stream *null = default_stream(device);
+    return null ? wait_stream(null) : OUT_OF_MEMORY;
+}
+
+Error wait_device(int device) {
+    if (in_stream) return NOT_SUPPORTED;
+    pthread_mutex_lock(&lock);
+    for (Stream *stream = state.device[device].streams; stream; stream = stream->following) wait_for(stream, stream->submitted);
+    Error error = state.device[device].failure;
+    pthread_mutex_unlock(&lock);
+    return error;
+}

@@ -242,7 +242,7 @@ class Memory:
 
     def describe(self, address: int, names: Mapping[int, str] = MappingProxyType({})) -> str:
         """Words for an address that no allocation holds: what is near. names: of allocations without a label, by address."""
-        for base, nbytes, label in self._freed:
+        for base, nbytes, label in reversed(self._freed):
             if base <= address < base + nbytes:
                 return f"inside freed memory ({label or 'a buffer'} of {nbytes} bytes)"
         inside = self.find(address)

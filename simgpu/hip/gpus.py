@@ -17,7 +17,10 @@ from simgpu.hip.protocol import CALLS, Change, Kind
 
 @dataclass
 class Owned:
-    """An allocation of the program: which device's, the n-th of its kind, where it was asked for."""
+    """An allocation of the program: which device's, the n-th of its kind, where it was asked for.
+
+    Of memory that was mapped by hand, home: where its bytes are; access, read_only: which GPUs reach it, a bit each.
+    """
 
     kind: Kind
     device: int
@@ -25,6 +28,9 @@ class Owned:
     address: int
     nbytes: int
     sites: tuple[int, ...]
+    home: int = 0
+    access: int = 0
+    read_only: int = 0
     freed: bool = False
     adopted: dict[int, Allocation] = field(default_factory=dict)  # by the GPU that reaches it
 
@@ -75,7 +81,8 @@ class GPUs:
         device = int(entry["device"])
         if change is Change.ALLOCATE:
             sites = tuple(int(site) for site in entry["sites"])
-            owned = Owned(Kind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites)
+            kind, mapped = Kind(int(entry["memory"])), (int(entry[field]) for field in ("home", "access", "read_only"))
+            owned = Owned(kind, device, int(entry["number"]), address, int(entry["bytes"]), sites, *mapped)
             self.owned[address] = owned
             for index in range(len(self.gpus)):
                 if self._reaches(index, owned):
@@ -93,12 +100,17 @@ class GPUs:
             self._set_peer(device, int(entry["memory"]), change is Change.PEER, pad)
 
     def _reaches(self, index: int, owned: Owned) -> bool:
+        if owned.kind is Kind.MAPPED:
+            return bool(owned.access >> index & 1)
         return owned.kind is not Kind.DEVICE or owned.device == index or owned.device in self.gpus[index].peers
 
     def _adopt(self, index: int, owned: Owned, pad: int) -> None:
         memory = self.gpus[index].memory
         if owned.kind is Kind.REGISTERED:
             owned.adopted[index] = memory.adopt_registered(owned.address, owned.nbytes, owned.label)
+        elif owned.kind is Kind.MAPPED:
+            writable = not owned.read_only >> index & 1
+            owned.adopted[index] = memory.adopt_mapped(owned.address, owned.nbytes, owned.label, owned.home, writable)
         else:
             reachable = -(-owned.nbytes // pad) * pad if pad else owned.nbytes
             owned.adopted[index] = memory.adopt(owned.address, owned.nbytes, owned.label, reachable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ SYMBOLS = SOURCES / "symbols.txt"
 # The names under which programs of HIP 5, 6 and 7, and those that open a library themselves, look for it. All are one file: a
 # program that loads two of them, as hip-python loads libamdhip64.so and libhiprtc.so, has one library, with one arena.
 NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
+IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # in names of functions on images
 GLIBC = "2.17"  # of 2012: every distribution that ROCm runs on has a later one
 OPTIONS = (
     "-shared", "-fPIC", "-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
@@ -53,8 +55,8 @@ def version_script() -> str:
 
 def stubs() -> str:
     """C source of every function that no other source defines: it answers hipErrorNotSupported and says its name once."""
-    names = (name for names in symbols().values() for name in names)
-    lines = (f'API __attribute__((weak)) Error {name}(void) {{ return missing("{name}"); }}' for name in names)
+    why = ((name, "no_images" if IMAGES.search(name) else "missing") for names in symbols().values() for name in names)
+    lines = (f'API __attribute__((weak)) Error {name}(void) {{ return {refused}("{name}"); }}' for name, refused in why)
     return "\n".join(('#include "internal.h"', *lines, ""))
 
 

@@ -71,6 +71,13 @@ class ArenaMemory(Memory):
             allocation.undefined = self._arena.shadow(address, size)
         return self._inserted(allocation)
 
+    def adopt_mapped(self, address: int, nbytes: int, label: str, home: int, writable: bool) -> Allocation:
+        """Memory that the program mapped by hand; home: where in the arena its bytes are."""
+        allocation = Allocation(address, nbytes, self._arena.view(home, nbytes), writable, label)
+        if self.checked:
+            allocation.undefined = self._arena.shadow(home, nbytes)
+        return self._inserted(allocation)
+
     def adopt_registered(self, address: int, nbytes: int, label: str) -> Allocation:
         """Memory of the program's own that it registered; all of it counts as defined."""
         lead = address % GRANULE

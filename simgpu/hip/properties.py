@@ -127,9 +127,9 @@ def attributes(told: dict[str, object], board: HardwareDescriptor) -> dict[int, 
     assert isinstance(grid, tuple) and isinstance(block, tuple)
     found |= {number: extent for number, extent in zip((26, 27, 28, 29, 30, 31), (*block, *grid))}
     found |= {
-        55: board.max_workgroup_size, 10013: 1, 10014: int(board.arch == "gfx908"), 10015: board.num_cus, 10016: 1,
+        55: board.max_workgroup_size, 89: 1, 10013: 1, 10015: board.num_cus, 10016: 1,
         10017: WALL_CLOCK_KHZ, 10018: board.xcds, 10019: board.vgpr_per_thread + board.agpr_per_thread * board.unified_vgprs,
     }  # fmt: skip
-    # Known to be 0: windows, graphs of a board, textures that are not simulated, memory that is mapped by hand.
+    # Known to be 0: windows, graphs of a board, images (10014), which CDNA3 has not and which are not simulated of CDNA1 and 2.
     known = {number: 0 for number in (*range(92), *range(10000, 10021))}
     return {number: min(value, INT_MAX) for number, value in (known | found).items()}

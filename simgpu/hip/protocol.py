@@ -18,8 +18,8 @@ FINDING = struct.Struct("<Q32s")  # return address, kind
 DESCRIPTORS = 4  # arena, log, shadow, socket of the launches
 SITES = 6
 ENTRY = np.dtype(
-    [("kind", "<u4"), ("device", "<u4"), ("memory", "<u4"), ("reserved", "<u4"), ("address", "<u8"), ("bytes", "<u8"),
-     ("number", "<u8"), ("sites", "<u8", SITES), ("padding", "<u8")]
+    [("kind", "<u4"), ("device", "<u4"), ("memory", "<u4"), ("access", "<u2"), ("read_only", "<u2"), ("address", "<u8"),
+     ("bytes", "<u8"), ("number", "<u8"), ("sites", "<u8", SITES), ("home", "<u8")]
 )  # fmt: skip
 LOG_BYTES = 64 << 30
 
@@ -48,16 +48,20 @@ class Change(IntEnum):
 
 
 class Kind(IntEnum):
-    """What an allocation is."""
+    """What an allocation is (`Memory` of the library's internal.h; 4 is a module's)."""
 
     DEVICE = 0
     HOST = 1
     MANAGED = 2
     REGISTERED = 3
+    MAPPED = 5
 
 
 # The call by which users know an allocation.
-CALLS = {Kind.DEVICE: "hipMalloc", Kind.HOST: "hipHostMalloc", Kind.MANAGED: "hipMallocManaged", Kind.REGISTERED: "hipHostRegister"}
+CALLS = {
+    Kind.DEVICE: "hipMalloc", Kind.HOST: "hipHostMalloc", Kind.MANAGED: "hipMallocManaged", Kind.REGISTERED: "hipHostRegister",
+    Kind.MAPPED: "hipMemMap",
+}  # fmt: skip
 
 
 class Status(IntEnum):

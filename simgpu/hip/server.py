@@ -55,7 +55,7 @@ from simgpu.hip.sites import CallSites
 
 ADDRESS = re.compile(r"@([0-9a-f]+)")
 MANGLED = re.compile(r"\b_Z\w+")
-LABEL = re.compile(r"\b(hipMalloc|hipHostMalloc|hipMallocManaged|hipHostRegister) (\d+)\b")
+LABEL = re.compile(r"\b(hipMalloc|hipHostMalloc|hipMallocManaged|hipHostRegister|hipMemMap) (\d+)\b")
 # What a failed launch answers, by the error's class; others: LAUNCH_FAILURE.
 STATUSES = (
     (MemoryFault, Status.ILLEGAL_ADDRESS), (KernelTrap, Status.ASSERT), (TimeLimit, Status.TIME_OUT),

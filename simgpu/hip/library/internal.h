@@ -8,7 +8,9 @@
 //   memory/     memory.c        the arena, allocations
 //               registered.c    the program's own memory
 //               pointers.c      what is known of a pointer
+//               mapping.c       addresses and memory of their own, mapped by hand
 //               pools.c         memory in the order of a stream
+//               images.c        there are none
 //               transfers.c     a copy or a fill: what is wrong with it, and how it is carried out
 //               copies.c, copies_3d.c, fills.c   their calls
 //   work/       queues.c        queues of work, waiting
@@ -78,6 +80,7 @@ enum {
     PEER_NOT_ENABLED = 705,
     ALREADY_REGISTERED = 712,
     NOT_REGISTERED = 713,
+    CONTEXT_DESTROYED = 709,
     LAUNCH_FAILURE = 719,
     COOPERATIVE_TOO_LARGE = 720,
     NOT_SUPPORTED = 801,
@@ -99,10 +102,11 @@ enum {
 Error done(Error error);  // the error, kept as the thread's last one
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on stderr that names us
 Error missing(const char *name);  // NOT_SUPPORTED; says the name the first time
+Error no_images(const char *name);  // the same, of arrays, textures and surfaces
 
 // -- handles.c -----------------------------------------------------------------------------------
 
-typedef enum { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, PROGRAM, CONTEXT, LINK } Kind;
+typedef enum { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, PROGRAM, CONTEXT, PHYSICAL } Kind;
 typedef struct {
     u64 seal;
 } Handle;  // the first member of every object
@@ -143,6 +147,7 @@ extern struct State {
     u32 devices;
     Device device[MAX_DEVICES];
     u8 *shadow;  // of the arena's first byte, where checked
+    int shadow_file;
 } state;
 
 extern pthread_mutex_t lock;  // of everything below, but the copies themselves
@@ -153,9 +158,6 @@ Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_
 Error ask_launch(const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply);
 void finding(const char *kind, void *site, const char *format, ...) __attribute__((format(printf, 3, 4)));
 u64 log_position(void);
-
-enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
-void log_event(u32 kind, u32 device, u32 memory, u64 address, u64 bytes, u64 number, void **sites);
 
 // -- devices.c -----------------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ Error check_device(int device);  // whether there is one of the number
 #define MODULE_BYTES (1ull << 40)  // the arena's end: the server places code objects there
 #define SITES 6
 
-typedef enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, REGISTERED_MEMORY, MODULE_MEMORY } Memory;
+typedef enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, REGISTERED_MEMORY, MODULE_MEMORY, MAPPED_MEMORY } Memory;
 
 typedef struct {
     u64 address, bytes;
@@ -176,9 +178,16 @@ typedef struct {
     Memory memory;
     int device;
     u32 flags;
-    bool freed, pooled;
+    bool freed;
+    u64 home;  // of memory that is mapped by hand: where in the arena its bytes are
+    uint16_t access, read_only;  // of the same, by device: a bit each
 } Allocation;
 
+enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
+void log_allocation(u32 kind, const Allocation *of, void **sites);
+void log_peer(u32 kind, u32 device, u32 peer);
+
+bool is_device_memory(Memory memory);  // out of the host's reach, by HIP's rules
 bool map_arena(int *descriptor);  // false where it is not to be had
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result);
 Error release(void *pointer, Memory memory, Memory other, void *site, const char *call);

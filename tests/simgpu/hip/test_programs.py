@@ -52,6 +52,14 @@ def test_a_program_passes_its_own_checks(name: str) -> None:
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
+def test_memory_that_is_mapped_by_hand(how: list[str]) -> None:
+    done = hip(*how, program("mapping", "gfx942"))
+    assert done.stdout == "PASS\n", done.stdout + done.stderr
+    assert "write to read-only memory" in done.stderr and "inside freed memory (hipMemMap 4 (mapping.hip:" in done.stderr
+    assert "internal error" not in done.stderr and "uninitialized" not in done.stderr
+
+
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
 def test_blocks_that_wait_for_each_other(target: str, how: list[str]) -> None:

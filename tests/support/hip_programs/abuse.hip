@@ -19,10 +19,10 @@ int main() {
     // Handles that are none.
     void *wild[] = {(void *)0x1234, local, host, (void *)most, a, (void *)0x7fffffff0000};
     for (void *each : wild) {
-        EXPECT(hipErrorInvalidHandle, hipStreamSynchronize((hipStream_t)each));
-        EXPECT(hipErrorInvalidHandle, hipStreamDestroy((hipStream_t)each));
+        EXPECT(hipErrorContextIsDestroyed, hipStreamSynchronize((hipStream_t)each));
+        EXPECT(hipErrorContextIsDestroyed, hipStreamDestroy((hipStream_t)each));
         EXPECT(hipErrorInvalidHandle, hipEventRecord((hipEvent_t)each, nullptr));
-        EXPECT(hipErrorInvalidHandle, hipEventDestroy((hipEvent_t)each));
+        EXPECT(hipErrorContextIsDestroyed, hipEventDestroy((hipEvent_t)each));
         EXPECT(hipErrorInvalidHandle, hipModuleUnload((hipModule_t)each));
         EXPECT(hipErrorInvalidHandle, hipModuleLaunchKernel((hipFunction_t)each, 1, 1, 1, 64, 1, 1, 0, nullptr, nullptr, nullptr));
         EXPECT(hipErrorInvalidValue, hipGraphLaunch((hipGraphExec_t)each, nullptr));

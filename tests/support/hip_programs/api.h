@@ -79,6 +79,7 @@ typedef struct ihipGraph *hipGraph_t;
 typedef struct hipGraphNode *hipGraphNode_t;
 typedef struct hipGraphExec *hipGraphExec_t;
 typedef struct ihipMemPoolHandle_t *hipMemPool_t;
+typedef struct ihipMemGenericAllocationHandle *hipMemGenericAllocationHandle_t;
 typedef struct _hiprtcProgram *hiprtcProgram;
 
 enum {
@@ -95,6 +96,7 @@ enum {
     hipErrorNotFound = 500,
     hipErrorNotReady = 600,
     hipErrorIllegalAddress = 700,
+    hipErrorContextIsDestroyed = 709,
     hipErrorAssert = 710,
     hipErrorLaunchFailure = 719,
     hipErrorNotSupported = 801
@@ -112,6 +114,20 @@ struct hipDeviceProp {  // of HIP 6 and 7, up to the name of the architecture
     char skipped[1160 - 312];
     char gcnArchName[256];
     char rest[1472 - 1416];
+};
+
+struct hipMemLocation {
+    int type, id;
+};
+struct hipMemAllocationProp {
+    int type, requestedHandleTypes;
+    hipMemLocation location;
+    void *win32HandleMetaData;
+    unsigned char allocFlags[8];
+};
+struct hipMemAccessDesc {
+    hipMemLocation location;
+    int flags;
 };
 
 extern "C" {
@@ -188,6 +204,17 @@ hipError_t hipGraphInstantiate(hipGraphExec_t *exec, hipGraph_t graph, hipGraphN
 hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream);
 hipError_t hipGraphExecDestroy(hipGraphExec_t exec);
 hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t *nodes, size_t *count);
+hipError_t hipMemAddressReserve(void **pointer, size_t bytes, size_t alignment, void *wanted, unsigned long long flags);
+hipError_t hipMemAddressFree(void *pointer, size_t bytes);
+hipError_t hipMemGetAllocationGranularity(size_t *bytes, const hipMemAllocationProp *properties, int which);
+hipError_t hipMemCreate(hipMemGenericAllocationHandle_t *memory, size_t bytes, const hipMemAllocationProp *properties,
+                        unsigned long long flags);
+hipError_t hipMemRelease(hipMemGenericAllocationHandle_t memory);
+hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *memory, void *pointer);
+hipError_t hipMemMap(void *pointer, size_t bytes, size_t offset, hipMemGenericAllocationHandle_t memory, unsigned long long flags);
+hipError_t hipMemUnmap(void *pointer, size_t bytes);
+hipError_t hipMemSetAccess(void *pointer, size_t bytes, const hipMemAccessDesc *access, size_t count);
+hipError_t hipMemGetAccess(unsigned long long *flags, const hipMemLocation *location, void *pointer);
 hipError_t hipMallocArray(void **array, const void *format, size_t width, size_t height, unsigned flags);
 int hiprtcCreateProgram(hiprtcProgram *program, const char *source, const char *name, int headers, const char **texts,
                         const char **names);

@@ -20,7 +20,7 @@ int main() {
     EXPECT(hipErrorInvalidValue, hipMemcpy((void *)64, a, 4, hipMemcpyDeviceToHost));
     MUST(hipStreamCreate(&stream));
     MUST(hipStreamDestroy(stream));
-    EXPECT(hipErrorInvalidHandle, hipMemsetAsync(a, 0, 4, stream));
+    EXPECT(hipErrorContextIsDestroyed, hipMemsetAsync(a, 0, 4, stream));
     MUST(hipEventCreate(&event));
     MUST(hipEventDestroy(event));
     EXPECT(hipErrorInvalidHandle, hipEventRecord(event, nullptr));

@@ -41,26 +41,33 @@ static Channel requests = {-1, PTHREAD_MUTEX_INITIALIZER}, launches = {-1, PTHRE
 // -- the log -------------------------------------------------------------------------------------
 
 typedef struct {
-    u32 kind, device, memory, reserved;
+    u32 kind, device, memory;
+    uint16_t access, read_only;
     u64 address, bytes, number;
     u64 sites[SITES];
-    u64 padding;
+    u64 home;
 } Entry;
 
 static Entry *entries;
 static u64 entry_count;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
-void log_event(u32 kind, u32 device, u32 memory, u64 address, u64 bytes, u64 number, void **sites) {
+static void log_entry(Entry entry, void **sites) {
+    for (int i = 0; sites && i < SITES; i++) entry.sites[i] = (u64)sites[i];
     pthread_mutex_lock(&writing);
     if (entries && (entry_count + 1) * sizeof(Entry) <= LOG_BYTES) {
-        Entry *entry = &entries[entry_count];
-        *entry = (Entry){kind, device, memory, 0, address, bytes, number, {0}, 0};
-        for (int i = 0; sites && i < SITES; i++) entry->sites[i] = (u64)sites[i];
+        entries[entry_count] = entry;
         __atomic_store_n(&entry_count, entry_count + 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&writing);
 }
+
+void log_allocation(u32 kind, const Allocation *of, void **sites) {
+    log_entry((Entry){kind, (u32)of->device, of->memory, of->access, of->read_only, of->address, of->bytes, of->number, {0}, of->home},
+              sites);
+}
+
+void log_peer(u32 kind, u32 device, u32 peer) { log_entry((Entry){.kind = kind, .device = device, .memory = peer}, NULL); }
 
 u64 log_position(void) { return __atomic_load_n(&entry_count, __ATOMIC_ACQUIRE); }
 
@@ -308,9 +315,9 @@ static Error start(void) {
     int all = PROT_READ | PROT_WRITE;
     entries = mmap(NULL, LOG_BYTES, all, MAP_SHARED | MAP_NORESERVE, log, 0);
     void *mapped = state.checked ? mmap(NULL, ARENA_BYTES, all, MAP_SHARED | MAP_NORESERVE, shadow, 0) : NULL;
-    close(log), close(shadow);
+    close(log);
     if (entries == MAP_FAILED || mapped == MAP_FAILED) return entries = NULL, OUT_OF_MEMORY;
-    state.shadow = mapped;
+    state.shadow = mapped, state.shadow_file = shadow;
     requests.socket = socket, launches.socket = pair[0];
     pthread_atfork(NULL, NULL, in_child_process);
     return SUCCESS;

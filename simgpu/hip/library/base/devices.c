@@ -236,7 +236,7 @@ static Error set_peer(int peer, bool on) {
     pthread_mutex_lock(&lock);
     bool *known = &state.device[current_device].peer[peer];
     if (*known == on) error = on ? PEER_ALREADY : PEER_NOT_ENABLED;
-    else log_event(on ? LOG_PEER : LOG_UNPEER, (u32)current_device, (u32)peer, 0, 0, 0, NULL);
+    else log_peer(on ? LOG_PEER : LOG_UNPEER, (u32)current_device, (u32)peer);
     *known = on;
     pthread_mutex_unlock(&lock);
     return done(error);

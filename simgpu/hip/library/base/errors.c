@@ -111,7 +111,8 @@ void say(const char *format, ...) {
     fprintf(stderr, "simgpu hip: %s\n", text);
 }
 
-Error missing(const char *name) {
+// Says something of a name the first time.
+static Error refuse(const char *name, const char *why) {
     enum { NAMES = 512 };
     static const char *told[NAMES];
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -121,9 +122,12 @@ Error missing(const char *name) {
     bool first = at < NAMES && !told[at];
     if (first) told[at] = name;
     pthread_mutex_unlock(&mutex);
-    if (first) say("%s is not simulated: it answers hipErrorNotSupported", name);
+    if (first) say("%s %s: it answers hipErrorNotSupported", name, why);
     return done(NOT_SUPPORTED);
 }
+
+Error missing(const char *name) { return refuse(name, "is not simulated"); }
+Error no_images(const char *name) { return refuse(name, "needs images, which the device has not (hipDeviceAttributeImageSupport is 0)"); }
 
 API Error hipGetLastError(void) {
     Error found = last;

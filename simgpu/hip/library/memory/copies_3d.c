@@ -3,7 +3,7 @@
 
 Error transfer_3d(const Copy3D *p, Transfer *wanted) {
     if (!p) return INVALID_VALUE;
-    if (p->from_array || p->to_array) return missing("hipMemcpy3D of an array");
+    if (p->from_array || p->to_array) return no_images("hipMemcpy3D of an array");
     size_t from_slice = p->from.pitch * p->from.height, to_slice = p->to.pitch * p->to.height;
     if (!p->from.pointer || !p->to.pointer) return INVALID_VALUE;
     wanted->width = p->width, wanted->height = p->height, wanted->depth = p->depth;
@@ -36,7 +36,7 @@ typedef struct {
 
 static Error copy_parameters_2d(const Parameters2D *p, How how, void *site, const char *call) {
     if (!p) return done(INVALID_VALUE);
-    if (p->from.array || p->to.array) return missing("hipMemcpyParam2D of an array");
+    if (p->from.array || p->to.array) return no_images("hipMemcpyParam2D of an array");
     const u8 *from = p->from.host ? p->from.host : p->from.device;
     u8 *to = p->to.host ? p->to.host : p->to.device;
     if (!from || !to) return done(INVALID_VALUE);

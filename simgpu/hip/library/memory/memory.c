@@ -19,7 +19,7 @@ static u64 next = ARENA;
 // Allocations of the arena by address, which is also the order in which they were made.
 static Allocation *table;
 static size_t count, room;
-static u64 made_by_kind[5];
+static u64 made_by_kind[MAPPED_MEMORY + 1];
 
 Registration *registered;
 
@@ -41,6 +41,8 @@ bool map_arena(int *descriptor) {
     *descriptor = arena;
     return arena >= 0;
 }
+
+bool is_device_memory(Memory memory) { return memory == DEVICE_MEMORY || memory == MODULE_MEMORY || memory == MAPPED_MEMORY; }
 
 bool in_arena(const void *pointer) { return (u64)pointer >= ARENA && (u64)pointer < ARENA + ARENA_BYTES; }
 
@@ -67,23 +69,28 @@ static Allocation *added(u64 address, u64 bytes, Memory memory, int device) {
     return made;
 }
 
+u64 take_addresses(u64 bytes, u64 alignment) {
+    u64 address = round_up(next, alignment), end = ARENA + ARENA_BYTES - MODULE_BYTES;
+    if (bytes >= ARENA_BYTES || address > end || round_up(bytes, PAGE) + GAP > end - address) return 0;
+    next = address + round_up(bytes, PAGE) + GAP;
+    return address;
+}
+
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result) {
     void *sites[SITES];
     call_sites(site, sites);
     pthread_mutex_lock(&lock);
-    u64 span = round_up(bytes, PAGE) + GAP;
     Device *owner = &state.device[device];
-    bool fits = next + span <= ARENA + ARENA_BYTES - MODULE_BYTES && bytes < ARENA_BYTES;
-    if (memory == DEVICE_MEMORY) fits = fits && owner->used + bytes <= owner->memory;
-    Allocation *made = fits ? added(next, bytes, memory, device) : NULL;
+    bool fits = memory != DEVICE_MEMORY || (bytes <= owner->memory && owner->used + bytes <= owner->memory);
+    u64 address = fits ? take_addresses(bytes, PAGE) : 0;
+    Allocation *made = address ? added(address, bytes, memory, device) : NULL;
     if (made) {
         made->flags = flags;
-        next += span;
         if (memory == DEVICE_MEMORY) {
             owner->used += bytes;
             if (state.shadow) memset(state.shadow + (made->address - ARENA), 0xff, bytes);
         }
-        log_event(LOG_ALLOCATE, (u32)device, memory, made->address, bytes, made->number, sites);
+        log_allocation(LOG_ALLOCATE, made, sites);
         *result = (void *)made->address;
     }
     pthread_mutex_unlock(&lock);
@@ -115,18 +122,22 @@ Allocation *find_allocation(const void *pointer) {
     return NULL;
 }
 
-static void forget(Allocation *allocation) {
-    u64 offset = allocation->address - ARENA, bytes = round_up(allocation->bytes, PAGE);
-    allocation->freed = true;
-    if (allocation->memory == DEVICE_MEMORY) state.device[allocation->device].used -= allocation->bytes;
-    log_event(LOG_FREE, (u32)allocation->device, allocation->memory, allocation->address, allocation->bytes, allocation->number,
-              NULL);
+void discard(u64 address, u64 bytes) {
     if (!bytes) return;
-    madvise((void *)allocation->address, bytes, MADV_REMOVE);
-    if (state.shadow) madvise(state.shadow + offset, bytes, MADV_REMOVE);
+    madvise((void *)address, bytes, MADV_REMOVE);
+    if (state.shadow) madvise(state.shadow + (address - ARENA), bytes, MADV_REMOVE);
 }
 
-static const char *const NAMES[] = {"device memory", "pinned host memory", "managed memory", "registered memory", "a module"};
+static void forget(Allocation *allocation) {
+    u64 bytes = round_up(allocation->bytes, PAGE);
+    allocation->freed = true;
+    if (allocation->memory == DEVICE_MEMORY) state.device[allocation->device].used -= allocation->bytes;
+    log_allocation(LOG_FREE, allocation, NULL);
+    discard(allocation->address, bytes);
+}
+
+static const char *const NAMES[] = {"device memory", "pinned host memory", "managed memory", "registered memory",
+                                    "a module",      "memory mapped by hand"};
 
 Error release(void *pointer, Memory memory, Memory other, void *site, const char *call) {
     pthread_mutex_lock(&lock);
@@ -166,6 +177,8 @@ static Error new_memory(Memory memory, void **result, size_t bytes, u32 flags, v
 API Error hipMalloc(void **result, size_t bytes) { return new_memory(DEVICE_MEMORY, result, bytes, 0, CALLER); }
 
 API Error hipExtMallocWithFlags(void **result, size_t bytes, u32 flags) {
+    enum { SIGNAL = 2, CONTIGUOUS = 4 };  // 1 is fine grained, 3 not cached
+    if (flags > CONTIGUOUS || (flags == SIGNAL && bytes != 8)) return done(INVALID_VALUE);
     return new_memory(DEVICE_MEMORY, result, bytes, flags, CALLER);
 }
 
@@ -175,9 +188,18 @@ API Error hipMallocManaged(void **result, size_t bytes, u32 flags) {
     return new_memory(MANAGED_MEMORY, result, bytes, flags ? flags : 1, CALLER);
 }
 
-API Error hipHostMalloc(void **result, size_t bytes, u32 flags) { return new_memory(HOST_MEMORY, result, bytes, flags, CALLER); }
-API Error hipHostAlloc(void **result, size_t bytes, u32 flags) { return new_memory(HOST_MEMORY, result, bytes, flags, CALLER); }
-API Error hipExtHostAlloc(void **result, size_t bytes, u32 flags) { return new_memory(HOST_MEMORY, result, bytes, flags, CALLER); }
+static Error new_host_memory(void **result, size_t bytes, u32 flags, void *site) {
+    const u32 COHERENT = 0x40000000, NOT_COHERENT = 0x80000000;
+    if (result && bytes) *result = NULL;
+    if (flags & COHERENT && flags & NOT_COHERENT) return done(INVALID_VALUE);
+    return new_memory(HOST_MEMORY, result, bytes, flags, site);
+}
+
+API Error hipHostMalloc(void **result, size_t bytes, u32 flags) { return new_host_memory(result, bytes, flags, CALLER); }
+API Error hipExtHostAlloc(void **result, size_t bytes, u32 flags) { return new_host_memory(result, bytes, flags, CALLER); }
+API Error hipHostAlloc(void **result, size_t bytes, u32 flags) {
+    return flags > 7 ? done(INVALID_VALUE) : new_host_memory(result, bytes, flags, CALLER);
+}
 API Error hipMallocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER); }
 API Error hipMemAllocHost(void **result, size_t bytes) { return new_memory(HOST_MEMORY, result, bytes, 0, CALLER); }
 

@@ -17,6 +17,8 @@ extern int arena;  // descriptor of the file behind it
 
 u64 round_up(u64 value, u64 to);
 u64 next_number(Memory memory);  // the n-th of its kind
+u64 take_addresses(u64 bytes, u64 alignment);  // of the arena, never given out before; 0: there are not so many
+void discard(u64 address, u64 bytes);  // whole pages of the arena read as 0 again
 void call_sites(void *site, void **sites);  // addresses of a call and of what called it, from the program's own on
 
 #endif

@@ -17,14 +17,14 @@ API Error hipHostGetDevicePointer(void **result, void *pointer, u32 flags) {
     Allocation found;
     if (error) return done(error);
     if (!result || !pointer || flags) return done(INVALID_VALUE);
-    if (!look_up(pointer, &found) || found.memory == DEVICE_MEMORY) return done(INVALID_VALUE);
+    if (!look_up(pointer, &found) || is_device_memory(found.memory)) return done(INVALID_VALUE);
     *result = pointer;
     return SUCCESS;
 }
 
 API Error hipHostGetFlags(u32 *flags, void *pointer) {
     Allocation found;
-    if (!flags || !pointer || !look_up(pointer, &found) || found.memory == DEVICE_MEMORY) return done(INVALID_VALUE);
+    if (!flags || !pointer || !look_up(pointer, &found) || is_device_memory(found.memory)) return done(INVALID_VALUE);
     *flags = found.flags;
     return SUCCESS;
 }
@@ -63,8 +63,8 @@ static bool old_values(void) {
 
 static int memory_type(const Allocation *found) {
     if (old_values())
-        return found->memory == DEVICE_MEMORY || found->memory == MODULE_MEMORY ? 1 : found->memory == MANAGED_MEMORY ? 3 : 0;
-    return found->memory == DEVICE_MEMORY || found->memory == MODULE_MEMORY ? 2 : found->memory == MANAGED_MEMORY ? 3 : 1;
+        return is_device_memory(found->memory) ? 1 : found->memory == MANAGED_MEMORY ? 3 : 0;
+    return is_device_memory(found->memory) ? 2 : found->memory == MANAGED_MEMORY ? 3 : 1;
 }
 
 typedef struct {
@@ -84,7 +84,7 @@ API Error hipPointerGetAttributes(PointerAttributes *result, const void *pointer
         *result = (PointerAttributes){.type = 0, .device = -2};  // hipMemoryTypeUnregistered, hipInvalidDeviceId
         return SUCCESS;
     }
-    bool on_device = found.memory == DEVICE_MEMORY || found.memory == MODULE_MEMORY;
+    bool on_device = is_device_memory(found.memory);
     void *at = (void *)pointer;
     *result = (PointerAttributes){memory_type(&found), found.device, at, on_device ? NULL : at, found.memory == MANAGED_MEMORY,
                                   found.flags};
@@ -101,7 +101,7 @@ static Error pointer_attribute(void *data, int attribute, void *pointer) {
     case 2: *(u32 *)data = (u32)memory_type(&found); return SUCCESS;
     case 3: *(void **)data = pointer; return SUCCESS;  // device pointer
     case 4:  // host pointer
-        if (found.memory == DEVICE_MEMORY) return INVALID_VALUE;
+        if (is_device_memory(found.memory)) return INVALID_VALUE;
         *(void **)data = pointer;
         return SUCCESS;
     case 6: *(u32 *)data = 0; return SUCCESS;  // synchronous copies

@@ -75,7 +75,7 @@ API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
         if (moved(from, to, true)) {
             made->allocation.number = next_number(REGISTERED_MEMORY);
             made->next = registered, registered = made;
-            log_event(LOG_ALLOCATE, (u32)current_device, REGISTERED_MEMORY, address, bytes, made->allocation.number, sites);
+            log_allocation(LOG_ALLOCATE, &made->allocation, sites);
             made = NULL;
         } else {
             error = NOT_SUPPORTED;
@@ -100,8 +100,7 @@ API Error hipHostUnregister(void *pointer) {
         own_pages(found, &from, &to);
         moved(from, to, false);
         *at = found->next;
-        log_event(LOG_FREE, (u32)found->allocation.device, REGISTERED_MEMORY, (u64)pointer, found->allocation.bytes,
-                  found->allocation.number, NULL);
+        log_allocation(LOG_FREE, &found->allocation, NULL);
         free(found);
     }
     pthread_mutex_unlock(&lock);

@@ -54,7 +54,7 @@ Error run_copy(Operation *operation) {
     pthread_mutex_lock(&lock);
     Allocation *source = lost ? find_allocation(it->from) : NULL, *target = spread ? find_allocation(it->to) : NULL;
     u64 base = source ? source->address : 0;
-    if (target) log_event(LOG_UNDEFINED, (u32)target->device, target->memory, target->address, 0, 0, NULL);
+    if (target) log_allocation(LOG_UNDEFINED, target, NULL);
     pthread_mutex_unlock(&lock);
     size_t all = it->width * it->height * it->depth;
     if (base)
@@ -94,6 +94,13 @@ static bool is_accessible(const Transfer *it, const void *pointer, size_t bytes,
     const char *verb = reads ? "reads" : "writes";
     pthread_mutex_lock(&lock);
     Allocation *known = find_allocation(pointer), found = known ? *known : (Allocation){0};
+    while (known && found.memory == MAPPED_MEMORY && bytes > found.address + found.bytes - (u64)pointer) {
+        const void *end = (const void *)(found.address + found.bytes);  // what is mapped behind it goes on
+        Allocation *following = find_allocation(end);
+        if (!following || following->memory != MAPPED_MEMORY) break;
+        bytes -= (size_t)((u64)end - (u64)pointer), pointer = end;
+        found = *(known = following);
+    }
     pthread_mutex_unlock(&lock);
     unsigned long long base = found.address;
     if (known && found.freed) {
@@ -129,7 +136,7 @@ static void sides(const void *pointer, bool *pageable, bool *device) {
     pthread_mutex_lock(&lock);
     Allocation *found = find_allocation(pointer);
     *pageable = !found;
-    *device = found && (found->memory == DEVICE_MEMORY || found->memory == MODULE_MEMORY);
+    *device = found && is_device_memory(found->memory);
     pthread_mutex_unlock(&lock);
 }
 
@@ -153,7 +160,7 @@ How in(void *stream) { return (How){stream, false, true, BY_POINTERS}; }
 // Memory of another device than the current one: its null stream comes first, too.
 static Error wait_owner(const void *pointer, int current) {
     Allocation found;
-    bool other = look_up(pointer, &found) && found.memory == DEVICE_MEMORY && found.device != current;
+    bool other = look_up(pointer, &found) && is_device_memory(found.memory) && found.device != current;
     return other ? wait_default(found.device) : SUCCESS;
 }
 

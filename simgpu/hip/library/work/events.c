@@ -2,7 +2,9 @@
 #include "work.h"
 
 #define NO_TIMING 2u  // hipEventDisableTiming
-#define EVENT_FLAGS 0xe0000007u
+#define INTERPROCESS 4u  // hipEventInterprocess
+#define RELEASES 0xe0000000u  // hipEventReleaseToDevice, hipEventReleaseToSystem, hipEventDisableSystemFence: one of them at most
+#define EVENT_FLAGS (RELEASES | 7u)
 
 static Error find_event(void *given, Event **found) {
     Error error = begin();
@@ -18,7 +20,8 @@ static Error find_event(void *given, Event **found) {
 API Error hipEventCreateWithFlags(void **result, u32 flags) {
     Error error = begin();
     if (error) return done(error);
-    if (!result || flags & ~EVENT_FLAGS) return done(INVALID_VALUE);
+    if (!result || flags & ~EVENT_FLAGS || __builtin_popcount(flags & RELEASES) > 1) return done(INVALID_VALUE);
+    if (flags & INTERPROCESS && !(flags & NO_TIMING)) return done(INVALID_VALUE);
     Event *made = make_handle(EVENT, sizeof *made);
     if (!made) return done(OUT_OF_MEMORY);
     made->flags = flags, made->device = current_device;
@@ -32,7 +35,7 @@ API Error hipEventDestroy(void *given) {
     Event *event;
     Error error = find_event(given, &event);
     if (!error) end_handle(event, EVENT);
-    return done(error);
+    return done(error == INVALID_HANDLE && given ? CONTEXT_DESTROYED : error);
 }
 
 typedef struct {

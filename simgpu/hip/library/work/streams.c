@@ -45,7 +45,7 @@ Error find_stream(void *given, Stream **found) {
     else if (is_handle(given, STREAM)) *found = given;
     else {
         if (was_handle(given, STREAM)) finding("use-after-destroy", NULL, "a stream is used that was destroyed before");
-        return INVALID_HANDLE;
+        return CONTEXT_DESTROYED;
     }
     return *found ? SUCCESS : OUT_OF_MEMORY;
 }

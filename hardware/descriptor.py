@@ -150,6 +150,17 @@ class HardwareDescriptor:
         """Peak bandwidth of the level that serves repeated reads (erratum E10): the fastest of L2, MALL and HBM, TB/s."""
         return max(self.l2_bandwidth_tb, self.mall_bandwidth_tb, self.hbm_bandwidth_tb)
 
+    @property
+    def threads_per_cu(self) -> int:
+        """The work-items that reside on a CU at most."""
+        return self.wavefront_size * self.simds_per_cu * self.max_waves_per_simd
+
+    @property
+    def registers_per_cu(self) -> int:
+        """The 32-bit vector registers of a CU, all lanes counted, that HIP tells programs of: AccVGPRs where the file is one."""
+        per_lane = self.vgpr_per_thread + (self.agpr_per_thread if self.unified_vgprs else 0)
+        return self.wavefront_size * self.simds_per_cu * per_lane
+
     def vgpr_budget(self, waves_per_simd: int) -> tuple[int, int, int]:
         """The registers per lane (arch, acc, both together) that let `waves_per_simd` waves reside on a SIMD.
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-CHECKS: dict[str, bool | str] = {"no": False, "yes": True, "performance": "performance"}
+from simgpu.tools.torch.autoload import CHECK, CHECKS, TARGET
+
+LAUNCHES = "simgpu launches"  # the property of a test's report that says how many there were
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run every test on this simulated GPU (mi300x, gfx90a, ...); several: give it again, or with commas",
     )  # fmt: skip
     group.addoption(
-        "--simgpu-check", choices=tuple(CHECKS), default="yes",
+        "--simgpu-check", choices=[word for word in CHECKS if word != "collect"], default="yes",
         help="whether a finding fails the test that launched the kernel (default: yes)",
     )  # fmt: skip
 
@@ -64,7 +66,7 @@ def _begin(config: pytest.Config, options: Any) -> None:
         import simgpu.triton  # noqa: F401
     except ModuleNotFoundError as error:
         raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
-    plugin = OnTargets(targets, CHECKS[options.simgpu_check])
+    plugin = OnTargets(targets, options.simgpu_check)
     config.pluginmanager.register(plugin, "simgpu-targets")
     plugin.begin()
     config.add_cleanup(plugin.end)
@@ -73,9 +75,11 @@ def _begin(config: pytest.Config, options: Any) -> None:
 class OnTargets:
     """What `--simgpu` adds to a run; suites without it see nothing of this plugin."""
 
-    def __init__(self, targets: list[str], check: bool | str) -> None:
+    def __init__(self, targets: list[str], check: str) -> None:
         self._targets = targets
-        self._check = check
+        self._word = check
+        self._check = CHECKS[check]
+        self._sessions: list[Any] = []  # that of the test that runs
         self._whole = contextlib.ExitStack()
 
     def begin(self) -> None:
@@ -89,10 +93,9 @@ class OnTargets:
         patch = self._whole.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(triton.runtime.jit, "__tracebackhide__", says_it_all, raising=False)  # as in our own modules on the way
         if importlib.util.find_spec("torch") is not None:
-            from simgpu.tools.torch import on_host
+            from simgpu.tools.torch.pretend import pretended_gpu
 
-            on_host.pretend(patch)
-            self._whole.enter_context(on_host.CudaOnHost())
+            self._whole.enter_context(pretended_gpu())
 
     def end(self) -> None:
         """Undoes `begin`."""
@@ -108,5 +111,30 @@ class OnTargets:
         """The `simgpu.triton.Session` that the test's kernels run on."""
         import simgpu.triton
 
-        with simgpu.triton.device(request.param, check=self._check) as session:
+        target = getattr(request, "param", self._targets[0])  # methods of unittest's classes take no parameters
+        with simgpu.triton.device(target, check=self._check) as session, pytest.MonkeyPatch.context() as patch:
+            patch.setenv(TARGET, target)  # for child processes
+            patch.setenv(CHECK, self._word)
+            self._sessions.append(session)
             yield session
+            self._sessions.pop()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Notes in the test's report how many kernels were launched: a worker's is read by the process that reports."""
+        try:
+            return (yield)
+        finally:
+            launches = sum(session.launches for session in self._sessions)
+            item.user_properties.append((LAUNCHES, launches))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says how many of the tests that passed launched no kernel: they say nothing about kernels."""
+    passed = [dict(report.user_properties) for report in terminalreporter.stats.get("passed", ())]
+    launches = [properties[LAUNCHES] for properties in passed if LAUNCHES in properties]
+    if launches:
+        terminalreporter.write_line(
+            f"simgpu: {sum(launches)} launches of kernels in the tests that passed; "
+            f"{launches.count(0)} of {len(launches)} passed without one"
+        )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from simgpu.hardware.descriptor import HardwareDescriptor
 
 OLD_BYTES, BYTES = 792, 1472  # of hipDeviceProp_t in HIP 5, and in HIP 6 and 7
-WAVE = 64
 INT_MAX = (1 << 31) - 1
 # Bits of HBM's bus: four or eight stacks of 1024 (AMD's data sheets).
 BUS_BITS = {"gfx908": 4096, "gfx90a": 4096, "gfx942": 8192, "gfx950": 8192}
@@ -78,7 +77,7 @@ def values(board: HardwareDescriptor, index: int) -> dict[str, object]:
     """A board's properties by name; those left out are 0. index: of the device among the program's."""
     width = BUS_BITS.get(board.arch, 4096)
     waves = board.max_waves_per_simd * board.simds_per_cu
-    registers = board.simds_per_cu * WAVE * (board.vgpr_per_thread + (board.agpr_per_thread if board.unified_vgprs else 0))
+    registers = board.registers_per_cu
     clock = board.clock_mhz * 1000
     name = PRODUCTS.get(board.name, board.name)
     return {
@@ -87,7 +86,7 @@ def values(board: HardwareDescriptor, index: int) -> dict[str, object]:
         "maxThreadsDim": (board.max_workgroup_size,) * 3, "maxGridSize": (INT_MAX, 65536, 65536), "clockRate": clock,
         "memoryClockRate": round(board.hbm_bandwidth_tb * 1e12 / (2 * width / 8) / 1e3), "memoryBusWidth": width,
         "totalConstMem": INT_MAX, "major": int(board.arch[3]), "minor": int(board.arch[4], 16),
-        "multiProcessorCount": board.num_cus, "l2CacheSize": board.l2_bytes, "maxThreadsPerMultiProcessor": waves * WAVE,
+        "multiProcessorCount": board.num_cus, "l2CacheSize": board.l2_bytes, "maxThreadsPerMultiProcessor": board.threads_per_cu,
         "clockInstructionRate": WALL_CLOCK_KHZ, "arch": ARCH_BITS, "concurrentKernels": 1, "pciBusID": index + 1,
         "maxSharedMemoryPerMultiProcessor": board.lds_bytes, "canMapHostMemory": 1,
         "gcnArch": int(board.arch[3:]) if board.arch[3:].isdecimal() else 910, "gcnArchName": f"{board.arch}:sramecc+:xnack-",

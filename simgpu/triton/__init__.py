@@ -4,6 +4,7 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
 
     context.py       device(): a simulated GPU as Triton's current one
     driver.py        the driver that Triton sees
+    kernels.py       what Triton compiled, by target
     arguments.py     a kernel's arguments by its signature
     tensors.py       host tensors: which bytes an argument may reach
     session.py       the device that launches run on, and what they left

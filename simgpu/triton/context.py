@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,7 +12,9 @@ import triton.testing
 from triton.runtime import driver, jit
 from triton.runtime.autotuner import Autotuner
 
+from simgpu.hardware.errors import LaunchError
 from simgpu.triton.driver import SimDriver, active_driver
+from simgpu.triton.kernels import KERNELS
 from simgpu.triton.session import Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
 
@@ -31,23 +34,33 @@ def device(
     """
     session = Session(target, check, threads, max_instructions, guard)
     with ExitStack() as stack:
-        stack.enter_context(_changed(driver, "_active", SimDriver(session)))
+        chosen = SimDriver(session)
+        for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` goes back to
+            stack.enter_context(_changed(driver, name, chosen))
         stack.enter_context(_changed(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))
+        stack.enter_context(_changed(jit.JITFunction, "device_caches", KERNELS))
         stack.enter_context(_changed(Autotuner, "run", _tuned(Autotuner.run)))
+        stack.enter_context(_changed(Autotuner, "prune_configs", _limited(Autotuner.prune_configs)))
         for name in [name for name in vars(triton.testing) if name.startswith("do_bench")]:  # by events, graphs, proton
             stack.enter_context(_changed(triton.testing, name, modelled_bench))
         yield session
 
 
+_ABSENT = object()
+
+
 @contextmanager
 def _changed(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Another value of an attribute, for the block."""
-    before = getattr(owner, name)
+    before = getattr(owner, name, _ABSENT)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 def _with_arrays(specialize: Any) -> Any:
@@ -86,6 +99,21 @@ def _tuned(run: Callable[..., Any]) -> Callable[..., Any]:
         chosen = tuner.__dict__.setdefault("chosen_by_target", {})
         tuner.cache = chosen.setdefault(active_driver().session.gpu.descriptor.name, {})
         return run(tuner, *args, **kwargs)
+
+    return wrapped
+
+
+def _limited(prune: Callable[..., Any]) -> Callable[..., Any]:
+    """Autotuning of the first SIMGPU_AUTOTUNE candidates, where that is set."""
+
+    def wrapped(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        limit = os.environ.get("SIMGPU_AUTOTUNE")
+        found = prune(tuner, *args, **kwargs)
+        if limit is None:
+            return found
+        if not limit.isdecimal() or int(limit) < 1:
+            raise LaunchError(f"SIMGPU_AUTOTUNE={limit!r}: give the number of candidates to try, 1 or more")
+        return found[: int(limit)]
 
     return wrapped
 

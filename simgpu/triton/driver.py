@@ -17,6 +17,7 @@ from triton.runtime import _allocation
 from simgpu.hardware.errors import LaunchError, says_it_all
 from simgpu.triton.arguments import Value, flatten
 from simgpu.triton.session import WARP, Binary, Session, properties
+from simgpu.triton.tensors import plain_torch
 
 __tracebackhide__ = says_it_all
 
@@ -62,7 +63,8 @@ class Launcher:
         taken = flat[: len(session.kernel(function).arguments)]
         if enter is not None:
             enter(launch_metadata)
-        session.launch(function, grid, self._metadata.num_warps, taken)
+        with plain_torch():
+            session.launch(function, grid, self._metadata.num_warps, taken)
         if leave is not None:
             leave(launch_metadata)
 
@@ -96,9 +98,9 @@ class SimDriver(DriverBase):
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("hip", self.session.gpu.arch, WARP)
 
-    def get_current_device(self) -> str:
-        """The target's name: Triton keys its caches of compiled kernels by it."""
-        return f"simgpu:{self.session.name}"
+    def get_current_device(self) -> int:
+        """0: a session has one device."""
+        return 0
 
     def set_current_device(self, device: object) -> None:
         """There is one device."""

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from triton.runtime.jit import JITFunction
+
 from simgpu.engine.result import bytes_moved
 from simgpu.hardware.errors import LaunchError
 from simgpu.triton.frames import line_of
 from simgpu.triton.instructions import executed
+from simgpu.triton.kernels import compiled
 from simgpu.triton.session import Binary, Launched
 
 _READS = ("global_read_bytes", "scalar_read_bytes")
@@ -98,12 +101,10 @@ def report(kernel: Any) -> Report:
 
 def _last(kernel: Any) -> Launched:
     inner = kernel
-    while not hasattr(inner, "device_caches") and hasattr(inner, "fn"):
+    while not isinstance(inner, JITFunction) and hasattr(inner, "fn"):
         inner = inner.fn
-    compiled = [kernel]
-    if hasattr(inner, "device_caches"):
-        compiled = [entry for caches in inner.device_caches.values() for entry in caches[0].values()]
-    handles = (getattr(entry, "function", None) for entry in compiled)
+    entries = compiled(inner) if isinstance(inner, JITFunction) else [kernel]
+    handles = (getattr(entry, "function", None) for entry in entries)
     launches = [handle.last for handle in handles if isinstance(handle, Binary) and handle.last is not None]
     if not launches:
         raise LaunchError(f"{kernel!r} was not launched on a simulated device: launch it inside simgpu.triton.device first")

@@ -62,8 +62,8 @@ class Binary:
 class Session:
     """A simulated device in use by Triton.
 
-    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; clock: modelled time
-    (docs/timing.md).
+    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; launches: how many began; clock:
+    modelled time (docs/timing.md).
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Session:
         self.gpu.memory.advice = ADVICE
         self.guard = guard
         self.findings: list[Finding] = []
+        self.launches = 0
         self.clock = Clock()
         self._registered: list[tuple[str, Any]] = []
         self._modules: dict[bytes, Module] = {}
@@ -113,6 +114,7 @@ class Session:
         """
         if 0 in grid:
             return
+        self.launches += 1
         kernel = self.kernel(binary)
         tensors = [(f"argument {value.name}", value.value) for value in values if value.is_pointer and is_tensor(value.value)]
         geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
@@ -156,7 +158,8 @@ def properties(session: Session) -> Mapping[str, Any]:
     hardware = session.gpu.descriptor
     return {
         "max_shared_mem": hardware.lds_bytes,
-        "max_num_regs": hardware.vgpr_per_thread,
+        "max_num_regs": hardware.registers_per_cu // 2,  # HIP's regsPerBlock, as `simgpu.hip` has it
+        "max_threads_per_sm": hardware.threads_per_cu,
         "multiprocessor_count": hardware.num_cus,
         "sm_clock_rate": hardware.clock_mhz * 1000,
         "mem_clock_rate": 0,  # HBM's own clock is in no descriptor

@@ -8,6 +8,7 @@ address is the host's, so that pointers in tensors mean what they say.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import gc
 import sys
 from collections.abc import Iterable
@@ -15,13 +16,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from triton.runtime.jit import TensorWrapper
 
 from simgpu.engine.allocations import GRANULE, Allocation, Memory
 from simgpu.hardware.errors import LaunchError
 
 STORAGE, VIEW = GUARDS = ("storage", "view")
 TABLE = 1 << 14  # elements of a tensor that is looked at as a table of pointers
+MARK = "simgpu_place"  # on PyTorch's storages where a GPU is pretended (`simgpu.tools.torch`): which memory they pretend to be
+GPU, HOST, PINNED = "gpu", "host", "pinned"
 HEAP = 1 << 32  # no allocation of a 64-bit process lies lower, and few indices are as large
+
+
+class HostTensor(LaunchError, ValueError):
+    """A tensor that a GPU could not reach, where one is pretended; Triton's launchers raise ValueError."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +61,20 @@ class ArrayPointer:
         return high - low if low == self.data_ptr() else 1 << 63
 
 
+def plain_torch() -> contextlib.AbstractContextManager[Any]:
+    """For a block: PyTorch's own answers about tensors, whatever a program has put before them."""
+    torch = sys.modules.get("torch")
+    return torch._C.DisableTorchFunction() if hasattr(torch, "_C") else contextlib.nullcontext()  # type: ignore[union-attr]
+
+
 def is_tensor(value: object) -> bool:
     """Whether a value is passed as a pointer to its elements."""
     return isinstance(value, np.ndarray) or hasattr(value, "data_ptr")
+
+
+def unwrapped(tensor: Any) -> Any:
+    """The tensor itself, behind what `triton.reinterpret` made of it to have its bytes taken for another type."""
+    return tensor.base if isinstance(tensor, TensorWrapper) else tensor
 
 
 def span_of(name: str, tensor: Any, guard: str = STORAGE) -> Span:
@@ -64,29 +83,32 @@ def span_of(name: str, tensor: Any, guard: str = STORAGE) -> Span:
     name: its own, for messages; guard: STORAGE, all of the memory that the tensor is a view of, as kernels may walk it by
     strides; VIEW, from the lowest to the highest of its own elements.
     """
-    found = _view(name, tensor)
+    label, tensor = _label(name, tensor), unwrapped(tensor)
+    found = _view(name, tensor, label)
     low, high = _storage(tensor) if guard == STORAGE else (found.start, found.stop)
     start, stop = (min(found.start, low), max(found.stop, high)) if high > low else (found.start, found.stop)
     label = found.label if (start, stop) == (found.start, found.stop) else f"{found.label[:-1]}, a view)"
     return replace(found, start=start, stop=stop, label=label)
 
 
-def _view(name: str, tensor: Any) -> Span:
+def _view(name: str, tensor: Any, label: str) -> Span:
     """The bytes that the tensor's elements occupy."""
     if isinstance(tensor, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(tensor)
-        return Span(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, _label(name, tensor))
-    # A tensor's own word may be changed, as by `tools.torch.on_host`; that of its storage is the truth.
-    place = getattr(tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor, "device", "cpu")
+        return Span(tensor.ctypes.data, low, high if tensor.size else low, tensor.flags.writeable, label)
+    holder = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor
+    if getattr(holder, MARK, GPU) == HOST:
+        raise HostTensor(f"{name} is a tensor in host memory, which a GPU cannot reach: move it there, as by .cuda()")
+    place = getattr(holder, "device", "cpu")
     if getattr(place, "type", str(place)) not in ("cpu", ""):
         raise LaunchError(f"{name} is a tensor on {place}: a simulated kernel needs it on the CPU")
     pointer, size = int(tensor.data_ptr()), int(tensor.element_size())
     shape = tuple(tensor.shape)
     reaches = [(extent - 1) * stride * size for extent, stride in zip(shape, tensor.stride(), strict=True)]
     if not all(shape):
-        return Span(pointer, pointer, pointer, True, _label(name, tensor))
+        return Span(pointer, pointer, pointer, True, label)
     low, high = (pointer + sum(pick(reach, 0) for reach in reaches) for pick in (min, max))
-    return Span(pointer, low, high + size, True, _label(name, tensor))
+    return Span(pointer, low, high + size, True, label)
 
 
 def _storage(tensor: Any) -> tuple[int, int]:
@@ -146,7 +168,8 @@ def _pointers(tensors: Iterable[tuple[str, Any]]) -> list[int]:
     """The numbers in small 64-bit integer tensors that may be addresses outside of all these tensors, in order."""
     spans = [span_of(name, tensor) for name, tensor in tensors]
     numbers: set[int] = set()
-    for _, tensor in tensors:
+    for _, given in tensors:
+        tensor = unwrapped(given)
         if not str(tensor.dtype).endswith("int64") or not 0 < int(np.prod(tensor.shape)) <= TABLE:
             continue
         held = tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()

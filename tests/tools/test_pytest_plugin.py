@@ -32,6 +32,19 @@ def test_past_the_end():
     double[(1,)](np.zeros(60, np.float32), np.zeros(64, np.float32), 64, BLOCK=64)
 '''
 
+UNITTEST_SUITE = SUITE + '''
+import os
+import unittest
+
+class TestDouble(unittest.TestCase):
+    def test_double(self):
+        test_double(3)
+        assert os.environ["SIMGPU"] == "mi300x" and os.environ["SIMGPU_CHECK"] == "yes"
+
+def test_nothing():
+    pass
+'''
+
 TORCH_SUITE = '''
 import pytest
 import torch
@@ -125,6 +138,14 @@ def test_every_test_runs_on_every_target(tmp_path: Path) -> None:
     assert "test_suite.py:10" in done.stdout and "past the end of argument x" in done.stdout
     report = done.stdout.partition("= FAILURES =")[2].partition("test_past_the_end[gfx90a]")[0]
     assert len(report.splitlines()) < 30 and "jit.py" not in report and "launch.py" not in report, "nobody's frames but the test's"
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_unittest_classes_and_tests_that_launched_nothing(tmp_path: Path, workers: str) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    done = suite(tmp_path, "--simgpu", "mi300x", "-p", "xdist", "-n", workers, "-k", "not past", text=UNITTEST_SUITE)
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "simgpu: 3 launches of kernels in the tests that passed; 1 of 4 passed without one" in done.stdout, done.stdout
 
 
 def test_pytorch_finds_its_gpu(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def _properties(_device: object = None) -> SimpleNamespace:
         name=_name(), major=major, minor=minor, gcnArchName=session.gpu.arch, multi_processor_count=chip.num_cus,
         total_memory=chip.hbm_bytes, L2_cache_size=chip.l2_bytes, warp_size=chip.wavefront_size,
         max_threads_per_block=chip.max_workgroup_size,
-        max_threads_per_multi_processor=chip.wavefront_size * chip.simds_per_cu * chip.max_waves_per_simd,
+        max_threads_per_multi_processor=chip.threads_per_cu,
         shared_memory_per_block=chip.lds_bytes, shared_memory_per_multiprocessor=chip.lds_bytes,
         clock_rate=chip.clock_mhz * 1000, is_integrated=0, is_multi_gpu_board=0,
     )  # fmt: skip

@@ -1,47 +1,63 @@
-"""PyTorch's GPU as the CPU, for test suites that ask for "cuda" or "hip".
+"""PyTorch's GPU as the CPU, for programs and test suites that ask for "cuda" or "hip".
 
-Tensors that are made on a GPU or moved to one stay where simulated kernels find them, in host memory, and all of them say that
-they are on "cuda:0". What `torch.cuda` is asked is answered for the simulated device in use.
+Tensors that are made on a GPU or moved to one stay where simulated kernels find them, in host memory, and say that they are on
+"cuda:0"; so do results of functions that take one. What stays on the CPU says so, and kernels refuse it. Moves copy, as they do
+between a host and a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.utils._device as default_device
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from simgpu.tools.torch import cuda
-from simgpu.triton.driver import SimDriver
+from simgpu.tools.torch.places import GPU, HOST, PINNED, Place, mark, marked, place_of, tensors_in
+from simgpu.tools.torch.registered import kernels_of_the_gpu
 
-_GPU = ("cuda", "hip")
+_GPUS = ("cuda", "hip")
 HERE = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 
 
+def is_gpu(value: Any) -> bool:
+    """Whether a value is a GPU's device, or a string that names one."""
+    return (isinstance(value, str) and value.partition(":")[0] in _GPUS) or (
+        isinstance(value, torch.device) and value.type in _GPUS
+    )
+
+
 def on_host(value: Any) -> Any:
     """A device, or a string that names one, on the CPU; anything else as it is."""
-    if isinstance(value, str) and value.partition(":")[0] in _GPU:
-        return "cpu"
-    if isinstance(value, torch.device) and value.type in _GPU:
-        return _CPU
-    return value
+    if not is_gpu(value):
+        return value
+    return "cpu" if isinstance(value, str) else _CPU
 
 
-def _shown(device: torch.device) -> torch.device:
-    return HERE if device == _CPU else device
+def _is_host(value: Any) -> bool:
+    return (isinstance(value, str) and value.partition(":")[0] == "cpu") or (isinstance(value, torch.device) and value == _CPU)
 
 
-# What a tensor says of its place, from the truth.
-_ANSWERS: dict[Any, Callable[[Any], Any]] = {
-    torch.Tensor.device.__get__: _shown,
-    torch.Tensor.is_cuda.__get__: lambda _truth: True,
-    torch.Tensor.is_cpu.__get__: lambda _truth: False,
-    torch.Tensor.get_device: lambda _truth: HERE.index,
+def _device(tensor: torch.Tensor) -> torch.device:
+    truth = tensor.device
+    return HERE if truth == _CPU and place_of(tensor) == GPU else truth
+
+
+# What a tensor says of its place.
+_ANSWERS: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.device.__get__: _device,
+    torch.Tensor.is_cuda.__get__: lambda tensor: place_of(tensor) == GPU,
+    torch.Tensor.is_cpu.__get__: lambda tensor: place_of(tensor) != GPU,
+    torch.Tensor.get_device: lambda tensor: HERE.index if place_of(tensor) == GPU else -1,
+    torch.Tensor.is_pinned: lambda tensor, *_device: place_of(tensor) == PINNED,
 }
-_SAME = (torch.Tensor.cuda, torch.Tensor.pin_memory)  # the tensor itself
+# Functions that copy from one place to another; where source and destination are the same, they may return what they are given.
+_MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory, torch.as_tensor, torch.asarray)
+_DESTINATION: dict[Any, Place] = {torch.Tensor.cuda: GPU, torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
 
 
 class CudaOnHost(TorchFunctionMode):
@@ -50,55 +66,89 @@ class CudaOnHost(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func is torch.device:
-            return func(*args, **(kwargs or {}))
-        given = {name: on_host(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
-        if func in _SAME:
-            return args[0]
+        given = dict(kwargs or {})
         if func in _ANSWERS:
-            return _ANSWERS[func](func(*args, **given))
+            return _ANSWERS[func](*args, **given)
+        if func is torch.device:
+            return func(*args, **given)
+        place = _asked(func, args, given)
+        sent = {name: on_host(value) for name, value in given.items() if name != "pin_memory"}
         positions = [on_host(arg) for arg in args]
-        if type(given.get("device")) is int:
-            given["device"] = _CPU
+        if type(sent.get("device")) is int:
+            sent["device"] = _CPU
         if func is torch.Tensor.to and len(positions) > 1 and type(positions[1]) is int:
             positions[1] = _CPU
-        if func in default_device._device_constructors() and given.get("device") is None and _default_is_gpu():
-            given["device"] = _CPU
-        return func(*positions, **given)
+        if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
+            sent["device"] = _CPU
+        with kernels_of_the_gpu(place == GPU, pretended):
+            if func in _MOVES and place is not None:
+                return _moved(func, positions, sent, place)
+            result = func(*positions, **sent)
+        for tensor in tensors_in((result,)):
+            if marked(tensor) is None:
+                place = _common((*args, *given.values())) if place is None else place
+                mark(tensor, place)
+        return result
+
+
+def _common(values: Iterable[Any]) -> Place:
+    """Where a function's result lies: on the GPU if one of its arguments does."""
+    return GPU if any(place_of(tensor) == GPU for tensor in tensors_in(values)) else HOST
+
+
+def _asked(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Place | None:
+    """The place that a call asks for by name; None where its result lies where its arguments do."""
+    if func in _DESTINATION:
+        return _DESTINATION[func]
+    named = given.get("device")
+    if func is torch.Tensor.to:
+        other = given.get("other", args[1] if len(args) > 1 else None)
+        if isinstance(other, torch.Tensor):
+            return place_of(other)
+        named = other if named is None else named
+    elif named is None and func in default_device._device_constructors() and _default_is_gpu():
+        return GPU
+    if is_gpu(named) or (type(named) is int and not isinstance(named, bool)):
+        return GPU
+    if given.get("pin_memory"):
+        return PINNED
+    return HOST if _is_host(named) else None
+
+
+def _moved(func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any], place: Place) -> Any:
+    """A tensor at a place: a copy, unless it lies there already."""
+    if func in _DESTINATION:
+        layout = {name: value for name, value in given.items() if name == "memory_format"}
+        return args[0] if marked(args[0]) == place else mark(args[0].clone(**layout), place)
+    source = args[0] if isinstance(args[0], torch.Tensor) else None
+    there = source is not None and marked(source) == place
+    result = func(*args, **given)
+    shared = source is None or result.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
+    return mark(result.clone() if shared and not there else result, place)
 
 
 def _default_is_gpu() -> bool:
     """Whether `torch.set_default_device` or `with torch.device(...)` chose a GPU."""
     chosen = default_device.CURRENT_DEVICE
-    return chosen is not None and chosen.type in _GPU
+    return chosen is not None and chosen.type in _GPUS
 
 
-class _Generators(type(torch.Generator)):  # type: ignore[misc]
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, torch._C.Generator)
+@contextlib.contextmanager
+def pretended() -> Iterator[None]:
+    """For the length of a block, in this thread: PyTorch's functions see the pretended GPU."""
+    if any(isinstance(mode, CudaOnHost) for mode in _get_current_function_mode_stack()):
+        yield  # what is done once is enough: a second mode would see the CPU that the first one asks for
+    else:
+        with CudaOnHost():
+            yield
 
 
-class HostGenerator(torch._C.Generator, metaclass=_Generators):
-    """`torch.Generator`, on the CPU."""
+def within(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, run where PyTorch's functions see the pretended GPU, whichever thread and whoever calls it."""
 
-    def __new__(cls, device: Any = "cpu") -> Any:
-        return torch._C.Generator(_CPU if type(device) is int else on_host(device))
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with pretended(), kernels_of_the_gpu(True, pretended):
+            return function(*args, **kwargs)
 
-
-_load = torch.load
-
-
-def _load_on_host(source: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
-    """`torch.load`, to the CPU where a GPU is asked for or was saved from."""
-    place = "cpu" if map_location is None else on_host(map_location)
-    return _load(source, place, *args, **options)
-
-
-def pretend(patch: Any) -> None:
-    """PyTorch has one GPU, the simulated one in use, until the patch (pytest's MonkeyPatch) is undone."""
-    for name, answer in cuda.ANSWERS.items():
-        module, _, attribute = name.rpartition(".")
-        patch.setattr(f"torch.{module}.{attribute}" if module else f"torch.{attribute}", answer)
-    patch.setattr(torch, "Generator", HostGenerator)
-    patch.setattr(torch, "load", _load_on_host)
-    patch.setattr(SimDriver, "get_active_torch_device", lambda _driver: HERE)
+    return wrapped

@@ -63,6 +63,48 @@ def test_views_are_read_in_place(view: str, wrap: Any) -> None:
     assert np.array_equal(out, given)
 
 
+def test_the_tensor_behind_another_type() -> None:
+    """`triton.reinterpret` wraps a tensor, to have its bytes taken for another type; the wrapper may be wrapped in turn."""
+    given, out = np.arange(64, dtype=np.int32), np.zeros(64, np.uint32)
+    wrapped = []
+    for array in (given, out):
+        tensor = Tensor(array)
+        tensor.data = array  # type: ignore[attr-defined]
+        wrapped.append(triton.reinterpret(triton.reinterpret(tensor, triton.language.float32), triton.language.uint32))
+    with simgpu.triton.device("mi300x", check=True):
+        kernels.copy_past_the_end[(1,)](*wrapped, 64, BLOCK=64)
+        with pytest.raises(simgpu.triton.KernelFinding, match="past the end of argument x"):
+            kernels.copy_past_the_end[(1,)](wrapped[0], np.zeros(128, np.uint32), 128, BLOCK=128)
+    assert np.array_equal(out, given)
+
+
+def test_device_properties_are_hip_s() -> None:
+    """Of an MI300X: 2,048 work-items a CU (ISA manual: 8 waves on each of 4 SIMDs), and more registers than a wave has lanes."""
+    with simgpu.triton.device("mi300x"):
+        found = triton.runtime.driver.active.utils.get_device_properties(0)
+    assert found["max_threads_per_sm"] == 2048 and found["max_num_regs"] == 65536 and found["multiprocessor_count"] == 304
+
+
+def test_compiled_kernels_are_kept_by_device_and_target() -> None:
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    function, before = kernels.vector_add, kernels.vector_add.device_caches
+    for target in ("mi210", "mi300x", "mi210"):
+        with simgpu.triton.device(target):
+            kept = function.device_caches[triton.runtime.driver.active.get_current_device()][0]
+            kept.clear()
+            for _ in range(2):
+                kernel = function[(1,)](x, x, out, 8, BLOCK=16)
+            assert list(kept.values()) == [kernel]
+            assert kernel.metadata.target.arch == {"mi210": "gfx90a", "mi300x": "gfx942"}[target]
+    assert function.device_caches is before
+
+
+def test_the_driver_s_default_is_the_session_s() -> None:
+    with simgpu.triton.device("mi210") as session:
+        triton.runtime.driver.reset_active()
+        assert triton.runtime.driver.active.session is session
+
+
 class Stored(Tensor):
     """A tensor that knows the storage that it is a view of, as PyTorch's do."""
 
@@ -240,6 +282,17 @@ def test_autotune_chooses_by_the_model_and_says_so() -> None:
     assert np.array_equal(out, 2 * x)
     times = {config.kwargs["BLOCK"]: time[0] for config, time in kernels.tuned_double.configs_timings.items()}
     assert 0 < times[kernels.tuned_double.best_config.kwargs["BLOCK"]] == min(times.values())
+
+
+def test_autotuning_tries_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = np.arange(700, dtype=np.float32), np.zeros(700, np.float32)
+    monkeypatch.setenv("SIMGPU_AUTOTUNE", "1")
+    with simgpu.triton.device("mi300x"):  # one candidate is not timed
+        kernels.tuned_double[lambda meta: (triton.cdiv(700, meta["BLOCK"]),)](x, out, 700)
+        assert np.array_equal(out, 2 * x) and kernels.tuned_double.best_config.kwargs["BLOCK"] == 16
+        monkeypatch.setenv("SIMGPU_AUTOTUNE", "few")
+        with pytest.raises(simgpu.LaunchError, match="SIMGPU_AUTOTUNE='few'"):
+            kernels.tuned_double[lambda meta: (triton.cdiv(701, meta["BLOCK"]),)](x, out, 699)
 
 
 def test_what_tuning_changed_is_put_back() -> None:

@@ -1,0 +1,35 @@
+"""What Triton compiled for each simulated target: its caches go by the device's index, and each target is device 0 in its block."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from simgpu.triton.driver import active_driver
+
+_CACHES = "simgpu_caches"
+
+
+def _of_target(function: Any) -> Any:
+    """A `JITFunction`'s caches for the session in use, by device: what its `device_caches` is outside of sessions."""
+    by_target = function.__dict__.setdefault(_CACHES, {})
+    name = active_driver().session.name
+    if name not in by_target:
+        by_target[name] = defaultdict(function.create_binder)
+    return by_target[name]
+
+
+def _outside(function: Any, caches: Any) -> None:
+    """What Triton gives a new function is for the time after the session."""
+    function.__dict__["device_caches"] = caches
+
+
+KERNELS = property(_of_target, _outside)
+
+
+def compiled(function: Any) -> Iterator[Any]:
+    """The kernels that were compiled of a `JITFunction`, for whatever target."""
+    for by_device in function.__dict__.get(_CACHES, {}).values():
+        for cache in by_device.values():
+            yield from cache[0].values()

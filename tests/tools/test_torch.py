@@ -1,0 +1,218 @@
+"""PyTorch's pretended GPU: where tensors lie, and where the GPU is seen; skipped where Triton or PyTorch is not installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.places import ROOT
+
+pytest.importorskip("triton", reason="Triton is an optional extra")
+torch = pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")
+
+import simgpu.triton  # noqa: E402
+from simgpu.tools.torch.pretend import pretended_gpu  # noqa: E402
+from tests.support import triton_kernels as kernels  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def session() -> Iterator[Any]:
+    with simgpu.triton.device("mi300x") as session, pretended_gpu():
+        yield session
+
+
+def double(x: Any) -> Any:
+    """2 x by a kernel."""
+    out = torch.empty_like(x)
+    kernels.vector_add[(1,)](x, x, out, x.numel(), BLOCK=64)
+    return out
+
+
+class Double(torch.autograd.Function):
+    """2 x, forward and backward by a kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return double(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        out = torch.empty(grad.shape, device="cuda")
+        assert grad.is_cuda and out.device == grad.device
+        kernels.vector_add[(1,)](grad.contiguous(), out.zero_(), out, grad.numel(), BLOCK=64)
+        return 2 * out
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda x, h: x, "cuda"), (lambda x, h: h, "cpu"), (lambda x, h: x + 1, "cuda"), (lambda x, h: h + 1, "cpu"),
+        (lambda x, h: x * torch.tensor(2.0), "cuda"), (lambda x, h: x[2:].view(2, 4).T, "cuda"), (lambda x, h: h.view(2, 5), "cpu"),
+        (lambda x, h: h.cuda(), "cuda"), (lambda x, h: x.cpu(), "cpu"), (lambda x, h: h.to(x), "cuda"),
+        (lambda x, h: h.to(x.device, torch.float16), "cuda"), (lambda x, h: x.to("cpu"), "cpu"), (lambda x, h: h.to(0), "cuda"),
+        (lambda x, h: torch.zeros_like(x), "cuda"), (lambda x, h: torch.zeros_like(x, device="cpu"), "cpu"),
+        (lambda x, h: x.new_zeros(3), "cuda"), (lambda x, h: h.new_zeros(3, device="cuda"), "cuda"),
+        (lambda x, h: torch.stack([x, x])[0], "cuda"), (lambda x, h: torch.split(h, 5)[1], "cpu"),
+        (lambda x, h: torch.from_numpy(np.ones(3)), "cpu"), (lambda x, h: torch.as_tensor(np.ones(3), device="cuda"), "cuda"),
+        (lambda x, h: torch.nn.Linear(3, 1).cuda().weight, "cuda"), (lambda x, h: torch.nn.Linear(3, 1).weight, "cpu"),
+        (lambda x, h: h.pin_memory(), "cpu"), (lambda x, h: x.detach().requires_grad_(), "cuda"),
+    ],
+)  # fmt: skip
+def test_a_tensor_lies_where_a_gpu_would_have_it(make: Any, place: str) -> None:
+    made = make(torch.arange(10.0, device="cuda"), torch.arange(10.0))
+    assert (made.device.type, made.is_cuda, made.is_cpu) == (place, place == "cuda", place == "cpu")
+    assert made.get_device() == (0 if place == "cuda" else -1)
+
+
+@pytest.mark.parametrize("move", [lambda x: x.cpu(), lambda x: x.to("cpu"), lambda x: x.to(device="cpu", dtype=x.dtype)])
+def test_moves_copy(move: Any) -> None:
+    x, h = torch.arange(10.0, device="cuda"), torch.arange(10.0)
+    there = h.cuda()
+    back = move(x)
+    x += 1
+    there += 1
+    assert torch.equal(back, h) and torch.equal(there.cpu(), x.cpu())
+    assert x.cuda() is x and h.cpu() is h and x.to("cuda") is x
+
+
+def test_numpy_s_memory_is_not_the_gpu_s() -> None:
+    array = np.zeros(10, np.float32)
+    on_gpu = torch.from_numpy(array).cuda()
+    on_gpu += 1
+    assert not array.any()
+
+
+def test_kernels_refuse_host_tensors_as_triton_does() -> None:
+    with pytest.raises(ValueError, match=r"argument x is a tensor in host memory.*\.cuda\(\)"):
+        double(torch.arange(10.0))
+    pinned, out = torch.arange(10.0).pin_memory(), torch.empty(10, device="cuda")
+    kernels.vector_add[(1,)](pinned, pinned, out, 10, BLOCK=64)
+    assert pinned.is_pinned() and torch.equal(out.cpu(), 2 * pinned)
+
+
+@pytest.mark.parametrize("how", ["backward", "grad", "checkpoint", "hook"])
+def test_backward_sees_the_gpu(how: str) -> None:
+    x, seen = torch.arange(10.0, device="cuda", requires_grad=True), []
+    checkpoint = torch.utils.checkpoint.checkpoint
+    if how == "grad":
+        (grad,) = torch.autograd.grad(Double.apply(x).sum(), x)
+    else:
+        x.register_hook(lambda grad: seen.append(torch.ones(1, device="cuda").is_cuda))
+        y = Double.apply(x) if how == "backward" else checkpoint(Double.apply, x, use_reentrant=how == "hook")
+        y.sum().backward()
+        grad = x.grad
+    assert torch.equal(grad.cpu(), torch.full((10,), 2.0)) and grad.is_cuda and all(seen)
+
+
+def test_threads_see_the_gpu() -> None:
+    found: list[Any] = []
+
+    class Overridden(threading.Thread):
+        def run(self) -> None:
+            found.append(double(torch.ones(5, device="cuda")))
+
+    for thread in (Overridden(), threading.Thread(target=lambda: found.append(double(torch.ones(5, device="cuda"))))):
+        thread.start()
+        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        found.append(pool.submit(double, torch.ones(5, device="cuda")).result())
+    assert [made.device.type for made in found] == ["cuda"] * 3
+    assert all(torch.equal(made.cpu(), torch.full((5,), 2.0)) for made in found)
+
+
+def test_kernels_registered_for_the_gpu_are_called_for_its_tensors_alone() -> None:
+    library = torch.library.Library("aten", "IMPL")
+    x, h = torch.arange(10.0, device="cuda"), torch.arange(10.0)
+    library.impl("abs", double, "CUDA")  # a kernel that tells itself from PyTorch's
+    library.impl("ones", lambda size, **options: torch.full(size, 7.0, device="cuda"), "CUDA")
+    library.impl("silu", double, dispatch_key="CUDA")
+    try:
+        assert torch.equal(torch.abs(x).cpu(), 2 * h) and torch.equal(torch.abs(h), h)
+        assert torch.equal(x.abs().cpu(), 2 * h) and torch.equal(torch.nn.functional.silu(x).cpu(), 2 * h)
+        assert torch.ones(2, device="cuda")[0] == 7 and torch.ones(2)[0] == 1
+    finally:
+        library._destroy()
+    assert torch.equal(torch.abs(x).cpu(), h) and torch.ones(2, device="cuda")[0] == 1
+
+
+def test_operators_of_a_library_s_own() -> None:
+    @torch.library.custom_op("simgpu_test::twice", mutates_args=(), device_types="cuda")
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return double(x)
+
+    assert torch.equal(torch.ops.simgpu_test.twice(torch.ones(3, device="cuda")).cpu(), torch.full((3,), 2.0))
+    with pytest.raises(NotImplementedError, match="simgpu_test::twice"):
+        torch.ops.simgpu_test.twice(torch.ones(3))
+
+
+def test_a_composite_operator_for_the_gpu_keeps_the_host_s_steps() -> None:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("square", lambda x: double(x), "CUDA")
+    try:
+        assert torch.equal(torch.square(torch.ones(3, device="cuda")).cpu(), torch.full((3,), 2.0))
+        assert torch.equal(torch.square(torch.full((3,), 3.0)), torch.full((3,), 9.0))
+    finally:
+        library._destroy()
+
+
+def test_what_is_compiled_runs_as_it_is() -> None:
+    @torch.compile(mode="max-autotune")
+    def compiled(x: Any) -> Any:
+        return double(x) + 1
+
+    assert torch.equal(torch.compile(compiled)(torch.ones(3, device="cuda")).cpu(), torch.full((3,), 3.0))
+
+
+def test_the_pretence_ends() -> None:
+    before = torch.Generator
+    with pretended_gpu():
+        assert torch.Generator is before
+    assert torch.ones(1, device="cuda").is_cuda
+
+
+SCRIPT = '''
+import subprocess, sys
+import torch
+import simgpu.tools.torch.autoload
+simgpu.tools.torch.autoload.begin()  # `import torch` calls it where simgpu is installed
+from tests.support import triton_kernels as kernels
+x = torch.arange(40.0, device="cuda")
+out = torch.empty_like(x)
+kernels.vector_add[(1,)](x, x, out, 64 if "past" in sys.argv else 40, BLOCK=64)
+print(torch.cuda.get_device_name(), torch.equal(2 * x, out), flush=True)
+if "child" in sys.argv:
+    subprocess.run([sys.executable, *sys.argv[:-1]], check=True)
+'''
+
+
+def script(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **variables}
+    command = [sys.executable, str(folder / "script.py"), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_one_variable_gives_a_script_its_gpu_and_its_children_too(tmp_path: Path) -> None:
+    done = script(tmp_path, "child", SIMGPU="mi210")
+    assert done.stdout == "simgpu mi210 True\n" * 2 and not done.returncode, done.stderr
+
+
+def test_findings_of_a_script_are_told_at_its_end(tmp_path: Path) -> None:
+    done = script(tmp_path, "past", SIMGPU="mi210", SIMGPU_CHECK="collect")
+    assert not done.returncode and done.stdout.startswith("simgpu mi210"), done.stderr
+    assert "simgpu: error: " in done.stderr and "past the end of argument x" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "value"), [("SIMGPU", "mi9"), ("SIMGPU_CHECK", "maybe")])
+def test_wrong_variables_are_told(tmp_path: Path, name: str, value: str) -> None:
+    done = script(tmp_path, **{"SIMGPU": "mi300x", name: value})
+    assert done.returncode == 1 and f"{name}='{value}': " in done.stderr and "Traceback" not in done.stderr

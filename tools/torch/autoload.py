@@ -1,0 +1,49 @@
+"""`SIMGPU=mi300x python script.py`: the script finds a GPU, its code untouched, and so do its child processes.
+
+PyTorch calls what the entry point `torch.backends` names at the end of `import torch`; without the variable this does nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simgpu.triton import Session
+
+TARGET, CHECK = "SIMGPU", "SIMGPU_CHECK"
+CHECKS: dict[str, bool | str] = {"no": False, "yes": True, "performance": "performance", "collect": "collect"}
+
+
+def begin() -> None:
+    """Gives PyTorch and Triton the simulated GPU that SIMGPU names, until the process ends; SIMGPU_CHECK is checked mode's.
+
+    Findings that SIMGPU_CHECK=collect gathered are told on stderr at the end. SystemExit, with the reason, for an unknown target
+    and for another word than those of CHECKS.
+    """
+    target, check = os.environ.get(TARGET), os.environ.get(CHECK, "no")
+    if not target:
+        return
+    import simgpu.triton
+    from simgpu.hardware.errors import SimError
+    from simgpu.tools.torch.pretend import pretended_gpu
+
+    if check not in CHECKS:
+        raise SystemExit(f"simgpu: {CHECK}={check!r}: give one of {', '.join(CHECKS)}")
+    stack = ExitStack()
+    try:
+        session = stack.enter_context(simgpu.triton.device(target, check=CHECKS[check]))
+    except SimError as error:
+        raise SystemExit(f"simgpu: {TARGET}={target!r}: {error}") from None
+    stack.enter_context(pretended_gpu())
+    atexit.register(_end, stack, session)
+
+
+def _end(stack: ExitStack, session: Session) -> None:
+    """Puts PyTorch and Triton back, and tells what was collected."""
+    stack.close()
+    for finding in session.findings:
+        print(f"simgpu: {finding}", file=sys.stderr)

@@ -1,0 +1,111 @@
+"""PyTorch with one GPU, the simulated one in use: what is replaced in PyTorch, and put back.
+
+What PyTorch's functions do with devices is `on_host`'s. It holds for one thread and not inside of autograd's engine, so
+both are entered here; what `torch.cuda` answers is `cuda`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from simgpu.tools.torch import cuda
+from simgpu.tools.torch.on_host import HERE, on_host, pretended, within
+from simgpu.tools.torch.places import GPU, HOST, mark, place_of, tensors_in
+from simgpu.tools.torch.registered import REGISTERED
+from simgpu.triton.driver import SimDriver
+
+_CPU = torch.device("cpu")
+_AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
+
+
+class _Generators(type(torch.Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch._C.Generator)
+
+
+class HostGenerator(torch._C.Generator, metaclass=_Generators):
+    """`torch.Generator`, on the CPU."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return torch._C.Generator(_CPU if type(device) is int else on_host(device))
+
+
+_load, _from_numpy, _impl, _start = torch.load, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
+
+
+def _load_on_host(source: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
+    """`torch.load`, to the CPU where a GPU is asked for or was saved from."""
+    place = "cpu" if map_location is None else on_host(map_location)
+    return _load(source, place, *args, **options)
+
+
+def _host_from_numpy(array: Any) -> torch.Tensor:
+    """`torch.from_numpy`: a host tensor."""
+    return mark(_from_numpy(array), HOST)
+
+
+def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **options: Any) -> None:
+    """`torch.library.Library.impl`: kernels for the CUDA key are called for the pretended GPU's tensors."""
+    key = dispatch_key or library.dispatch_key
+    if key not in _AS_CPU:
+        _impl(library, op_name, fn, dispatch_key, **options)
+        return
+    name = library._resolve_op_name(op_name, "impl")
+    operator = name if "::" in name else f"{library.ns}::{name}"
+    if torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CompositeImplicitAutograd"):
+        _impl(library, op_name, _or_decomposed(operator, fn), _AS_CPU[key], **options)
+    elif _AS_CPU[key] == "CPU":
+        library._registration_handles.append(REGISTERED.add(operator, fn))
+    else:
+        _impl(library, op_name, within(fn), _AS_CPU[key], **options)
+
+
+def _or_decomposed(operator: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel for the GPU's tensors, PyTorch's own steps for the host's: PyTorch takes the operator apart above dispatch modes."""
+    own, kernel = torch._library.utils.lookup_op(operator), within(fn)
+
+    @functools.wraps(fn)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        on_gpu = any(place_of(tensor) == GPU for tensor in tensors_in((*args, *kwargs.values())))
+        return (kernel if on_gpu else own.decompose)(*args, **kwargs)
+
+    return chosen
+
+
+def _start_within(thread: threading.Thread) -> None:
+    """`threading.Thread.start`: the thread sees the pretended GPU."""
+    thread.run = within(thread.run)  # type: ignore[method-assign]
+    _start(thread)
+
+
+def _eager(model: Any = None, **_options: Any) -> Any:
+    """`torch.compile`: the function itself, or a decorator that returns it: nothing is compiled."""
+    return (lambda function: function) if model is None else model
+
+
+@contextlib.contextmanager
+def pretended_gpu() -> Iterator[None]:
+    """For a block: PyTorch has one GPU, the simulated one in use, in this thread and those that it starts."""
+    if torch.Generator is HostGenerator:  # as in a process that SIMGPU gave a GPU
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        for name, answer in cuda.ANSWERS.items():
+            stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
+        for owner, name, answer in (
+            (torch, "Generator", HostGenerator), (torch, "load", _load_on_host), (torch, "from_numpy", _host_from_numpy),
+            (torch, "compile", _eager), (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
+            (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
+            (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),
+            (SimDriver, "get_active_torch_device", lambda _driver: HERE),
+        ):  # fmt: skip
+            stack.enter_context(mock.patch.object(owner, name, answer))
+        stack.enter_context(pretended())
+        yield

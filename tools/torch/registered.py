@@ -1,0 +1,86 @@
+"""Kernels that libraries register with PyTorch for the GPU (`torch.library`, dispatch key CUDA), called for pretended GPU tensors.
+
+To PyTorch's dispatcher these tensors are the CPU's. An operator of a library's own is therefore registered for the CPU. Where
+PyTorch has a CPU kernel already, which host tensors need, a dispatch mode below autograd, where the CUDA key lies, calls the one
+or the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from simgpu.tools.torch.places import GPU, place_of, tensors_in
+
+
+class Registrations:
+    """The kernels by operator, the latest last: `aten::add.Tensor` to functions."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, list[Callable[..., Any]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kernels)
+
+    def get(self, operator: str) -> Callable[..., Any] | None:
+        """The kernel registered last."""
+        found = self._kernels.get(operator)
+        return found[-1] if found else None
+
+    def add(self, operator: str, kernel: Callable[..., Any]) -> Registration:
+        """Another kernel; what is returned takes it back."""
+        self._kernels.setdefault(operator, []).append(kernel)
+        return Registration(self, operator, kernel)
+
+    def remove(self, operator: str, kernel: Callable[..., Any]) -> None:
+        """Takes a kernel back."""
+        self._kernels[operator].remove(kernel)
+        if not self._kernels[operator]:
+            del self._kernels[operator]
+
+
+class Registration:
+    """One registered kernel; `torch.library.Library` destroys it with itself."""
+
+    def __init__(self, owner: Registrations, operator: str, kernel: Callable[..., Any]) -> None:
+        self._owner, self._operator, self._kernel = owner, operator, kernel
+
+    def destroy(self) -> None:
+        """Takes the kernel back."""
+        self._owner.remove(self._operator, self._kernel)
+
+
+REGISTERED = Registrations()
+
+
+class KernelsOfTheGpu(TorchDispatchMode):
+    """Calls registered kernels for operators on the GPU's tensors; made: whether tensors that are made lie there."""
+
+    def __init__(self, made: bool, pretended: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self._made = made
+        self._pretended = pretended
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        kernel = REGISTERED.get(func.name())
+        if kernel is None:
+            return func(*args, **given)
+        given_tensors = list(tensors_in((*args, *given.values())))
+        if not (any(place_of(tensor) == GPU for tensor in given_tensors) if given_tensors else self._made):
+            return func(*args, **given)
+        with self._pretended():
+            return kernel(*args, **given)
+
+
+def kernels_of_the_gpu(
+    made: bool, pretended: Callable[[], AbstractContextManager[None]]
+) -> AbstractContextManager[Any]:
+    """The mode for one call of PyTorch's; none where nothing is registered."""
+    return KernelsOfTheGpu(made, pretended) if REGISTERED else contextlib.nullcontext()

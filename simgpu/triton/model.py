@@ -5,6 +5,7 @@ The model is `simgpu.timing`'s (docs/timing.md): samples of a launch run again, 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -43,16 +44,20 @@ class Clock:
         self, fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Iterable[Any] | None = None,
         quantiles: Sequence[float] | None = None, return_mode: str = "mean",
     ) -> Any:  # fmt: skip
-        """In place of `triton.testing.do_bench`: one call, in modelled ms; every other would take the same."""
+        """In place of `triton.testing.do_bench`: one call, in modelled ms; every other would take the same.
+
+        NaN where nothing is launched, as by PyTorch's own operators: no model knows their time. What `fn` tunes on the way is
+        no part of its time.
+        """
         warnings.warn(
             "simgpu: do_bench gives modelled milliseconds (docs/timing.md), no GPU was timed", ModelledTime, stacklevel=3
         )
-        self._timed = []
+        outer, self._timed = self._timed, []
         try:
             fn()
-            spent = sum(self._timed)
+            spent = sum(self._timed) if self._timed else math.nan
         finally:
-            self._timed = None
+            self._timed = outer
         if quantiles is not None:
             return spent if len(quantiles) == 1 else [spent] * len(quantiles)
         return [spent] if return_mode == "all" else spent

@@ -144,6 +144,58 @@ def test_kernels_registered_for_the_gpu_are_called_for_its_tensors_alone() -> No
     assert torch.equal(torch.abs(x).cpu(), h) and torch.ones(2, device="cuda")[0] == 1
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("target", ["mi210", "mi300x"])
+def test_products_are_rounded_once_and_mi200_has_no_denormals(target: str, dtype: str) -> None:
+    kind, tiny = getattr(torch, dtype), torch.finfo(getattr(torch, dtype)).tiny
+    torch.manual_seed(3)
+    a, b = torch.randn(33, 70).to(kind), torch.randn(70, 5).to(kind)
+    a[3], a[4] = tiny / 4, tiny * 4
+    b[:, 1] = 0.0
+    b[0, 1] = 0.0625
+    exact = a.double() @ b.double()
+    if target == "mi210":
+        exact[3] = 0
+        exact[exact.abs() < tiny] = 0
+    with simgpu.triton.device(target):
+        found = [torch.matmul(a.cuda(), b.cuda()), a.cuda() @ b.cuda(), torch.nn.functional.linear(a.cuda(), b.T.cuda())]
+        found.append(torch.addmm(torch.zeros(33, 5, dtype=kind, device="cuda"), a.cuda(), b.cuda()))
+    for product in found:
+        assert product.dtype == kind and product.is_cuda
+        off = (product.cpu().double() - exact).abs() / exact.abs().clamp(min=float(tiny))
+        assert off.max() < 1.01 * torch.finfo(kind).eps / 2 + 1e-3 * torch.finfo(kind).eps
+        assert (product[3] != 0).any() == (target == "mi300x") and product[4, 1] == (0 if target == "mi210" else tiny / 4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_norms_are_summed_in_f32(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    torch.manual_seed(4)
+    x, dy = torch.randn(1151, 130).to(kind), (0.1 * torch.randn(1151, 130)).to(kind)
+    found, exact = [], []
+    for place, wide, gradients in (("cuda", kind, found), ("cpu", torch.float64, exact)):
+        leaves = [tensor.to(wide).to(place).requires_grad_() for tensor in (x, torch.ones(130), torch.zeros(130))]
+        torch.nn.functional.layer_norm(leaves[0], (130,), *leaves[1:]).backward(dy.to(wide).to(place))
+        gradients += [leaf.grad.cpu() for leaf in leaves]
+    for got, want in zip(found, exact, strict=True):
+        assert got.dtype == kind
+        torch.testing.assert_close(got.double(), want, atol=2e-4, rtol=torch.finfo(kind).eps)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fnuz"])
+def test_triton_s_hipblaslt(dtype: str) -> None:
+    from triton._C.libtriton import amd
+
+    torch.manual_seed(5)
+    a, b = (torch.randint(-2, 3, shape, device="cuda").to(getattr(torch, dtype)) for shape in ((16, 32), (8, 32)))
+    c, d = torch.ones(16, 8, device="cuda", dtype=torch.float16), torch.empty(16, 8, device="cuda", dtype=torch.float16)
+    handle = amd.hipblas.HipblasLt(torch.empty(1 << 10, dtype=torch.uint8, device="cuda"))
+    handle.gemm(a, b, c, d, 2.0, 3.0)
+    handle.matmul(a, b, c)
+    exact = (a.double() @ b.double().T).cpu()
+    assert torch.equal(c.cpu().double(), exact) and torch.equal(d.cpu().double(), 2 * exact + 3)
+
+
 def test_operators_of_a_library_s_own() -> None:
     @torch.library.custom_op("simgpu_test::twice", mutates_args=(), device_types="cuda")
     def twice(x: torch.Tensor) -> torch.Tensor:

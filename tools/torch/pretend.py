@@ -14,8 +14,10 @@ from typing import Any
 from unittest import mock
 
 import torch
+from triton._C.libtriton import amd
 
 from simgpu.tools.torch import cuda
+from simgpu.tools.torch.blas import HipblasLt
 from simgpu.tools.torch.on_host import HERE, on_host, pretended, within
 from simgpu.tools.torch.places import GPU, HOST, mark, place_of, tensors_in
 from simgpu.tools.torch.registered import REGISTERED
@@ -104,7 +106,7 @@ def pretended_gpu() -> Iterator[None]:
             (torch, "compile", _eager), (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),
-            (SimDriver, "get_active_torch_device", lambda _driver: HERE),
+            (SimDriver, "get_active_torch_device", lambda _driver: HERE), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
         stack.enter_context(pretended())

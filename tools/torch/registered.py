@@ -1,19 +1,21 @@
-"""Kernels that libraries register with PyTorch for the GPU (`torch.library`, dispatch key CUDA), called for pretended GPU tensors.
+"""The kernels that PyTorch's operators have on a GPU and not on the CPU, called for the pretended GPU's tensors.
 
-To PyTorch's dispatcher these tensors are the CPU's. An operator of a library's own is therefore registered for the CPU. Where
-PyTorch has a CPU kernel already, which host tensors need, a dispatch mode below autograd, where the CUDA key lies, calls the one
-or the other.
+They are those that libraries register (`torch.library`, dispatch key CUDA), and operators on 16-bit types that accumulate in f32.
+
+To PyTorch's dispatcher these tensors are the CPU's, and host tensors need the CPU's kernels: a dispatch mode below autograd,
+where the CUDA key lies, calls the one or the other.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simgpu.tools.torch.accumulation import IN_F32, NARROW, in_f32
 from simgpu.tools.torch.places import GPU, place_of, tensors_in
 
 
@@ -69,18 +71,23 @@ class KernelsOfTheGpu(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = dict(kwargs or {})
-        kernel = REGISTERED.get(func.name())
-        if kernel is None:
+        name = func.name()
+        kernel = REGISTERED.get(name)
+        if kernel is None and name not in IN_F32:
             return func(*args, **given)
         given_tensors = list(tensors_in((*args, *given.values())))
         if not (any(place_of(tensor) == GPU for tensor in given_tensors) if given_tensors else self._made):
             return func(*args, **given)
+        if kernel is None:
+            return in_f32(func, args, given)
         with self._pretended():
             return kernel(*args, **given)
 
 
 def kernels_of_the_gpu(
-    made: bool, pretended: Callable[[], AbstractContextManager[None]]
+    made: bool, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]]
 ) -> AbstractContextManager[Any]:
-    """The mode for one call of PyTorch's; none where nothing is registered."""
-    return KernelsOfTheGpu(made, pretended) if REGISTERED else contextlib.nullcontext()
+    """The mode for one call of PyTorch's with these arguments; none where it would change nothing."""
+    if REGISTERED or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
+        return KernelsOfTheGpu(made, pretended)
+    return contextlib.nullcontext()

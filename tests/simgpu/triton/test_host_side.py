@@ -334,6 +334,15 @@ def test_do_bench_gives_the_time_of_what_was_launched() -> None:
     assert quantiles == [small, small]
 
 
+def test_a_benchmark_is_not_charged_for_what_it_tunes() -> None:
+    x, out = np.arange(900, dtype=np.float32), np.zeros(900, np.float32)
+    with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime):
+        run = lambda: kernels.tuned_double[lambda meta: (triton.cdiv(900, meta["BLOCK"]),)](x, out, 900)  # noqa: E731
+        first, then = (triton.testing.do_bench(run) for _ in range(2))
+        assert first == then > 0
+        assert np.isnan(triton.testing.do_bench(lambda: x + 1)), "nothing was launched"
+
+
 @pytest.mark.parametrize("n", [128, 130])
 def test_heuristics(n: int) -> None:
     x, out = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)

@@ -1,0 +1,48 @@
+"""PyTorch's operators on 16-bit types that a GPU computes in f32 and rounds once, where the CPU's sums are 16 bits wide.
+
+On gfx90a, matrix instructions take f16 and bf16 denormals for zero and give none (PyTorch's notes on numerical accuracy, "Reduced
+precision FP16 and BF16 GEMMs and convolutions on AMD Instinct MI200 devices").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from simgpu.triton.driver import active_driver
+
+PRODUCTS = frozenset(f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"))
+# Normalisations, whose sums over rows the CPU rounds row by row; the statistics beside a result are f32.
+NORMS = frozenset(("aten::native_layer_norm", "aten::native_group_norm"))
+BACKWARD = frozenset(f"{name}_backward" for name in NORMS)
+IN_F32 = PRODUCTS | NORMS | BACKWARD
+NARROW = (torch.float16, torch.bfloat16)
+_FLUSHES = "gfx90a"
+
+
+def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """An operator of IN_F32 on its arguments, computed in f32 where they are 16 bits wide."""
+    narrow = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dtype in NARROW), None)
+    if narrow is None:
+        return func(*args, **kwargs)
+    flushes = func.name() in PRODUCTS and active_driver().session.gpu.arch == _FLUSHES
+
+    def wide(value: Any) -> Any:
+        if not (isinstance(value, torch.Tensor) and value.dtype == narrow):
+            return value
+        return _flushed(value.float(), narrow) if flushes else value.float()
+
+    def rounded(value: torch.Tensor | None) -> torch.Tensor | None:
+        return None if value is None else (_flushed(value, narrow) if flushes else value).to(narrow)
+
+    found = func(*map(wide, args), **kwargs)
+    if isinstance(found, torch.Tensor):
+        return rounded(found)
+    return (rounded(found[0]), *(found[1:] if func.name() in NORMS else map(rounded, found[1:])))
+
+
+def _flushed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Values in f32, zero where a type has denormals."""
+    return values.masked_fill(values.abs() < torch.finfo(dtype).tiny, 0.0)

@@ -61,7 +61,3 @@ class Clock:
         if quantiles is not None:
             return spent if len(quantiles) == 1 else [spent] * len(quantiles)
         return [spent] if return_mode == "all" else spent
-
-    def benchmark(self, fn: Callable[[], Any], *, quantiles: Sequence[float], **_options: Any) -> Any:
-        """The autotuner's benchmark."""
-        return self.do_bench(fn, quantiles=quantiles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -229,6 +230,16 @@ def test_the_pretence_ends() -> None:
     with pretended_gpu():
         assert torch.Generator is before
     assert torch.ones(1, device="cuda").is_cuda
+
+
+@pytest.mark.parametrize(("program", "says"), [("rocminfo", "  Name:  +gfx942\n"), ("rocm-smi", "GFX Version: \\s+gfx90a\n")])
+def test_rocm_s_programs_name_the_board(program: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "gfx90a" in says:
+        monkeypatch.setenv("SIMGPU", "mi210")
+    else:
+        monkeypatch.delenv("SIMGPU", raising=False)
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    assert re.search(says, done.stdout), done.stdout
 
 
 SCRIPT = '''

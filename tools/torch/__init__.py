@@ -6,6 +6,7 @@
     on_host.py       "cuda" and "hip" devices are the CPU
     cuda.py          what is asked of `torch.cuda`
     blas.py          hipBLASLt, as Triton calls it
+    rocm.py          rocminfo and rocm-smi
     pretend.py       what is replaced in PyTorch for all of that
     autoload.py      SIMGPU=mi300x: all of that for a whole process
 """

@@ -21,7 +21,8 @@ from simgpu.tools.torch.blas import HipblasLt
 from simgpu.tools.torch.on_host import HERE, on_host, pretended, within
 from simgpu.tools.torch.places import GPU, HOST, mark, place_of, tensors_in
 from simgpu.tools.torch.registered import REGISTERED
-from simgpu.triton.driver import SimDriver
+from simgpu.tools.torch.rocm import on_path
+from simgpu.triton.driver import SimDriver, active_driver
 
 _CPU = torch.device("cpu")
 _AS_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "HIP": "CPU", "AutogradHIP": "AutogradCPU"}
@@ -109,5 +110,6 @@ def pretended_gpu() -> Iterator[None]:
             (SimDriver, "get_active_torch_device", lambda _driver: HERE), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
+        stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(pretended())
         yield

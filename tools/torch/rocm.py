@@ -1,0 +1,84 @@
+"""`rocminfo` and `rocm-smi` for programs that ask them which GPU there is: `python -m simgpu.tools.torch.rocm rocminfo mi300x`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import simgpu
+from simgpu import hardware
+from simgpu.tools.torch.autoload import TARGET
+
+_FEATURES = ":sramecc+:xnack-"
+
+
+def rocminfo(target: str) -> str:
+    """The agent that a board is, in the lines that programs look for."""
+    chip = hardware.target(target)
+    rule = "*******"
+    return f"""\
+=====================
+HSA Agents
+=====================
+{rule}
+Agent 1
+{rule}
+  Name:                    {chip.arch}
+  Marketing Name:          simgpu {target}
+  Vendor Name:             AMD
+  Device Type:             GPU
+  Compute Unit:            {chip.num_cus}
+  SIMDs per CU:            {chip.simds_per_cu}
+  Wavefront Size:          {chip.wavefront_size}(0x{chip.wavefront_size:x})
+  Workgroup Max Size:      {chip.max_workgroup_size}(0x{chip.max_workgroup_size:x})
+  Max Clock Freq. (MHz):   {chip.clock_mhz}
+  ISA Info:
+    ISA 1
+      Name:                    amdgcn-amd-amdhsa--{chip.arch}{_FEATURES}
+*** Done ***"""
+
+
+def rocm_smi(target: str) -> str:
+    """The one device, whatever was asked of it."""
+    chip = hardware.target(target)
+    lines = {
+        "Card Series": f"simgpu {target}", "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]", "GFX Version": chip.arch,
+        "VRAM Total Memory (B)": chip.hbm_bytes, "VRAM Total Used Memory (B)": 0, "GPU use (%)": 0,
+    }  # fmt: skip
+    return "\n".join(f"GPU[0]\t\t: {name}: \t\t{value}" for name, value in lines.items())
+
+
+PROGRAMS = {"rocminfo": rocminfo, "rocm-smi": rocm_smi}
+
+
+@contextlib.contextmanager
+def on_path(target: str) -> Iterator[None]:
+    """For a block: child processes find these programs first, told of the board that SIMGPU names, or else of this one."""
+    before = os.environ.get("PATH", "")
+    with tempfile.TemporaryDirectory(prefix="simgpu-rocm-") as folder:
+        for name in PROGRAMS:
+            program = Path(folder, name)
+            command = shlex.join([sys.executable, "-m", __spec__.name, name, target])
+            root = shlex.quote(str(Path(simgpu.__file__).resolve().parents[1]))
+            program.write_text(f'#!/bin/sh\nPYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}} exec {command}\n')
+            program.chmod(0o755)
+        os.environ["PATH"] = os.pathsep.join([folder, before])
+        try:
+            yield
+        finally:
+            os.environ["PATH"] = before
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints what a program of PROGRAMS says; arguments: its name, and the board where SIMGPU names none."""
+    name, target = arguments
+    print(PROGRAMS[name](os.environ.get(TARGET) or target))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

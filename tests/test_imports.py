@@ -73,8 +73,9 @@ ORDER = {
     ],
     "tools": [
         "shared",
-        "matrix paper torch tables cost museum",
+        "matrix torch tables cost museum",
         "cases",
+        "validation/paper",
         "validation",
         "robustness",
         "benchmarks",

@@ -7,14 +7,13 @@
     tables/           what is said of a kernel: limits, resources, schedules, traffic
     cost/             what tiles cost: the model that judges the closed formulas
     museum/           public bugs as small kernels, before and after
-    validation/       published measurements beside the time model
-    paper/            the paper's numbers, figures and tests beside ours
+    validation/       what others publish beside ours: measurements, the paper's numbers
     matrix/           one matrix instruction: who owns which element, probes, tiles of registers
     robustness/       fuzzing, and how much checked mode finds
     benchmarks/       how fast the simulator is, a file a benchmark
     torch/            PyTorch's GPU, pretended on the host
     pytest_plugin.py  `pytest --simgpu TARGET`
 
-Imports point one way: shared <- matrix, paper, tables, cost, museum <- cases <- validation <- robustness <- benchmarks
+Imports point one way: shared <- matrix, tables, cost, museum <- cases <- validation <- robustness <- benchmarks
 <- verbs <- cli, and torch <- pytest_plugin.
 """

@@ -18,9 +18,9 @@ from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators import Band, Softmax, SoftmaxProblem, reference
-from simgpu.tools.paper.operators import MACHINE_PRECISION, argument_ulps
 from simgpu.tools.shared.faithful import likeness
 from simgpu.tools.tables.kernel_use import kernel_use
+from simgpu.tools.validation.paper.operators import MACHINE_PRECISION, argument_ulps
 
 simgpu = pytest.importorskip("simgpu")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from simgpu.tools.paper.entry import Entry
-from simgpu.tools.paper.families import FAMILIES, family_table
-from simgpu.tools.paper.figures import figure_1
-from simgpu.tools.paper.numbers import entries
 from simgpu.tools.shared.console import add_json_option, print_json
 from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.validation.paper.entry import Entry
+from simgpu.tools.validation.paper.families import FAMILIES, family_table
+from simgpu.tools.validation.paper.figures import figure_1
+from simgpu.tools.validation.paper.numbers import entries
 
 
 def configure(parser: ArgumentParser) -> None:

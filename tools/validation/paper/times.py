@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from simgpu.operators import AttentionProblem, AttentionTiles, plan_attention
-from simgpu.tools.paper.entry import Entry
-from simgpu.tools.paper.givens import Givens
+from simgpu.tools.validation.paper.entry import Entry
+from simgpu.tools.validation.paper.givens import Givens
 
 
 @dataclass(frozen=True)

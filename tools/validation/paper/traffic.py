@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simgpu.operators import AttentionProblem, UnfusedAttention, plan_attention
-from simgpu.tools.paper.entry import Entry, Quoted
-from simgpu.tools.paper.givens import Givens
+from simgpu.tools.validation.paper.entry import Entry, Quoted
+from simgpu.tools.validation.paper.givens import Givens
 
 
 def split_traffic(g: Givens, length: int) -> tuple[int, float, int]:

@@ -7,8 +7,8 @@ from math import isqrt
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators import GemmPlan, GemmProblem, derive_tiles, plan_gemm
-from simgpu.tools.paper.entry import Entry, pair, product
-from simgpu.tools.paper.givens import Givens
+from simgpu.tools.validation.paper.entry import Entry, pair, product
+from simgpu.tools.validation.paper.givens import Givens
 
 VGPR_OVERHEAD = 16  # registers that are no accumulators: the paper's, as its Table 2 has it (E14)
 

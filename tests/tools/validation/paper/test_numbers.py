@@ -31,17 +31,17 @@ from simgpu.operators import (
 from simgpu.operators.gemm.limits import Tiling, gemm_resources
 from simgpu.operators.resources import LdsArray
 from simgpu.tools.cli import main
-from simgpu.tools.paper import families
-from simgpu.tools.paper.entry import Entry, Quoted
-from simgpu.tools.paper.families import FAMILIES
-from simgpu.tools.paper.gemm import VGPR_OVERHEAD, largest_warp_tile
-from simgpu.tools.paper.givens import Givens
-from simgpu.tools.paper.machine import lane_rate, naively_read
-from simgpu.tools.paper.numbers import entries
-from simgpu.tools.paper.operators import padded_rows, softmax_verdict
-from simgpu.tools.paper.registers import read_right
-from simgpu.tools.paper.times import Fit, fits, limit
-from simgpu.tools.paper.traffic import split_traffic
+from simgpu.tools.validation.paper import families
+from simgpu.tools.validation.paper.entry import Entry, Quoted
+from simgpu.tools.validation.paper.families import FAMILIES
+from simgpu.tools.validation.paper.gemm import VGPR_OVERHEAD, largest_warp_tile
+from simgpu.tools.validation.paper.givens import Givens
+from simgpu.tools.validation.paper.machine import lane_rate, naively_read
+from simgpu.tools.validation.paper.numbers import entries
+from simgpu.tools.validation.paper.operators import padded_rows, softmax_verdict
+from simgpu.tools.validation.paper.registers import read_right
+from simgpu.tools.validation.paper.times import Fit, fits, limit
+from simgpu.tools.validation.paper.traffic import split_traffic
 from simgpu.tools.verbs.paper import document
 from tests.support.places import ROOT
 
@@ -214,7 +214,7 @@ def test_every_cell_that_is_not_quoted_depends_on_a_given_or_on_the_code(monkeyp
 
 def test_no_cell_is_a_literal_in_the_source() -> None:
     seen = 0
-    for path in sorted((ROOT / "tools" / "paper").glob("*.py")):
+    for path in sorted((ROOT / "tools" / "validation" / "paper").glob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Entry":
                 assert not call.keywords, "positional, so that this test sees the cells"
@@ -242,7 +242,7 @@ def test_quoted_cells_are_marked_where_they_are_shown(capsys: pytest.CaptureFixt
 
 
 def test_the_givens_are_all_used() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "tools" / "paper").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "tools" / "validation" / "paper").glob("*.py"))
     assert [field.name for field in fields(Givens) if f"g.{field.name}" not in source] == []
 
 

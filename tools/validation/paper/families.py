@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simgpu.tools.paper.entry import Entry, Quoted
-from simgpu.tools.paper.givens import Givens
+from simgpu.tools.validation.paper.entry import Entry, Quoted
+from simgpu.tools.validation.paper.givens import Givens
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simgpu.operators import ComputeVisitor, Conv2dProblem, Softmax, SoftmaxProblem, SoftmaxState, reference, space_to_channel
-from simgpu.tools.paper.entry import Entry, Quoted, pair
-from simgpu.tools.paper.givens import Givens
+from simgpu.tools.validation.paper.entry import Entry, Quoted, pair
+from simgpu.tools.validation.paper.givens import Givens
 
 SEED = 512  # of the inputs that softmax is executed on
 MACHINE_PRECISION = 4.0  # argument_ulps

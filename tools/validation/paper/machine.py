@@ -11,8 +11,8 @@ from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators import AttentionProblem, Conv2d, Conv2dProblem, FusedAttention, Softmax, SoftmaxProblem, TiledComputation
 from simgpu.operators.tree import Root
-from simgpu.tools.paper.entry import Entry, Quoted, pair
-from simgpu.tools.paper.givens import Givens
+from simgpu.tools.validation.paper.entry import Entry, Quoted, pair
+from simgpu.tools.validation.paper.givens import Givens
 
 CLOCKS_PER_WAVE = 4  # that a SIMD of 16 lanes takes for a vector instruction of 64 [AMD CDNA ISA]
 # The figures of the paper's listing that another GPU may have; the wavefront is 64 on every target.

@@ -8,8 +8,8 @@ import numpy as np
 
 from simgpu.operators import AttentionProblem, AttentionTiles, FusedAttention, derive_tiles
 from simgpu.operators.traffic import block_counters
-from simgpu.tools.paper.entry import Entry, Quoted, pair
-from simgpu.tools.paper.givens import Givens
+from simgpu.tools.validation.paper.entry import Entry, Quoted, pair
+from simgpu.tools.validation.paper.givens import Givens
 
 
 def table_2(g: Givens) -> Iterator[Entry]:

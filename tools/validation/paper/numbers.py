@@ -5,15 +5,15 @@ Nothing here was measured on a GPU by us: measured figures are quoted from the p
 
 from __future__ import annotations
 
-from simgpu.tools.paper.entry import Entry
-from simgpu.tools.paper.families import families
-from simgpu.tools.paper.gemm import derivation, occupancy
-from simgpu.tools.paper.givens import Givens
-from simgpu.tools.paper.machine import hardware, layout
-from simgpu.tools.paper.operators import operators
-from simgpu.tools.paper.registers import table_2
-from simgpu.tools.paper.times import table_3
-from simgpu.tools.paper.traffic import traffic
+from simgpu.tools.validation.paper.entry import Entry
+from simgpu.tools.validation.paper.families import families
+from simgpu.tools.validation.paper.gemm import derivation, occupancy
+from simgpu.tools.validation.paper.givens import Givens
+from simgpu.tools.validation.paper.machine import hardware, layout
+from simgpu.tools.validation.paper.operators import operators
+from simgpu.tools.validation.paper.registers import table_2
+from simgpu.tools.validation.paper.times import table_3
+from simgpu.tools.validation.paper.traffic import traffic
 
 SECTIONS = (hardware, layout, derivation, occupancy, table_2, operators, traffic, table_3, families)
 

@@ -74,6 +74,7 @@ ORDER = {
     "tools": [
         "shared",
         "matrix torch tables cost museum",
+        "page",
         "cases",
         "validation/paper",
         "validation",

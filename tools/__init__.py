@@ -6,6 +6,7 @@
     cases/            what is launched: the table of operators, kernels of files, their inputs and times
     tables/           what is said of a kernel: limits, resources, schedules, traffic
     cost/             what tiles cost: the model that judges the closed formulas
+    page/             one HTML page of a launch, a plan or a matrix instruction
     museum/           public bugs as small kernels, before and after
     validation/       what others publish beside ours: measurements, the paper's numbers
     matrix/           one matrix instruction: who owns which element, probes, tiles of registers
@@ -14,6 +15,6 @@
     torch/            PyTorch's GPU, pretended on the host
     pytest_plugin.py  `pytest --simgpu TARGET`
 
-Imports point one way: shared <- matrix, tables, cost, museum <- cases <- validation <- robustness <- benchmarks
+Imports point one way: shared <- matrix, tables, cost, museum <- page <- cases <- validation <- robustness <- benchmarks
 <- verbs <- cli, and torch <- pytest_plugin.
 """

@@ -118,7 +118,7 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
             from simgpu.tools.shared.parser import add_examples
 
             add_examples(parsers[verb], verb)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(arguments, argparse.Namespace(words=arguments))
     assert module is not None
     if getattr(options, "device", "sim") == "hip" and not on_gpu:
         from simgpu.tools.shared.processes import supervised

@@ -140,6 +140,11 @@ class Table:
                 found[int(self.rows[self._counted[number], BASE])] = bits.copy()
         return found
 
+    def touched_bytes(self, base: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Of the allocation at a base, whether each byte was read and whether it was written (uint8); None where nobody counts."""
+        found = np.flatnonzero(self.rows[self._counted, BASE] == base)
+        return (self._bits(0, int(found[0])), self._bits(1, int(found[0]))) if len(found) else None
+
     def exchanged(self, base: int) -> bool:
         """Whether something was written into the bytes that fill up the dwords of the allocation at a base: by an atomic,
         or else by a store that a finding tells."""

@@ -17,7 +17,7 @@ import numpy as np
 from simgpu.tools.cases.file_kernel import FileKernel, Input, kernel_named
 from simgpu.tools.cases.sources import read_code_object
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.launching import Watch, device_of, launched
+from simgpu.tools.shared.launching import Watch, device_of, launch, launched
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -73,7 +73,7 @@ class Capture(FileKernel):
         for region, data in memory:
             device.place(region.base, data, nbytes=region.nbytes, label=region.label, defined=True)
         arguments = [entry.value for entry in self.inputs]
-        outcome: Any = launched(self.info.name, lambda: kernel.launch(args=arguments, **self.extents), watch)
+        outcome: Any = launched(self.info.name, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
         for index, argument in enumerate(self.info.explicit_arguments):
             found = _pointed(self.inputs[index].value, argument.is_pointer, self.regions)

@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.shared.agreement import Agreement, all_exact
-from simgpu.tools.shared.launching import Watch, launched, simulated_device
+from simgpu.tools.shared.launching import Watch, launch, launched, simulated_device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,12 +21,21 @@ def execute(
     device: Device | hip.Device, kernel: EmittedKernel, work: Workload, watch: Watch | None = None
 ) -> tuple[np.ndarray, list[Any]]:
     """The result's memory after a launch, and the kernels' runs; KernelFailed, HipError if one errs."""
-    from simgpu import asm
-
     buffers = [device.upload(array) for array in work.arrays]
-    runs = launched(kernel.name, lambda: asm.launch(kernel, device, *buffers), watch)
+    runs = launched(kernel.name, lambda: _launched(kernel, device, buffers, watch), watch)
     before = work.arrays[work.result]
     return buffers[work.result].download(before.dtype, before.shape), runs
+
+
+def _launched(kernel: EmittedKernel, device: Device | hip.Device, buffers: list[Any], watch: Watch | None) -> list[Any]:
+    """The runs of the kernels, one behind the other."""
+    from simgpu import asm
+
+    prepared = asm.Prepared(kernel, device)
+    try:
+        return [launch(entry, watch, **call) for entry, call in prepared.calls(*buffers)]
+    finally:
+        prepared.free()
 
 
 def against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:

@@ -12,7 +12,7 @@ import numpy as np
 from simgpu.tools.cases.sources import FILE, read_code_object
 from simgpu.tools.shared.arrays import FILLS, TYPES, array_type, require_memory
 from simgpu.tools.shared.errors import UsageError, did_you_mean
-from simgpu.tools.shared.launching import Watch, add_device_options, device_of, launched
+from simgpu.tools.shared.launching import Watch, add_device_options, device_of, launch, launched
 
 if TYPE_CHECKING:
     from simgpu import Device
@@ -78,7 +78,7 @@ class FileKernel:
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
         """The run of one launch, and the arrays of the buffer arguments after it, by argument."""
         kernel, arguments, buffers = self.bind(device)
-        outcome: Any = launched(self.info.name, lambda: kernel.launch(args=arguments, **self.extents), watch)
+        outcome: Any = launched(self.info.name, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
         after = {}
         for index, buffer in buffers.items():
             before = self.inputs[index].array

@@ -46,14 +46,15 @@ def show(*parts: RenderableType) -> None:
 
 def print_json(document: Any) -> None:
     """Prints the document; what JSON lacks (NaN, infinities) becomes null."""
-    print(json.dumps(_plain(document), indent=2, allow_nan=False))
+    print(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it: NaN and infinities become null, bytes hexadecimal, other objects their text."""
     if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if isinstance(value, (bytes, bytearray)):

@@ -25,9 +25,10 @@ TIMEOUT_SECONDS = 60.0  # of a launch on a real GPU, where none is given
 
 @dataclass
 class Watch:
-    """Launches in checked mode (`simgpu check`): devices made for it are checked, launches given it are kept."""
+    """Launches that somebody looks at: devices made for it are checked (`simgpu check`), launches given it are kept."""
 
     check: bool | str = True  # what `Device` takes
+    launch: Callable[..., Run] | None = None  # called with a kernel and its launch's arguments, in place of `Kernel.launch`
     runs: list[tuple[str, Run]] = field(default_factory=list)  # by what was launched
     findings: list[Finding] = field(default_factory=list)  # of the runs, and of launches that failed
 
@@ -101,13 +102,18 @@ def real_device(options: Namespace, target: str) -> hip.Device:
     return device
 
 
-def launched(what: str, launch: Callable[[], T], watch: Watch | None = None) -> T:
-    """Returns what `launch` does, a run or several, and keeps them in `watch`. What the kernel does wrong becomes KernelFailed;
+def launch(kernel: Any, watch: Watch | None, **call: Any) -> Any:
+    """The run of one launch, by the watch's way to launch if it has one."""
+    return watch.launch(kernel, **call) if watch is not None and watch.launch is not None else kernel.launch(**call)
+
+
+def launched(what: str, work: Callable[[], T], watch: Watch | None = None) -> T:
+    """Returns what `work` does, a run or several, and keeps them in `watch`. What the kernel does wrong becomes KernelFailed;
     LaunchError and HipError stay what they are."""
     watch = watch or Watch()
     try:
         with progress(f"running {what}"):
-            outcome = launch()
+            outcome = work()
     except (LaunchError, HipError):
         raise
     except SimError as error:

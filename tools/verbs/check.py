@@ -10,10 +10,11 @@ from typing import Any
 
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.launching import Watch, has_errors, run_document
-from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.parser import Parser
 from simgpu.tools.shared.sarif import sarif
 from simgpu.tools.verbs import exec as exec_verb
@@ -44,7 +45,7 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="say what was checked and how much was executed")
     parser.add_argument("--performance", action="store_true", help="notes on what costs time, too")
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
-    add_force_option(parser)
+    add_html_option(parser)
     add_json_option(parser)
 
 
@@ -60,10 +61,10 @@ def run(options: Namespace) -> int:
     claim([wanted.sarif], wanted.force)
     inner = Parser(prog=f"simgpu check {verb}")
     module.configure(inner)
-    forced = ["--force"] if wanted.force and verb == "exec" else []
+    outputs = [*(["--html", wanted.html] if wanted.html else []), *(["--force"] if wanted.force else [])]
     watch = Watch(check="performance" if wanted.performance else True)
     said, failure, status = io.StringIO(), "", 0
-    given = inner.parse_args([options.what, *rest, *forced])
+    given = inner.parse_args([options.what, *rest, *outputs], Namespace(words=options.words))
     try:
         with contextlib.redirect_stdout(said):
             status = module.run(given, watch)

@@ -6,17 +6,19 @@ import io
 import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 
 from simgpu.tools.cases.capture import capture, is_capture
 from simgpu.tools.cases.file_kernel import Input, add_launch_options, file_kernel, load_array
 from simgpu.tools.cases.results import Expectation, Result
+from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement, all_exact
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import Watch, has_errors, is_simulated, run_document, show_run, simulated_device
-from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.outputs import claim, write
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -28,12 +30,22 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--expect", action="append", default=[], metavar="I=F.NPY", help=text)
     text = "of --expect, relative to its largest element (default: the square root of the type's epsilon; 0 for integers)"
     parser.add_argument("--tolerance", type=_tolerance, help=text)
-    add_force_option(parser)
+    add_html_option(parser)
     add_json_option(parser)
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
     """Launches the kernel; status 1 if it errs or has findings. watch: in checked mode."""
+    if options.html is None:
+        return _run(options, watch)
+    from simgpu.tools.page.launch_page import LaunchPage
+
+    with LaunchPage(options, watch) as page:
+        page.title, page.folders = Path(options.file).name, [Path(options.file).parent]
+        return _run(options, page.watch)
+
+
+def _run(options: Namespace, watch: Watch | None) -> int:
     saves, expected_files = numbered_files("--save", options.save), numbered_files("--expect", options.expect)
     wanted_arrays = {index: load_array(path) for index, path in expected_files.items()}
     claim(saves.values(), options.force)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from simgpu.hardware.errors import TargetError
@@ -12,9 +14,10 @@ from simgpu.hardware.matrix_table import FORMATS
 from simgpu.hardware.mfma import MatrixInstruction, find, instructions
 from simgpu.hardware.mfma.chain import Chain, chain
 from simgpu.tools.matrix.fragments import Fragment, formula, headline, instruction_document
+from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.outputs import claim, write
 
 MODIFIERS = ("cbsz", "abid", "blgp")
 
@@ -40,7 +43,7 @@ def configure(parser: ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--csv", action="store_true", help="operand,register,lane,bit,row,column,block")
     output.add_argument("--svg", metavar="FILE", help="draw the matrices with their owners")
-    add_force_option(parser)
+    add_html_option(parser)
     add_json_option(parser)
 
 
@@ -66,6 +69,8 @@ def run(options: Namespace) -> int:
 
         claim((options.svg,), options.force)
         write(options.svg, draw(fragments).encode(), options.force)
+    if options.html:
+        _page(f"{row.mnemonic} on {row.target}", [(row, modifiers)], options)
     if options.element:
         return _element(row, fragments, options)
     _limits(row, fragments, options)
@@ -82,9 +87,24 @@ def run(options: Namespace) -> int:
         })  # fmt: skip
     elif options.csv:
         print(_csv([record for records in chosen for record in records]), end="")
-    elif not options.svg:
+    elif not options.svg and not options.html:
         _show(row, fragments, modifiers, options)
     return 0
+
+
+def _page(
+    title: str, rows: list[tuple[MatrixInstruction, dict[str, int]]], options: Namespace, links: Sequence[Chain] = ()
+) -> None:
+    """Writes the page of matrix instructions, each under modifiers."""
+    from simgpu.tools.page.fragments import chain_document, instruction
+    from simgpu.tools.page.page import Page
+
+    claim((options.html,), options.force)
+    names = [options.operand.upper()] if options.operand and not links else []
+    document: dict[str, Any] = {"fragments": [instruction(row, modifiers, names) for row, modifiers in rows]}
+    if links:
+        document["chains"] = [chain_document(link) for link in links]
+    Page(title, document, shlex.join(["simgpu", *options.words])).save(options.html, options.force)
 
 
 def _with_formats(row: MatrixInstruction, options: Namespace) -> tuple[MatrixInstruction, dict[str, int]]:
@@ -236,6 +256,9 @@ def _chain(options: Namespace) -> int:
     first, second = (find(name, options.target) for name in options.chain)
     wanted = [options.operand.upper()] if options.operand else ["A", "B"]
     links = [chain(first, second, operand) for operand in wanted]
+    if options.html:
+        plain = dict.fromkeys(MODIFIERS, 0)
+        _page(f"D of {first.mnemonic} into {second.mnemonic}", [(first, plain), (second, plain)], options, links)
     if options.json:
         print_json({
             "first": first.mnemonic, "second": second.mnemonic, "target": first.target,

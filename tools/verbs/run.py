@@ -11,6 +11,7 @@ import numpy as np
 from simgpu.tools.cases.execute import against_sim, execute
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import print_json, progress, show
@@ -32,6 +33,7 @@ from simgpu.tools.tables.resources import ResourceRow, resource_documents, resou
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
     from simgpu.operators.tree import Root
+    from simgpu.tools.page.launch_page import LaunchPage
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -42,6 +44,7 @@ def configure(parser: ArgumentParser) -> None:
 def _own_options(parser: ArgumentParser) -> None:
     add_device_options(parser)
     add_inputs_option(parser)
+    add_html_option(parser)
 
 
 @dataclass(frozen=True)
@@ -116,12 +119,23 @@ class Result:
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
     """Runs the operator's kernels on random inputs; status 1 if the verdict is FAIL. watch: in checked mode."""
+    if options.html is None:
+        return _run(options, watch)
+    from simgpu.tools.page.launch_page import LaunchPage
+
+    with LaunchPage(options, watch) as page:
+        return _run(options, page.watch, page)
+
+
+def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None) -> int:
     operator = OPERATORS[options.op]
     tree, chosen = operator.tree(options), operator.chosen(options)
     kernel = chosen.emit(tree)
     require_memory(operator.host_bytes(tree.problem), tree.derivation.title)
     device = device_of(options, options.target, watch)
     uses = linked_use(kernel)
+    if page:
+        page.title, page.origins = headline(tree), kernel.origins
     with progress("making inputs"):
         work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
     after, runs = execute(device, kernel, work, watch)
@@ -131,6 +145,8 @@ def run(options: Namespace, watch: Watch | None = None) -> int:
     agreement = against_sim(options, kernel, work, after) if compares else None
     kernels = [Ran(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]
     result = Result(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, agreement)
+    if page:
+        page.verdict = f"{'PASS' if result.passed else 'FAIL'}: {verdict.lines()[0]}"
     if options.json:
         print_json(result.document(options.op))
     else:

@@ -1,0 +1,23 @@
+"""The pictures of docs/look.md are what pages look like."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support import look
+from tests.support.browser import Opened, needs_browser
+from tests.support.places import ROOT
+
+ALIKE = 0.03  # mean difference of pixels: fonts are the machine's
+
+
+@needs_browser
+def test_the_documentations_pictures_are_the_pages(opened: Opened) -> None:
+    for name, picture in look.drawn():
+        kept = look.path_of(name).read_bytes()
+        assert opened.difference(kept, picture) < ALIKE, f"{name}: python -m tests.support.look draws the pictures as they are now"
+
+
+def test_the_page_shows_each_of_them() -> None:
+    shown = re.findall(r"\(look_(\w+)\.png\)", (ROOT / "docs" / "look.md").read_text())
+    assert sorted(shown) == sorted(look.PICTURES)

@@ -1,0 +1,184 @@
+"""A kernel's code for a page: instructions with what each cost, the source lines they come from, jumps, live registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgpu.checks.lint.registers import FILES
+from simgpu.checks.lint.steps import ENDS, Step
+from simgpu.engine.result import bytes_moved, instruction_class
+from simgpu.hardware.code_object.code_object import CodeObject, Kernel
+from simgpu.hardware.isa.fidelity import fidelity_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.tools.shared import console
+from simgpu.tools.tables.kernel_use import listing
+
+if TYPE_CHECKING:
+    from simgpu import Finding, Run
+    from simgpu.timing.lines import Line
+
+PACKAGE = Path(console.__file__).parents[2]  # the folder of hardware, asm, ...: lines of emitters are named from below it
+MOST_LINES = 20_000  # of a source file that a page holds
+
+
+def listed(code: CodeObject, info: Kernel) -> list[tuple[int, Instruction | None, str]]:
+    """(offset from the kernel's first instruction, instruction, text) without what only fills up behind the last one."""
+    rows = listing(code, info)
+    while len(rows) > 1 and (rows[-1][1] is None or rows[-1][2].startswith(("s_nop", "s_code_end"))):
+        rows.pop()
+    return rows
+
+
+def code_document(
+    code: CodeObject, info: Kernel, run: Run | None, findings: Sequence[Finding] = (), origins: Mapping[str, str] | None = None,
+    timed: Sequence[Line] = (), folders: Sequence[Path] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The kernel's instructions in columns, a row each.
+
+    run: whose counts they have; origins: Python lines by line of the assembly (`EmittedKernel.origins`); timed: what the model of
+    time says of instructions; folders: where source files may lie.
+    """
+    rows = listed(code, info)
+    at = {offset: number for number, (offset, _, _) in enumerate(rows)}
+    steps = [Step.of(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
+    live = live_registers(steps, {info.start + offset: number for offset, number in at.items()})
+    profile, lanes, lost = (run.profile, run.lanes, run.lds_conflicts) if run else ({}, {}, {})
+    places = _places(code, info, [offset for offset, _, _ in rows], origins or {})
+    names = list(dict.fromkeys(filter(None, places)))
+    lines = {line.offset: line for line in timed}
+    columns: dict[str, list[Any]] = {
+        "offset": [offset for offset, _, _ in rows],
+        "text": [text for _, _, text in rows],
+        "class": [instruction_class(inst) if inst is not None else "" for _, inst, _ in rows],
+        "executions": [profile.get(offset, 0) for offset, _, _ in rows],
+        "line": [names.index(place) if place else -1 for place in places] if len(names) < 1000 else _numbers(names, places),
+        "vgprs": [(held >> FILES["v"] & (1 << 256) - 1).bit_count() for held in live],
+        "agprs": [(held >> FILES["a"] & (1 << 256) - 1).bit_count() for held in live],
+        "sgprs": [(held >> FILES["s"] & (1 << 128) - 1).bit_count() for held in live],
+        "bytes": [lanes.get(offset, 0) * _bytes_of(inst) for offset, inst, _ in rows],
+        "idle": [64 * profile[offset] - lanes[offset] if offset in lanes and _by_lanes(inst) else 0 for offset, inst, _ in rows],
+        "lds_lost": [lost.get(offset, 0) for offset, _, _ in rows],
+        "stall": [lines[offset].stall + lines[offset].idle if offset in lines else 0 for offset, _, _ in rows],
+        "reason": [_reason(lines.get(offset)) for offset, _, _ in rows],
+        "fidelity": [fidelity_of(inst).kind if inst is not None else "unsupported" for _, inst, _ in rows],
+    }
+    targets = [None if step is None or step.target is None else at.get(step.target - info.start) for step in steps]
+    return {
+        "columns": {name: values for name, values in columns.items() if any(values)},
+        "jumps": [[number, target] for number, target in enumerate(targets) if target is not None],
+        "live": [_ranges(held) for held in live],
+        "lines": names,
+        "files": _files(names, folders),
+        "findings": [_finding(finding, at, info.start) for finding in findings],
+        "elsewhere": sum(times for offset, times in profile.items() if offset not in at),
+    }
+
+
+def _numbers(names: list[str], places: list[str]) -> list[int]:
+    number = {name: at for at, name in enumerate(names)}
+    return [number.get(place, -1) for place in places]
+
+
+def _bytes_of(inst: Instruction | None) -> int:
+    """Bytes that a lane asks for or stores."""
+    return sum(bytes_moved(inst).values()) if inst is not None and inst.spec.memory is not None else 0
+
+
+def _by_lanes(inst: Instruction | None) -> bool:
+    return inst is not None and inst.spec.encoding != "smem"
+
+
+def _reason(line: Line | None) -> str:
+    if line is None or not line.reason:
+        return ""
+    waits = "; ".join(f"{wait.clocks:,} for {wait.offset:#x} {wait.text}" for wait in line.waits[:3])
+    return f"{line.reason}{f': {waits}' if waits else ''}"
+
+
+def _places(code: CodeObject, info: Kernel, offsets: Sequence[int], origins: Mapping[str, str]) -> list[str]:
+    """file:line of each instruction, "" where nothing says."""
+    found = [code.source_line(info.start + offset) or "" for offset in offsets]
+    return [origins.get(place, "").removeprefix("before ") for place in found] if origins else found
+
+
+def _finding(finding: Finding, at: Mapping[int, int], start: int) -> dict[str, Any]:
+    other = None if finding.other_pc is None else at.get(finding.other_pc - start)
+    return {
+        "kind": finding.kind, "severity": finding.severity, "message": finding.message, "row": at.get(finding.pc - start),
+        "other": other, "count": finding.count, "wave": finding.wave, "group": list(finding.workgroup),
+        "lanes": list(finding.lanes), "text": str(finding),
+    }  # fmt: skip
+
+
+def _files(names: Sequence[str], folders: Sequence[Path]) -> dict[str, list[str]]:
+    """Lines of the source files that are here to be read, by name."""
+    found = {}
+    for name in dict.fromkeys(name.rpartition(":")[0] for name in names):
+        for folder in (*folders, Path(), PACKAGE / "asm", PACKAGE):
+            path = folder / name
+            if path.is_file():
+                lines = path.read_text("utf-8", errors="replace").splitlines()
+                if len(lines) <= MOST_LINES:
+                    found[name] = lines
+                break
+    return found
+
+
+# -- live registers --------------------------------------------------------------------------------
+
+
+def live_registers(steps: Sequence[Step | None], at: Mapping[int, int]) -> list[int]:
+    """For each instruction the registers that are live behind it, as bits of `simgpu.checks.lint.registers`.
+
+    Backwards to a fixed point along branches within the kernel. A write counts as whole, whatever EXEC says, unless only a part of
+    the register is written. at: rows by address.
+    """
+    following = [_following(number, step, at, len(steps)) for number, step in enumerate(steps)]
+    before, behind = [0] * len(steps), [0] * len(steps)
+    changed = True
+    while changed:
+        changed = False
+        for number in range(len(steps) - 1, -1, -1):
+            held = 0
+            for other in following[number]:
+                held |= before[other]
+            behind[number] = held
+            step = steps[number]
+            if step is not None:
+                partial = "partial_write" in step.effect.access.classes
+                held = (held if partial else held & ~step.writes) | step.reads
+            if held != before[number]:
+                before[number], changed = held, True
+    return behind
+
+
+def _following(number: int, step: Step | None, at: Mapping[int, int], count: int) -> list[int]:
+    if step is None or step.control in ENDS or step.control is ControlKind.SETPC:
+        return []
+    target = at.get(step.target) if step.target is not None else None
+    behind = [number + 1] if step.control is not ControlKind.BRANCH and number + 1 < count else []
+    return behind + ([target] if target is not None else [])
+
+
+def _ranges(held: int) -> str:
+    """`v0-3,7 a0-63 s4`."""
+    parts = []
+    for file, first in FILES.items():
+        if file not in "vas":
+            continue
+        bits = held >> first & (1 << (256 if file != "s" else 128)) - 1
+        runs, at = [], 0
+        while bits:
+            skip = (bits & -bits).bit_length() - 1
+            bits >>= skip
+            length = (~bits & bits + 1).bit_length() - 1
+            at += skip
+            runs.append(f"{at}" if length == 1 else f"{at}-{at + length - 1}")
+            bits >>= length
+            at += length
+        if runs:
+            parts.append(file + ",".join(runs))
+    return " ".join(parts)

@@ -1,0 +1,50 @@
+"""The page of what a verb launches, written when the launches are over, whether they went well or not."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from simgpu.tools.page.launched import launches_document
+from simgpu.tools.page.page import Page
+from simgpu.tools.page.watching import Watching
+from simgpu.tools.shared.errors import KernelFailed, UsageError
+from simgpu.tools.shared.launching import Watch
+from simgpu.tools.shared.outputs import claim
+
+
+class LaunchPage:
+    """While it is entered, launches given `watch` are kept; then the file of --html is written, also where a kernel failed.
+
+    title, origins, folders, verdict, parts: what a verb knows besides, set by it: the window's title, the Python lines of emitted
+    code, where sources lie, a line on the result, and further parts of the document.
+    """
+
+    def __init__(self, options: Namespace, watch: Watch | None) -> None:
+        if options.device != "sim":
+            raise UsageError("--html shows a simulated launch: leave --device hip out")
+        claim([options.html], options.force)
+        self._options, self._watching = options, Watching()
+        self.watch = watch or Watch(check=False)
+        self.watch.launch = self._watching.launch
+        self.title = ""
+        self.verdict = ""
+        self.origins: Mapping[str, str] = {}
+        self.folders: Sequence[Path] = ()
+        self.parts: dict[str, Any] = {}
+
+    def __enter__(self) -> LaunchPage:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self._watching.launches or (kind is not None and not issubclass(kind, KernelFailed)):
+            return
+        for one in self._watching.launches:
+            one.origins = self.origins
+        document = {**launches_document(self._watching.launches, self.folders), **self.parts, "verdict": self.verdict}
+        command = shlex.join(["simgpu", *getattr(self._options, "words", [])])
+        Page(self.title, document, command).save(self._options.html, self._options.force)

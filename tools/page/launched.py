@@ -1,0 +1,127 @@
+"""The document of launches: a part a kernel, and what all of them share."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.tools.page.code import code_document, listed
+from simgpu.tools.page.fragments import instruction
+from simgpu.tools.page.watching import Watched
+
+if TYPE_CHECKING:
+    from simgpu.timing.lines import Line
+    from simgpu.trace import Snapshot
+
+MODIFIERS = ("cbsz", "abid", "blgp")
+MOST_VISITS = 16  # of one matrix instruction whose values a page holds
+MOST_VALUES = 1_500_000  # bytes of registers of all of them
+
+
+def launches_document(
+    launches: Sequence[Watched], folders: Sequence[Path] = (), timed: Mapping[str, Sequence[Line]] | None = None
+) -> dict[str, Any]:
+    """`kernels`, a document a launch, and `fragments`, one a matrix instruction that they have.
+
+    folders: where source files may lie; timed: lines of the model of time, by kernel.
+    """
+    fragments: dict[str, dict[str, Any]] = {}
+    kernels = [_kernel(one, folders, (timed or {}).get(one.kernel.name, ()), fragments) for one in launches]
+    return {"kernels": kernels, "fragments": list(fragments.values())}
+
+
+def _kernel(one: Watched, folders: Sequence[Path], timed: Sequence[Line], fragments: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    kernel, run = one.kernel, one.run
+    code, info = kernel.module.code, kernel.info
+    extents = {name: _listed(one.call[name]) for name in ("grid", "global_size", "block") if one.call.get(name) is not None}
+    rows = listed(code, info)
+    matrix = _matrix(rows, code.target, fragments)
+    return {
+        "name": info.name, "target": code.target, **extents, "resources": info.declared, "error": one.error,
+        "instructions": run.instructions if run else 0, "seconds": run.seconds if run else 0,
+        "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
+        "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
+        "assumed": list(run.notes) if run else [],
+        "code": code_document(code, info, run, one.findings, one.origins, timed, folders),
+        "matrix": matrix,
+        "visits": _visits({offset: inst for offset, inst, _ in rows if inst is not None}, one.visits, matrix),
+    }  # fmt: skip
+
+
+def _listed(extents: Any) -> list[int]:
+    return [int(extent) for extent in (extents if isinstance(extents, (tuple, list)) else [extents])]
+
+
+def _matrix(
+    rows: Sequence[tuple[int, Instruction | None, str]], target: str, fragments: dict[str, dict[str, Any]]
+) -> dict[int, str]:
+    """The key in `fragments` of each matrix instruction, by row."""
+    found = {}
+    known: dict[tuple[object, ...], str] = {}
+    for number, (_, inst, _) in enumerate(rows):
+        if inst is None or inst.spec.kind != "matrix":
+            continue
+        modifiers = {name: int(inst.mods.get(name, 0)) for name in MODIFIERS}
+        same = (inst.mnemonic, *modifiers.values())
+        if same not in known:
+            try:
+                made = instruction(row_of(inst, target), modifiers)
+            except TargetError:  # a reserved format: it has no layout
+                continue
+            known[same] = made["key"]
+            fragments.setdefault(made["key"], made)
+        found[number] = known[same]
+    return found
+
+
+def row_of(inst: Instruction, target: str) -> MatrixInstruction:
+    """The table's row of a decoded matrix instruction, with the formats that it names."""
+    return mfma.find(inst.mnemonic, target).with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
+
+
+def _visits(code: Mapping[int, Instruction], snapshots: Sequence[Snapshot], matrix: Mapping[int, str]) -> dict[int, Any]:
+    """Registers of matrix instructions at visits of the first wave: a list a row, of operand: its words, base64 of uint32.
+
+    C is D before, of which a page shows both.
+    """
+    rows = {offset: number for number, offset in enumerate(code)}
+    found: dict[int, list[dict[str, str]]] = {}
+    room = MOST_VALUES
+    for at, before in enumerate(snapshots):
+        number = rows.get(before.pc)
+        inst = code.get(before.pc)
+        if inst is None or number is None or number not in matrix or len(found.get(number, ())) == MOST_VISITS:
+            continue
+        after = snapshots[at + 1] if at + 1 < len(snapshots) else None
+        if after is None or after.pc != before.pc + inst.size:
+            continue
+        words = _words(inst, before, after)
+        room -= sum(value.nbytes for value in words.values())
+        if room < 0:
+            break
+        found.setdefault(number, []).append({name: base64.b64encode(value.tobytes()).decode() for name, value in words.items()})
+    return found
+
+
+def _words(inst: Instruction, before: Snapshot, after: Snapshot) -> dict[str, np.ndarray]:
+    """uint32 (registers, 64) of each operand that lies in registers."""
+    sources = {"A": "src0", "B": "src1", "IDX" if inst.mods.get("sparse") or "smfmac" in inst.mnemonic else "C": "src2"}
+    sources |= {"SCALE_A": "scale_src0", "SCALE_B": "scale_src1"}
+    found = {}
+    for name, argument in sources.items():
+        operand = inst.args.get(argument)
+        if isinstance(operand, Reg) and operand.file in "va":
+            found[name] = before.registers(operand)
+    d = inst.args["vdst"]
+    assert isinstance(d, Reg)
+    if "smfmac" in inst.mnemonic:
+        found["C"] = before.registers(d)
+    return {**found, "D": after.registers(d)}

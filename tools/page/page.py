@@ -1,0 +1,109 @@
+"""A page: a document packed into one HTML file that needs no network, no server and nothing beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from argparse import ArgumentParser
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from simgpu.tools.shared.console import plain
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.outputs import add_force_option, write
+from simgpu.version import VERSION
+
+FORMAT = 1  # of the document; another one is no page of this version
+MOST_BYTES = 5_000_000
+# The views' files, in the order in which they make up the page's one script.
+SCRIPTS = ("base.js", "numbers.js", "source.js", "fragments.js", "shell.js")
+# Nothing may be fetched, whatever a document holds.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+# What a document that is too large does without, in this order: path of keys, and what the page says of it.
+SPARED = (
+    (("kernels", "visits"), "values of matrix instructions"),
+    (("kernels", "files"), "source files"),
+    (("kernels", "lds"), "addresses of LDS accesses"),
+    (("kernels", "waves"), "the timeline of waves"),
+    (("kernels", "live"), "names of live registers"),
+)
+
+
+def add_html_option(parser: ArgumentParser, force: bool = True) -> None:
+    """Adds --html, the same for every verb that has a page, and --force for one that writes nothing else."""
+    parser.add_argument("--html", metavar="FILE", help="write one page to look at: docs/look.md")
+    if force:
+        add_force_option(parser)
+
+
+@dataclass(frozen=True)
+class Page:
+    """title: of the window; document: what `script/` draws, a dict of plain values (docs/look.md lists its parts)."""
+
+    title: str
+    document: dict[str, Any]
+    command: str = ""  # that made it
+    notes: list[str] = field(default_factory=list)  # what the page should say of itself
+
+    def html(self) -> str:
+        """The file's text, at most MOST_BYTES of UTF-8: a larger document does without some of its parts, and says so.
+
+        UsageError where that is not enough.
+        """
+        document, notes = dict(self.document), list(self.notes)
+        for spared in (None, *SPARED):
+            if spared is not None:
+                (part, key), what = spared
+                if not any(key in entry for entry in document.get(part, [])):
+                    continue
+                document[part] = [{name: value for name, value in entry.items() if name != key} for entry in document[part]]
+                notes.append(f"left out, as the page would be larger than {MOST_BYTES / 1e6:g} MB: {what}")
+            made = self._filled(document, notes)
+            if len(made.encode()) <= MOST_BYTES:
+                return made
+        raise UsageError(f"{self.title}: its page would be larger than {MOST_BYTES / 1e6:g} MB; choose a smaller kernel")
+
+    def _filled(self, document: dict[str, Any], notes: list[str]) -> str:
+        head = {"format": FORMAT, "simgpu": VERSION, "title": self.title, "command": self.command, "notes": notes}
+        text = json.dumps(plain({**head, **document}), separators=(",", ":"), allow_nan=False)
+        data = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        here = files("simgpu.tools.page")
+        style = (here / "style.css").read_text("utf-8")
+        script = "\n".join((here / "script" / name).read_text("utf-8") for name in SCRIPTS)
+        return (
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+            f"<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n"
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+            f"<meta name=\"generator\" content=\"simgpu {VERSION}\">\n<title>{escape(self.title)} · simgpu</title>\n"
+            f"<style>\n{style}</style>\n</head>\n<body>\n<noscript>This page draws itself with JavaScript.</noscript>\n"
+            f"<script id=\"data\" type=\"application/octet-stream\">{data}</script>\n"
+            f"<script type=\"module\">\n{script}</script>\n</body>\n</html>\n"
+        )
+
+    def save(self, path: str | Path, force: bool = True) -> None:
+        """Writes the file whole or not at all; OSError as it comes, UsageError where one is there and not `force`."""
+        write(str(path), self.html().encode(), force)
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: the page in a frame of its own, as its style and script are meant for a whole window."""
+        look = "width:100%;height:640px;border:1px solid #8884"
+        return f'<iframe srcdoc="{escape(self.html())}" style="{look}" title="{escape(self.title)}"></iframe>'
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """The document of a page's file. UsageError for a file that is none, or another version's."""
+    text = Path(path).read_text("utf-8", errors="replace")
+    _, found, rest = text.partition('<script id="data" type="application/octet-stream">')
+    try:
+        document = json.loads(zlib.decompress(base64.b64decode(rest.partition("</script>")[0])))
+    except (ValueError, zlib.error):
+        document = None
+    if not found or not isinstance(document, dict):
+        raise UsageError(f"{path}: no page of simgpu: give a file that --html wrote")
+    if document.get("format") != FORMAT:
+        raise UsageError(f"{path}: a page of simgpu {document.get('simgpu')}: make it again with this version, {VERSION}")
+    return document

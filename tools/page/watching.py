@@ -1,0 +1,148 @@
+"""Launches that leave what a page shows of them: counts, memory touched, and registers at some visits of a wave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.hardware.errors import SimError
+from simgpu.tools.page.code import listed
+from simgpu.trace import Snapshot, trace
+
+if TYPE_CHECKING:
+    from simgpu import Finding, Kernel, Run
+    from simgpu.engine.launch import Launch
+
+MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
+MOST_ACCESSES = 96  # LDS instructions whose addresses are
+MOST_STOPS = 600  # visits of the wave to any of them, in the order in which it comes to them
+
+
+@dataclass(frozen=True)
+class Touched:
+    """An allocation that a launch could reach: what it is, and for each of its bytes whether it was read or written (bool)."""
+
+    address: int
+    nbytes: int
+    label: str
+    read: np.ndarray
+    written: np.ndarray
+
+
+@dataclass
+class Watched:
+    """A launch. run: None where it failed; error: what it said then; visits: of the first wave, before the launch."""
+
+    kernel: Kernel
+    call: Mapping[str, Any]
+    visits: list[Snapshot] = field(default_factory=list)
+    run: Run | None = None
+    touched: list[Touched] = field(default_factory=list)
+    error: str = ""
+    findings: Sequence[Finding] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code, by line of its assembly
+
+
+class Watching:
+    """Launches kernels as `Kernel.launch` does and keeps, in `launches`, what a page shows of them."""
+
+    def __init__(self) -> None:
+        self.launches: list[Watched] = []
+
+    def launch(self, kernel: Kernel, **call: Any) -> Run:
+        """The run; raises as `Kernel.launch`, and keeps what was found until then."""
+        watched = Watched(kernel, call, visits_of(kernel, call))
+        self.launches.append(watched)
+        device = kernel.module.device
+        before, device.profiler = device.profiler, _Listener(watched)
+        try:
+            run: Run = kernel.launch(**call)
+        except SimError as error:
+            watched.error, watched.findings = f"{type(error).__name__}: {error}", error.findings
+            raise
+        finally:
+            device.profiler = before
+        watched.run, watched.findings = run, run.findings
+        return run
+
+
+@dataclass(frozen=True)
+class _Listener:
+    """Keeps which bytes a launch touched, while its bitmaps are there."""
+
+    watched: Watched
+
+    def working(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def finished(self, launch: Launch, run: Run) -> None:
+        self.watched.touched = touched_of(launch)
+
+
+def touched_of(launch: Launch) -> list[Touched]:
+    """The buffers of a launch that ended, by address; those that its arguments point into carry the arguments' names."""
+    if launch.table.bitmaps is None:
+        return []
+    found = []
+    for allocation in launch.device.memory.allocations:
+        if allocation.tracked:
+            bits = launch.table.touched_bytes(allocation.base)
+            if bits is not None:
+                lead = allocation.lead
+                read, written = (line[lead : lead + allocation.nbytes].astype(bool) for line in bits)
+                found.append(Touched(allocation.address, allocation.nbytes, allocation.label, read, written))
+    return found
+
+
+def visits_of(kernel: Kernel, call: Mapping[str, Any]) -> list[Snapshot]:
+    """Registers of the first wave of the first workgroup when it comes to matrix and LDS instructions, and behind the former.
+
+    The device's memory is as before afterwards. Nothing where the wave fails on its way: the launch will say why.
+    """
+    places = stops(kernel)
+    if not places:
+        return []
+    device = kernel.module.device
+    writable = [allocation for allocation in device.memory.allocations if allocation.writable]
+    saved = [(allocation, allocation.data.copy()) for allocation in writable]
+    try:
+        return trace(_plain(kernel), places, **extents(kernel, call), hits=MOST_STOPS)
+    except SimError:
+        return []
+    finally:
+        for allocation, data in saved:
+            allocation.data[:] = data
+
+
+def stops(kernel: Kernel) -> list[int]:
+    """Code offsets at which registers are looked at."""
+    rows = listed(kernel.module.code, kernel.info)
+    matrix = [(offset, inst) for offset, inst, _ in rows if inst is not None and inst.spec.kind == "matrix"]
+    lds = [offset for offset, inst, _ in rows if inst is not None and inst.spec.encoding == "ds" and inst.spec.memory is not None]
+    chosen = matrix[:: -(-len(matrix) // MOST_PLACES)] if matrix else []
+    behind = {offset + inst.size for offset, inst in chosen} & {offset for offset, _, _ in rows}
+    return sorted({offset for offset, _ in chosen} | behind | set(lds[:MOST_ACCESSES]))
+
+
+def extents(kernel: Kernel, call: Mapping[str, Any]) -> dict[str, Any]:
+    """The launch's arguments as `trace` takes them: the grid in workgroups."""
+    given = {name: value for name, value in call.items() if name not in ("global_size", "cooperative")}
+    if call.get("global_size") is not None:
+        from simgpu.hardware.code_object.arguments import Geometry
+
+        made = Geometry.of(None, call.get("block", 64), 0, call["global_size"])
+        given["grid"] = made.groups
+    return given
+
+
+def _plain(kernel: Kernel) -> Kernel:
+    """The kernel on a device that shares the memory and checks nothing."""
+    from simgpu.device import Kernel as Plain
+
+    module = kernel.module
+    device = module.device
+    return Plain(module.on(device.sharing([])), kernel.info) if device.checks else kernel

@@ -34,6 +34,7 @@ VERBS = {
     "museum": "public bugs as small kernels, before and after, and what checked mode says of them",
     "time": "how long run or exec would take on a real GPU, by a model: cycles, time, where it stalls",
     "validate-time": "the model of time against published measurements, with its errors",
+    "lds": "what LDS banks cost a kernel's accesses, and the least padding or swizzle that costs nothing",
     "layout": "who owns which element of a matrix instruction: table, picture, probe, chaining",
     "probe": "the layout test of every matrix instruction, simulated or on a GPU: the first thing to run on new silicon",
     "bench": "times of a kernel over many launches, validated: median, spread, TFLOPS, GB/s",

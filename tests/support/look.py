@@ -10,32 +10,41 @@ import io
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from simgpu.tools.cli import main as main_of_simgpu
 from tests.support.browser import browser, window
 from tests.support.places import ROOT
 
+EXHIBIT = "padding-that-does-not-help"
 GEMM = "run gemm -m 200 -n 136 -k 150 --dtype f16 --target mi300x"
 # name: command, what is selected, whether it is dark, height in pixels
 PICTURES = {
     "source": (GEMM, "view=source&row=243", False, 860),
+    "lds": (f"check --performance {EXHIBIT}-before.s --grid 1 --arg zeros:f32:64 --arg zeros:f32:64", "view=lds", True, 760),
     "fragments": ("layout v_mfma_f32_16x16x16_f16 --target mi300x", "operand=D&element=85&lane=21", True, 1320),
 }
 
 
-def drawn() -> Iterator[tuple[str, bytes]]:
-    """Each picture's name and its PNG."""
-    with tempfile.TemporaryDirectory() as folder, browser() as made:
+def drawn(made: Any) -> Iterator[tuple[str, bytes]]:
+    """Each picture's name and its PNG, by a browser."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         files: dict[str, Path] = {}
+        _run(f"museum {EXHIBIT} --save .")
         for name, (command, fragment, dark, height) in PICTURES.items():
             file = files.setdefault(command, Path(folder) / f"{len(files)}.html")
             if not file.exists():
-                with contextlib.redirect_stdout(io.StringIO()):
-                    assert main_of_simgpu([*command.split(), "--html", str(file)]) in (0, 1)
+                _run(f"{command} --html {file}")
             with window(made, 1280, height, dark) as opened:
                 opened.open(file, fragment)
-                opened.run("([text]) => { document.querySelector('.title p').textContent = text; }", f"simgpu {command} --html FILE")
+                said = f"simgpu {command} --html FILE"
+                opened.run("([text]) => { document.querySelector('.title p').textContent = text; }", said)
                 yield name, opened.page.screenshot()
+
+
+def _run(command: str) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main_of_simgpu(command.split()) in (0, 1)
 
 
 def path_of(name: str) -> Path:
@@ -43,9 +52,10 @@ def path_of(name: str) -> Path:
 
 
 def main() -> None:
-    for name, picture in drawn():
-        path_of(name).write_bytes(picture)
-        print(path_of(name).relative_to(ROOT), len(picture))
+    with browser() as made:
+        for name, picture in drawn(made):
+            path_of(name).write_bytes(picture)
+            print(path_of(name).relative_to(ROOT), len(picture))
 
 
 if __name__ == "__main__":

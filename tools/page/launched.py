@@ -15,6 +15,7 @@ from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.tools.page.code import code_document, listed
 from simgpu.tools.page.fragments import instruction
+from simgpu.tools.page.lds import accesses, lds_document
 from simgpu.tools.page.watching import Watched
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def _kernel(one: Watched, folders: Sequence[Path], timed: Sequence[Line], fragme
     extents = {name: _listed(one.call[name]) for name in ("grid", "global_size", "block") if one.call.get(name) is not None}
     rows = listed(code, info)
     matrix = _matrix(rows, code.target, fragments)
+    numbers = {offset: number for number, (offset, _, _) in enumerate(rows)}
+    in_lds = accesses(one.visits)
     return {
         "name": info.name, "target": code.target, **extents, "resources": info.declared, "error": one.error,
         "instructions": run.instructions if run else 0, "seconds": run.seconds if run else 0,
@@ -52,6 +55,7 @@ def _kernel(one: Watched, folders: Sequence[Path], timed: Sequence[Line], fragme
         "assumed": list(run.notes) if run else [],
         "code": code_document(code, info, run, one.findings, one.origins, timed, folders),
         "matrix": matrix,
+        **({"lds": lds_document(code.target, in_lds, numbers)} if in_lds else {}),
         "visits": _visits({offset: inst for offset, inst, _ in rows if inst is not None}, one.visits, matrix),
     }  # fmt: skip
 

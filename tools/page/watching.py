@@ -11,6 +11,7 @@ import numpy as np
 
 from simgpu.hardware.errors import SimError
 from simgpu.tools.page.code import listed
+from simgpu.tools.page.lds import has_addresses
 from simgpu.trace import Snapshot, trace
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ def touched_of(launch: Launch) -> list[Touched]:
     return found
 
 
-def visits_of(kernel: Kernel, call: Mapping[str, Any]) -> list[Snapshot]:
-    """Registers of the first wave of the first workgroup when it comes to matrix and LDS instructions, and behind the former.
+def visits_of(kernel: Kernel, call: Mapping[str, Any], wave: int = 0) -> list[Snapshot]:
+    """Registers of a wave of the first workgroup when it comes to matrix and LDS instructions, and behind the former.
 
     The device's memory is as before afterwards. Nothing where the wave fails on its way: the launch will say why.
     """
@@ -110,7 +111,7 @@ def visits_of(kernel: Kernel, call: Mapping[str, Any]) -> list[Snapshot]:
     writable = [allocation for allocation in device.memory.allocations if allocation.writable]
     saved = [(allocation, allocation.data.copy()) for allocation in writable]
     try:
-        return trace(_plain(kernel), places, **extents(kernel, call), hits=MOST_STOPS)
+        return trace(_plain(kernel), places, **extents(call), wave=wave, hits=MOST_STOPS)
     except SimError:
         return []
     finally:
@@ -122,13 +123,13 @@ def stops(kernel: Kernel) -> list[int]:
     """Code offsets at which registers are looked at."""
     rows = listed(kernel.module.code, kernel.info)
     matrix = [(offset, inst) for offset, inst, _ in rows if inst is not None and inst.spec.kind == "matrix"]
-    lds = [offset for offset, inst, _ in rows if inst is not None and inst.spec.encoding == "ds" and inst.spec.memory is not None]
+    lds = [offset for offset, inst, _ in rows if inst is not None and has_addresses(inst)]
     chosen = matrix[:: -(-len(matrix) // MOST_PLACES)] if matrix else []
     behind = {offset + inst.size for offset, inst in chosen} & {offset for offset, _, _ in rows}
     return sorted({offset for offset, _ in chosen} | behind | set(lds[:MOST_ACCESSES]))
 
 
-def extents(kernel: Kernel, call: Mapping[str, Any]) -> dict[str, Any]:
+def extents(call: Mapping[str, Any]) -> dict[str, Any]:
     """The launch's arguments as `trace` takes them: the grid in workgroups."""
     given = {name: value for name, value in call.items() if name not in ("global_size", "cooperative")}
     if call.get("global_size") is not None:

@@ -21,6 +21,7 @@
     bench.py   times
     trace.py   registers at a place in a running kernel
     hip.py     a HIP program on simulated GPUs
+    lds.py  what LDS banks cost, and layouts that cost nothing
     layout.py  who owns which element of a matrix instruction
     help.py    the documentation's pages
     probe.py   the layout test of every matrix instruction

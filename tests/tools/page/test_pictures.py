@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tests.support import look
 from tests.support.browser import Opened, needs_browser
@@ -12,8 +13,8 @@ ALIKE = 0.03  # mean difference of pixels: fonts are the machine's
 
 
 @needs_browser
-def test_the_documentations_pictures_are_the_pages(opened: Opened) -> None:
-    for name, picture in look.drawn():
+def test_the_documentations_pictures_are_the_pages(opened: Opened, chromium: Any) -> None:
+    for name, picture in look.drawn(chromium):
         kept = look.path_of(name).read_bytes()
         assert opened.difference(kept, picture) < ALIKE, f"{name}: python -m tests.support.look draws the pictures as they are now"
 

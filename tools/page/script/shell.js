@@ -3,6 +3,7 @@
 const VIEWS = [
   ["source", "Source", SourceView],
   ["fragments", "Fragments", FragmentsView],
+  ["lds", "LDS", LdsView],
 ];
 
 function theme() {
@@ -58,7 +59,7 @@ function start(doc) {
   Object.assign(state, read());
   state.kernel = clamp(state.kernel, 0, Math.max(0, (doc.kernels?.length ?? 1) - 1));
   show({});
-  globalThis.simgpu = { doc, select, state, valueOf, valuesOf, pastedLayout };  // for the browser's console
+  globalThis.simgpu = { doc, select, state, valueOf, valuesOf, pastedLayout, lostClocks, movedAddress };  // for the browser's console
   document.documentElement.dataset.ready = "";
 }
 

@@ -1,0 +1,123 @@
+"""`simgpu lds`: what banks of LDS cost each access of a kernel, and the least padding or swizzle that costs nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simgpu.tools.cases.operator_options import names_operator
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.shared.console import add_json_option, print_json, show, table
+from simgpu.tools.shared.launching import Watch
+from simgpu.tools.shared.parser import Parser
+from simgpu.tools.verbs import exec as exec_verb
+from simgpu.tools.verbs import run as run_verb
+
+if TYPE_CHECKING:
+    from simgpu import Kernel, Run
+    from simgpu.tools.page.lds import Access, Buffer
+
+USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
+  simgpu lds k.co --kernel k --grid 4 --arg zeros:f32:256
+  simgpu lds gemm -m 256 -n 256 -k 64 --dtype f16 --target mi300x
+The waves of the first workgroup are looked at, each at its first visits. All visits of a launch count `simgpu check --performance`.
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's own options; those of exec or run follow FILE or OP."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    add_json_option(parser)
+    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, assembly, or an operator: {', '.join(OPERATORS)}")
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A kernel's accesses to LDS, those of all waves of a workgroup together, and the buffers that they share."""
+
+    name: str
+    target: str
+    accesses: list[Access]
+    buffers: list[Buffer]
+
+
+def run(options: Namespace) -> int:
+    """Prints the accesses and suggestions of each kernel that is launched; raises what run or exec raises."""
+    verb, module = ("run", run_verb) if names_operator(options.what) else ("exec", exec_verb)
+    own = Parser(add_help=False, allow_abbrev=False)
+    add_json_option(own)
+    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    inner = Parser(prog=f"simgpu lds {verb}")
+    module.configure(inner)
+    given = inner.parse_args([options.what, *rest], Namespace(words=options.words))
+    found: list[Looked] = []
+
+    def launch(kernel: Kernel, **call: Any) -> Run:
+        found.append(looked(kernel, call))
+        return kernel.launch(**call)
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        module.run(given, Watch(check=False, launch=launch))
+    if wanted.json:
+        print_json([_document(one) for one in found])
+    else:
+        for one in found:
+            _show(one)
+    return 0
+
+
+def looked(kernel: Kernel, call: dict[str, Any]) -> Looked:
+    """The accesses of the first workgroup's waves."""
+    from simgpu.tools.page.lds import accesses, buffers, joined
+    from simgpu.tools.page.watching import visits_of
+
+    block = call.get("block", 64)
+    waves = -(-math.prod(block if isinstance(block, (tuple, list)) else [block]) // 64)
+    every = joined([accesses(visits_of(kernel, call, wave)) for wave in range(waves)])
+    return Looked(kernel.name, kernel.module.code.target, every, buffers(every))
+
+
+def _document(one: Looked) -> dict[str, Any]:
+    numbers = {id(access): at for at, buffer in enumerate(one.buffers) for access in buffer.accesses}
+    return {
+        "kernel": one.name, "target": one.target,
+        "accesses": [
+            {"offset": a.offset, "text": a.text, "part": a.part, "kind": a.kind, "bytes": a.nbytes, "buffer": numbers.get(id(a)),
+             "visits": len(a.addresses), "clocks_lost": a.lost(one.target)}
+            for a in one.accesses
+        ],
+        "buffers": [
+            {"first": b.first, "end": b.end, "clocks_lost": b.lost(one.target),
+             "suggestions": [{**s.document(), "text": str(s), "bytes_more": b.added(s)} for s in b.suggest(one.target)]}
+            for b in one.buffers
+        ],
+    }  # fmt: skip
+
+
+def _show(one: Looked) -> None:
+    if not one.accesses:
+        show(f"{one.name} on {one.target}: no access to LDS in the first workgroup")
+        return
+    numbers = {id(access): at for at, buffer in enumerate(one.buffers) for access in buffer.accesses}
+    rows = [
+        (f"{a.offset:#x}", a.text + (" (second)" if a.part else ""), numbers.get(id(a)), len(a.addresses), a.lost(one.target))
+        for a in one.accesses
+    ]
+    show(table(f"{one.name} on {one.target}", ("offset", "access", "buffer", "visits", "clocks lost"), rows, left=2))
+    for number, buffer in enumerate(one.buffers):
+        where = f"\nbuffer {number}, bytes {buffer.first:#x} to {buffer.end:#x}:"
+        clocks = buffer.lost(one.target)
+        if not clocks:
+            show(f"{where} no conflict")
+            continue
+        suggestions = buffer.suggest(one.target)
+        show(f"{where} {clocks:,} clocks lost; {'these clear all of it:' if suggestions else 'nothing tried clears all of it'}")
+        for suggestion in suggestions:
+            added = buffer.added(suggestion)
+            show(f"  {suggestion}{f'  ({added:,} bytes more)' if added else ''}")

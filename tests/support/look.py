@@ -22,6 +22,8 @@ GEMM = "run gemm -m 200 -n 136 -k 150 --dtype f16 --target mi300x"
 PICTURES = {
     "source": (GEMM, "view=source&row=243", False, 860),
     "lds": (f"check --performance {EXHIBIT}-before.s --grid 1 --arg zeros:f32:64 --arg zeros:f32:64", "view=lds", True, 760),
+    "tree": (GEMM, "view=tree", False, 1130),
+    "waves": ("time gemm -m 1000 -n 777 -k 333 --dtype f16 --target mi300x", "view=waves&row=436", True, 420),
     "fragments": ("layout v_mfma_f32_16x16x16_f16 --target mi300x", "operand=D&element=85&lane=21", True, 1320),
 }
 

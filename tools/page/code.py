@@ -53,7 +53,7 @@ def code_document(
         "offset": [offset for offset, _, _ in rows],
         "text": [text for _, _, text in rows],
         "class": [instruction_class(inst) if inst is not None else "" for _, inst, _ in rows],
-        "executions": [profile.get(offset, 0) for offset, _, _ in rows],
+        "executions": [profile.get(offset, 0) if run else lines[offset].hits if offset in lines else 0 for offset, _, _ in rows],
         "line": [names.index(place) if place else -1 for place in places] if len(names) < 1000 else _numbers(names, places),
         "vgprs": [(held >> FILES["v"] & (1 << 256) - 1).bit_count() for held in live],
         "agprs": [(held >> FILES["a"] & (1 << 256) - 1).bit_count() for held in live],

@@ -20,8 +20,8 @@ from simgpu.tools.shared.outputs import claim
 class LaunchPage:
     """While it is entered, launches given `watch` are kept; then the file of --html is written, also where a kernel failed.
 
-    title, origins, folders, verdict, parts: what a verb knows besides, set by it: the window's title, the Python lines of emitted
-    code, where sources lie, a line on the result, and further parts of the document.
+    title, origins, folders, widths, verdict, parts: what a verb knows besides, set by it: the window's title, the Python lines of
+    emitted code, where sources lie, bytes of a row of arguments, a line on the result, and further parts of the document.
     """
 
     def __init__(self, options: Namespace, watch: Watch | None) -> None:
@@ -29,12 +29,14 @@ class LaunchPage:
             raise UsageError("--html shows a simulated launch: leave --device hip out")
         claim([options.html], options.force)
         self._options, self._watching = options, Watching()
+        self.launches = self._watching.launches
         self.watch = watch or Watch(check=False)
         self.watch.launch = self._watching.launch
         self.title = ""
         self.verdict = ""
         self.origins: Mapping[str, str] = {}
         self.folders: Sequence[Path] = ()
+        self.widths: Mapping[str, int] = {}
         self.parts: dict[str, Any] = {}
 
     def __enter__(self) -> LaunchPage:
@@ -44,7 +46,7 @@ class LaunchPage:
         if not self._watching.launches or (kind is not None and not issubclass(kind, KernelFailed)):
             return
         for one in self._watching.launches:
-            one.origins = self.origins
+            one.origins, one.widths = self.origins, self.widths
         document = {**launches_document(self._watching.launches, self.folders), **self.parts, "verdict": self.verdict}
         command = shlex.join(["simgpu", *getattr(self._options, "words", [])])
         Page(self.title, document, command).save(self._options.html, self._options.force)

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.engine.device import Buffer
 from simgpu.hardware import mfma
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.timing.lines import lines
 from simgpu.tools.page.code import code_document, listed
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.lds import accesses, lds_document
+from simgpu.tools.page.traffic import traffic_document
 from simgpu.tools.page.watching import Watched
+from simgpu.tools.page.waves import waves_document
 
 if TYPE_CHECKING:
-    from simgpu.timing.lines import Line
     from simgpu.trace import Snapshot
 
 MODIFIERS = ("cbsz", "abid", "blgp")
@@ -27,19 +30,13 @@ MOST_VISITS = 16  # of one matrix instruction whose values a page holds
 MOST_VALUES = 1_500_000  # bytes of registers of all of them
 
 
-def launches_document(
-    launches: Sequence[Watched], folders: Sequence[Path] = (), timed: Mapping[str, Sequence[Line]] | None = None
-) -> dict[str, Any]:
-    """`kernels`, a document a launch, and `fragments`, one a matrix instruction that they have.
-
-    folders: where source files may lie; timed: lines of the model of time, by kernel.
-    """
+def launches_document(launches: Sequence[Watched], folders: Sequence[Path] = ()) -> dict[str, Any]:
+    """`kernels`, a document a launch, and `fragments`, one a matrix instruction that they have. folders: where sources may lie."""
     fragments: dict[str, dict[str, Any]] = {}
-    kernels = [_kernel(one, folders, (timed or {}).get(one.kernel.name, ()), fragments) for one in launches]
-    return {"kernels": kernels, "fragments": list(fragments.values())}
+    return {"kernels": [_kernel(one, folders, fragments) for one in launches], "fragments": list(fragments.values())}
 
 
-def _kernel(one: Watched, folders: Sequence[Path], timed: Sequence[Line], fragments: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str, Any]]) -> dict[str, Any]:
     kernel, run = one.kernel, one.run
     code, info = kernel.module.code, kernel.info
     extents = {name: _listed(one.call[name]) for name in ("grid", "global_size", "block") if one.call.get(name) is not None}
@@ -53,11 +50,28 @@ def _kernel(one: Watched, folders: Sequence[Path], timed: Sequence[Line], fragme
         "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
         "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
         "assumed": list(run.notes) if run else [],
-        "code": code_document(code, info, run, one.findings, one.origins, timed, folders),
+        "code": code_document(code, info, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders),
         "matrix": matrix,
+        **({"traffic": traffic_document(one.touched, *_arguments(one))} if one.touched else {}),
+        **({"waves": waves_document(one.timed, numbers)} if one.timed and len(one.timed.result.log) else {}),
         **({"lds": lds_document(code.target, in_lds, numbers)} if in_lds else {}),
         "visits": _visits({offset: inst for offset, inst, _ in rows if inst is not None}, one.visits, matrix),
     }  # fmt: skip
+
+
+def _arguments(one: Watched) -> tuple[dict[int, str], dict[int, tuple[int, int]]]:
+    """Names of the launch's buffers by address, and rows and bytes of a row of those that are matrices."""
+    names, shapes = {}, {}
+    for number, (argument, value) in enumerate(zip(one.kernel.info.explicit_arguments, one.call.get("args", ()), strict=False)):
+        if not isinstance(value, Buffer):
+            continue
+        names[value.address] = argument.name or f"argument {number}"
+        width = one.widths.get(argument.name, 0)
+        if value.form is not None and len(value.form.shape) > 1:
+            width = value.form.shape[-1] * value.form.dtype.itemsize
+        if width:
+            shapes[value.address] = (value.nbytes // width, width)
+    return names, shapes
 
 
 def _listed(extents: Any) -> list[int]:

@@ -20,7 +20,9 @@ from simgpu.version import VERSION
 FORMAT = 1  # of the document; another one is no page of this version
 MOST_BYTES = 5_000_000
 # The views' files, in the order in which they make up the page's one script.
-SCRIPTS = ("base.js", "numbers.js", "source.js", "fragments.js", "lds.js", "shell.js")
+SCRIPTS = (
+    "base.js", "numbers.js", "source.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js", "traffic.js", "shell.js",
+)  # fmt: skip
 # Nothing may be fetched, whatever a document holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 # What a document that is too large does without, in this order: path of keys, and what the page says of it.
@@ -29,7 +31,7 @@ SPARED = (
     (("kernels", "files"), "source files"),
     (("kernels", "lds"), "addresses of LDS accesses"),
     (("kernels", "waves"), "the timeline of waves"),
-    (("kernels", "live"), "names of live registers"),
+    (("kernels", "traffic"), "pictures of buffers"),
 )
 
 

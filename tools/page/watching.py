@@ -17,6 +17,7 @@ from simgpu.trace import Snapshot, trace
 if TYPE_CHECKING:
     from simgpu import Finding, Kernel, Run
     from simgpu.engine.launch import Launch
+    from simgpu.timing.predict import Prediction
 
 MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
 MOST_ACCESSES = 96  # LDS instructions whose addresses are
@@ -46,6 +47,8 @@ class Watched:
     error: str = ""
     findings: Sequence[Finding] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code, by line of its assembly
+    widths: Mapping[str, int] = field(default_factory=dict)  # bytes of a row of the arguments that are matrices, by name
+    timed: Prediction | None = None  # what the model of time says of it
 
 
 class Watching:

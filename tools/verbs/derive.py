@@ -6,13 +6,15 @@ from argparse import ArgumentParser, Namespace
 
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document, operator_tree
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.page.page import add_html_option
+from simgpu.tools.page.plan_page import save_plan_page
 from simgpu.tools.shared.console import print_json, show
 from simgpu.tools.tables.limits import constraint_table, limits_document, sizes_line
 
 
 def configure(parser: ArgumentParser) -> None:
     """Adds the verb's options."""
-    add_operator_options(parser)
+    add_operator_options(parser, more=add_html_option)
 
 
 def run(options: Namespace) -> int:
@@ -22,6 +24,7 @@ def run(options: Namespace) -> int:
     tree = operator_tree(options)
     plan = tree.derivation
     report = tree_report(tree)
+    save_plan_page(options, tree)
     figures = OPERATORS[options.op].figures(plan)
     if options.json:
         print_json({**operator_document(tree, options.op), **limits_document(report), "figures": figures})

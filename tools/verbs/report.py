@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError, UnsupportedInstruction
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document, operator_tree
+from simgpu.tools.page.page import add_html_option
+from simgpu.tools.page.plan_page import save_plan_page
 from simgpu.tools.shared.console import print_json, show
+from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.tables.limits import (
     bar_chart,
     constraint_table,
@@ -34,6 +37,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _own_options(parser: ArgumentParser) -> None:
+    add_html_option(parser)
     parser.add_argument("--compare-targets", metavar="A,B,…", help="derive for these targets instead, side by side")
     parser.add_argument(
         "--schedule", action="store_true", help="the main loop in the model of time: matrix utilisation, stalls by reason"
@@ -43,6 +47,8 @@ def _own_options(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Prints the tables; ResourceError behind them if the tiles cannot fit."""
     tree = operator_tree(options)
+    if options.html and (options.compare_targets is not None or options.schedule):
+        raise UsageError("--html shows one plan: leave --compare-targets and --schedule out")
     if options.compare_targets is not None:
         _targets(tree, options)
     elif options.schedule:
@@ -76,6 +82,7 @@ def _resources(tree: Root, options: Namespace) -> None:
         (step, use, resource_rows(step.plan, step.block[0], use) if step.plan else []) for step, use in zip_longest(steps, uses)
     ]
     back = read_back(kernel, uses) if kernel and uses else []
+    save_plan_page(options, tree, [(step.name, rows) for step, _, rows in taken])
     if options.json:
         print_json({
             **operator_document(tree, options.op), **limits_document(report), "counters": counter_documents(counted),

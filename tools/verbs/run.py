@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
     from simgpu.operators.tree import Root
     from simgpu.tools.page.launch_page import LaunchPage
+    from simgpu.tools.page.watching import Watched
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -146,12 +148,27 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
     kernels = [Ran(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]
     result = Result(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, agreement)
     if page:
+        page.widths = {
+            name: operand.strides[-2] * operand.flat.itemsize
+            for name, operand in zip(kernel.operands, work.operands, strict=True) if len(operand.shape) > 1
+        }  # fmt: skip
+        page.parts = _plan_parts(tree, page.launches, tree.problem.flops if chosen.whole else 0)
         page.verdict = f"{'PASS' if result.passed else 'FAIL'}: {verdict.lines()[0]}"
     if options.json:
         print_json(result.document(options.op))
     else:
         result.show()
     return 0 if result.passed else 1
+
+
+def _plan_parts(tree: Root, launches: Sequence[Watched], flops: int) -> dict[str, Any]:
+    """What a page shows of the operator: its tree, and the launches below the roof."""
+    from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tree_document
+
+    known = [(one.kernel.name, one.run) for one in launches if one.run is not None]
+    points = [run_point(name, run, flops if len(known) == 1 else 0) for name, run in known]
+    roof = roofline_document(tree.descriptor, tree.problem.dtype, [plan_point(tree), *points])
+    return {"tree": tree_document(tree), "roofline": roof}
 
 
 def _resources(step: EmittedKernel, use: KernelUse, outcome: Any) -> list[ResourceRow]:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import shlex
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import Inputs, add_inputs_option
 from simgpu.tools.shared.launching import add_device_options, launched, simulated_device
-from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.shared.outputs import claim, write
 from simgpu.tools.shared.parser import Parser
 from simgpu.tools.tables.time_tables import time_document, time_text
+
+if TYPE_CHECKING:
+    from simgpu import Kernel
+    from simgpu.timing.predict import Prediction
 
 EVENTS = 200_000  # of a CU that a timeline holds at most
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
@@ -44,7 +52,7 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
     parser.add_argument("--perfetto", metavar="FILE", help="write a timeline of a CU, for ui.perfetto.dev")
     parser.add_argument("--att", metavar="DIR", help="write a thread trace as rocprofv3 does, for ROCprof Compute Viewer")
-    add_force_option(parser)
+    add_html_option(parser)
     add_json_option(parser)
 
 
@@ -56,7 +64,7 @@ def run(options: Namespace) -> int:
     wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
     if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
         raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
-    claim([wanted.perfetto], wanted.force)
+    claim([wanted.perfetto, wanted.html], wanted.force)
     inner = Parser(prog=f"simgpu time {options.what}")
     if operator:
         add_operator_options(inner, more=_run_options, kernels=True)
@@ -66,9 +74,12 @@ def run(options: Namespace) -> int:
     if given.device != "sim":
         raise UsageError("`simgpu time` is a model: leave --device hip out; `simgpu bench --device hip` measures")
     how: dict[str, Any] = {
-        "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att else 0
+        "mhz": wanted.clock, "warm": wanted.warm, "events": EVENTS if wanted.perfetto or wanted.att or wanted.html else 0
     }
-    found = _operator(given, how) if operator else _file(given, how)
+    timed = _operator(given, how) if operator else _file(given, how)
+    found = [(one.kernel.name, one.prediction) for one in timed]
+    if wanted.html:
+        _save_page(wanted, timed)
     if wanted.perfetto:
         from simgpu.timing.perfetto import timeline
 
@@ -92,7 +103,22 @@ def _run_options(parser: ArgumentParser) -> None:
     add_inputs_option(parser)
 
 
-def _operator(options: Namespace, how: dict[str, Any]) -> list[tuple[str, Any]]:
+@dataclass(frozen=True)
+class Timed:
+    """A launch, and what the model says of it. origins: Python lines of emitted code; folders: where its source may lie."""
+
+    kernel: Kernel
+    call: Mapping[str, Any]
+    prediction: Prediction
+    origins: Mapping[str, str] = field(default_factory=dict)
+    folders: Sequence[Path] = ()
+
+    @classmethod
+    def of(cls, kernel: Kernel, call: Mapping[str, Any], how: dict[str, Any], **known: Any) -> Timed:
+        return cls(kernel, call, launched(kernel.name, lambda: kernel.time(**call, **how)), **known)
+
+
+def _operator(options: Namespace, how: dict[str, Any]) -> list[Timed]:
     from simgpu import asm
 
     operator = OPERATORS[options.op]
@@ -104,11 +130,24 @@ def _operator(options: Namespace, how: dict[str, Any]) -> list[tuple[str, Any]]:
         work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
     buffers = [device.upload(array) for array in work.arrays]
     calls = asm.Prepared(kernel, device).calls(*buffers)
-    return [(entry.name, launched(entry.name, lambda e=entry, c=call: e.time(**c, **how))) for entry, call in calls]  # type: ignore[misc]
+    return [Timed.of(entry, call, how, origins=kernel.origins) for entry, call in calls]
 
 
-def _file(options: Namespace, how: dict[str, Any]) -> list[tuple[str, Any]]:
+def _file(options: Namespace, how: dict[str, Any]) -> list[Timed]:
     wanted = file_kernel(options)
     kernel, arguments, _ = wanted.bind(wanted.device)
-    name = wanted.info.name
-    return [(name, launched(name, lambda: kernel.time(args=arguments, **wanted.extents, **how)))]
+    return [Timed.of(kernel, {"args": arguments, **wanted.extents}, how, folders=[Path(options.file).parent])]
+
+
+def _save_page(options: Namespace, timed: Sequence[Timed]) -> None:
+    """Writes the file of --html."""
+    from simgpu.tools.page.launched import launches_document
+    from simgpu.tools.page.page import Page
+    from simgpu.tools.page.watching import Watched, visits_of
+
+    launches = [
+        Watched(one.kernel, one.call, visits_of(one.kernel, one.call), origins=one.origins, timed=one.prediction) for one in timed
+    ]
+    document = launches_document(launches, timed[0].folders)
+    note = "counts, clocks and stalls are those of the modelled compute unit, not of the whole launch"
+    Page(f"time of {options.what}", document, shlex.join(["simgpu", *options.words]), [note]).save(options.html, options.force)

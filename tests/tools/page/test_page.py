@@ -19,7 +19,7 @@ from simgpu.tools.shared.errors import UsageError
 from tests.support.browser import Opened, needs_browser, window
 from tests.support.places import ROOT
 
-PAGES = ("gemm", "broken", "layout", "chain")
+PAGES = ("gemm", "broken", "layout", "chain", "time", "report", "tight")
 
 
 @pytest.fixture
@@ -31,10 +31,18 @@ def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     file = tmp_path / "page.html"
     words = {
         "layout": ["layout", "v_mfma_f32_4x4x4f16", "--target", "gfx90a", "--cbsz", "2", "--abid", "1"],
+        "time": ["time", "attention", "-L", "100", "-d", "64", "--dtype", "f16", "--target", "mi355x"],
+        "report": ["report", "conv2d", *"--ic 16 --ih 20 --iw 20 --oc 32 --kh 3 --kw 3".split(), "--target", "mi210"],
+        "tight": ["derive", "attention", "-L", "1024", "-d", "4096"],
         "chain": ["layout", "--chain", "v_mfma_f32_32x32x8_f16", "v_mfma_f32_32x32x8_f16", "--target", "gfx942"],
     }[request.param]
-    assert main([*words, "--html", str(file)]) == 0
+    assert main([*words, "--html", str(file)]) == (2 if request.param == "tight" else 0)
     return file
+
+
+# Shapes, rows and pixels of pictures.
+DRAWN = """() => document.querySelectorAll('main .row, main svg rect, main svg path').length
+  + [...document.querySelectorAll('main canvas')].reduce((sum, one) => sum + one.getContext('2d').getImageData(0, 0, one.width, one.height).data.filter(Boolean).length, 0)"""
 
 
 @needs_browser
@@ -48,8 +56,7 @@ def test_every_view_has_content_and_nothing_is_fetched(page: Path, opened: Opene
         selected = [tab.get_attribute("id") for tab in opened.page.query_selector_all("[role=tab][aria-selected=true]")]
         assert selected == [tabs[number - 1].get_attribute("id")]
         assert opened.page.evaluate("document.querySelector('main').innerText.length") > 100
-        drawn = "document.querySelectorAll('main .row, main svg rect, main svg path').length"
-        assert opened.page.evaluate(drawn) > 10
+        assert opened.page.evaluate(DRAWN) > 5
         assert "undefined" not in opened.page.inner_text("body") and "NaN" not in opened.page.inner_text("main")
     assert opened.errors == []
     assert opened.requests == [page.resolve().as_uri()]

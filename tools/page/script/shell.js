@@ -4,6 +4,10 @@ const VIEWS = [
   ["source", "Source", SourceView],
   ["fragments", "Fragments", FragmentsView],
   ["lds", "LDS", LdsView],
+  ["tree", "Tree", TreeView],
+  ["roofline", "Roofline", RooflineView],
+  ["waves", "Waves", WavesView],
+  ["traffic", "Traffic", TrafficView],
 ];
 
 function theme() {
@@ -66,10 +70,10 @@ function start(doc) {
 /** What a run came to, on one line a kernel. */
 function facts(doc) {
   const kernel = (one) => {
-    const flops = one.counters.mfma_flops, said = [`${number(one.instructions)} wave-instructions`, one.grid && `grid ${one.grid.join(" × ")}`, one.block && `block ${one.block.join(" × ")}`,
+    const flops = one.counters.mfma_flops, said = [one.instructions && `${number(one.instructions)} wave-instructions`, one.grid && `grid ${one.grid.join(" × ")}`, one.block && `block ${one.block.join(" × ")}`,
       flops && `${number(flops / 1e6)} MFLOP in matrix units`, one.counters.unique_read_bytes !== undefined && `${bytes(one.counters.global_read_bytes)} asked for, ${bytes(one.counters.unique_read_bytes)} distinct`];
     const inexact = Object.entries(one.fidelity).filter(([kind, count]) => kind !== "exact" && count).map(([kind, count]) => `${number(count)} ${kind}`);
-    return h("p", { class: "facts" }, h("b", {}, one.name), ` on ${one.target}: ${said.filter(Boolean).join(" · ")}`, inexact.length ? ` · ${inexact.join(", ")}` : " · all exact",
+    return h("p", { class: "facts" }, h("b", {}, one.name), ` on ${one.target}: ${said.filter(Boolean).join(" · ")}`, inexact.length ? ` · ${inexact.join(", ")}` : one.instructions ? " · all exact" : "",
       one.error && h("span", { class: "tag error" }, one.error));
   };
   return h("div", { class: "head" }, (doc.kernels || []).map(kernel), doc.verdict ? h("p", { class: "facts" }, doc.verdict) : null);

@@ -1,0 +1,38 @@
+"""The modelled compute unit's timeline for a page: what each wave did, clock by clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.timing.cu import SIMDS
+
+if TYPE_CHECKING:
+    from simgpu.timing.predict import Prediction
+
+EVENTS = 30_000  # of a compute unit that a page holds at most
+
+
+def waves_document(prediction: Prediction, rows: Mapping[int, int]) -> dict[str, Any]:
+    """Columns of events in the order of their beginnings: the wave's place, the row of its instruction, the clock at which the wave
+    came to it, after how many it issued, after how many the wave went on, and the workgroup. rows: by offset."""
+    log = prediction.result.log[:EVENTS]
+    places = sorted({int(place) for place in log[:, 0]})
+    number = {place: at for at, place in enumerate(places)}
+    log = log[np.argsort(log[:, 2], kind="stable")]
+    kept = [event for event in log.tolist() if 4 * (event[1] - prediction.sampled.entry) in rows]
+    return {
+        "places": [f"SIMD {place % SIMDS} slot {place // SIMDS}" for place in places],
+        "place": [number[event[0]] for event in kept],
+        "row": [rows[4 * (event[1] - prediction.sampled.entry)] for event in kept],
+        "came": np.diff([event[2] for event in kept], prepend=0).tolist(),  # from the one before: smaller when compressed
+        "issue": [event[3] - event[2] for event in kept],
+        "until": [event[4] - event[2] for event in kept],
+        "group": [event[5] for event in kept],
+        "clocks": prediction.result.clocks, "mhz": prediction.clock.mhz,
+        "said": f"{prediction.cycles:,.0f} cycles, {1e6 * prediction.seconds:,.4g} µs at {prediction.clock.mhz:,.0f} MHz "
+        f"({1e6 * prediction.low:,.4g} to {1e6 * prediction.high:,.4g}); limited by {prediction.limit}",
+        "shares": prediction.shares, "model_notes": list(prediction.notes), "cut": bool(len(prediction.result.log) >= EVENTS),
+    }  # fmt: skip

@@ -1,6 +1,6 @@
 """float64 references of all operators, how far a kernel may be from them, and how far a faithful one usually is."""
 
-from simgpu.operators.attention.reference import attention, attention_error_bound
+from simgpu.operators.attention.reference import attention, attention_error_bound, attention_lse, attention_lse_error_bound
 from simgpu.operators.attention.typical_error import attention_typical_error
 from simgpu.operators.conv2d.reference import conv2d, conv2d_error_bound
 from simgpu.operators.conv2d.typical_error import conv2d_typical_error
@@ -12,6 +12,8 @@ from simgpu.operators.softmax.typical_error import softmax_typical_error
 __all__ = [
     "attention",
     "attention_error_bound",
+    "attention_lse",
+    "attention_lse_error_bound",
     "attention_typical_error",
     "conv2d",
     "conv2d_error_bound",

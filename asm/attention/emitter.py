@@ -19,16 +19,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from simgpu.asm.attention.frame import ARRAYS, Block, builder, check, grid, scalars
+from simgpu.asm.attention.frame import (
+    LOG2_E,
+    LSE,
+    PARTIAL,
+    SLOPES,
+    STATISTICS,
+    Block,
+    builder,
+    check,
+    grid,
+    operands,
+    scalars,
+)
 from simgpu.asm.attention.merge import Merge, Output
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD, Shape
-from simgpu.asm.attention.softmax import Masks, Softmax
-from simgpu.asm.attention.split import PARTIAL, STATE_BYTES, STATISTICS, emit_merge, scratch
+from simgpu.asm.attention.softmax import Masks, Scores, Softmax
+from simgpu.asm.attention.split import STATE_BYTES, emit_merge, scratch
 from simgpu.asm.attention.wave import Wave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
@@ -36,7 +49,7 @@ from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.problem import GAINS
-from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.registers import ATOM, partial_columns
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
 from simgpu.operators.tree import Visitor
 
@@ -71,10 +84,10 @@ class ChainedEmitter(Visitor):
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        kernel = k.finish(plan=plan, grid=grid(plan), scalars=scalars(p), operands=ARRAYS)
+        kernel = k.finish(plan=plan, grid=grid(plan), scalars=scalars(plan), operands=operands(p))
         if plan.split_kv == 1:
             return kernel
-        buffers = ("Q", "K", "V", PARTIAL, STATISTICS)  # R is the second kernel's
+        buffers = tuple(PARTIAL if name == "R" else name for name in kernel.buffers)  # R is the second kernel's
         return replace(kernel, buffers=buffers, scratch=scratch(plan), following=(emit_merge(plan),))
 
     # -- registers and buffers ---------------------------------------------------------------
@@ -87,19 +100,25 @@ class ChainedEmitter(Visitor):
         k.v_lshlrev_b32(other_half, 2, k.work_item)
         k.v_and_b32(other_half, 4 * (WAVEFRONT - 1), other_half)
         k.v_xor_b32(other_half, 4 * 32, other_half)
-        masks = Masks(p.causal, p.window is not None, self.masked, block.first_key, block.high, block.position, a["window"])
-        self.softmax = Softmax(self.wave, masks, a["scale"], GAINS.get(p.dtype, 1.0), block.lane_row, block.group, other_half)
+        masks = Masks(p.causal, p.window is not None, self.masked, block.first_key, block.high, a["window"])
+        cap = (a["cap"], a["minus_twice_cap"]) if p.softcap is not None else None
+        form = Scores(a["scale"], cap, p.alibi, p.causal)
+        self.softmax = Softmax(self.wave, block, masks, form, GAINS.get(p.dtype, 1.0), other_half)
         partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
-        self.merge = Merge(self.softmax, block.wave_number, k.work_item, partial, statistics)
+        self.merge = Merge(self.softmax, block, partial, statistics)
 
     def _buffers(self) -> None:
         k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
         queries = k.s.alloc("Q buffer", 4)
-        k.s.free(block.buffer(queries, "Q", block.head, block.first_query, block.rows, shape.e))
+        p = self.plan.problem
+        k.s.free(block.buffer(queries, "Q", block.head, block.first_query, block.rows, p.d * shape.e))
+        wave.start_masks(p.d, block.group)
         self._load_queries(queries)
+        if p.alibi:
+            self._load_slopes(queries)
         k.s.free(queries)
-        self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], shape.e)
-        self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], shape.e)
+        self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], p.d * shape.e)
+        self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], p.dv * shape.e)
         self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
         k.s_mul_i32(self.key_step, a["K_row"], self.plan.tile_KV)
         k.s_mul_i32(self.value_step, a["V_row"], self.plan.tile_KV)
@@ -124,17 +143,33 @@ class ChainedEmitter(Visitor):
 
     def _load_queries(self, buffer: Reg) -> None:
         k, shape, wave = self.k, self.shape, self.wave
-        offset, temporary = wave.ranges["temporaries"][0], wave.ranges["temporaries"][1]
-        row = k.s.alloc("row")
-        k.v_mul_lo_u32(offset, self.block.lane_row, self.block.arguments["Q_row"])
-        k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.block.group)
-        k.v_add_u32(offset, offset, temporary)
+        offset, temporary, row = (wave.ranges["temporaries"][n] for n in range(3))
+        strides = self.block.arguments["Q_row"], self.block.arguments["Q_head"]
         for q in range(shape.nq):
-            k.s_mul_i32(row, self.block.arguments["Q_row"], ATOM * q)
+            k.v_add_u32(row, ATOM * q, self.block.lane_row)
+            self.block.row_offset(offset, row, strides, temporary)
+            k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.block.group)
+            k.v_add_u32(offset, offset, temporary)
             for span in range(shape.spans):
-                wave.load(wave.query(q, span), offset, buffer, row, span * 4 * shape.vec * shape.e, shape.vec * shape.e,
+                wave.load(wave.query(q, span), offset, buffer, 0, span * 4 * shape.vec * shape.e, shape.vec * shape.e,
                           f"Q[{q}][{span}]")  # fmt: skip
-        k.s.free(row)
+        for q in range(shape.nq):
+            wave.mask_columns(wave.query(q, shape.spans - 1))
+
+    def _load_slopes(self, resource: Reg) -> None:
+        """ALiBi's slopes of the lanes' heads, negated and to base 2."""
+        k, block, p = self.k, self.block, self.plan.problem
+        offset, slopes = self.wave.ranges["temporaries"][0], self.wave.ranges["slopes"]
+        raw_buffer(k, resource, block.arguments[SLOPES], (0, 0), SLOPES)
+        k.s_mov_b32(resource[2], p.batch * p.heads * WORD)
+        for q in range(self.shape.nq):
+            k.v_add_u32(offset, ATOM * q, block.lane_row)
+            k.v_and_b32(offset, self.plan.row_slots - 1, offset, note="head of the tile")
+            k.v_add_u32(offset, block.head, offset)
+            k.v_lshlrev_b32(offset, log2(WORD), offset)
+            k.buffer_load_dword(slopes[q], offset, resource, 0, offen=True, note=f"slope, query atom {q}")
+        for q in range(self.shape.nq):
+            k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
 
     # -- main loop ---------------------------------------------------------------------------
 
@@ -176,10 +211,12 @@ class ChainedEmitter(Visitor):
         self._step_scalars()
         first, *other = shape.halves
         narrow, wide = (self._narrow_values, lambda: None) if shape.narrow else (lambda: None, self._advance_values)
-        self._overlap("S^T, first half", lambda: wave.scores(first), narrow)
+        self._overlap("S^T, first half", lambda: wave.scores(first, fresh=True), narrow)
         if other:
             self._overlap(
-                "S^T, other half; softmax of the first", lambda: wave.scores(other[0]), lambda: self.softmax.update(first)
+                "S^T, other half; softmax of the first",
+                lambda: wave.scores(other[0], fresh=False),
+                lambda: self.softmax.update(first),
             )
         else:
             k.comment("softmax")
@@ -231,26 +268,34 @@ class ChainedEmitter(Visitor):
     # -- epilogue ----------------------------------------------------------------------------
 
     def _end(self) -> None:
-        k, result, states = self.k, self.k.s.alloc("R buffer", 4), None
-        if self.plan.split_kv > 1:
-            k.s_mul_i32(self.block.part, self.block.part, self.block.arguments["heads"])
-            k.s_add_u32(self.block.head, self.block.head, self.block.part, note="the part's own O")
-        k.s.free(self.block.buffer(result, "R", self.block.head, self.block.first_query, self.block.rows, 4))
-        if self.plan.split_kv > 1:
+        k, block, p, a = self.k, self.block, self.plan.problem, self.block.arguments
+        result, states, logarithms = k.s.alloc("R buffer", 4), None, None
+        split = self.plan.split_kv > 1
+        columns = partial_columns(p.dv) if split else p.dv
+        if p.lse and not split:
+            logarithms = k.s.alloc("LSE buffer", 4)
+            self._row_buffer(logarithms, LSE, WORD)
+        if split:
+            k.s_mul_i32(block.part, block.part, a["heads"])
+            k.s_add_u32(block.head, block.head, block.part, note="the part's own O")
+        k.s.free(block.buffer(result, "R", block.head, block.first_query, block.rows, columns * WORD))
+        if split:
             states = k.s.alloc("statistics buffer", 4)
-            self._statistics(states)
-        self.merge.emit(Output(result, self.block.arguments["R_row"], states))
+            self._row_buffer(states, STATISTICS, STATE_BYTES)
+        self.merge.emit(Output(result, columns, states, logarithms))
         k.s_endpgm()
 
-    def _statistics(self, resource: Reg) -> None:
-        """Raw buffer of the block's (-m, row sum) pairs."""
+    def _row_buffer(self, resource: Reg, name: str, nbytes: int) -> None:
+        """Raw buffer of what every query of the block has so many bytes of."""
         k, a = self.k, self.block.arguments
         row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
         k.s_mul_i32(row[0], self.block.head, a["lq"])
         k.s_mul_hi_u32(row[1], self.block.head, a["lq"])
         k.s_add_u32(row[0], row[0], self.block.first_query)
         k.s_addc_u32(row[1], row[1], 0)
-        k.s_lshl_b64(offset, row, log2(STATE_BYTES))
-        raw_buffer(k, resource, a[STATISTICS], (offset[0], offset[1]), STATISTICS)
-        k.s_lshl_b32(resource[2], self.block.rows, log2(STATE_BYTES))
+        k.s_lshl_b64(offset, row, log2(nbytes))
+        raw_buffer(k, resource, a[name], (offset[0], offset[1]), name)
+        k.s_mul_i32(resource[2], a["lq"], self.plan.tile_heads - 1)
+        k.s_add_u32(resource[2], resource[2], self.block.rows)
+        k.s_lshl_b32(resource[2], resource[2], log2(nbytes))
         k.s.free(row, offset)

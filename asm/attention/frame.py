@@ -4,63 +4,82 @@ from __future__ import annotations
 
 import math
 
-from simgpu.asm.attention.split import STATISTICS
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.parts.buffers import RESOURCE_WORD3
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import OUTSIDE, RESOURCE_WORD3
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.registers import ATOM, REACH, partial_columns
 
 ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)
-REACH = 1 << 31  # bytes of one head that 32-bit offsets may span
+SLOPES, LSE = "slopes", "LSE"
+# What parts of split keys leave, in f32: (split, batch·heads, lq, columns), and (split, batch·heads, lq, 2) -m and row sums.
+PARTIAL, STATISTICS = "partial_O", "statistics"
 
 
 def check(plan: AttentionTiles) -> None:
     """Raises what keeps a plan from being emitted."""
     p = plan.problem
     assert p.scale is not None
-    if not p.scale > 0 or not math.isfinite(p.scale):
-        raise LaunchError(f"scale = {p.scale}: kernels take the maximum of the scores before scaling, so use a positive scale")
-    blocks = p.batch * p.heads * plan.split_kv
-    if blocks >= 1 << 16:
+    if plan.policy == "published" and not p.scale > 0:
+        raise LaunchError(f"scale = {p.scale}: the paper's kernels take maxima before scaling, so use a positive one")
+    rows = grid(plan)[1]
+    if rows >= 1 << 16:
         raise LaunchError(
-            f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {blocks} rows of workgroups: stay below 65536"
+            f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {rows} rows of workgroups: stay below 65536"
         )
+    widest = max(p.d, p.dv)
     for name, rows in (("lq", p.lq), ("lk", p.lk)):
-        if rows * p.d * 4 >= REACH:
-            raise LaunchError(f"{name} = {rows}: a head must stay within 2^31 bytes, so {name} < {REACH // (4 * p.d)}")
+        if rows * widest * 4 >= REACH:
+            raise LaunchError(f"{name} = {rows}: a head must stay within 2^31 bytes, so {name} < {REACH // (4 * widest)}")
+    for name, width in (("d", p.d), ("dv", p.dv)):
+        if width * p.element.bytes % WORD:
+            raise LaunchError(f"{name} = {width} in {p.dtype}: a row ends within 4 bytes, so pad {name} to {width + 1}")
 
 
-def scalars(p: AttentionProblem) -> tuple[int | float, ...]:
-    """The arguments behind the pointers for contiguous arrays: lq, lk; bytes of rows and heads of Q, K, V, R; heads of the whole
-    batch; window; scale · log2(e)."""
-    e = p.element.bytes
-    rows = (p.d * e, p.d * e, p.d * e, p.d * 4)
+def operands(p: AttentionProblem) -> tuple[str, ...]:
+    """The arrays of a launch, in order."""
+    return ("Q", "K", "V", *((SLOPES,) if p.alibi else ()), "R", *((LSE,) if p.lse else ()))
+
+
+def scalars(plan: AttentionTiles) -> tuple[int | float, ...]:
+    """The arguments behind the pointers for contiguous arrays: lq, lk; bytes of rows and heads of Q, K, V and of R (where keys are
+    split, of a part's O); heads of the whole batch; window; scale · log2(e). With a soft cap, the factor of an exponential that is
+    (1 + tanh) / (1 - tanh) of the scaled score over the cap, then cap · log2(e) and minus twice as much."""
+    p, e = plan.problem, plan.problem.element.bytes
+    rows = (p.d * e, p.d * e, p.dv * e, WORD * (p.dv if plan.split_kv == 1 else partial_columns(p.dv)))
     heads = (p.lq * rows[0], p.lk * rows[1], p.lk * rows[2], p.lq * rows[3])
     assert p.scale is not None
-    return (p.lq, p.lk, *rows, *heads, p.batch * p.heads, p.window or 0, p.scale * LOG2_E)
+    factors: tuple[float, ...] = (p.scale * LOG2_E,)
+    if p.softcap is not None:
+        factors = (2 * p.scale * LOG2_E / p.softcap, p.softcap * LOG2_E, -2 * p.softcap * LOG2_E)
+    return (p.lq, p.lk, *rows, *heads, p.batch * p.heads, p.window or 0, *factors)
 
 
 def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
     """The builder of a plan's kernel; kind: the name's beginning."""
     p = plan.problem
     group = p.heads // p.kv_heads
+    tile_heads = f"of{plan.tile_heads}" * (plan.tile_heads > 1)
+    extras = "_cap" * (p.softcap is not None) + "_alibi" * p.alibi + "_lse" * p.lse
     masks = "_causal" * p.causal + "_window" * (p.window is not None)
     split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
     shared = f"_group{group}" * (group > 1)
-    name = f"{kind}_{p.dtype}_d{p.d}_q{plan.tile_Q}_kv{plan.tile_KV}{masks}{shared}{split}"
+    width = f"d{p.d}" + f"v{p.dv}" * (p.dv != p.d)
+    name = f"{kind}_{p.dtype}_{width}_q{plan.tile_Q}{tile_heads}_kv{plan.tile_KV}{masks}{extras}{shared}{split}"
     return KernelBuilder(name, plan.descriptor.arch, plan.threads, plan=plan.resources)
 
 
 def grid(plan: AttentionTiles) -> tuple[int, int, int]:
     """Workgroups of the kernel."""
-    p = plan.problem
-    return (-(-p.lq // plan.tile_Q), p.batch * p.heads * plan.split_kv, 1)
+    p, turn = plan.problem, plan.heads_at_once
+    heads = p.batch * p.heads // plan.tile_heads
+    return (turn * -(-p.lq // plan.tile_queries), heads // turn * plan.split_kv, 1)
 
 
 class Block:
@@ -74,11 +93,15 @@ class Block:
 
     def _arguments(self) -> None:
         k = self.k
-        for name in (*ARRAYS, *((STATISTICS,) if self.plan.split_kv > 1 else ())):
+        p, split = self.plan.problem, self.plan.split_kv > 1
+        for name in ("Q", "K", "V", *((SLOPES,) if p.alibi else ()), "R"):
             k.argument(name, 8, "global_buffer")
+        if split or p.lse:
+            k.argument(STATISTICS if split else LSE, 8, "global_buffer")
         for name in ("lq", "lk", *(f"{array} row" for array in ARRAYS), *(f"{array} head" for array in ARRAYS), "heads", "window"):
             k.argument(name.replace(" ", "_"), 4, value_type="i32")
-        k.argument("scale", 4, value_type="f32")
+        for name in ("scale", *(("cap", "minus_twice_cap") if p.softcap is not None else ())):
+            k.argument(name, 4, value_type="f32")
         self.arguments = k.load_arguments()
 
     def _coordinates(self) -> None:
@@ -91,14 +114,30 @@ class Block:
         lane_in_atom(k, self.lane_row, self.group, ATOM)
         self.first_query, self.head = k.s.alloc("the block's first query"), k.s.alloc("head")
         self.shared_head = k.s.alloc("head of K and V")
-        k.s_mul_i32(self.first_query, k.group_x, self.plan.tile_Q)
-        split = self.plan.split_kv
+        plan = self.plan
+        turn = plan.heads_at_once
+        k.comment(f"workgroups in turn are of {turn} heads; a tile has {plan.tile_queries} queries of {plan.tile_heads}")
+        k.s_lshr_b32(self.first_query, k.group_x, log2(turn))
+        if plan.problem.causal:
+            last = k.s.alloc("last tile")
+            k.s_sub_u32(last, self.arguments["lq"], 1)
+            self._divide(last, last, plan.tile_queries)
+            k.s_sub_u32(self.first_query, last, self.first_query, note="those that see most keys first")
+            k.s.free(last)
+        k.s_mul_i32(self.first_query, self.first_query, plan.tile_queries)
+        split = plan.split_kv
         self._divide(self.head, k.group_y, split)
         if split > 1:
             self.part = k.s.alloc("part of the keys")
             k.s_mul_i32(self.part, self.head, split)
             k.s_sub_u32(self.part, k.group_y, self.part)
-        self._divide(self.shared_head, self.head, self.plan.problem.heads // self.plan.problem.kv_heads)
+        if turn > 1:
+            k.s_mul_i32(self.head, self.head, turn)
+            k.s_and_b32(self.shared_head, k.group_x, turn - 1)
+            k.s_add_u32(self.head, self.head, self.shared_head)
+        if plan.tile_heads > 1:
+            k.s_mul_i32(self.head, self.head, plan.tile_heads, note="first of the tile's heads")
+        self._divide(self.shared_head, self.head, plan.problem.heads // plan.problem.kv_heads)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
         """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery
@@ -116,7 +155,7 @@ class Block:
         self.position, last, self.high, self.full_low, self.full_high, self.first_key, self.steps_left = map(k.s.alloc, names)
         k.comment("keys that the block's queries see; query i stands at i + lk - lq among them")
         k.s_sub_u32(self.position, a["lk"], a["lq"])
-        k.s_add_u32(last, self.first_query, self.plan.tile_Q)
+        k.s_add_u32(last, self.first_query, self.plan.tile_queries)
         k.s_min_i32(last, last, a["lq"])
         k.s_sub_u32(last, last, 1)
         k.s_add_u32(last, last, self.position)
@@ -145,7 +184,7 @@ class Block:
         k.s.free(bound, last)
         self.rows = k.s.alloc("the block's queries")
         k.s_sub_u32(self.rows, a["lq"], self.first_query)
-        k.s_min_u32(self.rows, self.rows, self.plan.tile_Q)
+        k.s_min_u32(self.rows, self.rows, self.plan.tile_queries)
 
     def _share(self, bound: Reg) -> None:
         """Steps of the block's keys; the wave's first key."""
@@ -179,8 +218,36 @@ class Block:
             k.s_min_i32(end, end, scratch)
         k.s.free(each)
 
-    def buffer(self, resource: Reg, name: str, head: Reg, first_row: Reg | None, rows: Reg, e: int) -> Reg:
-        """Raw buffer of a head's rows from `first_row` on, `rows` of them; an SGPR with its bytes."""
+    def row_offset(self, target: Reg, row: Reg, strides: tuple[Reg | int, Reg], spare: Reg) -> None:
+        """target = bytes from the block's first row to `row`, a VGPR, of the Q tile; outside of every buffer where no query is.
+
+        strides: bytes from a query to the next, and from a head to the next. target, spare: VGPRs, target not `row`.
+        """
+        k, plan = self.k, self.plan
+        if plan.tile_heads == 1:
+            k.v_mul_lo_u32(target, row, strides[0])
+            return
+        k.v_lshrrev_b32(target, log2(plan.row_slots), row, note="query of the tile")
+        k.v_and_b32(spare, plan.row_slots - 1, row, note="head of the tile")
+        if plan.tile_heads < plan.row_slots:
+            k.v_cmp_gt_u32("vcc", plan.tile_heads, spare)
+            k.v_cndmask_b32(target, -1, target, "vcc", note="no head: no query either")
+        k.v_cmp_gt_u32("vcc", self.rows, target)
+        k.v_mul_lo_u32(target, target, strides[0])
+        k.v_mul_lo_u32(spare, spare, strides[1])
+        k.v_add_u32(target, target, spare)
+        k.v_cndmask_b32(target, OUTSIDE, target, "vcc")
+
+    def query_of(self, target: Reg, q: int) -> None:
+        """target = query of the tile that a lane has in query atom q."""
+        k, slots = self.k, self.plan.row_slots
+        k.v_add_u32(target, ATOM * q, self.lane_row)
+        if slots > 1:
+            k.v_lshrrev_b32(target, log2(slots), target, note="query of the tile")
+
+    def buffer(self, resource: Reg, name: str, head: Reg, first_row: Reg | None, rows: Reg, columns: int) -> Reg:
+        """Raw buffer of a head's rows from `first_row` on, `rows` of them of so many bytes, for Q and R of all heads of the tile;
+        an SGPR with its bytes."""
         k, a = self.k, self.arguments
         low, high, size = k.s.alloc("low"), k.s.alloc("high"), k.s.alloc(f"{name} bytes")
         k.comment(f"{name}: from the block's first row on; what lies past the view reads 0 and is not stored")
@@ -194,7 +261,10 @@ class Block:
                 k.s_addc_u32(resource[1], resource[1], high)
         k.s_sub_u32(size, rows, 1)
         k.s_mul_i32(size, size, a[f"{name}_row"])
-        k.s_add_u32(size, size, self.plan.d * e)
+        if name in ("Q", "R") and self.plan.tile_heads > 1:
+            k.s_mul_i32(low, a[f"{name}_head"], self.plan.tile_heads - 1)
+            k.s_add_u32(size, size, low)
+        k.s_add_u32(size, size, columns)
         k.s_mov_b32(resource[2], size)
         k.s_mov_b32(resource[3], RESOURCE_WORD3, note="raw, 32-bit data")
         k.s.free(low, high)

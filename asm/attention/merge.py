@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from simgpu.asm.attention.frame import Block
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.softmax import Softmax
-from simgpu.asm.builder.kernel import LdsRegion
+from simgpu.asm.builder.kernel import KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import DWORDS, OUTSIDE
 from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import ATOM, LOOP_RANGES, WAVES, merge_row_words
 
+LN_2 = math.log(2)
 LARGEST = 3.4028234663852886e38  # -m of a wave whose queries saw no key: whatever another wave has, counts
 
 
@@ -20,19 +24,20 @@ class Output:
     """Where R goes, or a part's undivided O where the keys are split."""
 
     buffer: Reg  # raw buffer at the block's first query
-    row_bytes: Reg  # SGPR: bytes of a row
+    columns: int  # of a row
     statistics: Reg | None  # buffer of the block's (-m, row sum) pairs where the keys are split
+    logarithms: Reg | None  # buffer of the block's log(sum(exp)) where they are wanted
 
 
 class Merge:
-    """Emits the end of a block. wave_number is an SGPR; partial and statistics are LDS regions."""
+    """Emits the end of a block; partial and statistics are LDS regions."""
 
-    def __init__(self, softmax: Softmax, wave_number: Reg, work_item: Reg, partial: LdsRegion, statistics: LdsRegion) -> None:
-        self.softmax, self.wave, self.k = softmax, softmax.wave, softmax.k
-        self.wave_number, self.work_item = wave_number, work_item
+    def __init__(self, softmax: Softmax, block: Block, partial: LdsRegion, statistics: LdsRegion) -> None:
+        self.softmax, self.wave, self.k, self.block = softmax, softmax.wave, softmax.k, block
+        self.wave_number, self.work_item = block.wave_number, self.k.work_item
         self.partial, self.statistics = partial, statistics
         self.queries = ATOM * self.wave.shape.nq
-        self.row_bytes = merge_row_words(self.wave.shape.d, self.wave.shape.e) * WORD
+        self.row_bytes = merge_row_words(self.wave.shape.dv, self.wave.shape.e) * WORD
 
     def emit(self, output: Output) -> None:
         """From partial sums and O to memory."""
@@ -86,6 +91,11 @@ class Merge:
             k.v_fmac_f32(total, references[wave], sums[wave])
         k.v_sub_f32(factor, largest, softmax.references[q])
         k.v_exp_f32(factor, factor)
+        if output.logarithms is not None:
+            k.v_log_f32(self.parts[11], total)
+            k.v_sub_f32(self.parts[11], self.parts[11], largest)
+            k.v_mul_f32(self.parts[11], LN_2, self.parts[11])
+            self._store_row(q, self.parts[11:12], output.logarithms, "log(sum(exp))")
         if output.statistics is None:
             k.v_cmp_eq_f32("vcc", 0, total)
             k.v_rcp_f32(total, total)
@@ -93,17 +103,20 @@ class Merge:
             k.v_cndmask_b32(total, total, largest, "vcc", note="no key seen: 0")
             k.v_mul_f32(factor, factor, total)
         else:
-            self._store_statistics(q, pair, output.statistics)
+            self._store_row(q, pair, output.statistics, "-m, row sum")
 
-    def _store_statistics(self, q: int, pair: Reg, buffer: Reg) -> None:
-        """(-m, row sum) of the queries of an atom, by the first wave."""
-        k, address = self.k, self.parts[10]
-        stored = k.new_label("statistics_stored")
+    def _store_row(self, q: int, value: Reg, buffer: Reg, what: str) -> None:
+        """One or two words of each query of an atom, by the first wave."""
+        k, address, row, spare = self.k, self.parts[12], self.parts[13], self.parts[14]
+        stored, stride = k.new_label("stored"), k.s.alloc("head's bytes")
         k.s_cmp_lg_u32(self.wave_number, 0)
         k.s_cbranch_scc1(stored)
-        k.v_lshlrev_b32(address, log2(2 * WORD), self.softmax.lane_row)
-        k.buffer_store_dwordx2(pair, address, buffer, 0, offen=True, offset=2 * WORD * ATOM * q, note="-m, row sum")
+        k.s_mul_i32(stride, self.block.arguments["lq"], value.count * WORD)
+        k.v_add_u32(row, ATOM * q, self.softmax.lane_row)
+        self.block.row_offset(address, row, (value.count * WORD, stride), spare)
+        k.emit(f"buffer_store_{DWORDS[value.count]}", value, address, buffer, 0, offen=True, note=what)
         k.label(stored)
+        k.s.free(stride)
 
     def _add_partials(self, factors: Reg, output: Output) -> None:
         k, shape = self.k, self.wave.shape
@@ -143,37 +156,70 @@ class Merge:
         k.v.free(group)
 
     def _reader(self, wide: int, output: Output) -> tuple[Reg, Reg]:
-        """LDS address and R offset of a work-item's four columns in a block of `wide` atoms."""
+        """LDS address and first row of a work-item's four columns in a block of `wide` atoms."""
         k = self.k
-        row, column = k.v.alloc("row"), k.v.alloc(f"LDS read address, {wide} atoms")
-        offset = k.v.alloc(f"R offset, {wide} atoms")
+        row, address = k.v.alloc(f"row, {wide} atoms"), k.v.alloc(f"LDS read address, {wide} atoms")
+        column = self.parts[0]
         k.v_lshrrev_b32(row, log2(QUAD * wide), self.work_item)
-        k.v_and_b32(column, QUAD * wide - 1, self.work_item)
-        k.v_lshlrev_b32(column, 4, column)
-        k.v_mul_lo_u32(offset, row, output.row_bytes)
-        k.v_add_u32(offset, offset, column)
-        k.v_mul_u32_u24(row, self.row_bytes, row)
-        k.v_add_u32(column, row, column)
-        k.v.free(row)
-        return column, offset
+        self._column(column, 0, wide)
+        k.v_lshlrev_b32(column, log2(WORD), column)
+        k.v_mul_u32_u24(address, self.row_bytes, row)
+        k.v_add_u32(address, address, column)
+        return address, row
+
+    def _column(self, target: Reg, first: int, wide: int) -> None:
+        """target = the first of a work-item's four columns in a block of `wide` atoms that begins at column `first`."""
+        k = self.k
+        k.v_and_b32(target, QUAD * wide - 1, self.work_item)
+        k.v_lshlrev_b32(target, log2(QUAD), target)
+        if first:
+            k.v_add_u32(target, first, target)
 
     def _sum(self, q: int, column: int, wide: int, reader: tuple[Reg, Reg], output: Output) -> None:
         k = self.k
-        address, offset = reader
+        address, row = reader
         done = k.new_label("added")
         if wide < WAVES:
             k.s_cmp_ge_u32(self.wave_number, wide)
             k.s_cbranch_scc1(done)
-        parts, row = self.parts, k.s.alloc("row")
+        parts = self.parts
         rows = ATOM * WAVES // max(WAVES, wide)  # that a round of the work-items covers
         for first in range(0, ATOM, rows):
-            k.s_mul_i32(row, output.row_bytes, ATOM * q + first)
             for wave in range(WAVES):
                 k.ds_read_b128(parts[QUAD * wave : QUAD * (wave + 1)], address,
                                offset=self.partial.offset + (wave * ATOM + first) * self.row_bytes)  # fmt: skip
             for wave in range(1, WAVES):
                 for n in range(QUAD):
                     k.v_add_f32(parts[n], parts[n], parts[QUAD * wave + n])
-            k.buffer_store_dwordx4(parts[0:QUAD], offset, output.buffer, row, offen=True, offset=column * WORD)
-        k.s.free(row)
+            self._store(parts, ATOM * q + first, row, column, wide, output)
         k.label(done)
+
+    def _store(self, parts: Reg, first: int, row: Reg, column: int, wide: int, output: Output) -> None:
+        """A work-item's four columns, of row `first` + row; columns that do not exist are not stored."""
+        k, a = self.k, self.block.arguments
+        offset, spare, place = parts[4], parts[5], parts[6]
+        k.v_add_u32(place, first, row)
+        self.block.row_offset(offset, place, (a["R_row"], a["R_head"]), spare)
+        self._column(place, column, wide)
+        k.v_lshlrev_b32(spare, log2(WORD), place)
+        k.v_add_u32(offset, offset, spare)
+        ends = column + wide * ATOM > output.columns
+        store_columns(k, parts[0:QUAD], offset, place, output.buffer, output.columns, ends, spare)
+
+
+def store_columns(
+    k: KernelBuilder, values: Reg, offset: Reg, column: Reg, buffer: Reg, columns: int, ends: bool, spare: Reg
+) -> None:
+    """Stores four neighbouring columns, from `column` on, of a row of so many; ends: the row may end before or among them."""
+    if not ends:
+        k.buffer_store_dwordx4(values, offset, buffer, 0, offen=True)
+    elif columns % QUAD == 0:
+        k.v_cmp_gt_i32("vcc", columns, column)
+        k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="columns that do not exist")
+        k.buffer_store_dwordx4(values, offset, buffer, 0, offen=True)
+    else:
+        for n in range(QUAD):
+            k.v_cmp_gt_i32("vcc", columns - n, column)
+            k.v_cndmask_b32(spare, OUTSIDE, offset, "vcc")
+            k.buffer_store_dword(values[n], spare, buffer, 0, offen=True, offset=n * WORD)
+

@@ -69,7 +69,7 @@ class PaperEmitter(Visitor):
         assert isinstance(block, BlockAttentionNode)
         self.visit(block)
         self._end()
-        return k.finish(plan=plan, grid=grid(plan), scalars=scalars(plan.problem))
+        return k.finish(plan=plan, grid=grid(plan), scalars=scalars(plan))
 
     # -- registers and addresses -------------------------------------------------------------
 
@@ -106,7 +106,8 @@ class PaperEmitter(Visitor):
         k.v_mul_u32_u24(offset, plan.d, self.block.lane_row)
         k.v_add_lshl_u32(self.staging, self.staging, offset, log2(self.e_bytes), note="row i, columns vec·g.. of the tile")
         self._reach(self.staging)
-        k.s.free(self.block.buffer(buffer, "Q", self.block.head, self.block.first_query, self.block.rows, self.e_bytes))
+        width = self.plan.d * self.e_bytes
+        k.s.free(self.block.buffer(buffer, "Q", self.block.head, self.block.first_query, self.block.rows, width))
         row = k.s.alloc("row")
         k.v_mul_lo_u32(offset, self.block.lane_row, a["Q_row"])
         k.v_mul_u32_u24(self.temporaries[0], self.vec * self.e_bytes, self.block.group)
@@ -179,7 +180,8 @@ class PaperEmitter(Visitor):
         """The step's K or V to the LDS tile, 16 rows by 16 columns a load; rows past the view are 0."""
         k, plan = self.k, self.plan
         k.comment(f"{name}:({plan.tile_KV},{plan.d}) to LDS")
-        k.s.free(self.block.buffer(self.memory, name, self.block.shared_head, None, self.block.arguments["lk"], self.e_bytes))
+        width, keys = self.plan.d * self.e_bytes, self.block.arguments["lk"]
+        k.s.free(self.block.buffer(self.memory, name, self.block.shared_head, None, keys, width))
         offset, part = self.temporaries[0], self.temporaries[1]
         k.v_add_u32(offset, self.block.first_key, self.block.lane_row)
         k.v_mul_lo_u32(offset, offset, self.block.arguments[f"{name}_row"])
@@ -336,5 +338,5 @@ class PaperEmitter(Visitor):
 
     def _result(self) -> Reg:
         buffer = self.k.s.alloc("R buffer", 4)
-        self.k.s.free(self.block.buffer(buffer, "R", self.block.head, self.block.first_query, self.block.rows, WORD))
+        self.k.s.free(self.block.buffer(buffer, "R", self.block.head, self.block.first_query, self.block.rows, self.plan.d * WORD))
         return buffer

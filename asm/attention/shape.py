@@ -14,7 +14,7 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.chain import chain
 from simgpu.operators.attention.plan import AttentionTiles
-from simgpu.operators.attention.registers import ATOM, column_blocks, key_atoms
+from simgpu.operators.attention.registers import ATOM, column_blocks, fragment_elements, key_atoms
 
 DTYPES = ("f32", "f16", "bf16")
 GROUPS = 4  # lane groups of a 16-wide instruction
@@ -28,7 +28,8 @@ class Shape:
     score, value: the matrix instructions of S^T and O^T.
     """
 
-    d: int
+    d: int  # of Q and K, in whole atoms
+    dv: int  # of V and R, in whole atoms
     e: int
     nq: int
     na: int
@@ -44,8 +45,8 @@ class Shape:
         if p.dtype not in DTYPES:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
         e = p.element.bytes
-        na = key_atoms(p.d, e)
-        vec = 4 if e == 4 or p.d % 32 else 8
+        na = key_atoms(p)
+        vec = fragment_elements(p.padded_d, e)
         rows = [mfma.find(a.mnemonic, plan.descriptor.arch) for a in plan.descriptor.atoms
                 if a.dtype_in == p.dtype and a.m == ATOM]  # fmt: skip
 
@@ -54,7 +55,7 @@ class Shape:
 
         score, value = widest(vec), widest(QUAD * na)
         assert chain(score, value).free
-        return cls(p.d, e, plan.tile_Q // ATOM, na, vec, column_blocks(p.d, e), score, value)
+        return cls(p.padded_d, p.padded_dv, e, plan.tile_Q // ATOM, na, vec, column_blocks(p.padded_dv, e), score, value)
 
     @property
     def spans(self) -> int:
@@ -69,7 +70,7 @@ class Shape:
     @property
     def column_atoms(self) -> int:
         """Atoms of O^T's rows, the columns of V."""
-        return self.d // ATOM
+        return self.dv // ATOM
 
     @property
     def narrow(self) -> bool:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simgpu.asm.attention.frame import Block
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.wave import Wave
 from simgpu.hardware.isa.instruction import Reg
@@ -34,21 +35,33 @@ class Masks:
     masked: Reg  # 1 where some score of the wave's step has to be masked
     first: Reg  # the wave's first key of the step
     last: Reg  # the part's last key
-    position: Reg  # of the block's query 0 among the keys
     window: Reg  # its size
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a product S becomes before m is taken off, in base 2, and the SGPRs with its constants.
+
+    Plain: factor·S. Capped, cap·tanh(x) = cap - 2·cap / (1 + e^2x), with 2x = factor·S in base 2. ALiBi adds its slope times the
+    distance of query and key.
+    """
+
+    factor: Reg
+    cap: tuple[Reg, Reg] | None  # cap · log2(e), and minus twice as much
+    alibi: bool
+    causal: bool  # no key behind its query counts, so distances need no absolute value
 
 
 class Softmax:
     """Emits the update for some query atoms.
 
-    c: SGPR, scale · log2(e)
     gain: the largest P when m has been raised
-    lane_row, group, other_half: VGPRs, i, g and 4·(lane ^ 32)
+    other_half: VGPR, 4·(lane ^ 32)
     """
 
-    def __init__(self, wave: Wave, masks: Masks, c: Reg, gain: float, lane_row: Reg, group: Reg, other_half: Reg) -> None:
-        self.wave, self.k, self.masks, self.c = wave, wave.k, masks, c
-        self.lane_row, self.group, self.other_half = lane_row, group, other_half
+    def __init__(self, wave: Wave, block: Block, masks: Masks, form: Scores, gain: float, other_half: Reg) -> None:
+        self.wave, self.k, self.block, self.masks, self.form = wave, wave.k, block, masks, form
+        self.lane_row, self.group, self.other_half = block.lane_row, block.group, other_half
         self.temporaries = wave.ranges["temporaries"]
         self.raised = math.log2(gain)  # the largest exponent when m has been raised
         self.threshold = LAZY if gain == 1 else LARGEST_F16
@@ -81,11 +94,16 @@ class Softmax:
         k = self.k
         for q in half:
             scores = [self.wave.score(q, a)[r] for a in range(self.wave.shape.na) for r in range(QUAD)]
+            subtrahend = self.references[q]
+            if self.form.cap:
+                subtrahend = k.v_add_f32(self.temporaries[2], self.form.cap[0], subtrahend, note="cap - m")
             for x, score in zip(self.exponents(half, q), scores, strict=True):
                 source = score
                 if score.file == "a":
                     source = k.v_accvgpr_read_b32(x, score)
-                k.v_fma_f32(x, source, self.c, self.references[q], note=f"exponent, query atom {q}")
+                self._exponent(x, source, subtrahend, q)
+            if self.form.alibi:
+                self._alibi(q, self.exponents(half, q))
         self._masked(half)
         for q in half:
             weights = self.exponents(half, q)
@@ -95,6 +113,40 @@ class Softmax:
             for register in weights:
                 k.v_add_f32(self.sums[q], self.sums[q], register)
             self._round(q, weights)
+
+    def _exponent(self, x: Reg, score: Reg, subtrahend: Reg, q: int) -> None:
+        """x = the score in base 2, minus m."""
+        k, form, note = self.k, self.form, f"exponent, query atom {q}"
+        if not form.cap:
+            k.v_fma_f32(x, score, form.factor, subtrahend, note=note)
+            return
+        k.v_mul_f32(x, form.factor, score)
+        k.v_exp_f32(x, x)
+        k.v_add_f32(x, 1.0, x)
+        k.v_rcp_f32(x, x)
+        k.v_fma_f32(x, x, form.cap[1], subtrahend, note=note)
+
+    def _alibi(self, q: int, x: Sequence[Reg]) -> None:
+        """Takes slope · |query - key| off the exponents."""
+        k, block, slope = self.k, self.block, self.wave.ranges["slopes"][q]
+        behind, before, distance, other = (self.temporaries[n] for n in (2, 3, 4, 5))
+        offset = k.s.alloc("offset")
+        k.s_sub_u32(offset, block.position, self.masks.first)
+        block.query_of(behind, q)
+        k.v_lshlrev_b32(before, 2, self.group)
+        k.v_sub_u32(behind, behind, before)
+        k.v_add_u32(behind, offset, behind)
+        k.v_cvt_f32_i32(behind, behind, note=f"query's place minus the first key, query atom {q}")
+        k.s.free(offset)
+        if not self.form.causal:
+            k.v_sub_f32(before, 0, behind)
+        for n, register in enumerate(x):
+            key = float(ATOM * (n // QUAD) + n % QUAD)
+            k.v_subrev_f32(distance, key, behind)
+            if not self.form.causal:
+                k.v_add_f32(other, key, before)
+                k.v_max_f32(distance, distance, other)
+            k.v_fma_f32(register, distance, slope, register, note="ALiBi")
 
     # -- masks -------------------------------------------------------------------------------
 
@@ -125,8 +177,8 @@ class Softmax:
         k.v_mov_b32(high, masks.last, note=f"query atom {q}: last key")
         if masks.causal or masks.windowed:
             position = self.temporaries[4]
-            k.s_add_u32(offset, masks.position, ATOM * q)
-            k.v_add_u32(position, offset, self.lane_row, note="the query's place among the keys")
+            self.block.query_of(position, q)
+            k.v_add_u32(position, self.block.position, position, note="the query's place among the keys")
             if masks.causal:
                 k.v_min_i32(high, high, position)
             if masks.windowed:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from simgpu.asm.attention.merge import LARGEST
+from simgpu.asm.attention.frame import LSE, PARTIAL, STATISTICS
+from simgpu.asm.attention.merge import LARGEST, LN_2, store_columns
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.parts.buffers import advance_buffer, clip, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, advance_buffer, clip, raw_buffer
 from simgpu.asm.parts.integer_math import vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
-from simgpu.operators.attention.registers import WAVES
+from simgpu.operators.attention.registers import WAVES, partial_columns
 
-PARTIAL, STATISTICS = "partial_O", "statistics"  # (split, batch·heads, lq, d) and (split, batch·heads, lq, 2): -m, row sum; f32
 STATE_BYTES = 2 * WORD
 THREADS = WAVES * WAVEFRONT
 
@@ -22,17 +22,18 @@ def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
     """Names and bytes of what the parts leave."""
     p = plan.problem
     rows = plan.split_kv * p.batch * p.heads * p.lq
-    return ((PARTIAL, rows * p.d * WORD), (STATISTICS, rows * STATE_BYTES))
+    return ((PARTIAL, rows * partial_columns(p.dv) * WORD), (STATISTICS, rows * STATE_BYTES))
 
 
 def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     """The kernel behind a split one: a work-item has four columns of a row, and goes through its parts."""
     p = plan.problem
-    k = KernelBuilder(f"attention_merge_d{p.d}", plan.descriptor.arch, THREADS)
-    pieces = p.d // QUAD
+    k = KernelBuilder(f"attention_merge_d{p.dv}" + "_lse" * p.lse, plan.descriptor.arch, THREADS)
+    width = partial_columns(p.dv)
+    pieces = width // QUAD
     rows = THREADS // pieces
     k.comment(f"one workgroup per {rows} rows of R; a part's m and row sum merge with ⊕")
-    for name in (PARTIAL, STATISTICS, "R"):
+    for name in (PARTIAL, STATISTICS, "R", *((LSE,) if p.lse else ())):
         k.argument(name, 8, "global_buffer")
     for name in ("rows", "split", "R_row"):
         k.argument(name, 4, value_type="i32")
@@ -43,16 +44,18 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     k.s_mul_i32(first, k.group_x, rows)
     k.s_sub_u32(left, arguments["rows"], first)
     k.s_min_i32(left, left, rows)
-    partial, states = _buffer(k, PARTIAL, arguments, first, p.d * WORD), _buffer(k, STATISTICS, arguments, first, STATE_BYTES)
+    partial, states = _buffer(k, PARTIAL, arguments, first, width * WORD), _buffer(k, STATISTICS, arguments, first, STATE_BYTES)
     offset, state_offset = k.v.alloc("partial O offset"), k.v.alloc("statistics offset")
-    k.v_mul_u32_u24(offset, p.d * WORD, row)
-    k.v_lshlrev_b32(piece, 4, piece)
-    k.v_add_u32(offset, offset, piece)
+    k.v_mul_u32_u24(offset, width * WORD, row)
+    k.v_lshlrev_b32(state_offset, 4, piece)
+    k.v_add_u32(offset, offset, state_offset)
     clip(k, offset, offset, left, row, note="rows past the last: outside")
     k.v_lshlrev_b32(state_offset, 3, row)
     clip(k, state_offset, state_offset, left, row)
-    out, total = _parts(k, arguments, (partial, states), (offset, state_offset), p.d)
+    out, total, lowest = _parts(k, arguments, (partial, states), (offset, state_offset), width)
     result, address = _result(k, arguments, row, piece, first)
+    if p.lse:
+        _store_logarithms(k, arguments[LSE], total, lowest, (row, piece, first, left))
     k.v_cmp_eq_f32("vcc", 0, total)
     zero = k.v.alloc("0")
     k.v_mov_b32(zero, 0)
@@ -61,10 +64,11 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     for n in range(QUAD):
         k.v_mul_f32(out[n], out[n], total)
     clip(k, address, address, left, row)
-    k.buffer_store_dwordx4(out, address, result, 0, offen=True, note="R")
+    k.v_lshlrev_b32(piece, 2, piece)
+    store_columns(k, out, address, piece, result, p.dv, p.dv < width, zero)
     k.s_endpgm()
     count = p.batch * p.heads * p.lq
-    scalars = (count, plan.split_kv, p.d * WORD)
+    scalars = (count, plan.split_kv, p.dv * WORD)
     return k.finish(grid=(-(-count // rows), 1, 1), scalars=scalars)
 
 
@@ -82,8 +86,8 @@ def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, 
 
 def _parts(
     k: KernelBuilder, arguments: dict[str, Reg], buffers: tuple[tuple[Reg, Reg, Reg], ...], offsets: tuple[Reg, Reg], d: int
-) -> tuple[Reg, Reg]:
-    """VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum."""
+) -> tuple[Reg, Reg, Reg]:
+    """VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum, and minus that."""
     out, total, lowest = k.v.alloc("O", QUAD), k.v.alloc("row sum"), k.v.alloc("-m")
     part, state = k.v.alloc("part's O", QUAD), k.v.alloc("part's -m, row sum", 2)
     joint, old = k.v.alloc("joint -m"), k.v.alloc("factor")
@@ -106,7 +110,26 @@ def _parts(
         for sum_, addend in ((total, state[1]), *((out[n], part[n]) for n in range(QUAD))):
             k.v_mul_f32(sum_, old, sum_)
             k.v_fmac_f32(sum_, state[0], addend)
-    return out, total
+    return out, total, lowest
+
+
+def _store_logarithms(k: KernelBuilder, base: Reg, total: Reg, lowest: Reg, places: tuple[Reg, Reg, Reg, Reg]) -> None:
+    """log(sum(exp)) of the rows, by the work-items of their first columns. places: VGPRs row and piece, SGPRs first row and rows
+    left."""
+    row, piece, first, left = places
+    resource, offset, value, address = k.s.alloc("LSE buffer", 4), k.s.alloc("offset", 2), k.v.alloc("LSE"), k.v.alloc("LSE offset")
+    k.s_mov_b32(offset[0], first)
+    k.s_mov_b32(offset[1], 0)
+    k.s_lshl_b64(offset, offset, 2)
+    raw_buffer(k, resource, base, (offset[0], offset[1]), LSE)
+    k.v_log_f32(value, total)
+    k.v_sub_f32(value, value, lowest)
+    k.v_mul_f32(value, LN_2, value)
+    k.v_lshlrev_b32(address, 2, row)
+    clip(k, address, address, left, row)
+    k.v_cmp_eq_u32("vcc", 0, piece)
+    k.v_cndmask_b32(address, OUTSIDE, address, "vcc", note="by one work-item a row")
+    k.buffer_store_dword(value, address, resource, 0, offen=True, note="log(sum(exp))")
 
 
 def _result(k: KernelBuilder, arguments: dict[str, Reg], row: Reg, piece: Reg, first: Reg) -> tuple[Reg, Reg]:
@@ -116,7 +139,9 @@ def _result(k: KernelBuilder, arguments: dict[str, Reg], row: Reg, piece: Reg, f
     k.s_mul_hi_u32(offset[1], first, arguments["R_row"])
     raw_buffer(k, resource, arguments["R"], (offset[0], offset[1]), "R")
     address = k.v.alloc("R offset")
+    column = k.v.alloc("column bytes")
+    k.v_lshlrev_b32(column, 4, piece)
     k.v_mul_lo_u32(address, row, arguments["R_row"])
-    k.v_add_u32(address, address, piece)
+    k.v_add_u32(address, address, column)
     k.s.free(offset)
     return resource, address

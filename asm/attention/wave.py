@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simgpu.asm.attention.shape import QUAD, Shape
+from simgpu.asm.attention.shape import GROUPS, QUAD, Shape
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import ResourcePlan
@@ -92,11 +92,38 @@ class Wave:
 
     # -- products ----------------------------------------------------------------------------
 
-    def scores(self, half: Sequence[int]) -> None:
-        """S^T = K Q^T for these query atoms."""
+    def start_masks(self, d: int, group: Reg) -> None:
+        """Where Q and K end within an atom: column masks of their last fragment, all bits of the lane's columns below d."""
+        k, shape = self.k, self.shape
+        if "column masks" not in self.ranges:
+            return
+        column, half = self.ranges["temporaries"][0], self.ranges["temporaries"][1]
+        k.comment(f"columns from {d} on read 0, whatever lies behind a row")
+        k.v_mul_u32_u24(column, shape.vec, group)
+        left = d - (shape.spans - 1) * GROUPS * shape.vec
+        for number in range(shape.span_registers):
+            mask = self.ranges["column masks"][number]
+            for part in range(4 // shape.e):
+                k.v_cmp_gt_i32("vcc", left - number * (4 // shape.e) - part, column)
+                k.v_cndmask_b32(half if part else mask, 0, -1, "vcc")
+            if shape.narrow:
+                k.v_lshlrev_b32(half, 16, half)
+                k.v_and_b32(mask, 0xFFFF, mask)
+                k.v_or_b32(mask, mask, half)
+
+    def mask_columns(self, fragment: Reg) -> None:
+        """0 in the columns of a last fragment that do not exist."""
+        if "column masks" in self.ranges:
+            for number in range(self.shape.span_registers):
+                self.k.v_and_b32(fragment[number], self.ranges["column masks"][number], fragment[number])
+
+    def scores(self, half: Sequence[int], fresh: bool) -> None:
+        """S^T = K Q^T for these query atoms; fresh: the first products of these keys."""
         k, shape, row = self.k, self.shape, self.shape.score
         size = shape.operand_registers(row)
         for span in range(shape.spans):
+            for a in range(shape.na) if fresh and span == shape.spans - 1 else ():
+                self.mask_columns(self.key(a, span))
             for step in range(shape.steps(row, shape.vec)):
                 part = slice(step * size, (step + 1) * size)
                 for a in range(shape.na):

@@ -11,33 +11,35 @@ from numpy.typing import ArrayLike
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.attention.problem import GAINS, AttentionProblem
-from simgpu.operators.attention.registers import merge_traffic
+from simgpu.operators.attention.reference import given_slopes
+from simgpu.operators.attention.registers import merge_traffic, partial_columns
 from simgpu.operators.attention.tree import AtomAttentionNode, BlockAttentionNode, FusedAttention, WarpAttentionNode
 from simgpu.operators.attention.unfused import UnfusedAttention
 from simgpu.operators.compute import Array, ComputeVisitor, Executor
 from simgpu.operators.levels import Level
 from simgpu.operators.softmax.state import SoftmaxState, exponentials, normalise
 from simgpu.operators.traffic import Counters
-from simgpu.operators.tree import FINITE_FLOOR, Extent, Root
+from simgpu.operators.tree import FINITE_FLOOR, Extent, Root, View
 
 
 @dataclass
 class _Rows:
-    """The state of some queries: running maximum m, denominator delta, unnormalised output O (queries,d)."""
+    """The state of some queries of some heads: running maximum m, denominator delta (heads,queries), unnormalised output O
+    (heads,queries,dv)."""
 
     m: Array
     delta: Array
     o: Array
 
     @classmethod
-    def empty(cls, queries: int, d: int, kind: np.dtype[Any]) -> _Rows:
-        none = SoftmaxState.empty((queries,), kind)
-        return cls(none.m, none.delta, np.zeros((queries, d), kind))
+    def empty(cls, heads: int, queries: int, dv: int, kind: np.dtype[Any]) -> _Rows:
+        none = SoftmaxState.empty((heads, queries), kind)
+        return cls(none.m, none.delta, np.zeros((heads, queries, dv), kind))
 
     def rescale(self, m: Array) -> None:
         """Raises the maximum to `m`, which is nowhere lower (Algorithm 1, lines 5, 7 and 8)."""
         factor = np.exp(self.m - m)
-        self.m, self.delta, self.o = m, self.delta * factor, self.o * factor[:, None]
+        self.m, self.delta, self.o = m, self.delta * factor, self.o * factor[..., None]
 
     def merge(self, other: _Rows) -> None:
         """self ⊕= other, with the output beside the denominator."""
@@ -48,40 +50,43 @@ class _Rows:
 
     def part(self, rows: slice) -> _Rows:
         """Some of the rows, as a copy."""
-        return _Rows(self.m[rows], self.delta[rows], self.o[rows])
+        return _Rows(self.m[:, rows], self.delta[:, rows], self.o[:, rows])
 
     def put(self, rows: slice, part: _Rows) -> None:
         """Stores the rows that `part` took."""
-        self.m[rows], self.delta[rows], self.o[rows] = part.m, part.delta, part.o
+        self.m[:, rows], self.delta[:, rows], self.o[:, rows] = part.m, part.delta, part.o
 
 
 class AttentionExecutor(Executor, root=FusedAttention):
-    """softmax(scale * Q K^T) V for Q (batch,heads,lq,d) and K, V (batch,kv_heads,lk,d)."""
+    """softmax(scale * Q K^T) V for Q (batch,heads,lq,d), K (batch,kv_heads,lk,d) and V (batch,kv_heads,lk,dv)."""
 
-    def visit_device(self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike) -> Array:
-        """R (batch,heads,lq,d) in the accumulation type; P is rounded to the operands' type where the accumulation is the
-        target's."""
+    def visit_device(
+        self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None = None
+    ) -> Array:
+        """R (batch,heads,lq,dv) in the accumulation type; P is rounded to the operands' type where the accumulation is the
+        target's. slopes: of ALiBi."""
         p, plan = tree.problem, tree.plan
         kind = self.kind(p.dtype_c)
         self._q = expect_shape("Q", q, p.q_shape).astype(kind)
-        self._k = expect_shape("K", k, p.kv_shape).astype(kind)
-        self._v = expect_shape("V", v, p.kv_shape).astype(kind)
+        self._k = expect_shape("K", k, p.k_shape).astype(kind)
+        self._v = expect_shape("V", v, p.v_shape).astype(kind)
+        self._slopes = given_slopes(p, slopes).astype(kind)
         self._narrow = numpy_dtype(p.dtype, tree.descriptor.arch) if self.accumulate == "problem" else kind
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
-        out: Array = np.zeros(p.q_shape, kind)
+        out: Array = np.zeros(p.r_shape, kind)
         if self.level is Level.DEVICE:
             self.count(global_bytes=p.bytes_once)
             return self._whole(p, out)
         size = numpy_dtype(p.dtype_c).itemsize
         rows: _Rows | None = None
         for number, block in enumerate(tree.children()):
-            queries = len(block.views[0].rows)
+            heads, queries = len(block.views[0].outer[1]), len(block.views[0].rows)
             if number % plan.split_kv == 0:
-                rows = _Rows.empty(queries, p.d, kind)
+                rows = _Rows.empty(heads, queries, p.dv, kind)
             assert rows is not None
             rows.merge(self.visit(block))
             if plan.split_kv > 1:
-                self.count(global_bytes=2 * size * queries * (p.d + 2))
+                self.count(global_bytes=2 * size * heads * queries * (partial_columns(p.dv) + 2))
             if number % plan.split_kv == plan.split_kv - 1:
                 out[block.views[3].index] = normalise(rows.o, rows.delta)
         self.count(global_bytes=out.size * size)
@@ -90,18 +95,16 @@ class AttentionExecutor(Executor, root=FusedAttention):
     def visit_block(self, node: BlockAttentionNode) -> _Rows:
         """The state of the block's queries over its part of the keys."""
         q, k, *_ = node.views
-        e = node.plan.problem.element.bytes
-        queries = len(q.rows)
-        if self.level is Level.BLOCK:
-            states = [_Rows.empty(queries, node.plan.d, self._q.dtype)]
-        else:
-            states = [_Rows.empty(queries, node.plan.d, self._q.dtype) for _ in range(node.plan.waves_kv)]
+        p = node.plan.problem
+        e, heads, queries = p.element.bytes, len(q.outer[1]), len(q.rows)
+        waves = 1 if self.level is Level.BLOCK else node.plan.waves_kv
+        states = [_Rows.empty(heads, queries, p.dv, self._q.dtype) for _ in range(waves)]
         self.count(global_bytes=q.elements * e if len(k.rows) else 0)
         for step in node.steps():
-            staged = 2 * len(step) * node.plan.d * e
+            staged = len(step) * (p.d + p.dv) * e
             self.count(global_bytes=staged, lds_write_bytes=staged if node.plan.policy == "published" else 0)
             if self.level is Level.BLOCK:
-                self._step(node, q.rows, step, states[0])
+                self._step(node, step, states[0])
                 continue
             for warp in node.warps(step):
                 rows = slice(warp.views[0].rows.min_ - q.rows.min_, warp.views[0].rows.max_ - q.rows.min_)
@@ -111,8 +114,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
         for other in states[1:]:
             states[0].merge(other)
         if node.plan.policy == "corrected" and len(k.rows):
-            size = numpy_dtype(node.plan.problem.dtype_c).itemsize
-            merged = merge_traffic(node.plan.d, queries, size)
+            merged = merge_traffic(p.dv, heads * queries, numpy_dtype(p.dtype_c).itemsize)
             self.count(lds_write_bytes=merged, lds_read_bytes=0 if self.level is Level.BLOCK else merged)
         return states[0]
 
@@ -124,40 +126,45 @@ class AttentionExecutor(Executor, root=FusedAttention):
             read = 2 * k.elements * node.plan.problem.element.bytes + exchange
             self.count(lds_read_bytes=read, lds_write_bytes=exchange)
         if self.level is Level.WARP:
-            self._step(node, q.rows, k.rows, state)
+            self._step(node, k.rows, state)
             return
-        s: Array = np.zeros((len(q.rows), len(k.rows)), self._q.dtype)
+        s: Array = np.zeros((*state.m.shape, len(k.rows)), self._q.dtype)
         for atom in node.scores():
-            self.visit(atom, s, q.rows.min_, k.rows.min_)
-        weights = self._update(node.plan.problem, q.rows, k.rows, s, state)
+            self.visit(atom, s, q, k.rows.min_)
+        weights = self._update(node.plan.problem, q, k.rows, s, state)
         for atom in node.values():
-            self.visit(atom, state.o, q.rows.min_, k.rows.min_, weights)
+            self.visit(atom, state.o, q, k.rows.min_, weights)
 
-    def visit_atom(
-        self, node: AtomAttentionNode, out: Array, first_query: int, first_key: int, weights: Array | None = None
-    ) -> None:
-        """Adds one matrix instruction's product to S, or with `weights` to O."""
+    def visit_atom(self, node: AtomAttentionNode, out: Array, block: View, first_key: int, weights: Array | None = None) -> None:
+        """Adds one matrix instruction's product to S, or with `weights` to O; block: the wave's view of Q."""
         self.count(atoms=1)
         q, k, v, r = node.views
+        own = q if weights is None else r
+        rows = _from(own.outer[1], block.outer[1].min_), _from(own.rows, block.rows.min_)
         if weights is None:
-            rows, cols = _from(q.rows, first_query), _from(k.rows, first_key)
-            out[rows, cols] += self._q[q.index][0, 0] @ self._k[k.index][0, 0].T
+            out[(*rows, _from(k.rows, first_key))] += self._q[q.index][0] @ self._k[k.index][0, 0].T
         else:
-            rows, keys = _from(r.rows, first_query), _from(v.rows, first_key)
-            out[rows, r.cols.slice] += weights[rows, keys] @ self._v[v.index][0, 0]
+            out[(*rows, r.cols.slice)] += weights[(*rows, _from(v.rows, first_key))] @ self._v[v.index][0, 0]
 
-    def _step(self, node: BlockAttentionNode | WarpAttentionNode, queries: Extent, keys: Extent, state: _Rows) -> None:
-        """Algorithm 1, lines 3 to 9, for these queries and keys."""
-        (b, h), (_, g) = (tuple(e.min_ for e in view.outer) for view in node.views[:2])
-        s = self._q[b, h, queries.slice] @ self._k[b, g, keys.slice].T
-        weights = self._update(node.plan.problem, queries, keys, s, state)
+    def _step(self, node: BlockAttentionNode | WarpAttentionNode, keys: Extent, state: _Rows) -> None:
+        """Algorithm 1, lines 3 to 9, for these keys."""
+        q, k, *_ = node.views
+        (b, g) = (extent.min_ for extent in k.outer)
+        s = self._q[b, q.outer[1].slice, q.rows.slice] @ self._k[b, g, keys.slice].T
+        weights = self._update(node.plan.problem, q, keys, s, state)
         state.o = state.o + weights @ self._v[b, g, keys.slice]
 
-    def _update(self, p: AttentionProblem, queries: Extent, keys: Extent, s: Array, state: _Rows) -> Array:
-        """P = exp(scale*S - m) after m, delta and O of `state` have taken the new maximum; masked scores count 0."""
-        kind, keep = s.dtype.type, p.keep(queries, keys)
+    def _update(self, p: AttentionProblem, q: View, keys: Extent, s: Array, state: _Rows) -> Array:
+        """P = exp(S - m), S scaled, capped and biased, after m, delta and O of `state` have taken the new maximum; masked scores
+        count 0."""
+        kind, keep = s.dtype.type, p.keep(q.rows, keys)
         assert p.scale is not None
-        s = np.where(keep, s * kind(p.scale), kind(FINITE_FLOOR))
+        s = s * kind(p.scale)
+        if p.softcap is not None:
+            s = kind(p.softcap) * np.tanh(s / kind(p.softcap))
+        if p.alibi:
+            s = s - self._slopes[q.outer[0].min_, q.outer[1].slice, None, None] * p.distance(q.rows, keys).astype(kind)
+        s = np.where(keep, s, kind(FINITE_FLOOR))
         state.rescale(np.maximum(state.m, s.max(-1)))
         weights = exponentials(s, state.m, keep)
         state.delta = state.delta + weights.sum(-1)
@@ -165,12 +172,13 @@ class AttentionExecutor(Executor, root=FusedAttention):
         return (weights * gain).astype(self._narrow).astype(s.dtype) / gain
 
     def _whole(self, p: AttentionProblem, out: Array) -> Array:
-        queries, keys = Extent.whole(p.lq), Extent.whole(p.lk)
+        keys = Extent.whole(p.lk)
         for b, h in np.ndindex(p.batch, p.heads):
             g = h // (p.heads // p.kv_heads)
-            state = _Rows.empty(p.lq, p.d, out.dtype)
-            weights = self._update(p, queries, keys, self._q[b, h] @ self._k[b, g].T, state)
-            out[b, h] = normalise(weights @ self._v[b, g], state.delta)
+            q = View("Q", Extent.whole(p.lq), Extent.whole(p.d), (Extent(b, b + 1, 1), Extent(h, h + 1, 1)))
+            state = _Rows.empty(1, p.lq, p.dv, out.dtype)
+            weights = self._update(p, q, keys, (self._q[b, h] @ self._k[b, g].T)[None], state)
+            out[b, h] = normalise(weights @ self._v[b, g], state.delta)[0]
         return out
 
 
@@ -188,13 +196,13 @@ class UnfusedExecutor(Executor, root=UnfusedAttention):
         batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
         lead = () if batch == 1 else (batch,)
         q, k, v = (
-            expect_shape(name, x, shape) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.kv_shape), ("V", v, p.kv_shape))
+            expect_shape(name, x, shape) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.k_shape), ("V", v, p.v_shape))
         )
         s = self._run(tree.parts[0], q.reshape(*lead, rows, p.d), k.reshape(*lead, p.lk, p.d))
         weights = self._run(tree.parts[1], s.reshape(batch * rows, p.lk))
         if self.accumulate == "problem":
             weights = weights.astype(numpy_dtype(p.dtype, tree.descriptor.arch))
-        return self._run(tree.parts[2], weights.reshape(*lead, rows, p.lk), v.reshape(*lead, p.lk, p.d)).reshape(p.q_shape)
+        return self._run(tree.parts[2], weights.reshape(*lead, rows, p.lk), v.reshape(*lead, p.lk, p.dv)).reshape(p.r_shape)
 
     def _run(self, part: Root, *operands: Array) -> Array:
         visitor = ComputeVisitor(self.level, self.accumulate)

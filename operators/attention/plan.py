@@ -12,16 +12,19 @@ chained in registers (facts: a query owns one lane column), so no E in LDS; no t
 memory to registers and LDS serves only to add the four partial O at the end.
   tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
   tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
+  heads of a Q tile: the divisor of the heads that share K and V with the fewest Q tiles, of equals the smallest
   tQ = of tQ_max, its half and its quarter that of least time, split as is best for it (`operators.split`, E25): a step takes the
        longest of  matrix 4*tQ*tKV*d/F,  cache 2*tKV*d*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
+from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import paper_registers as paper
@@ -110,12 +113,34 @@ class AttentionTiles(Derivation):
     @property
     def sizes(self) -> dict[str, int]:
         """What the policy decided, by name."""
-        return {name: getattr(self, name) for name in ("tile_Q", "tile_KV", "tile_Q_max", "split_kv", "waves_q", "waves_kv")}
+        names = ("tile_Q", "tile_heads", "tile_KV", "tile_Q_max", "split_kv", "waves_q", "waves_kv")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def tile_heads(self) -> int:
+        """Query heads that share a Q tile (`tile_heads`)."""
+        return 1 if self.policy == "published" else tile_heads(self.problem, self.tile_Q)
+
+    @property
+    def row_slots(self) -> int:
+        """Rows of a Q tile from one query to the next: its heads, rounded up to a power of two."""
+        return row_slots(self.tile_heads)
+
+    @property
+    def tile_queries(self) -> int:
+        """Queries of a Q tile, each for `tile_heads` heads."""
+        return self.tile_Q // self.row_slots
+
+    @property
+    def heads_at_once(self) -> int:
+        """Heads whose Q tiles follow each other in turn in the order of dispatch, which deals workgroups to the XCDs in turn: those
+        that share K and V then run on one XCD, and share its L2."""
+        return math.gcd(self.descriptor.xcds, self.problem.batch * self.problem.heads // self.tile_heads)
 
     @property
     def q_tiles(self) -> int:
         """Q tiles of all heads."""
-        return self.problem.batch * self.problem.heads * -(-self.L // max(1, self.tile_Q))
+        return self.problem.batch * self.problem.heads // self.tile_heads * -(-self.L // max(1, self.tile_queries))
 
     @property
     def tiles(self) -> int:
@@ -192,7 +217,30 @@ def plan_attention(
     """
     one_of("policy", policy, POLICIES)
     descriptor.atom(problem.dtype)
+    if policy == "published":
+        problem.refuse_extras("policy published")
+        if problem.dv != problem.d or problem.d % _STEP:
+            raise LaunchError(f"policy published takes one head dimension, a multiple of {_STEP}: pad Q, K and V, or use corrected")
     return _published(problem, descriptor, values) if policy == "published" else _corrected(problem, descriptor)
+
+
+def row_slots(heads: int) -> int:
+    """Rows of a Q tile that a query's heads take: a power of two, so that rows of an atom are a rectangle of heads and queries."""
+    return 1 << (heads - 1).bit_length()
+
+
+def tile_heads(p: AttentionProblem, tile_q: int) -> int:
+    """How many of the query heads that share K and V share a Q tile too: the divisor of their number with the fewest Q tiles, of
+    equals the smallest. One where queries fill the tile, all of a group's where one query is decoded."""
+    group = p.heads // p.kv_heads
+    most = max(1, chained.REACH // (4 * p.lq * max(p.d, p.dv)))  # 32-bit offsets reach
+    fitting = [heads for heads in range(1, min(group, most) + 1) if group % heads == 0 and row_slots(heads) <= tile_q]
+    return min(fitting, key=lambda heads: (q_tiles(p, tile_q, heads), heads))
+
+
+def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
+    """Q tiles of all heads, if so many share one."""
+    return p.batch * p.heads // heads * -(-p.lq // (tile_q // row_slots(heads)))
 
 
 def _published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
@@ -269,10 +317,9 @@ def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
 
 
 def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:
-    e = p.element.bytes
-    ranges = chained.registers(p.d, p.dtype, desc, queries)
-    lds = (LdsArray("partial O", chained.merge_bytes(p.d, e)), LdsArray("statistics", chained.statistics_bytes(queries)))
-    plan = ResourcePlan(ranges, lds, chained.scalars(p.d, p.dtype, split), 1, 1)
+    ranges, partial = chained.registers(p, desc, queries), chained.merge_bytes(p.padded_dv, p.element.bytes)
+    lds = (LdsArray("partial O", partial), LdsArray("statistics", chained.statistics_bytes(queries)))
+    plan = ResourcePlan(ranges, lds, chained.scalars(p, split), 1, 1)
     waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, chained.WAVES)
     return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
 
@@ -289,12 +336,11 @@ def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int
 
 
 def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
-    d, e = p.d, p.element.bytes
     arch, acc, _ = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
-    tile_kv = chained.WAVES * _STEP * chained.key_atoms(d, e)
+    tile_kv = chained.WAVES * _STEP * chained.key_atoms(p)
     fitting = queries_that_fit(p, desc)
     tile_q_max = max(fitting, default=0)
-    useful = max(_STEP, 1 << (p.lq - 1).bit_length())
+    useful = max(_STEP, 1 << (p.lq * p.heads // p.kv_heads - 1).bit_length())
     tried = [queries for queries in fitting if queries <= useful] or [_STEP]
     works = {queries: attention_reduction(p, desc, queries, tile_kv) for queries in tried}
     splits = {queries: work.split() for queries, work in works.items()}
@@ -302,8 +348,10 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     split = splits[tile_q]
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
     use = plan.resources
-    narrower = (replace(p, d=width) for width in range(d // _STEP * _STEP, 0, -_STEP))
-    widest = d if tile_q_max else next(narrow.d for narrow in narrower if _STEP in queries_that_fit(narrow, desc))
+    widest = max(p.d, p.dv)
+    narrower = (replace(p, d=min(p.d, width), dv=min(p.dv, width)) for width in range(widest // _STEP * _STEP, 0, -_STEP))
+    if not tile_q_max:
+        widest = next(max(narrow.d, narrow.dv) for narrow in narrower if _STEP in queries_that_fit(narrow, desc))
     lower = f"d <= {widest} fits"
     notes = {
         "LDS": ("the waves' partial O, a block of columns at a time", "use fewer queries a block"),
@@ -326,35 +374,37 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
 def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
     """What decides a Q tile and the split of its keys: products, K and V through the vector cache, exponentials, bytes."""
     rates, e, c = sustained(desc), p.element.bytes, find_dtype(p.dtype_c).bytes
-    tiles, steps = p.batch * p.heads * -(-p.lq // tile_q), -(-p.lk // tile_kv)
-    staged = 2 * tile_kv * p.d * e
+    heads = tile_heads(p, tile_q)
+    tiles, steps = q_tiles(p, tile_q, heads), -(-p.lk // tile_kv)
+    staged = tile_kv * (p.d + p.dv) * e
     clocks = (
-        4 * tile_q * tile_kv * p.d / desc.matrix_flops_per_clock(p.dtype),
+        2 * tile_q * tile_kv * (p.padded_d + p.padded_dv) / desc.matrix_flops_per_clock(p.dtype),
         staged / rates.rates.cache,
         tile_q * tile_kv * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
     )
-    merge = chained.merge_traffic(p.d, tile_q, c) * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
+    merge = chained.merge_traffic(p.dv, tile_q, c) * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
     return Reduction(
         tiles=tiles,
         steps=steps,
         step=max(clocks) / rates.clock,
-        drain=(merge + tile_q * p.d * c / STORE_BYTES) / rates.clock,
+        drain=(merge + tile_q * p.dv * c / STORE_BYTES) / rates.clock,
         resident=max(1, _chained(p, desc, tile_q, False).blocks_per_cu),
         asked_bytes=tiles * steps * staged + p.qr_bytes,
         once_bytes=p.bytes_once,
         partial_bytes=_partial_bytes(p),
         rates=rates,
-        sharers=p.heads // p.kv_heads * -(-p.lq // tile_q),
+        sharers=tiles // (p.batch * p.kv_heads),
     )
 
 
 def _partial_bytes(p: AttentionProblem) -> int:
     """Bytes of one partial O, maximum and sum of every query."""
-    return p.batch * p.heads * p.lq * (p.d + 2) * find_dtype(p.dtype_c).bytes
+    return p.batch * p.heads * p.lq * (chained.partial_columns(p.dv) + 2) * find_dtype(p.dtype_c).bytes
 
 
 def _alignment(plan: AttentionTiles) -> Constraint:
-    ragged = sum(bool(size % _STEP) for size in (plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv, plan.d))
+    widths = (plan.problem.padded_d, plan.problem.padded_dv)
+    ragged = sum(bool(size % _STEP) for size in (plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv, *widths))
     return Constraint("atom alignment", Level.ATOM, 0, ragged, "dimensions", f"queries, keys and d of a wave by {_STEP}",
                       f"use multiples of {_STEP}")  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +22,16 @@ GAINS = {"f16": 2.0**15}
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """R = softmax(scale * Q K^T) V for each head, row-major: Q, R (batch,heads,lq,d), K, V (batch,kv_heads,lk,d).
+    """R = softmax(scale * Q K^T) V for each head, row-major: Q (batch,heads,lq,d), K (batch,kv_heads,lk,d), V
+    (batch,kv_heads,lk,dv), R (batch,heads,lq,dv).
 
     heads / kv_heads query heads share a head of K and V. Query i stands at position i + lk - lq among the keys (the last query sees
     the last key). causal: it sees no later key. window: it sees fewer than `window` keys before its own and, unless causal, after
-    it. Queries that see no key give 0. scale: 1/sqrt(d) if None. Q, K, V have `dtype`, R the accumulator's type.
-    LaunchError for sizes that cannot be, among them a d that is no multiple of 16.
+    it. Queries that see no key give 0. scale: 1/sqrt(d) if None. Q, K, V have `dtype`, R the accumulator's type. dv: d if 0.
+
+    softcap: a score s becomes softcap * tanh(s / softcap), after the scale. alibi: then `slopes` (batch,heads) in f32 times the
+    distance of query and key is taken off (Press et al., "Train Short, Test Long"). lse: the kernel also leaves log(sum(exp(s)))
+    of every query, (batch,heads,lq) in f32, -infinity where no key is seen. LaunchError for sizes that cannot be.
     """
 
     lq: int
@@ -39,14 +44,18 @@ class AttentionProblem:
     window: int | None = None
     scale: float | None = None
     dtype: str = "f32"
+    dv: int = 0  # 0: as d
+    softcap: float | None = None
+    alibi: bool = False
+    lse: bool = False
 
     def __post_init__(self) -> None:
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
-        for name in ("lq", "lk", "d", "heads", "kv_heads", "batch"):
+        if not self.dv:
+            object.__setattr__(self, "dv", self.d)
+        for name in ("lq", "lk", "d", "dv", "heads", "kv_heads", "batch"):
             object.__setattr__(self, name, positive_dimension("L" if name == "lq" else name, getattr(self, name)))
-        if self.d % ATOM:
-            raise LaunchError(f"d = {self.d} is no multiple of {ATOM}: pad the head dimension to {-(-self.d // ATOM) * ATOM}")
         if self.heads % self.kv_heads:
             raise LaunchError(
                 f"{self.heads} heads do not share {self.kv_heads} heads of K and V evenly: use a divisor of {self.heads}"
@@ -57,6 +66,10 @@ class AttentionProblem:
             raise LaunchError(f"attention in {self.dtype} has no exponentials: use a floating-point type")
         if self.scale is None:
             object.__setattr__(self, "scale", self.d**-0.5)
+        if not math.isfinite(self.scale or 0.0):
+            raise LaunchError(f"scale = {self.scale}: use a finite number")
+        if self.softcap is not None and not (self.softcap > 0 and math.isfinite(self.softcap)):
+            raise LaunchError(f"softcap = {self.softcap:g}: use a positive number, or leave it out")
 
     @property
     def element(self) -> DType:
@@ -70,13 +83,43 @@ class AttentionProblem:
 
     @property
     def q_shape(self) -> tuple[int, int, int, int]:
-        """Shape of Q and R."""
+        """Shape of Q."""
         return self.batch, self.heads, self.lq, self.d
 
     @property
-    def kv_shape(self) -> tuple[int, int, int, int]:
-        """Shape of K and V."""
+    def k_shape(self) -> tuple[int, int, int, int]:
+        """Shape of K."""
         return self.batch, self.kv_heads, self.lk, self.d
+
+    @property
+    def v_shape(self) -> tuple[int, int, int, int]:
+        """Shape of V."""
+        return self.batch, self.kv_heads, self.lk, self.dv
+
+    @property
+    def r_shape(self) -> tuple[int, int, int, int]:
+        """Shape of R."""
+        return self.batch, self.heads, self.lq, self.dv
+
+    @property
+    def lse_shape(self) -> tuple[int, int, int]:
+        """Shape of what `lse` leaves."""
+        return self.batch, self.heads, self.lq
+
+    @property
+    def padded_d(self) -> int:
+        """d in whole atoms: Q and K are 0 behind d in registers."""
+        return -(-self.d // ATOM) * ATOM
+
+    @property
+    def padded_dv(self) -> int:
+        """dv in whole atoms: O is not stored behind dv."""
+        return -(-self.dv // ATOM) * ATOM
+
+    @property
+    def slopes_shape(self) -> tuple[int, int]:
+        """Shape of ALiBi's slopes."""
+        return self.batch, self.heads
 
     def visible(self, queries: Extent) -> Extent:
         """The keys that at least one of these queries sees; empty if none."""
@@ -96,6 +139,16 @@ class AttentionProblem:
             seen &= abs(position - key) < self.window
         return seen
 
+    def distance(self, queries: Extent, keys: Extent) -> NDArray[np.int_]:
+        """(queries, keys): how far a key is from the query's place among the keys."""
+        return np.abs(np.arange(queries.min_, queries.max_)[:, None] + self.lk - self.lq - np.arange(keys.min_, keys.max_)[None, :])
+
+    def refuse_extras(self, what: str) -> None:
+        """LaunchError where the problem has a soft cap, ALiBi or `lse`, which `what` has not."""
+        for option, given in (("softcap", self.softcap is not None), ("alibi", self.alibi), ("lse", self.lse)):
+            if given:
+                raise LaunchError(f"{what} has no {option}: use fused attention with policy corrected")
+
     @property
     def pairs(self) -> int:
         """Pairs of a query and a key that it sees, over all heads."""
@@ -107,18 +160,19 @@ class AttentionProblem:
 
     @property
     def flops(self) -> int:
-        """Useful FLOPs of the two products: 4*d a pair (4 L^2 d for one head, E22)."""
-        return 4 * self.pairs * self.d
+        """Useful FLOPs of the two products: 2*(d + dv) a pair (4 L^2 d for one head, E22)."""
+        return 2 * self.pairs * (self.d + self.dv)
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of K and V."""
-        return 2 * self.batch * self.kv_heads * self.lk * self.d * self.element.bytes
+        return self.batch * self.kv_heads * self.lk * (self.d + self.dv) * self.element.bytes
 
     @property
     def qr_bytes(self) -> int:
-        """Bytes of Q and R."""
-        return self.batch * self.heads * self.lq * self.d * (self.element.bytes + find_dtype(self.dtype_c).bytes)
+        """Bytes of Q and R, and of `lse`."""
+        row = self.d * self.element.bytes + self.dv * find_dtype(self.dtype_c).bytes + 4 * self.lse
+        return self.batch * self.heads * self.lq * row
 
     @property
     def bytes_once(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,42 +13,67 @@ from simgpu.operators.error_model import FLUSHED_INPUT, LARGEST_EXPONENT, SMALLE
 from simgpu.operators.softmax.reference import weights as softmax_weights
 from simgpu.operators.tree import Extent
 
+Array = NDArray[np.float64]
+
 
 @may_be_nan
 def attention(
-    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, queries: Extent | None = None
-) -> NDArray[np.float64]:
-    """softmax(scale * Q K^T) V in float64, (batch,heads,lq,d); 0 for queries that see no key. queries: these rows of it alone, from
-    the whole Q, so that a large S need not be held at once."""
-    return expected_parts(problem, q, k, v, queries or Extent.whole(problem.lq))[0]
+    problem: AttentionProblem,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    queries: Extent | None = None,
+    slopes: ArrayLike | None = None,
+) -> Array:
+    """softmax(scale * Q K^T) V in float64, (batch,heads,lq,dv); 0 for queries that see no key. queries: these rows of it alone,
+    from the whole Q, so that a large S need not be held at once. slopes: of ALiBi, (batch,heads)."""
+    return expected_parts(problem, q, k, v, queries or Extent.whole(problem.lq), slopes)[0]
+
+
+@may_be_nan
+def attention_lse(
+    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent | None = None, slopes: ArrayLike | None = None
+) -> Array:
+    """log(sum(exp(score))) of every query in float64, (batch,heads,lq); -infinity for queries that see no key."""
+    scores, keep = _scores(problem, q, k, queries or Extent.whole(problem.lq), slopes)
+    seen = np.where(keep, scores, -np.inf)
+    largest = seen.max(-1, keepdims=True)
+    anchor = np.where(np.isneginf(largest), 0.0, largest)
+    with np.errstate(divide="ignore"):
+        return np.asarray((anchor + np.log(np.exp(seen - anchor).sum(-1, keepdims=True)))[..., 0])
+
+
+def given_slopes(p: AttentionProblem, slopes: ArrayLike | None) -> Array:
+    """ALiBi's slopes, (batch,heads); zeros where the problem has none. LaunchError if they are missing or too many."""
+    if not p.alibi:
+        return np.zeros(p.slopes_shape)
+    return expect_shape("slopes", () if slopes is None else slopes, p.slopes_shape).astype(np.float64)
 
 
 @may_be_nan
 def attention_error_bound(
-    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, arch: str = "gfx908", queries: Extent | None = None
-) -> NDArray[np.float64]:
+    problem: AttentionProblem,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    arch: str = "gfx908",
+    queries: Extent | None = None,
+    slopes: ArrayLike | None = None,
+) -> Array:
     """Elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
 
     A score is off by g(d+4) * scale|Q||K| of its row's largest, u the roundoff of the accumulation step; an exponent by twice that
     and 4u of the largest score. Each of lk weights adds 4u for exp, sums, rescales and products, so that numerator and denominator
     lie within a factor of e^r; the numerator's weights are rounded to the operands' type besides. exp may flush below 2^-126, a
-    narrow P below its own smallest. gfx90a reads subnormal inputs as 0, P's as well.
+    narrow P below its own smallest. gfx90a reads subnormal inputs as 0, P's as well. A soft cap adds 16u of itself to an exponent.
     """
     p, row = problem, STEPS[problem.dtype]
-    assert p.scale is not None
     rows = queries or Extent.whole(p.lq)
-    _, weights, scores, values = expected_parts(p, q, k, v, rows)
-    size_q, size_k = (np.abs(np.asarray(x).astype(np.float64)) for x in (q, k))
-    absolute = _scores(p, size_q, size_k, rows)[0]
-    unit = max(row.step, 2.0**-53)
-    largest, terms = absolute.max(-1), np.abs(scores).max(-1)
-    lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
-    of_q, of_k = size_q.sum(-1)[:, :, rows.slice], size_k.sum(-1).max(-1, initial=0.0)
-    flushed = p.scale * lost * (of_q + np.repeat(of_k, p.heads // p.kv_heads, axis=1)[..., None] + p.d * lost)
+    _, weights, scores, values = expected_parts(p, q, k, v, rows, slopes)
     # f32 and f64 keep P as it is; the others round it to the operands' significand.
     rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error
-    exponent = 2 * flushed + 2 * largest * (gamma(p.d + 4, unit) + 2.1 * row.input_error) + (8 * terms + 4 * p.lk + 32) * unit
-    r = np.minimum(exponent, LARGEST_EXPONENT)
+    lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
+    r = np.minimum(_exponent_error(p, q, k, scores, arch, rows), LARGEST_EXPONENT)
     relative = np.expm1(2 * r) * (1 + rounding) + rounding
     tiny = lost or (2.0**-126 if p.dtype in ("f32", "f64", "xf32", "bf16") else _SMALLEST_WEIGHT[p.dtype])
     smallest = SMALLEST_F64 if p.dtype == "f64" else SMALLEST_F32  # subnormal sums round to its multiples
@@ -56,24 +83,68 @@ def attention_error_bound(
     return np.asarray(relative[..., None] * spread + own + (tiny + 2.0**-149) * 2 * total + lost)
 
 
+@may_be_nan
+def attention_lse_error_bound(
+    problem: AttentionProblem,
+    q: ArrayLike,
+    k: ArrayLike,
+    arch: str = "gfx908",
+    queries: Extent | None = None,
+    slopes: ArrayLike | None = None,
+) -> Array:
+    """Bound on |kernel - float64| of `attention_lse`: its exponents' error, and some units of the result and of ln 2."""
+    p, rows = problem, queries or Extent.whole(problem.lq)
+    scores, _ = _scores(p, q, k, rows, slopes)
+    size = np.abs(attention_lse(p, q, k, rows, slopes))
+    size = np.where(np.isfinite(size), size, 0.0)
+    unit = max(STEPS[p.dtype].step, 2.0**-53)
+    return np.asarray(_exponent_error(p, q, k, scores, arch, rows) + (8 * size + 16 + 2 * math.log(p.lk)) * unit)
+
+
+def _exponent_error(p: AttentionProblem, q: ArrayLike, k: ArrayLike, scores: Array, arch: str, rows: Extent) -> Array:
+    """Bound on the error of an exponent, and of the rescales and sums behind it, (batch,heads,queries)."""
+    assert p.scale is not None
+    row, unit = STEPS[p.dtype], max(STEPS[p.dtype].step, 2.0**-53)
+    size_q, size_k = (np.abs(np.asarray(x).astype(np.float64)) for x in (q, k))
+    absolute = abs(p.scale) * _products(p, size_q, size_k, rows)
+    largest, terms = np.where(p.keep(rows, Extent.whole(p.lk)), absolute, 0.0).max(-1), np.abs(scores).max(-1)
+    lost = FLUSHED_INPUT.get(p.dtype, 0.0) if arch == "gfx90a" else 0.0
+    of_q, of_k = size_q.sum(-1)[:, :, rows.slice], size_k.sum(-1).max(-1, initial=0.0)
+    flushed = abs(p.scale) * lost * (of_q + np.repeat(of_k, p.heads // p.kv_heads, axis=1)[..., None] + p.d * lost)
+    rounded = (8 * terms + 4 * p.lk + 32 + 16 * (p.softcap or 0.0)) * unit
+    return np.asarray(2 * flushed + 2 * largest * (gamma(p.d + 4, unit) + 2.1 * row.input_error) + rounded)
+
+
 # Smallest positive value: below it, a weight that is rounded to the type is 0 [IEEE 754; OCP OFP8 E4M3 and E5M2, FNUZ one lower].
 _SMALLEST_WEIGHT = {"f16": 2.0**-24, "fp8": 2.0**-9, "bf8": 2.0**-16}
 
 
-def _scores(p: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scaled scores of these queries, masked ones 0, and which are kept."""
-    q, k = (expect_shape(name, x, shape).astype(np.float64) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.kv_shape)))
-    keep = p.keep(queries, Extent.whole(p.lk))
+def _products(p: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent) -> Array:
+    """Q K^T of these queries."""
+    q, k = (expect_shape(name, x, shape).astype(np.float64) for name, x, shape in (("Q", q, p.q_shape), ("K", k, p.k_shape)))
+    return np.asarray(q[:, :, queries.slice] @ np.swapaxes(np.repeat(k, p.heads // p.kv_heads, axis=1), -1, -2))
+
+
+def _scores(
+    p: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent, slopes: ArrayLike | None
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Scores of these queries, scaled, capped and biased, masked ones 0, and which are kept."""
+    keys = Extent.whole(p.lk)
+    keep = p.keep(queries, keys)
     assert p.scale is not None
-    scores = p.scale * (q[:, :, queries.slice] @ np.swapaxes(np.repeat(k, p.heads // p.kv_heads, axis=1), -1, -2))
+    scores = p.scale * _products(p, q, k, queries)
+    if p.softcap is not None:
+        scores = p.softcap * np.tanh(scores / p.softcap)
+    if p.alibi:
+        scores = scores - given_slopes(p, slopes)[..., None, None] * p.distance(queries, keys)
     return np.where(keep, scores, 0.0), np.broadcast_to(keep, scores.shape)
 
 
 def expected_parts(
-    p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, queries: Extent
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """R, P, scaled scores (masked ones 0) of these queries and V of each query head."""
-    scores, keep = _scores(p, q, k, queries)
-    v = np.repeat(expect_shape("V", v, p.kv_shape).astype(np.float64), p.heads // p.kv_heads, axis=1)
+    p: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, queries: Extent, slopes: ArrayLike | None = None
+) -> tuple[Array, Array, Array, Array]:
+    """R, P, scores (scaled, capped, biased; masked ones 0) of these queries and V of each query head."""
+    scores, keep = _scores(p, q, k, queries, slopes)
+    v = np.repeat(expect_shape("V", v, p.v_shape).astype(np.float64), p.heads // p.kv_heads, axis=1)
     weights = softmax_weights(scores, keep)
     return weights @ v, weights, scores, v

@@ -1,18 +1,25 @@
 """Registers and LDS of the register-chained attention kernel, in closed form; `asm` allocates these ranges and no others.
 
 A wave owns q queries (nq = q/16 atoms) and, of each key step, its own keys (na = keys/16 atoms). Letters: e bytes of an element, d
-head dimension. Per lane, in 32-bit registers:
+and dv head dimensions in whole atoms. Per lane, in 32-bit registers:
 
-  Q^T, K, V fragments   q*d*e/256, keys*d*e/256, keys*d*e/256       V of 2 bytes again once its rows are interleaved
-  S^T, P^T, O^T         nq*na*4, nq*na*e (in place of S^T where both may be ArchVGPRs and e = 4), q*d/64
+  Q^T, K, V fragments   q*d*e/256, keys*d*e/256, keys*dv*e/256      V of 2 bytes again once its rows are interleaved
+  S^T, P^T, O^T         nq*na*4, nq*na*e (in place of S^T where both may be ArchVGPRs and e = 4), q*dv/64
   statistics            3*nq: reference, partial row sum, threshold
+  column masks          one fragment of Q or K, where these end within an atom
+  slopes                nq, of ALiBi
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.operators.resources import RegisterRange, scalar_ranges
+
+if TYPE_CHECKING:
+    from simgpu.operators.attention.problem import AttentionProblem
 
 ATOM = 16  # rows and columns of the matrix instruction, on every target and type
 FRAGMENT_BYTES = 16  # one load a lane
@@ -24,15 +31,23 @@ ADDRESSES = 5
 END = 22
 PAD = 4  # words behind each row of a partial O in LDS: rows of 16 lanes start in different banks
 ARGUMENT_WORDS = 21  # four pointers; lq, lk, strides of rows and of heads of four arrays, heads, window, scale
+POINTER_WORDS = 2
+REACH = 1 << 31  # bytes that a block's 32-bit offsets may span: a head, or the heads of a Q tile
+SOFTCAP_WORDS = 2  # arguments beside the scale: the cap in base 2, and minus twice as much
 COORDINATES = 4  # wave, first query, head, head of K and V
 KEYS = 7  # the block's queries and where their keys begin and end
 LOOP_RANGES = ("Q fragments", "K fragments", "V rows", "V fragments", "S", "exponents", "P")  # free behind the loop
 STATISTICS = ("references", "row sums", "thresholds")
 
 
-def key_atoms(d: int, e: int) -> int:
+def key_atoms(p: AttentionProblem) -> int:
     """Atoms of keys a wave and step: two of 16 bits, where d leaves room for both and their interleaved V; else one."""
-    return 2 if e < 4 and d <= 128 else 1
+    return 2 if p.element.bytes < 4 and max(p.d, p.dv) <= 128 else 1
+
+
+def fragment_elements(d: int, e: int) -> int:
+    """Elements of Q or K that one load gives a lane."""
+    return 4 if e == 4 or d % 32 else 8
 
 
 def column_blocks(d: int, e: int) -> tuple[tuple[int, int], ...]:
@@ -47,25 +62,26 @@ def column_blocks(d: int, e: int) -> tuple[tuple[int, int], ...]:
     return tuple(blocks)
 
 
-def registers(d: int, dtype: str, descriptor: HardwareDescriptor, queries: int) -> tuple[RegisterRange, ...]:
+def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int) -> tuple[RegisterRange, ...]:
     """The named ranges of a wave with this many queries (a multiple of 16)."""
-    kind = find_dtype(dtype)
-    e, words = kind.bytes, find_dtype(kind.accumulator).registers
-    nq, na = queries // ATOM, key_atoms(d, e)
-    blocks = column_blocks(d, e)
-    fragments = na * ATOM * d * e // 256
+    d, dv, e, words = p.padded_d, p.padded_dv, p.element.bytes, find_dtype(p.dtype_c).registers
+    nq, na = queries // ATOM, key_atoms(p)
+    blocks = column_blocks(dv, e)
+    fragments = na * ATOM * dv * e // 256
     scores = nq * na * 4 * words
     ranges = [
         ("Q fragments", "arch", queries * d * e // 256),
-        ("K fragments", "arch", fragments),
+        ("K fragments", "arch", na * ATOM * d * e // 256),
         ("V rows", "arch", 4 * na * sum(max(1, wide * e // 4) for _, wide in blocks)),
         ("V fragments", "arch", fragments if e < 4 else 0),
         ("S", "arch" if descriptor.unified_vgprs else "acc", scores),
         ("exponents", "arch", 0 if descriptor.unified_vgprs or e >= 4 else -(-nq // 2) * na * 4),
         ("P", "arch", nq * na * e if e < 4 else 0 if descriptor.unified_vgprs else scores),
-        ("O", "acc", queries * d // 64 * words),
+        ("O", "acc", queries * dv // 64 * words),
         ("zero", "acc", 0 if descriptor.unified_vgprs else 4),
         *((name, "arch", nq * words) for name in STATISTICS),
+        ("column masks", "arch", fragment_elements(d, e) * e // 4 if p.d != d else 0),
+        ("slopes", "arch", nq if p.alibi else 0),
         ("addresses", "arch", ADDRESSES + len({wide for _, wide in blocks})),
         ("temporaries", "arch", TEMPORARIES),
     ]
@@ -74,21 +90,25 @@ def registers(d: int, dtype: str, descriptor: HardwareDescriptor, queries: int) 
     return tuple(RegisterRange(*row) for row in ranges)
 
 
-def scalars(d: int, dtype: str, split: bool) -> tuple[RegisterRange, ...]:
+def scalars(p: AttentionProblem, split: bool) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave; split: whether workgroups share a head's keys."""
-    e = find_dtype(dtype).bytes
-    na = key_atoms(d, e)
+    na = key_atoms(p)
     return scalar_ranges(
-        arguments=ARGUMENT_WORDS + 2 * split,
+        arguments=ARGUMENT_WORDS + POINTER_WORDS * ((split or p.lse) + p.alibi) + SOFTCAP_WORDS * (p.softcap is not None),
         coordinates=COORDINATES + split,
         keys=KEYS,
-        buffers=4 * (3 + split),
+        buffers=4 * (3 + (split or p.lse)),
         steps_and_bytes=4,
         rows=5 * na - 2,
         masks=1,
-        byte_selectors=2 if e < 4 else 0,
-        temporaries=5 if split else 3,
+        byte_selectors=2 if p.element.bytes < 4 else 0,
+        temporaries=5 if split or p.lse else 3,
     )
+
+
+def partial_columns(dv: int) -> int:
+    """Columns from one row of a part's O in scratch memory to the next: whole quads, which lanes store."""
+    return -(-dv // 4) * 4
 
 
 def merge_row_words(d: int, e: int) -> int:

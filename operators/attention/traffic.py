@@ -15,17 +15,19 @@ from simgpu.operators.traffic import Counters, block_counters
 def _fused(tree: FusedAttention) -> Counters:
     p, plan, atom = tree.problem, tree.derivation, tree.descriptor.atom(tree.problem.dtype)
     e, size = p.element.bytes, dtype(p.dtype_c).bytes
-    moved, written, read, atoms = p.batch * p.heads * p.lq * p.d * size + plan.partial_bytes, 0, 0, 0
+    moved, written, read, atoms = p.batch * p.heads * p.lq * p.dv * size + plan.partial_bytes, 0, 0, 0
     for block in tree.children():
-        queries, keys = len(block.views[0].rows), len(block.views[1].rows)
-        moved += (queries + 2 * keys) * p.d * e if keys else 0
+        heads, keys = len(block.views[0].outer[1]), len(block.views[1].rows)
+        queries = heads * len(block.views[0].rows)
+        moved += (queries * p.d + keys * (p.d + p.dv)) * e if keys else 0
         if plan.policy == "published":
             staged, exchange = 2 * keys * p.d * e, queries * keys * 4  # K and V; E^T, written, then read
             written, read = written + staged + exchange, read + staged + exchange
         elif keys:
-            merged = merge_traffic(p.d, queries, size)
+            merged = merge_traffic(p.dv, queries, size)
             written, read = written + merged, read + merged
-        scores, values = -(-p.d // atom.k) * -(-queries // atom.n), -(-queries // atom.n) * -(-p.d // atom.m)
+        columns = -(-heads // atom.n) * -(-len(block.views[0].rows) // max(1, atom.n // plan.row_slots))
+        scores, values = -(-p.d // atom.k) * columns, -(-p.dv // atom.m) * columns
         wave = plan.tile_KV // plan.waves_kv  # keys of a wave and step
         for share, times in ((wave, keys // wave), (keys % wave, 1)):
             atoms += times * (scores * -(-share // atom.m) + values * -(-share // atom.k))

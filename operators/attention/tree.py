@@ -15,7 +15,7 @@ from simgpu.operators.attention.plan import AttentionTiles, plan_attention
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
-from simgpu.operators.tree import FLOOR, Extent, Node, Root, View, product
+from simgpu.operators.tree import FLOOR, Extent, Node, Root, Split, View, product
 
 VALUES = ("mfma", "fma")
 Views = tuple[View, View, View, View]  # Q, K, V, R
@@ -45,10 +45,10 @@ class AtomAttentionNode(_AttentionNode):
     def describe(self) -> tuple[tuple[str, ...], ...]:
         """The atom and how often a wave issues it."""
         plan, atom = self.plan, _atom(self.plan)
-        queries, keys = plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv
+        queries, keys, p = plan.tile_Q // plan.waves_q, plan.tile_KV // plan.waves_kv, plan.problem
         calls = (
-            -(-queries // atom.n) * -(-keys // atom.m) * -(-plan.d // atom.k),
-            -(-queries // atom.n) * plan.d // atom.m * -(-keys // atom.k),
+            -(-queries // atom.n) * -(-keys // atom.m) * -(-p.d // atom.k),
+            -(-queries // atom.n) * -(-p.dv // atom.m) * -(-keys // atom.k),
         )
         return (
             (
@@ -71,16 +71,23 @@ class WarpAttentionNode(_AttentionNode):
         q, k, v, r = self.views
         atom = _atom(self.plan)
         for inner in Extent.whole(self.plan.d).split(atom.k):
-            for queries, keys in product(q.rows.split(atom.n), k.rows.split(atom.m)):
-                yield AtomAttentionNode(self.plan, (View("Q", queries, inner, q.outer), View("K", keys, inner, k.outer), v, r), "S")
+            for heads, queries, keys in product(*self.columns(atom), k.rows.split(atom.m)):
+                outer = (q.outer[0], heads)
+                yield AtomAttentionNode(self.plan, (View("Q", queries, inner, outer), View("K", keys, inner, k.outer), v, r), "S")
 
     def values(self) -> Iterator[AtomAttentionNode]:
         """Atoms of O += P V; V's and R's columns are the atom's slice of d."""
         q, k, v, r = self.views
         atom = _atom(self.plan)
         for keys in v.rows.split(atom.k):
-            for queries, cols in product(r.rows.split(atom.n), r.cols.split(atom.m)):
-                yield AtomAttentionNode(self.plan, (q, k, View("V", keys, cols, v.outer), View("R", queries, cols, r.outer)), "O")
+            for heads, queries, cols in product(*self.columns(atom), r.cols.split(atom.m)):
+                outer = (r.outer[0], heads)
+                yield AtomAttentionNode(self.plan, (q, k, View("V", keys, cols, v.outer), View("R", queries, cols, outer)), "O")
+
+    def columns(self, atom: MFMAAtom) -> tuple[Split, Split]:
+        """Heads and queries of the atoms' columns: an atom has a rectangle of them."""
+        slots, q = self.plan.row_slots, self.views[0]
+        return q.outer[1].split(atom.n), q.rows.split(max(1, atom.n // slots))
 
     def children(self) -> Iterator[AtomAttentionNode]:
         """The atoms of both products in order; the softmax update stands between them."""
@@ -118,7 +125,7 @@ class BlockAttentionNode(_AttentionNode):
         """The warp nodes of one key step."""
         plan = self.plan
         q, k, v, r = self.views
-        for queries in q.rows.split(plan.tile_Q // plan.waves_q):
+        for queries in q.rows.split(plan.tile_queries // plan.waves_q):
             for part, keys in enumerate(step.split(plan.tile_KV // plan.waves_kv)):
                 views = (
                     View("Q", queries, q.cols, q.outer),
@@ -163,16 +170,17 @@ class FusedAttention(Root):
             problem, self.descriptor, policy, self.values if policy == "published" else ""
         )
         p = problem
-        d, outer, kv_outer = (
+        d, dv, outer, kv_outer = (
             Extent.whole(p.d),
+            Extent.whole(p.dv),
             (Extent.whole(p.batch), Extent.whole(p.heads)),
             (Extent.whole(p.batch), Extent.whole(p.kv_heads)),
         )
         self.views: Views = (
             View("Q", Extent.whole(p.lq), d, outer),
             View("K", Extent.whole(p.lk), d, kv_outer),
-            View("V", Extent.whole(p.lk), d, kv_outer),
-            View("R", Extent.whole(p.lq), d, outer),
+            View("V", Extent.whole(p.lk), dv, kv_outer),
+            View("R", Extent.whole(p.lq), dv, outer),
         )
 
     def on(self, descriptor: HardwareDescriptor) -> FusedAttention:
@@ -182,23 +190,23 @@ class FusedAttention(Root):
     def children(self) -> Iterator[BlockAttentionNode]:
         """One node a workgroup: by batch, head, Q tile, part of its visible keys. Parts without keys have empty views."""
         plan, p = self.derivation, self.problem
-        q, k, _, r = self.views
-        for batch, head in product(q.outer[0].split(1), q.outer[1].split(1)):
-            shared = head.min_ // (p.heads // p.kv_heads)
+        q, k, v, r = self.views
+        for batch, heads in product(q.outer[0].split(1), q.outer[1].split(plan.tile_heads)):
+            shared = heads.min_ // (p.heads // p.kv_heads)
             kv_outer = (batch, Extent(shared, shared + 1, 1))
-            for queries in q.rows.split(plan.tile_Q):
+            for queries in q.rows.split(plan.tile_queries):
                 seen = p.visible(queries)
                 size = -(-max(1, -(-len(seen) // plan.tile_KV)) // plan.split_kv) * plan.tile_KV
                 for part in range(plan.split_kv):
                     low, high = (min(seen.max_, seen.min_ + size * i) for i in (part, part + 1))
                     keys = Extent(low, high, size)
-                    outer = (batch, head)
+                    outer = (batch, heads)
                     yield BlockAttentionNode(
                         plan,
                         (
                             View("Q", queries, q.cols, outer),
                             View("K", keys, k.cols, kv_outer),
-                            View("V", keys, k.cols, kv_outer),
+                            View("V", keys, v.cols, kv_outer),
                             View("R", queries, r.cols, outer),
                         ),
                     )
@@ -207,12 +215,14 @@ class FusedAttention(Root):
         """The header and the device's loop nest."""
         plan, p = self.derivation, self.problem
         mask = ", ".join((["causal"] if p.causal else []) + ([f"window {p.window}"] if p.window else [])) or "none"
-        per_head = -(-p.lq // plan.tile_Q)
+        per_head = -(-p.lq // plan.tile_queries)
+        cap = f"; scores capped at {p.softcap:g}" if p.softcap else ""
+        extras = cap + "; ALiBi" * p.alibi + "; log-sum-exp stored" * p.lse
         head = (
             f"FusedAttention  R = softmax({p.scale:.6g} * Q @ K^T) @ V",
             "  ".join(map(str, self.views)),
-            f"mask: {mask};  query heads per head of K and V: {p.heads // p.kv_heads}",
-            f"CU grid: {p.batch}x{p.heads}x{per_head}, keys split {plan.split_kv} ({plan.tiles} tiles) "
+            f"mask: {mask};  query heads per head of K and V: {p.heads // p.kv_heads}, {plan.tile_heads} in a tile{extras}",
+            f"CU grid: {p.batch}x{p.heads // plan.tile_heads}x{per_head}, keys split {plan.split_kv} ({plan.tiles} tiles) "
             "[parallel -- one BlockAttentionNode per CU]",
             f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
             f"eta = {100 * plan.eta:.1f} %",

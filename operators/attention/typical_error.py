@@ -24,14 +24,21 @@ from simgpu.operators.error_model import (
 from simgpu.operators.softmax.typical_error import constant_error, spacing
 from simgpu.operators.tree import Extent
 
+CAP_ROUNDINGS = 2.0  # of a soft cap: cap - 2 cap / (1 + e), whose terms are as large as the cap
 LANES = 16  # at least so many lanes share a row's sum
 
 
 @may_be_nan
 def attention_typical_error(
-    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, v: ArrayLike, arch: str = "gfx908", queries: Extent | None = None
+    problem: AttentionProblem,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    arch: str = "gfx908",
+    queries: Extent | None = None,
+    slopes: ArrayLike | None = None,
 ) -> TypicalError:
-    """What a faithful kernel's R looks like, (batch,heads,lq,d), of these queries, fused or not.
+    """What a faithful kernel's R looks like, (batch,heads,lq,dv), of these queries, fused or not.
 
     P is rounded to the operands' type, GAINS times as large: a relative error of each weight that V's signs average. Exponents,
     sums of P and sums of P V round as the accumulator does. What gfx90a reads as 0 of P is a drift.
@@ -40,19 +47,20 @@ def attention_typical_error(
     rows = queries or Extent.whole(p.lq)
     q, k, v = (as_read(x, p.dtype, arch) for x in (q, k, v))
     kind, unit = Accumulation.of(p.dtype, arch), UNIT.get(p.dtype, UNIT_F32)
-    expected, weights, scores, values = expected_parts(p, q, k, v, rows)
+    expected, weights, scores, values = expected_parts(p, q, k, v, rows, slopes)
     assert p.scale is not None
     top = weights.max(-1, keepdims=True)
     held = np.divide(weights, top, out=np.zeros_like(weights), where=top > 0)  # relative to the row's largest
     gain, squares = GAINS.get(p.dtype, 1.0), values * values
-    size = np.abs(scores).max(-1, keepdims=True)
+    # What has no weight has no error: ALiBi takes thousands off the scores of far keys.
+    size = np.abs(np.where(weights >= 2.0**-40 * top, scores, 0.0)).max(-1, keepdims=True)
     rounded = TYPICAL_ROUNDING * unit
     # A score's partial sums are about as large as the norms say: |q| |k| / sqrt(d).
     norm_q, norm_k = (np.sqrt((x * x).sum(-1)) for x in (q[:, :, rows.slice], k))
     longest = np.repeat(norm_k.max(-1), p.heads // p.kv_heads, axis=1)[..., None, None]
-    partial = p.scale * norm_q[..., None] * longest / math.sqrt(p.d)
+    partial = abs(p.scale) * norm_q[..., None] * longest / math.sqrt(p.d)
     constant = 2 * constant_error(p.scale, unit) * size
-    exponents = rounded * (4 + 4 * size + 2 * math.sqrt(kind.steps(p.d)) * partial) + constant
+    exponents = rounded * (4 + 4 * size + CAP_ROUNDINGS * (p.softcap or 0.0) + 2 * math.sqrt(kind.steps(p.d)) * partial) + constant
     variance, common = (exponents * weights) ** 2, np.sqrt(((exponents * weights) ** 2).sum(-1, keepdims=True))
     drift = 2 * unit * np.abs(expected) + 2.0**-126 * np.abs(values).sum(-2, keepdims=True) + (p.lk + 2) * kind.smallest
     if p.dtype == "xf32":

@@ -61,6 +61,7 @@ class UnfusedAttention(Root):
     """
 
     def __init__(self, problem: AttentionProblem, target: str | HardwareDescriptor = "mi100", policy: str = "corrected") -> None:
+        problem.refuse_extras("unfused attention")
         self.problem = p = problem
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         batch, rows = p.batch * p.kv_heads, p.heads // p.kv_heads * p.lq
@@ -72,20 +73,20 @@ class UnfusedAttention(Root):
             Softmax(
                 SoftmaxProblem(batch * rows, p.lk, p.dtype_c, band=_band(p), dtype_y=p.dtype, gain=gain), self.descriptor, policy
             ),
-            TiledComputation(rows, p.d, p.lk, dtype=p.dtype, alpha=1 / gain, **common),  # type: ignore[arg-type]
+            TiledComputation(rows, p.dv, p.lk, dtype=p.dtype, alpha=1 / gain, **common),  # type: ignore[arg-type]
         )
         for product in (self.parts[0], self.parts[2]):
             product.derivation = without_split(product.derivation)  # the baseline is three kernels, however idle the CUs
         scores, softmax, values = (part.derivation for part in self.parts)
         self.derivation = UnfusedPlan(p, self.descriptor, policy, (scores, softmax, values))
-        whole, d = Extent.whole(p.lk), Extent.whole(p.d)
+        whole, d, dv = Extent.whole(p.lk), Extent.whole(p.d), Extent.whole(p.dv)
         queries, keys = (Extent.whole(p.batch), Extent.whole(p.heads)), (Extent.whole(p.batch), Extent.whole(p.kv_heads))
         self.views = (
             View("Q", Extent.whole(p.lq), d, queries),
             View("K", whole, d, keys),
-            View("V", whole, d, keys),
+            View("V", whole, dv, keys),
             View("S", Extent.whole(p.lq), whole, queries),
-            View("R", Extent.whole(p.lq), d, queries),
+            View("R", Extent.whole(p.lq), dv, queries),
         )
 
     def on(self, descriptor: HardwareDescriptor) -> UnfusedAttention:

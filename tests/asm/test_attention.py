@@ -42,7 +42,7 @@ def device(target):
 def operands(p, target, scale=1.0):
     source = np.random.default_rng(p.lq * 9001 + p.lk * 31 + p.d)
     kind = numpy_dtype(p.dtype, device(target).arch)
-    return [(scale * source.standard_normal(shape)).astype(kind) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+    return [(scale * source.standard_normal(shape)).astype(kind) for shape in (p.q_shape, p.k_shape, p.v_shape)]
 
 
 def guarded(array):
@@ -117,7 +117,7 @@ def test_large_scores_move_the_reference(sign):
     """Keys sorted so that every step's maximum passes the last by more than the lazy threshold, and all scores far below 0."""
     p = AttentionProblem(33, 400, 16)
     q = np.full(p.q_shape, 3.0, np.float32)
-    k = np.linspace(-60, -1, 400, dtype=np.float32)[None, None, ::sign, None] * np.ones(p.kv_shape, np.float32)
+    k = np.linspace(-60, -1, 400, dtype=np.float32)[None, None, ::sign, None] * np.ones(p.k_shape, np.float32)
     assert_right(attention(p, "gfx908", [q, k, operands(p, "gfx908")[2]]))
 
 
@@ -241,8 +241,8 @@ def test_the_code_object_takes_what_the_plan_says(target, dtype, d):
 def test_what_cannot_be_emitted():
     with pytest.raises(UnsupportedInstruction, match="f32, f16, bf16, not for f64"):
         asm.emit(FusedAttention(AttentionProblem(64, 64, 64, dtype="f64"), "gfx90a"))
-    with pytest.raises(LaunchError, match="positive scale"):
-        asm.emit(FusedAttention(AttentionProblem(64, 64, 64, scale=-1.0)))
+    with pytest.raises(LaunchError, match="use a positive one"):
+        asm.emit(FusedAttention(AttentionProblem(64, 64, 64, scale=-1.0), policy="published"))
     with pytest.raises(LaunchError, match="lk < 4194304"):
         check(FusedAttention(AttentionProblem(64, 1 << 22, 128)).plan)
     with pytest.raises(ResourceError, match="d <= 304 fits"):
@@ -289,12 +289,12 @@ def test_small_weights_in_f16_keep_their_sum(target, values, below, keys):
     """One key scores `below` above all others, V = 1: the result is 1, however small the others' P are. gfx90a reads a subnormal
     f16 as 0."""
     p = AttentionProblem(16, keys + 1, 16, scale=1.0, dtype="f16")
-    q, k = np.zeros(p.q_shape, np.float16), np.zeros(p.kv_shape, np.float16)
+    q, k = np.zeros(p.q_shape, np.float16), np.zeros(p.k_shape, np.float16)
     q[..., 0], k[..., 7, 0] = 1, below
     policy = {} if values == "corrected" else {"policy": "published", "values": values}
     kernel = asm.emit(FusedAttention(p, target, **policy))
     gpu = device(target)
-    buffers = [gpu.upload(x) for x in (q, k, np.ones(p.kv_shape, np.float16), np.zeros(p.q_shape, np.float32))]
+    buffers = [gpu.upload(x) for x in (q, k, np.ones(p.k_shape, np.float16), np.zeros(p.q_shape, np.float32))]
     asm.launch(kernel, gpu, *buffers)
     assert abs(buffers[3].download(np.float32, p.q_shape) - 1).max() < 2e-4
     for buffer in buffers:

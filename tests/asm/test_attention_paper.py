@@ -38,7 +38,7 @@ def attention(p, target, values, kernel=None, check=False, cus=1):
     source = np.random.default_rng(p.lq + 7 * p.lk)
     gpu = simgpu.Device(target, check=check)
     kind = numpy_dtype(p.dtype, gpu.arch)
-    arrays = [source.standard_normal(shape).astype(kind) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+    arrays = [source.standard_normal(shape).astype(kind) for shape in (p.q_shape, p.k_shape, p.v_shape)]
     kernel = kernel or asm.emit(published(p, target, values, cus))
     buffers = [gpu.upload(x) for x in (*arrays, np.full(p.q_shape, np.nan, np.float32))]
     (run,) = asm.launch(kernel, gpu, *buffers)
@@ -131,7 +131,7 @@ def test_llvm_has_no_warning(tmp_path, target, dtype):
 def bits(p, target, values):
     """R of a kernel, as words, and its plan."""
     source, gpu = np.random.default_rng(p.lq + 7 * p.lk), simgpu.Device(target)
-    arrays = [source.standard_normal(shape).astype(np.float32) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+    arrays = [source.standard_normal(shape).astype(np.float32) for shape in (p.q_shape, p.k_shape, p.v_shape)]
     tree = published(p, target, values)
     buffers = [gpu.upload(x) for x in (*arrays, np.full(p.q_shape, np.nan, np.float32))]
     asm.launch(asm.emit(tree), gpu, *buffers)

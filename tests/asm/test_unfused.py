@@ -25,7 +25,7 @@ TARGETS, DTYPES = ("gfx908", "gfx90a", "gfx942", "gfx950"), ("f32", "f16", "bf16
 def operands(p, target):
     source = np.random.default_rng(p.lq + 7 * p.lk)
     kind = numpy_dtype(p.dtype, target)
-    return [source.standard_normal(shape).astype(kind) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+    return [source.standard_normal(shape).astype(kind) for shape in (p.q_shape, p.k_shape, p.v_shape)]
 
 
 def unfused(p, target, arrays=None, check=False, damage=lambda kernel: kernel):

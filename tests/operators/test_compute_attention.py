@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,7 @@ from simgpu.operators import (
     plan_attention,
     reference,
 )
+from simgpu.operators.attention.plan import tile_heads
 from simgpu.operators.tree import Extent
 
 LEVELS = ("device", "block", "warp", "atom")
@@ -37,20 +40,23 @@ problems = st.builds(
 
 def operands(p: AttentionProblem, dtype: str = "f64", arch: str = "gfx950") -> list[np.ndarray]:
     rng = np.random.default_rng(p.lq * 1000 + p.lk)
-    return [rng.standard_normal(shape).astype(numpy_dtype(dtype, arch)) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+    return [rng.standard_normal(shape).astype(numpy_dtype(dtype, arch)) for shape in (p.q_shape, p.k_shape, p.v_shape)]
 
 
-def loop(p: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Query by query, from the definition of who sees whom."""
-    out = np.zeros(p.q_shape)
+def loop(p: AttentionProblem, q: np.ndarray, k: np.ndarray, v: np.ndarray, slopes: np.ndarray | None = None) -> np.ndarray:
+    """Query by query, from the definition of who sees whom; R, or for a problem with `lse` log(sum(exp)) behind its columns."""
+    out = np.zeros((*p.q_shape[:3], p.dv + 1))
+    out[..., -1] = -np.inf
     for b, h, i in np.ndindex(*p.q_shape[:3]):
         g, at = h // (p.heads // p.kv_heads), i + p.lk - p.lq
         seen = [j for j in range(p.lk) if (not p.causal or j <= at) and (p.window is None or abs(j - at) < p.window)]
         if seen:
             s = p.scale * (k[b, g, seen] @ q[b, h, i])
+            s = s if p.softcap is None else p.softcap * np.tanh(s / p.softcap)
+            s = s if slopes is None else s - slopes[b, h] * np.abs(np.array(seen) - at)
             e = np.exp(s - s.max())
-            out[b, h, i] = e @ v[b, g, seen] / e.sum()
-    return out
+            out[b, h, i] = *(e @ v[b, g, seen] / e.sum()), s.max() + np.log(e.sum())
+    return out if p.lse else out[..., :-1]
 
 
 @given(problems, st.sampled_from(["corrected", "published"]), st.sampled_from(["mi100", "mi355x"]))
@@ -69,6 +75,47 @@ def test_every_level_fused(p: AttentionProblem, policy: str, target: str) -> Non
     f32 = [x.astype("f4") for x in (q, k, v)]
     error = np.abs(ComputeVisitor("warp", "problem").visit(tree, *f32) - reference.attention(p, *f32))
     assert (error <= reference.attention_error_bound(p, *f32)).all()
+
+
+@given(problems, st.integers(1, 70), st.none() | st.floats(0.5, 50), st.booleans(), st.sampled_from(LEVELS))
+@settings(max_examples=15, deadline=None)
+def test_every_level_of_other_forms(p: AttentionProblem, dv: int, softcap: float | None, alibi: bool, level: str) -> None:
+    """Any d and dv, a scale, a soft cap, ALiBi; several heads share a tile where queries are few."""
+    p = replace(p, d=p.d - p.lk % 16, dv=dv, scale=-0.3, softcap=softcap, alibi=alibi, lse=True)
+    arrays = operands(p)
+    slopes = np.random.default_rng(1).uniform(0, 0.3, p.slopes_shape) if alibi else None
+    want = loop(p, *arrays, slopes)
+    np.testing.assert_allclose(reference.attention(p, *arrays, slopes=slopes), want[..., :-1], atol=1e-12)
+    np.testing.assert_allclose(reference.attention_lse(p, *arrays[:2], slopes=slopes), want[..., -1], atol=1e-12)
+    visitor = ComputeVisitor(level)
+    np.testing.assert_allclose(visitor.visit(FusedAttention(p), *arrays, slopes), want[..., :-1], atol=1e-12)
+    assert visitor.counters.hbm_bytes == p.bytes_once
+
+
+def test_what_other_forms_refuse() -> None:
+    with pytest.raises(LaunchError, match="softcap = -1: use a positive number"):
+        AttentionProblem(4, 4, 16, softcap=-1.0)
+    with pytest.raises(LaunchError, match="scale = inf: use a finite number"):
+        AttentionProblem(4, 4, 16, scale=float("inf"))
+    with pytest.raises(LaunchError, match="policy published has no alibi"):
+        FusedAttention(AttentionProblem(4, 4, 16, alibi=True), policy="published")
+    with pytest.raises(LaunchError, match="unfused attention has no lse"):
+        UnfusedAttention(AttentionProblem(4, 4, 16, lse=True))
+    with pytest.raises(LaunchError, match="published takes one head dimension, a multiple of 16"):
+        FusedAttention(AttentionProblem(4, 4, 17), policy="published")
+    biased = AttentionProblem(4, 4, 16, alibi=True)
+    with pytest.raises(LaunchError, match=r"slopes has shape \(0,\)"):
+        ComputeVisitor("device").visit(FusedAttention(biased), *operands(biased))
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.sampled_from((16, 32, 64)))
+def test_heads_share_tiles_where_that_saves_tiles(lq: int, group: int, tile: int) -> None:
+    p = AttentionProblem(lq, 100, 16, 2 * group, 2)
+    heads = tile_heads(p, tile)
+    assert group % heads == 0 and heads <= tile
+    counts = {n: 2 * group // n * -(-lq // (tile // (1 << (n - 1).bit_length()))) for n in range(1, tile + 1) if group % n == 0}
+    assert counts[heads] == min(counts.values())
+    assert heads == 1 or counts[heads] < counts[1]
 
 
 @given(problems, st.sampled_from(LEVELS))
@@ -166,7 +213,6 @@ def test_errors() -> None:
     with pytest.raises(ResourceError, match=r"ArchVGPR needs .* d <= 304 fits"):
         FusedAttention(AttentionProblem(4096, 4096, 4096)).tree()
     for bad, message in (
-        (dict(d=24), "pad the head dimension"),
         (dict(heads=6, kv_heads=4), "6 heads"),
         (dict(window=0), "window"),
         (dict(dtype="i8"), "floating-point"),

@@ -85,7 +85,7 @@ def test_attention_streams_keys_once_a_round(threads):
     board = replace(find_target("mi100"), num_cus=3, l2_bytes=64 * LINE_BYTES)
     p = AttentionProblem(32 * 14, 512, 64)
     tree = FusedAttention(p, board)
-    arrays = [np.zeros(shape, np.float32) for shape in (p.q_shape, p.kv_shape, p.kv_shape, p.q_shape)]
+    arrays = [np.zeros(shape, np.float32) for shape in (p.q_shape, p.k_shape, p.v_shape, p.q_shape)]
     kernel = asm.emit(tree)
     assert tree.plan.rounds == 5
     for l2_bytes, wanted in ((board.l2_bytes, 5 * p.kv_bytes + p.qr_bytes), (1 << 20, p.bytes_once)):
@@ -104,7 +104,7 @@ def test_unfused_attention_moves_s_four_times(threads):
     tree = UnfusedAttention(p, board)
     kernel = asm.emit(tree)
     model = L2Model.of(kernel, board)
-    arrays = [np.zeros(shape, np.float32) for shape in (p.q_shape, p.kv_shape, p.kv_shape, p.q_shape)]
+    arrays = [np.zeros(shape, np.float32) for shape in (p.q_shape, p.k_shape, p.v_shape, p.q_shape)]
     runs = modelled(kernel, arrays, model, threads)
     moved = [launch.hbm_bytes for launch in model.launches]
     assert len(moved) == 3 and moved[1] == 2 * tree.score_bytes
@@ -135,7 +135,7 @@ def test_a_launch_runs_a_few_workgroups_at_a_time():
     p = AttentionProblem(64 * 5 - 7, 64, 16)
     kernel = asm.emit(FusedAttention(p, board))
     device = traced_device("mi100", Reader(), 2)
-    asm.launch(kernel, device, *(device.upload(np.zeros(s, np.float32)) for s in (p.q_shape, p.kv_shape, p.kv_shape, p.q_shape)))
+    asm.launch(kernel, device, *(device.upload(np.zeros(s, np.float32)) for s in (p.q_shape, p.k_shape, p.v_shape, p.q_shape)))
     blocks, *others = kernel.grid
     assert others == [1, 1] and blocks % 3, "the last rows are empty"
     assert seen == [*((first, [first + place < blocks for place in range(3)]) for first in range(0, blocks, 3)), "end"]

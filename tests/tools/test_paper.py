@@ -131,7 +131,7 @@ def test_head_dimension_that_cannot_fit(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"), [(dict(L=0), "L = 0"), (dict(d=24), "pad the head dimension to 32"), (dict(policy="x"), "policy")]
+    ("bad", "message"), [(dict(L=0), "L = 0"), (dict(d=0), "d = 0"), (dict(policy="x"), "policy")]
 )
 def test_bad_attention_input(bad: dict[str, object], message: str) -> None:
     with pytest.raises(LaunchError, match=message):

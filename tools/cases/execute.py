@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 def execute(
     device: Device | hip.Device, kernel: EmittedKernel, work: Workload, watch: Watch | None = None
-) -> tuple[np.ndarray, list[Any]]:
-    """The result's memory after a launch, and the kernels' runs; KernelFailed, HipError if one errs."""
+) -> tuple[list[np.ndarray], list[Any]]:
+    """The memory of the result, and of those beside it, after a launch, and the kernels' runs; KernelFailed, HipError if one
+    errs."""
     buffers = [device.upload(array) for array in work.arrays]
     runs = launched(kernel.name, lambda: _launched(kernel, device, buffers, watch), watch)
-    before = work.arrays[work.result]
-    return buffers[work.result].download(before.dtype, before.shape), runs
+    written = (work.result, *(expected.operand for expected in work.beside))
+    return [buffers[place].download(work.arrays[place].dtype, work.arrays[place].shape) for place in written], runs
 
 
 def _launched(kernel: EmittedKernel, device: Device | hip.Device, buffers: list[Any], watch: Watch | None) -> list[Any]:
@@ -40,5 +41,5 @@ def _launched(kernel: EmittedKernel, device: Device | hip.Device, buffers: list[
 
 def against_sim(options: Namespace, kernel: EmittedKernel, work: Workload, real: np.ndarray) -> Agreement:
     """A real GPU's result beside the simulated one."""
-    simulated, runs = execute(simulated_device(options, kernel.target), kernel, work)
+    (simulated, *_), runs = execute(simulated_device(options, kernel.target), kernel, work)
     return Agreement.of(kernel.operands[work.result], real, simulated, all(all_exact(run.fidelity) for run in runs))

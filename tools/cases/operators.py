@@ -29,7 +29,7 @@ from simgpu.operators import (
 )
 from simgpu.operators.error_model import TypicalError
 from simgpu.operators.tree import Extent, Root
-from simgpu.tools.cases.workload import Strided, Workload, contiguous
+from simgpu.tools.cases.workload import Expected, Strided, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import Inputs
@@ -268,7 +268,9 @@ def _softmax_workload(tree: Softmax, arch: str, inputs: Inputs) -> Workload:
 def _attention_options(sub: ArgumentParser) -> None:
     sub.add_argument("-L", "--lq", type=int, required=True, help="queries, and keys unless --lk")
     sub.add_argument("--lk", type=int, help="keys (default: as many as queries)")
-    sub.add_argument("-d", type=int, required=True, metavar="D", help="head dimension, a multiple of 16")
+    sub.add_argument("-d", type=int, required=True, metavar="D", help="head dimension of Q and K")
+    sub.add_argument("--dv", type=int, default=0, help="head dimension of V and of the result (default: as -d)")
+    sub.add_argument("--scale", type=finite_number, help="factor of the scores (default: 1 / sqrt(d))")
     sub.add_argument("--batch", type=int, default=1, help="batch (default: 1)")
     sub.add_argument("--heads", type=int, default=1, help="query heads (default: 1)")
     sub.add_argument("--kv-heads", type=int, default=0, help="heads of K and V (default: as many as query heads)")
@@ -278,15 +280,21 @@ def _attention_options(sub: ArgumentParser) -> None:
 
 def _fused_options(sub: ArgumentParser) -> None:
     _attention_options(sub)
+    sub.add_argument("--softcap", type=finite_number, help="a score s becomes SOFTCAP * tanh(s / SOFTCAP)")
+    sub.add_argument("--alibi", action="store_true", help="take a head's slope times the distance of query and key off its scores")
+    sub.add_argument("--lse", action="store_true", help="store log(sum(exp(score))) of every query too")
     sub.add_argument("--values", default="mfma", help="under policy published, what computes P V: mfma (default) or fma")
 
 
-def _attention_problem(o: Namespace) -> AttentionProblem:
-    return AttentionProblem(o.lq, o.lk or o.lq, o.d, o.heads, o.kv_heads, o.batch, o.causal, o.window, dtype=o.dtype)
+def _attention_problem(o: Namespace, **more: Any) -> AttentionProblem:
+    masks = (o.causal, o.window)
+    lk = o.lq if o.lk is None else o.lk
+    return AttentionProblem(o.lq, lk, o.d, o.heads, o.kv_heads, o.batch, *masks, o.scale, o.dtype, o.dv, **more)
 
 
 def _attention(o: Namespace) -> FusedAttention:
-    return FusedAttention(_attention_problem(o), o.target, o.policy, o.values)
+    problem = _attention_problem(o, softcap=o.softcap, alibi=o.alibi, lse=o.lse)
+    return FusedAttention(problem, o.target, o.policy, o.values)
 
 
 def _unfused(o: Namespace) -> UnfusedAttention:
@@ -294,20 +302,34 @@ def _unfused(o: Namespace) -> UnfusedAttention:
 
 
 def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inputs: Inputs) -> Workload:
-    """Q, K, V and the result; float64 goes over blocks of rows, since S may not fit."""
+    """Q, K, V, ALiBi's slopes, the result and its logarithms; float64 goes over blocks of rows, since S may not fit."""
     p = tree.problem
     kind = array_type(p.dtype, arch)
-    given = [Strided.row_major(inputs.array(kind, shape)) for shape in (p.q_shape, p.kv_shape, p.kv_shape)]
+    given = [Strided.row_major(inputs.array(kind, shape)) for shape in (p.q_shape, p.k_shape, p.v_shape)]
     q, k, v = (operand.view for operand in given)
+    slopes = None
+    if p.alibi:
+        slopes = np.broadcast_to(2.0 ** (-8 * (np.arange(p.heads) + 1) / p.heads), p.slopes_shape).astype(np.float32)
+        given.append(Strided.row_major(slopes))
+    kinds = array_type(p.dtype_c, arch), np.dtype(np.float32)
+    written = [Strided.empty(kind, shape, contiguous(shape)) for kind, shape in zip(kinds, (p.r_shape, p.lse_shape), strict=True)]
     rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
-
     blocks = tuple(Extent.whole(p.lq).split(rows))
 
+    def by_blocks(make: Callable[..., np.ndarray], *arguments: Any) -> Callable[[], np.ndarray]:
+        return lambda: np.concatenate([make(p, *arguments, queries=block, slopes=slopes) for block in blocks], axis=2)
+
+    place = len(given)
+    logarithms = Expected(
+        place + 1, by_blocks(reference.attention_lse, q, k), by_blocks(reference.attention_lse_error_bound, q, k, arch)
+    )
     return Workload(
-        (*given, Strided.empty(array_type(p.dtype_c, arch), p.q_shape, contiguous(p.q_shape))), 3,
-        lambda: np.concatenate([reference.attention(p, q, k, v, block) for block in blocks], axis=2),
-        lambda: np.concatenate([reference.attention_error_bound(p, q, k, v, arch, block) for block in blocks], axis=2),
-        lambda: TypicalError.joined([reference.attention_typical_error(p, q, k, v, arch, block) for block in blocks], axis=2),
+        (*given, *written[: 1 + p.lse]), place,
+        by_blocks(reference.attention, q, k, v), by_blocks(reference.attention_error_bound, q, k, v, arch),
+        lambda: TypicalError.joined(
+            [reference.attention_typical_error(p, q, k, v, arch, block, slopes) for block in blocks], axis=2
+        ),
+        beside=(logarithms,) if p.lse else (),
     )  # fmt: skip
 
 
@@ -328,7 +350,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "softmax": Operator("softmax of the rows of X (rows,n)", Softmax, _softmax_options, _softmax, Kernels(_softmax_workload)),
     "attention": Operator(
-        "fused attention: softmax(Q K^T / sqrt(d)) V", FusedAttention, _fused_options, _attention, Kernels(_attention_workload)
+        "fused attention: softmax(scale * Q K^T) V", FusedAttention, _fused_options, _attention, Kernels(_attention_workload)
     ),
     "unfused": Operator(
         "attention as three kernels, the paper's baseline", UnfusedAttention, _attention_options, _unfused,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,6 +63,15 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What float64 makes of an operand that a launch writes."""
+
+    operand: int  # which of them
+    want: Callable[[], np.ndarray]  # in float64
+    bound: Callable[[], np.ndarray]  # how far each element may be from it
+
+
+@dataclass(frozen=True)
 class Workload:
     """A computation's operands before a launch, and what float64 makes of them."""
 
@@ -72,6 +81,7 @@ class Workload:
     bound: Callable[[], np.ndarray]  # how far each element may be from it
     typical: Callable[[], TypicalError | None]  # how far a faithful kernel usually is; None: not at all
     reads_result: bool = False  # a launch reads what the result's memory held, so a second one gives another result
+    beside: tuple[Expected, ...] = ()  # results beside it
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -89,3 +99,12 @@ class Workload:
         before = self.operands[self.result]
         got = replace(before, flat=after).view.astype(np.float64)
         return judge(got, self.want(), self.bound(), self.typical(), before.touched(after), name)
+
+    def compare_beside(self, after: Sequence[np.ndarray], names: Sequence[str]) -> list[Verdict]:
+        """The verdicts on the memory of the results beside it; names: of the operands."""
+        found = []
+        for expected, memory in zip(self.beside, after, strict=True):
+            before = self.operands[expected.operand]
+            got, touched = replace(before, flat=memory).view.astype(np.float64), before.touched(memory)
+            found.append(judge(got, expected.want(), expected.bound(), None, touched, names[expected.operand]))
+        return found

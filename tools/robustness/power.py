@@ -216,7 +216,7 @@ def ran(tree: Any, seed: int, distribution: str, kernel: Any = None) -> Subject:
     """A tree's kernel, on random operands."""
     device = simgpu.Device(tree.descriptor.name)
     work = workload(tree, device.arch, seed, distribution)
-    return Subject(tree, work, execute(device, kernel or asm.emit(tree), work)[0])
+    return Subject(tree, work, execute(device, kernel or asm.emit(tree), work)[0][0])
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ class Result:
     whole: Any  # their runs as one
     flops: int  # of the operator, 0 if these kernels do not compute it
     verdict: Verdict
+    beside: list[Verdict]  # of results beside it
     agreement: Agreement | None  # with the simulator, if asked for
 
     @property
@@ -90,7 +91,8 @@ class Result:
     @property
     def passed(self) -> bool:
         agrees = self.agreement is None or self.agreement.agrees
-        return self.verdict.passed and not has_errors(self.whole.findings) and agrees
+        verdicts = (self.verdict, *self.beside)
+        return all(verdict.passed for verdict in verdicts) and not has_errors(self.whole.findings) and agrees
 
     def document(self, op: str) -> dict[str, Any]:
         """For JSON."""
@@ -100,6 +102,7 @@ class Result:
             "kernels": [ran.document() for ran in self.kernels],
             **run_document(self.whole),
             "error": self.verdict.document(),
+            **({"errors_beside": [verdict.document() for verdict in self.beside]} if self.beside else {}),
             "against_sim": self.agreement and self.agreement.document(),
             "vouches_for_waits": not self.simulated,
             "pass": self.passed,
@@ -114,6 +117,8 @@ class Result:
             where = "on this host" if self.simulated else "with one launch, cold; `simgpu bench` measures"
             show(f"{self.flops / max(self.whole.seconds, 1e-9) / 1e9:.1f} GFLOP/s of useful work {where}")
         show("", *((WAITS, "") if self.simulated else ()), *self.verdict.lines())
+        for verdict in self.beside:
+            show(*verdict.lines())
         if self.agreement:
             show(self.agreement.line())
         show("PASS" if self.passed else "FAIL")
@@ -140,13 +145,14 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
         page.title, page.origins = headline(tree), kernel.origins
     with progress("making inputs"):
         work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
-    after, runs = execute(device, kernel, work, watch)
+    (after, *beside), runs = execute(device, kernel, work, watch)
     with progress("comparing with float64"):
         verdict = work.compare(after, kernel.operands[work.result])
+        others = work.compare_beside(beside, kernel.operands)
     compares = options.against_sim and not is_simulated(runs[0])
     agreement = against_sim(options, kernel, work, after) if compares else None
     kernels = [Ran(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]
-    result = Result(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, agreement)
+    result = Result(tree, kernels, together(runs), tree.problem.flops if chosen.whole else 0, verdict, others, agreement)
     if page:
         page.widths = {
             name: operand.strides[-2] * operand.flat.itemsize

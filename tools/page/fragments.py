@@ -9,7 +9,7 @@ import numpy as np
 
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.layout import WAVE
-from simgpu.one_mfma import element_type
+from simgpu.matrix.one_mfma import element_type
 from simgpu.tools.matrix.fragments import Fragment, formula, headline
 from simgpu.tools.page.notations import Linear
 

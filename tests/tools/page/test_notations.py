@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simgpu.hardware.mfma import MatrixInstruction, instructions
-from simgpu.one_mfma import places
+from simgpu.matrix.one_mfma import places
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.notations import Linear
 

@@ -55,8 +55,11 @@ def version_script() -> str:
 
 def stubs() -> str:
     """C source of every function that no other source defines: it answers hipErrorNotSupported and says its name once."""
-    why = ((name, "no_images" if IMAGES.search(name) else "missing") for names in symbols().values() for name in names)
-    lines = (f'API __attribute__((weak)) Error {name}(void) {{ return {refused}("{name}"); }}' for name, refused in why)
+    lines = (
+        f'API __attribute__((weak)) Error {name}(const void *first) {{ return no_image("{name}", first); }}'
+        if IMAGES.search(name) else f'API __attribute__((weak)) Error {name}(void) {{ return missing("{name}"); }}'
+        for names in symbols().values() for name in names
+    )  # fmt: skip
     return "\n".join(('#include "internal.h"', *lines, ""))
 
 

@@ -8,6 +8,7 @@
 //   memory/     memory.c        the arena, allocations
 //               registered.c    the program's own memory
 //               pointers.c      what is known of a pointer
+//               advice.c        advice on memory
 //               mapping.c       addresses and memory of their own, mapped by hand
 //               pools.c         memory in the order of a stream
 //               images.c        there are none
@@ -103,6 +104,7 @@ Error done(Error error);  // the error, kept as the thread's last one
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on stderr that names us
 Error missing(const char *name);  // NOT_SUPPORTED; says the name the first time
 Error no_images(const char *name);  // the same, of arrays, textures and surfaces
+Error no_image(const char *name, const void *first);  // the same for a call whose first argument must not be NULL
 
 // -- handles.c -----------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ typedef struct {
     struct Stream *null;
     struct Stream *streams;  // all, null first
     u32 flags;
-    struct Pool *pool;
+    struct Pool *pool, *default_pool;
 } Device;
 
 extern struct State {
@@ -161,6 +163,7 @@ u64 log_position(void);
 
 // -- devices.c -----------------------------------------------------------------------------------
 
+int hip_version(void);  // that a program was linked against, by the name under which it found this library
 Error check_device(int device);  // whether there is one of the number
 
 // -- memory ---------------------------------------------------------------------------------------
@@ -172,6 +175,12 @@ Error check_device(int device);  // whether there is one of the number
 
 typedef enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, REGISTERED_MEMORY, MODULE_MEMORY, MAPPED_MEMORY } Memory;
 
+typedef struct {  // what hipMemAdvise and hipMemPrefetchAsync were told of an allocation
+    bool read_mostly, coarse;
+    int preferred, prefetched;  // devices
+    u32 accessed;  // a bit each, the host's first
+} Advice;
+
 typedef struct {
     u64 address, bytes;
     u64 number;  // the n-th
@@ -181,6 +190,8 @@ typedef struct {
     bool freed;
     u64 home;  // of memory that is mapped by hand: where in the arena its bytes are
     uint16_t access, read_only;  // of the same, by device: a bit each
+    Advice advice;
+    struct Pool *pool;  // NULL where it is of none
 } Allocation;
 
 enum { LOG_ALLOCATE = 1, LOG_FREE, LOG_PEER, LOG_UNDEFINED, LOG_UNPEER };
@@ -196,6 +207,7 @@ bool look_up(const void *pointer, Allocation *copy);  // of one that is not free
 bool in_arena(const void *pointer);
 void add_module_memory(u64 address, u64 bytes, int device);
 void release_all(int device);
+void count_release(struct Pool *pool, u64 bytes);  // of memory of a pool; under the lock
 
 // -- queues.c ------------------------------------------------------------------------------------
 
@@ -247,6 +259,7 @@ Error submit_now(Stream *stream, Operation *operation);  // the same, never capt
 Error wait_stream(Stream *stream);
 Error wait_default(int device);  // as hipMemcpy does: for the null stream and those that block with it
 Error wait_device(int device);
+bool wait_all(u32 seconds);  // for all devices, so long at most; whether all is done
 Error device_error(int device);
 Stream *default_stream(int device);
 u64 now(void);

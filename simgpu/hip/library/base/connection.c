@@ -23,6 +23,7 @@
 #define PROTOCOL 1
 #define LOG_BYTES (64ull << 30)
 #define DESCRIPTORS 4
+#define SECONDS_AT_EXIT 10
 
 struct State state;
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -338,10 +339,15 @@ Error begin(void) {
     return answer;
 }
 
-// At the program's end: work that is queued ends, and the server has told all that it found.
+// At the program's end: work that is queued ends, and the server has told all that it found. What takes too long is left: a kernel
+// that spins would keep the program for all of its budget, a stream that waits for a value for ever.
 __attribute__((destructor)) static void finish(void) {
     if (phase != CONNECTED) return;
-    for (u32 i = 0; i < state.devices; i++) wait_device((int)i);
+    if (!wait_all(SECONDS_AT_EXIT)) {
+        say("the program ended %d s ago and its GPU still works: that is not waited for, and what it would find is not told",
+            SECONDS_AT_EXIT);
+        return;
+    }
     Reply reply;
     ask(FINISH, NULL, 0, NULL, 0, &reply);
     free(reply.data);

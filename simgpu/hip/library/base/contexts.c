@@ -32,7 +32,7 @@ API Error hipCtxCreate(Context **result, u32 flags, int device) {
     *result = context_of(device);
     (*result)->flags = flags;
     current_device = device;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipCtxDestroy(Context *context) { return done(is_handle(context, CONTEXT) ? SUCCESS : INVALID_VALUE); }
@@ -40,7 +40,7 @@ API Error hipCtxDestroy(Context *context) { return done(is_handle(context, CONTE
 API Error hipCtxSetCurrent(Context *context) {
     if (context && !is_handle(context, CONTEXT)) return done(INVALID_CONTEXT);
     if (context) current_device = context->device;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipCtxPushCurrent(Context *context) { return hipCtxSetCurrent(context); }

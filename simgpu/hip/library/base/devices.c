@@ -14,17 +14,15 @@ Error check_device(int device) {
 
 API Error hipInit(u32 flags) { return done(flags ? INVALID_VALUE : begin()); }
 
-// The HIP that a program was linked against, by the name under which it found this library.
-static int version(void) {
+int hip_version(void) {
+    static int known;
     Dl_info info;
-    if (dladdr((void *)version, &info) && info.dli_fname) {
-        if (strstr(info.dli_fname, ".so.5")) return 50700000;
-        if (strstr(info.dli_fname, ".so.6")) return 60400000;
-    }
-    return 70100000;
+    if (known) return known;
+    const char *name = dladdr((void *)hip_version, &info) && info.dli_fname ? info.dli_fname : "";
+    return known = strstr(name, ".so.5") ? 50700000 : strstr(name, ".so.6") ? 60400000 : 70100000;
 }
 
-API Error hipRuntimeGetVersion(int *result) { return result ? (*result = version(), SUCCESS) : done(INVALID_VALUE); }
+API Error hipRuntimeGetVersion(int *result) { return result ? (*result = hip_version(), done(SUCCESS)) : done(INVALID_VALUE); }
 API Error hipDriverGetVersion(int *result) { return hipRuntimeGetVersion(result); }
 
 API Error hipGetDeviceCount(int *count) {
@@ -41,7 +39,7 @@ API Error hipGetDevice(int *device) {
     if (!error && !device) error = INVALID_VALUE;
     if (error) return done(error);
     *device = current_device;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipSetDevice(int device) {
@@ -85,7 +83,7 @@ API Error hipDeviceReset(void) {
     pthread_mutex_lock(&lock);
     state.device[current_device].failure = SUCCESS;
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 // -- properties ----------------------------------------------------------------------------------
@@ -175,7 +173,7 @@ API Error hipDeviceGetByPCIBusId(int *device, const char *text) {
     if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4 || bus < 1 || bus > state.devices)
         return done(INVALID_VALUE);
     *device = (int)bus - 1;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 // -- settings ------------------------------------------------------------------------------------

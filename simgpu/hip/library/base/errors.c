@@ -97,8 +97,9 @@ static const Row *row_of(Error error) {
     return NULL;
 }
 
+// Since HIP 7 it is the last call's that failed; before, the last call's.
 Error done(Error error) {
-    if (error && error != NOT_READY) last = error;
+    if (hip_version() < 70000000 || (error && error != NOT_READY)) last = error;
     return error;
 }
 
@@ -127,6 +128,7 @@ static Error refuse(const char *name, const char *why) {
 }
 
 Error missing(const char *name) { return refuse(name, "is not simulated"); }
+Error no_image(const char *name, const void *first) { return first ? no_images(name) : done(INVALID_VALUE); }
 Error no_images(const char *name) { return refuse(name, "needs images, which the device has not (hipDeviceAttributeImageSupport is 0)"); }
 
 API Error hipGetLastError(void) {

@@ -154,12 +154,12 @@ API Error hipStreamGetCaptureInfo_v2(void *given, int *status, u64 *id, Graph **
     if (!error && !status) error = INVALID_VALUE;
     if (error) return done(error);
     *status = capture_status(stream);
-    if (*status != 1) return SUCCESS;
+    if (*status != 1) return done(SUCCESS);
     if (id) *id = stream->capture_id;
     if (graph) *graph = stream->capture;
     if (needs) *needs = stream->last;
     if (count) *count = stream->lasts;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipStreamGetCaptureInfo(void *stream, int *status, u64 *id) {
@@ -183,5 +183,5 @@ API Error hipThreadExchangeStreamCaptureMode(int *mode) {
     int before = thread_mode;
     thread_mode = *mode;
     *mode = before;
-    return SUCCESS;
+    return done(SUCCESS);
 }

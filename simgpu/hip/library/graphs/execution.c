@@ -78,13 +78,13 @@ API Error hipGraphExecDestroy(Exec *exec) {
     if (!is_handle(exec, GRAPH_EXEC)) return done(INVALID_VALUE);
     clear_steps(exec);
     end_handle(exec, GRAPH_EXEC);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGraphExecGetFlags(Exec *exec, u64 *flags) {
     if (!is_handle(exec, GRAPH_EXEC) || !flags) return done(INVALID_VALUE);
     *flags = exec->flags;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGraphUpload(Exec *exec, void *given) {
@@ -118,14 +118,14 @@ API Error hipGraphNodeSetEnabled(Exec *exec, Node *node, u32 enabled) {
     Step *step = is_handle(node, NODE) ? step_of(exec, node, node->type) : NULL;
     if (!step || node->type > FILL_NODE) return done(INVALID_VALUE);
     step->enabled = enabled;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGraphNodeGetEnabled(Exec *exec, Node *node, u32 *enabled) {
     Step *step = is_handle(node, NODE) ? step_of(exec, node, node->type) : NULL;
     if (!step || !enabled) return done(INVALID_VALUE);
     *enabled = step->enabled;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 // Takes the operations of a graph of the same shape.
@@ -162,5 +162,5 @@ API Error hipGraphExecChildGraphNodeSetParams(Exec *exec, Node *node, Graph *chi
         free(step->operation);
         step->operation = copied(child->nodes[i]->operation);
     }
-    return SUCCESS;
+    return done(SUCCESS);
 }

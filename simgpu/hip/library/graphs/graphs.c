@@ -128,7 +128,7 @@ API Error hipGraphCreate(Graph **graph, u32 flags) {
 API Error hipGraphDestroy(Graph *graph) {
     if (!is_handle(graph, GRAPH)) return done(INVALID_VALUE);
     end_graph(graph);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGraphClone(Graph **made, Graph *graph) {
@@ -160,7 +160,7 @@ API Error hipGraphDestroyNode(Node *node) {
     free(node->operation), free(node->needs), free(node->pointers);
     end_handle(node, NODE);
     pthread_mutex_unlock(&building);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 static Error change_needs(Graph *graph, Node *const *from, Node *const *to, size_t count, bool add) {
@@ -221,13 +221,13 @@ API Error hipGraphGetEdges(Graph *graph, Node **from, Node **to, size_t *count) 
         for (u32 j = 0; j < graph->nodes[i]->need_count; j++, number++)
             if (from && number < *count) from[number] = graph->nodes[i]->needs[j], to[number] = graph->nodes[i];
     if (!from || *count > number) *count = number;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGraphNodeGetType(Node *node, int *type) {
     if (!is_handle(node, NODE) || !type) return done(INVALID_VALUE);
     *type = node->type;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGraphNodeGetDependencies(Node *node, Node **nodes, size_t *count) {

@@ -187,7 +187,7 @@ API Error hipGraphAddChildGraphNode(Node **node, Graph *graph, Node *const *need
 API Error hipGraphChildGraphNodeGetGraph(Node *node, Graph **graph) {
     if (!is_handle(node, NODE) || node->type != CHILD_NODE || !graph) return done(INVALID_VALUE);
     *graph = node->child;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 static Error add_event(Node **node, Graph *graph, Node *const *needs, size_t count, int type, Event *event) {
@@ -245,7 +245,7 @@ API Error hipGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *needs,
 API Error hipGraphMemAllocNodeGetParams(Node *node, AllocateParameters *p) {
     if (!is_handle(node, NODE) || node->type != ALLOCATE_NODE || !p) return done(INVALID_VALUE);
     memcpy(p, node->raw, sizeof *p);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *needs, size_t count, void *pointer) {
@@ -259,7 +259,7 @@ API Error hipGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *needs, 
 API Error hipGraphMemFreeNodeGetParams(Node *node, void *pointer) {
     if (!is_handle(node, NODE) || node->type != FREE_NODE || !pointer) return done(INVALID_VALUE);
     *(void **)pointer = node->memory;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipDeviceGraphMemTrim(int device) { return done(device >= 0 && device < (int)state.devices ? SUCCESS : INVALID_DEVICE); }

@@ -23,6 +23,16 @@ static Error copy_3d(const Copy3D *p, How how, void *site, const char *call) {
 API Error hipMemcpy3D(const Copy3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hipMemcpy3D"); }
 API Error hipMemcpy3DAsync(const Copy3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
 
+// hipMemoryType of a side: which of its pointers counts. HIP 5 numbers them 0 host, 1 device, 2 array, 3 unified, 4 managed.
+static Error pointer_of(int type, void *host, void *device, const char *call, void **pointer) {
+    enum { HOST = 1, DEVICE, MANAGED, ARRAY = 10, UNIFIED };
+    static const int OLD[] = {HOST, DEVICE, ARRAY, UNIFIED, MANAGED};
+    if (hip_version() < 60000000 && type >= 0 && type < 5) type = OLD[type];
+    if (type == ARRAY) return no_images(call);
+    *pointer = type == HOST || type == 0 ? host : device;
+    return type < 0 || type > UNIFIED || !*pointer ? INVALID_VALUE : SUCCESS;
+}
+
 typedef struct {
     size_t x, y;
     int type;
@@ -36,12 +46,12 @@ typedef struct {
 
 static Error copy_parameters_2d(const Parameters2D *p, How how, void *site, const char *call) {
     if (!p) return done(INVALID_VALUE);
-    if (p->from.array || p->to.array) return no_images("hipMemcpyParam2D of an array");
-    const u8 *from = p->from.host ? p->from.host : p->from.device;
-    u8 *to = p->to.host ? p->to.host : p->to.device;
-    if (!from || !to) return done(INVALID_VALUE);
+    void *from, *to;
+    Error error = pointer_of(p->from.type, p->from.host, p->from.device, call, &from);
+    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, call, &to);
+    if (error) return done(error);
     size_t from_pitch = p->from.pitch ? p->from.pitch : p->width, to_pitch = p->to.pitch ? p->to.pitch : p->width;
-    return copy_2d(to + p->to.y * to_pitch + p->to.x, to_pitch, from + p->from.y * from_pitch + p->from.x, from_pitch, p->width,
+    return copy_2d((u8 *)to + p->to.y * to_pitch + p->to.x, to_pitch, (u8 *)from + p->from.y * from_pitch + p->from.x, from_pitch, p->width,
                    p->height, how, site, call);
 }
 
@@ -67,10 +77,11 @@ typedef struct {
 static Error copy_driver_3d(const DriverParameters3D *p, How how, void *site, const char *call) {
     if (!p) return done(INVALID_VALUE);
     Copy3D same = {.kind = BY_POINTERS, .width = p->width, .height = p->height, .depth = p->depth};
-    same.from.pointer = p->from.host ? p->from.host : p->from.device, same.from.pitch = p->from.pitch;
-    same.to.pointer = p->to.host ? p->to.host : p->to.device, same.to.pitch = p->to.pitch;
-    same.from.height = p->from.height, same.from_array = p->from.array;
-    same.to.height = p->to.height, same.to_array = p->to.array;
+    Error error = pointer_of(p->from.type, p->from.host, p->from.device, call, &same.from.pointer);
+    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, call, &same.to.pointer);
+    if (error) return done(error);
+    same.to.pitch = p->to.pitch, same.to.height = p->to.height;
+    same.from.pitch = p->from.pitch, same.from.height = p->from.height;
     same.from_x = p->from.x, same.from_y = p->from.y, same.from_z = p->from.z;
     same.to_x = p->to.x, same.to_y = p->to.y, same.to_z = p->to.z;
     return copy_3d(&same, how, site, call);

@@ -138,13 +138,13 @@ API Error hipMemRelease(Physical *memory) {
     pthread_mutex_lock(&lock);
     let_go(memory);
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipMemGetAllocationPropertiesFromHandle(Properties *result, Physical *memory) {
     if (!result || !is_handle(memory, PHYSICAL)) return done(INVALID_VALUE);
     *result = memory->properties;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 static Mapping *mapping_at(u64 address) {  // under the lock

@@ -65,7 +65,8 @@ static Allocation *added(u64 address, u64 bytes, Memory memory, int device) {
         table = grown, room = wanted;
     }
     Allocation *made = &table[count++];
-    *made = (Allocation){.address = address, .bytes = bytes, .memory = memory, .device = device, .number = next_number(memory)};
+    *made = (Allocation){.address = address, .bytes = bytes, .memory = memory, .device = device, .number = next_number(memory),
+                          .advice = {.preferred = -2, .prefetched = -2}};
     return made;
 }
 
@@ -132,6 +133,7 @@ static void forget(Allocation *allocation) {
     u64 bytes = round_up(allocation->bytes, PAGE);
     allocation->freed = true;
     if (allocation->memory == DEVICE_MEMORY) state.device[allocation->device].used -= allocation->bytes;
+    if (allocation->pool) count_release(allocation->pool, allocation->bytes);
     log_allocation(LOG_FREE, allocation, NULL);
     discard(allocation->address, bytes);
 }
@@ -143,9 +145,12 @@ Error release(void *pointer, Memory memory, Memory other, void *site, const char
     pthread_mutex_lock(&lock);
     Allocation *found = find_allocation(pointer);
     Allocation seen = found ? *found : (Allocation){0};
-    bool fits = found && found->address == (u64)pointer && !found->freed && (found->memory == memory || found->memory == other);
+    bool own = found && (found->memory == memory || found->memory == other);
+    bool fits = found && found->address == (u64)pointer && !found->freed && found->memory <= MANAGED_MEMORY;
     if (fits) forget(found);
     pthread_mutex_unlock(&lock);
+    if (fits && !own)  // HIP frees it all the same
+        finding("mismatched-free", site, "%s(%p): @%llx is %s", call, pointer, (unsigned long long)seen.address, NAMES[seen.memory]);
     if (fits) return SUCCESS;
     if (!found) finding("invalid-free", site, "%s(%p): no allocation begins there", call, pointer);
     else if (seen.freed)
@@ -183,9 +188,8 @@ API Error hipExtMallocWithFlags(void **result, size_t bytes, u32 flags) {
 }
 
 API Error hipMallocManaged(void **result, size_t bytes, u32 flags) {
-    if (flags & ~3u || flags == 3) return done(INVALID_VALUE);
-    if (!bytes) return done(INVALID_VALUE);
-    return new_memory(MANAGED_MEMORY, result, bytes, flags ? flags : 1, CALLER);
+    if ((flags != 1 && flags != 2) || !bytes) return done(INVALID_VALUE);  // hipMemAttachGlobal, hipMemAttachHost
+    return new_memory(MANAGED_MEMORY, result, bytes, flags, CALLER);
 }
 
 static Error new_host_memory(void **result, size_t bytes, u32 flags, void *site) {

@@ -1,8 +1,6 @@
 // What is known of a pointer: its allocation, what kind of memory it is, advice on it.
 #include "memory.h"
 
-#include <dlfcn.h>
-
 bool look_up(const void *pointer, Allocation *copy) {
     pthread_mutex_lock(&lock);
     Allocation *found = find_allocation(pointer);
@@ -19,14 +17,14 @@ API Error hipHostGetDevicePointer(void **result, void *pointer, u32 flags) {
     if (!result || !pointer || flags) return done(INVALID_VALUE);
     if (!look_up(pointer, &found) || is_device_memory(found.memory)) return done(INVALID_VALUE);
     *result = pointer;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipHostGetFlags(u32 *flags, void *pointer) {
     Allocation found;
     if (!flags || !pointer || !look_up(pointer, &found) || is_device_memory(found.memory)) return done(INVALID_VALUE);
     *flags = found.flags;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipMemGetInfo(size_t *available, size_t *total) {
@@ -37,14 +35,14 @@ API Error hipMemGetInfo(size_t *available, size_t *total) {
     *total = state.device[current_device].memory;
     *available = *total - state.device[current_device].used;
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipMemPtrGetInfo(void *pointer, size_t *bytes) {
     Allocation found;
     if (!bytes || !look_up(pointer, &found)) return done(INVALID_VALUE);
     *bytes = found.bytes;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipMemGetAddressRange(void **base, size_t *bytes, void *pointer) {
@@ -52,17 +50,12 @@ API Error hipMemGetAddressRange(void **base, size_t *bytes, void *pointer) {
     if (!look_up(pointer, &found)) return done(NOT_FOUND);
     if (base) *base = (void *)found.address;
     if (bytes) *bytes = found.bytes;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
-// Whether the program was linked against HIP 5, whose hipMemoryType has other values.
-static bool old_values(void) {
-    Dl_info info;
-    return dladdr((void *)old_values, &info) && info.dli_fname && strstr(info.dli_fname, ".so.5");
-}
-
+// hipMemoryType, which HIP 5 numbers otherwise.
 static int memory_type(const Allocation *found) {
-    if (old_values())
+    if (hip_version() < 60000000)
         return is_device_memory(found->memory) ? 1 : found->memory == MANAGED_MEMORY ? 3 : 0;
     return is_device_memory(found->memory) ? 2 : found->memory == MANAGED_MEMORY ? 3 : 1;
 }
@@ -80,78 +73,56 @@ API Error hipPointerGetAttributes(PointerAttributes *result, const void *pointer
     if (error) return done(error);
     if (!result || !pointer) return done(INVALID_VALUE);
     if (!look_up(pointer, &found)) {
-        if (old_values() || in_arena(pointer)) return done(INVALID_VALUE);
+        if (hip_version() < 60000000 || in_arena(pointer)) return done(INVALID_VALUE);
         *result = (PointerAttributes){.type = 0, .device = -2};  // hipMemoryTypeUnregistered, hipInvalidDeviceId
-        return SUCCESS;
+        return done(SUCCESS);
     }
     bool on_device = is_device_memory(found.memory);
     void *at = (void *)pointer;
     *result = (PointerAttributes){memory_type(&found), found.device, at, on_device ? NULL : at, found.memory == MANAGED_MEMORY,
                                   found.flags};
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
-// hipPointer_attribute, as numbered in hip_runtime_api.h.
+// hipPointer_attribute, as numbered in hip_runtime_api.h, in what HIP writes of each. What is not known is 0.
 static Error pointer_attribute(void *data, int attribute, void *pointer) {
+    static const u8 BYTES[] = {[1] = 8, [2] = 4, [3] = 8, [4] = 8, [6] = 1, [7] = 4, [8] = 1, [9] = 4, [11] = 8, [12] = 4, [13] = 1,
+                               [16] = 4};
+    bool known = attribute > 0 && attribute < (int)sizeof BYTES && BYTES[attribute];
+    if (!data || !known) return attribute > 0 && attribute <= 17 ? NOT_SUPPORTED : INVALID_VALUE;
     Allocation found;
-    if (!data || !pointer) return INVALID_VALUE;
-    if (!look_up(pointer, &found)) return INVALID_VALUE;
-    switch (attribute) {
-    case 1: *(void **)data = NULL; return NOT_SUPPORTED;  // context
-    case 2: *(u32 *)data = (u32)memory_type(&found); return SUCCESS;
-    case 3: *(void **)data = pointer; return SUCCESS;  // device pointer
-    case 4:  // host pointer
-        if (is_device_memory(found.memory)) return INVALID_VALUE;
-        *(void **)data = pointer;
-        return SUCCESS;
-    case 6: *(u32 *)data = 0; return SUCCESS;  // synchronous copies
-    case 7: *(u64 *)data = found.address; return SUCCESS;  // unique number
-    case 8: *(u32 *)data = found.memory == MANAGED_MEMORY; return SUCCESS;
-    case 9: *(u32 *)data = (u32)found.device; return SUCCESS;
-    case 11: *(void **)data = (void *)found.address; return SUCCESS;
-    case 12: *(size_t *)data = found.bytes; return SUCCESS;
-    case 13: *(u32 *)data = 1; return SUCCESS;  // mapped
-    default: return INVALID_VALUE;
-    }
+    u64 value = 0;
+    bool there = look_up(pointer, &found), on_host = there && !is_device_memory(found.memory);
+    Error error = there ? SUCCESS : INVALID_VALUE;
+    if (attribute == 1) error = NOT_SUPPORTED;  // context
+    else if (attribute == 4) value = on_host ? (u64)pointer : 0, error = on_host ? SUCCESS : INVALID_VALUE;
+    else if (there)
+        value = attribute == 2    ? (u64)memory_type(&found)
+                : attribute == 3  ? (u64)pointer
+                : attribute == 7  ? found.address >> 12  // a number that no other has
+                : attribute == 8  ? found.memory == MANAGED_MEMORY
+                : attribute == 9  ? (u64)found.device
+                : attribute == 11 ? found.address
+                : attribute == 12 ? found.bytes
+                : attribute == 13 ? 1  // mapped
+                : attribute == 16 ? found.flags
+                                  : 0;  // copies do not wait for the host
+    else if (attribute == 9) value = (u64)-2;  // hipInvalidDeviceId
+    memcpy(data, &value, BYTES[attribute]);
+    return error;
 }
 
 API Error hipPointerGetAttribute(void *data, int attribute, void *pointer) {
-    return done(pointer_attribute(data, attribute, pointer));
+    return done(pointer ? pointer_attribute(data, attribute, pointer) : INVALID_VALUE);
 }
 
 API Error hipDrvPointerGetAttributes(u32 number, int *attributes, void **data, void *pointer) {
-    if (!number || !attributes || !data) return done(INVALID_VALUE);
-    for (u32 i = 0; i < number; i++)
-        if (pointer_attribute(data[i], attributes[i], pointer) == INVALID_VALUE && data[i]) *(u32 *)data[i] = 0;
-    return SUCCESS;
+    if (!number || !attributes || !data || !pointer) return done(INVALID_VALUE);
+    for (u32 i = 0; i < number; i++) pointer_attribute(data[i], attributes[i], pointer);
+    return done(SUCCESS);
 }
 
 API Error hipPointerSetAttribute(const void *value, int attribute, void *pointer) {
     Allocation found;
     return done(value && attribute == 6 && look_up(pointer, &found) ? SUCCESS : INVALID_VALUE);
-}
-
-// -- advice on managed memory changes nothing here -----------------------------------------------
-
-static Error advised(const void *pointer, size_t bytes, int device) {
-    Allocation found;
-    bool known = device >= -1 && device < (int)state.devices;
-    return !bytes || !known ? (bytes ? INVALID_DEVICE : INVALID_VALUE) : look_up(pointer, &found) ? SUCCESS : INVALID_VALUE;
-}
-
-API Error hipMemPrefetchAsync(const void *pointer, size_t bytes, int device, void *stream) {
-    (void)stream;
-    return done(advised(pointer, bytes, device));
-}
-API Error hipMemAdvise(const void *pointer, size_t bytes, int advice, int device) {
-    (void)advice;
-    return done(advised(pointer, bytes, device));
-}
-
-API Error hipMemRangeGetAttribute(void *data, size_t bytes, int attribute, const void *pointer, size_t range) {
-    Allocation found;
-    if (!data || !bytes || !range || !look_up(pointer, &found)) return done(INVALID_VALUE);
-    if (attribute == 1 && bytes == 4) *(int *)data = 0;  // read mostly
-    else memset(data, 0xff, bytes);  // no device: -2 and -1 are both told as none
-    return SUCCESS;
 }

@@ -4,14 +4,36 @@
 typedef struct Pool {
     Handle handle;
     int device;
-    u64 threshold, used, used_high, reserved_high;
-    int reuse[3];
+    u64 limit, threshold;  // bytes; no limit where it is 0
+    u64 used, used_high, reserved, reserved_high;
+    int no_reuse[3];
+    bool is_default;
 } Pool;
+
+// What was freed stays reserved, up to the threshold.
+static void keep(Pool *pool, u64 bytes) {
+    if (pool->reserved > bytes) pool->reserved = bytes;
+    if (pool->reserved < pool->used) pool->reserved = pool->used;
+}
+
+void count_release(Pool *pool, u64 bytes) {
+    pool->used -= bytes;
+    keep(pool, pool->threshold);
+}
+
+static void count_allocation(Pool *pool, u64 bytes) {
+    pool->used += bytes;
+    if (pool->used > pool->used_high) pool->used_high = pool->used;
+    keep(pool, UINT64_MAX);
+    if (pool->reserved > pool->reserved_high) pool->reserved_high = pool->reserved;
+}
 
 static Pool *pool_of(int device) {
     pthread_mutex_lock(&lock);
     Device *owner = &state.device[device];
-    if (!owner->pool && (owner->pool = make_handle(POOL, sizeof(Pool)))) owner->pool->device = device;
+    if (!owner->default_pool && (owner->default_pool = make_handle(POOL, sizeof(Pool))))
+        owner->default_pool->device = device, owner->default_pool->is_default = true;
+    if (!owner->pool) owner->pool = owner->default_pool;
     Pool *found = owner->pool;
     pthread_mutex_unlock(&lock);
     return found;
@@ -28,30 +50,41 @@ static Error run_release(Operation *operation) {
     return release(it->pointer, DEVICE_MEMORY, MANAGED_MEMORY, it->site, "hipFreeAsync");
 }
 
-static Error from_pool(void **result, size_t bytes, int device, void *stream, void *site) {
+// pool: NULL is that of the stream's device.
+static Error from_pool(void **result, size_t bytes, Pool *pool, void *stream, void *site) {
     Stream *found;
     Error error = begin();
-    if (!error) error = find_stream(stream, &found);
+    if (!error && find_stream(stream, &found)) error = INVALID_HANDLE;
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error && !pool && !(pool = pool_of(found->device))) error = OUT_OF_MEMORY;
     if (error) return done(error);
-    if (!result) return done(INVALID_VALUE);
     *result = NULL;
     if (!bytes) return SUCCESS;
-    return done(allocate(DEVICE_MEMORY, device < 0 ? found->device : device, bytes, 0, site, result));
+    pthread_mutex_lock(&lock);
+    bool fits = !pool->limit || (bytes <= pool->limit && pool->used <= pool->limit - bytes);
+    pthread_mutex_unlock(&lock);
+    error = fits ? allocate(DEVICE_MEMORY, pool->device, bytes, 0, site, result) : OUT_OF_MEMORY;
+    if (error) return done(error);
+    pthread_mutex_lock(&lock);
+    find_allocation(*result)->pool = pool;
+    count_allocation(pool, bytes);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
 }
 
-API Error hipMallocAsync(void **result, size_t bytes, void *stream) { return from_pool(result, bytes, -1, stream, CALLER); }
+API Error hipMallocAsync(void **result, size_t bytes, void *stream) { return from_pool(result, bytes, NULL, stream, CALLER); }
 
 API Error hipMallocFromPoolAsync(void **result, size_t bytes, Pool *pool, void *stream) {
     Error error = begin();
     if (error) return done(error);
     if (!is_handle(pool, POOL)) return done(INVALID_VALUE);
-    return from_pool(result, bytes, pool->device, stream, CALLER);
+    return from_pool(result, bytes, pool, stream, CALLER);
 }
 
 API Error hipFreeAsync(void *pointer, void *stream) {
     Stream *found;
     Error error = begin();
-    if (!error) error = find_stream(stream, &found);
+    if (!error && find_stream(stream, &found)) error = INVALID_HANDLE;
     if (error) return done(error);
     Allocation known;
     if (!pointer || !look_up(pointer, &known) || known.address != (u64)pointer)
@@ -67,11 +100,15 @@ API Error hipDeviceGetDefaultMemPool(Pool **pool, int device) {
     if (error) return done(error);
     if (!pool) return done(INVALID_VALUE);
     if (device < 0 || device >= (int)state.devices) return done(INVALID_DEVICE);
-    *pool = pool_of(device);
+    *pool = pool_of(device) ? state.device[device].default_pool : NULL;
     return done(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
-API Error hipDeviceGetMemPool(Pool **pool, int device) { return hipDeviceGetDefaultMemPool(pool, device); }
+API Error hipDeviceGetMemPool(Pool **pool, int device) {
+    Error error = hipDeviceGetDefaultMemPool(pool, device);
+    if (!error) *pool = pool_of(device);
+    return error;
+}
 
 API Error hipDeviceSetMemPool(int device, Pool *pool) {
     Error error = begin();
@@ -79,7 +116,7 @@ API Error hipDeviceSetMemPool(int device, Pool *pool) {
     if (device < 0 || device >= (int)state.devices) return done(INVALID_DEVICE);
     if (!is_handle(pool, POOL)) return done(INVALID_VALUE);
     state.device[device].pool = pool;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 typedef struct {
@@ -87,6 +124,8 @@ typedef struct {
     struct {
         int type, id;
     } location;
+    void *security;
+    size_t limit;
 } PoolProperties;  // the beginning of hipMemPoolProps
 
 API Error hipMemPoolCreate(Pool **pool, const PoolProperties *properties) {
@@ -95,42 +134,52 @@ API Error hipMemPoolCreate(Pool **pool, const PoolProperties *properties) {
     if (!pool || !properties || properties->allocation != 1 || properties->location.type != 1) return done(INVALID_VALUE);
     if (properties->location.id < 0 || properties->location.id >= (int)state.devices) return done(INVALID_VALUE);
     *pool = make_handle(POOL, sizeof **pool);
-    if (*pool) (*pool)->device = properties->location.id;
+    if (*pool) (*pool)->device = properties->location.id, (*pool)->limit = properties->limit;
     return done(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
 API Error hipMemPoolDestroy(Pool *pool) {
-    if (!is_handle(pool, POOL)) return done(INVALID_VALUE);
+    if (!is_handle(pool, POOL) || pool->is_default) return done(INVALID_VALUE);
     if (state.device[pool->device].pool == pool) state.device[pool->device].pool = NULL;
     end_handle(pool, POOL);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
-API Error hipMemPoolTrimTo(Pool *pool, size_t keep) {
-    (void)keep;
-    return done(is_handle(pool, POOL) ? SUCCESS : INVALID_VALUE);
+API Error hipMemPoolTrimTo(Pool *pool, size_t bytes) {
+    if (!is_handle(pool, POOL)) return done(INVALID_VALUE);
+    pthread_mutex_lock(&lock);
+    keep(pool, bytes);
+    pthread_mutex_unlock(&lock);
+    return done(SUCCESS);
 }
 
 // hipMemPoolAttr: 1 to 3 how memory is used again, 4 the threshold, 5 to 8 bytes reserved and used, now and at most.
-API Error hipMemPoolGetAttribute(Pool *pool, int attribute, void *value) {
-    if (!is_handle(pool, POOL) || !value) return done(INVALID_VALUE);
-    u64 used = state.device[pool->device].used;
-    if (used > pool->used_high) pool->used_high = used;
-    if (attribute >= 1 && attribute <= 3) *(int *)value = !pool->reuse[attribute - 1];
-    else if (attribute == 4) *(u64 *)value = pool->threshold;
-    else if (attribute == 5 || attribute == 7) *(u64 *)value = used;
-    else if (attribute == 6 || attribute == 8) *(u64 *)value = pool->used_high;
-    else return done(INVALID_VALUE);
-    return SUCCESS;
+static u64 *figure(Pool *pool, int attribute) {
+    u64 *all[] = {&pool->threshold, &pool->reserved, &pool->reserved_high, &pool->used, &pool->used_high};
+    return attribute >= 4 && attribute <= 8 ? all[attribute - 4] : NULL;
 }
 
+API Error hipMemPoolGetAttribute(Pool *pool, int attribute, void *value) {
+    if (!is_handle(pool, POOL) || !value) return done(INVALID_VALUE);
+    u64 *found = figure(pool, attribute);
+    if (found) *(u64 *)value = *found;
+    else if (attribute >= 1 && attribute <= 3) *(int *)value = !pool->no_reuse[attribute - 1];
+    else return done(INVALID_VALUE);
+    return done(SUCCESS);
+}
+
+// Of the figures only the threshold may be set, and those of the most be begun anew from what is now.
 API Error hipMemPoolSetAttribute(Pool *pool, int attribute, void *value) {
     if (!is_handle(pool, POOL) || !value) return done(INVALID_VALUE);
-    if (attribute >= 1 && attribute <= 3) pool->reuse[attribute - 1] = !*(int *)value;
+    pthread_mutex_lock(&lock);
+    bool fine = true;
+    if (attribute >= 1 && attribute <= 3) pool->no_reuse[attribute - 1] = !*(int *)value;
     else if (attribute == 4) pool->threshold = *(u64 *)value;
-    else if ((attribute == 6 || attribute == 8) && *(u64 *)value == 0) pool->used_high = state.device[pool->device].used;
-    else return done(INVALID_VALUE);
-    return SUCCESS;
+    else if (attribute == 6 && *(u64 *)value == 0) pool->reserved_high = pool->reserved;
+    else if (attribute == 8 && *(u64 *)value == 0) pool->used_high = pool->used;
+    else fine = false;
+    pthread_mutex_unlock(&lock);
+    return done(fine ? SUCCESS : INVALID_VALUE);
 }
 
 typedef struct {
@@ -147,5 +196,5 @@ API Error hipMemPoolSetAccess(Pool *pool, const PoolAccess *access, size_t numbe
 API Error hipMemPoolGetAccess(int *flags, Pool *pool, void *location) {
     if (!flags || !location || !is_handle(pool, POOL)) return done(INVALID_VALUE);
     *flags = 3;  // read and write
-    return SUCCESS;
+    return done(SUCCESS);
 }

@@ -67,9 +67,17 @@ API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
         .address = address, .bytes = bytes, .memory = REGISTERED_MEMORY, .device = current_device, .flags = flags};
     pthread_mutex_lock(&lock);
     bool known = in_arena(pointer);
-    for (Registration *at = registered; at && !known; at = at->next)
-        known = at->allocation.address < address + bytes && at->allocation.address + at->allocation.bytes > address;
-    if (!known) {
+    Registration *same = NULL;  // freed and allocated anew, without being unregistered: its pages may be others now
+    for (Registration *at = registered; at && !known; at = at->next) {
+        const Allocation *each = &at->allocation;
+        if (each->memory == REGISTERED_MEMORY && each->address == address && each->bytes == bytes) same = at;
+        else known = each->address < address + bytes && each->address + each->bytes > address;
+    }
+    if (same && !known) {
+        u64 from, to;
+        own_pages(same, &from, &to);
+        error = moved(from, to, true) ? SUCCESS : NOT_SUPPORTED;
+    } else if (!known) {
         u64 from, to;
         own_pages(made, &from, &to);
         if (moved(from, to, true)) {

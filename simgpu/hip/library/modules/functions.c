@@ -25,7 +25,7 @@ API Error hipFuncGetAttributes(FunctionAttributes *result, const void *host) {
                                    function->attribute_carveout,
                                    (int)function->version,
                                    function->lds};
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 // hipFunction_attribute, as numbered in hip_runtime_api.h.
@@ -40,7 +40,7 @@ API Error hipFuncGetAttribute(int *result, int attribute, Function *function) {
         (int)function->version,   (int)function->version, 0, lds - (int)function->lds,     function->attribute_carveout};
     if (attribute < 0 || attribute >= (int)(sizeof values / sizeof *values)) return done(INVALID_VALUE);
     *result = values[attribute];
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipFuncSetAttribute(const void *host, int attribute, int given) {
@@ -57,7 +57,7 @@ API Error hipFuncSetAttribute(const void *host, int attribute, int given) {
     } else {
         return done(INVALID_VALUE);
     }
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 static Error known(const void *host) {

@@ -207,7 +207,7 @@ API Error hipModuleGetGlobal(void **address, size_t *bytes, Module *module, cons
     if (error) return done(error);
     if (address) *address = at;
     if (bytes) *bytes = size;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipGetSymbolAddress(void **address, const void *symbol) {

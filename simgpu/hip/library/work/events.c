@@ -26,7 +26,7 @@ API Error hipEventCreateWithFlags(void **result, u32 flags) {
     if (!made) return done(OUT_OF_MEMORY);
     made->flags = flags, made->device = current_device;
     *result = made;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipEventCreate(void **result) { return hipEventCreateWithFlags(result, 0); }

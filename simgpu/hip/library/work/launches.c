@@ -166,14 +166,14 @@ static __thread int depth;
 API Error __hipPushCallConfiguration(Dim3 grid, Dim3 block, size_t lds, void *stream) {
     if (depth == DEEPEST) return done(INVALID_VALUE);
     configurations[depth++] = (Configuration){grid, block, lds, stream};
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error __hipPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *lds, void **stream) {
     if (!depth) return done(MISSING_CONFIGURATION);
     Configuration found = configurations[--depth];
     *grid = found.grid, *block = found.block, *lds = found.lds, *stream = found.stream;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream) {
@@ -305,7 +305,7 @@ API Error hipConfigureCall(Dim3 grid, Dim3 block, size_t lds, void *stream) {
 API Error hipSetupArgument(const void *argument, size_t bytes, size_t offset) {
     if (!argument || offset > SETUP_BYTES || bytes > SETUP_BYTES - offset) return done(INVALID_VALUE);
     memcpy(setup + offset, argument, bytes);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipLaunchByPtr(const void *host) {

@@ -74,5 +74,5 @@ API Error hipOccupancyAvailableDynamicSMemPerBlock(size_t *result, const void *h
     if (error) return done(error);
     size_t each = state.device[current_device].lds / (u32)blocks;
     *result = each > function->lds ? each - function->lds : 0;
-    return SUCCESS;
+    return done(SUCCESS);
 }

@@ -188,6 +188,24 @@ Error wait_default(int device) {
     return null ? wait_stream(null) : OUT_OF_MEMORY;
 }
 
+static const Stream *busy_stream(void) {
+    for (u32 i = 0; i < state.devices; i++)
+        for (Stream *stream = state.device[i].streams; stream; stream = stream->following)
+            if (stream->completed < stream->submitted) return stream;
+    return NULL;
+}
+
+bool wait_all(u32 seconds) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += seconds;
+    pthread_mutex_lock(&lock);
+    const Stream *busy = busy_stream();
+    for (int late = 0; busy && !late; busy = busy_stream()) late = pthread_cond_timedwait(&progress, &lock, &end);
+    pthread_mutex_unlock(&lock);
+    return !busy;
+}
+
 Error wait_device(int device) {
     if (in_stream) return NOT_SUPPORTED;
     pthread_mutex_lock(&lock);

@@ -88,7 +88,7 @@ API Error hipStreamDestroy(void *given) {
         }
     end_handle(stream, STREAM);
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipStreamSynchronize(void *given) {
@@ -114,28 +114,28 @@ API Error hipStreamGetFlags(void *given, u32 *flags) {
     WITH_STREAM(given, stream)
     if (!flags) return done(INVALID_VALUE);
     *flags = stream->flags;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipStreamGetPriority(void *given, int *priority) {
     WITH_STREAM(given, stream)
     if (!priority) return done(INVALID_VALUE);
     *priority = stream->priority;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipStreamGetDevice(void *given, int *device) {
     WITH_STREAM(given, stream)
     if (!device) return done(INVALID_VALUE);
     *device = stream->device;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipStreamGetId(void *given, u64 *id) {
     WITH_STREAM(given, stream)
     if (!id) return done(INVALID_VALUE);
     *id = stream->id;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API int hipGetStreamDeviceId(void *given) {
@@ -146,7 +146,7 @@ API int hipGetStreamDeviceId(void *given) {
 API Error hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
     if (least) *least = LEAST_PRIORITY;
     if (greatest) *greatest = GREATEST_PRIORITY;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipExtStreamGetCUMask(void *given, u32 words, u32 *mask) {
@@ -154,7 +154,7 @@ API Error hipExtStreamGetCUMask(void *given, u32 words, u32 *mask) {
     u32 units = state.device[stream->device].compute_units;
     if (!mask || words * 32 < units) return done(INVALID_VALUE);
     for (u32 i = 0; i < words; i++) mask[i] = units >= 32 * (i + 1) ? ~0u : units > 32 * i ? (1u << (units - 32 * i)) - 1 : 0;
-    return SUCCESS;
+    return done(SUCCESS);
 }
 
 API Error hipStreamAttachMemAsync(void *given, void *pointer, size_t bytes, u32 flags) {

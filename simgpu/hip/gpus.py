@@ -81,8 +81,10 @@ class GPUs:
         device = int(entry["device"])
         if change is Change.ALLOCATE:
             sites = tuple(int(site) for site in entry["sites"])
-            kind, mapped = Kind(int(entry["memory"])), (int(entry[field]) for field in ("home", "access", "read_only"))
-            owned = Owned(kind, device, int(entry["number"]), address, int(entry["bytes"]), sites, *mapped)
+            owned = Owned(
+                Kind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites,
+                int(entry["home"]), int(entry["access"]), int(entry["read_only"]),
+            )  # fmt: skip
             self.owned[address] = owned
             for index in range(len(self.gpus)):
                 if self._reaches(index, owned):

@@ -61,7 +61,8 @@ STATUSES = (
     (MemoryFault, Status.ILLEGAL_ADDRESS), (KernelTrap, Status.ASSERT), (TimeLimit, Status.TIME_OUT),
     (InstructionLimit, Status.TIME_OUT), (LaunchError, Status.INVALID_CONFIGURATION),
 )  # fmt: skip
-NOTES = ("launch", "mismatched-free", "copy-direction", "leak", "partly-uninitialized-copy")  # kinds that are told and decide nothing
+# Kinds that are told and decide nothing.
+NOTES = ("launch", "mismatched-free", "copy-direction", "leak", "partly-uninitialized-copy")
 
 
 @dataclass(frozen=True)

@@ -264,6 +264,7 @@ Error device_error(int device);
 Stream *default_stream(int device);
 u64 now(void);
 void *make_callback(void (*call)(void *), void *data);
+void read_callback(const Operation *operation, void (**call)(void *), void **data);
 Error run_callback(Operation *operation);
 Error record_event(Stream *stream, Event *event);
 Error wait_event(Stream *stream, Event *event);
@@ -352,6 +353,7 @@ u32 blocks_per_cu(const Function *function, u32 block, u32 dynamic_lds);
 typedef struct {
     Operation operation;
     Function *function;
+    const void *host;  // as the program names it, where it does: the function's stub
     Dim3 size;  // work-items
     Dim3 block;
     u32 dynamic_lds, cooperative;

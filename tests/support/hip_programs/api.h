@@ -116,6 +116,24 @@ struct hipDeviceProp {  // of HIP 6 and 7, up to the name of the architecture
     char rest[1472 - 1416];
 };
 
+struct hipKernelNodeParams {
+    dim3 blockDim;
+    void **extra, *func;
+    dim3 gridDim;
+    void **kernelParams;
+    unsigned sharedMemBytes;
+};
+struct hipMemsetParams {
+    void *dst;
+    unsigned elementSize;
+    size_t height, pitch;
+    unsigned value;
+    size_t width;
+};
+struct hipHostNodeParams {
+    void (*fn)(void *);
+    void *userData;
+};
 struct hipMemLocation {
     int type, id;
 };
@@ -204,6 +222,34 @@ hipError_t hipGraphInstantiate(hipGraphExec_t *exec, hipGraph_t graph, hipGraphN
 hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream);
 hipError_t hipGraphExecDestroy(hipGraphExec_t exec);
 hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t *nodes, size_t *count);
+hipError_t hipGraphAddKernelNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *needs, size_t count,
+                                 const hipKernelNodeParams *parameters);
+hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *needs, size_t count, void *to,
+                                   const void *from, size_t bytes, int kind);
+hipError_t hipGraphAddMemsetNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *needs, size_t count,
+                                 const hipMemsetParams *parameters);
+hipError_t hipGraphAddHostNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *needs, size_t count,
+                               const hipHostNodeParams *parameters);
+hipError_t hipGraphAddEmptyNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *needs, size_t count);
+hipError_t hipGraphAddChildGraphNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *needs, size_t count,
+                                     hipGraph_t child);
+hipError_t hipGraphAddEventRecordNode(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *needs, size_t count,
+                                      hipEvent_t event);
+hipError_t hipGraphAddDependencies(hipGraph_t graph, const hipGraphNode_t *from, const hipGraphNode_t *to, size_t count);
+hipError_t hipGraphRemoveDependencies(hipGraph_t graph, const hipGraphNode_t *from, const hipGraphNode_t *to, size_t count);
+hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t *nodes, size_t *count);
+hipError_t hipGraphGetEdges(hipGraph_t graph, hipGraphNode_t *from, hipGraphNode_t *to, size_t *count);
+hipError_t hipGraphNodeGetType(hipGraphNode_t node, int *type);
+hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams *parameters);
+hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node, const hipKernelNodeParams *parameters);
+hipError_t hipGraphMemsetNodeGetParams(hipGraphNode_t node, hipMemsetParams *parameters);
+hipError_t hipGraphHostNodeGetParams(hipGraphNode_t node, hipHostNodeParams *parameters);
+hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec, hipGraphNode_t node, const hipKernelNodeParams *parameters);
+hipError_t hipGraphExecUpdate(hipGraphExec_t exec, hipGraph_t graph, hipGraphNode_t *wrong, int *result);
+hipError_t hipGraphNodeSetEnabled(hipGraphExec_t exec, hipGraphNode_t node, unsigned enabled);
+hipError_t hipGraphClone(hipGraph_t *made, hipGraph_t graph);
+hipError_t hipGraphNodeFindInClone(hipGraphNode_t *found, hipGraphNode_t original, hipGraph_t clone);
+hipError_t hipGraphDestroyNode(hipGraphNode_t node);
 hipError_t hipMemAddressReserve(void **pointer, size_t bytes, size_t alignment, void *wanted, unsigned long long flags);
 hipError_t hipMemAddressFree(void *pointer, size_t bytes);
 hipError_t hipMemGetAllocationGranularity(size_t *bytes, const hipMemAllocationProp *properties, int which);

@@ -31,6 +31,7 @@ typedef struct Node {
     struct Node *original;  // of a clone
     u64 mark;
     u8 raw[RAW_BYTES];  // the parameters as they were given
+    bool given;
     void **pointers;  // to a kernel's arguments
     void *memory;
 } Node;

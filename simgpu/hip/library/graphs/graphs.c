@@ -105,7 +105,7 @@ Error clone_graph(const Graph *graph, Graph **made) {
         error = add_node(copy, NULL, 0, from->type, copied(from->operation), &to);
         if (error) break;
         to->event = from->event, to->original = graph->nodes[i];
-        memcpy(to->raw, from->raw, RAW_BYTES);
+        memcpy(to->raw, from->raw, RAW_BYTES), to->given = from->given;
         if (from->child) error = clone_graph(from->child, &to->child);
     }
     for (u32 i = 0; i < graph->count && !error; i++)

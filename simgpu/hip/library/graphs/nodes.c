@@ -30,8 +30,41 @@ static Error kernel_operation(const KernelParameters *p, Operation **made) {
     Error error = function_of(p->function, current_device, &function);
     if (!error && !grid_items(p->grid, p->block, &size)) error = INVALID_CONFIGURATION;
     if (!error) error = make_launch(function, size, p->block, p->lds, false, p->arguments, p->extra, &launch);
-    if (!error) *made = &launch->operation;
+    if (!error) launch->host = p->function, *made = &launch->operation;
     return error;
+}
+
+// The parameters of a node, whether it was added or captured; its arguments are the node's own, as long as it stays as it is.
+static Error read_kernel(Node *node, KernelParameters *p) {
+    Launch *it = (Launch *)node->operation;
+    void **pointers = realloc(node->pointers, (it->function->arguments + 1) * sizeof *pointers);
+    if (!pointers) return OUT_OF_MEMORY;
+    node->pointers = pointers;
+    for (u32 i = 0; i < it->function->arguments; i++) pointers[i] = it->arguments + it->function->argument[i].offset;
+    Dim3 grid = {it->size.x / it->block.x, it->size.y / it->block.y, it->size.z / it->block.z};
+    *p = (KernelParameters){it->block, NULL, (void *)(it->host ? it->host : it->function), grid, pointers, it->dynamic_lds};
+    return SUCCESS;
+}
+
+static Error read_fill(Node *node, FillParameters *p) {
+    const Transfer *it = (const Transfer *)node->operation;
+    *p = (FillParameters){it->to, it->element, it->height, it->to_pitch, it->value, it->width / it->element};
+    return SUCCESS;
+}
+
+static Error read_host(Node *node, HostParameters *p) {
+    read_callback(node->operation, &p->call, &p->data);
+    return SUCCESS;
+}
+
+static Error read_copy(Node *node, Copy3D *p) {
+    const Transfer *it = (const Transfer *)node->operation;
+    if (node->given) return memcpy(p, node->raw, sizeof *p), SUCCESS;
+    size_t from_rows = it->from_pitch ? it->from_slice / it->from_pitch : 1, to_rows = it->to_pitch ? it->to_slice / it->to_pitch : 1;
+    *p = (Copy3D){.from = {(void *)it->from, it->from_pitch ? it->from_pitch : it->width, it->width, from_rows ? from_rows : it->height},
+                  .to = {it->to, it->to_pitch ? it->to_pitch : it->width, it->width, to_rows ? to_rows : it->height},
+                  .width = it->width, .height = it->height, .depth = it->depth, .kind = 4};
+    return SUCCESS;
 }
 
 static Error fill_operation(const FillParameters *p, Operation **made) {
@@ -48,12 +81,12 @@ static Error host_operation(const HostParameters *p, Operation **made) {
 static Error add_given(Node **node, Graph *graph, Node *const *needs, size_t count, int type, Operation *operation, const void *raw,
                        size_t bytes) {
     Error error = node ? add_node(graph, needs, count, type, operation, node) : INVALID_VALUE;
-    if (!error && raw) memcpy((*node)->raw, raw, bytes);
+    if (!error && raw) memcpy((*node)->raw, raw, bytes), (*node)->given = true;
     return error;
 }
 
 // Each kind of node is added, read, changed, and changed where it was made executable.
-#define NODE_CALLS(NAME, TYPE, PARAMETERS, MAKE)                                                                          \
+#define NODE_CALLS(NAME, TYPE, PARAMETERS, MAKE, READ)                                                                    \
     API Error hipGraphAdd##NAME##Node(Node **node, Graph *graph, Node *const *needs, size_t count, const PARAMETERS *p) { \
         Operation *operation = NULL;                                                                                      \
         Error error = begin();                                                                                            \
@@ -62,8 +95,7 @@ static Error add_given(Node **node, Graph *graph, Node *const *needs, size_t cou
     }                                                                                                                     \
     API Error hipGraph##NAME##NodeGetParams(Node *node, PARAMETERS *p) {                                                  \
         if (!is_handle(node, NODE) || node->type != TYPE || !p) return done(INVALID_VALUE);                               \
-        memcpy(p, node->raw, sizeof *p);                                                                                  \
-        return SUCCESS;                                                                                                   \
+        return done(READ(node, p));                                                                                       \
     }                                                                                                                     \
     API Error hipGraph##NAME##NodeSetParams(Node *node, const PARAMETERS *p) {                                            \
         Operation *operation = NULL;                                                                                      \
@@ -72,8 +104,8 @@ static Error add_given(Node **node, Graph *graph, Node *const *needs, size_t cou
         if (error) return done(error);                                                                                    \
         free(node->operation);                                                                                            \
         node->operation = operation;                                                                                      \
-        memcpy(node->raw, p, sizeof *p);                                                                                  \
-        return SUCCESS;                                                                                                   \
+        memcpy(node->raw, p, sizeof *p), node->given = true;                                                              \
+        return done(SUCCESS);                                                                                             \
     }                                                                                                                     \
     API Error hipGraphExec##NAME##NodeSetParams(Exec *exec, Node *node, const PARAMETERS *p) {                            \
         Operation *operation = NULL;                                                                                      \
@@ -83,13 +115,13 @@ static Error add_given(Node **node, Graph *graph, Node *const *needs, size_t cou
         if (error) return done(error);                                                                                    \
         free(step->operation);                                                                                            \
         step->operation = operation;                                                                                      \
-        return SUCCESS;                                                                                                   \
+        return done(SUCCESS);                                                                                             \
     }
 
-NODE_CALLS(Kernel, KERNEL_NODE, KernelParameters, kernel_operation)
-NODE_CALLS(Memset, FILL_NODE, FillParameters, fill_operation)
-NODE_CALLS(Host, HOST_NODE, HostParameters, host_operation)
-NODE_CALLS(Memcpy, COPY_NODE, Copy3D, make_copy_3d)
+NODE_CALLS(Kernel, KERNEL_NODE, KernelParameters, kernel_operation, read_kernel)
+NODE_CALLS(Memset, FILL_NODE, FillParameters, fill_operation, read_fill)
+NODE_CALLS(Host, HOST_NODE, HostParameters, host_operation, read_host)
+NODE_CALLS(Memcpy, COPY_NODE, Copy3D, make_copy_3d, read_copy)
 
 static Error add_copy(Node **node, Graph *graph, Node *const *needs, size_t count, void *to, const void *from, size_t bytes) {
     Operation *operation = NULL;

@@ -17,7 +17,7 @@ static Allocation *whole(const void *pointer, size_t bytes) {
 // The same of memory that advice is taken for.
 static Allocation *advised(const void *pointer, size_t bytes) {
     Allocation *found = whole(pointer, bytes);
-    return found && (found->memory == MANAGED_MEMORY || found->memory == HOST_MEMORY) ? found : NULL;
+    return found && found->memory == MANAGED_MEMORY ? found : NULL;
 }
 
 static Error advise(const void *pointer, size_t bytes, int advice, int device) {
@@ -83,19 +83,20 @@ static Error range_attribute(void *data, size_t bytes, int attribute, const Advi
     return SUCCESS;
 }
 
-static Error advice_on(const void *pointer, size_t bytes, Advice *kept) {
+static Error advice_on(const void *pointer, size_t bytes, int attribute, Advice *kept) {
     if (!pointer || !bytes) return INVALID_VALUE;
     pthread_mutex_lock(&lock);
     Allocation *found = whole(pointer, bytes);
     if (found) *kept = found->advice, kept->coarse = kept->coarse || is_device_memory(found->memory);
+    bool managed = found && found->memory == MANAGED_MEMORY;
     pthread_mutex_unlock(&lock);
-    return found ? SUCCESS : INVALID_VALUE;
+    return managed || (found && attribute == COHERENCY) ? SUCCESS : INVALID_VALUE;
 }
 
 API Error hipMemRangeGetAttribute(void *data, size_t bytes, int attribute, const void *pointer, size_t range) {
     Advice kept;
     Error error = begin();
-    if (!error) error = advice_on(pointer, range, &kept);
+    if (!error) error = advice_on(pointer, range, attribute, &kept);
     return done(error ? error : range_attribute(data, bytes, attribute, &kept));
 }
 
@@ -103,7 +104,9 @@ API Error hipMemRangeGetAttributes(void **data, size_t *bytes, int *attributes, 
     Advice kept;
     Error error = begin();
     if (!error && (!data || !bytes || !attributes || !count)) error = INVALID_VALUE;
-    if (!error) error = advice_on(pointer, range, &kept);
-    for (size_t i = 0; i < count && !error; i++) error = range_attribute(data[i], bytes[i], attributes[i], &kept);
+    for (size_t i = 0; i < count && !error; i++) {
+        error = advice_on(pointer, range, attributes[i], &kept);
+        if (!error) error = range_attribute(data[i], bytes[i], attributes[i], &kept);
+    }
     return done(error);
 }

@@ -60,6 +60,7 @@ static Error copy_symbol(void *other, const void *symbol, size_t bytes, size_t o
     u8 *variable;
     size_t size;
     Error error = begin();
+    if (!error && how.kind == (to_symbol ? DEVICE_TO_HOST : HOST_TO_DEVICE)) error = INVALID_DIRECTION;
     if (!error) error = variable_of(symbol, current_device, (void **)&variable, &size);
     if (!error && (offset > size || bytes > size - offset)) {
         finding("copy-past-allocation", site, "%s of %zu bytes at byte %zu of a variable of %zu", call, bytes, offset, size);

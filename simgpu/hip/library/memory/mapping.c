@@ -7,6 +7,7 @@
 
 #define SMALLEST 4096ull  // hipMemAllocationGranularityMinimum: pages
 #define RECOMMENDED (2ull << 20)  // hipMemAllocationGranularityRecommended
+#define POSIX_FILE 1  // hipMemHandleTypePosixFileDescriptor: for export to another process, which is not simulated
 #define READ 1u  // hipMemAccessFlags
 #define WRITE 2u
 
@@ -103,7 +104,7 @@ API Error hipMemGetAllocationGranularity(size_t *result, const Properties *prope
 API Error hipMemCreate(Physical **result, size_t bytes, const Properties *properties, u64 flags) {
     Error error = begin();
     if (!error && (!result || !bytes || flags || !is_valid(properties) || bytes % SMALLEST)) error = INVALID_VALUE;
-    if (!error && properties->handle_types) error = missing("hipMemCreate of memory that is shared between processes");
+    if (!error && properties->handle_types & ~POSIX_FILE) error = NOT_SUPPORTED;
     if (error) return done(error);
     Physical *made = make_handle(PHYSICAL, sizeof *made);
     if (!made) return done(OUT_OF_MEMORY);

@@ -183,18 +183,25 @@ API Error hipMemPoolSetAttribute(Pool *pool, int attribute, void *value) {
 }
 
 typedef struct {
-    struct {
-        int type, id;
-    } location;
-    int access;
+    int type, id;
+} Location;
+typedef struct {
+    Location location;
+    u32 access;
 } PoolAccess;
 
+static bool is_device(Location location) { return location.type == 1 && location.id >= 0 && location.id < (int)state.devices; }
+
+// Every device reaches a pool's memory as it does any of its device's; its own cannot be denied.
 API Error hipMemPoolSetAccess(Pool *pool, const PoolAccess *access, size_t number) {
-    return done(is_handle(pool, POOL) && (access || !number) ? SUCCESS : INVALID_VALUE);
+    bool fine = is_handle(pool, POOL) && access && number && number <= state.devices;
+    for (size_t i = 0; i < number && fine; i++)
+        fine = is_device(access[i].location) && access[i].access <= 3 && (access[i].access || access[i].location.id != pool->device);
+    return done(fine ? SUCCESS : INVALID_VALUE);
 }
 
-API Error hipMemPoolGetAccess(int *flags, Pool *pool, void *location) {
-    if (!flags || !location || !is_handle(pool, POOL)) return done(INVALID_VALUE);
+API Error hipMemPoolGetAccess(int *flags, Pool *pool, const Location *location) {
+    if (!flags || !location || !is_handle(pool, POOL) || !is_device(*location)) return done(INVALID_VALUE);
     *flags = 3;  // read and write
     return done(SUCCESS);
 }

@@ -23,6 +23,11 @@ void *make_callback(void (*call)(void *), void *data) {
     return made;
 }
 
+void read_callback(const Operation *operation, void (**call)(void *), void **data) {
+    const Callback *it = (const Callback *)operation;
+    *call = it->plain, *data = it->data;
+}
+
 static Error call_back(void *given, Callback wanted) {
     WITH_STREAM(given, stream)
     if (!wanted.plain && !wanted.full) return done(INVALID_VALUE);

@@ -109,6 +109,7 @@ typedef struct {
     void *stream;
     void *before, *after;
     bool cooperative;
+    const void *host;
 } When;
 
 extern Error hipEventRecord(void *event, void *stream);
@@ -119,6 +120,7 @@ static Error launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, 
     Error error = device_error(stream->device);
     if (!error) error = make_launch(function, size, block, dynamic_lds, when.cooperative, arguments, extra, &made);
     if (error) return error;
+    made->host = when.host;
     if (when.before) error = hipEventRecord(when.before, when.stream);
     if (error) return free(made), error;
     error = submit(stream, &made->operation);
@@ -137,6 +139,7 @@ static Error launch_grid(Function *function, Dim3 grid, Dim3 block, size_t lds, 
 static Error launch_host(const void *host, Dim3 grid, Dim3 block, size_t lds, void **arguments, When when) {
     Stream *stream;
     Function *function;
+    when.host = host;
     Error error = begin();
     if (!error) error = find_stream(when.stream, &stream);
     if (!error) error = function_of(host, stream->device, &function);
@@ -183,7 +186,7 @@ API Error hipLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **argume
 API Error hipExtLaunchKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, size_t lds, void *stream, void *before,
                              void *after, int flags) {
     (void)flags;
-    return launch_host(host, grid, block, lds, arguments, (When){stream, before, after, false});
+    return launch_host(host, grid, block, lds, arguments, (When){.stream = stream, .before = before, .after = after});
 }
 
 API Error hipLaunchCooperativeKernel(const void *host, Dim3 grid, Dim3 block, void **arguments, u32 lds, void *stream) {
@@ -277,7 +280,7 @@ API Error hipExtModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 
     if (!error && (lds > UINT32_MAX || (arguments && extra))) error = INVALID_VALUE;
     return done(error ? error
                       : launch(function, (Dim3){x, y, z}, (Dim3){bx, by, bz}, (u32)lds, arguments, extra,
-                               (When){given, before, after, false}, stream));
+                               (When){.stream = given, .before = before, .after = after}, stream));
 }
 
 API Error hipHccModuleLaunchKernel(Function *function, u32 x, u32 y, u32 z, u32 bx, u32 by, u32 bz, size_t lds, void *stream,

@@ -31,6 +31,7 @@ VERBS = {
     "check": "run or exec in checked mode: waits, hazards and what else the hardware would not forgive",
     "lint": "what some path through a kernel's code lacks: waits, hazards, registers, barriers; nothing is launched",
     "hip": "a HIP program, unmodified, on simulated GPUs",
+    "triton": "a Python program, its code untouched, whose Triton kernels and PyTorch find a simulated GPU",
     "museum": "public bugs as small kernels, before and after, and what checked mode says of them",
     "time": "how long run or exec would take on a real GPU, by a model: cycles, time, where it stalls",
     "validate-time": "the model of time against published measurements, with its errors",

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from simgpu.tools.torch.autoload import CHECK, CHECKS, TARGET
+from simgpu.tools.torch.autoload import CHECK, CHECKS, SUPPRESSIONS, TARGET
 
 LAUNCHES = "simgpu launches"  # the property of a test's report that says how many there were
 
@@ -30,6 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--simgpu-check", choices=[word for word in CHECKS if word != "collect"], default="yes",
         help="whether a finding fails the test that launched the kernel (default: yes)",
     )  # fmt: skip
+    group.addoption(
+        "--simgpu-suppressions", metavar="FILE",
+        help="findings that fail no test, in valgrind's form: see docs/triton.md",
+    )  # fmt: skip
+    group.addoption(
+        "--simgpu-sample", metavar="N[:SEED]",
+        help="run N tests of those collected, chosen at random by the seed (default: 0)",
+    )  # fmt: skip
 
 
 def targets_of(given: Iterable[str]) -> list[str]:
@@ -44,6 +54,16 @@ def targets_of(given: Iterable[str]) -> list[str]:
             except hardware.errors.TargetError as error:
                 raise pytest.UsageError(f"--simgpu: {error}") from None
     return names
+
+
+def sample_of(text: str | None) -> tuple[int, int] | None:
+    """Size and seed of a sample, from "40:7"; pytest.UsageError for what is none."""
+    if text is None:
+        return None
+    count, _, seed = text.partition(":")
+    if not count.isdecimal() or not (seed or "0").isdecimal():
+        raise pytest.UsageError(f"--simgpu-sample {text}: give a number of tests, and a seed if you like: 40:7")
+    return int(count), int(seed or 0)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,7 +86,7 @@ def _begin(config: pytest.Config, options: Any) -> None:
         import simgpu.triton  # noqa: F401
     except ModuleNotFoundError as error:
         raise pytest.UsageError(f"--simgpu needs {error.name}: pip install 'simgpu[triton]'") from None
-    plugin = OnTargets(targets, options.simgpu_check)
+    plugin = OnTargets(targets, options.simgpu_check, options.simgpu_suppressions, sample_of(options.simgpu_sample))
     config.pluginmanager.register(plugin, "simgpu-targets")
     plugin.begin()
     config.add_cleanup(plugin.end)
@@ -75,8 +95,10 @@ def _begin(config: pytest.Config, options: Any) -> None:
 class OnTargets:
     """What `--simgpu` adds to a run; suites without it see nothing of this plugin."""
 
-    def __init__(self, targets: list[str], check: str) -> None:
+    def __init__(self, targets: list[str], check: str, suppressions: str | None, sample: tuple[int, int] | None) -> None:
         self._targets = targets
+        self._suppressions = suppressions
+        self._sample = sample
         self._word = check
         self._check = CHECKS[check]
         self._sessions: list[Any] = []  # that of the test that runs
@@ -86,10 +108,9 @@ class OnTargets:
         """Enters the first target, for all that runs outside of tests; PyTorch's GPU is the simulated one."""
         import triton.runtime.jit
 
-        import simgpu.triton
         from simgpu.hardware.errors import says_it_all
 
-        self._whole.enter_context(simgpu.triton.device(self._targets[0], check=self._check))
+        self._whole.enter_context(self._device(self._targets[0]))
         patch = self._whole.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(triton.runtime.jit, "__tracebackhide__", says_it_all, raising=False)  # as in our own modules on the way
         if importlib.util.find_spec("torch") is not None:
@@ -101,6 +122,30 @@ class OnTargets:
         """Undoes `begin`."""
         self._whole.close()
 
+    @contextlib.contextmanager
+    def _device(self, target: str) -> Iterator[Any]:
+        """A simulated GPU; pytest.UsageError where the suppressions cannot be read."""
+        import simgpu.triton
+        from simgpu.hardware.errors import LaunchError
+
+        with contextlib.ExitStack() as stack:
+            try:
+                known = self._suppressions
+                session = stack.enter_context(simgpu.triton.device(target, check=self._check, suppressions=known))
+            except (LaunchError, OSError) as error:
+                raise pytest.UsageError(f"--simgpu-suppressions: {error}") from None
+            yield session
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leaves out what is not in the sample that was asked for."""
+        if self._sample is None or len(items) <= self._sample[0]:
+            return
+        count, seed = self._sample
+        chosen = set(random.Random(seed).sample(range(len(items)), count))
+        config.hook.pytest_deselected(items=[item for at, item in enumerate(items) if at not in chosen])
+        items[:] = [item for at, item in enumerate(items) if at in chosen]
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Makes a test of each target."""
         if "simgpu_session" in metafunc.fixturenames:
@@ -109,12 +154,12 @@ class OnTargets:
     @pytest.fixture(autouse=True)
     def simgpu_session(self, request: pytest.FixtureRequest) -> Iterator[Any]:
         """The `simgpu.triton.Session` that the test's kernels run on."""
-        import simgpu.triton
-
         target = getattr(request, "param", self._targets[0])  # methods of unittest's classes take no parameters
-        with simgpu.triton.device(target, check=self._check) as session, pytest.MonkeyPatch.context() as patch:
+        with self._device(target) as session, pytest.MonkeyPatch.context() as patch:
             patch.setenv(TARGET, target)  # for child processes
             patch.setenv(CHECK, self._word)
+            if self._suppressions is not None:
+                patch.setenv(SUPPRESSIONS, os.path.abspath(self._suppressions))
             self._sessions.append(session)
             yield session
             self._sessions.pop()

@@ -8,6 +8,7 @@
     bounds.py       memory misuse
     declared.py     what code uses of registers and LDS, against what its kernel declares
     resources.py    registers beyond the declared ones
+    suppressions.py  findings that are known: a file of them
     performance.py  notes on what costs time
     barrier_slack.py  barriers that order nothing
     line_trace.py   which cache lines each wave touches, for a model of a cache

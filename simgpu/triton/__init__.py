@@ -8,6 +8,7 @@ Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/t
     arguments.py     a kernel's arguments by its signature
     tensors.py       host tensors: which bytes an argument may reach
     session.py       the device that launches run on, and what they left
+    usage.py         what a session's launches came to, by kernel
     frames.py        instructions as lines of Triton source
     instructions.py  what a launch executed, decoded again
     report.py        a compiled kernel and its last launch, by source line

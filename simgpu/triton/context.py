@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from triton.runtime.autotuner import Autotuner
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.triton.driver import SimDriver, active_driver
-from simgpu.triton.kernels import KERNELS
+from simgpu.triton.kernels import KERNELS, forget_quietly
 from simgpu.triton.session import Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
 
@@ -22,7 +23,7 @@ from simgpu.triton.tensors import STORAGE, ArrayPointer
 @contextmanager
 def device(
     target: str, *, check: bool | str = False, threads: int | None = None, max_instructions: int | None = None,
-    guard: str = STORAGE,
+    guard: str = STORAGE, suppressions: str | Path | None = None,
 ) -> Iterator[Session]:  # fmt: skip
     """Run the Triton kernels that the block launches on a simulated GPU.
 
@@ -30,9 +31,11 @@ def device(
     findings in the session's `findings` (a launch that faults ends there), "performance" is True with notes on what
     costs time, which raise nothing; threads,
     max_instructions: as for `simgpu.Device`; guard: "storage" has a kernel reach all of the memory that an argument is a view of,
-    "view" only what lies between the view's own elements. Tensors are numpy arrays or CPU tensors. Blocks may be nested.
+    "view" only what lies between the view's own elements; suppressions: a file of findings that are not told
+    (`simgpu.checks.suppressions`). Tensors are numpy arrays or CPU tensors. Blocks may be nested.
     """
-    session = Session(target, check, threads, max_instructions, guard)
+    session = Session(target, check, threads, max_instructions, guard, suppressions)
+    forget_quietly()
     with ExitStack() as stack:
         chosen = SimDriver(session)
         for name in ("_active", "_default"):  # the one in use, and the one that `reset_active` goes back to

@@ -6,7 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from simgpu.triton.driver import active_driver
+from triton.compiler.compiler import CompiledKernel
+from triton.runtime import driver
+
+from simgpu.triton.driver import SimDriver, active_driver
+from simgpu.triton.session import Binary
 
 _CACHES = "simgpu_caches"
 
@@ -33,3 +37,18 @@ def compiled(function: Any) -> Iterator[Any]:
     for by_device in function.__dict__.get(_CACHES, {}).values():
         for cache in by_device.values():
             yield from cache[0].values()
+
+
+def forget_quietly() -> None:
+    """Has Triton's kernels that were loaded here die in silence when no session is left: there is no driver to unload them by."""
+    if CompiledKernel.__del__ is not _let_go:
+        CompiledKernel.__del__ = _let_go
+
+
+def _let_go(kernel: CompiledKernel) -> None:
+    if isinstance(kernel.module, Binary) and not isinstance(driver._active, SimDriver):
+        kernel.module = None
+    _unload(kernel)
+
+
+_unload = CompiledKernel.__del__

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from simgpu.checks.suppressions import Suppressions, read
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.finding import Finding
 from simgpu.engine.launch import launch
@@ -18,6 +20,7 @@ from simgpu.triton.arguments import Value, encode
 from simgpu.triton.frames import told_by_source
 from simgpu.triton.model import Clock
 from simgpu.triton.tensors import GUARDS, STORAGE, Shared, is_tensor, pointees, pointer_of, span_of
+from simgpu.triton.usage import KernelUse
 
 __tracebackhide__ = says_it_all
 
@@ -62,8 +65,8 @@ class Binary:
 class Session:
     """A simulated device in use by Triton.
 
-    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; launches: how many began; clock:
-    modelled time (docs/timing.md).
+    gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; suppressions: findings that are not
+    told; launches: how many began; used: what they came to, by the kernel's name; clock: modelled time (docs/timing.md).
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Session:
         threads: int | None = None,
         max_instructions: int | None = None,
         guard: str = STORAGE,
+        suppressions: str | Path | None = None,
     ) -> None:
         if guard not in GUARDS:
             raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
@@ -83,7 +87,9 @@ class Session:
         self.gpu.memory.advice = ADVICE
         self.guard = guard
         self.findings: list[Finding] = []
+        self.suppressions = Suppressions() if suppressions is None else read(suppressions)
         self.launches = 0
+        self.used: dict[str, KernelUse] = {}
         self.clock = Clock()
         self._registered: list[tuple[str, Any]] = []
         self._modules: dict[bytes, Module] = {}
@@ -116,25 +122,43 @@ class Session:
             return
         self.launches += 1
         kernel = self.kernel(binary)
+        use = self.used.setdefault(binary.name, KernelUse(binary.name))
+        use.launches += 1
         tensors = [(f"argument {value.name}", value.value) for value in values if value.is_pointer and is_tensor(value.value)]
         geometry = Geometry.of(grid, WARP * warps, binary.dynamic_lds)
         known = [*tensors, *self._registered]
         with Shared(self.gpu.memory, [*known, *pointees(known)], self.guard):
-            args = [_plain(value) for value in values]
+            args, milliseconds = [_plain(value) for value in values], None
             try:
                 if self.clock.runs:  # before the launch changes what it reads
-                    self.clock.note(1e3 * time_launch(kernel, geometry, args).seconds)
+                    milliseconds = self._time(kernel, geometry, args)
                 run = launch(kernel, geometry, args)
             except SimError as error:
-                error.findings = tuple(told_by_source(kernel.module.code, f) for f in error.findings)
+                found, error.findings = error.findings, tuple(self._told(kernel, error.findings))
+                use.findings += len(error.findings)
                 self._report(error.findings, error)
-                if self.collect and isinstance(error, MemoryFault) and error.findings:
-                    return  # the fault is among what was collected
+                if self.collect and isinstance(error, MemoryFault) and found:
+                    return  # the fault is among what was collected, or suppressed
                 raise
-        run = replace(run, findings=[told_by_source(kernel.module.code, finding) for finding in run.findings])
+        run = replace(run, findings=self._told(kernel, run.findings))
         lds_bytes = kernel.info.group_segment_size + binary.dynamic_lds
         binary.last = Launched(kernel, grid, warps, lds_bytes, run, time.monotonic_ns())
+        use.findings += len(run.findings)
+        use.add(binary.last, milliseconds)
         self._report(run.findings)
+
+    def _time(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> float | None:
+        """Modelled ms of a launch; None where it fails, which the launch itself tells."""
+        try:
+            milliseconds = 1e3 * time_launch(kernel, geometry, args).seconds
+        except SimError:
+            return None
+        self.clock.note(milliseconds)
+        return milliseconds
+
+    def _told(self, kernel: Kernel, findings: Iterable[Finding]) -> list[Finding]:
+        """Findings at lines of the user's source, without those that are suppressed."""
+        return self.suppressions.left_of(told_by_source(kernel.module.code, finding) for finding in findings)
 
     def _report(self, findings: Sequence[Finding], cause: SimError | None = None) -> None:
         errors = [finding for finding in findings if finding.severity == "error"]

@@ -148,6 +148,18 @@ def test_unittest_classes_and_tests_that_launched_nothing(tmp_path: Path, worker
     assert "simgpu: 3 launches of kernels in the tests that passed; 1 of 4 passed without one" in done.stdout, done.stdout
 
 
+def test_a_sample_and_known_findings(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    (tmp_path / "known.supp").write_text("{\n known\n simgpu:*\n fun:double\n src:test_suite.py:10\n}\n")
+    done = suite(tmp_path, "--simgpu", "mi300x", "--simgpu-suppressions", "known.supp", "-k", "past")
+    assert "1 passed" not in done.stdout and "MemoryFault" in done.stdout, "the launch ended there, whatever is told"
+    first, again = (suite(tmp_path, "--simgpu", "mi300x", "--simgpu-sample", "2:5", "--collect-only") for _ in range(2))
+    assert "2/3 tests collected (1 deselected)" in first.stdout and first.stdout.split(" in ")[0] == again.stdout.split(" in ")[0]
+    for words in (("--simgpu-sample", "few"), ("--simgpu-suppressions", "test_suite.py")):
+        wrong = suite(tmp_path, "--simgpu", "mi300x", *words)
+        assert wrong.returncode == 4 and words[0] in wrong.stderr and "Traceback" not in wrong.stderr
+
+
 def test_pytorch_finds_its_gpu(tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="Triton is an optional extra")
     pytest.importorskip("torch", reason="PyTorch is not among the extras: its wheel takes gigabytes")

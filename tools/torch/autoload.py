@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from simgpu.triton import Session
 
-TARGET, CHECK = "SIMGPU", "SIMGPU_CHECK"
+TARGET, CHECK, SUPPRESSIONS = "SIMGPU", "SIMGPU_CHECK", "SIMGPU_SUPPRESSIONS"
 CHECKS: dict[str, bool | str] = {"no": False, "yes": True, "performance": "performance", "collect": "collect"}
 
 
 def begin() -> None:
-    """Gives PyTorch and Triton the simulated GPU that SIMGPU names, until the process ends; SIMGPU_CHECK is checked mode's.
+    """Gives PyTorch and Triton the simulated GPU that SIMGPU names, until the process ends.
 
-    Findings that SIMGPU_CHECK=collect gathered are told on stderr at the end. SystemExit, with the reason, for an unknown target
-    and for another word than those of CHECKS.
+    SIMGPU_CHECK is checked mode's word, SIMGPU_SUPPRESSIONS a file of findings that are not told.
+
+    Findings that SIMGPU_CHECK=collect gathered are told on stderr at the end. SystemExit, with the reason, for an unknown target,
+    another word than those of CHECKS, and a file that cannot be read.
     """
     target, check = os.environ.get(TARGET), os.environ.get(CHECK, "no")
     if not target:
@@ -35,8 +37,9 @@ def begin() -> None:
         raise SystemExit(f"simgpu: {CHECK}={check!r}: give one of {', '.join(CHECKS)}")
     stack = ExitStack()
     try:
-        session = stack.enter_context(simgpu.triton.device(target, check=CHECKS[check]))
-    except SimError as error:
+        known = os.environ.get(SUPPRESSIONS)
+        session = stack.enter_context(simgpu.triton.device(target, check=CHECKS[check], suppressions=known))
+    except (SimError, OSError) as error:
         raise SystemExit(f"simgpu: {TARGET}={target!r}: {error}") from None
     stack.enter_context(pretended_gpu())
     atexit.register(_end, stack, session)

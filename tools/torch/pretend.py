@@ -62,7 +62,7 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
         return
     name = library._resolve_op_name(op_name, "impl")
     operator = name if "::" in name else f"{library.ns}::{name}"
-    if torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CompositeImplicitAutograd"):
+    if _is_composite(operator):
         _impl(library, op_name, _or_decomposed(operator, fn), _AS_CPU[key], **options)
     elif _AS_CPU[key] == "CPU":
         library._registration_handles.append(REGISTERED.add(operator, fn))
@@ -70,8 +70,16 @@ def _register(library: torch.library.Library, op_name: Any, fn: Callable[..., An
         _impl(library, op_name, within(fn), _AS_CPU[key], **options)
 
 
+def _is_composite(operator: str) -> bool:
+    """Whether PyTorch takes an operator apart above dispatch modes; False for one that is not defined, or not yet."""
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CompositeImplicitAutograd"))
+    except RuntimeError:
+        return False
+
+
 def _or_decomposed(operator: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel for the GPU's tensors, PyTorch's own steps for the host's: PyTorch takes the operator apart above dispatch modes."""
+    """A kernel for the GPU's tensors, PyTorch's own steps for the host's."""
     own, kernel = torch._library.utils.lookup_op(operator), within(fn)
 
     @functools.wraps(fn)

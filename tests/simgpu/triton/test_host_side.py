@@ -99,6 +99,24 @@ def test_compiled_kernels_are_kept_by_device_and_target() -> None:
     assert function.device_caches is before
 
 
+def test_a_kernel_that_outlives_its_session_dies_in_silence() -> None:
+    """It has no driver to be unloaded by; Python would print the error of a destructor."""
+    text = """if True:
+        import numpy as np, simgpu.triton
+        from tests.support import triton_kernels as kernels
+        x = np.ones(8, np.float32)
+        with simgpu.triton.device("mi300x"):
+            kernel = kernels.vector_add[(1,)](x, x, x.copy(), 8, BLOCK=16)
+        kernels.vector_add.__dict__.clear()
+        del kernel
+        print("done")
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", text], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.stdout == "done\n" and not done.stderr
+
+
 def test_the_driver_s_default_is_the_session_s() -> None:
     with simgpu.triton.device("mi210") as session:
         triton.runtime.driver.reset_active()

@@ -1,0 +1,99 @@
+"""Findings that are known and not to be told: a file of them, in valgrind's form.
+
+    {
+       redundant loads of a block smaller than the program
+       simgpu:race
+       fun:_layer_norm_*
+       src:layer_norm.py:*
+    }
+
+The first line is a name. `simgpu:` has the kind of finding, `fun:` the kernel, `src:` file:line of one of its two places; the last
+two may be left out. `*` and `?` are wildcards. What follows `#` at the start of a line is a comment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from simgpu.engine.finding import Finding
+from simgpu.hardware.errors import LaunchError
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """One entry: its name, and patterns of kind, kernel and file:line."""
+
+    name: str
+    kind: str
+    kernel: str = "*"
+    source: str = "*"
+
+    def matches(self, finding: Finding) -> bool:
+        """Whether it is about this finding."""
+        places = (finding.source, finding.other_source)
+        return (
+            fnmatchcase(finding.kind, self.kind)
+            and fnmatchcase(finding.kernel, self.kernel)
+            and any(fnmatchcase(place, self.source) for place in places)
+        )
+
+
+class Suppressions:
+    """Entries, and how often each was used. used: findings by the entry's name."""
+
+    def __init__(self, entries: Iterable[Suppression] = ()) -> None:
+        self._entries = tuple(entries)
+        self.used: Counter[str] = Counter()
+
+    def left_of(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that no entry is about; the others are counted."""
+        left = []
+        for finding in findings:
+            entry = next((entry for entry in self._entries if entry.matches(finding)), None)
+            if entry is None:
+                left.append(finding)
+            else:
+                self.used[entry.name] += 1
+        return left
+
+
+def read(path: str | Path) -> Suppressions:
+    """The suppressions of a file. LaunchError, with the line, for what is none; OSError where it cannot be read."""
+    entries: list[Suppression] = []
+    block: list[str] | None = None
+    for number, row in enumerate(Path(path).read_text().splitlines(), 1):
+        line = row.strip()
+        if not line or line.startswith("#"):
+            continue
+        if line == "{" and block is None:
+            block = []
+        elif line == "}" and block is not None:
+            entries.append(_entry(block, f"{path}:{number}"))
+            block = None
+        elif block is None:
+            raise LaunchError(f"{path}:{number}: {line!r} stands outside of a block: a suppression is {{, its lines and }}")
+        else:
+            block.append(line)
+    if block is not None:
+        raise LaunchError(f"{path}: the last suppression has no }}")
+    return Suppressions(entries)
+
+
+_FIELDS = {"simgpu": "kind", "fun": "kernel", "src": "source"}
+
+
+def _entry(lines: list[str], place: str) -> Suppression:
+    fields: dict[str, str] = {}
+    for line in lines[1:]:
+        key, _, value = line.partition(":")
+        if key not in _FIELDS or not value:
+            known = ", ".join(f"{name}:" for name in _FIELDS)
+            raise LaunchError(f"{place}: {line!r} in a suppression: its lines begin with {known}")
+        fields[_FIELDS[key]] = value.strip()
+    if "kind" not in fields:
+        raise LaunchError(f"{place}: a suppression needs a name and the kind of finding, as simgpu:race")
+    return Suppression(lines[0], **fields)

@@ -1,0 +1,161 @@
+"""`simgpu triton`: runs a Python program, its code untouched, whose Triton kernels and PyTorch find a simulated GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import runpy
+import sys
+import traceback
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simgpu import hardware
+from simgpu.hardware.errors import SimError
+from simgpu.tools.shared.console import table
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.outputs import add_force_option, claim, write
+from simgpu.tools.torch.autoload import CHECK, SUPPRESSIONS, TARGET
+
+if TYPE_CHECKING:
+    from simgpu.triton import Session
+
+USAGE = """examples:
+  simgpu triton script.py 1000                  on an MI300X
+  simgpu triton --check --report script.py      findings and a table by kernel, on stderr, at the end
+  simgpu triton -m mypackage.bench              a module
+  SIMGPU=mi210 python script.py                 the same without this command, where PyTorch is used
+
+Status: the program's; 1 where that is 0 and something was found. docs/triton.md has more.
+"""
+
+WIDTH = 100  # of a report that is no terminal's
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture (mi300x)")
+    parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, bounds")
+    parser.add_argument("--suppressions", metavar="FILE", help="findings that are not told, in valgrind's form")
+    parser.add_argument("--threads", type=int, help="host threads (default: all cores)")
+    parser.add_argument("--report", action="store_true", help="a table by kernel at the end, on stderr")
+    parser.add_argument("--times", action="store_true", help="model the time of each launch; the report has it")
+    parser.add_argument("--json", metavar="FILE", help="write kernels, figures and findings as JSON")
+    add_force_option(parser)
+    parser.add_argument("-m", dest="module", action="store_true", help="the program is a module's name")
+    parser.add_argument("command", nargs=REMAINDER, metavar="PROGRAM ...", help="the program and its arguments")
+
+
+def run(options: Namespace) -> int:
+    """Runs the program; its status, or 1 where it is 0 and something was found."""
+    hardware.target(options.target)
+    if not options.command:
+        raise UsageError("name the program to run: simgpu triton script.py; see `simgpu triton --help`")
+    if importlib.util.find_spec("triton") is None:
+        raise UsageError("Triton is not installed: pip install 'simgpu[triton]'")
+    if not options.module and not os.path.isfile(options.command[0]):
+        raise UsageError(f"{options.command[0]}: no such program")
+    claim([options.json], options.force)
+    with _gpu(options) as session:
+        if options.times:
+            session.clock.now()
+        status = _status(options)
+    for finding in session.findings:
+        print(finding, file=sys.stderr)
+    if options.report:
+        _show(session)
+    if options.json:
+        document = {
+            "command": options.command, "status": status, "target": options.target,
+            "kernels": [use.document() for use in session.used.values()],
+            "findings": [finding.document() for finding in session.findings],
+            "suppressed": dict(session.suppressions.used),
+        }  # fmt: skip
+        write(options.json, (json.dumps(document, indent=1) + "\n").encode(), options.force)
+    return status or int(any(finding.severity == "error" for finding in session.findings))
+
+
+def _show(session: Session) -> None:
+    """Prints a table by kernel on stderr: stdout is the program's."""
+    from rich.console import Console
+
+    console = Console(stderr=True, width=max(Console(stderr=True).width, WIDTH))
+    columns = ("kernel", "launches", "instructions", "matrix", "VGPRs", "spills", "LDS bytes", "model ms", "host s", "findings")
+    rows = (
+        (use.kernel, use.launches, use.instructions, f"{use.matrix / max(1, use.instructions):.0%}", use.vgprs, use.spills,
+         use.lds_bytes, use.milliseconds, round(use.seconds, 3), use.findings)
+        for use in session.used.values()
+    )  # fmt: skip
+    console.print(table(f"kernels on {session.name}", columns, rows))
+    for name, times in session.suppressions.used.items():
+        print(f"suppressed {times} times: {name}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _gpu(options: Namespace) -> Iterator[Session]:
+    """Triton's device, PyTorch's where it is installed, and the variables that child processes find them by."""
+    import simgpu.triton
+
+    check: Any = "collect" if options.check else False
+    given = {TARGET: options.target, CHECK: check or "no", SUPPRESSIONS: options.suppressions}
+    before = {name: os.environ.get(name) for name in given}
+    with simgpu.triton.device(
+        options.target, check=check, threads=options.threads, suppressions=options.suppressions
+    ) as session, contextlib.ExitStack() as stack:
+        if importlib.util.find_spec("torch") is not None:
+            from simgpu.tools.torch.pretend import pretended_gpu
+
+            stack.enter_context(pretended_gpu())
+        try:
+            _set(given)
+            yield session
+        finally:
+            _set(before)
+
+
+def _told(error: Exception) -> str:
+    """An error as Python prints it, from the program's first frame on; of one in words none of Triton's and ours."""
+    shown = traceback.TracebackException.from_exception(error)
+    hidden = [__file__, runpy.__file__, "<frozen runpy>"]
+    if isinstance(error, SimError):
+        found = map(importlib.util.find_spec, ("simgpu", "triton"))
+        hidden += [str(Path(spec.origin).parent) for spec in found if spec is not None and spec.origin is not None]
+    kept = [frame for frame in shown.stack if not frame.filename.startswith(tuple(hidden))]
+    shown.stack = traceback.StackSummary.from_list(kept)
+    return "".join(shown.format())
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _status(options: Namespace) -> int:
+    """The program's exit status; its errors are printed as Python does."""
+    arguments, path = sys.argv, list(sys.path)
+    program = options.command[0]
+    sys.argv = list(options.command)
+    sys.path.insert(0, os.getcwd() if options.module else os.path.dirname(os.path.abspath(program)))
+    start: Callable[..., Any] = runpy.run_module if options.module else runpy.run_path
+    try:
+        start(program, run_name="__main__", **({"alter_sys": True} if options.module else {}))
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except Exception as error:
+        print(_told(error), end="", file=sys.stderr)
+        return 1
+    finally:
+        sys.argv, sys.path[:] = arguments, path
+    return 0

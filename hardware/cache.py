@@ -53,6 +53,11 @@ class Folder:
         except (OSError, RuntimeError):  # RuntimeError: the user has no home
             self._usable = False
 
+    @property
+    def path(self) -> Path | None:
+        """Where files are kept, None where none are."""
+        return self._path if self._usable else None
+
     def load(self, name: str) -> bytes | None:
         """The content of a file, or None where it is missing, damaged, another's name, or not the user's own to write."""
         if not self._usable:

@@ -46,6 +46,7 @@ VERBS = {
     "tune": "how many trials a search needs from the closed form and from random starts",
     "trace": "registers of a wave at a place in a running kernel, raw or as the matrix tile that they hold",
     "disasm": "kernels of a code object: resources, descriptor, instructions",
+    "doctor": "what this machine has of what simgpu can use, and how to get what is missing",
     "help": "the documentation: a list of its pages, or one of them",
 }
 FINE, WRONG, USAGE = 0, 1, 2
@@ -57,9 +58,24 @@ class Version(argparse.Action):
     """Prints the version, clang's and the host's; what that needs is imported only for it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
-        from simgpu.tools.shared.versions import version_lines
+        from simgpu.tools.verbs.doctor import version_lines
 
         print("\n".join(version_lines()))
+        parser.exit(FINE)
+
+
+class Completion(argparse.Action):
+    """Prints a shell's completion of every verb, whose modules are all imported for it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, shell: Any, *unused: Any) -> NoReturn:
+        from simgpu.tools.shared.completion import completion
+
+        verbs = {}
+        for verb, text in VERBS.items():
+            made = Parser(prog=f"simgpu {verb}")
+            _module(verb).configure(made)
+            verbs[verb] = text, made
+        print(completion(shell, verbs), end="")
         parser.exit(FINE)
 
 
@@ -110,11 +126,13 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
         prog="simgpu", description="Closed-form tensor kernels for AMD CDNA GPUs, proven on a simulated GPU."
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version, clang's and the host's")
+    text = "print completion for a shell; its first line says where it goes"
+    parser.add_argument("--completion", action=Completion, choices=("bash", "zsh", "fish"), help=text)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
     module = None
     if verb is not None:
-        module = importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
+        module = _module(verb)
         module.configure(parsers[verb])
         if {"-h", "--help"} & set(arguments):
             from simgpu.tools.shared.parser import add_examples
@@ -127,6 +145,10 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
 
         return supervised(arguments)
     return int(module.run(options))
+
+
+def _module(verb: str) -> Any:
+    return importlib.import_module(f"simgpu.tools.verbs.{verb.replace('-', '_')}")
 
 
 def _fail(verb: str | None, message: str, status: int, advice: str = "") -> int:

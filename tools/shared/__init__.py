@@ -4,7 +4,7 @@
     parser.py     the command line's parser, the examples of its help
     console.py    tables, text and JSON on stdout, progress on stderr
     outputs.py    files that verbs write
-    versions.py   what `--version` prints
+    completion.py  completion scripts of shells
     processes.py  new processes: for measurements, for a real GPU
     launching.py  a launch: device options, errors, what a run prints, checked mode
     arrays.py     generated arrays: types and fills by name

@@ -61,7 +61,7 @@ def add_examples(parser: argparse.ArgumentParser, verb: str) -> None:
     lines = [parser.epilog] if parser.epilog else []
     if verb in EXAMPLES:
         lines.append("examples:\n" + "".join(f"  simgpu {example}\n" for example in EXAMPLES[verb]))
-    if verb not in ("museum", "paper", "help", "validate-time"):
+    if verb not in ("museum", "paper", "help", "validate-time", "doctor"):
         from simgpu.hardware import targets
         from simgpu.hardware.targets import architectures
 

@@ -23,6 +23,7 @@
     hip.py     a HIP program on simulated GPUs
     lds.py  what LDS banks cost, and layouts that cost nothing
     layout.py  who owns which element of a matrix instruction
+    doctor.py  what this machine has and lacks
     help.py    the documentation's pages
     probe.py   the layout test of every matrix instruction
 """

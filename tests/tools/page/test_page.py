@@ -41,8 +41,11 @@ def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 # Shapes, rows and pixels of pictures.
-DRAWN = """() => document.querySelectorAll('main .row, main svg rect, main svg path').length
-  + [...document.querySelectorAll('main canvas')].reduce((sum, one) => sum + one.getContext('2d').getImageData(0, 0, one.width, one.height).data.filter(Boolean).length, 0)"""
+DRAWN = """() => {
+  const pixels = (one) => one.getContext('2d').getImageData(0, 0, one.width, one.height).data.filter(Boolean).length;
+  return document.querySelectorAll('main .row, main svg rect, main svg path').length
+    + [...document.querySelectorAll('main canvas')].reduce((sum, one) => sum + pixels(one), 0);
+}"""
 
 
 @needs_browser

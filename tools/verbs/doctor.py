@@ -1,0 +1,137 @@
+"""`simgpu doctor`: what this machine has of what simgpu can use, and how to get what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from simgpu.hardware import cache
+from simgpu.hardware.errors import HipError, ToolchainError
+from simgpu.tools.shared.console import add_json_option, print_json, show
+from simgpu.version import VERSION
+
+NEEDED, USEFUL = "needed", "optional"
+PACKAGES = ("numpy", "numba", "llvmlite", "rich", "msgpack", "ml_dtypes", "zstandard")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's options."""
+    add_json_option(parser)
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that simgpu uses. found: what is there, "" where nothing is; for what; remedy: how to get it."""
+
+    name: str
+    found: str
+    purpose: str
+    remedy: str = ""
+    need: str = USEFUL
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        made = {"name": self.name, "found": self.found or None, "for": self.purpose, "need": self.need}
+        return {**made, "remedy": self.remedy or None}
+
+
+def run(options: Namespace) -> int:
+    """Prints what is there; status 1 if something is missing that simgpu cannot do without."""
+    items = list(_items())
+    lacking = [item for item in items if not item.found]
+    if options.json:
+        print_json([item.document() for item in items])
+    else:
+        listed = Table.grid(padding=(0, 3))
+        for item in items:
+            listed.add_row(item.name, item.found or Text(f"missing, {item.need}: for {item.purpose}", "yellow"))
+        show(listed)
+        for item in lacking:
+            show(f"\n{item.name}: {item.remedy}")
+        if not lacking:
+            show("\nNothing is missing.")
+    return 1 if any(item.need == NEEDED for item in lacking) else 0
+
+
+def _items() -> Iterator[Item]:
+    python = f"{platform.python_version()} ({sys.executable})"
+    yield Item("simgpu", VERSION, "everything", need=NEEDED)
+    yield Item("Python", python if sys.version_info >= (3, 11) else "", "everything", "simgpu needs Python 3.11 or later", NEEDED)
+    yield Item("host", f"{platform.system()} {platform.machine()}, {os.cpu_count()} threads", "speed", need=NEEDED)
+    for name in PACKAGES:
+        yield Item(name, _version(name), "everything", f"pip install {name}", NEEDED)
+    found, remedy = _clang()
+    yield Item("clang for amdgcn", found, "assembling kernels", remedy, NEEDED)
+    yield _cache()
+    yield Item("triton", _version("triton"), "Triton kernels", "pip install 'simgpu[triton]'")
+    yield Item("torch", _version("torch"), "Triton with PyTorch", "pip install torch")
+    yield _rocm()
+    yield _gpu()
+    said = "install Debian's chromium, or Chrome; any browser opens the pages that --html writes"
+    yield Item("browser", next(filter(None, map(shutil.which, BROWSERS)), ""), "tests of pages", said)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def version_lines() -> list[str]:
+    """What `simgpu --version` prints, four lines: simgpu, clang, the host, the packages that decide speed and results."""
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("numpy", "numba", "llvmlite"))
+    host = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    found, why = _clang()
+    return [f"simgpu {VERSION}", found or f"no clang: {why}", host, packages]
+
+
+def _clang() -> tuple[str, str]:
+    """The version of the first clang with amdgcn, "" without one; then how to get one."""
+    from simgpu.asm.builder.toolchain import ADVICE, candidates
+
+    try:
+        usable = next((tool for tool in candidates() if tool.has_amdgcn()), None)
+        return (usable.version(), "") if usable else ("", f"none has the amdgcn target: {ADVICE}")
+    except ToolchainError as error:
+        return "", str(error)
+
+
+def _cache() -> Item:
+    """Whether compiled handlers are kept from one run to the next."""
+    place = cache.Folder("doctor").path
+    if place is None:
+        return Item("cache", "", "starting fast", "set SIMGPU_CACHE_DIR to a folder that only you can write")
+    files = [path.stat().st_size for path in place.parent.rglob("*") if path.is_file()]
+    return Item("cache", f"{place.parent}, {sum(files) / 1e6:.0f} MB in {len(files)} files", "starting fast")
+
+
+def _rocm() -> Item:
+    folder = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+    return Item("ROCm", str(folder) if folder.is_dir() else "", "HIP programs' compiler, real GPUs",
+                "https://rocm.docs.amd.com; without it, kernels are compiled by the ziglang wheel's clang")  # fmt: skip
+
+
+def _gpu() -> Item:
+    remedy = "only for --device hip: an AMD CDNA GPU, ROCm, and pip install 'simgpu[hip]'"
+    if importlib.util.find_spec("hip") is None:
+        return Item("GPU", "", "--device hip", remedy)
+    from simgpu.hardware.hip import Device
+
+    try:
+        return Item("GPU", Device().name, "--device hip")
+    except HipError as error:
+        return Item("GPU", "", "--device hip", f"{remedy} ({error})")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from html import escape
 from math import prod
 from typing import Any, ClassVar, TypeVar
 
@@ -201,6 +202,16 @@ class Root(Node):
     def representatives(self) -> Iterator[Node]:
         """The root and one node of each level below it."""
         return representatives(self)
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: the tree, and every limit with its use; what does not fit is told with what to change."""
+        rows = "".join(
+            f"<tr><td>{row.level}</td><td>{escape(row.name)}{' <b>binds</b>' if row.binding else ''}</td><td>{row.use:,.6g} of "
+            f"{row.limit:,.6g} {escape(row.unit)}</td><td>{escape(row.note)}</td></tr>"
+            for row in self.derivation.constraints
+        )
+        shown = render(self) if self.derivation.feasible else f"{self!r} does not fit: {self.derivation.remedy}"
+        return f"<pre>{escape(shown)}</pre><table>{rows}</table>"
 
     def tree(self) -> str:
         """The tree as text, in the form of the paper's Figure 1; ResourceError if the tiles cannot fit."""

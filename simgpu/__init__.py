@@ -1,8 +1,8 @@
 """simgpu: AMD CDNA kernels on a functional, instruction-exact model of the GPU.
 
-`simgpu.Device` runs code objects, `simgpu.mfma` one matrix instruction, `simgpu.disassemble` prints code. Beside them lie
-`simgpu.hardware` (the chips), `simgpu.operators` (computations and their tiles), `simgpu.asm` (kernels) and `simgpu.tools`
-(the command), folders of their own in the repository. All of it is loaded when it is first used.
+`simgpu.Device` runs code objects, `simgpu.mfma` one matrix instruction, `simgpu.disassemble` prints code, `simgpu.page` shows runs,
+layouts and plans. Beside them lie `simgpu.hardware` (the chips), `simgpu.operators` (computations and their tiles), `simgpu.asm`
+(kernels) and `simgpu.tools` (the command), folders of their own in the repository. All of it is loaded when it is first used.
 
     machine/     what every handler is made of: a wave's state, LLVM
     memory/      instructions that access memory
@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
     )
     from simgpu.hardware.isa import disassemble
     from simgpu.matrix.one_mfma import mfma
+    from simgpu.tools.page.subjects import page
     from simgpu.version import VERSION as __version__
 
 # Public name -> the module that has it.
@@ -62,6 +63,7 @@ _HOME = {
     ),
     "disassemble": "simgpu.hardware.isa",
     "mfma": "simgpu.matrix.one_mfma",
+    "page": "simgpu.tools.page.subjects",
 }  # fmt: skip
 _FOLDERS = ("asm", "hardware", "operators", "triton")
 
@@ -90,6 +92,7 @@ __all__ = [
     "hardware",
     "mfma",
     "operators",
+    "page",
     "triton",
 ]
 

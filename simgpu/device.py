@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +32,7 @@ class Kernel(engine.Kernel):
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, cooperative: bool = False,
         executor: Executor | None = None, slices: int | None = None,
     ) -> Run:  # fmt: skip
-        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that would take on a GPU.
+        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that would take on a GPU, `Run.html` shows it.
 
         executor: where to run the workgroups, in `slices` ranges of them (default: as many as this host has cores), with the
         result of the ranges one after another; docs/cluster.md. What cannot be cut runs whole, as `Run.notes` then says.
@@ -47,8 +46,8 @@ class Kernel(engine.Kernel):
 
             geometry = Geometry.of(grid, block, dynamic_lds, global_size)
             run = launch_sliced(self, geometry, args, executor, slices or os.cpu_count() or 1, cooperative)
-        again = functools.partial(self.time, grid, block, list(args), dynamic_lds, global_size=global_size)
-        return replace(run, timer=again)
+        extents = {"grid": grid, "block": block, "dynamic_lds": dynamic_lds, "global_size": global_size}
+        return replace(run, kernel=self, call={**extents, "args": list(args)})
 
     def time(
         self, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),

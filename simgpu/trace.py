@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
@@ -60,6 +61,16 @@ class Snapshot:
 
     def _pair(self, number: int) -> int:
         return int(self.scalars[number]) | int(self.scalars[number + 1]) << 32
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: the place, and the vector registers of its instruction, as hexadecimal words by lane."""
+        regs = [reg for reg in self.instruction.args.values() if isinstance(reg, Reg) and reg.file != "s"]
+        rows = [(f"{reg.file}{reg.index + at}", words) for reg in regs for at, words in enumerate(self.registers(reg))]
+        cells = "".join(f"<tr><th>{name}</th>{''.join(f'<td>{word:08x}</td>' for word in words)}</tr>" for name, words in rows)
+        head = "".join(f"<th>{lane}</th>" for lane in range(layout.LANES))
+        where = f"{self.pc:#x} `{self.text}`, workgroup {self.group}, wave {self.wave}, visit {self.hit}, EXEC {self.exec:#018x}"
+        table = f"<table><tr><th></th>{head}</tr>{cells}</table>" if rows else ""
+        return f"<p>{escape(where)}</p><div style='overflow-x:auto'>{table}</div>"
 
     def registers(self, reg: Reg) -> np.ndarray:
         """uint32: (count, 64) of vector registers, (count,) of scalar ones."""

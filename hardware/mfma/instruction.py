@@ -172,6 +172,16 @@ class MatrixInstruction(Entry):
             return "operands of different widths hold k in different order; no public source says which"
         return "" if self.m == 32 else "16x16x128 is extrapolated from 32x32x64"
 
+    def _repr_html_(self) -> str:
+        """For Jupyter: lane and register of each element of D's first block; `simgpu.page` shows every operand."""
+        def cell(i: int, j: int) -> str:
+            register, lane, _ = self.owner("D", i, j)
+            return f"<td title='D[{i},{j}]'>{lane}<br><small>v{register}</small></td>"
+
+        rows = "".join(f"<tr>{''.join(cell(i, j) for j in range(self.n))}</tr>" for i in range(self.m))
+        what = f"{self.mnemonic} on {self.target}: D ({self.m}, {self.n}), lane over register"
+        return f"<p>{what}</p><div style='overflow-x:auto'><table>{rows}</table></div>"
+
     def fidelity(self) -> str:
         """ "exact" where `multiply` gives the bits of the hardware-validated model, else "unverified".
 

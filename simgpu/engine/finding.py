@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from simgpu.hardware.isa import text
@@ -77,6 +78,10 @@ class Finding:
                     at += f", earlier {self._spot(place.other_pc, place.other_text, place.other_source)}"
                 lines.append(f"    {at}; seen {_times(place.count)}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """For Jupyter."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def _spot(self, pc: int, shown: str, *lines: str) -> str:
         where = ", ".join(line for line in lines if line)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +42,7 @@ class Run:
     instructions: wave-instructions executed; seconds: wall time; counters: see `docs/counters.md`;
     findings: what checked mode saw, empty in plain mode; fidelity: executed wave-instructions by how
     far their results are those of hardware; inexact: those that are not exact, by mnemonic, most executed
-    first, with the error's bound and its source or what is not public; timer: what `time` calls;
+    first, with the error's bound and its source or what is not public; kernel, call: what was launched, and how;
     profile: executions by code offset from the kernel's first instruction; lanes: of its memory instructions, the lanes
     served; lds_conflicts: clocks that they lost to LDS banks, with check="performance"; notes: what was assumed of arguments.
     """
@@ -55,7 +57,8 @@ class Run:
     lds_conflicts: Mapping[int, int] = field(default_factory=dict)
     inexact: Sequence[Inexact] = ()
     notes: Sequence[str] = ()
-    timer: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+    kernel: Any = field(default=None, compare=False)
+    call: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def time(self, **options: Any) -> Any:
         """The time that the model gives the launch on a real GPU: a `simgpu.timing.predict.Prediction`.
@@ -63,9 +66,33 @@ class Run:
         options: those of `Kernel.time`. Samples of the launch run anew, on what its buffers hold now, which stays as it is.
         LaunchError where nothing can run anew, and what a launch raises.
         """
-        if self.timer is None:
-            raise LaunchError("this run cannot be timed: it is not one of simgpu.Device's launches")
-        return self.timer(**options)
+        self._require_launch("timed")
+        return self.kernel.time(**self.call, **options)
+
+    def html(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The page to look at of this launch, a `simgpu.tools.page.page.Page`, which Jupyter shows; written to `path` where one is
+        given. docs/look.md says what it holds.
+
+        The beginning of a wave runs anew, on what the buffers hold now, which stays as it is. LaunchError for a run that is none of
+        simgpu.Device's launches.
+        """
+        self._require_launch("shown")
+        import simgpu  # its front door: what makes pages is built on this engine, which does not know it
+
+        page = simgpu.page(self)
+        if path is not None:
+            page.save(path)
+        return page
+
+    def _require_launch(self, wanted: str) -> None:
+        if self.kernel is None:
+            raise LaunchError(f"this run cannot be {wanted}: it is not one of simgpu.Device's launches")
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: what was executed, and what was found; `html` is the whole page."""
+        rows = "".join(f"<tr><td>{name}</td><td align='right'>{value:,}</td></tr>" for name, value in self.counters.items())
+        told = "".join(finding._repr_html_() for finding in self.findings)
+        return f"<p>{escape(repr(self))}</p>{told}<details><summary>counters</summary><table>{rows}</table></details>"
 
     def __repr__(self) -> str:
         found = f", {len(self.findings)} finding(s)" if self.findings else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from argparse import ArgumentParser
 from dataclasses import dataclass, field
@@ -86,9 +87,9 @@ class Page:
             f"<script type=\"module\">\n{script}</script>\n</body>\n</html>\n"
         )
 
-    def save(self, path: str | Path, force: bool = True) -> None:
+    def save(self, path: str | os.PathLike[str], force: bool = True) -> None:
         """Writes the file whole or not at all; OSError as it comes, UsageError where one is there and not `force`."""
-        write(str(path), self.html().encode(), force)
+        write(os.fspath(path), self.html().encode(), force)
 
     def _repr_html_(self) -> str:
         """For Jupyter: the page in a frame of its own, as its style and script are meant for a whole window."""

@@ -134,7 +134,7 @@ def stops(kernel: Kernel) -> list[int]:
 
 def extents(call: Mapping[str, Any]) -> dict[str, Any]:
     """The launch's arguments as `trace` takes them: the grid in workgroups."""
-    given = {name: value for name, value in call.items() if name not in ("global_size", "cooperative")}
+    given = {name: value for name, value in call.items() if name not in ("global_size", "cooperative") and value is not None}
     if call.get("global_size") is not None:
         from simgpu.hardware.code_object.arguments import Geometry
 

@@ -92,10 +92,12 @@ def trace(
     wave: int = 0,
     hits: int = 1,
     skip: int = 0,
+    alone: bool = False,
 ) -> list[Snapshot]:
     """The first `hits` visits, after `skip`, of a wave to any of the code offsets `at`.
 
-    at: bytes from the kernel's first instruction; group, wave: the workgroup and the wave in it;
+    at: bytes from the kernel's first instruction; group, wave: the workgroup and the wave in it; alone: whether no other workgroup
+    runs, which is quicker, and raises Deadlock where it waits for another one;
     grid, block, args, dynamic_lds as `Kernel.launch`. The kernel stops after the last visit asked
     for; fewer come back where it ends before. Raises LaunchError for a place that is none, and what
     `launch` raises.
@@ -103,7 +105,7 @@ def trace(
     geometry = Geometry.of(grid, block, dynamic_lds)
     check_geometry(kernel.info, geometry)
     kernel.check_buffers(args)
-    run = _Traced(kernel, geometry, args, at, _three_ids(group, geometry.groups), wave, hits, skip)
+    run = _Traced(kernel, geometry, args, at, _three_ids(group, geometry.groups), wave, hits, skip, alone)
     if not 0 <= wave < run.waves:
         raise LaunchError(f"{kernel.name}: wave {wave} of a workgroup that has {run.waves}")
     run.run()
@@ -128,12 +130,12 @@ class _Traced(Launch):
 
     def __init__(
         self, kernel: Kernel, geometry: Geometry, args: Sequence[object], at: Collection[int],
-        group: tuple[int, int, int], wave: int, hits: int, skip: int,
+        group: tuple[int, int, int], wave: int, hits: int, skip: int, alone: bool,
     ) -> None:  # fmt: skip
         super().__init__(kernel, geometry, args)
         self.workers = 1
         self.stops = {self.entry + offset // 4 for offset in at}
-        self.group, self.wave = group, wave
+        self.group, self.wave, self.alone = group, wave, alone
         self.first, self.last = skip, skip + hits
         self.visits = 0
         self.found: list[Snapshot] = []
@@ -143,6 +145,13 @@ class _Traced(Launch):
         for offset in at:
             if offset % 4 or not 0 <= self.entry + offset // 4 < code:
                 raise LaunchError(f"{self.info.name}: no instruction can begin at {offset:#x}")
+
+    def _run_groups(self, workers: list[Worker], first: int, last: int) -> None:
+        if self.alone:
+            (x, y, z), (gx, gy, _) = self.group, self.geometry.groups
+            first = x + gx * (y + gy * z)
+            last = first + 1
+        super()._run_groups(workers, first, last)
 
     def _arm(self, program: Program) -> None:
         """Make the places stop that are lowered and do not stop yet."""

@@ -25,36 +25,45 @@ MOST_LINES = 20_000  # of a source file that a page holds
 
 
 def listed(code: CodeObject, info: Kernel) -> list[tuple[int, Instruction | None, str]]:
-    """(offset from the kernel's first instruction, instruction, text) without what only fills up behind the last one."""
-    rows = listing(code, info)
+    """(offset from the kernel's first instruction, instruction, text) without what only fills up behind the last one.
+
+    What lies before it loads arguments on GPUs that do not preload them (LLVM AMDGPUUsage, "Preloaded Kernel Arguments").
+    """
+    skipped = info.start - info.entry
+    rows = [(offset - skipped, inst, text) for offset, inst, text in listing(code, info) if offset >= skipped]
     while len(rows) > 1 and (rows[-1][1] is None or rows[-1][2].startswith(("s_nop", "s_code_end"))):
         rows.pop()
     return rows
 
 
+Rows = Sequence[tuple[int, Instruction | None, str]]
+
+
 def code_document(
-    code: CodeObject, info: Kernel, run: Run | None, findings: Sequence[Finding] = (), origins: Mapping[str, str] | None = None,
-    timed: Sequence[Line] = (), folders: Sequence[Path] = (),
+    code: CodeObject, info: Kernel, rows: Rows, run: Run | None = None, findings: Sequence[Finding] = (),
+    origins: Mapping[str, str] | None = None, timed: Sequence[Line] = (), folders: Sequence[Path] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The kernel's instructions in columns, a row each.
 
-    run: whose counts they have; origins: Python lines by line of the assembly (`EmittedKernel.origins`); timed: what the model of
-    time says of instructions; folders: where source files may lie.
+    rows: what `listed` says; run: whose counts they have; origins: Python lines by line of the assembly (`EmittedKernel.origins`);
+    timed: what the model of time says of instructions; folders: where source files may lie.
     """
-    rows = listed(code, info)
     at = {offset: number for number, (offset, _, _) in enumerate(rows)}
     steps = [Step.of(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
     live = live_registers(steps, {info.start + offset: number for offset, number in at.items()})
     profile, lanes, lost = (run.profile, run.lanes, run.lds_conflicts) if run else ({}, {}, {})
-    places = _places(code, info, [offset for offset, _, _ in rows], origins or {})
+    found = [code.debug.source_line(info.start + offset) for offset, _, _ in rows]
+    places = _places([str(line or "") for line in found], origins or {})
+    beside = dict.fromkeys(Path(line.directory) for line in found if line is not None and line.directory)
     names = list(dict.fromkeys(filter(None, places)))
+    number = {name: which for which, name in enumerate(names)}
     lines = {line.offset: line for line in timed}
     columns: dict[str, list[Any]] = {
         "offset": [offset for offset, _, _ in rows],
         "text": [text for _, _, text in rows],
         "class": [instruction_class(inst) if inst is not None else "" for _, inst, _ in rows],
         "executions": [profile.get(offset, 0) if run else lines[offset].hits if offset in lines else 0 for offset, _, _ in rows],
-        "line": [names.index(place) if place else -1 for place in places] if len(names) < 1000 else _numbers(names, places),
+        "line": [number.get(place, -1) for place in places],
         "vgprs": [(held >> FILES["v"] & (1 << 256) - 1).bit_count() for held in live],
         "agprs": [(held >> FILES["a"] & (1 << 256) - 1).bit_count() for held in live],
         "sgprs": [(held >> FILES["s"] & (1 << 128) - 1).bit_count() for held in live],
@@ -71,15 +80,10 @@ def code_document(
         "jumps": [[number, target] for number, target in enumerate(targets) if target is not None],
         "live": [_ranges(held) for held in live],
         "lines": names,
-        "files": _files(names, folders),
+        "files": _files(names, (*folders, *beside)),
         "findings": [_finding(finding, at, info.start) for finding in findings],
         "elsewhere": sum(times for offset, times in profile.items() if offset not in at),
     }
-
-
-def _numbers(names: list[str], places: list[str]) -> list[int]:
-    number = {name: at for at, name in enumerate(names)}
-    return [number.get(place, -1) for place in places]
 
 
 def _bytes_of(inst: Instruction | None) -> int:
@@ -98,10 +102,9 @@ def _reason(line: Line | None) -> str:
     return f"{line.reason}{f': {waits}' if waits else ''}"
 
 
-def _places(code: CodeObject, info: Kernel, offsets: Sequence[int], origins: Mapping[str, str]) -> list[str]:
-    """file:line of each instruction, "" where nothing says."""
-    found = [code.source_line(info.start + offset) or "" for offset in offsets]
-    return [origins.get(place, "").removeprefix("before ") for place in found] if origins else found
+def _places(lines: list[str], origins: Mapping[str, str]) -> list[str]:
+    """file:line of each instruction, of the Python that emitted it where that is known, "" where nothing says."""
+    return [origins.get(line, "").removeprefix("before ") for line in lines] if origins else lines
 
 
 def _finding(finding: Finding, at: Mapping[int, int], start: int) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def _files(names: Sequence[str], folders: Sequence[Path]) -> dict[str, list[str]
     for name in dict.fromkeys(name.rpartition(":")[0] for name in names):
         for folder in (*folders, Path(), PACKAGE / "asm", PACKAGE):
             path = folder / name
-            if path.is_file():
+            if name and path.is_file():
                 lines = path.read_text("utf-8", errors="replace").splitlines()
                 if len(lines) <= MOST_LINES:
                     found[name] = lines

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from simgpu.tools.page.launched import launches_document
-from simgpu.tools.page.page import Page
+from simgpu.tools.page.page import Page, compared, read_document
 from simgpu.tools.page.watching import Watching
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.launching import Watch
@@ -28,6 +28,8 @@ class LaunchPage:
         if options.device != "sim":
             raise UsageError("--html shows a simulated launch: leave --device hip out")
         claim([options.html], options.force)
+        if options.against:
+            read_document(options.against)  # what is wrong with it is said before any work
         self._options, self._watching = options, Watching()
         self.launches = self._watching.launches
         self.watch = watch or Watch(check=False)
@@ -48,5 +50,7 @@ class LaunchPage:
         for one in self._watching.launches:
             one.origins, one.widths = self.origins, self.widths
         document = {**launches_document(self._watching.launches, self.folders), **self.parts, "verdict": self.verdict}
+        if self._options.against:
+            document["against"] = compared(document, self._options.against)
         command = shlex.join(["simgpu", *getattr(self._options, "words", [])])
         Page(self.title, document, command).save(self._options.html, self._options.force)

@@ -15,7 +15,7 @@ from simgpu.hardware.errors import TargetError
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.timing.lines import lines
-from simgpu.tools.page.code import code_document, listed
+from simgpu.tools.page.code import code_document
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.lds import accesses, lds_document
 from simgpu.tools.page.traffic import traffic_document
@@ -40,7 +40,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
     kernel, run = one.kernel, one.run
     code, info = kernel.module.code, kernel.info
     extents = {name: _listed(one.call[name]) for name in ("grid", "global_size", "block") if one.call.get(name) is not None}
-    rows = listed(code, info)
+    rows = one.rows
     matrix = _matrix(rows, code.target, fragments)
     numbers = {offset: number for number, (offset, _, _) in enumerate(rows)}
     in_lds = accesses(one.visits)
@@ -50,7 +50,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
         "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
         "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
         "assumed": list(run.notes) if run else [],
-        "code": code_document(code, info, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders),
+        "code": code_document(code, info, rows, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders),
         "matrix": matrix,
         **({"traffic": traffic_document(one.touched, *_arguments(one))} if one.touched else {}),
         **({"waves": waves_document(one.timed, numbers)} if one.timed and len(one.timed.result.log) else {}),

@@ -22,7 +22,8 @@ FORMAT = 1  # of the document; another one is no page of this version
 MOST_BYTES = 5_000_000
 # The views' files, in the order in which they make up the page's one script.
 SCRIPTS = (
-    "base.js", "numbers.js", "source.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js", "traffic.js", "shell.js",
+    "base.js", "numbers.js", "source.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js", "traffic.js",
+    "compare.js", "shell.js",
 )  # fmt: skip
 # Nothing may be fetched, whatever a document holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
@@ -36,11 +37,12 @@ SPARED = (
 )
 
 
-def add_html_option(parser: ArgumentParser, force: bool = True) -> None:
-    """Adds --html, the same for every verb that has a page, and --force for one that writes nothing else."""
+def add_html_option(parser: ArgumentParser, against: bool = False) -> None:
+    """Adds --html and --force, the same for every verb that has a page; --against for those that launch."""
     parser.add_argument("--html", metavar="FILE", help="write one page to look at: docs/look.md")
-    if force:
-        add_force_option(parser)
+    if against:
+        parser.add_argument("--against", metavar="PAGE", help="of --html: the page of another run of the kernels, to compare with")
+    add_force_option(parser)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,31 @@ class Page:
         """For Jupyter: the page in a frame of its own, as its style and script are meant for a whole window."""
         look = "width:100%;height:640px;border:1px solid #8884"
         return f'<iframe srcdoc="{escape(self.html())}" style="{look}" title="{escape(self.title)}"></iframe>'
+
+
+COMPARED = ("executions", "bytes", "idle", "lds_lost", "stall")  # columns of a kernel's code
+
+
+def compared(document: dict[str, Any], path: str) -> dict[str, Any]:
+    """What the page of another run says of the same kernels, for the part `against` of a document.
+
+    UsageError for a file that is no page of this version's, and for one of other kernels.
+    """
+    other = read_document(path)
+    names, others = ([kernel["name"] for kernel in one.get("kernels", [])] for one in (document, other))
+    if names != others:
+        raise UsageError(f"--against {path}: a page of {', '.join(others) or 'no kernel'}, this is one of {', '.join(names)}")
+    for mine, theirs in zip(document["kernels"], other["kernels"], strict=True):
+        if mine["code"]["columns"]["text"] != theirs["code"]["columns"]["text"]:
+            raise UsageError(f"--against {path}: {mine['name']} has other instructions there: compare runs of one code object")
+    return {
+        "title": other["title"], "command": other["command"],
+        "kernels": [
+            {"counters": kernel["counters"], "instructions": kernel["instructions"],
+             "columns": {name: kernel["code"]["columns"][name] for name in COMPARED if name in kernel["code"]["columns"]}}
+            for kernel in other["kernels"]
+        ],
+    }  # fmt: skip
 
 
 def read_document(path: str) -> dict[str, Any]:

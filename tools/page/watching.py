@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simgpu.hardware.errors import SimError
-from simgpu.tools.page.code import listed
+from simgpu.tools.page.code import Rows, listed
 from simgpu.tools.page.lds import has_addresses
 from simgpu.trace import Snapshot, trace
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
 MOST_ACCESSES = 96  # LDS instructions whose addresses are
-MOST_STOPS = 600  # visits of the wave to any of them, in the order in which it comes to them
+MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it comes to them
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,16 @@ class Watched:
     widths: Mapping[str, int] = field(default_factory=dict)  # bytes of a row of the arguments that are matrices, by name
     timed: Prediction | None = None  # what the model of time says of it
 
+    @cached_property
+    def rows(self) -> Rows:
+        """The kernel's instructions."""
+        return listed(self.kernel.module.code, self.kernel.info)
+
+    def look(self, wave: int = 0) -> Watched:
+        """Fills in `visits`, of a wave of the first workgroup, and returns itself."""
+        self.visits = visits_of(self.kernel, self.call, self.rows, wave)
+        return self
+
 
 class Watching:
     """Launches kernels as `Kernel.launch` does and keeps, in `launches`, what a page shows of them."""
@@ -59,7 +70,7 @@ class Watching:
 
     def launch(self, kernel: Kernel, **call: Any) -> Run:
         """The run; raises as `Kernel.launch`, and keeps what was found until then."""
-        watched = Watched(kernel, call, visits_of(kernel, call))
+        watched = Watched(kernel, call).look()
         self.launches.append(watched)
         device = kernel.module.device
         before, device.profiler = device.profiler, _Listener(watched)
@@ -102,19 +113,19 @@ def touched_of(launch: Launch) -> list[Touched]:
     return found
 
 
-def visits_of(kernel: Kernel, call: Mapping[str, Any], wave: int = 0) -> list[Snapshot]:
+def visits_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows, wave: int = 0) -> list[Snapshot]:
     """Registers of a wave of the first workgroup when it comes to matrix and LDS instructions, and behind the former.
 
     The device's memory is as before afterwards. Nothing where the wave fails on its way: the launch will say why.
     """
-    places = stops(kernel)
+    places = stops(rows)
     if not places:
         return []
     device = kernel.module.device
     writable = [allocation for allocation in device.memory.allocations if allocation.writable]
     saved = [(allocation, allocation.data.copy()) for allocation in writable]
     try:
-        return trace(_plain(kernel), places, **extents(call), wave=wave, hits=MOST_STOPS)
+        return trace(_plain(kernel), places, **extents(call), wave=wave, hits=MOST_STOPS, alone=True)
     except SimError:
         return []
     finally:
@@ -122,9 +133,8 @@ def visits_of(kernel: Kernel, call: Mapping[str, Any], wave: int = 0) -> list[Sn
             allocation.data[:] = data
 
 
-def stops(kernel: Kernel) -> list[int]:
+def stops(rows: Rows) -> list[int]:
     """Code offsets at which registers are looked at."""
-    rows = listed(kernel.module.code, kernel.info)
     matrix = [(offset, inst) for offset, inst, _ in rows if inst is not None and inst.spec.kind == "matrix"]
     lds = [offset for offset, inst, _ in rows if inst is not None and has_addresses(inst)]
     chosen = matrix[:: -(-len(matrix) // MOST_PLACES)] if matrix else []

@@ -45,7 +45,7 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="say what was checked and how much was executed")
     parser.add_argument("--performance", action="store_true", help="notes on what costs time, too")
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
-    add_html_option(parser)
+    add_html_option(parser, against=True)
     add_json_option(parser)
 
 
@@ -61,7 +61,7 @@ def run(options: Namespace) -> int:
     claim([wanted.sarif], wanted.force)
     inner = Parser(prog=f"simgpu check {verb}")
     module.configure(inner)
-    outputs = [*(["--html", wanted.html] if wanted.html else []), *(["--force"] if wanted.force else [])]
+    outputs = [*_given("html", wanted), *_given("against", wanted), *(["--force"] if wanted.force else [])]
     watch = Watch(check="performance" if wanted.performance else True)
     said, failure, status = io.StringIO(), "", 0
     given = inner.parse_args([options.what, *rest, *outputs], Namespace(words=options.words))
@@ -90,6 +90,12 @@ def run(options: Namespace) -> int:
     if failure:
         raise KernelFailed(failure)
     return status
+
+
+def _given(name: str, options: Namespace) -> list[str]:
+    """An option as it was given, for run or exec."""
+    value = getattr(options, name)
+    return [f"--{name}", value] if value else []
 
 
 def _document(what: str, watch: Watch, failure: str, status: int) -> dict[str, Any]:

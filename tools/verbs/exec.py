@@ -30,12 +30,14 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--expect", action="append", default=[], metavar="I=F.NPY", help=text)
     text = "of --expect, relative to its largest element (default: the square root of the type's epsilon; 0 for integers)"
     parser.add_argument("--tolerance", type=_tolerance, help=text)
-    add_html_option(parser)
+    add_html_option(parser, against=True)
     add_json_option(parser)
 
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
     """Launches the kernel; status 1 if it errs or has findings. watch: in checked mode."""
+    if options.against and not options.html:
+        raise UsageError("--against goes with --html FILE")
     if options.html is None:
         return _run(options, watch)
     from simgpu.tools.page.launch_page import LaunchPage

@@ -75,11 +75,12 @@ def run(options: Namespace) -> int:
 def looked(kernel: Kernel, call: dict[str, Any]) -> Looked:
     """The accesses of the first workgroup's waves."""
     from simgpu.tools.page.lds import accesses, buffers, joined
-    from simgpu.tools.page.watching import visits_of
+    from simgpu.tools.page.watching import Watched
 
     block = call.get("block", 64)
     waves = -(-math.prod(block if isinstance(block, (tuple, list)) else [block]) // 64)
-    every = joined([accesses(visits_of(kernel, call, wave)) for wave in range(waves)])
+    watched = Watched(kernel, call)
+    every = joined([accesses(watched.look(wave).visits) for wave in range(waves)])
     return Looked(kernel.name, kernel.module.code.target, every, buffers(every))
 
 

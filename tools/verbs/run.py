@@ -16,6 +16,7 @@ from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import print_json, progress, show
+from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import Inputs, add_inputs_option
 from simgpu.tools.shared.launching import (
     Watch,
@@ -46,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
 def _own_options(parser: ArgumentParser) -> None:
     add_device_options(parser)
     add_inputs_option(parser)
-    add_html_option(parser)
+    add_html_option(parser, against=True)
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ class Result:
 
 def run(options: Namespace, watch: Watch | None = None) -> int:
     """Runs the operator's kernels on random inputs; status 1 if the verdict is FAIL. watch: in checked mode."""
+    if options.against and not options.html:
+        raise UsageError("--against goes with --html FILE")
     if options.html is None:
         return _run(options, watch)
     from simgpu.tools.page.launch_page import LaunchPage

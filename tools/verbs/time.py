@@ -143,11 +143,9 @@ def _save_page(options: Namespace, timed: Sequence[Timed]) -> None:
     """Writes the file of --html."""
     from simgpu.tools.page.launched import launches_document
     from simgpu.tools.page.page import Page
-    from simgpu.tools.page.watching import Watched, visits_of
+    from simgpu.tools.page.watching import Watched
 
-    launches = [
-        Watched(one.kernel, one.call, visits_of(one.kernel, one.call), origins=one.origins, timed=one.prediction) for one in timed
-    ]
+    launches = [Watched(one.kernel, one.call, origins=one.origins, timed=one.prediction).look() for one in timed]
     document = launches_document(launches, timed[0].folders)
     note = "counts, clocks and stalls are those of the modelled compute unit, not of the whole launch"
     Page(f"time of {options.what}", document, shlex.join(["simgpu", *options.words]), [note]).save(options.html, options.force)

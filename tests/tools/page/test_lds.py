@@ -14,7 +14,7 @@ from simgpu import Device
 from simgpu.hardware.timing_rules import lds_banks
 from simgpu.tools.cli import main
 from simgpu.tools.page.lds import INACTIVE, Access, Layout, accesses, buffers, lost
-from simgpu.tools.page.watching import visits_of
+from simgpu.tools.page.watching import Watched
 from tests.support.browser import Opened, needs_browser
 from tests.support.kernels import loaded_kernel
 
@@ -108,7 +108,7 @@ def test_a_waves_accesses_lose_what_the_run_counts(target: str, shift: int) -> N
     device = Device(target, check="performance")
     kernel = loaded_kernel(device, BODY.format(shift=shift), group_segment_fixed_size=16384)
     call = {"grid": 1, "block": 64, "args": []}
-    found = accesses(visits_of(kernel, call))
+    found = accesses(Watched(kernel, call).look().visits)
     run = kernel.launch(**call)
     counted: dict[int, int] = {}
     for one in found:

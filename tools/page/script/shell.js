@@ -8,6 +8,7 @@ const VIEWS = [
   ["roofline", "Roofline", RooflineView],
   ["waves", "Waves", WavesView],
   ["traffic", "Traffic", TrafficView],
+  ["compare", "Compare", CompareView],
 ];
 
 function theme() {

@@ -1,0 +1,135 @@
+"""`--against`: two runs of the same kernels beside each other, and what cannot be compared; pages of every kind of kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgpu import Device
+from simgpu.hardware.code_object.code_object import CodeObject
+from simgpu.tools.cli import main
+from simgpu.tools.page.code import listed
+from simgpu.tools.page.page import FORMAT, MOST_BYTES, Page, read_document
+from tests.support.browser import Opened, needs_browser
+
+RUN = "run softmax --rows 20 -n 300 --target mi300x"
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "first.html"
+    assert main([*RUN.split(), "--html", str(file)]) == 0
+    return file
+
+
+@needs_browser
+def test_runs_of_other_sizes_differ_in_counts(first: Path, tmp_path: Path, opened: Opened) -> None:
+    """The kernel takes the number of rows as an argument: both runs have the same code."""
+    second = tmp_path / "second.html"
+    assert main([*RUN.replace("20", "60").split(), "--html", str(second), "--against", str(first)]) == 0
+    mine, other = (read_document(str(file))["kernels"][0] for file in (second, first))
+    opened.open(second, "view=compare")
+    text = opened.page.inner_text("main")
+    assert f"{mine['instructions']:,}" in text and f"{other['instructions']:,}" in text
+    assert f"+{mine['instructions'] - other['instructions']:,}" in text
+    opened.page.click("main tbody button.link >> nth=0")
+    assert "view=source" in opened.fragment and "row=" in opened.fragment
+    assert opened.errors == []
+
+
+@needs_browser
+def test_the_same_run_does_not_differ(first: Path, tmp_path: Path, opened: Opened) -> None:
+    assert main([*RUN.split(), "--html", str(tmp_path / "same.html"), "--against", str(first)]) == 0
+    assert "Every instruction counts the same" in opened.open(tmp_path / "same.html", "view=compare").page.inner_text("main")
+
+
+def test_what_cannot_be_compared_is_said_in_a_line(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "old.html"
+    old.write_text(Page("old", {"kernels": []}).html())
+    made = read_document(str(old))
+    assert made["format"] == FORMAT
+    other = tmp_path / "other.html"
+    assert main([*RUN.replace("-n 300", "-n 5000").split(), "--html", str(other)]) == 0
+    (tmp_path / "text.html").write_text("nothing")
+    capsys.readouterr()
+    text, none = tmp_path / "text.html", tmp_path / "none"
+    for against, said in ((old, "this is one of"), (other, "softmax"), (text, "no page of simgpu"), (none, "none")):
+        assert main([*RUN.split(), "--html", str(tmp_path / "new.html"), "--against", str(against)]) == 2
+        heard = capsys.readouterr().err
+        assert said in heard and heard.count("\n") == 1 and not (tmp_path / "new.html").exists()
+    assert main([*RUN.split(), "--against", str(first)]) == 2
+    assert "--against goes with --html" in capsys.readouterr().err
+
+
+KERNELS = {
+    "conv2d": "run conv2d --ic 16 --ih 12 --iw 13 --oc 20 --kh 3 --kw 3 --target mi100",
+    "softmax": "run softmax --rows 30 -n 3000 --dtype f16 --target mi210",
+    "attention": "run attention -L 70 -d 64 --causal --dtype bf16 --target mi355x",
+    "unfused": "run unfused -L 40 -d 32 --dtype f16 --target mi300x",
+}
+
+
+@needs_browser
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_page_of_each_operator(name: str, tmp_path: Path, opened: Opened) -> None:
+    file = tmp_path / "page.html"
+    assert main([*KERNELS[name].split(), "--html", str(file)]) == 0
+    assert file.stat().st_size < MOST_BYTES / 4
+    opened.open(file)
+    for number in range(len(read_document(str(file))["kernels"])):
+        opened.run("([kernel]) => simgpu.select({ kernel, view: 'source' })", number)
+        assert opened.page.query_selector_all(".row[role=option]")
+    for tab in range(1, 1 + len(opened.page.query_selector_all("[role=tab]"))):
+        opened.page.keyboard.press(str(tab))
+        assert len(opened.page.inner_text("main")) > 50
+    assert opened.errors == []
+
+
+triton = pytest.importorskip("triton", reason="Triton is not installed: pip install 'simgpu[triton]'")
+tl = pytest.importorskip("triton.language")
+
+
+@triton.jit
+def doubled(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < n)
+    tl.store(out + at, 2 * values, mask=at < n)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> bytes:
+    from triton.backends.compiler import GPUTarget
+
+    types = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    source = triton.compiler.ASTSource(fn=doubled, signature=types, constexprs={"BLOCK": 256})
+    code: bytes = triton.compile(source, target=GPUTarget("hip", "gfx942", 64)).asm["hsaco"]
+    return code
+
+
+def test_a_triton_kernels_lines_are_this_files(compiled: bytes) -> None:
+    device = Device("mi300x")
+    kernel = device.load(compiled)["doubled"]
+    x, out = device.upload(np.arange(1000, dtype=np.float32)), device.upload(np.zeros(1000, np.float32))
+    run = kernel.launch(grid=4, block=256, args=[x, out, 1000, *[0] * (len(kernel.arguments) - 3)])
+    code = run.html().document["kernels"][0]["code"]
+    (name,) = code["files"]
+    columns = code["columns"]
+    by_mnemonic = {}
+    for text, line, times in zip(columns["text"], columns["line"], columns["executions"], strict=True):
+        if line >= 0 and times:
+            place, _, at = code["lines"][line].rpartition(":")
+            by_mnemonic[text.split()[0].split("_")[1]] = code["files"][name][int(at) - 1].strip() if place == name else ""
+    assert by_mnemonic["load"].startswith("values = tl.load")
+    assert by_mnemonic["store"].startswith("tl.store")
+    assert code["elsewhere"] == 0 and sum(columns["executions"]) == run.instructions
+
+
+def test_a_prologue_that_loads_arguments_is_none_of_the_kernel(compiled: bytes) -> None:
+    """gfx942 preloads arguments: execution begins behind the first 256 bytes, and offsets count from there."""
+    code = CodeObject.parse(compiled)
+    info = code.kernels["doubled"]
+    assert info.start - info.entry == 256
+    offset, inst, _ = listed(code, info)[0]
+    assert offset == 0 and inst is not None

@@ -7,6 +7,8 @@
     merge.py          partial O of the waves added
     split.py          partial O of split keys: the second kernel
     emitter.py        the register-chained kernel as a whole
+    shared_wave.py    K and V through LDS: staging, fragments, products
+    shared.py         the kernel whose waves share them
     paper.py          the paper's kernels
     paper_values.py   their second product, by matrix or vector instructions
     unfused.py        GEMM, softmax, GEMM

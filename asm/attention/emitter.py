@@ -37,7 +37,7 @@ from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD, Shape
 from simgpu.asm.attention.softmax import Masks, Scores, Softmax
 from simgpu.asm.attention.split import STATE_BYTES, emit_merge, scratch
-from simgpu.asm.attention.wave import Wave, row_offsets
+from simgpu.asm.attention.wave import Wave, WaveRegisters, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
 from simgpu.asm.builder.kernel import WAVEFRONT
@@ -45,7 +45,6 @@ from simgpu.asm.builder.registers import WORD
 from simgpu.asm.emit import emit
 from simgpu.asm.parts.buffers import raw_buffer
 from simgpu.asm.parts.integer_math import log2
-from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.problem import GAINS
@@ -63,12 +62,16 @@ def emit_attention(root: FusedAttention) -> EmittedKernel:
     plan = root.plan
     check(plan)
     if plan.policy == "corrected":
-        return ChainedEmitter(plan).visit(root)
+        from simgpu.asm.attention.shared import SharedEmitter
+
+        return (SharedEmitter if plan.shared else ChainedEmitter)(plan).visit(root)
     return (VectorValues if root.values == "fma" else MatrixValues)(plan).visit(root)
 
 
-class ChainedEmitter(Visitor):
-    """Visits the attention tree level by level, each emitting its part of the kernel."""
+class FusedEmitter(Visitor):
+    """What both forms of the kernel share: arguments, Q, the softmax's registers, buffers of rows."""
+
+    wave: WaveRegisters
 
     def __init__(self, plan: AttentionTiles) -> None:
         self.plan, self.k = plan, builder(plan, "attention")
@@ -94,7 +97,7 @@ class ChainedEmitter(Visitor):
 
     def _registers(self) -> None:
         k, p, block, a = self.k, self.plan.problem, self.block, self.block.arguments
-        self.wave = Wave(k, self.shape, self.plan.resources)
+        self.wave = self._make_wave()
         self.masked = k.s.alloc("some score is masked")
         other_half = k.v.alloc("4·(lane ^ 32)")
         k.v_lshlrev_b32(other_half, 2, k.work_item)
@@ -104,8 +107,56 @@ class ChainedEmitter(Visitor):
         cap = (a["cap"], a["minus_twice_cap"]) if p.softcap is not None else None
         form = Scores(a["scale"], cap, p.alibi, p.causal)
         self.softmax = Softmax(self.wave, block, masks, form, GAINS.get(p.dtype, 1.0), other_half)
-        partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
-        self.merge = Merge(self.softmax, block, partial, statistics)
+
+    def _make_wave(self) -> WaveRegisters:
+        raise NotImplementedError
+
+    def _buffers(self) -> None:
+        """Q's fragments, buffers and addresses."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """From partial sums and O to memory."""
+        raise NotImplementedError
+
+    def _load_slopes(self, resource: Reg) -> None:
+        """ALiBi's slopes of the lanes' heads, negated and to base 2."""
+        k, block, p = self.k, self.block, self.plan.problem
+        offset, slopes = self.wave.ranges["temporaries"][0], self.wave.ranges["slopes"]
+        raw_buffer(k, resource, block.arguments[SLOPES], (0, 0), SLOPES)
+        k.s_mov_b32(resource[2], p.batch * p.heads * WORD)
+        for q in range(self.shape.nq):
+            block.row_of(offset, q)
+            k.v_and_b32(offset, self.plan.row_slots - 1, offset, note="head of the tile")
+            k.v_add_u32(offset, block.head, offset)
+            k.v_lshlrev_b32(offset, log2(WORD), offset)
+            k.buffer_load_dword(slopes[q], offset, resource, 0, offen=True, note=f"slope, query atom {q}")
+        for q in range(self.shape.nq):
+            k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
+
+    def _row_buffer(self, resource: Reg, name: str, nbytes: int) -> None:
+        """Raw buffer of what every query of the block has so many bytes of."""
+        k, a = self.k, self.block.arguments
+        row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
+        k.s_mul_i32(row[0], self.block.head, a["lq"])
+        k.s_mul_hi_u32(row[1], self.block.head, a["lq"])
+        k.s_add_u32(row[0], row[0], self.block.first_query)
+        k.s_addc_u32(row[1], row[1], 0)
+        k.s_lshl_b64(offset, row, log2(nbytes))
+        raw_buffer(k, resource, a[name], (offset[0], offset[1]), name)
+        k.s_mul_i32(resource[2], a["lq"], self.plan.tile_heads - 1)
+        k.s_add_u32(resource[2], resource[2], self.block.rows)
+        k.s_lshl_b32(resource[2], resource[2], log2(nbytes))
+        k.s.free(row, offset)
+
+
+class ChainedEmitter(FusedEmitter):
+    """Visits the attention tree level by level, each emitting its part of the kernel."""
+
+    wave: Wave
+
+    def _make_wave(self) -> Wave:
+        return Wave(self.k, self.shape, self.plan.resources)
 
     def _buffers(self) -> None:
         k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
@@ -137,16 +188,13 @@ class ChainedEmitter(Visitor):
             k.v_mul_lo_u32(offset, temporary, a["V_row"])
             k.v_mul_u32_u24(temporary, wide * shape.e, block.lane_row)
             k.v_add_u32(offset, offset, temporary)
-        if shape.narrow:
-            for register, selector in zip(wave.pack, (LOW_HALVES, HIGH_HALVES), strict=True):
-                k.s_mov_b32(register, selector)
 
     def _load_queries(self, buffer: Reg) -> None:
         k, shape, wave = self.k, self.shape, self.wave
         offset, temporary, row = (wave.ranges["temporaries"][n] for n in range(3))
         strides = self.block.arguments["Q_row"], self.block.arguments["Q_head"]
         for q in range(shape.nq):
-            k.v_add_u32(row, ATOM * q, self.block.lane_row)
+            self.block.row_of(row, q)
             self.block.row_offset(offset, row, strides, temporary)
             k.v_mul_u32_u24(temporary, shape.vec * shape.e, self.block.group)
             k.v_add_u32(offset, offset, temporary)
@@ -156,26 +204,13 @@ class ChainedEmitter(Visitor):
         for q in range(shape.nq):
             wave.mask_columns(wave.query(q, shape.spans - 1))
 
-    def _load_slopes(self, resource: Reg) -> None:
-        """ALiBi's slopes of the lanes' heads, negated and to base 2."""
-        k, block, p = self.k, self.block, self.plan.problem
-        offset, slopes = self.wave.ranges["temporaries"][0], self.wave.ranges["slopes"]
-        raw_buffer(k, resource, block.arguments[SLOPES], (0, 0), SLOPES)
-        k.s_mov_b32(resource[2], p.batch * p.heads * WORD)
-        for q in range(self.shape.nq):
-            k.v_add_u32(offset, ATOM * q, block.lane_row)
-            k.v_and_b32(offset, self.plan.row_slots - 1, offset, note="head of the tile")
-            k.v_add_u32(offset, block.head, offset)
-            k.v_lshlrev_b32(offset, log2(WORD), offset)
-            k.buffer_load_dword(slopes[q], offset, resource, 0, offen=True, note=f"slope, query atom {q}")
-        for q in range(self.shape.nq):
-            k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
-
     # -- main loop ---------------------------------------------------------------------------
 
     def visit_block(self, block: BlockAttentionNode) -> None:
         k, wave = self.k, self.wave
         done = k.new_label("no_keys")
+        partial, statistics = (k.region(array.name, array.nbytes) for array in self.plan.resources.lds)
+        self.merge = Merge(self.softmax, self.block, partial, statistics)
         k.comment("BlockAttentionNode: the first step's loads, O = 0")
         self.softmax.start()
         for number in range(wave.ranges["O"].count):
@@ -284,18 +319,3 @@ class ChainedEmitter(Visitor):
             self._row_buffer(states, STATISTICS, STATE_BYTES)
         self.merge.emit(Output(result, columns, states, logarithms))
         k.s_endpgm()
-
-    def _row_buffer(self, resource: Reg, name: str, nbytes: int) -> None:
-        """Raw buffer of what every query of the block has so many bytes of."""
-        k, a = self.k, self.block.arguments
-        row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
-        k.s_mul_i32(row[0], self.block.head, a["lq"])
-        k.s_mul_hi_u32(row[1], self.block.head, a["lq"])
-        k.s_add_u32(row[0], row[0], self.block.first_query)
-        k.s_addc_u32(row[1], row[1], 0)
-        k.s_lshl_b64(offset, row, log2(nbytes))
-        raw_buffer(k, resource, a[name], (offset[0], offset[1]), name)
-        k.s_mul_i32(resource[2], a["lq"], self.plan.tile_heads - 1)
-        k.s_add_u32(resource[2], resource[2], self.block.rows)
-        k.s_lshl_b32(resource[2], resource[2], log2(nbytes))
-        k.s.free(row, offset)

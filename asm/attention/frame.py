@@ -66,12 +66,13 @@ def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
     p = plan.problem
     group = p.heads // p.kv_heads
     tile_heads = f"of{plan.tile_heads}" * (plan.tile_heads > 1)
+    way = "_shared" * plan.shared
     extras = "_cap" * (p.softcap is not None) + "_alibi" * p.alibi + "_lse" * p.lse
     masks = "_causal" * p.causal + "_window" * (p.window is not None)
     split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
     shared = f"_group{group}" * (group > 1)
     width = f"d{p.d}" + f"v{p.dv}" * (p.dv != p.d)
-    name = f"{kind}_{p.dtype}_{width}_q{plan.tile_Q}{tile_heads}_kv{plan.tile_KV}{masks}{extras}{shared}{split}"
+    name = f"{kind}_{p.dtype}_{width}_q{plan.tile_Q}{tile_heads}_kv{plan.tile_KV}{way}{masks}{extras}{shared}{split}"
     return KernelBuilder(name, plan.descriptor.arch, plan.threads, plan=plan.resources)
 
 
@@ -195,9 +196,22 @@ class Block:
         self._divide(self.steps_left, self.steps_left, plan.tile_KV)
         if plan.split_kv > 1:
             self._part(bound)
-        k.s_mul_i32(bound, self.wave_number, plan.tile_KV // plan.waves_kv)
-        k.s_add_u32(self.first_key, self.first_key, bound, note="the wave's own keys")
+        if plan.waves_kv > 1:
+            k.s_mul_i32(bound, self.wave_number, plan.tile_KV // plan.waves_kv)
+            k.s_add_u32(self.first_key, self.first_key, bound, note="the wave's own keys")
+        if plan.waves_q > 1:
+            self._own_rows(bound)
         k.s_sub_u32(self.high, self.high, 1, note="last key")
+
+    def _own_rows(self, scratch: Reg) -> None:
+        """The wave's first row; its queries see all keys up to a later one than the block's first query."""
+        k, plan = self.k, self.plan
+        self.first_row = k.s.alloc("the wave's first row")
+        k.s_mul_i32(self.first_row, self.wave_number, plan.tile_Q // plan.waves_q)
+        if plan.problem.causal or plan.problem.window is not None:
+            k.s_lshr_b32(scratch, self.first_row, log2(plan.row_slots))
+            k.s_add_u32(self.full_high, self.full_high, scratch)
+            k.s_min_i32(self.full_high, self.full_high, self.arguments["lk"])
 
     def _part(self, scratch: Reg) -> None:
         """The part's own of the block's steps, each part but the last with as many."""
@@ -238,10 +252,16 @@ class Block:
         k.v_add_u32(target, target, spare)
         k.v_cndmask_b32(target, OUTSIDE, target, "vcc")
 
+    def row_of(self, target: Reg, q: int) -> None:
+        """target = row of the tile that a lane has in query atom q of its wave."""
+        self.k.v_add_u32(target, ATOM * q, self.lane_row)
+        if self.plan.waves_q > 1:
+            self.k.v_add_u32(target, self.first_row, target)
+
     def query_of(self, target: Reg, q: int) -> None:
         """target = query of the tile that a lane has in query atom q."""
         k, slots = self.k, self.plan.row_slots
-        k.v_add_u32(target, ATOM * q, self.lane_row)
+        self.row_of(target, q)
         if slots > 1:
             k.v_lshrrev_b32(target, log2(slots), target, note="query of the tile")
 

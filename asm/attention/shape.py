@@ -15,6 +15,7 @@ from simgpu.hardware.mfma import MatrixInstruction
 from simgpu.hardware.mfma.chain import chain
 from simgpu.operators.attention.plan import AttentionTiles
 from simgpu.operators.attention.registers import ATOM, column_blocks, fragment_elements, key_atoms
+from simgpu.operators.attention.shared_registers import QUERIES, padded
 
 DTYPES = ("f32", "f16", "bf16")
 GROUPS = 4  # lane groups of a 16-wide instruction
@@ -45,8 +46,11 @@ class Shape:
         if p.dtype not in DTYPES:
             raise UnsupportedInstruction(f"attention kernels are emitted for {', '.join(DTYPES)}, not for {p.dtype}")
         e = p.element.bytes
-        na = key_atoms(p)
-        vec = fragment_elements(p.padded_d, e)
+        if plan.shared:
+            d, dv, nq, na, vec = padded(p.d), padded(p.dv), QUERIES // ATOM, plan.tile_KV // ATOM, 8
+        else:
+            d, dv, nq, na = p.padded_d, p.padded_dv, plan.tile_Q // ATOM, key_atoms(p)
+            vec = fragment_elements(d, e)
         rows = [mfma.find(a.mnemonic, plan.descriptor.arch) for a in plan.descriptor.atoms
                 if a.dtype_in == p.dtype and a.m == ATOM]  # fmt: skip
 
@@ -55,7 +59,7 @@ class Shape:
 
         score, value = widest(vec), widest(QUAD * na)
         assert chain(score, value).free
-        return cls(p.padded_d, p.padded_dv, e, plan.tile_Q // ATOM, na, vec, column_blocks(p.padded_dv, e), score, value)
+        return cls(d, dv, e, nq, na, vec, column_blocks(dv, e), score, value)
 
     @property
     def spans(self) -> int:

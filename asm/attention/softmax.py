@@ -11,12 +11,12 @@ under every m, also where nothing else was seen. Row sums stay partial, a lane's
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simgpu.asm.attention.frame import Block
 from simgpu.asm.attention.shape import QUAD
-from simgpu.asm.attention.wave import Wave
+from simgpu.asm.attention.wave import WaveRegisters
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.attention.registers import ATOM
 
@@ -59,7 +59,7 @@ class Softmax:
     other_half: VGPR, 4·(lane ^ 32)
     """
 
-    def __init__(self, wave: Wave, block: Block, masks: Masks, form: Scores, gain: float, other_half: Reg) -> None:
+    def __init__(self, wave: WaveRegisters, block: Block, masks: Masks, form: Scores, gain: float, other_half: Reg) -> None:
         self.wave, self.k, self.block, self.masks, self.form = wave, wave.k, block, masks, form
         self.lane_row, self.group, self.other_half = block.lane_row, block.group, other_half
         self.temporaries = wave.ranges["temporaries"]
@@ -89,8 +89,9 @@ class Softmax:
             place, start = wave.ranges["S"], q * na * QUAD
         return [place[start + n] for n in range(na * QUAD)]
 
-    def update(self, half: Sequence[int]) -> None:
-        """P of these query atoms from their S, and what it does to m, the sums and O."""
+    def update(self, half: Sequence[int], before_last: Callable[[], object] = lambda: None) -> None:
+        """P of these query atoms from their S, and what it does to m, the sums and O. before_last: emits what stands behind the
+        last exponential."""
         k = self.k
         for q in half:
             scores = [self.wave.score(q, a)[r] for a in range(self.wave.shape.na) for r in range(QUAD)]
@@ -110,6 +111,8 @@ class Softmax:
             self._raise(q, weights)
             for register in weights:
                 k.v_exp_f32(register, register, note=f"P, query atom {q}")
+            if q == half[-1]:
+                before_last()
             for register in weights:
                 k.v_add_f32(self.sums[q], self.sums[q], register)
             self._round(q, weights)

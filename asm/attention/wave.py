@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 from simgpu.asm.attention.shape import GROUPS, QUAD, Shape
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.parts.lanes import HIGH_HALVES, LOW_HALVES
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import ResourcePlan
 
 FILES = {"arch": "v", "acc": "a"}
 
 
-class Wave:
-    """The wave's named ranges, taken from the plan, and the moves between them.
-
-    Buffers and strides (SGPRs) and lane offsets (VGPRs) are set by the emitter before `load_*` is called.
-    """
+class WaveRegisters:
+    """A wave's named ranges, taken from the plan, and what lies in them."""
 
     def __init__(self, k: KernelBuilder, shape: Shape, resources: ResourcePlan) -> None:
         self.k, self.shape = k, shape
@@ -28,22 +26,14 @@ class Wave:
         self.zero_c: Reg | int = self.ranges.get("zero", 0)
         self.key_buffer = k.s.alloc("K buffer", 4)
         self.value_buffer = k.s.alloc("V buffer", 4)
-        self.key_rows: list[Reg | int] = []  # soffset of each key atom
-        self.value_rows: list[Reg | int] = []  # of each row s of each key atom, [a][s]
-        self.key_offset = k.v.alloc("K offset")
-        self.value_offset = {wide: k.v.alloc(f"V offset, {wide} atoms") for wide in shape.widths}
         if shape.narrow:
             self.pack = tuple(k.s.alloc(f"{half} halves") for half in ("low", "high"))
-
-    # -- places ------------------------------------------------------------------------------
+            for register, selector in zip(self.pack, (LOW_HALVES, HIGH_HALVES), strict=True):
+                k.s_mov_b32(register, selector)
 
     def query(self, q: int, span: int) -> Reg:
         """Q^T fragment: columns vec·(4·span + g) .. of query 16q + i."""
         return self._part("Q fragments", q * self.shape.spans + span, self.shape.span_registers)
-
-    def key(self, a: int, span: int) -> Reg:
-        """K fragment: the same columns of key 16a + i."""
-        return self._part("K fragments", a * self.shape.spans + span, self.shape.span_registers)
 
     def score(self, q: int, a: int) -> Reg:
         """S^T atom: register r is key 16a + 4g + r of query 16q + i."""
@@ -59,21 +49,41 @@ class Wave:
         """O^T atom: column atom t, query atom q."""
         return self._part("O", t * self.shape.nq + q, QUAD)
 
+    def _part(self, name: str, number: int, count: int) -> Reg:
+        return self.ranges[name][number * count : (number + 1) * count]
+
+    def load(self, target: Reg, offset: Reg, buffer: Reg, soffset: Reg | int, immediate: int, size: int, note: str) -> None:
+        """`size` bytes a lane."""
+        name = "ushort" if size == 2 else "dword" if size == 4 else f"dwordx{size // 4}"
+        self.k.emit(f"buffer_load_{name}", target, offset, buffer, soffset, offen=True, offset=immediate, note=note)
+
+
+class Wave(WaveRegisters):
+    """A wave with keys of its own, which it loads into registers.
+
+    Strides (SGPRs) and lane offsets (VGPRs) are set by the emitter before `load_*` is called.
+    """
+
+    def __init__(self, k: KernelBuilder, shape: Shape, resources: ResourcePlan) -> None:
+        super().__init__(k, shape, resources)
+        self.key_rows: list[Reg | int] = []  # soffset of each key atom
+        self.value_rows: list[Reg | int] = []  # of each row s of each key atom, [a][s]
+        self.key_offset = k.v.alloc("K offset")
+        self.value_offset = {wide: k.v.alloc(f"V offset, {wide} atoms") for wide in shape.widths}
+
+    # -- places ------------------------------------------------------------------------------
+
+    def key(self, a: int, span: int) -> Reg:
+        """K fragment: the same columns of key 16a + i."""
+        return self._part("K fragments", a * self.shape.spans + span, self.shape.span_registers)
+
     def value_row(self, a: int, s: int, block: int) -> Reg:
         """What a lane loads of V's row 16a + 4g + s: its columns of a block."""
         widths = [self.shape.block_registers(wide) for _, wide in self.shape.blocks]
         start = sum(widths[:block]) * QUAD * self.shape.na + (a * QUAD + s) * widths[block]
         return self.ranges["V rows"][start : start + widths[block]]
 
-    def _part(self, name: str, number: int, count: int) -> Reg:
-        return self.ranges[name][number * count : (number + 1) * count]
-
     # -- loads -------------------------------------------------------------------------------
-
-    def load(self, target: Reg, offset: Reg, buffer: Reg, soffset: Reg | int, immediate: int, size: int, note: str) -> None:
-        """`size` bytes a lane."""
-        name = "ushort" if size == 2 else "dword" if size == 4 else f"dwordx{size // 4}"
-        self.k.emit(f"buffer_load_{name}", target, offset, buffer, soffset, offen=True, offset=immediate, note=note)
 
     def load_keys(self) -> None:
         """K fragments of the step at `key_offset`."""

@@ -2,7 +2,10 @@
 
     problem.py           sizes, heads, masks
     registers.py         registers and LDS of the register-chained kernel
-    paper_registers.py   registers and LDS of the paper's two kernels
+    shared_registers.py  of the kernel whose waves share K and V through LDS
+    paper_registers.py   of the paper's two kernels
+    tile_rows.py         which rows of Q a tile has
+    reductions.py        what a step and a block take: resources, clocks by unit
     plan.py              the tiles: both policies
     tree.py              FusedAttention and the nodes below it
     unfused.py           UnfusedAttention: GEMM, softmax, GEMM

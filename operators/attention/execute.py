@@ -102,7 +102,8 @@ class AttentionExecutor(Executor, root=FusedAttention):
         self.count(global_bytes=q.elements * e if len(k.rows) else 0)
         for step in node.steps():
             staged = len(step) * (p.d + p.dv) * e
-            self.count(global_bytes=staged, lds_write_bytes=staged if node.plan.policy == "published" else 0)
+            through_lds = node.plan.policy == "published" or node.plan.shared
+            self.count(global_bytes=staged, lds_write_bytes=staged if through_lds else 0)
             if self.level is Level.BLOCK:
                 self._step(node, step, states[0])
                 continue
@@ -113,7 +114,7 @@ class AttentionExecutor(Executor, root=FusedAttention):
                 states[warp.part].put(rows, state)
         for other in states[1:]:
             states[0].merge(other)
-        if node.plan.policy == "corrected" and len(k.rows):
+        if node.plan.policy == "corrected" and not node.plan.shared and len(k.rows):
             merged = merge_traffic(p.dv, heads * queries, numpy_dtype(p.dtype_c).itemsize)
             self.count(lds_write_bytes=merged, lds_read_bytes=0 if self.level is Level.BLOCK else merged)
         return states[0]
@@ -125,6 +126,9 @@ class AttentionExecutor(Executor, root=FusedAttention):
             exchange = q.elements // node.plan.d * len(k.rows) * 4  # E^T: written, then read
             read = 2 * k.elements * node.plan.problem.element.bytes + exchange
             self.count(lds_read_bytes=read, lds_write_bytes=exchange)
+        elif node.plan.shared:
+            p = node.plan.problem
+            self.count(lds_read_bytes=len(k.rows) * (p.d + p.dv) * p.element.bytes)
         if self.level is Level.WARP:
             self._step(node, k.rows, state)
             return

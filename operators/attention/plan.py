@@ -9,12 +9,16 @@ given), the plan has all registers and LDS, and smaller tiles where these do not
 
 Policy "corrected": four waves, one a SIMD, share the queries of a block and split its keys. S^T = K Q^T and O^T = V^T P^T are
 chained in registers (facts: a query owns one lane column), so no E in LDS; no two waves need the same key, so K and V go from
-memory to registers and LDS serves only to add the four partial O at the end.
+memory to registers and LDS serves only to add the four partial O at the end. Or ("shared", types of 2 bytes) eight waves own 32
+queries each and share K and V through LDS, each key read from memory once for 256 queries.
   tKV = 4 waves * 16 keys (32 of 2 bytes and less, where d <= 128)
   tQ_max = the largest of 64, 32, 16 whose registers fit (`registers`) at one wave a SIMD, both files or their sum
   heads of a Q tile: the divisor of the heads that share K and V with the fewest Q tiles, of equals the smallest
   tQ = of tQ_max, its half and its quarter that of least time, split as is best for it (`operators.split`, E25): a step takes the
-       longest of  matrix 4*tQ*tKV*d/F,  cache 2*tKV*d*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
+       longest of  matrix 2*tQ*tKV*(d+dv)/F,  cache tKV*(4*d+dv)*e/L1  and  exponentials, SOFTMAX_INSTRUCTIONS a score
+  shared where it takes less time: tQ = 256, tKV = 64; its step the longest of these, its cache tKV*(d+2*dv)*e/L1, and of
+       LDS  tKV*(d+dv)*e*(8/read + 1/write)
+Clocks by unit: `reductions`.
 """
 
 from __future__ import annotations
@@ -23,13 +27,22 @@ import math
 from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.dtypes import dtype as find_dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import paper_registers as paper
 from simgpu.operators.attention import registers as chained
+from simgpu.operators.attention import shared_registers as shared
 from simgpu.operators.attention.problem import AttentionProblem
+from simgpu.operators.attention.reductions import (
+    attention_reduction,
+    chained_clocks,
+    chained_resources,
+    partial_bytes,
+    shared_clocks,
+    shared_reduction,
+    shared_resources,
+)
+from simgpu.operators.attention.tile_rows import row_slots, tile_heads
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     Constraint,
@@ -69,6 +82,7 @@ class AttentionTiles(Derivation):
     tile_Q_max: int  # queries that the registers allow
     split_kv: int  # blocks that share one Q tile's keys
     constraints: tuple[Constraint, ...]
+    shared: bool = False  # waves own queries and share K and V through LDS
     values: str = ""  # which of the paper's kernels the plan is of; empty for its formulas alone
 
     @property
@@ -89,12 +103,12 @@ class AttentionTiles(Derivation):
     @property
     def waves_q(self) -> int:
         """Waves of a block along the queries."""
-        return 1
+        return shared.WAVES if self.shared else 1
 
     @property
     def waves_kv(self) -> int:
         """Waves of a block along the keys; their states merge at the end."""
-        return 1 if self.policy == "published" else chained.WAVES
+        return 1 if self.policy == "published" or self.shared else chained.WAVES
 
     @property
     def threads(self) -> int:
@@ -176,7 +190,7 @@ class AttentionTiles(Derivation):
     def partial_bytes(self) -> int:
         """HBM bytes of the partial O and statistics of split keys, written by the blocks and read by the second pass; 0 without a
         split."""
-        return 2 * self.split_kv * _partial_bytes(self.problem) if self.split_kv > 1 else 0
+        return 2 * self.split_kv * partial_bytes(self.problem) if self.split_kv > 1 else 0
 
     @property
     def vgprs(self) -> int:
@@ -185,15 +199,19 @@ class AttentionTiles(Derivation):
 
     def vgprs_at(self, tile_q: int) -> int:
         """`vgprs` for another Q tile: the third column but one of the paper's Table 2."""
+        if self.shared:
+            return self.resources.arch_vgprs
         if self.policy == "published":
             return _published_vgprs(tile_q, self.tile_KV, self.d)
-        return _chained(self.problem, self.descriptor, tile_q, False).arch_vgprs
+        return chained_resources(self.problem, self.descriptor, tile_q, False).arch_vgprs
 
     @property
     def resources(self) -> ResourcePlan:
         """Named ranges of the kernel; under "published" without one the paper's V and one tile of K or V."""
+        if self.shared:
+            return shared_resources(self.problem, self.descriptor)
         if self.policy == "corrected":
-            return _chained(self.problem, self.descriptor, self.tile_Q, self.split_kv > 1)
+            return chained_resources(self.problem, self.descriptor, self.tile_Q, self.split_kv > 1)
         if self.values:
             return _paper(self.problem, self.descriptor, self.values, self.tile_Q, self.tile_KV)
         registers, lds = RegisterRange("Q, S, O (E14)", "arch", self.vgprs), LdsArray("K or V", 4 * self.tile_KV * self.d)
@@ -224,25 +242,6 @@ def plan_attention(
     return _published(problem, descriptor, values) if policy == "published" else _corrected(problem, descriptor)
 
 
-def row_slots(heads: int) -> int:
-    """Rows of a Q tile that a query's heads take: a power of two, so that rows of an atom are a rectangle of heads and queries."""
-    return 1 << (heads - 1).bit_length()
-
-
-def tile_heads(p: AttentionProblem, tile_q: int) -> int:
-    """How many of the query heads that share K and V share a Q tile too: the divisor of their number with the fewest Q tiles, of
-    equals the smallest. One where queries fill the tile, all of a group's where one query is decoded."""
-    group = p.heads // p.kv_heads
-    most = max(1, chained.REACH // (4 * p.lq * max(p.d, p.dv)))  # 32-bit offsets reach
-    fitting = [heads for heads in range(1, min(group, most) + 1) if group % heads == 0 and row_slots(heads) <= tile_q]
-    return min(fitting, key=lambda heads: (q_tiles(p, tile_q, heads), heads))
-
-
-def q_tiles(p: AttentionProblem, tile_q: int, heads: int) -> int:
-    """Q tiles of all heads, if so many share one."""
-    return p.batch * p.heads // heads * -(-p.lq // (tile_q // row_slots(heads)))
-
-
 def _published_vgprs(tile_q: int, tile_kv: int, d: int) -> int:
     return -(-tile_q * (2 * d + tile_kv) // 64) + tile_q // 8 + _PUBLISHED_OVERHEAD
 
@@ -259,7 +258,7 @@ def _published(p: AttentionProblem, desc: HardwareDescriptor, values: str) -> At
 
     tile_q = next((queries for queries in range(largest, _STEP, -_STEP) if occupied(queries)), _STEP)
     if values:
-        return _paper_kernel(AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, (), values))
+        return _paper_kernel(AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, (), values=values))
     vgprs = _published_vgprs(tile_q, tile_kv, d)
     plan = AttentionTiles(p, desc, "published", tile_q, tile_kv, tile_q_max, 1, ())
     rows = (
@@ -316,14 +315,6 @@ def _paper_kernel(published: AttentionTiles) -> AttentionTiles:
     return replace(plan, constraints=mark_binding(rows, limited_by))
 
 
-def _chained(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:
-    ranges, partial = chained.registers(p, desc, queries), chained.merge_bytes(p.padded_dv, p.element.bytes)
-    lds = (LdsArray("partial O", partial), LdsArray("statistics", chained.statistics_bytes(queries)))
-    plan = ResourcePlan(ranges, lds, chained.scalars(p, split), 1, 1)
-    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, chained.WAVES)
-    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
-
-
 def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int, ...]:
     """The Q tiles whose registers fit at one wave a SIMD, the largest first."""
     arch, acc, total = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
@@ -332,12 +323,12 @@ def queries_that_fit(p: AttentionProblem, desc: HardwareDescriptor) -> tuple[int
         both = -(-use.arch_vgprs // 4) * 4 + use.acc_vgprs if desc.unified_vgprs else 0
         return use.arch_vgprs <= arch and use.acc_vgprs <= acc and both <= total
 
-    return tuple(queries for queries in _QUERIES if fits(_chained(p, desc, queries, False)))
+    return tuple(queries for queries in _QUERIES if fits(chained_resources(p, desc, queries, False)))
 
 
 def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     arch, acc, _ = desc.vgpr_budget(-(-chained.WAVES // desc.simds_per_cu))
-    tile_kv = chained.WAVES * _STEP * chained.key_atoms(p)
+    tile_kv = chained_keys(p)
     fitting = queries_that_fit(p, desc)
     tile_q_max = max(fitting, default=0)
     useful = max(_STEP, 1 << (p.lq * p.heads // p.kv_heads - 1).bit_length())
@@ -345,7 +336,13 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
     works = {queries: attention_reduction(p, desc, queries, tile_kv) for queries in tried}
     splits = {queries: work.split() for queries, work in works.items()}
     tile_q = min(works, key=lambda queries: works[queries].seconds(splits[queries]))
-    split = splits[tile_q]
+    split, seconds = splits[tile_q], works[tile_q].seconds(splits[tile_q])
+    crossing: tuple[Constraint, ...] = ()
+    if shares(p, desc):
+        work = shared_reduction(p, desc)
+        if (better := work.seconds(1)) < seconds:
+            return _with_rows(_shared_tiles(p, desc, tile_q_max), work, _crossing(seconds, better, True))
+        crossing = _crossing(better, seconds, False)
     plan = AttentionTiles(p, desc, "corrected", tile_q, tile_kv, tile_q_max, split, ())
     use = plan.resources
     widest = max(p.d, p.dv)
@@ -363,43 +360,64 @@ def _corrected(p: AttentionProblem, desc: HardwareDescriptor) -> AttentionTiles:
         *limit_rows(desc, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, chained.WAVES, 1, notes),
         _alignment(plan),
         *_soft(plan),
-        *works[tile_q].rows(split, "keys"),
-        works[tile_q].latency_row(split),
+        *works[tile_q].time_rows(split, "keys", chained_clocks(p, desc, tile_q, tile_kv), f"{tile_q} queries, {tile_kv} keys"),
+        *crossing,
     )
     tight = max(("ArchVGPR", use.arch_vgprs / arch), ("AccVGPR", use.acc_vgprs / acc), key=lambda row: row[1])[0]
     limited_by = tight if tile_q >= tile_q_max else "occupancy"
     return replace(plan, constraints=mark_binding(rows, limited_by))
 
 
-def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
-    """What decides a Q tile and the split of its keys: products, K and V through the vector cache, exponentials, bytes."""
-    rates, e, c = sustained(desc), p.element.bytes, find_dtype(p.dtype_c).bytes
-    heads = tile_heads(p, tile_q)
-    tiles, steps = q_tiles(p, tile_q, heads), -(-p.lk // tile_kv)
-    staged = tile_kv * (p.d + p.dv) * e
-    clocks = (
-        2 * tile_q * tile_kv * (p.padded_d + p.padded_dv) / desc.matrix_flops_per_clock(p.dtype),
-        staged / rates.rates.cache,
-        tile_q * tile_kv * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
-    )
-    merge = chained.merge_traffic(p.dv, tile_q, c) * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
-    return Reduction(
-        tiles=tiles,
-        steps=steps,
-        step=max(clocks) / rates.clock,
-        drain=(merge + tile_q * p.dv * c / STORE_BYTES) / rates.clock,
-        resident=max(1, _chained(p, desc, tile_q, False).blocks_per_cu),
-        asked_bytes=tiles * steps * staged + p.qr_bytes,
-        once_bytes=p.bytes_once,
-        partial_bytes=_partial_bytes(p),
-        rates=rates,
-        sharers=tiles // (p.batch * p.kv_heads),
-    )
+def with_queries(plan: AttentionTiles, queries: int) -> AttentionTiles:
+    """The plan with another Q tile, its keys unsplit; constraints are left as they are. 256 queries share K and V."""
+    p, d = plan.problem, plan.descriptor
+    if queries == shared.TILE:
+        return replace(_shared_tiles(p, d, plan.tile_Q_max), constraints=plan.constraints)
+    return AttentionTiles(p, d, "corrected", queries, chained_keys(p), plan.tile_Q_max, 1, plan.constraints)
 
 
-def _partial_bytes(p: AttentionProblem) -> int:
-    """Bytes of one partial O, maximum and sum of every query."""
-    return p.batch * p.heads * p.lq * (chained.partial_columns(p.dv) + 2) * find_dtype(p.dtype_c).bytes
+def chained_keys(p: AttentionProblem) -> int:
+    """Keys of a step of waves that have keys of their own."""
+    return chained.WAVES * _STEP * chained.key_atoms(p)
+
+
+def shares(p: AttentionProblem, desc: HardwareDescriptor) -> bool:
+    """Whether a kernel can share K and V through LDS: 2 bytes an element, rows of K in whole 16 bytes, one register file (a product
+    may stay in it), its registers and LDS within the limits."""
+    if p.dtype not in ("f16", "bf16") or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
+        return False
+    return row_slots(tile_heads(p, shared.TILE)) <= shared.QUERIES and shared_resources(p, desc).blocks_per_cu > 0
+
+
+def _shared_tiles(p: AttentionProblem, desc: HardwareDescriptor, tile_q_max: int) -> AttentionTiles:
+    return AttentionTiles(p, desc, "corrected", shared.TILE, shared.KEYS_OF_STEP, tile_q_max, 1, (), shared=True)
+
+
+def _with_rows(plan: AttentionTiles, work: Reduction, crossing: tuple[Constraint, ...]) -> AttentionTiles:
+    """A shared plan with its constraints."""
+    use, d, p = plan.resources, plan.descriptor, plan.problem
+    lower = "use a smaller d or dv"
+    notes = {
+        "LDS": ("two stages of K and of V", lower),
+        "ArchVGPR": ("Q, S, P, fragments, staging; 2 waves a SIMD (E3, E14)", lower),
+        "AccVGPR": ("O^T (E3, E14)", lower),
+        "VGPR file": ("one file, at 2 waves a SIMD (E3, E8)", lower),
+    }
+    rows = (
+        *limit_rows(d, use.arch_vgprs, use.acc_vgprs, use.sgprs, use.lds_bytes, shared.WAVES, 1, notes),
+        _alignment(plan),
+        *_soft(plan),
+        *work.time_rows(1, "keys", shared_clocks(p, d), f"{shared.TILE} queries, {shared.KEYS_OF_STEP} keys"),
+        *crossing,
+    )
+    return replace(plan, constraints=mark_binding(rows, "VGPR file"))
+
+
+def _crossing(limit: float, use: float, is_shared: bool) -> tuple[Constraint, ...]:
+    """The soft row of K and V through LDS against K and V in registers, microseconds."""
+    ways = ("in registers, a wave's own", "through LDS, shared by eight waves")
+    note = f"{ways[is_shared]}; the limit is {ways[not is_shared]}"
+    return (Constraint("way of K and V", Level.DEVICE, 1e6 * limit, 1e6 * use, "us", note, hard=False),)
 
 
 def _alignment(plan: AttentionTiles) -> Constraint:

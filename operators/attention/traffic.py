@@ -23,6 +23,9 @@ def _fused(tree: FusedAttention) -> Counters:
         if plan.policy == "published":
             staged, exchange = 2 * keys * p.d * e, queries * keys * 4  # K and V; E^T, written, then read
             written, read = written + staged + exchange, read + staged + exchange
+        elif plan.shared:
+            staged, waves = keys * (p.d + p.dv) * e, -(-len(block.views[0].rows) // (plan.tile_queries // plan.waves_q))
+            written, read = written + staged, read + waves * staged
         elif keys:
             merged = merge_traffic(p.dv, queries, size)
             written, read = written + merged, read + merged

@@ -142,6 +142,8 @@ class BlockAttentionNode(_AttentionNode):
         keys = Extent(0, plan.tile_KV, plan.tile_KV)
         if plan.policy == "published":
             lds, arrays = plan.tile_KV * plan.d * e, "K or V tile, one at a time"
+        elif plan.shared:
+            lds, arrays = plan.resources.lds_bytes, "two stages of K and of V, shared by the waves; S and O in registers"
         else:
             lds, arrays = plan.resources.lds_bytes, "partial O of the waves, at the end; K, V, S and O in registers"
         return (

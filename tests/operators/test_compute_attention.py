@@ -21,7 +21,7 @@ from simgpu.operators import (
     plan_attention,
     reference,
 )
-from simgpu.operators.attention.plan import tile_heads
+from simgpu.operators.attention.tile_rows import tile_heads
 from simgpu.operators.tree import Extent
 
 LEVELS = ("device", "block", "warp", "atom")

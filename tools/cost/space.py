@@ -27,7 +27,8 @@ from simgpu.operators import (
     plan_gemm,
     plan_softmax,
 )
-from simgpu.operators.attention.plan import queries_that_fit
+from simgpu.operators.attention.plan import queries_that_fit, shares, with_queries
+from simgpu.operators.attention.shared_registers import TILE
 from simgpu.operators.conv2d.plan import with_tile
 from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.softmax.plan import ROW_WAVES, softmax_resources, step_elements
@@ -117,21 +118,25 @@ def _conv2d(p: Any, d: HardwareDescriptor) -> Space:
 
 def _attention(p: Any, d: HardwareDescriptor) -> Space:
     plan, rates, parts = plan_attention(p, d), sustained(d), np.array(splits())
-    fitting = sorted(queries_that_fit(p, d))
+    fitting = [with_queries(plan, queries) for queries in sorted(queries_that_fit(p, d))]
+    if shares(p, d):
+        fitting.append(with_queries(plan, TILE))
 
-    def seconds(queries: int, split: Any) -> Any:
-        resident = replace(plan, tile_Q=queries, split_kv=1).resources.blocks_per_cu
-        return attention_seconds(p, rates, queries, plan.tile_KV, split, resident)["total"]
+    def seconds(made: Any, split: Any) -> Any:
+        shape = made.tile_Q, made.tile_KV
+        return attention_seconds(p, rates, *shape, split, made.resources.blocks_per_cu, made.shared)["total"]
 
     def tree(tile: Tile) -> Root:
-        made = FusedAttention(p, d)
-        made.derivation = replace(plan, tile_Q=tile[0], split_kv=_parts(-(-p.lk // plan.tile_KV), tile[1]))
+        made, tiles = FusedAttention(p, d), with_queries(plan, tile[0])
+        made.derivation = replace(tiles, split_kv=_parts(-(-p.lk // tiles.tile_KV), tile[1]))
         return made
 
-    mine = attention_seconds(p, rates, plan.tile_Q, plan.tile_KV, plan.split_kv, plan.resources.blocks_per_cu)["total"]
+    # Where K and V are shared, keys are not split.
+    table = np.array([np.where(made.shared & (parts > 1), np.inf, seconds(made, parts)) for made in fitting])
+    mine = seconds(plan, plan.split_kv)
     return Space(
         f"{p.batch}x{p.heads} heads, {p.lq} by {p.lk}, d = {p.d}", (plan.tile_Q, plan.split_kv), float(mine),
-        tuple((queries,) for queries in fitting), splits(), np.array([seconds(queries, parts) for queries in fitting]), tree,
+        tuple((made.tile_Q,) for made in fitting), splits(), table, tree,
     )  # fmt: skip
 
 

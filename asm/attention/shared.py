@@ -1,0 +1,225 @@
+"""Attention whose waves share K and V through LDS: eight waves of 32 queries each, two a SIMD.
+
+A wave's step has two parts, and the two waves of a SIMD are in different ones, as the second four waves begin one barrier later:
+
+    products     O^T of the step before, then S^T; what was loaded goes to LDS, what comes next is loaded
+    softmax      of S^T
+
+A barrier stands before the end of each part, behind the part's last read of LDS: the reads of the next products hide behind what is
+left of the softmax. Of step n, products read K(n) and V(n - 1), write K(n + 1) and V(n), and load K(n + 2) and V(n + 1): a stage is
+written again two barriers after it was read by the first waves, one after the second.
+"""
+
+from __future__ import annotations
+
+from simgpu.asm.attention.emitter import FusedEmitter
+from simgpu.asm.attention.frame import LSE
+from simgpu.asm.attention.merge import LN_2, store_columns
+from simgpu.asm.attention.shape import GROUPS, QUAD
+from simgpu.asm.attention.shared_wave import Fragment, SharedWave
+from simgpu.asm.builder.interleave import interleave, stream
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import OUTSIDE
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.shared_registers import WAVES
+from simgpu.operators.attention.tree import BlockAttentionNode
+
+# Priorities: what ends a wave's products goes before what begins the other's, and products before a softmax.
+SOFTENS, MULTIPLIES, ENDS = 0, 1, 2
+LEAD = 8  # products before the first of what hides behind them
+
+
+class SharedEmitter(FusedEmitter):
+    """Visits the attention tree level by level, each emitting its part of the kernel."""
+
+    wave: SharedWave
+
+    def _make_wave(self) -> SharedWave:
+        return SharedWave(self.k, self.plan.problem, self.shape, self.plan.resources, self.block)
+
+    def _buffers(self) -> None:
+        k, block, wave, a, p = self.k, self.block, self.wave, self.block.arguments, self.plan.problem
+        queries = k.s.alloc("Q buffer", 4)
+        k.s.free(block.buffer(queries, "Q", block.head, block.first_query, block.rows, p.d * self.shape.e))
+        self._load_queries(queries)
+        if p.alibi:
+            self._load_slopes(queries)
+        k.s.free(queries)
+        for resource, name, width in ((wave.key_buffer, "K", p.d), (wave.value_buffer, "V", p.dv)):
+            k.s.free(block.buffer(resource, name, block.shared_head, None, a["lk"], width * self.shape.e))
+            low, high = k.s.alloc("low"), k.s.alloc("high")
+            k.s_mul_i32(low, block.first_key, a[f"{name}_row"])
+            k.s_mul_hi_u32(high, block.first_key, a[f"{name}_row"])
+            k.s_add_u32(resource[0], resource[0], low, note="from the block's first key on")
+            k.s_addc_u32(resource[1], resource[1], high)
+            k.s_sub_u32(resource[2], resource[2], low)
+            k.s.free(low, high)
+        wave.start()
+
+    def _load_queries(self, buffer: Reg) -> None:
+        k, shape, wave, d = self.k, self.shape, self.wave, self.plan.problem.d
+        offset, spare, row, column = (wave.ranges["temporaries"][n] for n in range(4))
+        strides, width = (self.block.arguments["Q_row"], self.block.arguments["Q_head"]), GROUPS * shape.vec
+        for q in range(shape.nq):
+            self.block.row_of(row, q)
+            self.block.row_offset(offset, row, strides, spare)
+            k.v_mul_u32_u24(column, shape.vec, self.block.group)
+            k.v_lshlrev_b32(spare, 1, column)
+            k.v_add_u32(offset, offset, spare)
+            for span in range(shape.spans):
+                place = offset
+                if (span + 1) * width > d:
+                    k.v_cmp_gt_i32("vcc", d - span * width, column)
+                    place = k.v_cndmask_b32(spare, OUTSIDE, offset, "vcc", note="columns past d read 0")
+                wave.load(wave.query(q, span), place, buffer, 0, span * width * shape.e, 16, f"Q[{q}][{span}]")
+
+    # -- main loop ---------------------------------------------------------------------------
+
+    def visit_block(self, block: BlockAttentionNode) -> None:
+        k, wave = self.k, self.wave
+        done, last = k.new_label("no_keys"), k.new_label("last_values")
+        self.softmax.start()
+        for number in range(wave.ranges["O"].count):
+            k.v_accvgpr_write_b32(wave.ranges["O"][number], 0)
+        k.s_cmp_eq_u32(self.block.steps_left, 0)
+        k.s_cbranch_scc1(done)
+        k.comment("BlockAttentionNode: the first step's K to LDS")
+        wave.load_keys()
+        wave.load_values()
+        wave.store_keys()
+        wave.load_keys()
+        wave.flip(wave.key_write)
+        k.s_barrier()
+        self._wait_once(lower=False)
+        self._step(first=True)
+        k.s_sub_u32(self.block.steps_left, self.block.steps_left, 1)
+        k.s_cmp_eq_u32(self.block.steps_left, 0)
+        k.s_cbranch_scc1(last)
+        k.comment(f"BlockAttentionNode: {self.plan.tile_KV} keys a step, all waves'")
+        with k.loop("keys", self.block.steps_left):
+            self._step(first=False)
+        k.label(last)
+        k.comment("O^T of the last step")
+        wave.products(wave.value_fragments(), lambda: None)
+        self._wait_once(lower=True)
+        k.label(done)
+
+    def _wait_once(self, lower: bool) -> None:
+        """A barrier for the first or the second half of the waves: between the two, these are one barrier behind."""
+        k = self.k
+        passed = k.new_label("staggered")
+        k.s_cmp_lt_u32(self.block.wave_number, WAVES // 2)
+        (k.s_cbranch_scc0 if lower else k.s_cbranch_scc1)(passed)
+        k.s_barrier(note="the two waves of a SIMD are in different parts of a step")
+        k.label(passed)
+
+    def _step(self, first: bool) -> None:
+        """WarpAttentionNode: products, softmax."""
+        k, wave = self.k, self.wave
+        fragments = wave.key_fragments() if first else self._fragments()
+        self._masked_step()
+        if first:
+            k.s_setprio(MULTIPLIES)
+            wave.read_ahead(fragments)
+        k.comment("products; the next K and V to LDS, those behind them loaded")
+        with stream(k) as products:
+            wave.products(fragments, self._reads_end)
+            k.s_setprio(SOFTENS)
+        with stream(k) as staging:
+            wave.store_values()
+            wave.store_keys()
+            wave.load_values()
+            wave.load_keys()
+            wave.flip(wave.key_write, wave.value_write)
+        barrier = next(n for n, item in enumerate(products) if getattr(item, "mnemonic", "") == "s_barrier")
+        k.items += interleave(products[:barrier], staging, LEAD) + products[barrier:]
+        wave.flip(wave.key_read, *(() if first else (wave.value_read,)))
+        k.comment("softmax; V's first fragments")
+        self.softmax.update(range(self.shape.nq), self._values_ahead)
+        k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
+
+    def _reads_end(self) -> None:
+        self.k.s_barrier(note="all reads have come, all writes are done")
+        self.k.s_setprio(ENDS)
+
+    def _values_ahead(self) -> None:
+        self.k.s_barrier(note="V is in LDS")
+        self.k.s_setprio(MULTIPLIES)
+        self.wave.read_ahead(self._fragments())
+
+    def _fragments(self) -> list[Fragment]:
+        """Of a step's products, in order; the last step's are V's alone."""
+        return [*self.wave.value_fragments(), *self.wave.key_fragments()]
+
+    def _masked_step(self) -> None:
+        """Whether an edge cuts this step of the wave."""
+        k = self.k
+        k.s_add_u32(self.masked, self.block.first_key, self.plan.tile_KV)
+        k.s_cmp_gt_i32(self.masked, self.block.full_high)
+        k.s_cselect_b32(self.masked, 1, 0)
+        if self.plan.problem.window is not None:
+            k.s_cmp_lt_i32(self.block.first_key, self.block.full_low)
+            k.s_cselect_b32(self.masked, 1, self.masked)
+
+    # -- epilogue ----------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Every wave divides and stores its own O."""
+        k, block, p, wave = self.k, self.block, self.plan.problem, self.wave
+        result, logarithms = k.s.alloc("R buffer", 4), None
+        if p.lse:
+            logarithms = k.s.alloc("LSE buffer", 4)
+            self._row_buffer(logarithms, LSE, WORD)
+        k.s.free(block.buffer(result, "R", block.head, block.first_query, block.rows, p.dv * WORD))
+        offset, spare, row, column = (wave.ranges["K staging"][n] for n in range(4))
+        strides = block.arguments["R_row"], block.arguments["R_head"]
+        for q in range(self.shape.nq):
+            total = self.softmax.sums[q]
+            self.softmax.across_groups("v_add_f32", total)
+            if logarithms is not None:
+                self._store_logarithms(q, logarithms)
+            k.v_cmp_eq_f32("vcc", 0, total)
+            k.v_rcp_f32(total, total)
+            zero = wave.ranges["temporaries"][2]
+            k.v_mov_b32(zero, 0)
+            k.v_cndmask_b32(total, total, zero, "vcc", note="no key seen: 0")
+            block.row_of(row, q)
+            block.row_offset(offset, row, strides, spare)
+            k.v_lshlrev_b32(column, 2, block.group)
+            k.v_lshlrev_b32(spare, 2, column)
+            k.v_add_u32(offset, offset, spare, note="columns 4g..")
+            for t in range(-(-p.dv // ATOM)):
+                self._store(q, t, result, (offset, spare, row, column))
+        k.s_endpgm()
+
+    def _store(self, q: int, t: int, result: Reg, places: tuple[Reg, Reg, Reg, Reg]) -> None:
+        """Four columns of an atom a lane."""
+        k, wave, dv = self.k, self.wave, self.plan.problem.dv
+        offset, spare, row, column = places
+        values, o = wave.ranges["fragments"][QUAD * (t % 4) : QUAD * (t % 4) + QUAD], wave.output(t, q)
+        for r in range(QUAD):
+            k.v_accvgpr_read_b32(values[r], o[r])
+        for r in range(QUAD):
+            k.v_mul_f32(values[r], self.softmax.sums[q], values[r])
+        if (t + 1) * ATOM <= dv:
+            note = f"R[{q}], columns {t * ATOM}.."
+            k.buffer_store_dwordx4(values, offset, result, 0, offen=True, offset=t * ATOM * WORD, note=note)
+            return
+        k.v_add_u32(row, t * ATOM * WORD, offset)
+        k.v_add_u32(spare, t * ATOM, column)
+        store_columns(k, values, row, spare, result, dv, True, wave.ranges["temporaries"][3])
+
+    def _store_logarithms(self, q: int, buffer: Reg) -> None:
+        """log(sum(exp)) of an atom's queries."""
+        k, wave, softmax = self.k, self.wave, self.softmax
+        value, offset, row, spare = (wave.ranges["fragments"][n] for n in range(4))
+        stride = k.s.alloc("head's bytes")
+        k.s_mul_i32(stride, self.block.arguments["lq"], WORD)
+        self.block.row_of(row, q)
+        self.block.row_offset(offset, row, (WORD, stride), spare)
+        k.v_log_f32(value, softmax.sums[q])
+        k.v_sub_f32(value, value, softmax.references[q])
+        k.v_mul_f32(value, LN_2, value)
+        k.buffer_store_dword(value, offset, buffer, 0, offen=True, note="log(sum(exp))")
+        k.s.free(stride)

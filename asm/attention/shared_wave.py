@@ -1,0 +1,291 @@
+"""A wave that shares K and V with seven others through LDS: staging, fragments, products.
+
+LDS holds fragments as matrix instructions want them, 16 bytes a lane, 1 KB behind each other, so that a read is an address of the
+lane and an immediate. K[a][span]: 8 columns of key 16a + i. V[p][t]: four keys 32p + 4g.. and four keys 32p + 16 + 4g.. of column
+16t + i, which is the order of P^T's registers; a lane stages four keys (of narrow V two) by four columns and transposes them by
+v_perm_b32, once a workgroup. Four lanes beside each other load from one line of 64 bytes, so they write to one place in each of
+four fragments' quarters: the places of a quarter are permuted by xor, which leaves neither writes nor reads a bank conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simgpu.asm.attention.frame import Block
+from simgpu.asm.attention.shape import GROUPS, QUAD, Shape
+from simgpu.asm.attention.wave import WaveRegisters
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.parts.buffers import OUTSIDE
+from simgpu.asm.parts.integer_math import log2
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.attention.problem import AttentionProblem
+from simgpu.operators.attention.registers import ATOM
+from simgpu.operators.attention.shared_registers import (
+    FRAGMENTS,
+    KEYS_OF_STEP,
+    NARROWEST,
+    STAGES,
+    WAVES,
+    stage_bytes,
+    value_keys,
+)
+from simgpu.operators.resources import ResourcePlan
+
+FRAGMENT = 1024  # bytes of a wave's fragment
+FRAGMENT_WORDS = 4
+VALUE_WORDS = 2  # of a row of V that a lane stages: four columns
+TAIL = 7  # fragments whose products stand behind the barrier that ends a wave's reads
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """16 bytes a lane in LDS, of V or of K, and what is multiplied with them."""
+
+    value: bool
+    first: int  # V: pair of key atoms; K: key atom
+    second: int  # V: column atom; K: span of columns
+
+
+class SharedWave(WaveRegisters):
+    """The wave's registers, its addresses, and the pieces of a step."""
+
+    def __init__(self, k: KernelBuilder, p: AttentionProblem, shape: Shape, resources: ResourcePlan, block: Block) -> None:
+        super().__init__(k, shape, resources)
+        self.p, self.block = p, block
+        self.key_stage, self.value_stage = stage_bytes(p)
+        larger_first = sorted((("K", self.key_stage), ("V", self.value_stage)), key=lambda row: -row[1])
+        self.regions = {name: k.region(f"{name} stages", STAGES * size, align=STAGES * size) for name, size in larger_first}
+        names = ("K offset", "K write", "K read", "V offset", "V write", "V read")
+        self.key_offset, self.key_write, self.key_read, self.value_offset, self.value_write, self.value_read = (
+            k.v.alloc(name) for name in names
+        )
+        self.key_loads = shape.d // NARROWEST
+        self.rows = value_keys(p.dv)
+        self.value_units = shape.dv * KEYS_OF_STEP // (2 * VALUE_WORDS * self.rows * WAVES * WAVEFRONT)
+        self.value_rows = [k.s.alloc(f"V row {row}") for row in range(1, self.rows)]
+        self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
+
+    # -- addresses ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Lane offsets in memory and LDS; strides."""
+        k, a, shape = self.k, self.block.arguments, self.shape
+        k.s_mul_i32(self.key_step, a["K_row"], KEYS_OF_STEP)
+        k.s_mul_i32(self.value_step, a["V_row"], KEYS_OF_STEP)
+        for row, register in enumerate(self.value_rows, 1):
+            k.s_mul_i32(register, a["V_row"], row)
+        self._key_addresses()
+        self._value_addresses()
+        k.comment(f"fragments of K: atom, {shape.spans} spans; of V: pair of atoms, {shape.column_atoms} column atoms")
+
+    def _key_addresses(self) -> None:
+        """A wave loads key_loads fragments K[wave % 4], from span (wave / 4) · key_loads on; four lanes 64 bytes of a key."""
+        k, shape, block = self.k, self.shape, self.block
+        atom, part = k.s.alloc("atom"), k.s.alloc("first span")
+        row, column, group = (self.ranges["temporaries"][n] for n in range(3))
+        k.s_and_b32(atom, block.wave_number, 3)
+        k.s_lshr_b32(part, block.wave_number, 2)
+        k.s_mul_i32(part, part, self.key_loads)
+        k.v_and_b32(group, GROUPS - 1, k.work_item)
+        k.v_bfe_u32(row, k.work_item, 2, 4)
+        self._key_place(self.key_write, row, group, column)
+        k.v_lshlrev_b32(column, log2(shape.vec), group)
+        k.s_mul_i32(part, part, GROUPS * shape.vec)
+        k.v_add_u32(column, part, column, note="first column of the lane")
+        k.s_mul_i32(atom, atom, ATOM)
+        k.v_add_u32(row, atom, row)
+        k.v_mul_lo_u32(self.key_offset, row, block.arguments["K_row"])
+        k.v_lshlrev_b32(row, 1, column)
+        k.v_add_u32(self.key_offset, self.key_offset, row)
+        for n in range(self.key_loads) if "K columns" in self.ranges else ():
+            k.v_cmp_gt_i32("vcc", self.p.d - n * GROUPS * shape.vec, column)
+            k.v_cndmask_b32(self.ranges["K columns"][n], OUTSIDE, self.key_offset, "vcc", note="columns past d read 0")
+        k.s_mul_i32(atom, atom, shape.spans * FRAGMENT // ATOM)
+        k.s_mul_i32(part, part, FRAGMENT // (GROUPS * shape.vec))
+        k.s_add_u32(atom, atom, part)
+        k.v_add_u32(self.key_write, atom, self.key_write)
+        self._key_place(self.key_read, block.lane_row, block.group, column)
+        k.s.free(atom, part)
+
+    def _key_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
+        """target = LDS address of what lane (row, group) has of fragment 0: place row xor 2 · group of the group's sixteen."""
+        k = self.k
+        k.v_lshlrev_b32(spare, 1, group)
+        k.v_xor_b32(spare, row, spare)
+        k.v_lshlrev_b32(target, 4, group)
+        k.v_add_u32(target, target, spare)
+        k.v_lshlrev_b32(target, 4, target)
+        k.v_add_u32(target, self.regions["K"].offset, target)
+
+    def _value_addresses(self) -> None:
+        """Lane bits: columns 4 and 8, half of the pair, which of two keys, g, column 16; by wave the pair, then more columns."""
+        k, block, shape = self.k, self.block, self.shape
+        column, half, group, two, row, spare = (self.ranges["temporaries"][n] for n in range(6))
+        number = k.s.alloc("wave's part")
+        k.v_and_b32(column, 3, k.work_item)
+        k.v_lshlrev_b32(column, 2, column)
+        k.v_bfe_u32(half, k.work_item, 2, 1)
+        few = self.rows < QUAD
+        if few:
+            k.v_bfe_u32(two, k.work_item, 3, 1)
+        else:
+            k.v_bfe_u32(spare, k.work_item, 5, 1)
+            k.v_lshlrev_b32(spare, 4, spare)
+            k.v_add_u32(column, column, spare)
+        k.v_bfe_u32(group, k.work_item, 4 if few else 3, 2)
+        k.s_lshr_b32(number, block.wave_number, 1)
+        k.s_lshl_b32(number, number, 4 if few else 5)
+        k.v_add_u32(column, number, column, note="first column of the lane")
+        k.s_and_b32(number, block.wave_number, 1, note="pair of key atoms")
+        k.v_lshlrev_b32(row, 4, half)
+        k.v_lshlrev_b32(spare, 2, group)
+        k.v_add_u32(row, row, spare)
+        if few:
+            k.v_lshlrev_b32(spare, 1, two)
+            k.v_add_u32(row, row, spare)
+        k.s_lshl_b32(number, number, 5)
+        k.v_add_u32(row, number, row, note="first of the lane's keys")
+        k.v_mul_lo_u32(self.value_offset, row, block.arguments["V_row"])
+        k.v_lshlrev_b32(row, 1, column)
+        k.v_add_u32(self.value_offset, self.value_offset, row)
+        k.s_mul_i32(number, number, shape.column_atoms * FRAGMENT // 32)
+        k.v_and_b32(row, ATOM - 1, column)
+        self._value_place(self.value_write, row, group, spare)
+        k.v_lshlrev_b32(half, 3, half)
+        k.v_add_u32(self.value_write, self.value_write, half)
+        if few:
+            k.v_lshlrev_b32(two, 2, two)
+            k.v_add_u32(self.value_write, self.value_write, two)
+        k.v_lshrrev_b32(column, log2(ATOM), column)
+        k.v_lshlrev_b32(column, log2(FRAGMENT), column)
+        k.v_add_u32(self.value_write, self.value_write, column)
+        k.v_add_u32(self.value_write, number, self.value_write)
+        k.v_mov_b32(row, block.lane_row)
+        self._value_place(self.value_read, row, block.group, spare)
+        k.s.free(number)
+
+    def _value_place(self, target: Reg, row: Reg, group: Reg, spare: Reg) -> None:
+        """target = LDS address of lane (row, group) in fragment 0: place row xor 2 · (row / 8) xor group % 2; `row` is used up."""
+        k = self.k
+        k.v_lshrrev_b32(spare, 3, row)
+        k.v_lshlrev_b32(spare, 1, spare)
+        k.v_xor_b32(row, row, spare)
+        k.v_and_b32(spare, 1, group)
+        k.v_xor_b32(row, row, spare)
+        k.v_lshlrev_b32(target, 4, group)
+        k.v_add_u32(target, target, row)
+        k.v_lshlrev_b32(target, 4, target)
+        k.v_add_u32(target, self.regions["V"].offset, target)
+
+    def flip(self, *addresses: Reg) -> None:
+        """Moves LDS addresses to the other stage."""
+        for address in addresses:
+            size = self.key_stage if address in (self.key_write, self.key_read) else self.value_stage
+            self.k.v_xor_b32(address, size, address, note="the other stage")
+
+    # -- staging -----------------------------------------------------------------------------
+
+    def load_keys(self) -> None:
+        """The lane's part of K's next step; then on to the one behind it."""
+        for n in range(self.key_loads):
+            clipped = "K columns" in self.ranges
+            offset = self.ranges["K columns"][n] if clipped else self.key_offset
+            target = self.ranges["K staging"][4 * n : 4 * n + 4]
+            immediate = n * GROUPS * self.shape.vec * self.shape.e
+            self.load(target, offset, self.key_buffer, 0, immediate, 16, "K to be staged")
+        self._advance(self.key_buffer, self.key_step)
+
+    def load_values(self) -> None:
+        """The lane's part of V's next step; then on to the one behind it."""
+        for u in range(self.value_units):
+            for row in range(self.rows):
+                soffset, immediate = self.value_rows[row - 1] if row else 0, u * 128 * self.shape.e
+                target, note = self._staged(u, row), f"V row {row} to be staged"
+                self.load(target, self.value_offset, self.value_buffer, soffset, immediate, 8, note)
+        self._advance(self.value_buffer, self.value_step)
+
+    def _staged(self, unit: int, row: int) -> Reg:
+        start = (unit * self.rows + row) * VALUE_WORDS
+        return self.ranges["V staging"][start : start + VALUE_WORDS]
+
+    def _advance(self, buffer: Reg, step: Reg) -> None:
+        k = self.k
+        k.s_add_u32(buffer[0], buffer[0], step, note="next step")
+        k.s_addc_u32(buffer[1], buffer[1], 0)
+        k.s_sub_u32(buffer[2], buffer[2], step)
+        k.s_max_i32(buffer[2], buffer[2], 0)
+
+    def store_keys(self) -> None:
+        """Staged K to LDS."""
+        for n in range(self.key_loads):
+            self.k.ds_write_b128(self.key_write, self.ranges["K staging"][4 * n : 4 * n + 4], offset=n * FRAGMENT, note="K")
+
+    def store_values(self) -> None:
+        """Staged V to LDS, the lane's keys of a column together."""
+        k, place, halves = self.k, self.ranges["temporaries"][7], self.ranges["V halves"]
+        for u in range(self.value_units):
+            rows = [self._staged(u, row) for row in range(self.rows)]
+            for w in range(2 * VALUE_WORDS):
+                for pair in range(self.rows // 2):
+                    k.v_perm_b32(halves[pair], rows[2 * pair + 1][w // 2], rows[2 * pair][w // 2], self.pack[w % 2])
+                address = k.v_xor_b32(place, 16 * w, self.value_write) if w else self.value_write
+                data = halves[: self.rows // 2]
+                k.emit(f"ds_write_b{16 * self.rows}", address, data, offset=u * 128 // ATOM * FRAGMENT, note=f"V, column {w}")
+
+    # -- products ----------------------------------------------------------------------------
+
+    def value_fragments(self) -> list[Fragment]:
+        """V's, in the order of O^T's products."""
+        pairs = KEYS_OF_STEP // (2 * ATOM)
+        return [Fragment(True, p, t) for p in range(pairs) for t in range(self.shape.column_atoms)]
+
+    def key_fragments(self) -> list[Fragment]:
+        """K's, in the order of S^T's products."""
+        return [Fragment(False, a, span) for span in range(self.shape.spans) for a in range(self.shape.na)]
+
+    def read(self, fragments: Sequence[Fragment], number: int) -> None:
+        """Reads one of a sequence of fragments to its place."""
+        fragment = fragments[number]
+        columns = self.shape.column_atoms if fragment.value else self.shape.spans
+        address = self.value_read if fragment.value else self.key_read
+        name = f"{'V' if fragment.value else 'K'}[{fragment.first}][{fragment.second}]"
+        offset = (fragment.first * columns + fragment.second) * FRAGMENT
+        self.k.ds_read_b128(self._place(number), address, offset=offset, note=name)
+
+    def read_ahead(self, fragments: Sequence[Fragment]) -> None:
+        """Reads as many as there is place for."""
+        for number in range(min(FRAGMENTS, len(fragments))):
+            self.read(fragments, number)
+
+    def products(self, fragments: Sequence[Fragment], ended: Callable[[], object]) -> None:
+        """Products of fragments of which the first have been read. ended: emits what stands behind the last read."""
+        for number, fragment in enumerate(fragments):
+            self._multiply(fragment, self._place(number))
+            if number + FRAGMENTS < len(fragments):
+                self.read(fragments, number + FRAGMENTS)
+            if number == len(fragments) - 1 - TAIL:
+                ended()
+
+    def _multiply(self, fragment: Fragment, operand: Reg) -> None:
+        k, shape = self.k, self.shape
+        row = shape.value if fragment.value else shape.score
+        size = shape.operand_registers(row)
+        c: Reg | int
+        for step in range(FRAGMENT_WORDS // size):
+            for q in range(shape.nq):
+                if fragment.value:
+                    d = c = self.output(fragment.second, q)
+                    start = FRAGMENT_WORDS * fragment.first + size * step
+                    other, name = self.weights(q)[start : start + size], f"O[{fragment.second}][{q}]"
+                else:
+                    d = self.score(q, fragment.first)
+                    c = d if fragment.second or step else 0
+                    other, name = self.query(q, fragment.second)[size * step : size * (step + 1)], f"S[{q}][{fragment.first}]"
+                k.emit(row.mnemonic, d, operand[size * step : size * (step + 1)], other, c, note=name)
+
+    def _place(self, number: int) -> Reg:
+        start = number % FRAGMENTS * FRAGMENT_WORDS
+        return self.ranges["fragments"][start : start + FRAGMENT_WORDS]
+
+

@@ -1,0 +1,104 @@
+"""What a step and a block of fused attention take: registers, LDS, clocks by unit; the reduction that decides tiles and split.
+
+Lanes beside each other pass the coalescer together if they load from one line of 64 bytes (gpu-strides): those of a K fragment in
+registers are of different keys, so it takes each for itself; those that stage V for LDS load 8 bytes each, half of what could pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.dtypes import dtype as find_dtype
+from simgpu.hardware.rates.sustained import SOFTMAX_INSTRUCTIONS, STORE_BYTES, sustained
+from simgpu.operators.attention import registers as chained
+from simgpu.operators.attention import shared_registers as shared
+from simgpu.operators.attention.problem import AttentionProblem
+from simgpu.operators.attention.tile_rows import q_tiles, tile_heads
+from simgpu.operators.resources import LdsArray, ResourcePlan, residency
+from simgpu.operators.split import Reduction
+
+_LANES_APART = 4  # lanes that would pass the coalescer together, if those of a fragment of K were not of different keys
+_HALF_LINES = 2  # staged V passes it at half its rate
+
+
+def chained_resources(p: AttentionProblem, desc: HardwareDescriptor, queries: int, split: bool) -> ResourcePlan:
+    ranges, partial = chained.registers(p, desc, queries), chained.merge_bytes(p.padded_dv, p.element.bytes)
+    lds = (LdsArray("partial O", partial), LdsArray("statistics", chained.statistics_bytes(queries)))
+    plan = ResourcePlan(ranges, lds, chained.scalars(p, split), 1, 1)
+    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, chained.WAVES)
+    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
+
+
+def shared_resources(p: AttentionProblem, desc: HardwareDescriptor) -> ResourcePlan:
+    plan = ResourcePlan(shared.registers(p), shared.lds(p), shared.scalars(p), 1, 1)
+    waves, blocks = residency(desc, plan.arch_vgprs, plan.acc_vgprs, plan.sgprs, plan.lds_bytes, shared.WAVES)
+    return replace(plan, waves_per_simd=waves, blocks_per_cu=blocks)
+
+
+def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> dict[str, float]:
+    """Clocks of a CU for one step of a block whose waves have keys of their own, by what they are of."""
+    rates, e = sustained(desc), p.element.bytes
+    return {
+        "matrix": 2 * tile_q * tile_kv * (p.padded_d + p.padded_dv) / desc.matrix_flops_per_clock(p.dtype),
+        "cache": tile_kv * (_LANES_APART * p.d + p.dv) * e / rates.rates.cache,
+        "VALU": tile_q * tile_kv * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
+        "LDS": 0.0,
+    }
+
+
+def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, float]:
+    """Clocks of a CU for one step of a block whose waves share K and V, by what they are of."""
+    rates, e, keys = sustained(desc), p.element.bytes, shared.KEYS_OF_STEP
+    d, dv = shared.padded(p.d), shared.padded(p.dv)
+    return {
+        "matrix": 2 * shared.TILE * keys * (d + dv) / desc.matrix_flops_per_clock(p.dtype),
+        "cache": keys * (d + _HALF_LINES * dv) * e / rates.rates.cache,
+        "VALU": shared.TILE * keys * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
+        "LDS": keys * (d + dv) * e * (shared.WAVES / rates.rates.lds_read + 1 / rates.rates.lds_write),
+    }
+
+
+def shared_reduction(p: AttentionProblem, desc: HardwareDescriptor) -> Reduction:
+    """What decides whether K and V are shared through LDS."""
+    rates, c = sustained(desc), find_dtype(p.dtype_c).bytes
+    tiles = q_tiles(p, shared.TILE, tile_heads(p, shared.TILE))
+    steps = -(-p.lk // shared.KEYS_OF_STEP)
+    return Reduction(
+        tiles=tiles,
+        steps=steps,
+        step=max(shared_clocks(p, desc).values()) / rates.clock,
+        drain=shared.TILE * p.dv * c / STORE_BYTES / rates.clock,
+        resident=shared_resources(p, desc).blocks_per_cu,
+        asked_bytes=tiles * steps * shared.KEYS_OF_STEP * (p.d + p.dv) * p.element.bytes + p.qr_bytes,
+        once_bytes=p.bytes_once,
+        partial_bytes=partial_bytes(p),
+        rates=rates,
+        sharers=tiles // (p.batch * p.kv_heads),
+    )
+
+
+def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
+    """What decides a Q tile and the split of its keys: products, K and V through the vector cache, exponentials, bytes."""
+    rates, e, c = sustained(desc), p.element.bytes, find_dtype(p.dtype_c).bytes
+    heads = tile_heads(p, tile_q)
+    tiles, steps = q_tiles(p, tile_q, heads), -(-p.lk // tile_kv)
+    staged = tile_kv * (p.d + p.dv) * e
+    merge = chained.merge_traffic(p.dv, tile_q, c) * (1 / rates.rates.lds_read + 1 / rates.rates.lds_write)
+    return Reduction(
+        tiles=tiles,
+        steps=steps,
+        step=max(chained_clocks(p, desc, tile_q, tile_kv).values()) / rates.clock,
+        drain=(merge + tile_q * p.dv * c / STORE_BYTES) / rates.clock,
+        resident=max(1, chained_resources(p, desc, tile_q, False).blocks_per_cu),
+        asked_bytes=tiles * steps * staged + p.qr_bytes,
+        once_bytes=p.bytes_once,
+        partial_bytes=partial_bytes(p),
+        rates=rates,
+        sharers=tiles // (p.batch * p.kv_heads),
+    )
+
+
+def partial_bytes(p: AttentionProblem) -> int:
+    """Bytes of one partial O, maximum and sum of every query."""
+    return p.batch * p.heads * p.lq * (chained.partial_columns(p.dv) + 2) * find_dtype(p.dtype_c).bytes

@@ -1,0 +1,110 @@
+"""Attention whose waves share K and V through LDS: what it computes, what it takes, what checked mode says of it broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simgpu import asm
+from simgpu.asm.attention.shared_wave import SharedWave
+from simgpu.hardware import target as find_target
+from simgpu.operators import AttentionProblem, FusedAttention, plan_attention
+from simgpu.operators.attention.plan import with_queries
+from simgpu.operators.attention.reductions import shared_clocks
+from simgpu.operators.attention.shared_registers import TILE
+from tests.asm.test_attention_forms import launched, right
+
+simgpu = pytest.importorskip("simgpu")
+
+TARGETS = ("gfx90a", "gfx942", "gfx950")
+
+
+def emitted(p, target):
+    """The kernel, whatever its plan would have chosen."""
+    tree = FusedAttention(p, target)
+    tree.derivation = with_queries(tree.derivation, TILE)
+    return asm.emit(tree)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sizes=st.tuples(st.integers(1, 40) | st.integers(200, 300), st.integers(1, 70) | st.integers(1, 300)),
+    widths=st.tuples(st.sampled_from((8, 64, 72, 128)), st.integers(1, 64).map(lambda half: 2 * half)),
+    heads=st.sampled_from(((1, 1), (3, 1), (16, 2))),
+    masks=st.tuples(st.booleans(), st.none() | st.integers(1, 90)),
+    softcap=st.none() | st.just(10.0),
+    flags=st.tuples(st.booleans(), st.booleans()),
+    dtype=st.sampled_from(("f16", "bf16")),
+    target=st.sampled_from(TARGETS),
+)
+def test_any_form_validates(sizes, widths, heads, masks, softcap, flags, dtype, target):
+    p = AttentionProblem(*sizes, widths[0], *heads, 1, *masks, None, dtype, widths[1], softcap, *flags)
+    assert right(p, target, launched(p, target, emitted(p, target))[0])
+
+
+@pytest.mark.parametrize(("keys", "d"), [(1, 128), (64, 64), (65, 128), (128, 64), (200, 256)])
+def test_every_number_of_steps(keys, d):
+    """One step, two, an odd number; the widest head that LDS holds two stages of."""
+    p = AttentionProblem(300, keys, d, dtype="bf16")
+    got, _ = launched(p, "gfx950", emitted(p, "gfx950"))
+    assert right(p, "gfx950", got)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("d", "dv"), [(128, 128), (64, 64), (64, 128), (40, 24)])
+def test_resources_as_derived_and_no_bank_conflict(target, d, dv):
+    p = AttentionProblem(256, 256, d, dtype="bf16", dv=dv)
+    kernel = emitted(p, target)
+    plan = kernel.plan.resources
+    assert (kernel.resources.vgprs, kernel.resources.agprs, kernel.resources.lds) == (
+        plan.arch_vgprs, plan.acc_vgprs, plan.lds_bytes
+    )  # fmt: skip
+    assert kernel.resources.sgprs <= plan.sgprs and plan.waves_per_simd == 2
+    counters = launched(p, target, kernel, check="performance")[1][0].counters
+    assert counters["lds_bank_conflicts"] == 0
+    assert counters["unique_read_bytes"] == 2 * 256 * (2 * d + dv)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_checked_mode_finds_nothing(target):
+    p = AttentionProblem(270, 300, 72, 2, 1, causal=True, dtype="bf16", dv=66, lse=True)
+    got, (run,) = launched(p, target, emitted(p, target), check=True)
+    assert right(p, target, got) and not run.findings
+
+
+@pytest.mark.parametrize("which", ["all reads have come", "V is in LDS"])
+def test_a_missing_barrier_is_a_race(which):
+    p = AttentionProblem(256, 300, 64, dtype="bf16")
+    kernel = emitted(p, "gfx942")
+    lines = kernel.text.split("\n")
+    broken = replace(kernel, text="\n".join(line for line in lines if which not in line))
+    assert broken.text != kernel.text
+    _, (run,) = launched(p, "gfx942", broken, check=True)
+    assert "race" in {finding.kind for finding in run.findings}
+
+
+def test_both_stages_are_needed(monkeypatch):
+    """Waves that write the stage which others still read race."""
+    monkeypatch.setattr(SharedWave, "flip", lambda self, *addresses: None)
+    p = AttentionProblem(256, 300, 64, dtype="bf16")
+    _, (run,) = launched(p, "gfx942", emitted(p, "gfx942"), check=True)
+    assert "race" in {finding.kind for finding in run.findings}
+
+
+def test_the_way_of_keys_and_values_is_a_crossing_of_two_times():
+    """Shared where queries are many and the coalescer is what a step waits for; in registers where they are few, or wide."""
+    for target, lq, dtype, wanted in (
+        ("mi355x", 8192, "bf16", True), ("mi300x", 8192, "f16", True), ("mi355x", 64, "bf16", False), ("mi300x", 8192, "f32", False),
+        ("mi100", 8192, "bf16", False),
+    ):  # fmt: skip
+        plan = plan_attention(AttentionProblem(lq, lq, 128, 32, dtype=dtype), find_target(target))
+        assert plan.shared == wanted and plan.feasible
+        rows = {row.name: row for row in plan.constraints}
+        assert ("way of K and V" in rows) == (dtype != "f32" and target != "mi100")
+        if "way of K and V" in rows:
+            assert rows["way of K and V"].satisfied, "the way that was taken takes less time"
+    clocks = shared_clocks(AttentionProblem(1, 1, 128, dtype="bf16"), find_target("mi355x"))
+    assert clocks["matrix"] == 2048 and max(clocks.values()) == clocks["matrix"]

@@ -37,19 +37,24 @@ class Schedule:
 
 def schedules(tree: Root) -> dict[str, Schedule]:
     """The model's answer for each kernel of the computation that has matrix instructions in a loop, by name."""
+    loops = {name: loop_of(one) for name, one in predictions(tree, matrix_only=True).items()}
+    return {name: loop for name, loop in loops.items() if loop is not None}
+
+
+def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
+    """The model's time of each kernel of the computation, on zeros, by name. matrix_only: of those with matrix instructions."""
     from simgpu import asm
 
     kernel = asm.emit(tree)
     answers = {}
     for step in kernel.steps:
-        if not any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items):
+        multiplies = any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items)
+        if matrix_only and not multiplies:
             continue
         try:
-            found = loop_of(_timed(kernel, step, tree, ROOM[0]))
+            answers[step.name] = _timed(kernel, step, tree, ROOM[0])
         except MemoryFault:
-            found = loop_of(_timed(kernel, step, tree, ROOM[1]))
-        if found is not None:
-            answers[step.name] = found
+            answers[step.name] = _timed(kernel, step, tree, ROOM[1])
     return answers
 
 

@@ -28,6 +28,7 @@ from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to
 from simgpu.operators.conv2d.tiles import Conv2dPlan, packed_filter
 from simgpu.operators.conv2d.tree import Conv2d
 from simgpu.operators.feasibility import FeasibilityReport, FeasibilityVisitor
+from simgpu.operators.gemm.epilogue import gated_columns
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.traffic import gemm_counters
@@ -66,6 +67,7 @@ __all__ = [
     "UnfusedAttention",
     "WarpGemmNode",
     "derive_tiles",
+    "gated_columns",
     "gemm_counters",
     "pack_filter",
     "packed_filter",

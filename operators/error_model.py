@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.architectures import BEFORE_GFX942
+from simgpu.hardware.dtypes import numpy_dtype
 
 Array = NDArray[Any]
 SMALLEST_F32, SMALLEST_F64 = 2.0**-149, 2.0**-1074
@@ -86,6 +88,48 @@ class TypicalError:
 # Root mean square of a rounding to nearest, in units of roundoff, over mantissas m that are spread like 1/m: an error uniform in
 # ±unit/m has the variance unit²/3 · E[1/m²], and E[1/m²] = 3/(8 ln 2).
 TYPICAL_ROUNDING = (1 / 3 * 3 / (8 * np.log(2))) ** 0.5
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How results become elements of a floating-point type: to nearest even; beyond the largest value infinite, or that value."""
+
+    unit: float  # half a unit in the last place of 1
+    smallest: float  # positive value
+    least_exponent: int  # of normal numbers
+    largest: float
+    saturates: bool
+
+    @classmethod
+    def of(cls, dtype: str, arch: str) -> Rounding:
+        """Of a type as `arch` has it (8-bit floats differ). fp8 and bf8 saturate."""
+        limits = ml_dtypes.finfo(numpy_dtype(dtype, arch))
+        smallest, largest = float(limits.smallest_subnormal), float(limits.max)
+        return cls(2.0 ** -(limits.nmant + 1), smallest, int(limits.minexp), largest, dtype in ("fp8", "bf8"))
+
+    def limited(self, x: Array) -> Array:
+        """x with what lies beyond the largest value as it is stored; not rounded."""
+        if self.saturates:
+            return np.clip(x, -self.largest, self.largest)
+        return np.where(np.abs(x) >= self.largest * (1 + self.unit / (2 - 2 * self.unit)), np.copysign(np.inf, x), x)
+
+    def bound(self, x: Array, error: Array) -> Array:
+        """Of the distance from `limited(x)` of what is stored for a value within `error` of x."""
+        near = np.where(np.isfinite(error), self.unit * (np.abs(x) + error) + error + self.smallest / 2, error)
+        beyond = np.abs(x) + error > self.largest  # it may be infinite, or not
+        return near if self.saturates else np.where(beyond & np.isfinite(self.limited(x)), np.inf, near)
+
+    def spacing(self, x: Array) -> Array:
+        """Distance of the type's neighbours of x."""
+        exponent = np.frexp(np.abs(x))[1] - 1
+        return np.asarray(2 * self.unit * np.ldexp(1.0, np.maximum(exponent, self.least_exponent)))
+
+    def typical(self, one: TypicalError) -> TypicalError:
+        """What the results look like once rounded: rounding errors are even over a spacing; what saturates has none."""
+        stored = self.limited(one.expected)
+        deviation = np.sqrt(one.deviation**2 + self.spacing(one.expected) ** 2 / 12)
+        beyond = np.abs(one.expected) + one.drift + 10 * one.deviation >= self.largest
+        return TypicalError(stored, np.where(beyond, 0.0, deviation), one.drift, one.shared)
 
 
 @dataclass(frozen=True)

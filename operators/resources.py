@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.errors import ResourceError
+from simgpu.hardware.errors import ResourceError, TargetError
 from simgpu.operators.levels import Level
 
 RESERVED_SGPRS = 6  # VCC, FLAT_SCRATCH, XNACK_MASK, behind a kernel's own on gfx9 (LLVM AMDGPUUsage, .amdhsa_reserve_*)
@@ -97,6 +97,17 @@ def scalar_ranges(**counts: int) -> tuple[RegisterRange, ...]:
     """The launch state and these counts as ranges of file "sgpr"; underscores are blanks, 0 is left out."""
     named = {"launch state": LAUNCH_SGPRS, **{name.replace("_", " "): count for name, count in counts.items()}}
     return tuple(RegisterRange(name, "sgpr", count) for name, count in named.items() if count)
+
+
+def require_narrow(dtype: str, descriptor: HardwareDescriptor) -> None:
+    """TargetError unless the target rounds f32 to the type: to 8-bit floats those do that multiply them."""
+    if dtype in ("fp8", "bf8") and dtype not in descriptor.dtypes():
+        raise TargetError(f"{descriptor.arch} has no instruction that rounds to {dtype}: use f16 or bf16, or gfx942 or gfx950")
+
+
+def rounding_sgprs(dtype: str, arch: str) -> int:
+    """SGPRs of constants where elements are rounded to a type: bf16's, where no instruction does it (LLVM: gfx950 has one)."""
+    return 2 if dtype == "bf16" and arch != "gfx950" else 0
 
 
 def sgprs(scalars: Iterable[RegisterRange]) -> int:

@@ -4,7 +4,8 @@
     tile_order.py   which tile a workgroup takes
     prologue.py     arguments, coordinates, buffers, accumulators
     emitter.py      the main loop, and the kernel as a whole
-    store.py        accumulators to C
+    ending.py       where C and what the epilogue adds lie; the ways of storing
+    store.py        accumulators through the epilogue to C
     reduce.py       the second kernel, where K is split
 """
 

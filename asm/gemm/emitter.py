@@ -1,4 +1,4 @@
-"""GEMM: C = activation(alpha·op(A)·op(B) + beta·C + bias), row-major, from the tree's plan to a kernel.
+"""GEMM: C = activation(alpha·op(A)·op(B) + beta·C + bias) + R, row-major, from the tree's plan to a kernel.
 
 One code object serves every m, n, k, stride, batch, alpha and beta; tiles, transposes, types, bias and
 activation are its own. Where the plan splits K, this kernel writes partial products that a second one
@@ -18,25 +18,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
 from simgpu.asm.emit import emit
+from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.operands import Operands, check, second_pass
-from simgpu.asm.gemm.prologue import clear_accumulators, find_place, load_arguments, operand_tiles, scalars, tile_buffer
+from simgpu.asm.gemm.prologue import (
+    clear_accumulators,
+    epilogue_names,
+    epilogue_pointers,
+    find_place,
+    load_arguments,
+    operand_tiles,
+    scalars,
+)
 from simgpu.asm.gemm.reduce import reduce_kernel
-from simgpu.asm.gemm.store import StoreInputs, TileStore
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.epilogue import Epilogue
-from simgpu.asm.parts.integer_math import branch_if_zero, log2
-from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Fragment, Staging
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.isa.instruction import Reg
+from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.tree import Visitor
@@ -50,6 +57,14 @@ def emit_gemm(root: TiledComputation) -> EmittedKernel:
     return GemmEmitter(root.plan).visit(root)
 
 
+class Prefetch(Enum):
+    """What goes on under a k tile's matrix instructions."""
+
+    NONE = "nothing: it is the last"
+    ANY = "the loads of a tile that an edge may cut"
+    WHOLE = "the loads of a tile that lies inside the view"
+
+
 class GemmEmitter(Visitor):
     """Visits the GEMM tree level by level, each emitting its part of the kernel."""
 
@@ -58,11 +73,11 @@ class GemmEmitter(Visitor):
         self.plan, self.split, self.operands = plan, second_pass(plan), Operands.of(plan)
         problem, target = plan.problem, plan.descriptor.arch
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
-        extras = ("part",) if self.split else (*(["bias"] * problem.bias), *([problem.activation] * (problem.activation != "none")))
+        extras = ("part",) if self.split else epilogue_names(problem)
         name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
-        self.size_c = dtype(problem.dtype_c).bytes
+        self.size_c = dtype(problem.accumulator if self.split else problem.dtype_c).bytes
 
     def visit_device(self, root: TiledComputation) -> EmittedKernel:
         plan, k = self.plan, self.k
@@ -74,12 +89,16 @@ class GemmEmitter(Visitor):
         block = root.first()
         assert isinstance(block, BlockGemmNode)
         self.visit(block)
-        self._epilogue()
+        for staging in self.tiles.staging:
+            staging.release()
+        k.v.free(*self.tiles.write_address.values(), listed=True)
+        k.s.free(self.tiles.wide_k, *([self.tiles.stage_step] if self.tiles.stage_step is not None else []), listed=True)
+        Ending(k, plan, self.operands, self.arguments, self.place, self.acc).emit()
         kernel = k.finish(plan=plan, grid=(plan.blocks, 1, 1), scalars=scalars(plan))
         if not self.split:
             return kernel
         partials = plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c
-        operands = ("A", "B", "C", *(["bias"] * plan.problem.bias))
+        operands = ("A", "B", "C", *epilogue_pointers(plan.problem))
         return replace(kernel, operands=operands, scratch=(("partials", partials),), following=(reduce_kernel(plan),))
 
     # -- main loop ---------------------------------------------------------------------------
@@ -104,7 +123,7 @@ class GemmEmitter(Visitor):
                 k.s_barrier(note="the tile is in LDS")
                 self._read_first_turn()
                 self._load_next()
-                self.visit(warp, False)
+                self.visit(warp, Prefetch.NONE)
                 loop.countdown()
                 k.s_barrier(note="all waves have read the tile")
                 for write in self._writes():
@@ -123,16 +142,36 @@ class GemmEmitter(Visitor):
         k.s_sub_u32(self.place.k_left, self.place.k_left, plan.tile_k, note="k behind this tile")
         k.s_cmp_le_i32(self.place.k_left, 0)
         k.s_cbranch_scc1(last)
+        self._whole_tiles(warp)
+        k.s_cmp_le_i32(self.place.k_left, 0)
+        k.s_cbranch_scc1(last)
         with k.loop("k_tile", self.place.k_left, plan.tile_k):
-            self.visit(warp, True)
-            k.s_sub_u32(self.tiles.stage_step, 0, self.tiles.stage_step)
+            self._next_tile(warp, Prefetch.ANY)
         k.label(last)
-        self.visit(warp, False)
+        self.visit(warp, Prefetch.NONE)
+
+    def _whole_tiles(self, warp: WarpGemmNode) -> None:
+        """The loop while tiles to be loaded lie inside the view: their loads go between matrix instructions."""
+        k, behind = self.k, self.k.new_label("whole_tiles_end")
+        top = k.new_label("whole_tile")
+        k.s_cmp_lt_i32(self.place.k_unloaded, self.tiles.wide_k)
+        k.s_cbranch_scc1(behind)
+        k.label(top)
+        self._next_tile(warp, Prefetch.WHOLE)
+        k.s_sub_u32(self.place.k_left, self.place.k_left, self.plan.tile_k)
+        k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
+        k.s_cbranch_scc1(top)
+        k.label(behind)
+
+    def _next_tile(self, warp: WarpGemmNode, prefetch: Prefetch) -> None:
+        """One tile, and the other stage is next."""
+        self.visit(warp, prefetch)
+        self.k.s_sub_u32(self.tiles.stage_step, 0, self.tiles.stage_step)
 
     def _skip_if_alpha_is_0(self, done: str) -> None:
         k, alpha = self.k, self.arguments["alpha"]
         k.comment("alpha = 0: A and B are not read")
-        branch_if_zero(k, alpha, self.plan.problem.dtype_c == "i32", done)
+        branch_if_zero(k, alpha, self.plan.problem.epilogue_type == "i32", done)
 
     def _load_next(self) -> None:
         """Starts the loads of the next k tile, if there is one."""
@@ -147,11 +186,16 @@ class GemmEmitter(Visitor):
         k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc0(clipped)
         for staging in self.tiles.staging:
-            staging.load()
+            for load in chain(*staging.loads()):
+                load()
         k.label(loaded)
+        self._advance()
+
+    def _advance(self) -> None:
+        """On to the k tile behind the one that was loaded."""
         for staging in self.tiles.staging:
             staging.advance()
-        k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
+        self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
         """Staged registers to LDS, one call an LDS write."""
@@ -164,12 +208,12 @@ class GemmEmitter(Visitor):
         for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)[0]):
             staging.read(fragment, 0)
 
-    def visit_warp(self, warp: WarpGemmNode, prefetch: bool) -> None:
-        """One k tile from registers that its first fragments are on their way to; `prefetch`: with the next one's moves."""
+    def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch) -> None:
+        """One k tile from registers that its first fragments are on their way to."""
         layout = self.operands.a
         atom = warp.first()
         assert isinstance(atom, AtomHint)
-        which = "" if prefetch else ", the last tile"
+        which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
         self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.span * layout.reads} k{which}")
         moves = self._moves(prefetch)
         for number, place in enumerate(self.order * layout.turns):
@@ -186,10 +230,10 @@ class GemmEmitter(Visitor):
             self.mnemonic, c, staged_a.source(mt, step), staged_b.source(nt, step), c, note=note, **self.modifiers
         )
 
-    def _moves(self, prefetch: bool) -> dict[int, list[Callable[[], None]]]:
+    def _moves(self, prefetch: Prefetch) -> dict[int, list[Callable[[], None]]]:
         """What follows each matrix instruction of a tile, by its number.
 
-        The next turn's fragments are read as soon as their registers are free. With `prefetch`, the next tile goes from
+        The next turn's fragments are read as soon as their registers are free. With a prefetch, the next tile goes from
         registers to LDS, the loads of the one behind it follow, and a barrier in time for the reads of its first turn.
         """
         a, turn = self.operands.a, len(self.order)
@@ -199,35 +243,48 @@ class GemmEmitter(Visitor):
             moves.setdefault(number, []).append(move)
 
         barrier = 0
-        if prefetch:
-            barrier = self._add_prefetch(add)
+        if prefetch is not Prefetch.NONE:
+            barrier = self._add_prefetch(add, prefetch is Prefetch.WHOLE)
         for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)):
             free = self._uses(staging, fragment)[1]
             for later in range(1, a.turns):
                 following = self._fragment_of(staging, fragment, later)
                 add(free + (later - 1) * turn, partial(staging.read, following, later))
-            if prefetch:
+            if prefetch is not Prefetch.NONE:
                 add(max(barrier, free + (a.turns - 1) * turn), partial(staging.read, fragment, 0))
         return moves
 
-    def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None]) -> int:
+    def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool) -> int:
         """Adds LDS writes, loads, the barrier and the change of stage; returns the number that the barrier follows.
 
         The barrier comes with the first free register of the last turn. The writes come LDS_CLOCKS of matrix instructions before
         it, so that it need not wait for them.
-        """
-        a, b, writes = self.operands.a, self.operands.b, self._writes()
-        barrier = len(self.order) * (a.turns - 1) + (a.steps - 1) * a.atoms * b.atoms + a.atoms + b.atoms - 2
-        ahead = -(-LDS_CLOCKS // (self.plan.atom.passes * CLOCKS_PER_PASS))
-        room = max(min(1, barrier), barrier - ahead)
-        first = max(0, room - len(writes))
-        for index, write in enumerate(writes):
-            add(first + index * (room - first) // len(writes), write)
 
-        def loads() -> None:
+        Of a tile that is known to be inside the view the moves are spread evenly: the vector cache takes loads one after the other,
+        and a wave that waits for its place there issues no matrix instruction. Loads have the whole tile, each behind the write
+        that frees its registers, so that the last one has the time of the writes to come from memory: where that is too short the
+        barrier comes later, but leaves LDS half of the next turn's reads, the half that it begins with.
+        """
+        a, fragments = self.operands.a, self._turn_fragments(0)
+        barrier = len(self.order) * (a.turns - 1) + min(self._uses(*item)[1] for item in fragments)
+        clocks, count = self.plan.atom.passes * CLOCKS_PER_PASS, len(self.order) * a.turns
+        ahead = -(-LDS_CLOCKS // clocks)
+        if whole:
+            latest = count - ahead - int(self.read_pace * len(fragments) / 2)
+            waited = sustained(self.plan.descriptor).rates.memory_clocks
+            barrier = max(barrier, min(latest, ahead - int(-waited // clocks)))
+        room = max(min(1, barrier), barrier - ahead)
+        if whole:
+            self._add_writes_and_loads(add, room, count)
+        else:
+            writes = self._writes()
+            first = max(0, room - len(writes))
+            for index, write in enumerate(writes):
+                add(first + index * (room - first) // len(writes), write)
+
+        def turn_writes() -> None:
             for address in self.tiles.write_address.values():
                 self.k.v_subrev_u32(address, self.tiles.stage_step, address, note="the other stage next")
-            self._load_next()
 
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
@@ -235,9 +292,37 @@ class GemmEmitter(Visitor):
             for staging in self.tiles.staging:
                 staging.other_stage(self.tiles.stage_step)
 
-        add(room, loads)
+        add(room, turn_writes)
+        if not whole:
+            add(room, self._load_next)
         add(barrier, turn_stage)
         return barrier
+
+    @cached_property
+    def read_pace(self) -> float:
+        """Matrix instructions in which LDS brings all waves one fragment."""
+        nbytes = WORD * self._turn_fragments(0)[0][1].registers.count * self.plan.threads
+        rate = sustained(self.plan.descriptor).rates.lds_read
+        return nbytes / rate / (self.plan.atom.passes * CLOCKS_PER_PASS)
+
+    def _add_writes_and_loads(self, add: Callable[[int, Callable[[], None]], None], room: int, count: int) -> None:
+        """Each unit's LDS writes before number `room`, and behind them the loads that take its registers, before `count`."""
+        units: list[tuple[list[Callable[[], None]], list[Callable[[], None]]]] = []
+        for staging in self.tiles.staging:
+            every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
+            each = len(every) // len(loads)
+            units += [(every[number * each : (number + 1) * each], unit) for number, unit in enumerate(loads)]
+        all_writes, all_loads = (sum(len(unit[part]) for unit in units) for part in (0, 1))
+        written = loaded = place = 0
+        for writes, following in units:
+            for write in writes:
+                place = written * room // all_writes
+                add(place, write)
+                written += 1
+            for load in following:
+                add(max(place, loaded * count // all_loads), load)
+                loaded += 1
+        add(count - 1, self._advance)
 
     def _turn_fragments(self, turn: int) -> list[tuple[Staging, Fragment]]:
         return [(staging, fragment) for staging in self.tiles.staging for fragment in staging.fragments(turn)]
@@ -257,100 +342,12 @@ class GemmEmitter(Visitor):
     def order(self) -> list[tuple[int, int, int]]:
         """(step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
 
-        In the first step the square of atoms grows from the corner, so that few fragments are enough to begin; in the last
-        one rows and columns end one after the other, so that registers become free long before the next turn needs them.
+        A step goes column by column through the first half of the rows, then through the second. So a turn begins with the rows of
+        half of A and one column of B, takes another column every so many instructions, and in its last step gives them back in
+        the same order: from the end of a fragment's use to its next turn's beginning it is nearly half a step, in which LDS brings
+        it.
         """
         a, b = self.operands.a, self.operands.b
-        atoms = list(product(range(a.atoms), range(b.atoms)))
-
-        def in_step(step: int) -> list[tuple[int, int]]:
-            if step == a.steps - 1:
-                return sorted(atoms, key=lambda place: (min(place), place[0] > place[1], place))
-            return sorted(atoms, key=lambda place: (max(place), place))
-
-        return [(step, *place) for step in range(a.steps) for place in in_step(step)]
-
-    # -- epilogue ----------------------------------------------------------------------------
-
-    def _epilogue(self) -> None:
-        """C in one of four ways: inside the view or clipped, with or without beta; partial products in two."""
-        k, plan = self.k, self.plan
-        for staging in self.tiles.staging:
-            staging.release()
-        k.v.free(*self.tiles.write_address.values(), listed=True)
-        store = TileStore(k, self.acc, self._store_inputs())
-        k.v.free(k.work_item, self.place.lane_row, self.place.group, listed=True)
-        clipped = k.new_label("edge")
-        k.s_cmp_lt_i32(self.place.m_left, plan.tile_m)
-        k.s_cbranch_scc1(clipped)
-        k.s_cmp_lt_i32(self.place.n_left, plan.tile_n)
-        k.s_cbranch_scc1(clipped)
-        for edge in (False, True):
-            if edge:
-                k.label(clipped)
-            if self.split:
-                k.comment("partial products" + ", clipped" * edge)
-                store.emit(edge, False)
-                k.s_endpgm()
-            else:
-                self._scaled_store(store, edge)
-
-    def _scaled_store(self, store: TileStore, edge: bool) -> None:
-        k = self.k
-        without = k.new_label("beta_0")
-        branch_if_zero(k, self.arguments["beta"], self.plan.problem.dtype_c == "i32", without)
-        k.comment("C = alpha·A·B + beta·C" + ", clipped" * edge)
-        store.emit(edge, True)
-        k.s_endpgm()
-        k.label(without)
-        k.comment("C = alpha·A·B, C is not read" + ", clipped" * edge)
-        store.emit(edge, False)
-        k.s_endpgm()
-
-    def _row_of_place(self, i: Reg, layout: TileLayout) -> None:
-        """i = `TileLayout.row_of` of row i of the first atom."""
-        k = self.k
-        if layout.fold > 1:
-            run, high = layout.atom // layout.fold, k.v.alloc("fold")
-            k.v_lshrrev_b32(high, log2(run), i)
-            k.v_and_b32(i, run - 1, i)
-            k.v_mad_u32_u24(i, i, layout.fold, high)
-            k.v.free(high)
-        k.v_mul_u32_u24(i, layout.wide, i)
-
-    def _store_inputs(self) -> StoreInputs:
-        k, a, b, problem = self.k, self.operands.a, self.operands.b, self.plan.problem
-        resource, stride = k.s.alloc("C buffer", 4), self.arguments["ldc"]
-        k.comment("C: the lane's first row and column in the tile")
-        k.s_lshl_b32(stride, stride, log2(self.size_c), note="ldc in bytes")
-        matrix = self.place.batch
-        if self.split:
-            k.s_mul_i32(matrix, self.place.batch, self.arguments["parts"])
-            k.s_add_u32(matrix, matrix, self.place.part, note="number of the partial product")
-        output = "partials" if self.split else "C"
-        corner, each = (self.place.m0, self.place.n0), self.arguments["batch_c"]
-        tile_buffer(k, resource, self.arguments[output], output, corner, stride, self.size_c, matrix, each)
-        row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
-        k.v_mul_u32_u24(row, self.acc.lane_rows, self.place.group)
-        self._row_of_place(row, a)
-        k.v_add_u32(row, self.place.wave_row, row)
-        k.v_mov_b32(column, self.place.lane_row)
-        self._row_of_place(column, b)
-        k.v_add_u32(column, self.place.wave_column, column)
-        k.v_mul_lo_u32(offset, row, stride)
-        k.v_lshl_add_u32(offset, column, log2(self.size_c), offset)
-        bias = None
-        if "bias" in self.arguments:
-            bias = k.s.alloc("bias buffer", 4)
-            shift = k.s.alloc("bias offset", 2)
-            k.s_mov_b32(shift[0], self.place.n0)
-            k.s_mov_b32(shift[1], 0)
-            k.s_lshl_b64(shift, shift, log2(self.size_c))
-            raw_buffer(k, bias, self.arguments["bias"], (shift[0], shift[1]), "bias")
-            k.s.free(shift)
-        epilogue = Epilogue(
-            k, problem.dtype_c, None if self.split else self.arguments["alpha"], self.arguments.get("beta"),
-            "none" if self.split else problem.activation,
-        )  # fmt: skip
-        epilogue.prepare()
-        return StoreInputs(resource, row, column, offset, stride, self.place.m_left, self.place.n_left, epilogue, bias)
+        half = -(-a.atoms // 2)
+        places = [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]
+        return [(step, *place) for step in range(a.steps) for place in places]

@@ -12,6 +12,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
 from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.problem import GATES, GemmProblem
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Operands:
         common = {
             "k": plan.tile_k, "groups": groups, "kw": widest(words), "threads": plan.threads, "element": element,
             "operand": mfma.find(atom.mnemonic, plan.descriptor.arch).registers("A"),
-            "most_wide": WIDEST // dtype(problem.dtype_c).bytes,
+            "most_wide": WIDEST // dtype(problem.accumulator).bytes,
         }  # fmt: skip
         return cls(
             TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,
@@ -41,12 +42,18 @@ class Operands:
 
 def second_pass(plan: GemmPlan) -> bool:
     """Whether a second kernel makes C: where K is split, and where an activation takes hundreds of instructions an element."""
-    return plan.split_k > 1 or (plan.problem.dtype_c == "f64" and plan.problem.activation in PAIRS)
+    return plan.split_k > 1 or (plan.problem.epilogue_type == "f64" and base_activation(plan.problem) in PAIRS)
+
+
+def base_activation(problem: GemmProblem) -> str:
+    """The function of one element: of a gated activation its gate's."""
+    return GATES.get(problem.activation, problem.activation)
 
 
 def check(plan: GemmPlan) -> None:
     """Raises what keeps a plan from being emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
-    problem, element, size_c = plan.problem, plan.problem.element.bytes, dtype(plan.problem.dtype_c).bytes
+    problem, element = plan.problem, plan.problem.element.bytes
+    size_c = max(dtype(kind).bytes for kind in (problem.dtype_c, problem.accumulator))
     if plan.atom.blocks != 1:
         raise UnsupportedInstruction(f"GEMM kernels take atoms of one block, not {plan.atom.mnemonic}")
     tiles = {
@@ -63,10 +70,10 @@ def check(plan: GemmPlan) -> None:
     if second_pass(plan) and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
         raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where C takes a second kernel, it must stay within 2^31 bytes")
     if problem.dtype_c == "i32":
-        if problem.activation in PAIRS:
+        if base_activation(problem) not in ("none", "relu") or problem.activation in GATES:
             raise LaunchError(
-                f"activation {problem.activation} is a fraction of an integer and C is i32: use none or relu, and apply it "
-                "behind the scale that makes C a real number"
+                f"activation {problem.activation} is a fraction of an integer and C is i32: use none or relu, or let C be f32, "
+                "f16 or bf16"
             )
         for name in ("alpha", "beta"):
             value = getattr(problem, name)

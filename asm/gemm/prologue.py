@@ -16,6 +16,7 @@ from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.problem import NARROW, GemmProblem
 
 NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed
 BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes from one product's matrix to the next one's
@@ -24,20 +25,35 @@ SIZES = ("m", "n", "k", "k_part", "lda", "ldb", "ldc")
 
 def pointers(plan: GemmPlan) -> tuple[str, ...]:
     """Names of the kernel's pointers."""
-    return ("A", "B", "partials") if second_pass(plan) else ("A", "B", "C", *(["bias"] * plan.problem.bias))
+    return ("A", "B", "partials") if second_pass(plan) else ("A", "B", "C", *epilogue_pointers(plan.problem))
+
+
+def epilogue_pointers(problem: GemmProblem) -> tuple[str, ...]:
+    """Names of the pointers behind C."""
+    scales = ["scale_a", "scale_b"] * (problem.scales != "none")
+    return (*(["bias"] * problem.bias), *(["residual"] * problem.residual), *scales)
+
+
+def epilogue_names(problem: GemmProblem) -> list[str]:
+    """What of the epilogue is the kernel's own, for its name."""
+    said = [problem.dtype_c] * (problem.dtype_c != problem.accumulator) + [f"{problem.scales}_scales"] * (problem.scales != "none")
+    said += ["bias"] * problem.bias + [problem.activation] * (problem.activation != "none")
+    return said + ["residual"] * problem.residual
 
 
 def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
     """The arguments' SGPRs by name."""
-    dtype_c = plan.problem.dtype_c
+    kind = plan.problem.epilogue_type
     for name in pointers(plan):
         k.argument(name, 8, "global_buffer")
     for name in BATCH_STRIDES:
         k.argument(name, 8, value_type="i64")
     for name in ("alpha",) if second_pass(plan) else ("alpha", "beta"):
-        k.argument(name, dtype(dtype_c).bytes, value_type=dtype_c)
+        k.argument(name, dtype(kind).bytes, value_type=kind)
     for name in SIZES:
         k.argument(name, 4, value_type="i32")
+    if plan.problem.dtype_c in NARROW and not second_pass(plan):
+        k.argument("scale_c", 4, value_type="f32")
     for name in NAMES:
         k.argument(name, 4, value_type="u32")
     return k.load_arguments()
@@ -48,14 +64,15 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
     problem, split = plan.problem, second_pass(plan)
     assert problem.lda and problem.ldb and problem.ldc
     shapes = problem.stored_shapes
-    element, size_c = problem.element.bytes, dtype(problem.dtype_c).bytes
+    element, size_c = problem.element.bytes, dtype(problem.accumulator if split else problem.dtype_c).bytes
     ldc = problem.n if split else problem.ldc
     strides = (shapes[0][0] * problem.lda * element, shapes[1][0] * problem.ldb * element, problem.m * ldc * size_c)
     part = plan.k_steps_per_block * plan.tile_k if split else problem.k
     scales = [problem.alpha] if split else [problem.alpha, problem.beta]
-    typed = [int(x) if problem.dtype_c == "i32" else float(x) for x in scales]
+    typed = [int(x) if problem.epilogue_type == "i32" else float(x) for x in scales]
     sizes = (problem.m, problem.n, problem.k, part, problem.lda, problem.ldb, ldc)
-    return (*strides, *typed, *sizes, *order_words(plan))
+    scale_c = () if split or problem.dtype_c not in NARROW else (float(problem.scale_c),)
+    return (*strides, *typed, *sizes, *scale_c, *order_words(plan))
 
 
 @dataclass(frozen=True)
@@ -215,4 +232,4 @@ def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: Operands) -> 
     k.comment(f"C:({plan.warp_m},{plan.warp_n}) of a wave in {count} AccVGPRs")
     for number in range(count):
         k.v_accvgpr_write_b32(registers[number], 0)
-    return Accumulators(registers, a, b, per_atom, dtype(plan.problem.dtype_c).bytes // WORD)
+    return Accumulators(registers, a, b, per_atom, dtype(plan.problem.accumulator).bytes // WORD)

@@ -2,8 +2,8 @@
 products in order, then the epilogue.
 
 The partial products lie behind each other, parts of one product of the batch together, without padding.
-A work-item takes ELEMENTS elements of C, a workgroup apart, so that lanes stay neighbours in memory.
-It adds the parts in their order: the result does not depend on which workgroup ran first.
+A work-item takes ELEMENTS elements of C, a workgroup apart, so that lanes stay neighbours in memory; of a gated activation each is
+made of two neighbours of the product. It adds the parts in their order: the result does not depend on which workgroup ran first.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from __future__ import annotations
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
+from simgpu.asm.gemm.operands import base_activation
+from simgpu.asm.gemm.prologue import epilogue_names, epilogue_pointers
 from simgpu.asm.gemm.tile_order import PARTS, division_words
-from simgpu.asm.parts.buffers import OUTSIDE, raw_buffer
+from simgpu.asm.parts.buffers import DWORDS, OUTSIDE, raw_buffer
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import branch_if_zero, log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.problem import GATES, NARROW
 
 THREADS = 256
 ELEMENTS = 4
@@ -31,39 +35,42 @@ def reduce_kernel(plan: GemmPlan) -> EmittedKernel:
 
 class _Reduction:
     def __init__(self, plan: GemmPlan) -> None:
-        self.plan, problem = plan, plan.problem
-        self.size = dtype(problem.dtype_c).bytes
-        self.words = self.size // WORD
-        extras = (*(["bias"] * problem.bias), *([problem.activation] * (problem.activation != "none")))
-        self.k = KernelBuilder("_".join(("gemm_reduce", problem.dtype_c, *extras)), plan.descriptor.arch, THREADS)
+        self.plan, self.problem = plan, plan.problem
+        self.sum_words = dtype(self.problem.accumulator).registers
+        self.per = 2 if self.problem.activation in GATES else 1  # elements of the product in one of C
+        names = epilogue_names(self.problem)
+        self.k = KernelBuilder("_".join(("gemm_reduce", self.problem.accumulator, *names)), plan.descriptor.arch, THREADS)
 
     def emit(self) -> EmittedKernel:
         """Sum, epilogue, store."""
-        k, problem = self.k, self.plan.problem
-        buffers = ("partials", "C", *(["bias"] * problem.bias))
-        self._prologue(buffers)
+        k, problem = self.k, self.problem
+        self._prologue(("partials", "C", *epilogue_pointers(problem)))
         values = self._sum()
         self._places(values)
         assert problem.ldc
-        elements = problem.m * problem.n
+        elements = problem.m * problem.columns_c
         scales = (problem.alpha, problem.beta)
-        typed = [int(x) if problem.dtype_c == "i32" else float(x) for x in scales]
-        strides = (elements * self.size, problem.m * problem.ldc * self.size)
-        scalars = (*strides, *typed, self.plan.split_k, elements, *division_words(problem.n), problem.ldc)
+        typed = [int(x) if problem.epilogue_type == "i32" else float(x) for x in scales]
+        part = problem.m * problem.n * self.sum_words * WORD
+        strides = (part, problem.m * problem.ldc * dtype(problem.dtype_c).bytes)
+        narrow = (float(problem.scale_c),) if problem.dtype_c in NARROW else ()
+        scalars = (*strides, *typed, self.plan.split_k, elements, *division_words(problem.columns_c), problem.ldc, *narrow)
         grid = (-(-elements // (THREADS * ELEMENTS)), problem.batch, 1)
         return k.finish(grid=grid, scalars=scalars)
 
     def _prologue(self, buffers: tuple[str, ...]) -> None:
-        k, kind = self.k, self.plan.problem.dtype_c
-        k.comment("GEMM, second pass: C = activation(alpha·(sum of the parts) + beta·C + bias)")
+        k, kind = self.k, self.problem.epilogue_type
+        k.comment("GEMM, second pass: C = activation(alpha·(sum of the parts) + beta·C + bias) + R")
         for name in buffers:
             k.argument(name, 8, "global_buffer")
         for name in ("part_bytes", "batch_c"):
             k.argument(name, 8, value_type="i64")
         for name in ("alpha", "beta"):
-            k.argument(name, self.size, value_type=kind)
+            k.argument(name, dtype(kind).bytes, value_type=kind)
         for name in SIZES:
             k.argument(name, 4, value_type="u32")
+        if self.problem.dtype_c in NARROW:
+            k.argument("scale_c", 4, value_type="f32")
         self.arguments = k.load_arguments()
         k.work_item_x()
         self.first = k.s.alloc("workgroup's first element")
@@ -85,22 +92,21 @@ class _Reduction:
         k.s_mul_i32(offset[0], number, each[0])
 
     def _sum(self) -> list[Reg]:
-        """Registers with the sums of ELEMENTS elements."""
-        k, arguments, words = self.k, self.arguments, self.words
+        """Registers with the sums of ELEMENTS elements, gate and up behind each other."""
+        k, arguments, words = self.k, self.arguments, self.sum_words * self.per
         resource, offset, number = k.s.alloc("partials buffer", 4), k.s.alloc("byte offset", 2), k.s.alloc("number")
         k.s_mul_i32(number, k.group_y, arguments["parts"])
         self._batch_offset(arguments["part_bytes"], offset, number)
         raw_buffer(k, resource, arguments["partials"], (offset[0], offset[1]), "partials")
-        epilogue = Epilogue(k, self.plan.problem.dtype_c, None, None)
+        epilogue = Epilogue(k, self.problem.accumulator, None, None)
         addresses = [k.v.alloc("partial's offset") for _ in self.index]
         for address, index, inside in zip(addresses, self.index, self.inside, strict=True):
-            k.v_lshlrev_b32(address, log2(self.size), index)
+            k.v_lshlrev_b32(address, log2(words * WORD), index)
             k.v_cndmask_b32(address, OUTSIDE, address, inside)
         values = [k.v.alloc("sum", words) for _ in self.index]
         loaded = [k.v.alloc("part", words) for _ in self.index]
-        suffix = "dwordx2" if words == 2 else "dword"
         for value, address in zip(values, addresses, strict=True):
-            k.emit(f"buffer_load_{suffix}", value, address, resource, 0, offen=True, note="part 0")
+            k.emit(f"buffer_load_{DWORDS[words]}", value, address, resource, 0, offen=True, note="part 0")
         left, done = k.s.alloc("parts left"), k.new_label("added")
         k.s_sub_u32(left, arguments["parts"], 1)
         k.s_cmp_le_i32(left, 0)
@@ -109,56 +115,112 @@ class _Reduction:
             k.s_add_u32(resource[0], resource[0], arguments["part_bytes"][0])
             k.s_addc_u32(resource[1], resource[1], arguments["part_bytes"][1])
             for part, address in zip(loaded, addresses, strict=True):
-                k.emit(f"buffer_load_{suffix}", part, address, resource, 0, offen=True, note="next part")
+                k.emit(f"buffer_load_{DWORDS[words]}", part, address, resource, 0, offen=True, note="next part")
             for value, part in zip(values, loaded, strict=True):
-                epilogue.add(value, part)
+                for start in range(0, words, self.sum_words):
+                    epilogue.add(value[start : start + self.sum_words], part[start : start + self.sum_words])
         k.label(done)
         k.v.free(*loaded, *addresses)
         k.s.free(resource, offset, number, left)
         return values
 
+    def _buffers(self) -> dict[str, Reg]:
+        """Raw buffers of C, the residual, the bias and the scales, at this product of the batch."""
+        k, arguments, offset = self.k, self.arguments, self.k.s.alloc("byte offset", 2)
+        self._batch_offset(arguments["batch_c"], offset, k.group_y)
+        found = {}
+        for name in ("C", *epilogue_pointers(self.problem)):
+            start = (offset[0], offset[1]) if name in ("C", "residual") else (0, 0)
+            found[name] = k.s.alloc(f"{name} buffer", 4)
+            raw_buffer(k, found[name], arguments[name], start, name)
+        for name, size in zip(("scale_a", "scale_b"), self.problem.scale_shapes or (), strict=False):
+            k.s_mul_i32(offset[0], k.group_y, WORD * size[0])
+            k.s_add_u32(found[name][0], found[name][0], offset[0])
+            k.s_addc_u32(found[name][1], found[name][1], 0)
+        k.s.free(offset)
+        return found
+
     def _places(self, values: list[Reg]) -> None:
         """Row and column of each element; epilogue and store."""
-        k, arguments, problem = self.k, self.arguments, self.plan.problem
-        resource, offset = k.s.alloc("C buffer", 4), k.s.alloc("byte offset", 2)
-        self._batch_offset(arguments["batch_c"], offset, k.group_y)
-        raw_buffer(k, resource, arguments["C"], (offset[0], offset[1]), "C")
-        bias = None
-        if problem.bias:
-            bias = k.s.alloc("bias buffer", 4)
-            raw_buffer(k, bias, arguments["bias"], (0, 0), "bias")
-        epilogue = Epilogue(k, problem.dtype_c, arguments["alpha"], arguments["beta"], problem.activation)
-        epilogue.prepare()
-        free = epilogue.scratch()
-        column, address = k.v.alloc("column"), k.v.alloc("C offset")
-        old = k.v.alloc("C old, bias", self.words)
-        beta = arguments["beta"]
+        k, arguments, problem = self.k, self.arguments, self.problem
+        self.buffers = self._buffers()
+        self.epilogue = Epilogue(k, problem.epilogue_type, arguments["alpha"], arguments["beta"], base_activation(problem))
+        self.epilogue.prepare()
+        self.elements = Elements(k, problem.dtype_c, problem.epilogue_type, arguments.get("scale_c"))
+        self.elements.prepare()
+        self.free = self.epilogue.scratch()
+        words = self.elements.words
+        self.other = k.v.alloc("C old, bias, residual or scale", words)
+        self.row_scale = k.v.alloc("scale of A's row")
+        column, address, at = k.v.alloc("column"), k.v.alloc("C offset"), k.v.alloc("offset")
         for e, (value, index) in enumerate(zip(values, self.index, strict=True)):
             k.comment(f"element {e}")
-            row = address
+            row = at
             k.v_lshlrev_b32(row, 1, index)
             k.v_mul_hi_u32(row, row, arguments["n_magic"])
             k.v_lshrrev_b32(row, arguments["n_shift"], row, note="row")
             k.v_mul_lo_u32(column, row, arguments["n"])
             k.v_sub_u32(column, index, column)
             k.v_mul_lo_u32(address, row, arguments["ldc"])
-            k.v_add_lshl_u32(address, address, column, log2(self.size))
+            k.v_add_u32(address, address, column)
+            if self.elements.size > 1:
+                k.v_lshlrev_b32(address, log2(self.elements.size), address)
             k.v_cndmask_b32(address, OUTSIDE, address, self.inside[e])
-            epilogue.scale(value)
-            without = k.new_label("beta_0")
-            branch_if_zero(k, beta, problem.dtype_c == "i32", without)
-            self._transfer("load", old, address, resource)
-            epilogue.add_scaled(value, old)
-            k.label(without)
-            if bias is not None:
-                k.v_lshlrev_b32(column, log2(self.size), column)
-                k.v_cndmask_b32(column, OUTSIDE, column, self.inside[e])
-                self._transfer("load", old, column, bias)
-                epilogue.add(value, old)
-            epilogue.activate(value, free)
-            self._transfer("store", value, address, resource)
+            if problem.scales != "none":
+                self._row_scale(row, self.inside[e])
+            sums = [value[i * words : (i + 1) * words] for i in range(self.per)]
+            for number, x in enumerate(sums):
+                self._product(x, number, column, at, address, self.inside[e])
+            self.epilogue.activate(sums[0], self.free)
+            if self.per == 2:
+                self.epilogue.multiply(*sums)
+            if problem.residual:
+                self.epilogue.add(sums[0], self._load(self.elements, "residual", address))
+            self.elements.narrow(sums[:1], self.other[0])
+            stored = sums[0][0 : self.elements.registers(1)]
+            k.emit(self.elements.access("store", 1), stored, address, self.buffers["C"], 0, offen=True)
         k.s_endpgm()
 
-    def _transfer(self, direction: str, data: Reg, address: Reg, resource: Reg) -> None:
-        suffix = "dwordx2" if self.words == 2 else "dword"
-        self.k.emit(f"buffer_{direction}_{suffix}", data, address, resource, 0, offen=True)
+    def _product(self, x: Reg, number: int, column: Reg, at: Reg, address: Reg, inside: Reg) -> None:
+        """x = scales · alpha · x + beta · C + bias, of element `number` of the pair at a column of C."""
+        k, problem, epilogue = self.k, self.problem, self.epilogue
+        if problem.epilogue_type != problem.accumulator:
+            k.v_cvt_f32_i32(x, x)
+        epilogue.scale(x)
+        if problem.scales != "none":
+            self._offset(at, column, number, WORD if problem.scales == "row" else 0, inside)
+            epilogue.multiply(x, self._load(Elements(k, "f32", "f32"), "scale_b", at))
+            epilogue.multiply(x, self.row_scale)
+        if problem.beta != 0 or self.per == 1:
+            without = k.new_label("beta_0")
+            branch_if_zero(k, self.arguments["beta"], problem.epilogue_type == "i32", without)
+            epilogue.add_scaled(x, self._load(self.elements, "C", address))
+            k.label(without)
+        if problem.bias:
+            kind = Elements(k, problem.dtype_addend, problem.epilogue_type)
+            self._offset(at, column, number, kind.size, inside)
+            epilogue.add(x, self._load(kind, "bias", at))
+
+    def _row_scale(self, row: Reg, inside: Reg) -> None:
+        """The scale of A's row, in `row_scale`."""
+        k = self.k
+        if self.problem.scales == "row":
+            k.v_lshlrev_b32(row, log2(WORD), row)
+        else:
+            k.v_mov_b32(row, 0)
+        k.v_cndmask_b32(row, OUTSIDE, row, inside)
+        k.buffer_load_dword(self.row_scale, row, self.buffers["scale_a"], 0, offen=True, note="scale of A's row")
+
+    def _offset(self, target: Reg, column: Reg, number: int, size: int, inside: Reg) -> None:
+        """Bytes of the product's column in a vector of elements of `size` bytes."""
+        k = self.k
+        k.v_mul_lo_u32(target, column, self.per * size)
+        if number:
+            k.v_add_u32(target, number * size, target)
+        k.v_cndmask_b32(target, OUTSIDE, target, inside)
+
+    def _load(self, kind: Elements, name: str, offset: Reg) -> Reg:
+        """An element of a buffer in the epilogue's type."""
+        loaded = self.other[0 : kind.registers(1)]
+        self.k.emit(kind.access("load", 1), loaded, offset, self.buffers[name], 0, offen=True, note=name)
+        return kind.widen(self.other, self.other, 0)

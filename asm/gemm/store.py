@@ -1,4 +1,4 @@
-"""The end of a GEMM: C = activation(alpha·A·B + beta·C + bias) from accumulators, tile rows at a time."""
+"""The end of a GEMM: from accumulators through the epilogue to C, tile rows at a time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.buffers import OUTSIDE, REACH, clip
+from simgpu.asm.parts.elements import Elements
 from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
@@ -16,6 +17,8 @@ from simgpu.hardware.errors import ResourceError
 from simgpu.hardware.isa.instruction import Reg
 
 BATCH = 8  # groups of C that are in flight at once where beta reads them
+DPP_ROW = 16  # lanes that DPP rotates among
+ALL_LANES = {"row_mask": "0xf", "bank_mask": "0xf"}
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,22 @@ class Accumulators:
 
 @dataclass(frozen=True)
 class StoreInputs:
-    """Where C goes, and what happens to its elements."""
+    """Where C goes, and what happens to its elements. Buffers are raw ones, at the tile's first element."""
 
-    resource: Reg  # raw buffer at the tile's first element of C
-    row: Reg  # VGPRs: the lane's first row and column in the tile, and their byte offset
+    resource: Reg  # buffer of C, or of partial products
+    row: Reg  # VGPRs: the lane's first row and column of the product in the tile, and C's byte offset there
     column: Reg
     offset: Reg
-    stride: Reg  # SGPR: bytes of a row
-    rows_left: Reg  # SGPRs: rows and columns of the view from the tile's first on
+    stride: Reg  # SGPR: bytes of a row of C
+    rows_left: Reg  # SGPRs: rows and columns of the product's view from the tile's first on
     columns_left: Reg
     epilogue: Epilogue
-    bias: Reg | None  # raw buffer at the tile's first column, if there is a bias
+    elements: Elements  # of C and the residual
+    gated: bool = False  # columns are taken in pairs, gate and up
+    exact: bool = False  # sums are integers, the epilogue is in f32
+    bias: tuple[Reg, Elements] | None = None  # buffer at the tile's first column, and the type
+    residual: Reg | None = None  # buffer
+    scales: tuple[Reg, Reg] | None = None  # buffers of A's scales by row and B's by column
 
 
 @dataclass
@@ -78,6 +86,7 @@ class Group:
     block: int
     data: Reg
     old: Reg
+    added: Reg
     address: Reg
 
 
@@ -90,42 +99,51 @@ class TileStore:
 
     def __init__(self, k: KernelBuilder, acc: Accumulators, inputs: StoreInputs) -> None:
         self.k, self.acc, self.inputs = k, acc, inputs
-        self.wide, self.words = acc.columns.wide, acc.words
-        self.data_words, self.size = self.wide * acc.words, acc.words * WORD
+        self.wide, self.words, self.size = acc.columns.wide, inputs.elements.words, inputs.elements.size
         self.blocks = acc.columns.atoms // self.wide
-        self.block_bytes = self.wide * acc.columns.atom * self.size
+        self.stored = max(1, self.wide // 2) if inputs.gated else self.wide  # elements of C in a group
+        self.block_bytes = self.wide * acc.columns.atom * self.size // (2 if inputs.gated else 1)
         if self.blocks * self.block_bytes > REACH:
             raise ResourceError(
                 f"a wave's {acc.columns.warp_rows} columns of C exceed a buffer offset's reach of "
                 f"{REACH // self.size}: use more waves along n"
             )
 
+    @property
+    def apart(self) -> bool:
+        """Whether gate and up lie in two lanes, of which only the first stores."""
+        return self.inputs.gated and self.wide == 1
+
     def emit(self, clipped: bool, scaled: bool) -> None:
-        k, wide = self.k, self.data_words
+        k, clipped = self.k, clipped or self.apart
         masks = self._column_masks() if clipped else []
-        addresses = self.wide if clipped else 1
+        addresses = self.stored if clipped else 1
         row_address = k.v.alloc("C row offset")
-        bias = self._load_bias(masks)
+        bias, scales = self._load_bias(masks), self._load_scales(masks)
         self.free = self.inputs.epilogue.scratch()
-        slots = self._slots(wide, addresses, scaled)
+        self.spare = k.v.alloc("other element", self.words)
+        slots = self._slots(addresses, scaled)
         groups = self._groups(slots)
         while batch := list(islice(groups, len(slots))):
             for group in batch:
                 self._address(group, row_address, clipped, masks)
                 if scaled:
-                    self._transfer("load", group, group.old, clipped)
+                    self._transfer("load", group, group.old, self.inputs.resource, clipped)
+                if self.inputs.residual is not None:
+                    self._transfer("load", group, group.added, self.inputs.residual, clipped)
             for group in batch:
-                self._combine(group, scaled, bias)
-                self._transfer("store", group, group.data, clipped)
-        for data, old, address in slots:
-            k.v.free(data, address, *([old] if scaled else []))
-        k.v.free(row_address, *self.free, *([bias] if bias is not None else []))
+                self._store(group, self._combine(group, scaled, bias, scales, clipped), clipped)
+        for slot in slots:
+            k.v.free(*(reg for reg in slot if reg.count))
+        k.v.free(row_address, self.spare, *self.free, *bias, *(reg for regs in scales for reg in regs))
         k.s.free(*masks)
 
-    def _slots(self, wide: int, addresses: int, scaled: bool) -> list[tuple[Reg, Reg, Reg]]:
+    def _slots(self, addresses: int, scaled: bool) -> list[tuple[Reg, Reg, Reg, Reg]]:
         """Registers of as many groups in flight as the plan's registers allow, at least one and at most BATCH."""
-        slots: list[tuple[Reg, Reg, Reg]] = []
-        sizes = (("C data", wide), ("C old", wide if scaled else 0), ("C offset", addresses))
+        read = self.stored * self.words
+        added = read if self.inputs.residual is not None else 0
+        slots: list[tuple[Reg, Reg, Reg, Reg]] = []
+        sizes = (("C data", self.wide * self.words), ("C old", read if scaled else 0), ("residual", added), ("C offset", addresses))
         while len(slots) < BATCH:
             taken: list[Reg] = []
             try:
@@ -136,30 +154,64 @@ class TileStore:
                 if not slots:
                     raise
                 break
-            slots.append((taken[0], taken[1], taken[2]))
+            slots.append((taken[0], taken[1], taken[2], taken[3]))
         return slots
 
-    def _load_bias(self, masks: list[Reg]) -> Reg | None:
-        """The lane's columns' elements of the bias, column block after column block."""
+    # -- operands of rows and columns --------------------------------------------------------------
+
+    def _by_column(self, name: str, resource: Reg, kind: Elements, masks: list[Reg]) -> list[Reg]:
+        """The lane's columns' elements of a row of n, column block after column block, as memory has them."""
         k, inputs = self.k, self.inputs
-        if inputs.bias is None:
-            return None
-        bias, offset = k.v.alloc("bias", self.blocks * self.data_words), k.v.alloc("bias offset")
-        clipped = k.v.alloc("clipped bias offset")
-        k.v_lshlrev_b32(offset, log2(self.size), inputs.column)
+        offset, clipped = k.v.alloc(f"{name} offset"), k.v.alloc(f"clipped {name} offset")
+        k.v_mul_u32_u24(offset, kind.size, inputs.column)
+        values = []
         for number in range(self.blocks * self.wide):
             source, (block, w) = offset, divmod(number, self.wide)
             if masks:
                 source = k.v_cndmask_b32(clipped, OUTSIDE, offset, masks[number])
-            target = bias[number * self.words : (number + 1) * self.words]
+            values.append(k.v.alloc(name, kind.words))
             k.emit(
-                f"buffer_load_dword{'x2' * (self.words == 2)}", target, source, inputs.bias, 0, offen=True,
-                offset=block * self.block_bytes + w * self.size, note=f"bias of column block {block}, element {w}",
+                kind.access("load", 1), values[-1][0 : kind.registers(1)], source, resource, 0, offen=True,
+                offset=(block * self.acc.columns.atom * self.wide + w) * kind.size,
+                note=f"{name} of column block {block}, element {w}",
             )  # fmt: skip
         k.v.free(offset, clipped)
-        return bias
+        return values
 
-    def _groups(self, slots: list[tuple[Reg, Reg, Reg]]) -> Iterator[Group]:
+    def _load_bias(self, masks: list[Reg]) -> list[Reg]:
+        """The lane's columns' elements of the bias, in the epilogue's type."""
+        if self.inputs.bias is None:
+            return []
+        resource, kind = self.inputs.bias
+        values = self._by_column("bias", resource, kind, masks)
+        for value in values:
+            kind.widen(value, value, 0)
+        return values
+
+    def _load_scales(self, masks: list[Reg]) -> tuple[list[Reg], list[Reg]]:
+        """Those of A by row of the lane's, and of B by column. Rows past the view read others' scales, and are not stored."""
+        k, inputs = self.k, self.inputs
+        if inputs.scales is None:
+            return [], []
+        rows, offset = [], k.v.alloc("A's scales' offset")
+        k.v_lshlrev_b32(offset, log2(WORD), inputs.row)
+        limit, clipped = k.s.alloc("limit"), k.v.alloc("clipped offset of A's scales")
+        for _, _, row in self.acc.tile_rows():
+            source = offset
+            if masks:
+                k.s_sub_u32(limit, inputs.rows_left, row)
+                clip(k, clipped, offset, limit, inputs.row)
+                source = clipped
+            rows.append(k.v.alloc("scale of A's row"))
+            k.buffer_load_dword(rows[-1], source, inputs.scales[0], 0, offen=True, offset=row * WORD, note=f"A's scale, row {row}")
+        k.v.free(offset, clipped)
+        k.s.free(limit)
+        f32 = Elements(k, "f32", "f32")
+        return rows, self._by_column("scale of B's column", inputs.scales[1], f32, masks)
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def _groups(self, slots: list[tuple[Reg, Reg, Reg, Reg]]) -> Iterator[Group]:
         number = 0
         for mt, r, row in self.acc.tile_rows():
             for block in range(self.blocks):
@@ -190,40 +242,94 @@ class TileStore:
         if group.block == 0 and clipped:
             k.s_sub_u32(scratch, inputs.rows_left, group.row)
             clip(k, row_address, row_address, scratch, inputs.row)
+            if self.apart:
+                k.v_and_b32(group.address, 1, inputs.column)
+                k.v_cmp_eq_u32("vcc", 0, group.address)
+                k.v_cndmask_b32(row_address, OUTSIDE, row_address, "vcc", note="lanes with an up element store nothing")
         k.s.free(scratch)
         if not clipped:
             return
-        for w in range(self.wide):
-            mask = masks[group.block * self.wide + w]
-            k.v_cndmask_b32(group.address[w], OUTSIDE, row_address, mask)
+        for j in range(self.stored):
+            mask = masks[group.block * self.wide + j * self.wide // self.stored]
+            k.v_cndmask_b32(group.address[j], OUTSIDE, row_address, mask)
 
-    def _transfer(self, direction: str, group: Group, data: Reg, clipped: bool) -> None:
-        k, words = self.k, self.words
+    def _transfer(self, direction: str, group: Group, data: Reg, resource: Reg, clipped: bool) -> None:
+        """Moves a group between memory and `data`: packed, or clipped each element in registers of its own."""
+        k, kind = self.k, self.inputs.elements
         start = group.block * self.block_bytes
         note = f"C row {group.row}, column block {group.block}"
         if not clipped:
-            name = f"buffer_{direction}_dword{f'x{data.count}' if data.count > 1 else ''}"
-            k.emit(name, data, group.address, self.inputs.resource, 0, offen=True, offset=start, note=note)
+            moved = data[0 : kind.registers(self.stored)]
+            name = kind.access(direction, self.stored)
+            k.emit(name, moved, group.address, resource, 0, offen=True, offset=start, note=note)
             return
-        for w in range(self.wide):
+        for j in range(self.stored):
+            moved = data[j * self.words : j * self.words + kind.registers(1)]
             k.emit(
-                f"buffer_{direction}_dword{'x2' * (words == 2)}", data[w * words : (w + 1) * words], group.address[w],
-                self.inputs.resource, 0, offen=True, offset=start + w * self.size, note=f"{note}, element {w}",
+                kind.access(direction, 1), moved, group.address[j], resource, 0, offen=True, offset=start + j * self.size,
+                note=f"{note}, element {j}",
             )  # fmt: skip
 
-    def _combine(self, group: Group, scaled: bool, bias: Reg | None) -> None:
+    def _loaded(self, data: Reg, j: int, clipped: bool) -> Reg:
+        """Element j of what `_transfer` loaded, in the epilogue's type."""
+        kind = self.inputs.elements
+        if clipped:
+            return kind.widen(self.spare, data[j * self.words : (j + 1) * self.words], 0)
+        return kind.widen(self.spare, data, j)
+
+    def _combine(
+        self, group: Group, scaled: bool, bias: list[Reg], scales: tuple[list[Reg], list[Reg]], clipped: bool
+    ) -> list[Reg]:
+        """The group through the epilogue: the registers of C's elements, one behind the other."""
         k, words, epilogue = self.k, self.words, self.inputs.epilogue
         elements = [group.data[w * words : (w + 1) * words] for w in range(self.wide)]
         for w, element in enumerate(elements):
             source = self.acc.element(group.mt, group.block * self.wide + w, group.r)
-            for word in range(words):
+            for word in range(self.acc.words):
                 k.v_accvgpr_read_b32(element[word], source[word], note=f"A·B: atom {group.mt}, element {group.r}")
+            if self.inputs.exact:
+                k.v_cvt_f32_i32(element, element)
         for element in elements:
             epilogue.scale(element)
+        rows, columns = scales
+        for w, element in enumerate(elements if rows else []):
+            epilogue.multiply(element, columns[group.block * self.wide + w])
+            epilogue.multiply(element, rows[group.mt * (self.acc.per_atom // self.acc.words) + group.r])
         for w, element in enumerate(elements if scaled else []):
-            epilogue.add_scaled(element, group.old[w * words : (w + 1) * words])
-        for w, element in enumerate(elements if bias is not None else []):
-            first = (group.block * self.wide + w) * words
-            epilogue.add(element, bias[first : first + words])  # type: ignore[index]
-        for element in elements:
-            epilogue.activate(element, self.free)
+            epilogue.add_scaled(element, self._loaded(group.old, w, clipped))
+        for w, element in enumerate(elements if bias else []):
+            epilogue.add(element, bias[group.block * self.wide + w])
+        if self.inputs.gated:
+            elements = self._gated(elements)
+        else:
+            for element in elements:
+                epilogue.activate(element, self.free)
+        for j, element in enumerate(elements if self.inputs.residual is not None else []):
+            epilogue.add(element, self._loaded(group.added, j, clipped))
+        return elements
+
+    def _gated(self, elements: list[Reg]) -> list[Reg]:
+        """activation(gate)·up of pairs, each moved behind the one before it."""
+        k, epilogue, columns, results = self.k, self.inputs.epilogue, self.acc.columns, []
+        rotation = DPP_ROW - (columns.atom // columns.fold if columns.fold > 1 else 1)  # to the next column's lane
+        ups = [self.spare] if self.apart else elements[1::2]
+        for number, (gate, up) in enumerate(zip(elements[:: 1 if self.apart else 2], ups, strict=True)):
+            if self.apart:
+                for word in range(self.words):
+                    k.emit("v_mov_b32_dpp", up[word], gate[word], row_ror=rotation, **ALL_LANES, note="up, of the other lane")
+            epilogue.activate(gate, self.free)
+            epilogue.multiply(gate, up)
+            target = elements[number]
+            for word in range(self.words if target != gate else 0):
+                k.v_mov_b32(target[word], gate[word])
+            results.append(target)
+        return results
+
+    def _store(self, group: Group, elements: list[Reg], clipped: bool) -> None:
+        """Rounds and stores C's elements."""
+        kind, spare = self.inputs.elements, self.spare[0]
+        if not clipped:
+            kind.narrow(elements, spare)
+        for element in elements if clipped else []:
+            kind.narrow([element], spare)
+        self._transfer("store", group, group.data, self.inputs.resource, clipped)

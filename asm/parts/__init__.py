@@ -9,5 +9,6 @@
     staging.py          an operand's way from memory to fragments
     activation_f64.py   silu and gelu in f64
     epilogue.py         alpha, beta, bias, activation
+    elements.py         an operand's elements into the epilogue's type, and rounded out of it
     add_parts.py        the kernel that adds parts of a sum
 """

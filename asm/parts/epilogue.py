@@ -1,4 +1,4 @@
-"""The end of every element of C: alpha, beta·C, bias, activation, in C's type."""
+"""The end of every element of C: scales, alpha, beta·C, bias, activation, residual; `elements.py` rounds what comes out."""
 
 from __future__ import annotations
 
@@ -56,6 +56,10 @@ class Epilogue:
             {"f32": lambda: self.k.v_mul_f32(x, self.alpha, x),
              "f64": lambda: self.k.v_mul_f64(x, self.alpha, x),
              "i32": lambda: self.k.v_mul_lo_u32(x, x, self.alpha)}[self.dtype]()  # fmt: skip
+
+    def multiply(self, x: Reg, other: Reg) -> None:
+        """x *= other, of f32 or f64."""
+        self.k.emit(f"v_mul_{self.dtype}", x, other, x)
 
     def add_scaled(self, x: Reg, c: Reg) -> None:
         """x += beta·c; an i32 c is overwritten."""

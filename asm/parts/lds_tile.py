@@ -9,7 +9,9 @@ that the sum asks for.
 
 Three ways from memory to fragments, by what is contiguous and how many k a register holds:
 
-* k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]; a lane reads one chunk of one row. Staging copies.
+* k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]; a lane reads one chunk of one row. Staging copies. Where a tile has two
+  spans of 64 bytes, these are one row of LDS, [slot][(G·S + g) ^ swizzle(slot)][x]: neighbouring lanes then load the 128 bytes of
+  a cache line at once, which another load would find evicted.
 * rows contiguous, one element a lane and matrix instruction (f32, f64): LDS is [k][row] ("lines"); a
   lane reads `wide` rows of one k, which feed `wide` atoms. Staging copies here too.
 * rows contiguous, several k a lane (16- and 8-bit types, xf32): LDS as for k contiguous; a work-item
@@ -39,8 +41,9 @@ Index = Any
 BANK_WORDS = 32  # of one conflict-free line, gfx908 to gfx942
 WIDEST = 16  # bytes of a lane's widest access
 ROW_LANES = 8  # consecutive lanes that write one piece of 8 slots: every 16-byte place of a line once
-# (G, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
-SWIZZLES = {(4, 4): (1, 4), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2)}
+# (chunks of an LDS row, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
+SWIZZLES = {(8, 4): (1, 8), (4, 4): (1, 4), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2)}
+CACHE_LINE = 128  # bytes, of L2 on all targets and of gfx942's and gfx950's vector cache (hardware/rates/pipelines.py)
 
 
 def widest(count: int, limit: int = 4) -> int:
@@ -117,6 +120,16 @@ class TileLayout:
         return self.groups * self.chunk
 
     @property
+    def line_spans(self) -> int:
+        """Spans of an LDS row: 2 where k is contiguous and they are a cache line."""
+        return 2 if self.k_contiguous and 2 * self.span * self.element == CACHE_LINE and self.k % (2 * self.span) == 0 else 1
+
+    @property
+    def row_chunks(self) -> int:
+        """Chunks of an LDS row."""
+        return self.groups * self.line_spans
+
+    @property
     def reads(self) -> int:
         """Spans that one matrix instruction takes: 1, or 2 where its operand is wider than a chunk."""
         return max(1, self.operand // self.kw)
@@ -124,7 +137,7 @@ class TileLayout:
     @property
     def steps(self) -> int:
         """Matrix instructions along k that one group of `reads` spans feeds."""
-        return max(1, self.kw // self.operand)
+        return self.reads * self.kw // self.operand
 
     @property
     def turns(self) -> int:
@@ -134,7 +147,7 @@ class TileLayout:
     @property
     def fragment_words(self) -> int:
         """Registers of all fragments of one turn."""
-        return self.atoms * max(self.kw, self.operand)
+        return self.atoms * self.reads * self.kw
 
     @property
     def share(self) -> int:
@@ -190,7 +203,7 @@ class TileLayout:
     @property
     def rows_a_line(self) -> int:
         """Slots in one conflict-free line."""
-        return BANK_WORDS // (self.groups * self.kw)
+        return BANK_WORDS // (self.row_chunks * self.kw)
 
     @property
     def swap(self) -> int:
@@ -210,7 +223,7 @@ class TileLayout:
 
     def swizzle(self, slot: Index) -> Index:
         """What the place of a chunk in its slot is moved by (xor)."""
-        step, count = SWIZZLES[self.groups, self.kw]
+        step, count = SWIZZLES[self.row_chunks, self.kw]
         return step * (slot // self.rows_a_line % count)
 
     @property
@@ -247,8 +260,8 @@ class TileLayout:
             half = self.swap * (k // self.chunk % 2)
             return (k * self.rows + (row ^ half)) * self.element
         slot = self.slot_of(row)
-        place = k // self.chunk % self.groups ^ self.swizzle(slot)
-        first = (k // self.span * self.rows + slot) * self.groups + place
+        place = k // self.chunk % self.row_chunks ^ self.swizzle(slot)
+        first = (k // (self.chunk * self.row_chunks) * self.rows + slot) * self.row_chunks + place
         return first * self.kw * WORD + k % self.chunk * self.element
 
     def at(self, byte: Index) -> tuple[Index, Index]:
@@ -259,10 +272,10 @@ class TileLayout:
             half = self.swap * (k // self.chunk % 2)
             return place ^ half, k
         line, x = word // self.chunk, word % self.chunk
-        slots, place = line // self.groups, line % self.groups
+        slots, place = line // self.row_chunks, line % self.row_chunks
         slot, block = slots % self.rows, slots // self.rows
         row = self.row_of(slot // self.atom, slot % self.atom)
-        return row, block * self.span + (place ^ self.swizzle(slot)) * self.chunk + x
+        return row, (block * self.row_chunks + (place ^ self.swizzle(slot))) * self.chunk + x
 
     def staged(self, thread: Index, load: int) -> tuple[Index, Index]:
         """(row, k) of the first element that a work-item moves in its staging unit number `load`."""
@@ -303,5 +316,5 @@ class TileLayout:
     def source(self, t: int, step: int) -> int:
         """First register, among a turn's fragments, of atom t's operand at a step."""
         if not self.lines:
-            return t * max(self.kw, self.operand) + step * self.operand
+            return t * self.reads * self.kw + step * self.operand
         return (step * self.atoms + t) * self.operand

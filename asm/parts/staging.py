@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.builder.registers import WORD, Operand
@@ -57,8 +58,9 @@ class Staging:
         self.units: list[Unit] = []
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
-        blocks = ("", ", odd blocks") if layout.odd_blocks_apart else ("",)
-        self.read_addresses = tuple(k.v.alloc(f"{layout.name} fragments' LDS address{block}") for block in blocks)
+        apart = ", odd blocks" if layout.odd_blocks_apart else ", odd spans" if layout.line_spans == 2 else ""
+        parts = ("", apart) if apart else ("",)
+        self.read_addresses = tuple(k.v.alloc(f"{layout.name} fragments' LDS address{part}") for part in parts)
         self.step: Reg | int = layout.k * layout.element
         self.transposition = Transposition(k, layout, self.staged) if layout.transposes else None
 
@@ -127,7 +129,7 @@ class Staging:
 
     def _k_contiguous_place(self, unit: Reg, units: int) -> tuple[Reg, Reg]:
         k, layout = self.k, self.layout
-        a_slot = layout.span // layout.vec
+        a_slot = layout.row_chunks * layout.chunk // layout.vec
         block, rest = vector_divmod(k, unit, layout.rows * a_slot, units, f"{layout.name} k block")
         slot, place = vector_divmod(k, rest, a_slot, layout.rows * a_slot, f"{layout.name} slot")
         a_chunk = layout.chunk // layout.vec
@@ -138,7 +140,7 @@ class Staging:
         k.v_mul_u32_u24(half, layout.vec, half)
         k.v_mad_u32_u24(half, chunk, layout.chunk, half)
         k.v.free(chunk, swizzle)
-        k.v_mul_u32_u24(block, layout.span, block)
+        k.v_mul_u32_u24(block, layout.row_chunks * layout.chunk, block)
         k.v_add_u32(half, block, half, note="k")
         k.v.free(block)
         if layout.wide == 1:
@@ -153,10 +155,12 @@ class Staging:
     def _swizzle(self, slot: Reg) -> Reg:
         """A new VGPR with `TileLayout.swizzle`."""
         k, layout = self.k, self.layout
-        step, count = SWIZZLES[layout.groups, layout.kw]
+        step, count = SWIZZLES[layout.row_chunks, layout.kw]
         swizzle = k.v.alloc("swizzle")
-        k.v_lshrrev_b32(swizzle, log2(layout.rows_a_line), slot)
-        k.v_and_b32(swizzle, count - 1, swizzle)
+        if layout.rows_a_line > 1:
+            k.v_lshrrev_b32(swizzle, log2(layout.rows_a_line), slot)
+            slot = swizzle
+        k.v_and_b32(swizzle, count - 1, slot)
         if step > 1:
             k.v_mul_u32_u24(swizzle, step, swizzle)
         return swizzle
@@ -198,11 +202,13 @@ class Staging:
         else:
             swizzle = self._swizzle(lane_row)
             k.v_xor_b32(swizzle, swizzle, group)
-            k.v_mul_u32_u24(address, layout.groups * layout.kw * WORD, lane_row)
+            k.v_mul_u32_u24(address, layout.row_chunks * layout.kw * WORD, lane_row)
             k.v_mul_u32_u24(temporary, layout.kw * WORD, swizzle)
             k.v_add_u32(address, address, temporary)
-            k.s_mul_i32(scratch, wave_row, layout.groups * layout.kw * WORD)
+            k.s_mul_i32(scratch, wave_row, layout.row_chunks * layout.kw * WORD)
             k.v_add_u32(address, scratch, address)
+            for odd in self.read_addresses[1:]:
+                k.v_xor_b32(odd, layout.groups * layout.kw * WORD, address)
             k.v.free(swizzle)
         for address in self.read_addresses if self.region.offset else ():
             k.v_add_u32(address, self.region.offset, address, note=f"fragments of {layout.name} in LDS")
@@ -263,13 +269,16 @@ class Staging:
 
     # -- moves -------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """The next tile into registers: every k is inside and no wide access straddles an edge."""
+    def loads(self) -> list[list[Callable[[], None]]]:
+        """The next tile into registers, unit by unit, one call a load, in this order: every k is inside and no wide access
+        straddles an edge."""
         layout = self.layout
-        for number, unit in enumerate(self.units):
-            for j in range(layout.depth):
-                note = f"{layout.name} tile, unit {number}, k {j}" if layout.transposes else f"{layout.name} tile, load {number}"
-                self._load(self._target(number, j, 0, layout.vec), unit.offset, self._soffset(j), 0, note)
+
+        def load(number: int, j: int) -> None:
+            note = f"{layout.name} tile, unit {number}, k {j}" if layout.transposes else f"{layout.name} tile, load {number}"
+            self._load(self._target(number, j, 0, layout.vec), self.units[number].offset, self._soffset(j), 0, note)
+
+        return [[partial(load, number, j) for j in range(layout.depth)] for number in range(len(self.units))]
 
     def _soffset(self, j: int) -> Operand:
         """Scalar offset of a unit's k number j; to be asked for in order."""
@@ -359,13 +368,15 @@ class Staging:
         return [lambda load=load: write(load) for load in range(layout.loads)]  # type: ignore[misc]
 
     def release(self) -> None:
-        """Gives all VGPRs back: the last tile has been read."""
+        """Gives all registers back but the stride and the rows left: the last tile has been read."""
         units = {unit.k for unit in self.units} | {unit.offset for unit in self.units}
         if not self.layout.k_contiguous:
             units |= {unit.row for unit in self.units}
         if self.transposition is not None:
             self.transposition.release()
         self.k.v.free(self.staged, self.fragment_registers, *self.read_addresses, *units, listed=True)
+        scalars = [self.resource, *([self.step] if isinstance(self.step, Reg) else [])]
+        self.k.s.free(*scalars, *([self.later_k] if self.layout.depth > 2 else []), listed=True)
 
     # -- fragments ---------------------------------------------------------------------------
 
@@ -373,13 +384,13 @@ class Staging:
         """The reads of one turn; every turn's take the same registers."""
         layout, registers = self.layout, self.fragment_registers
         if not layout.lines:
-            width = max(layout.kw, layout.operand)
+            width, kw, operand, together = layout.reads * layout.kw, layout.kw, layout.operand, layout.line_spans
             return [
                 Fragment(
                     registers[t * width + h * layout.kw : t * width + (h + 1) * layout.kw],
-                    self.read_addresses[0],
-                    ((turn * layout.reads + h) * layout.rows + t * layout.atom) * layout.groups * layout.kw * WORD,
-                    tuple((t, s) for s in range(layout.steps)),
+                    self.read_addresses[(turn * layout.reads + h) % together],
+                    ((turn * layout.reads + h) // together * layout.rows + t * layout.atom) * layout.row_chunks * kw * WORD,
+                    tuple((t, s) for s in range(h * kw // operand, -(-(h + 1) * kw // operand))),
                 )
                 for t in range(layout.atoms)
                 for h in range(layout.reads)

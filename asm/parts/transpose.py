@@ -43,8 +43,9 @@ class Transposition:
         return selector
 
     def release(self) -> None:
-        """Gives its VGPRs back."""
+        """Gives its registers back."""
         self.k.v.free(*self.of_lanes)
+        self.k.s.free(*(selector for selector in self.selectors.values() if selector.file == "s"))
 
     def writes(self, address: Reg, base: int) -> list[Callable[[], None]]:
         """One call an LDS write; `base` is added to every offset."""

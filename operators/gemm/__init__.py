@@ -1,4 +1,4 @@
-"""C = activation(alpha * op(A) op(B) + beta * C + bias).
+"""C = activation(alpha * op(A) op(B) + beta * C + bias) + R.
 
     problem.py         sizes, types, storage, epilogue
     limits.py          registers, LDS and bandwidth of a tiling, and their limits
@@ -7,7 +7,7 @@
     plan.py            the tiles: both policies
     order.py           which workgroup takes which tile
     tree.py            TiledComputation and the nodes below it
-    epilogue.py        operands as arrays; alpha, beta, bias, activation
+    epilogue.py        operands as arrays; scales, alpha, beta, bias, activation, residual
     execute.py         the tree with numpy, at any level
     traffic.py         what it moves
     reference.py       float64 results and error bounds

@@ -1,9 +1,10 @@
-"""A GEMM's operands as arrays, and its epilogue: alpha, beta * C, bias, activation."""
+"""A GEMM's operands as arrays, and its epilogue: scales, alpha, beta * C, bias, activation, residual, the scale of C."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,28 +12,64 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.problem import GATES, GemmProblem
 
 Array = NDArray[Any]
 
 
-def stored_operands(
-    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
-) -> tuple[Array, Array, Array | None, Array | None]:
-    """A, B, C (None if beta is 0) and the bias (None without one) as arrays of their stored shapes; LaunchError names the one that
-    is not."""
-    batch = () if problem.batch == 1 else (problem.batch,)
-    shape_a, shape_b, shape_c = ((*batch, *shape) for shape in problem.stored_shapes)
-    if problem.beta != 0 and c is None:
-        raise LaunchError(f"beta = {problem.beta:g} reads C, but no C was given: pass C of shape {shape_c}")
-    if problem.bias and bias is None:
-        raise LaunchError(f"the epilogue adds a bias, but none was given: pass one of shape ({problem.n},)")
-    return (
-        expect_shape("A", a, shape_a),
-        expect_shape("B", b, shape_b),
-        None if problem.beta == 0 or c is None else expect_shape("C", c, shape_c),
-        None if not problem.bias or bias is None else expect_shape("bias", bias, (problem.n,)),
-    )
+@dataclass(frozen=True)
+class Operands:
+    """A GEMM's arrays, in their stored shapes; None for what the problem does not read."""
+
+    a: Array
+    b: Array
+    c: Array | None = None
+    bias: Array | None = None
+    residual: Array | None = None
+    scale_a: Array | None = None
+    scale_b: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        problem: GemmProblem,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike | None = None,
+        bias: ArrayLike | None = None,
+        residual: ArrayLike | None = None,
+        scale_a: ArrayLike | None = None,
+        scale_b: ArrayLike | None = None,
+    ) -> Operands:
+        """The arrays that are given; LaunchError names the one that is missing or of another shape."""
+        p, batch = problem, () if problem.batch == 1 else (problem.batch,)
+        shape_a, shape_b, shape_c = ((*batch, *shape) for shape in p.stored_shapes)
+        scales = [(*batch, *shape) for shape in p.scale_shapes or ((0,), (0,))]
+        optional = (
+            (p.beta != 0, "C", c, shape_c, f"beta = {p.beta:g} reads C, but no C was given"),
+            (p.bias, "bias", bias, (p.n,), "the epilogue adds a bias, but none was given"),
+            (p.residual, "residual", residual, shape_c, "the epilogue adds a residual, but none was given"),
+            (p.scales != "none", "scale_a", scale_a, scales[0], f"scales = {p.scales}, but none was given of A"),
+            (p.scales != "none", "scale_b", scale_b, scales[1], f"scales = {p.scales}, but none was given of B"),
+        )
+        found: list[Array | None] = []
+        for wanted, name, given, shape, missing in optional:
+            if wanted and given is None:
+                raise LaunchError(f"{missing}: pass one of shape {shape}")
+            found.append(None if not wanted or given is None else expect_shape(name, given, shape))
+        return cls(expect_shape("A", a, shape_a), expect_shape("B", b, shape_b), *found)
+
+    def map(self, function: Callable[[Array], Array]) -> Operands:
+        """Each array with a function applied."""
+        arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return replace(self, **{name: function(array) for name, array in arrays.items() if array is not None})
+
+    @property
+    def factor(self) -> Array | float:
+        """What the scales multiply an element of the product by, broadcast over rows and columns."""
+        if self.scale_a is None or self.scale_b is None:
+            return 1.0
+        return np.asarray(self.scale_a[..., :, None] * self.scale_b[..., None, :])
 
 
 def op(stored: Array, trans: bool) -> Array:
@@ -40,16 +77,35 @@ def op(stored: Array, trans: bool) -> Array:
     return np.swapaxes(stored, -1, -2) if trans else stored
 
 
-def epilogue(problem: GemmProblem, product: Array, c: Array | None, bias: Array | None) -> Array:
-    """activation(alpha * product + beta * C + bias) in the product's type."""
-    kind = product.dtype
-    if problem.alpha != 1:
-        product = np.multiply(product, problem.alpha).astype(kind)
-    if c is not None:
-        product = np.add(product, np.multiply(c.astype(kind), problem.beta)).astype(kind)
-    if bias is not None:
-        product = product + bias.astype(kind)
-    return activation(problem.activation)(product).astype(kind)
+def epilogue(problem: GemmProblem, product: Array, given: Operands) -> Array:
+    """scale_c * (activation(alpha * scales * product + beta * C + bias) + R) in the product's type, not rounded to C's."""
+    kind, p = product.dtype, problem
+    if p.scales != "none":
+        product = np.multiply(product, given.factor).astype(kind)
+    if p.alpha != 1:
+        product = np.multiply(product, p.alpha).astype(kind)
+    if given.c is not None:
+        product = np.add(product, np.multiply(given.c.astype(kind), p.beta)).astype(kind)
+    if given.bias is not None:
+        product = product + given.bias.astype(kind)
+    product = activated(p.activation, product).astype(kind)
+    if given.residual is not None:
+        product = product + given.residual.astype(kind)
+    return product if p.scale_c == 1 else np.multiply(product, p.scale_c).astype(kind)
+
+
+def activated(name: str, x: Array) -> Array:
+    """activation(x), of a gated one half of x's columns."""
+    return activation(GATES[name])(x[..., ::2]) * x[..., 1::2] if name in GATES else activation(name)(x)
+
+
+def gated_columns(gate: ArrayLike, up: ArrayLike) -> Array:
+    """The columns of `gate` and `up`, (..., n/2) each, in turn as gated activations take them: (..., n).
+
+    Of weights that are stored (n,k), as models' files have them, transpose both before and the result behind.
+    """
+    first, second = np.asarray(gate), np.asarray(up)
+    return np.stack((first, second), axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
 def activation(name: str) -> Callable[[Array], Array]:

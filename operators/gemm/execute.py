@@ -7,22 +7,20 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.compute import Array, Executor
-from simgpu.operators.gemm.epilogue import epilogue, op, stored_operands
+from simgpu.operators.gemm.epilogue import Operands, epilogue, op
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
 from simgpu.operators.levels import Level
 
 
 class GemmExecutor(Executor, root=TiledComputation):
-    """activation(alpha*op(A)op(B) + beta*C + bias); A, B, C in their stored shapes, C read only if beta is not 0."""
+    """The product and its epilogue; A, B, C, bias, residual and scales in their stored shapes, C read only if beta is not 0."""
 
-    def visit_device(
-        self, tree: TiledComputation, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
-    ) -> Array:
-        """An (m,n) or (batch,m,n) array of the accumulation type."""
+    def visit_device(self, tree: TiledComputation, a: ArrayLike, b: ArrayLike, *more: ArrayLike | None) -> Array:
+        """C, (m,columns) or (batch,m,columns), in the accumulation type, not rounded to C's; operands: as `Operands.of`."""
         problem, plan = tree.problem, tree.plan
-        kind = self.kind(problem.dtype_c)
-        stored_a, stored_b, stored_c, stored_bias = stored_operands(problem, a, b, c, bias)
-        self._a, self._b = op(stored_a, problem.trans_a).astype(kind), op(stored_b, problem.trans_b).astype(kind)
+        kind = self.kind(problem.accumulator)
+        given = Operands.of(problem, a, b, *more)
+        self._a, self._b = op(given.a, problem.trans_a).astype(kind), op(given.b, problem.trans_b).astype(kind)
         self._element = problem.element.bytes
         self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
         out: Array = np.zeros(tree.views[2].shape, kind)
@@ -33,9 +31,11 @@ class GemmExecutor(Executor, root=TiledComputation):
             for block in tree.children():
                 self.visit(block, out[block.views[2].index])
                 if plan.split_k > 1:
-                    self.count(global_bytes=2 * block.views[2].elements * numpy_dtype(problem.dtype_c).itemsize)
+                    self.count(global_bytes=2 * block.views[2].elements * numpy_dtype(problem.accumulator).itemsize)
             self.count(global_bytes=problem.epilogue_bytes)
-        return epilogue(problem, out, stored_c, stored_bias)
+        if self.accumulate == "problem":
+            out = out.astype(numpy_dtype(problem.epilogue_type))
+        return epilogue(problem, out, given)
 
     def visit_block(self, node: BlockGemmNode, out: Array) -> None:
         """Adds the block's product, over its part of K, to `out`, the block's window of C."""

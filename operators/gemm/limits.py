@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.problem import GATES, NARROW, GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     ALIGNMENT_SGPRS,
@@ -19,6 +19,7 @@ from simgpu.operators.resources import (
     limit_rows,
     occupancy_row,
     residency,
+    rounding_sgprs,
     scalar_ranges,
     sgprs,
 )
@@ -84,28 +85,31 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     )
     lds = (LdsArray("A", t.stages * t.tile_m * t.tile_k * e), LdsArray("B", t.stages * t.tile_n * t.tile_k * e))
     sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
-    scalars = gemm_scalars(problem, atom, t)
+    scalars = gemm_scalars(problem, descriptor, atom, t)
     nbytes, block_waves = sum(a.nbytes for a in lds), t.waves_m * t.waves_n
     waves, blocks = residency(descriptor, sums["arch"], sums["acc"], sgprs(scalars), nbytes, block_waves)
     return ResourcePlan(registers, lds, scalars, waves, blocks)
 
 
-def gemm_scalars(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> tuple[RegisterRange, ...]:
+def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave. Once the tile is known, all but one of the order's arguments are free for what comes later."""
-    split, words = t.split_k > 1, dtype(problem.dtype_c).registers
-    bias = problem.bias and not split
-    pointers, strides, sizes, scales = 2 * (3 + bias), 6, 7, words * (1 if split else 2)
+    split, words = t.split_k > 1, dtype(problem.epilogue_type).registers
+    bias, residual, narrow = (x and not split for x in (problem.bias, problem.residual, problem.dtype_c in NARROW))
+    by_tensor, by_row = (problem.scales == name and not split for name in ("tensor", "row"))
+    scaled = 2 * (by_tensor or by_row)
+    pointers, strides, sizes, scales = 2 * (3 + bias + residual + scaled), 6, 7, words * (1 if split else 2) + narrow
     # Atoms of a wave along the operands whose rows, not k, are contiguous.
     across = [t.warp_m // atom.m] * problem.trans_a + [t.warp_n // atom.n] * (not problem.trans_b)
-    held = {
-        "buffers": 4 * (3 + bias),
-        "coordinates": _COORDINATES,
+    loop = {
+        "buffers": 8,
         "stages_and_steps": 2 + (2 if problem.element.bytes < 4 else 1) * len(across),
         "byte_selectors": sum(_selectors(problem.element.bytes, atoms) for atoms in across),
-        "activation": 0 if split else _CONSTANTS.get(problem.activation, 0),
-        "lane_masks": 2 * (t.warp_n // atom.n),
-        "temporaries": 2,
     }
+    constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
+    constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
+    masks, buffers = 2 * (t.warp_n // atom.n), 4 * (1 + bias + residual + 2 * by_row)
+    ending = buffers + masks + (0 if split else constants)  # which takes what the loop had
+    held = {**loop, "coordinates": _COORDINATES, "ending": max(0, ending - sum(loop.values())), "temporaries": 2}
     reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)
     arguments = pointers + strides + scales + sizes + ORDER_WORDS + ALIGNMENT_SGPRS
     return scalar_ranges(arguments_less_those_reused=arguments - reused, **held)

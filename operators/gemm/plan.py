@@ -20,7 +20,7 @@ from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.gemm.limits import Tiling, gemm_constraints, gemm_resources
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tiling import corrected_tiling, published_tiling, tiling_rows
-from simgpu.operators.resources import Constraint, Derivation, ResourcePlan, mark_binding
+from simgpu.operators.resources import Constraint, Derivation, ResourcePlan, mark_binding, require_narrow
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,7 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
     one_of("policy", policy, POLICIES)
     atom = descriptor.atom(problem.dtype)
+    require_narrow(problem.dtype_c, descriptor)
     tiling = (corrected_tiling if policy == "corrected" else published_tiling)(problem, descriptor, atom)
     return with_tiling(problem, descriptor, policy, tiling)
 

@@ -1,4 +1,4 @@
-"""What a GEMM computes: sizes, types, storage. C <- alpha * op(A) op(B) + beta * C, as BLAS has it, row-major."""
+"""What a GEMM computes: sizes, types, storage. C <- alpha * op(A) op(B) + beta * C, as BLAS has it, row-major, and its epilogue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import one_of, positive_dimension
 
-ACTIVATIONS = ("none", "relu", "gelu", "silu")
+GATES = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # the activation of a gated one's even columns
+ACTIVATIONS = ("none", "relu", "gelu", "silu", *GATES)
+NARROW = ("fp8", "bf8")  # types of C that saturate and take a scale
+# What C may be by the accumulator's type: that itself, or what rounds it.
+OUTPUTS = {
+    "f32": ("f32", "f16", "bf16", *NARROW),
+    "f64": ("f64", "f32", "f16", "bf16", *NARROW),
+    "i32": ("i32", "f32", "f16", "bf16", *NARROW),
+}
+SCALES = ("none", "tensor", "row")
 
 
 @dataclass(frozen=True)
@@ -16,10 +25,18 @@ class GemmProblem:
     """C (m,n) <- activation(alpha * op(A) (m,k) @ op(B) (k,n) + beta * C + bias), all row-major, `batch` times.
 
     A is stored (m,k), or (k,m) if trans_a; B is stored (k,n), or (n,k) if trans_b; lda, ldb, ldc are the stored rows' strides in
-    elements, by default the stored row's length. `dtype` is the type of A and B; C has the matrix unit's accumulator type (f32 for
-    f16, bf16, fp8, bf8 and xf32; i32 for i8). beta = 0 means that C is not read. The epilogue: `bias` adds a row of n elements of
-    C's type to each row of C, `activation` is applied last (gelu is the exact one, x * Phi(x)). With batch > 1 the operands have a
-    leading dimension of that size, each matrix right behind the one before it. LaunchError for sizes or strides that cannot be.
+    elements, by default the stored row's length. `dtype` is the type of A and B, `dtype_c` that of C: the matrix unit's accumulator
+    (f32 for f16, bf16, fp8, bf8 and xf32; i32 for i8), which is the default, or one of OUTPUTS that it is rounded to at the end,
+    to nearest even. beta = 0 means that C is not read. With batch > 1 the operands have a leading dimension of that size, each
+    matrix right behind the one before it. LaunchError for sizes, strides or types that cannot be.
+
+    The epilogue, in f32 where the accumulator is no f64 and C no i32:
+    `scales`: f32 factors of the product. "tensor" one of A and one of B, "row" one a row of A (m) and one a column of op(B) (n).
+    `bias` adds a row of n elements of `dtype_addend` to each row.
+    `activation` (gelu is the exact one, x * Phi(x)). The gated ones take columns in pairs, gate and up, and leave n/2:
+    C[i][j] = silu(x[i][2j]) * x[i][2j+1] is swiglu; with gelu geglu, with relu reglu. beta is then 0.
+    `residual` adds R (m, columns of C), of C's type and strides, behind the activation.
+    `scale_c` multiplies what is rounded to fp8 or bf8, which saturates: beyond the largest value all but NaN becomes that.
     """
 
     m: int
@@ -36,10 +53,15 @@ class GemmProblem:
     batch: int = 1
     bias: bool = False
     activation: str = "none"
+    dtype_c: str = ""
+    scale_c: float = 1.0
+    residual: bool = False
+    scales: str = "none"
 
     def __post_init__(self) -> None:
-        dtype(self.dtype)
         one_of("activation", self.activation, ACTIVATIONS)
+        one_of("scales", self.scales, SCALES)
+        object.__setattr__(self, "dtype_c", one_of("type of C", self.dtype_c or self.accumulator, OUTPUTS[self.accumulator]))
         for name in ("m", "n", "k", "batch"):
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
         for name, (_, columns) in zip(("lda", "ldb", "ldc"), self.stored_shapes, strict=True):
@@ -48,18 +70,51 @@ class GemmProblem:
             if stride < columns:
                 raise LaunchError(f"{name} = {stride} is shorter than a stored row of {columns} elements: give {name} >= {columns}")
             object.__setattr__(self, name, stride)
+        self._check_epilogue()
+
+    def _check_epilogue(self) -> None:
+        if self.activation in GATES and self.n % 2:
+            raise LaunchError(f"n = {self.n}: {self.activation} takes columns in pairs, gate and up: give an even n")
+        if self.activation in GATES and self.beta != 0:
+            raise LaunchError(f"beta = {self.beta:g}: {self.activation} leaves half of the columns; add C behind it, as residual")
+        if self.dtype_c not in NARROW and self.scale_c != 1:
+            raise LaunchError(f"scale_c = {self.scale_c:g}: only fp8 and bf8 take a scale, C is {self.dtype_c}: use alpha")
+        if self.dtype_c in NARROW and self.residual:
+            raise LaunchError(f"a residual has C's type, and {self.dtype_c} is too narrow for one: use f32, f16 or bf16 for C")
+        if self.epilogue_type != "f32" and self.scales != "none":
+            raise LaunchError(f"scales = {self.scales}: they are f32, the epilogue is in {self.epilogue_type}: use alpha")
 
     @property
     def stored_shapes(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         """(rows, columns) of A, B and C as they lie in memory, of one product of the batch."""
         a = (self.k, self.m) if self.trans_a else (self.m, self.k)
         b = (self.n, self.k) if self.trans_b else (self.k, self.n)
-        return a, b, (self.m, self.n)
+        return a, b, (self.m, self.columns_c)
 
     @property
-    def dtype_c(self) -> str:
-        """Type of C: the accumulator's."""
+    def columns_c(self) -> int:
+        """Columns of C: n, of which a gated activation leaves half."""
+        return self.n // 2 if self.activation in GATES else self.n
+
+    @property
+    def accumulator(self) -> str:
+        """Type of the matrix unit's sums, and of the parts of a split K."""
         return dtype(self.dtype).accumulator
+
+    @property
+    def epilogue_type(self) -> str:
+        """Type in which alpha, beta and what follows are applied."""
+        return "f32" if self.accumulator == "i32" and self.dtype_c != "i32" else self.accumulator
+
+    @property
+    def dtype_addend(self) -> str:
+        """Type of the bias: C's, of 8-bit ones f32."""
+        return "f32" if self.dtype_c in NARROW else self.dtype_c
+
+    @property
+    def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Shapes of A's and B's scales of one product of the batch; None without."""
+        return {"none": None, "tensor": ((1,), (1,)), "row": ((self.m,), (self.n,))}[self.scales]
 
     @property
     def element(self) -> DType:
@@ -73,9 +128,10 @@ class GemmProblem:
 
     @property
     def epilogue_bytes(self) -> int:
-        """Bytes of C, twice when beta reads it, and of the bias."""
-        c = self.batch * self.m * self.n * (2 if self.beta != 0 else 1)
-        return (c + (self.n if self.bias else 0)) * dtype(self.dtype_c).bytes
+        """Bytes of C, twice when beta reads it, of the residual, the bias and the scales."""
+        c = self.batch * self.m * self.columns_c * (1 + (self.beta != 0) + self.residual) * dtype(self.dtype_c).bytes
+        scales = 4 * self.batch * sum(size for (size,) in self.scale_shapes or ())
+        return c + self.n * self.bias * dtype(self.dtype_addend).bytes + scales
 
     @property
     def bytes_once(self) -> int:

@@ -5,18 +5,42 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma, may_be_nan
-from simgpu.operators.gemm.epilogue import activation, op, stored_operands
-from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.error_model import (
+    FLUSHED_INPUT,
+    SMALLEST_F32,
+    SMALLEST_F64,
+    STEPS,
+    UNIT_F32,
+    Rounding,
+    gamma,
+    may_be_nan,
+)
+from simgpu.operators.gemm.epilogue import Array, Operands, epilogue, op
+from simgpu.operators.gemm.problem import GATES, GemmProblem
+
+# Largest |derivative|: gelu 1.129 at x = 1.414, silu 1.0999 at x = 2.40 (both from setting the second derivative to 0).
+SLOPES = {"gelu": 1.13, "silu": 1.1}
 
 
 @may_be_nan
 def gemm(
-    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, bias: ArrayLike | None = None
+    problem: GemmProblem,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    arch: str = "gfx950",
 ) -> NDArray[np.float64]:
-    """activation(alpha*op(A)op(B) + beta*C + bias) in float64, (m,n); operands in their stored shapes, C read only if beta is not
-    0."""
-    return activation(problem.activation)(_before_activation(problem, a, b, c, bias))
+    """The product and its epilogue in float64, (m,columns of C), not rounded to C's type, but as large as that can be on `arch`.
+
+    Operands in their stored shapes, C read only if beta is not 0.
+    """
+    given = Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b).map(_wide)
+    product = op(given.a, problem.trans_a) @ op(given.b, problem.trans_b)
+    return _limited(problem, epilogue(problem, product, given), arch)
 
 
 @may_be_nan
@@ -27,46 +51,66 @@ def gemm_error_bound(
     c: ArrayLike | None = None,
     arch: str = "gfx908",
     bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Elementwise bound, (m,n), on |kernel - float64 reference| for any order of summation, without overflow.
+    """Elementwise bound, (m,columns of C), on |kernel - float64 reference| for any order of summation, without overflow.
 
     |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g = (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section
     3.1), u the roundoff of the accumulation step; plus the input error of xf32, the inputs that gfx90a flushes, and the subnormal
-    spacing. A bias is one more addition; an activation passes an error on with its largest slope and adds 16 roundoffs of f32 (f64:
-    2^-53) of its own. The reference's own error is bounded by the f64 term that is added for every type but i8, which is exact
-    (alpha and beta integers).
+    spacing. Scales multiply all of it and round three times, a bias is one more addition; an activation passes an error on with its
+    largest slope and adds 16 roundoffs of f32 (f64: 2^-53) of its own; a gate's product has both factors' errors. C is rounded to
+    its type at last. The reference's own error is bounded by the f64 term that is added for every type but i8, whose sums are
+    exact: with C in i32 all of it is (alpha and beta integers).
     """
-    operands = stored_operands(problem, a, b, c, bias)
-    stored_a, stored_b, stored_c, stored_bias = (None if x is None else np.abs(x.astype(np.float64)) for x in operands)
-    assert stored_a is not None and stored_b is not None
-    op_a, op_b = op(stored_a, problem.trans_a), op(stored_b, problem.trans_b)
-    row = STEPS[problem.dtype]
-    sums = abs(problem.alpha) * (op_a @ op_b)
-    extra = (0.0 if stored_c is None else abs(problem.beta) * stored_c) + (0.0 if stored_bias is None else stored_bias)
-    own = gamma(problem.k + 4, 2.0**-53) if row.step else 0.0
-    bound = sums * (gamma(problem.k + 2, row.step) + own + 2.1 * row.input_error) + (4 * row.step + own) * (sums + extra)
-    if arch == "gfx90a" and problem.dtype in FLUSHED_INPUT:
-        lost = FLUSHED_INPUT[problem.dtype]
-        bound = bound + abs(problem.alpha) * lost * (op_a.sum(-1)[..., :, None] + op_b.sum(-2)[..., None, :] + problem.k * lost)
-        bound = bound + abs(problem.alpha) * (problem.k + 2) * 2.0**-126
-    if row.step:
-        bound = bound + (abs(problem.alpha) * problem.k + 8) * (SMALLEST_F64 if problem.dtype == "f64" else SMALLEST_F32)
-    if problem.activation in SLOPES:
-        unit = 2.0**-53 if problem.dtype == "f64" else 2.0**-24
-        bound = bound * SLOPES[problem.activation] + 16 * unit * (sums + extra)
-    return np.asarray(bound)
+    p, given = problem, Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b).map(_wide)
+    sizes = given.map(np.abs)
+    op_a, op_b = op(sizes.a, p.trans_a), op(sizes.b, p.trans_b)
+    row = STEPS[p.dtype]
+    step = row.step or (0.0 if p.epilogue_type == "i32" else UNIT_F32)  # of the epilogue
+    factor = abs(p.alpha) * np.asarray(sizes.factor)
+    sums = factor * (op_a @ op_b)
+    extra = (0.0 if sizes.c is None else abs(p.beta) * sizes.c) + (0.0 if sizes.bias is None else sizes.bias)
+    own = gamma(p.k + 4, 2.0**-53) if row.step else 0.0
+    bound = sums * (gamma(p.k + 2, row.step) + own + 2.1 * row.input_error) + (4 * step + own) * (sums + extra)
+    if p.scales != "none":
+        bound = bound + 4 * step * sums
+    if arch == "gfx90a" and p.dtype in FLUSHED_INPUT:
+        lost = FLUSHED_INPUT[p.dtype]
+        bound = bound + factor * (lost * (op_a.sum(-1)[..., :, None] + op_b.sum(-2)[..., None, :] + p.k * lost))
+        bound = bound + factor * (p.k + 2) * 2.0**-126
+    if step:
+        bound = bound + (factor * p.k + 8) * (SMALLEST_F64 if p.dtype == "f64" else SMALLEST_F32)
+    return _behind(p, given, np.asarray(bound), sums + extra, step, arch)
 
 
-# Largest |derivative|: gelu 1.129 at x = 1.414, silu 1.0999 at x = 2.40 (both from setting the second derivative to 0).
-SLOPES = {"gelu": 1.13, "silu": 1.1}
+def _behind(p: GemmProblem, given: Operands, bound: Array, size: Array, step: float, arch: str) -> NDArray[np.float64]:
+    """The bound behind the activation and what follows. bound, size: of its argument's error and magnitude."""
+    kind = GATES.get(p.activation, p.activation)
+    unit, slope = (2.0**-53 if p.dtype == "f64" else UNIT_F32), SLOPES.get(kind, 1.0)
+    size = np.asarray(np.broadcast_to(size, bound.shape))
+    if p.activation in GATES:
+        gate, up = bound[..., ::2] * slope + (16 * unit if kind in SLOPES else 0.0) * size[..., ::2], bound[..., 1::2]
+        sizes = size[..., ::2], size[..., 1::2]
+        bound, size = gate * (sizes[1] + up) + sizes[0] * up + step * sizes[0] * sizes[1] + SMALLEST_F32, sizes[0] * sizes[1]
+    elif kind in SLOPES:
+        bound = bound * slope + 16 * unit * size
+    if given.residual is not None:
+        size = size + np.abs(given.residual)
+        bound = bound + 2 * step * size
+    if p.scale_c != 1:
+        bound = (bound + 2 * step * size) * abs(p.scale_c)
+    if p.dtype_c == p.epilogue_type:
+        return np.asarray(bound)
+    value = epilogue(p, op(given.a, p.trans_a) @ op(given.b, p.trans_b), given)
+    return np.asarray(Rounding.of(p.dtype_c, arch).bound(value, bound))
 
 
-def _before_activation(
-    problem: GemmProblem, a: ArrayLike, b: ArrayLike, c: ArrayLike | None, bias: ArrayLike | None
-) -> NDArray[np.float64]:
-    stored_a, stored_b, stored_c, stored_bias = stored_operands(problem, a, b, c, bias)
-    product = op(stored_a, problem.trans_a).astype(np.float64) @ op(stored_b, problem.trans_b).astype(np.float64)
-    out: NDArray[np.float64] = problem.alpha * product
-    if stored_c is not None:
-        out = out + problem.beta * stored_c.astype(np.float64)
-    return out if stored_bias is None else out + stored_bias.astype(np.float64)
+def _wide(array: Array) -> NDArray[np.float64]:
+    return array.astype(np.float64)
+
+
+def _limited(p: GemmProblem, x: Array, arch: str) -> NDArray[np.float64]:
+    """x as large as C's type can be."""
+    return np.asarray(x if p.dtype_c == p.epilogue_type else Rounding.of(p.dtype_c, arch).limited(x))

@@ -1,7 +1,7 @@
 """Sides of a GEMM tile in closed form: five optima, each the root of two terms, rounded to the unit.
 
 Letters: u the unit (elements), in which tile sides, M = ceil(m/u) and N = ceil(n/u) are counted; b the batch, C the CUs; e and c
-bytes of an element of A and of C; F the FLOP a second of a CU; W the bandwidth of L2, H that of HBM, l the latency of memory.
+bytes of an element of A and of a sum; F the FLOP a second of a CU; W the bandwidth of L2, H that of HBM, l the latency of memory.
 
   largest   what the bounds allow: fewest re-reads, where rounds are many
   rounds    R full rounds, one tile a CU: t = sqrt(b*M*N/(C*R)). R is the least that the largest tile allows, and one more
@@ -83,7 +83,7 @@ class Bounds:
 def answers(problem: GemmProblem, rates: Sustained, bounds: Bounds) -> dict[str, Sides]:
     """(x, y) in units by what they are best for (module docstring)."""
     p, u = problem, bounds.unit
-    e, c, cus = p.element.bytes, dtype(p.dtype_c).bytes, rates.descriptor.num_cus
+    e, c, cus = p.element.bytes, dtype(p.accumulator).bytes, rates.descriptor.num_cus
     grid = _Grid(-(-p.m // u), -(-p.n // u), p.batch, cus, bounds)
     outputs, units = p.batch * p.m * p.n, p.batch * grid.rows * grid.columns
     found = {"largest": grid.spread(bounds.square, bounds.other(bounds.square))}

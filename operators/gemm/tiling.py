@@ -10,7 +10,7 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     x*y*u^2*r/256 <= Vacc                          accumulators
     (x + y)*p + 32 <= Varch, p = (2 + h)*u*kv*e/1024 + 2 fragments u*kv*e/512, staging h/2 of that, two for addresses a unit
     (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
-    x*u, y*u <= 256; a lane stages at most 128/h bytes of A or of B
+    x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
 `sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
 work half of it, of those within TOLERANCE an unsplit one with the fewest bytes. Of a tile, a step takes the longest of
@@ -37,7 +37,7 @@ from simgpu.operators.gemm.sides import Bounds, answers
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import Reduction
 
-_LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads; half of them with a second span of K
+_LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
 TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 
@@ -60,14 +60,18 @@ def published_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 
 def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Tiling:
-    """The answer of least time; where products take half of it, of those within TOLERANCE an unsplit one, and of these that which
-    moves the fewest bytes through L2."""
+    """The answer of least time; where products take half of it, of those within TOLERANCE an unsplit one, of these that which moves
+    the fewest bytes through L2, and of equals the one that leaves the CUs the most time."""
     works = {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom)}
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
     least, products = min(seconds.values()), problem.flops / (descriptor.matrix_tflops(problem.dtype) * 1e12)
     enough = least * (TOLERANCE if 2 * products >= least else 1)
     near = (tiling for tiling in works if seconds[tiling] <= enough)
-    best = min(near, key=lambda tiling: (tiling.split_k > 1, works[tiling].l2(tiling.split_k), seconds[tiling]))
+
+    def order(t: Tiling) -> tuple[bool, float, float, float]:
+        return t.split_k > 1, works[t].l2(t.split_k), seconds[t], works[t].cu(t.split_k)
+
+    best = min(near, key=order)
     work = gemm_reduction(problem, descriptor, best)
     together = min(work.resident, work.rounds(best.split_k))
     return replace(best, blocks=together, limited_by=_limited_by(problem, descriptor, atom, replace(best, blocks=together)))
@@ -91,7 +95,7 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
     """What decides a tile's split of K, and its time."""
-    p, rates, c = problem, sustained(descriptor), dtype(problem.dtype_c).bytes
+    p, rates = problem, sustained(descriptor)
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     clocks = step_clocks(problem, descriptor, t)
     blocks = gemm_resources(problem, descriptor, descriptor.atom(p.dtype), t).blocks_per_cu
@@ -99,11 +103,11 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
         tiles=p.batch * gx * gy,
         steps=-(-p.k // t.tile_k),
         step=max(clocks.values()) / rates.clock,
-        drain=t.tile_m * t.tile_n * c / STORE_BYTES / rates.clock,
+        drain=t.tile_m * t.tile_n * p.columns_c / p.n * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
         resident=max(1, blocks),
         asked_bytes=p.batch * p.k * p.element.bytes * (p.m * gx + p.n * gy) + p.epilogue_bytes,
         once_bytes=p.bytes_once,
-        partial_bytes=p.batch * p.m * p.n * c,
+        partial_bytes=p.batch * p.m * p.n * dtype(p.accumulator).bytes,
         rates=rates,
     )
 
@@ -134,8 +138,8 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
     if d.unified_vgprs:  # the waves share one file, which has a bound of its own
         arch, acc = d.vgpr_per_thread, d.agpr_per_thread
     arch, total = arch - ADDRESS_VGPRS - TEMPORARY_VGPRS, total - ADDRESS_VGPRS - TEMPORARY_VGPRS
-    per_side, per_area = 2 + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.dtype_c).registers // 256
-    longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * spans * unit_bytes))
+    per_side, per_area = 2 + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
+    longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * unit_bytes))
     return Bounds(
         unit, lds // (t.stages * spans * unit_bytes), arch // per_side, acc // per_area, total, per_side, per_area, longest
     )

@@ -15,7 +15,7 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     e, times = p.element.bytes, p.batch
     gx, gy = plan.grid
     staged = times * p.k * e * (p.m * gx + p.n * gy)
-    partial = 2 * plan.split_k * times * p.m * p.n * dtype(p.dtype_c).bytes if plan.split_k > 1 else 0
+    partial = 2 * plan.split_k * times * p.m * p.n * dtype(p.accumulator).bytes if plan.split_k > 1 else 0
     return Counters(
         flops=p.flops,
         hbm_bytes=p.bytes_once,

@@ -133,8 +133,15 @@ class TiledComputation(Root):
         batch: int = 1,
         bias: bool = False,
         activation: str = "none",
+        dtype_c: str = "",
+        scale_c: float = 1.0,
+        residual: bool = False,
+        scales: str = "none",
     ) -> None:
-        self.problem = GemmProblem(m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc, batch, bias, activation)
+        self.problem = GemmProblem(
+            m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc, batch, bias, activation,
+            dtype_c, scale_c, residual, scales,
+        )  # fmt: skip
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
         p = self.problem
@@ -195,12 +202,18 @@ def _corrected_lines(plan: GemmPlan) -> tuple[str, ...]:
 
 def _expression(problem: GemmProblem) -> str:
     a, b = "A^T" if problem.trans_a else "A", "B^T" if problem.trans_b else "B"
-    text = f"{a} @ {b}" if problem.alpha == 1 else f"{problem.alpha:g} * {a} @ {b}"
+    text = {"none": "", "tensor": "s_A * s_B * ", "row": "s_A[i] * s_B[j] * "}[problem.scales] + f"{a} @ {b}"
+    text = text if problem.alpha == 1 else f"{problem.alpha:g} * {text}"
     if problem.beta != 0:
         text += f" + {problem.beta:g} * C"
     if problem.bias:
         text += " + bias"
-    return text if problem.activation == "none" else f"{problem.activation}({text})"
+    text = text if problem.activation == "none" else f"{problem.activation}({text})"
+    if problem.residual:
+        text += " + R"
+    if problem.scale_c != 1:
+        text = f"{problem.scale_c:g} * ({text})"
+    return text if problem.dtype_c == problem.accumulator else f"{problem.dtype_c}({text})"
 
 
 def _views(rows: Extent, cols: Extent, k: Extent, outer: tuple[Extent, ...] = ()) -> GemmViews:

@@ -11,12 +11,13 @@ from simgpu.operators.error_model import (
     UNIT_F32,
     Accumulation,
     Array,
+    Rounding,
     TypicalError,
     as_read,
     may_be_nan,
 )
-from simgpu.operators.gemm.epilogue import activation, op, stored_operands
-from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.epilogue import Operands, activation, op
+from simgpu.operators.gemm.problem import GATES, GemmProblem
 from simgpu.operators.gemm.reference import SLOPES
 
 PARTS = 8  # of K, whose partial sums are looked at
@@ -33,34 +34,70 @@ def gemm_typical_error(
     c: ArrayLike | None = None,
     arch: str = "gfx908",
     bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
 ) -> TypicalError | None:
-    """What a faithful kernel's C looks like, (m,n) or (batch,m,n); operands in their stored shapes. None for i8, which is exact.
+    """What a faithful kernel's C looks like, (m,columns) or (batch,m,columns); operands in their stored shapes. None for i8 with C
+    in i32, which is exact.
 
-    The partial sums of op(A) op(B) are taken along K, in PARTS parts; alpha, beta, bias and the activation round once each.
+    The partial sums of op(A) op(B) are taken along K, in PARTS parts; scales, alpha, beta, bias, activation, residual and C's type
+    round once each.
     """
     p = problem
-    if p.dtype == "i8":
+    if p.epilogue_type == "i32":
         return None
-    stored_a, stored_b, stored_c, stored_bias = stored_operands(p, a, b, c, bias)
-    op_a, op_b = op(as_read(stored_a, p.dtype, arch), p.trans_a), op(as_read(stored_b, p.dtype, arch), p.trans_b)
-    sums, variance, drift = _product(Accumulation.of(p.dtype, arch), op_a, op_b)
+    given = Operands.of(p, a, b, c, bias, residual, scale_a, scale_b)
+    op_a, op_b = op(as_read(given.a, p.dtype, arch), p.trans_a), op(as_read(given.b, p.dtype, arch), p.trans_b)
     unit = UNIT.get(p.dtype, UNIT_F32)
-    scaled = p.alpha * sums
+    if p.dtype == "i8":  # exact sums, rounded once
+        out = op_a @ op_b
+        variance, drift = (TYPICAL_ROUNDING * unit * out) ** 2, np.zeros_like(out)
+    else:
+        out, variance, drift = _product(Accumulation.of(p.dtype, arch), op_a, op_b)
+    given = given.map(lambda array: array.astype(np.float64))
+    if p.scales != "none":  # their product rounded, and the product with it
+        factor = np.asarray(given.factor)
+        out, variance, drift = out * factor, variance * factor**2, drift * np.abs(factor)
+        # A row's scale with alpha's is rounded once for all of its elements, and the same of columns.
+        variance, drift = variance + 2 * (TYPICAL_ROUNDING * unit * out) ** 2, drift + unit * np.abs(out)
+    scaled = p.alpha * out
     variance, drift = p.alpha**2 * variance, abs(p.alpha) * drift
     if p.alpha != 1:  # rounded to the accumulator's type itself, and its product
         drift = drift + unit * np.abs(scaled)
         variance = variance + (unit * scaled) ** 2
     out = scaled
-    for term in (None if stored_c is None else p.beta * stored_c.astype(np.float64), stored_bias):
+    for term in (None if given.c is None else p.beta * given.c, given.bias):
         if term is not None:
             out = out + term
-            variance = variance + (TYPICAL_ROUNDING * unit) ** 2 * (2 * term.astype(np.float64) ** 2 + out * out)
+            variance = variance + (TYPICAL_ROUNDING * unit) ** 2 * (2 * term**2 + out * out)
             drift = drift + unit * np.abs(term)
-    if p.activation in SLOPES:
-        slope, own = SLOPES[p.activation], ACTIVATION_DRIFT[p.activation] if p.dtype != "f64" else 4 * unit
-        variance, drift = slope**2 * variance, slope * drift + own * np.abs(out)
-    deviation = np.sqrt(variance)
-    return TypicalError(activation(p.activation)(out), deviation, drift, np.zeros((*out.shape[:-1], 1)))
+    out, variance, drift = _activated(p, out, variance, drift, unit)
+    if given.residual is not None:
+        out = out + given.residual
+        variance = variance + (TYPICAL_ROUNDING * unit * out) ** 2
+    if p.scale_c != 1:
+        out = p.scale_c * out
+        variance, drift = p.scale_c**2 * variance + (unit * out) ** 2, abs(p.scale_c) * drift + unit * np.abs(out)
+    made = TypicalError(out, np.sqrt(variance), drift, np.zeros((*out.shape[:-1], 1)))
+    return made if p.dtype_c == p.epilogue_type else Rounding.of(p.dtype_c, arch).typical(made)
+
+
+def _activated(p: GemmProblem, out: Array, variance: Array, drift: Array, unit: float) -> tuple[Array, Array, Array]:
+    """The result of the activation, its error's variance and drift."""
+    kind = GATES.get(p.activation, p.activation)
+    gated = slice(None, None, 2 if p.activation in GATES else None)
+    x, spread, lean = out[..., gated], variance[..., gated], drift[..., gated]
+    if kind in SLOPES:
+        slope, own = SLOPES[kind], ACTIVATION_DRIFT[kind] if p.dtype != "f64" else 4 * unit
+        spread, lean = slope**2 * spread, slope * lean + own * np.abs(x)
+    value = activation(kind)(x)
+    if p.activation not in GATES:
+        return value, spread, lean
+    up, spread_up, lean_up = out[..., 1::2], variance[..., 1::2], drift[..., 1::2]
+    product = value * up
+    spread = spread * up**2 + spread_up * value**2 + spread * spread_up + (TYPICAL_ROUNDING * unit * product) ** 2
+    return product, spread, lean * np.abs(up) + lean_up * np.abs(value)
 
 
 def _product(kind: Accumulation, a: Array, b: Array) -> tuple[Array, Array, Array]:

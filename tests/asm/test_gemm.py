@@ -128,6 +128,22 @@ def test_large_tiles_with_edges():
         result.check()
 
 
+@pytest.mark.parametrize(("target", "name", "trans", "tile"), [
+    ("gfx950", "bf16", (False, True), (256, 256, 64)), ("gfx950", "fp8", (True, True), (256, 224, 128)),
+    ("gfx942", "f16", (False, False), (224, 256, 32)), ("gfx908", "f32", (False, True), (192, 64, 32)),
+    ("gfx90a", "f64", (True, False), (96, 96, 16)),
+])  # fmt: skip
+def test_many_k_tiles_of_large_tiles(target, name, trans, tile):
+    """Loops over tiles inside the view, then over the one that the edge of k cuts; in checked mode, without a finding."""
+    m, n, k = tile[0] + 14, tile[1] + 4, 4 * tile[2] + 12
+    tree = TiledComputation(m, n, k, target, dtype=name, trans_a=trans[0], trans_b=trans[1])
+    tiling = replace(tree.plan.tiling, tile_m=tile[0], tile_n=tile[1], tile_k=tile[2], split_k=1, blocks=1, limited_by=None)
+    result = gemm(m, n, k, target, name, trans, tiling=tiling, guard=0, check=target == "gfx950")
+    assert result.kernel.plan.tiling == tiling and result.kernel.plan.feasible
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
 def special(a, b, c):
     a[3, 4], a[7, 2], b[5, 6] = np.nan, -np.inf, np.inf
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import simgpu
 from simgpu import asm
-from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.hardware import target as board
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators import reference
 from simgpu.operators.error_model import TypicalError
+from simgpu.operators.gemm.plan import with_tiling
+from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tree import TiledComputation
 from simgpu.tools.shared.faithful import likeness
 
@@ -80,32 +83,42 @@ def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.rando
 
 
 def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, beta=0.0, pads=(0, 0, 0), batch=1, bias=False,
-         activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None, check=False) -> Result:  # fmt: skip
+         activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None, check=False, tiling=None,
+         **epilogue) -> Result:  # fmt: skip
     """Runs one; `edit(a, b, c)` changes the inputs; descriptor: a HardwareDescriptor in place of the target's; check: the
-    device's."""
+    device's; tiling: another than the plan's; epilogue: dtype_c, scale_c, residual, scales of GemmProblem."""
     source = np.random.default_rng(m * 90001 + n * 301 + k)
     outer = () if batch == 1 else (batch,)
-    shapes = ((k, m) if trans[0] else (m, k), (n, k) if trans[1] else (k, n), (m, n))
+    problem = GemmProblem(m, n, k, name, *trans, alpha, beta, batch=batch, bias=bias, activation=activation, **epilogue)
+    shapes = problem.stored_shapes
     strides = [shape[1] + pad for shape, pad in zip(shapes, pads)]
-    kinds = [numpy_dtype(name, target)] * 2 + [numpy_dtype(dtype(name).accumulator, target)]
+    kinds = [numpy_dtype(kind, target) for kind in (name, name, problem.dtype_c)]
     memories, views = zip(*(
         padded((*outer, *shape), stride, kind, source, guard) for shape, stride, kind in zip(shapes, strides, kinds)
     ))  # fmt: skip
     a, b, c = views
-    values = source.uniform(-1, 1, n) if kinds[2].kind == "f" else source.integers(-9, 9, n)
-    bias_array = values.astype(kinds[2])
+    values = source.integers(-9, 9, n) if kinds[2].kind in "iu" else source.uniform(-1, 1, n)
+    more = {"bias": values.astype(numpy_dtype(problem.dtype_addend, target))} if bias else {}
+    more_memories = dict(more)
+    if problem.residual:
+        more_memories["residual"], more["residual"] = padded((*outer, *shapes[2]), strides[2], kinds[2], source, guard)
+    for scale, shape in zip(("scale_a", "scale_b"), problem.scale_shapes or ()):
+        more[scale] = more_memories[scale] = source.uniform(0.25, 2, (*outer, *shape)).astype("f4")
     if edit:
         edit(a, b, c)
     if beta == 0:
         c[...] = poison(kinds[2])
-    tree = TiledComputation(m, n, k, descriptor or target, policy, name, *trans, alpha, beta, *strides, batch, bias, activation)
+    strided = replace(problem, **dict(zip(("lda", "ldb", "ldc"), strides)))
+    tree = TiledComputation.of(strided, descriptor or board(target), policy)
+    if tiling is not None:
+        tree.derivation = with_tiling(tree.problem, tree.descriptor, policy, tiling)
     kernel = asm.emit(tree)
     gpu = device(target, check)
     buffers = [gpu.upload(memory) for memory in memories]
     given = [buffer.address + guard * kind.itemsize for buffer, kind in zip(buffers, kinds)]
-    if bias:
-        buffers.append(gpu.upload(bias_array))
-        given.append(buffers[-1].address)
+    for added, memory in more_memories.items():
+        buffers.append(gpu.upload(memory))
+        given.append(buffers[-1].address + (guard * kinds[2].itemsize if added == "residual" else 0))
     runs = asm.launch(kernel, gpu, *given)
     after = buffers[2].download(kinds[2], memories[2].shape)
     for buffer in buffers:
@@ -118,7 +131,7 @@ def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, 
     read = (a, b) if alpha else (np.zeros_like(a), np.zeros_like(b))
     operands = (*read, c if beta else None)
     with np.errstate(all="ignore"):
-        want = reference.gemm(tree.problem, *operands, bias_array if bias else None)
-        bound = reference.gemm_error_bound(tree.problem, *operands, target, bias_array if bias else None)
-        typical = reference.gemm_typical_error(tree.problem, *operands, target, bias_array if bias else None)
+        want = reference.gemm(tree.problem, *operands, **more, arch=target)
+        bound = reference.gemm_error_bound(tree.problem, *operands, target, **more)
+        typical = reference.gemm_typical_error(tree.problem, *operands, target, **more)
     return Result(got, want, bound, untouched, runs, kernel, typical)

@@ -113,16 +113,31 @@ def _gemm_options(sub: ArgumentParser) -> None:
     _strides(sub, ("lda", "ldb", "ldc"))
     sub.add_argument("--batch", type=int, default=1, help="products, each matrix right behind the one before (default: 1)")
     sub.add_argument("--bias", action="store_true", help="add a row of n elements to each row of C")
-    sub.add_argument("--activation", default="none", help="applied last: none (default), relu, gelu or silu")
+    gates = "of column pairs, gate and up, which leave n/2 columns: reglu, geglu or swiglu"
+    sub.add_argument("--activation", default="none", help=f"none (default), relu, gelu or silu; {gates}")
+    sub.add_argument("--residual", action="store_true", help="add a matrix of C's type and strides behind the activation")
+    scales = "tensor (one of A, one of B) or row (one a row of A, one a column of op(B))"
+    sub.add_argument("--scales", default="none", help=f"f32 factors of the product: none (default), {scales}")
+    _output_options(sub, "C")
+
+
+def _output_options(sub: ArgumentParser, name: str) -> None:
+    """Adds the result's type, and the scale of 8-bit ones."""
+    sub.add_argument("--dtype-c", default="", help=f"type of {name}: the accumulator's (default), f32, f16, bf16, fp8 or bf8")
+    sub.add_argument("--scale-c", type=finite_number, default=1.0, help=f"factor of {name} before it is rounded to fp8 or bf8")
 
 
 def _gemm(o: Namespace) -> TiledComputation:
-    names = ("policy", "dtype", "trans_a", "trans_b", "alpha", "beta", "lda", "ldb", "ldc", "batch", "bias", "activation")
+    names = ("policy", "dtype", "trans_a", "trans_b", "alpha", "beta", "lda", "ldb", "ldc", "batch", "bias", "activation",
+             "dtype_c", "scale_c", "residual", "scales")  # fmt: skip
     return TiledComputation(o.m, o.n, o.k, target=o.target, **{name: getattr(o, name) for name in names})
 
 
 def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workload:
-    """A, B, C and the bias. C is NaN altogether where beta = 0, since it must not be read; nothing lies behind a last element."""
+    """A, B, C and what the epilogue adds. C is NaN where beta = 0, since it must not be read; nothing lies behind a last element.
+
+    Scales are uniform in [1/4, 2).
+    """
     p = tree.problem
     reads_c = p.beta != 0
     kinds = array_type(p.dtype, arch), array_type(p.dtype, arch), array_type(p.dtype_c, arch)
@@ -133,13 +148,21 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
         strides = (*((rows * stride,) if outer else ()), stride, 1)
         operands.append(Strided.empty(kind, (*outer, rows, columns), strides, guard=0))
     a, b, c = operands[0].drawn(inputs), operands[1].drawn(inputs), operands[2].drawn(inputs) if reads_c else operands[2]
-    bias = (Strided.empty(kinds[2], (p.n,), (1,), guard=0).drawn(inputs),) if p.bias else ()
+    more: dict[str, Strided] = {}
+    if p.bias:
+        more["bias"] = Strided.empty(array_type(p.dtype_addend, arch), (p.n,), (1,), guard=0).drawn(inputs)
+    if p.residual:
+        more["residual"] = operands[2].drawn(inputs)
+    for name, shape in zip(("scale_a", "scale_b"), p.scale_shapes or (), strict=False):
+        whole = (*outer, *shape)
+        factors = Strided.empty(np.dtype(np.float32), whole, contiguous(whole), guard=0)
+        more[name] = factors.filled(inputs.rng.uniform(0.25, 2, whole).astype(np.float32))
     given = a.view, b.view, c.view if reads_c else None
-    row = bias[0].view if bias else None
+    read = {name: operand.view for name, operand in more.items()}
     return Workload(
-        (a, b, c, *bias), 2, lambda: reference.gemm(p, *given, row),
-        lambda: reference.gemm_error_bound(p, *given, arch, row),
-        lambda: reference.gemm_typical_error(p, *given, arch, row), reads_c,
+        (a, b, c, *more.values()), 2, lambda: reference.gemm(p, *given, **read, arch=arch),
+        lambda: reference.gemm_error_bound(p, *given, arch, **read),
+        lambda: reference.gemm_typical_error(p, *given, arch, **read), reads_c,
     )  # fmt: skip
 
 

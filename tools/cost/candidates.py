@@ -20,8 +20,8 @@ from simgpu.tools.cost.gemm import Tiles
 
 LARGEST_SIDE = 256
 MOST_PARTS = 512
-# Of one operand that a lane stages: eight 128-bit loads, four with a second span of K (what the loop's schedule has room for).
-LANE_BYTES = {1: 128, 2: 64}
+SPANS = (1, 2)  # of K in a step
+LANE_BYTES = 128  # of one operand that a lane stages: eight 128-bit loads
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def _fitting(kind: GemmProblem, d: HardwareDescriptor, span: int, stages: int) -
     found = []
     for tile_m in sides:
         for tile_n in sides:
-            for spans, lane_bytes in LANE_BYTES.items():
+            for spans in SPANS:
                 tile_k = spans * span
-                if max(tile_m, tile_n) * tile_k * e > lane_bytes * 256:
+                if max(tile_m, tile_n) * tile_k * e > LANE_BYTES * 256:
                     continue
                 use = gemm_resources(kind, d, atom, Tiling(tile_m, tile_n, tile_k, span, 2, 2, stages, 1))
                 if use.blocks_per_cu:

@@ -38,15 +38,15 @@ def gemm_seconds(problem: GemmProblem, rates: Sustained, tiles: Tiles) -> dict[s
     terms = first.seconds(rates)
     parts, _ = parts_of(-(-problem.k // tiles.tile_k), tiles.split)
     elements = problem.batch * problem.m * problem.n
-    result = elements * dtype(problem.dtype_c).bytes * 1.0
-    second = second_pass(rates, parts, elements, result, result)
+    partial, result = (elements * dtype(kind).bytes * 1.0 for kind in (problem.accumulator, problem.dtype_c))
+    second = second_pass(rates, parts, elements, partial, result)
     return {**terms, "second pass": second, "total": terms["total"] + second}
 
 
 def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
     """The first kernel."""
     p, d, chip = problem, rates.descriptor, rates.rates
-    e, c_bytes = p.element.bytes, dtype(p.dtype_c).bytes
+    e, c_bytes, sum_bytes = p.element.bytes, dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     parts, each = parts_of(-(-p.k // t.tile_k), t.split)
     blocks = gx * gy * p.batch * parts
@@ -56,7 +56,7 @@ def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
     missed = np.minimum(asked, _missed(p, rates, t, gx, gy, parts, blocks))
     once = p.batch * p.k * e * (p.m + p.n) * 1.0
     kept = min(1.0, d.mall_bytes / once)
-    written = p.batch * p.m * p.n * c_bytes * np.where(parts > 1, parts, p.epilogue_bytes / (p.batch * p.m * p.n * c_bytes))
+    written = np.where(parts > 1, p.batch * p.m * p.n * sum_bytes * parts, p.epilogue_bytes) * 1.0
     spilt = np.where(parts > 1, np.maximum(0.0, written - d.mall_bytes), written)
     transposed = (t.tile_m if p.trans_a else 0) + (0 if p.trans_b else t.tile_n)
     words = transposed * t.tile_k * e / 4 * _ISSUED.get(e, 0.0)

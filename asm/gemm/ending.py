@@ -1,0 +1,189 @@
+"""Behind the main loop: where C, its bias, residual and scales lie; stores clipped or not, with beta or without."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.gemm.operands import Operands, base_activation, second_pass
+from simgpu.asm.gemm.prologue import Place, tile_buffer
+from simgpu.asm.gemm.store import Accumulators, StoreInputs, TileStore
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.elements import Elements
+from simgpu.asm.parts.epilogue import Epilogue
+from simgpu.asm.parts.integer_math import branch_if_zero, log2
+from simgpu.asm.parts.lds_tile import TileLayout
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.problem import GATES
+
+
+class Ending:
+    """Emits the end of a GEMM kernel, `emit` to the last s_endpgm."""
+
+    def __init__(
+        self, k: KernelBuilder, plan: GemmPlan, operands: Operands, arguments: dict[str, Reg], place: Place, acc: Accumulators
+    ) -> None:
+        self.k, self.plan, self.operands, self.arguments, self.place, self.acc = k, plan, operands, arguments, place, acc
+        self.split, self.problem = second_pass(plan), plan.problem
+        self.kind = self.problem.accumulator if self.split else self.problem.dtype_c  # of what is stored
+        self.compute = self.problem.accumulator if self.split else self.problem.epilogue_type
+
+    def emit(self) -> None:
+        """C in one of four ways: inside the view or clipped, with or without beta; partial products in two."""
+        k, plan = self.k, self.plan
+        inputs = self._inputs()
+        store = TileStore(k, self.acc, inputs)
+        k.v.free(k.work_item, self.place.lane_row, self.place.group, listed=True)
+        clipped = k.new_label("edge")
+        k.s_cmp_lt_i32(self.place.m_left, plan.tile_m)
+        k.s_cbranch_scc1(clipped)
+        k.s_cmp_lt_i32(self.place.n_left, plan.tile_n)
+        k.s_cbranch_scc1(clipped)
+        self._branch_if_misaligned(inputs, clipped)
+        for edge in (False, True):
+            if edge:
+                k.label(clipped)
+            if self.split or self.problem.activation in GATES:
+                k.comment(("partial products" if self.split else "C, which is not read") + ", clipped" * edge)
+                store.emit(edge, False)
+                k.s_endpgm()
+            else:
+                self._scaled_store(store, edge)
+
+    def _branch_if_misaligned(self, inputs: StoreInputs, clipped: str) -> None:
+        """Elements go one by one where narrow ones lie on no 4-byte boundaries."""
+        k, bases = self.k, [inputs.resource, *([inputs.residual] if inputs.residual is not None else [])]
+        if inputs.elements.size >= WORD:
+            return
+        rest = k.s.alloc("rest")
+        k.s_or_b32(rest, bases[0][0], inputs.stride)
+        for base in bases[1:]:
+            k.s_or_b32(rest, rest, base[0])
+        k.s_and_b32(rest, rest, WORD - 1)
+        k.s_cbranch_scc1(clipped)
+        k.s.free(rest)
+
+    def _scaled_store(self, store: TileStore, edge: bool) -> None:
+        k = self.k
+        without = k.new_label("beta_0")
+        branch_if_zero(k, self.arguments["beta"], self.compute == "i32", without)
+        k.comment("C = alpha·A·B + beta·C" + ", clipped" * edge)
+        store.emit(edge, True)
+        k.s_endpgm()
+        k.label(without)
+        k.comment("C = alpha·A·B, C is not read" + ", clipped" * edge)
+        store.emit(edge, False)
+        k.s_endpgm()
+
+    # -- where things lie --------------------------------------------------------------------------
+
+    def _inputs(self) -> StoreInputs:
+        k, place, problem, arguments = self.k, self.place, self.problem, self.arguments
+        gated = problem.activation in GATES and not self.split
+        size, stride = dtype(self.kind).bytes, arguments["ldc"]
+        k.comment("C: the lane's first row and column in the tile")
+        if size > 1:
+            k.s_lshl_b32(stride, stride, log2(size), note="ldc in bytes")
+        matrix = place.batch
+        if self.split:
+            k.s_mul_i32(matrix, place.batch, arguments["parts"])
+            k.s_add_u32(matrix, matrix, place.part, note="number of the partial product")
+        bias, scales = self._bias(), self._scales()
+        left = place.n0
+        if gated:
+            k.s_lshr_b32(left, left, 1, note="first column of C")
+        resource = k.s.alloc("C buffer", 4)
+        residual = k.s.alloc("residual buffer", 4) if "residual" in arguments else None
+        for buffer, name in ((resource, "partials" if self.split else "C"), (residual, "residual")):
+            if buffer is not None:
+                tile_buffer(k, buffer, arguments[name], name, (place.m0, left), stride, size, matrix, arguments["batch_c"])
+        row, column, offset = (k.v.alloc(f"C {what}") for what in ("row", "column", "offset"))
+        k.v_mul_u32_u24(row, self.acc.lane_rows, place.group)
+        self._row_of_place(row, self.operands.a)
+        k.v_add_u32(row, place.wave_row, row)
+        k.v_mov_b32(column, place.lane_row)
+        self._row_of_place(column, self.operands.b)
+        k.v_add_u32(column, place.wave_column, column)
+        k.v_mul_lo_u32(offset, row, stride)
+        first = column
+        if gated:
+            first = k.v.alloc("C's column of a pair")
+            k.v_lshrrev_b32(first, 1, column)
+        k.v_lshl_add_u32(offset, first, log2(size), offset)
+        if gated:
+            k.v.free(first)
+        epilogue = Epilogue(
+            k, self.compute, None if self.split else arguments["alpha"], arguments.get("beta"),
+            "none" if self.split else base_activation(problem),
+        )  # fmt: skip
+        elements = Elements(k, self.kind, self.compute, arguments.get("scale_c"))
+        epilogue.prepare()
+        elements.prepare()
+        return StoreInputs(
+            resource, row, column, offset, stride, place.m_left, place.n_left, epilogue, elements, gated,
+            self.compute != problem.accumulator, bias, residual, scales,
+        )  # fmt: skip
+
+    def _bias(self) -> tuple[Reg, Elements] | None:
+        """The bias at the tile's first column."""
+        if "bias" not in self.arguments:
+            return None
+        k, kind = self.k, Elements(self.k, self.problem.dtype_addend, self.compute)
+        resource = k.s.alloc("bias buffer", 4)
+        self._vector(resource, "bias", self.place.n0, None, kind.size)
+        return resource, kind
+
+    def _scales(self) -> tuple[Reg, Reg] | None:
+        """Buffers of scales by row and by column; those of whole tensors become a part of alpha."""
+        if "scale_a" not in self.arguments:
+            return None
+        k, place = self.k, self.place
+        if self.problem.scales == "tensor":
+            self._scale_alpha()
+            return None
+        buffers = k.s.alloc("A's scales' buffer", 4), k.s.alloc("B's scales' buffer", 4)
+        for buffer, name, first, size in zip(buffers, ("scale_a", "scale_b"), (place.m0, place.n0), "mn", strict=True):
+            self._vector(buffer, name, first, self.arguments[size], WORD)
+        return buffers
+
+    def _vector(self, resource: Reg, name: str, first: Reg, each: Reg | None, size: int) -> None:
+        """A raw buffer at element `first` of a vector of `each` elements a product of the batch, or of one for all."""
+        k, shift = self.k, self.k.s.alloc(f"{name} offset", 2)
+        k.s_mov_b32(shift[1], 0)
+        if each is None:
+            k.s_mov_b32(shift[0], first)
+        else:
+            k.s_mul_i32(shift[0], self.place.batch, each)
+            k.s_add_u32(shift[0], shift[0], first)
+        if size > 1:
+            k.s_lshl_b64(shift, shift, log2(size))
+        raw_buffer(k, resource, self.arguments[name], (shift[0], shift[1]), name)
+        k.s.free(shift)
+
+    def _scale_alpha(self) -> None:
+        """alpha *= both tensors' scales."""
+        k, alpha, product = self.k, self.arguments["alpha"], self.k.v.alloc("alpha and scales")
+        shift = k.s.alloc("scale's offset")
+        k.s_lshl_b32(shift, self.place.batch, log2(WORD))
+        k.v_mov_b32(product, alpha)
+        for name in ("scale_a", "scale_b"):
+            pointer = self.arguments[name]
+            k.s_add_u32(pointer[0], pointer[0], shift)
+            k.s_addc_u32(pointer[1], pointer[1], 0)
+            k.s_load_dword(pointer[0], pointer, 0, note=name)
+            k.v_mul_f32(product, pointer[0], product)
+        k.v_readfirstlane_b32(alpha, product)
+        k.v.free(product)
+        k.s.free(shift)
+
+    def _row_of_place(self, i: Reg, layout: TileLayout) -> None:
+        """i = `TileLayout.row_of` of row i of the first atom."""
+        k = self.k
+        if layout.fold > 1:
+            run, high = layout.atom // layout.fold, k.v.alloc("fold")
+            k.v_lshrrev_b32(high, log2(run), i)
+            k.v_and_b32(i, run - 1, i)
+            k.v_mad_u32_u24(i, i, layout.fold, high)
+            k.v.free(high)
+        k.v_mul_u32_u24(i, layout.wide, i)

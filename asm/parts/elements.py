@@ -1,0 +1,141 @@
+"""Elements of an operand between memory and the epilogue, which has them in f32, f64 or i32: widened, and rounded at the end."""
+
+from __future__ import annotations
+
+import ml_dtypes
+
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, ELEMENT_STORES
+from simgpu.asm.parts.lanes import BF16_ROUND, HIGH_HALVES
+from simgpu.hardware.dtypes import dtype, numpy_dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.resources import rounding_sgprs
+
+BYTES = 8  # bits of one, by which a register is shifted
+HIGH_WORD = "[0,0,1]"  # op_sel: the instruction writes its result's upper half
+
+
+class Elements:
+    """Elements of type `memory` for an epilogue in type `compute`. scale: an SGPR with an f32 that what is rounded to 8 bits is
+    multiplied by.
+
+    SGPRs of constants are taken by `prepare`, as many as `rounding_sgprs` says.
+    """
+
+    def __init__(self, k: KernelBuilder, memory: str, compute: str, scale: Reg | None = None) -> None:
+        self.k, self.memory, self.compute, self.scale = k, memory, compute, scale
+        self.size, self.words = dtype(memory).bytes, dtype(compute).registers
+        self.constants: tuple[Reg, ...] = ()
+        self.converts = not rounding_sgprs(memory, k.target)
+
+    def prepare(self) -> None:
+        """Constants of the rounding in SGPRs."""
+        if rounding_sgprs(self.memory, self.k.target):
+            self.constants = tuple(self.k.s.alloc(name) for name in ("bf16 rounding", "high halves"))
+            self.k.s_movk_i32(self.constants[0], BF16_ROUND)
+            self.k.s_mov_b32(self.constants[1], HIGH_HALVES)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def access(self, direction: str, count: int) -> str:
+        """The buffer instruction that moves `count` neighbours of a lane; of 8 and 16 bits zero-extended when loaded."""
+        nbytes = count * self.size
+        one = ELEMENT_LOADS if direction == "load" else ELEMENT_STORES
+        return f"buffer_{direction}_{one[nbytes] if nbytes < WORD else DWORDS[nbytes // WORD]}"
+
+    def registers(self, count: int) -> int:
+        """Registers of `count` neighbours in memory's form."""
+        return max(1, count * self.size // WORD)
+
+    # -- into the epilogue -----------------------------------------------------------------------
+
+    def widen(self, target: Reg, packed: Reg, index: int) -> Reg:
+        """Element `index` of packed neighbours in the epilogue's type: in `target`, or where it lies already."""
+        k, bits = self.k, BYTES * self.size
+        if self.memory == self.compute:
+            return packed[index * self.words : (index + 1) * self.words]
+        word, place = divmod(index * bits, BYTES * WORD)
+        source, narrow = packed[word], target[self.words - 1]
+        if self.size == WORD:  # f32 of a wider epilogue
+            narrow = source
+        elif self.memory == "bf16":
+            if place:
+                k.v_and_b32(narrow, 0xFFFF0000, source)
+            else:
+                k.v_lshlrev_b32(narrow, 16, source)
+        else:
+            if place:
+                k.v_lshrrev_b32(narrow, place, source)
+                source = narrow
+            k.emit(f"v_cvt_f32_{self.memory}", narrow, source)
+        if self.compute == "f64":
+            k.v_cvt_f64_f32(target, narrow)
+            return target
+        return narrow
+
+    # -- out of it -------------------------------------------------------------------------------
+
+    def narrow(self, elements: list[Reg], scratch: Reg) -> Reg:
+        """Rounds neighbours, to nearest even, and packs them: the registers from the first element's on that hold them.
+
+        scratch: a VGPR. Elements are used up; each lies behind the one before it.
+        """
+        k, first = self.k, elements[0]
+        if self.memory == self.compute:
+            return Reg(first.file, first.index, len(elements) * self.words)
+        values = [element[0] for element in elements]
+        if self.compute == "f64":
+            for value, element in zip(values, elements, strict=True):
+                k.v_cvt_f32_f64(value, element)
+        packed = Reg(first.file, first.index, self.registers(len(elements)))
+        if self.size == WORD:
+            for target, value in zip((packed[i] for i in range(packed.count)), values, strict=True):
+                if target != value:
+                    k.v_mov_b32(target, value)
+        elif self.size == 2:
+            self._halves(packed, values, scratch)
+        else:
+            self._bytes(packed, values, scratch)
+        return packed
+
+    def _halves(self, packed: Reg, values: list[Reg], scratch: Reg) -> None:
+        k = self.k
+        for value in values:
+            if self.memory == "f16":
+                k.v_cvt_f16_f32(value, value)
+            elif not self.converts:
+                self._round_to_high_half(value, scratch)
+        for pair, low in enumerate(values[::2]):
+            high = values[min(2 * pair + 1, len(values) - 1)]
+            if self.memory == "f16":
+                k.v_pack_b32_f16(packed[pair], low, high)
+            elif self.converts:
+                k.v_cvt_pk_bf16_f32(packed[pair], low, high)
+            else:
+                k.v_perm_b32(packed[pair], high, low, self.constants[1])
+
+    def _round_to_high_half(self, value: Reg, scratch: Reg) -> None:
+        """bf16 in the upper half; a NaN is cut, which leaves it quiet, as a carry could make it a number."""
+        k = self.k
+        k.v_bfe_u32(scratch, value, 16, 1)
+        k.v_add3_u32(scratch, value, scratch, self.constants[0])
+        k.v_cmp_u_f32("vcc", value, value)
+        k.v_cndmask_b32(value, scratch, value, "vcc")
+
+    def _bytes(self, packed: Reg, values: list[Reg], scratch: Reg) -> None:
+        """Saturated: the conversion itself would make infinities and NaNs of what is too large."""
+        k = self.k
+        largest = float(ml_dtypes.finfo(numpy_dtype(self.memory, k.target)).max)
+        for value in values:
+            if self.scale is not None:
+                k.v_mul_f32(value, self.scale, value)
+            k.v_cmp_u_f32("vcc", value, value)
+            k.v_min_f32(scratch, largest, value)
+            k.v_max_f32(scratch, -largest, scratch)
+            k.v_cndmask_b32(value, scratch, value, "vcc", note="NaN stays")
+        for pair, low in enumerate(values[::2]):
+            high = values[min(2 * pair + 1, len(values) - 1)]
+            word, upper = divmod(pair, 2)
+            select = {"op_sel": HIGH_WORD} if upper else {}
+            k.emit(f"v_cvt_pk_{self.memory}_f32", packed[word], low, high, **select)

@@ -32,7 +32,7 @@ class Kernel(engine.Kernel):
         dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, cooperative: bool = False,
         executor: Executor | None = None, slices: int | None = None,
     ) -> Run:  # fmt: skip
-        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that would take on a GPU, `Run.html` shows it.
+        """Run the kernel to its end; see `engine.Kernel.launch`. `Run.time` says what that takes on a GPU, `Run.html` shows it.
 
         executor: where to run the workgroups, in `slices` ranges of them (default: as many as this host has cores), with the
         result of the ranges one after another; docs/cluster.md. What cannot be cut runs whole, as `Run.notes` then says.

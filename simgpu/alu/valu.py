@@ -201,6 +201,8 @@ class VectorEmitter(VectorSources):
         assert spec.body is not None
         returned = spec.body(*arguments, **modifiers)
         results = tuple(returned) if len(spec.results) > 1 else (returned,)
+        for check in self.frame.hooks:
+            check.evaluated(self.frame, self.mode, arguments, results)
         if self.mode.fp16_ovfl and Flag.TRANS not in spec.flags:
             return tuple(self._without_overflow(result, arguments) for result in results)
         return results

@@ -109,6 +109,8 @@ class VectorSources:
         smallest = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}[type_.bits]
         value = Value(self.ops, type_, self.ops._vector(raw))
         tiny = abs(value) < smallest
+        for check in self.frame.hooks:
+            check.flushed(self.frame, value, tiny.raw)
         bits = self.frame.build.bitcast(value.raw, self.ops.shape(ir.IntType(type_.bits)))
         zero = bits & 1 << (type_.bits - 1)
         return self.frame.build.select(tiny.raw, zero.bitcast(value.raw.type), value.raw)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from simgpu.engine.finding import CHECK_FAILED, Finding, finding_at
 from simgpu.hardware.errors import SimError
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
-from simgpu.machine.hooks import Access, Hooks
+from simgpu.machine.hooks import Access, Hooks, Sums
+from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Plan
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Check(Hooks):
     lies in `worker.checks`, in fields of its own (`engine.fields`), and in what it wants behind each wave's state.
     """
 
+    undefined = False  # whether it asks device memory which of its bits nothing wrote
     wave_bytes = 0  # wanted behind each wave's state; one check of a device may want any
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
@@ -130,6 +132,7 @@ class Guarded(Check):
         self.check = check
         self.kind = type(check)
         self.wave_bytes = check.wave_bytes
+        self.sums = check.sums
 
     # -- in handlers -----------------------------------------------------------------------------
 
@@ -148,6 +151,18 @@ class Guarded(Check):
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         with blamed(self):
             self.check.after(frame, inst, planned)
+
+    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        with blamed(self):
+            self.check.evaluated(frame, mode, arguments, results)
+
+    def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
+        with blamed(self):
+            self.check.flushed(frame, value, tiny)
+
+    def summed(self, frame: Frame, sums: Sums) -> None:
+        with blamed(self):
+            self.check.summed(frame, sums)
 
     def access(self, frame: Frame, access: Access) -> None:
         with blamed(self):

@@ -140,7 +140,7 @@ class Device:
         self.threads = threads or os.cpu_count() or 1
         self.max_instructions = max_instructions or DEFAULT_INSTRUCTIONS
         self.timeout = timeout
-        self.memory = Memory(bool(check), unique_bytes)
+        self.memory = Memory(bool(check) and any(one.undefined for one in checks), unique_bytes)
         self.kept = Kept()
         self.heap_bytes = HEAP_BYTES
         self._heaps: list[Heap] = []  # at most one, of all devices that share the memory

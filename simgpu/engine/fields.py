@@ -7,7 +7,7 @@ from simgpu.machine import layout
 # In this order, whichever of them a device has: handlers are kept, and know the places.
 OWNERS = (
     "paths", "in_flight", "lds_dma", "races", "late_arrival", "workgroup", "events", "uninitialized", "bounds", "performance",
-    "line_trace", "path_trace",
+    "line_trace", "path_trace", "numerics", "shadow", "writer",
 )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class Program:
         self._filled: set[int] = set()  # pieces of FILLED records
         self.instructions: dict[int, Instruction] = {}
         self.problems: dict[int, str] = {}
-        self._fuse = fuse and not mode.indexed and not checks
+        self._fuse = fuse and not mode.indexed and all(check.sums for check in checks)
         # Records that control may enter otherwise than from the one before, and that it may leave so.
         self._entered: set[int] = set()
         self._left: set[int] = set()
@@ -185,7 +185,7 @@ class Program:
             plan.note(f"tile={count}x{steps}", *(f"{name}={value}" for name, value in sorted(tile.first.mods.items())))
             emitter = functools.partial(f32.emit_tile, inst=tile.first, count=count, steps=steps)
             first, *others = tile.records
-            self._set(first, compiled(tile.first, plan, emitter, self.compiler), plan.slots)
+            self._set(first, compiled(tile.first, plan, emitter, self.compiler, self.checks), plan.slots)
             idle = self.compiler.address("idle", _idle)
             for at in others:
                 self._set(at, idle, [])

@@ -1,4 +1,4 @@
-"""Hooks: what checked mode emits around an instruction's body, and what a handler tells it of memory accesses.
+"""Hooks: what checked mode emits around an instruction's body, and what a handler tells it of values and memory accesses.
 
 Plain mode has no hooks, and then nothing is emitted. Otherwise each access that passed its bounds
 checks is described to them, after its bytes moved, and each emits what it wants; a store to LDS is so before, too.
@@ -8,6 +8,7 @@ what a store writes, lane after lane.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from simgpu.hardware.isa.instruction import Instruction
 
 if TYPE_CHECKING:
     from simgpu.machine.frame import Frame
+    from simgpu.machine.mode import Mode
     from simgpu.machine.operands import Plan
 
 
@@ -40,8 +42,26 @@ class Access:
     contiguous: Any = None
 
 
+@dataclass(frozen=True)
+class Sums:
+    """Lanes of D that follow each other; IR values.
+
+    group: i64, which of D's groups of so many lanes, counted from its first register; new, old: D and C there, vectors of floats;
+    record: i64, the instruction's; spoilt: vector of i1, lanes whose elements of A or B are not finite, None where that is not
+    known.
+    """
+
+    group: Any
+    new: Any
+    old: Any
+    record: Any
+    spoilt: Any = None
+
+
 class Hooks:
     """What one check emits when a handler is compiled. An instance keeps nothing: handlers are shared by all launches."""
+
+    sums = False  # whether it looks at matrix instructions by `summed`, which follows tiles of them too (`matrix.f32_chains`)
 
     def concerns(self, inst: Instruction) -> bool:
         """Whether anything is emitted for the instruction; without any it shares plain handlers."""
@@ -56,6 +76,21 @@ class Hooks:
 
     def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
         """Emit behind the body, where the wave goes on with the next instruction."""
+
+    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        """Emit where the body of vector instruction `frame.inst` gave its results, before omod, clamp and the write.
+
+        Both are what the body takes and returns: `lane.Value`s, or tuples of them. Of a packed instruction, once for each half.
+        """
+
+    def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
+        """Emit where MODE replaces denormals of a vector instruction's operand or result by 0.
+
+        value: `lane.Value` before; tiny: <64 x i1>, its lanes whose magnitude is below the least normal number, zeros among them.
+        """
+
+    def summed(self, frame: Frame, sums: Sums) -> None:
+        """Emit where some lanes of a matrix instruction's D have their sums, before they are written; only where `sums`."""
 
     def access(self, frame: Frame, access: Access) -> None:
         """Emit where `frame.inst` made an access to memory or LDS that passed its bounds checks."""

@@ -229,6 +229,18 @@ sadd_sat, uadd_sat, usub_sat = _intrinsic("sadd.sat"), _intrinsic("uadd.sat"), _
 fabs, floor, fma = _intrinsic("fabs"), _intrinsic("floor"), _intrinsic("fma")
 
 
+def any_special(values: Sequence[Value]) -> Value:
+    """i1: whether a lane of some float vectors, all of one type, is a NaN or an infinity.
+
+    0 times what is finite is 0, and a NaN otherwise: one multiplication a vector.
+    """
+    first = values[0]
+    total = first.aligned(0.0)[1]
+    for value in values:
+        total = fma(value, 0.0, total)
+    return total.is_nan().bitcast(ir.IntType(first.lanes)) != 0
+
+
 class Builder(ir.IRBuilder):
     """llvmlite's builder, which takes Values and makes them."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -19,8 +19,9 @@ from simgpu.hardware import mfma
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Sums
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, I32, I64, Value, default_nan, fma
+from simgpu.machine.values import F32, I32, I64, Value, any_special, default_nan, fma
 from simgpu.matrix.fragments import FROW, GROUP, outputs_of
 from simgpu.memory.whole_wave.prefetch import Queue
 
@@ -31,7 +32,18 @@ VECTOR = ir.VectorType(F32, GROUP)
 NEXT_SLOT = 2  # bytes to the record that comes next
 TABLE_SLOT = 3  # in the first's: host address of the table
 
-Operands = tuple[Any, Sequence[Any]]  # pointers to the registers of A, and of B for each D
+
+
+class Operands(NamedTuple):
+    """What one instruction on each D multiplies."""
+
+    a: Any  # pointer to the registers of A
+    b: Sequence[Any]  # the same of B, for each D
+    records: Callable[[int], Any]  # emits the record (i64) of the instruction on D number so
+
+
+# (step, values, whether few lines of code matter more than time): the values after step(operands, values) for all operands in order
+Steps = Callable[[Callable[[Operands, list[Any]], list[Any]], list[Any], bool], Sequence[Any]]
 
 
 class FloatTile:
@@ -45,19 +57,19 @@ class FloatTile:
         self.a_map = row.map("A", cbsz=mods["cbsz"], abid=mods["abid"])
         self.b_map = row.map("B", blgp=mods["blgp"])
 
-    def emit(
-        self, ds: Sequence[Any], initial: Callable[[int, int], Any], steps: Callable[[Callable[..., Any], list[Any]], Sequence[Any]]
-    ) -> None:
-        """ds: pointers to the registers of each D; initial(number, offset): the 16 lanes of C that D `number` has there.
-
-        steps(step, values): the values after step(operands, values) for the operands of each step, in order.
-        """
+    def emit(self, ds: Sequence[Any], initial: Callable[[int, int], Any], steps: Steps) -> None:
+        """ds: pointers to the registers of each D; initial(number, offset): the 16 lanes of C that D `number` has there."""
         places = [(f, g) for f in range(self.row.registers("D")) for g in range(LANES // GROUP)]
         size = max(1, BATCH // len(ds))
         for start in range(0, len(places), size):
             batch = [(d, f, g) for f, g in places[start : start + size] for d in range(len(ds))]
             values = [initial(d, self._offset(f, g)) for d, f, g in batch]
-            for (d, f, g), value in zip(batch, steps(functools.partial(self._step, batch), values), strict=True):
+            sums = steps(functools.partial(self._step, batch), values, False)
+            if any(check.sums for check in self.frame.hooks):
+                with self.frame.build.if_then(any_special(sums), likely=False):
+                    again = [initial(d, self._offset(f, g)) for d, f, g in batch]
+                    steps(functools.partial(self._told, batch), again, True)
+            for (d, f, g), value in zip(batch, sums, strict=True):
                 ds[d].at(self._offset(f, g)).store(default_nan(value), 64)
 
     def _offset(self, f: int, g: int) -> int:
@@ -65,15 +77,31 @@ class FloatTile:
 
     def _step(self, batch: Sequence[tuple[int, int, int]], operands: Operands, values: Sequence[Any]) -> list[Any]:
         """The accumulators of `batch` (D, register, group of lanes) after one instruction on each D."""
-        a, bs = operands
         values = list(values)
         for k in range(self.row.k):
-            for number, (d, f, g) in enumerate(batch):
-                i, j, block = (self.outputs[f, g * GROUP : (g + 1) * GROUP, axis] for axis in range(3))
-                left = self._operand(a, self.a_map[block, i, k])
-                right = self._operand(bs[d], self.b_map[block, k, j])
-                values[number] = fma(left, right, values[number])
+            for number, place in enumerate(batch):
+                values[number] = fma(*self._factors(operands, place, k), values[number])
         return values
+
+    def _told(self, batch: Sequence[tuple[int, int, int]], operands: Operands, values: Sequence[Any]) -> list[Any]:
+        """The same, and tells hooks of what is not finite."""
+        following = self._step(batch, operands, values)
+        for place, old, new in zip(batch, values, following, strict=True):
+            with self.frame.build.if_then(any_special([new])):
+                zeros = old.aligned(0.0)[1]  # 0 where all factors are finite, as in `any_special`
+                for factor in (factor for k in range(self.row.k) for factor in self._factors(operands, place, k)):
+                    zeros = fma(factor, 0.0, zeros)
+                d, f, g = place
+                number = self.frame.value(ir.Constant(I64, f * (LANES // GROUP) + g))
+                for check in (check for check in self.frame.hooks if check.sums):
+                    check.summed(self.frame, Sums(number, new, old, operands.records(d), zeros.is_nan()))
+        return following
+
+    def _factors(self, operands: Operands, place: tuple[int, int, int], k: int) -> tuple[Value, Value]:
+        """What the lanes of `place` multiply at k."""
+        d, f, g = place
+        i, j, block = (self.outputs[f, g * GROUP : (g + 1) * GROUP, axis] for axis in range(3))
+        return self._operand(operands.a, self.a_map[block, i, k]), self._operand(operands.b[d], self.b_map[block, k, j])
 
     def _operand(self, pointer: Any, owners: np.ndarray) -> Value:
         """One vector of elements: broadcast, plain load or shuffle, as the map has it."""
@@ -104,19 +132,25 @@ def emit_tile(frame: Frame, inst: Instruction, count: int, steps: int) -> None:
     def register(number: int, base: Any = table) -> Any:
         return frame.at(frame.wave, base.at(4 * number).load(I32))
 
-    ds = [register(1 + number) for number in range(count)]
-    entry = 1 + count  # words of a step
+    def record(records: Any, d: int) -> Value:
+        return records.at(4 * d).load(I32).zext(I64)
 
-    def accumulate(step: Any, values: list[Any]) -> list[Any]:
+    ds = [register(1 + number) for number in range(count)]
+    entry = 1 + 2 * count  # words of a step
+
+    def accumulate(step: Any, values: list[Any], short: bool) -> list[Any]:
+        together = 1 if short else steps
+
         def several(number: Any, *values: Any) -> Sequence[Any]:
-            Queue(frame).fetch(GROUP * len(values) * row.k * steps)
+            if not short:
+                Queue(frame).fetch(GROUP * len(values) * row.k * steps)
             base = table.at(number * (4 * entry))
-            for at in range(entry, entry + steps * entry, entry):
-                a, *bs = (register(at + part, base) for part in range(entry))
-                values = step((a, bs), values)
+            for at in range(1 + count, 1 + count + together * entry, entry):
+                a, *bs = (register(at + part, base) for part in range(1 + count))
+                values = step(Operands(a, bs, functools.partial(record, base.at(4 * (at + 1 + count)))), values)
             return values
 
-        return frame.loop(table.load(I32).zext(I64), several, values, step=steps)
+        return frame.loop(table.load(I32).zext(I64), several, values, step=together)
 
     FloatTile(frame, row, selections(inst)).emit(ds, lambda d, offset: ds[d].at(offset).load(VECTOR, 64), accumulate)
     pass_over(frame)

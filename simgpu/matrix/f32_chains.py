@@ -45,10 +45,12 @@ class Tile:
 
     @property
     def table(self) -> list[int]:
-        """Number of steps, D's, and for each step A and the B's: offsets of registers into a wave."""
+        """Number of steps, D's, and for each step A, the B's and the instructions' records; registers as offsets into a wave."""
         d = [_offset(inst, "vdst") for _, inst in self.steps[0]]
-        operands = ([_offset(step[0][1], "src0"), *(_offset(inst, "src1") for _, inst in step)] for step in self.steps)
-        return [len(self.steps), *d, *(offset for step in operands for offset in step)]
+        words = [len(self.steps), *d]
+        for step in self.steps:
+            words += [_offset(step[0][1], "src0"), *(_offset(inst, "src1") for _, inst in step), *(index for index, _ in step)]
+        return words
 
 
 def _offset(inst: Instruction, name: str) -> int:

@@ -17,12 +17,12 @@ from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
 from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
 from simgpu.machine.values import F32, I64
 from simgpu.matrix.cdna3.fast import FastSum
 from simgpu.matrix.cdna3.general import GeneralSum, Scales
-from simgpu.matrix.f32 import FloatTile, selections
+from simgpu.matrix.f32 import FloatTile, Operands, selections
 from simgpu.matrix.fragments import GROUP, Spread, scale_places, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, PairwiseSum, double_chain
@@ -176,14 +176,14 @@ def _emit_float(frame: Frame, places: MatrixPlaces, row: Any, mods: dict[str, in
         pointer = frame.operand(place.slot)
         return _copied(frame, pointer, place.bits // 32) if places.aliased else pointer
 
-    operands = readable(places.a), [readable(places.b)]
+    operands = Operands(readable(places.a), [readable(places.b)], lambda _: frame.slot(SLOT_INDEX).zext(I64))
     c = None if places.c.kind == "imm" else readable(places.c)
 
     def initial(d: int, offset: int) -> Any:
         return load_scalar(frame, places.c).bitcast(F32).splat(GROUP) if c is None else c.at(offset).load(V32, 64)
 
     d = frame.operand(places.d.slot)
-    FloatTile(frame, row, mods).emit([d], initial, lambda step, values: step(operands, values))
+    FloatTile(frame, row, mods).emit([d], initial, lambda step, values, _: step(operands, values))
 
 
 def _emit_double(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]) -> None:

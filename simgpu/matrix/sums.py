@@ -14,8 +14,9 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.frame import Frame
-from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F32, F64, I32, I64, Value, default_nan, fabs, fma, where
+from simgpu.machine.hooks import Sums
+from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
+from simgpu.machine.values import F32, F64, I32, I64, Value, any_special, default_nan, fabs, fma, where
 from simgpu.matrix.fragments import GROUP, Spread, Walk
 from simgpu.matrix.operand_cache import CacheEntry
 
@@ -164,10 +165,23 @@ class Groups:
         return row.shuffled([int(place) % LANES for place in places])
 
 
+def told(frame: Frame, group: Any, new: Value, old: Callable[[], Value]) -> None:
+    """Tell hooks of lanes of D that are not all finite; group: an int or i64; old: emits the lanes of C."""
+    hooks = [check for check in frame.hooks if check.sums]
+    if not hooks:
+        return
+    with frame.build.if_then(any_special([new]), likely=False):
+        number = frame.value(ir.Constant(I64, group)) if isinstance(group, int) else group
+        sums = Sums(number, new, old(), frame.slot(SLOT_INDEX).zext(I64))
+        for check in hooks:
+            check.summed(frame, sums)
+
+
 class Accumulator:
     """C and D of 32-bit elements: a register range, or a constant for C."""
 
     def __init__(self, groups: Groups, c: Any, constant: Any, d: Any) -> None:
+        self.groups = groups
         self.bytes = 4 * groups.width  # the groups' lanes of a register follow each other
         self.pointer = c
         self.constant = constant
@@ -179,6 +193,8 @@ class Accumulator:
         return self.pointer.at(group * self.bytes).load(kind, 64)
 
     def store(self, group: Any, value: Any) -> None:
+        if value.is_float:
+            told(self.groups.frame, group, value, lambda: self.load(group, value.type))
         self.d.at(group * self.bytes).store(value, 64)
 
 
@@ -258,6 +274,7 @@ def double_chain(groups: Groups, c: Any, d: Any, a: Spread, b: Spread, negate: i
         total = c.at(at).load(ir.VectorType(F64, groups.width), 8)
         for step in range(groups.walk.steps):
             total = fma(groups.a(left, F64, group, step), groups.b(right, F64, group, step), total)
+        told(groups.frame, group, total, lambda: c.at(at).load(total.type, 8))
         d.at(at).store(default_nan(total), 8)
 
     groups.run(one)

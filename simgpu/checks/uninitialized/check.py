@@ -79,6 +79,7 @@ class Planned:
 class Uninitialized(Check):
     """Definedness of registers, LDS, private and device memory."""
 
+    undefined = True
     wave_bytes = shadow_layout.SHADOW_BYTES
 
     def concerns(self, inst: Instruction) -> bool:

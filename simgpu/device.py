@@ -83,7 +83,7 @@ class Device(engine.Device):
 
     target: gfx908, gfx90a, gfx942, gfx950 or a board's name (see `hardware.targets`).
     check: True looks for what the hardware would not forgive, see `Run.findings` and docs/check.md; "performance" adds notes on
-    what costs time.
+    what costs time; "numerics", alone, where NaN, infinities and losses first appear, see docs/numerics.md.
     threads: host threads (default: all cores).
     max_instructions: budget of a launch, in wave-instructions, all workgroups together; docs/engine.md says how closely it is kept.
     timeout: seconds that a launch may last, None for any.
@@ -104,8 +104,8 @@ class Device(engine.Device):
         timeout: float | None = None,
         unique_bytes: bool = True,
     ) -> None:
-        if check not in (False, True, "performance"):
-            raise LaunchError(f"check={check!r}: give False, True or \"performance\"")
+        if check not in (False, True, "performance") and not str(check).startswith("numerics"):
+            raise LaunchError(f"check={check!r}: give False, True, \"performance\" or \"numerics\"")
         super().__init__(
             target, check=check, checks=_checks(check), threads=threads, max_instructions=max_instructions, timeout=timeout,
             unique_bytes=unique_bytes,
@@ -125,6 +125,11 @@ def _checks(check: bool | str) -> tuple[Check, ...]:
     """What the mode looks for; imported here, as plain mode starts faster without it."""
     if not check:
         return ()
+    if isinstance(check, str) and check.startswith("numerics"):
+        from simgpu.checks.numerics.check import Numerics
+        from simgpu.checks.numerics.wanted import Wanted
+
+        return (Numerics(Wanted.of(check)),)
     from simgpu.checks.suite import CHECKS, NOTES
 
     return NOTES if check == "performance" else CHECKS

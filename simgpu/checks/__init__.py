@@ -3,6 +3,7 @@
     suite.py        the checks, in order; only a checked device loads it
     waits/          missing waits and wait states, and those that ask for too much
     uninitialized/  what nothing wrote, where it matters
+    numerics/       NaN, infinities, overflow and other losses; alone, with check="numerics"
     races/          waves on the same bytes, and barriers that some miss
     lint/           what every path of the code lacks, nothing launched
     bounds.py       memory misuse

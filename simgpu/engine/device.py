@@ -152,7 +152,8 @@ class Device:
         scheduler.begin()
 
     def __repr__(self) -> str:
-        checked = {True: ", checked", "performance": ", checked with notes on performance"}.get(self.check, "")
+        modes = {False: "", True: ", checked", "performance": ", checked with notes on performance"}
+        checked = modes.get(self.check, f", check of {self.check}")
         return f"<Device {self.descriptor.name}, {self.arch}, {self.threads} host thread(s){checked}>"
 
     @property

@@ -47,12 +47,13 @@ def made(name: str, value: float | None, right: bool = True) -> Row:
 
 
 def test_every_row_of_the_issue_is_there_with_its_goal() -> None:
-    """Issue 8's table, in its order; checked mode is two rows here, cold and warm start too."""
+    """Issue 8's table, in its order, checked mode is two rows here, cold and warm start too; and the check of numbers."""
     assert [(goal.name, goal.limit, goal.unit, goal.at_least) for goal in GOALS] == [
         ("gemm f32", 1.6, "x numpy", False), ("gemm f16", 5, "x numpy", False), ("attention", 2, "x numpy", False),
         ("valu", 500, "M/s", True), ("lds", 90, "M/s", True), ("scalar", 300, "M/s", True), ("vector add", 0.05, "s", False),
         ("corpus", 0.1, "s", False), ("cold start", 3, "s", False), ("warm start", 0.8, "s", False), ("memory", 200, "MiB", False),
         ("checked valu", 100, "M/s", True), ("checked gemm", 15, "x numpy", False),
+        ("numerics gemm", 1.5, "x plain", False), ("numerics attention", 1.2, "x plain", False),
     ]  # fmt: skip
 
 

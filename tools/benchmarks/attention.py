@@ -53,7 +53,7 @@ class Attention:
         return self.prepared.launch(*self.buffers)
 
 
-def prepare(length: int, dim: int, target: str, threads: int) -> Attention:
+def prepare(length: int, dim: int, target: str, threads: int, check: bool | str = False) -> Attention:
     """Emits the kernel and runs one workgroup, which compiles what it uses."""
     import numpy as np
 
@@ -64,7 +64,7 @@ def prepare(length: int, dim: int, target: str, threads: int) -> Attention:
     problem = AttentionProblem(length, length, dim)
     source = np.random.default_rng(0)
     arrays = tuple(source.standard_normal((length, dim), dtype=np.float32) for _ in range(3))
-    device = Device(target, threads=threads)
+    device = Device(target, threads=threads, check=check)
     buffers = [device.upload(array) for array in (*arrays, np.zeros_like(arrays[0]))]
     prepared = asm.Prepared(asm.emit(FusedAttention(problem, target)), device)
     first_workgroups(prepared, buffers)

@@ -54,7 +54,7 @@ class Gemm:
         return self.prepared.launch(*self.buffers)
 
 
-def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: bool = False) -> Gemm:
+def prepare(size: int, target: str, threads: int, dtype: str = "f32", check: bool | str = False) -> Gemm:
     """Emits the kernel and runs one workgroup, which compiles what it uses."""
     from simgpu import Device, asm
     from simgpu.operators import TiledComputation

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from simgpu.hardware.errors import SimError
 from simgpu.tools.benchmarks import attention, gemm
 from simgpu.tools.benchmarks.blas import limit_threads
+from simgpu.tools.benchmarks.turn_about import best_seconds
 
 if TYPE_CHECKING:
     from simgpu import Device
@@ -95,6 +96,21 @@ def _attention_subject(setting: Setting) -> Subject:
     return made.prepared.device, made.launch
 
 
+def _numerics(
+    name: str, work: str, limit: float, prepare: Callable[[Setting, bool | str], gemm.Gemm | attention.Attention]
+) -> Goal:
+    """The check of numbers beside plain mode, turn about."""
+
+    def measure(setting: Setting) -> Measured:
+        plain, checked = prepare(setting, False), prepare(setting, "numerics")
+        findings: list[Any] = []
+        times = best_seconds(plain.launch, lambda: findings.extend(f for run in checked.launch() for f in run.findings))
+        found = {"plain_seconds": times[0], "checked_seconds": times[1], "findings": len(findings)}
+        return Measured(times[1] / times[0], f"{times[1]:.3g} s, plain {times[0]:.3g} s", not findings, found)
+
+    return Goal(name, work, limit, "x plain", measure)
+
+
 def _against(found: dict[str, Any]) -> str:
     return (
         f"{found['simulated_seconds']:.3g} s, numpy {found['numpy_seconds']:.3g} s ({found['numpy_gflops']:.0f} GFLOP/s); "
@@ -171,7 +187,11 @@ GOALS = (
     Goal("memory", "peak memory beyond the buffers", 200, "MiB", _memory),
     _loop("checked valu", "checked mode, VALU loop", 100, "valu", check=True),
     _gemm("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 15, "mi100", check=True),
-)
+    _numerics("numerics gemm", f"check of numbers, f32 GEMM {SIZE}³, MI100", 1.5,
+              lambda setting, check: gemm.prepare(SIZE, TARGET, setting.threads, check=check)),
+    _numerics("numerics attention", f"check of numbers, attention f32, L = {LENGTH}, d = {DIM}", 1.2,
+              lambda setting, check: attention.prepare(LENGTH, DIM, TARGET, setting.threads, check)),
+)  # fmt: skip
 NAMES = tuple(goal.name for goal in GOALS)
 
 

@@ -4,6 +4,7 @@
     operators.py         the table of operators: options, tree, workload of each
     operator_options.py  OP and its options, the same for every verb
     execute.py           one launch of a computation, on a GPU beside the simulator
+    shadow.py            where the error of the worst element came from
     timing.py            many launches, and the figures that follow
     opencl.py            OpenCL C kernels, compiled
     opencl.h             what they find without including anything

@@ -29,6 +29,8 @@ class Watch:
 
     check: bool | str = True  # what `Device` takes
     launch: Callable[..., Run] | None = None  # called with a kernel and its launch's arguments, in place of `Kernel.launch`
+    shadow: bool = False  # whether the worst element's workgroup is run again with f64
+    worst: Any = None  # what came of that, a `cases.shadow.WorstElement`
     runs: list[tuple[str, Run]] = field(default_factory=list)  # by what was launched
     findings: list[Finding] = field(default_factory=list)  # of the runs, and of launches that failed
 

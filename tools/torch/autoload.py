@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simgpu.triton import Session
 
 TARGET, CHECK, SUPPRESSIONS = "SIMGPU", "SIMGPU_CHECK", "SIMGPU_SUPPRESSIONS"
-CHECKS: dict[str, bool | str] = {"no": False, "yes": True, "performance": "performance", "collect": "collect"}
+CHECKS: dict[str, bool | str] = {"no": False, "yes": True, **{mode: mode for mode in ("performance", "numerics", "collect")}}
 
 
 def begin() -> None:

@@ -44,6 +44,15 @@ def configure(parser: ArgumentParser) -> None:
 def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="say what was checked and how much was executed")
     parser.add_argument("--performance", action="store_true", help="notes on what costs time, too")
+    text = "only where NaN, infinities, overflow and saturation first appear, and what of it reaches memory (docs/numerics.md)"
+    parser.add_argument("--numerics", action="store_true", help=text)
+    text = "with --numerics: NaN and infinities of which nothing reached memory, too"
+    parser.add_argument("--discarded", action="store_true", help=text)
+    parser.add_argument("--denormals", action="store_true", help="with --numerics: denormals that MODE flushes, too")
+    text = "with --numerics: sums of floats that cancel so many bits or more, too"
+    parser.add_argument("--cancellation", type=int, metavar="BITS", help=text)
+    text = "of OP, with --numerics: run the worst element's workgroup again with f64 inside, and say where its error came from"
+    parser.add_argument("--shadow", choices=("f64",), help=text)
     parser.add_argument("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0, for code review tools")
     add_html_option(parser, against=True)
     add_json_option(parser)
@@ -62,7 +71,9 @@ def run(options: Namespace) -> int:
     inner = Parser(prog=f"simgpu check {verb}")
     module.configure(inner)
     outputs = [*_given("html", wanted), *_given("against", wanted), *(["--force"] if wanted.force else [])]
-    watch = Watch(check="performance" if wanted.performance else True)
+    watch = Watch(check=_check(wanted), shadow=wanted.shadow is not None)
+    if wanted.shadow and not (wanted.numerics and verb == "run"):
+        raise UsageError("--shadow f64 belongs to --numerics, and to an operator: its float64 result says which element is worst")
     said, failure, status = io.StringIO(), "", 0
     given = inner.parse_args([options.what, *rest, *outputs], Namespace(words=options.words))
     try:
@@ -83,6 +94,8 @@ def run(options: Namespace) -> int:
     else:
         for finding in watch.findings:
             show(str(finding))
+        if watch.worst is not None:
+            show(*watch.worst.lines())
         if wanted.verbose:
             _summary(watch)
         if status == 1 and not failure and not wrong:
@@ -98,11 +111,26 @@ def _given(name: str, options: Namespace) -> list[str]:
     return [f"--{name}", value] if value else []
 
 
+def _check(wanted: Namespace) -> bool | str:
+    """What `Device` takes as check."""
+    more = [name for name in ("discarded", "denormals") if getattr(wanted, name)]
+    if wanted.cancellation is not None:
+        more.append(f"cancellation={wanted.cancellation}")
+    if wanted.numerics:
+        if wanted.performance:
+            raise UsageError("--numerics looks at numbers alone: leave --performance out, or check twice")
+        return ",".join(("numerics", *more))
+    if more:
+        raise UsageError("--discarded, --denormals and --cancellation belong to --numerics: give it, too")
+    return "performance" if wanted.performance else True
+
+
 def _document(what: str, watch: Watch, failure: str, status: int) -> dict[str, Any]:
     return {
         "checked": what,
         "findings": [finding.document() for finding in watch.findings],
         "runs": [{"kernel": name, **run_document(run)} for name, run in watch.runs],
+        "worst": watch.worst and watch.worst.document(),
         "error": failure or None,
         "status": status,
     }

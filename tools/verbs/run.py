@@ -12,6 +12,7 @@ import numpy as np
 from simgpu.tools.cases.execute import against_sim, execute
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document
 from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.cases.shadow import worst_element
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.arrays import require_memory
@@ -152,6 +153,8 @@ def _run(options: Namespace, watch: Watch | None, page: LaunchPage | None = None
     with progress("comparing with float64"):
         verdict = work.compare(after, kernel.operands[work.result])
         others = work.compare_beside(beside, kernel.operands)
+    if watch is not None and watch.shadow:
+        watch.worst = worst_element(options, kernel, work, verdict.worst, verdict.want)
     compares = options.against_sim and not is_simulated(runs[0])
     agreement = against_sim(options, kernel, work, after) if compares else None
     kernels = [Ran(*each, _resources(*each)) for each in zip(kernel.steps, uses, runs, strict=True)]

@@ -1,0 +1,71 @@
+"""The check of numbers; see the package's map and docs/numerics.md.
+
+A launch has it alone: `Device(check="numerics")`. Where numbers are as they should be it costs a test of each result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simgpu.checks.numerics import findings, matrix, stores, table, vector
+from simgpu.checks.numerics.matrix import Matrix
+from simgpu.checks.numerics.stored_types import writes_memory
+from simgpu.checks.numerics.vector import Look, Vector
+from simgpu.checks.numerics.wanted import Wanted
+from simgpu.engine.check import Check
+from simgpu.engine.finding import Finding
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Access, Sums
+from simgpu.machine.mode import Mode
+from simgpu.machine.operands import Place, Plan
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.workers.worker import Worker
+
+
+class Numerics(Check):
+    """Where NaN, infinities and losses first appear."""
+
+    sums = True
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+
+    def concerns(self, inst: Instruction) -> bool:
+        spec = inst.spec
+        if spec.kind == "matrix":
+            return matrix.row_of(inst).cd_type != "i32"
+        return writes_memory(inst) if spec.memory is not None else vector.planned(inst, self.wanted) is not None
+
+    def plan(self, inst: Instruction, plan: Plan) -> Matrix | Vector | Place | None:
+        if inst.spec.kind == "matrix":
+            return matrix.planned(inst, plan.operands)
+        if inst.spec.memory is not None:
+            found: Place = plan.operands["vdata"]
+            return found
+        plan.note(self.wanted.denormals, self.wanted.cancellation)
+        return vector.planned(inst, self.wanted)
+
+    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        Look(frame, frame.planned[Numerics]).evaluated(mode, arguments, results)
+
+    def flushed(self, frame: Frame, value: Any, tiny: Any) -> None:
+        if self.wanted.denormals:
+            Look(frame, frame.planned[Numerics]).flushed(value, tiny)
+
+    def summed(self, frame: Frame, sums: Sums) -> None:
+        matrix.summed(frame, frame.planned[Numerics], sums)
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.space == "global" and access.writes and access.lanes is not None:
+            stores.emit(frame, access, frame.planned[Numerics])
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        types = launch.checks.setdefault("numerics", stores.types_of(launch.program))
+        table.prepare(worker, launch.program.count + 1, stores.table_of(launch.program, types))
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        return findings.findings(launch, workers, self.wanted)

@@ -1,0 +1,76 @@
+"""Conversions of floats to integers and small floats: what the result's type holds.
+
+The ISA names them `v_cvt_[how_]RESULT_SOURCE`. Normalising ones (pknorm, norm) clamp to [-1, 1] by their purpose and are none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.isa.spec import Spec
+from simgpu.hardware.isa.types import Type
+from simgpu.hardware.mfma.numbers import FORMATS, Format
+
+NAME = re.compile(r"v_cvt_(?:\w+_)?([a-z]+\d+)_[a-z]+\d+")
+INTEGER = re.compile(r"([iu])(8|16|32)")
+SMALL = ("fp8", "bf8", "fp6", "bf6", "fp4")
+NUMPY: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": np.float32}
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a conversion's result holds: those between low and high, exclusive or not.
+
+    small: the small float, "" for integers; saturates: whether what lies outside becomes the nearest that it holds, and not an
+    infinity or NaN; least, most: the ends, as people write them.
+    """
+
+    low: float
+    high: float
+    low_is_held: bool
+    high_is_held: bool
+    least: float
+    most: float
+    small: str = ""
+    saturates: bool = True
+
+
+def largest(form: Format) -> tuple[float, float, bool]:
+    """The largest finite number of a small float, the distance to its neighbour below, and whether its code is even."""
+    top = (1 << form.exponent) - 1
+    fraction = (1 << form.mantissa) - 1
+    if form.special == "ieee":
+        top -= 1
+    elif form.special == "e4m3":  # all ones is the NaN
+        fraction -= 1
+    unit = 2.0 ** (top - form.bias - form.mantissa)
+    return math.ldexp((1 << form.mantissa) + fraction, top - form.bias - form.mantissa), unit, fraction % 2 == 0
+
+
+def range_of(spec: Spec, target: str, source: Type) -> Range | None:
+    """What the result of a conversion from `source` holds; None for other instructions, and where the result is a plain float."""
+    named = NAME.fullmatch(spec.mnemonic)
+    if not named or "norm" in spec.mnemonic:
+        return None
+    result = named[1]
+    if result in SMALL:
+        name = f"{result}_fnuz" if target == "gfx942" and result in ("fp8", "bf8") else result
+        form = FORMATS[name]
+        most, unit, even = largest(form)
+        edge = most + unit / 2  # rounds to the largest number where that is even
+        if "_sr_" in spec.mnemonic:  # random bits may carry what lies less than a unit above
+            edge, even = most, True
+        return Range(-edge, edge, even, even, -most, most, name, saturates=form.special == "finite")
+    integer = INTEGER.fullmatch(result)
+    if not integer or not source.is_float:
+        return None
+    bits = int(integer[2])
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if integer[1] == "i" else (0, (1 << bits) - 1)
+    # Toward 0: whatever lies between least - 1 and most + 1 is held; where least - 1 has no neighbour, from least on.
+    holds = float(NUMPY[source.name](least - 1)) == least - 1
+    return Range(float(least - 1 if holds else least), float(most + 1), not holds, False, float(least), float(most))

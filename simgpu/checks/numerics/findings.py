@@ -1,0 +1,164 @@
+"""What is told of what handlers noted: one finding for each kind at an instruction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgpu.checks.numerics import division, formats
+from simgpu.checks.numerics.conversions import range_of
+from simgpu.checks.numerics.stored_types import writes_memory
+from simgpu.checks.numerics.table import ENTRIES, Kind, Noted, lost, noted
+from simgpu.checks.numerics.vector import float_parameters, unpacked
+from simgpu.checks.numerics.wanted import Wanted
+from simgpu.engine.finding import Finding, Location, finding_at, lanes_of, location_of
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.types import Type
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.matrix.instruction import row_of
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.workers.worker import Worker
+
+KIND = {
+    Kind.NAN: "nan", Kind.INFINITY: "infinity", Kind.OVERFLOW: "overflow", Kind.SATURATION: "saturation",
+    Kind.NAN_TO_INTEGER: "saturation", Kind.DENORMAL: "denormal", Kind.CANCELLATION: "cancellation", Kind.NAN_CODE: "format",
+}  # fmt: skip
+# What is an error where it may reach memory, and what may be on purpose wherever it goes.
+SERIOUS = (Kind.NAN, Kind.INFINITY, Kind.OVERFLOW)
+
+
+def findings(launch: Launch, workers: list[Worker], wanted: Wanted) -> list[Finding]:
+    """All that is to be told of a launch."""
+    seen = noted(workers)
+    if any(one.kind in SERIOUS for one in seen):
+        steps = division.steps(launch.program)
+        seen = [one for one in seen if one.kind not in SERIOUS or one.record not in steps]
+    reached = Reached(launch, [one for one in seen if one.kind in (Kind.STORED_NAN, Kind.STORED_INFINITY)])
+    found = []
+    for one in seen:
+        serious, said = reached.of(one.kind) if one.kind in SERIOUS else (one.kind is Kind.NAN_CODE, "")
+        if one.kind in KIND and (serious or wanted.discarded or one.kind not in SERIOUS):
+            found.append(_finding(launch, one, serious, said))
+    found += formats.findings(launch)
+    if missing := lost(workers):
+        full = f"{missing} more notes of other instructions were not kept: {ENTRIES} a thread are"
+        found.append(finding_at(launch, launch.entry, "resource", full, severity="note"))
+    return found
+
+
+class Reached:
+    """What NaN and infinities of a launch reached memory."""
+
+    def __init__(self, launch: Launch, seen: list[Noted]) -> None:
+        self.launch = launch
+        self.seen = sorted(seen, key=lambda one: (one.rank, one.record))
+        types = launch.checks["numerics"]  # of what was lowered before the launch ran
+        program = launch.program
+        reached = program.executable(launch.entry)
+        self.unknown = [at for at in reached if writes_memory(program.instructions[at]) and types.get(at) is None]
+
+    def of(self, kind: Kind) -> tuple[bool, str]:
+        """Whether what a kind makes may have reached memory, and what to say of it. An infinity may have become a NaN."""
+        kinds = (Kind.STORED_NAN,) if kind is Kind.NAN else (Kind.STORED_NAN, Kind.STORED_INFINITY)
+        found = [one for one in self.seen if one.kind in kinds]
+        if found:
+            said = []
+            for wanted, name in ((Kind.STORED_NAN, "NaN"), (Kind.STORED_INFINITY, "infinite")):
+                count = sum(one.values for one in found if one.kind is wanted)
+                said += [f"{count:,} {name}"] if count else []
+            first = location_of(self.launch, found[0].record)
+            total = sum(one.values for one in found)
+            return True, f"{' and '.join(said)} element{'s' if total > 1 else ''} reached memory, the first by {_place(first)}"
+        if self.unknown:
+            where = location_of(self.launch, min(self.unknown))
+            return True, f"whether any reached memory is open: what {_place(where)} stores has no type that the code tells"
+        return False, "none reached memory"
+
+
+def _place(where: Location) -> str:
+    return f"`{where.text}` at {where.name}" + (f" ({where.source})" if where.source else "")
+
+
+def _finding(launch: Launch, one: Noted, serious: bool, reached: str) -> Finding:
+    inst = launch.instruction(one.record)
+    assert inst is not None
+    what, place = _what(inst, one)
+    parts = [what, f"{one.values:,} such results" if one.values > 1 else "", reached]
+    return finding_at(
+        launch, one.record, KIND[one.kind], "; ".join(part for part in parts if part),
+        severity="error" if serious else "note",
+        wave=one.wave, workgroup=one.workgroup, lanes=lanes_of(one.lanes), count=one.times, place=place,
+    )  # fmt: skip
+
+
+def _what(inst: Instruction, one: Noted) -> tuple[str, str]:
+    """What happened in the first lane, and the register of a matrix instruction's result."""
+    if one.kind is Kind.NAN_CODE:
+        return formats.nan_code(inst, "AB"[one.extra], one.bits[0]), ""
+    if inst.spec.kind == "matrix":
+        return _of_matrix(inst, one)
+    types, has_result = unpacked(one.extra)
+    values = [shown(type_, bits) for type_, bits in zip(types, one.bits, strict=False)]
+    operands, result = (values[:-1], values[-1]) if has_result else (values, "")
+    given = f"{inst.mnemonic}({', '.join(operands)})"
+    lane = lanes_of(one.lanes)[0]
+    if one.kind is Kind.NAN_TO_INTEGER:
+        return f"{given} is 0 in lane {lane}: a NaN became an integer", ""
+    if one.kind in (Kind.SATURATION, Kind.OVERFLOW) and not has_result:
+        held = range_of(inst.spec, inst.target, float_parameters(inst.spec)[0])
+        assert held is not None
+        holds = f"{held.small or 'the result'} holds {held.least:.10g} to {held.most:.10g}"
+        ends = "it became the nearest of them" if one.kind is Kind.SATURATION else "it became what stands for an overflow"
+        return f"{given} does not fit in lane {lane}: {holds}, {ends}", ""
+    if one.kind is Kind.SATURATION:
+        return f"{given} does not fit f16 in lane {lane}: by MODE's FP16_OVFL it became the largest number", ""
+    if one.kind is Kind.DENORMAL:
+        return f"{inst.mnemonic}: MODE made the denormal {operands[0]} 0 in lane {lane}", ""
+    if one.kind is Kind.CANCELLATION:
+        return f"{given} = {result} in lane {lane}: of the last term's bits that many cancelled", ""
+    new = {
+        Kind.NAN: "of operands that are none", Kind.INFINITY: "of finite operands",
+        Kind.OVERFLOW: "too large for the result's type",
+    }  # fmt: skip
+    return f"{given} = {result} in lane {lane}, {new[one.kind]}", ""
+
+
+def _of_matrix(inst: Instruction, one: Noted) -> tuple[str, str]:
+    """An element of D by row and column, what C was there, and its register."""
+    row = row_of(inst)
+    register, lane = one.extra, lanes_of(one.lanes)[0]
+    wide = row.cd_type == "f64"
+    old, new = (number(bits, 64 if wide else 32) for bits in one.bits[:2])
+    d = inst.args["vdst"]
+    assert isinstance(d, Reg)
+    place = f"{d.file}{d.index + register * (2 if wide else 1)}"
+    element = _element(row, register, lane)
+    why = "of no NaN" if one.kind is Kind.NAN else "of finite A, B and C"
+    return f"{element} = {new} in {place}, lane {lane}, {why}: C was {old} there", place
+
+
+def _element(row: MatrixInstruction, register: int, lane: int) -> str:
+    """D[i,j] of a register of C's width and a lane, with the block where there are several."""
+    owners = row.map("D")
+    scale = 2 if row.cd_type == "f64" else 1
+    at = np.argwhere((owners[..., 0] == register * scale) & (owners[..., 1] == lane))
+    block, i, j = (int(number) for number in at[0])
+    return f"D[{i},{j}]" + (f" of block {block}" if row.blocks > 1 else "")
+
+
+def shown(type_: Type, bits: int) -> str:
+    """A number by its bits, as people write it."""
+    if type_.name == "bf16":
+        return number(bits << 16, 32)
+    return number(bits, type_.bits)
+
+
+def number(bits: int, width: int) -> str:
+    """An IEEE number of 16, 32 or 64 bits, by the fewest digits that tell it."""
+    whole, kind = {16: (np.uint16, np.float16), 32: (np.uint32, np.float32), 64: (np.uint64, np.float64)}[width]
+    value = np.array([bits & (1 << width) - 1], whole).view(kind)[0]
+    plain = value == 0 or not np.isfinite(value) or 1e-4 <= abs(float(value)) < 1e6
+    return np.format_float_positional(value, trim="-") if plain else np.format_float_scientific(value, trim="-")

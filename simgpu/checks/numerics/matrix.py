@@ -1,0 +1,153 @@
+"""Sums of matrix instructions: NaN and infinities that finite operands make, and codes of 8-bit operands that mean NaN.
+
+What comes of an infinity or a NaN in A or B is theirs. f32 is told element by element (`matrix.f32`); of the packed types nothing
+is new as long as any element of A or B is not finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+from llvmlite import ir
+
+from simgpu.checks.numerics.table import FIRST, Kind, enter, lowest, ones, special
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.mfma.instruction import BITS
+from simgpu.hardware.mfma.numbers import FORMATS, Format
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Sums
+from simgpu.machine.layout import LANES
+from simgpu.machine.operands import Place
+from simgpu.machine.runtime import PART, load64, runtime, store64
+from simgpu.machine.values import F64, I64, Value, where
+from simgpu.matrix.f32 import selections
+from simgpu.matrix.fragments import stack
+from simgpu.matrix.instruction import row_of
+
+NAN, INFINITY, NAN_CODE = (int(kind) for kind in (Kind.NAN, Kind.INFINITY, Kind.NAN_CODE))
+NAN_CODES = {"fp8": (0x7F, 0x7F), "fp8_fnuz": (0xFF, 0x80), "bf8_fnuz": (0xFF, 0x80)}  # of all that a format has
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or B of a packed type. field, value: which of an element's bits say that it is not finite, and what they are then."""
+
+    place: Place
+    type: str
+    bits: int
+    field: int
+    value: int
+
+    @property
+    def registers(self) -> int:
+        return self.place.bits // 32
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What the hooks know of an instruction; operands: A and B, none where `Sums.spoilt` says more."""
+
+    operands: tuple[Operand, ...]
+
+
+def planned(inst: Instruction, operands: Any) -> Matrix | None:
+    """What to look at in a matrix instruction's sums; None where they are integers."""
+    row = row_of(inst)
+    if row.cd_type == "i32":
+        return None
+    if row.a_type in ("f32", "f64"):
+        return Matrix(())
+    mods = selections(inst)
+    formats = row.with_formats(mods["cbsz"], mods["blgp"])
+    places = zip((operands.a, operands.b), (formats.a_type, formats.b_type), strict=True)
+    return Matrix(tuple(_operand(place, name) for place, name in places))
+
+
+def _operand(place: Place, name: str) -> Operand:
+    form = FORMATS["f32" if name == "xf32" else name]
+    field, value = NAN_CODES.get(name) or _top(form)
+    return Operand(place, name, max(8, BITS[name]), field, value)
+
+
+def _top(form: Format) -> tuple[int, int]:
+    """The exponent field of an IEEE-like format; what no element has where all codes are finite."""
+    if form.special == "finite":
+        return 0, 1
+    field = ((1 << form.exponent) - 1) << form.mantissa
+    return field, field
+
+
+def summed(frame: Frame, matrix: Matrix, sums: Sums) -> None:
+    """Emit notes of the lanes where something is new; see `Hooks.summed`."""
+    new, old = sums.new, sums.old
+    lanes = new.lanes
+    fresh_nan = new.is_nan() & ~old.is_nan()
+    infinite, finite_before = _infinite(new), ~(_infinite(old) | old.is_nan())
+    fresh_inf = infinite & finite_before
+    if sums.spoilt is not None:
+        fresh_nan, fresh_inf = fresh_nan & ~sums.spoilt, fresh_inf & ~sums.spoilt
+    rows = stack(frame, 2 * 8 * LANES)
+    integer = ir.VectorType(ir.IntType(64 if new.type.element == F64 else 32), lanes)
+    for number, value in enumerate((old, new)):
+        bits = value.bitcast(integer)
+        rows.at(8 * lanes * number).store(bits if integer.element == I64 else bits.zext(I64), 64)
+    mask = ir.IntType(lanes)
+    nan, inf = (test.bitcast(mask).zext(I64) for test in (fresh_nan, fresh_inf))
+    if not matrix.operands:
+        for kind, which in ((Kind.NAN, nan), (Kind.INFINITY, inf)):
+            note_sums.call(frame.build, frame.wave, sums.record, int(kind), which, lanes, sums.group, rows)
+        return
+    arguments = []
+    for operand in matrix.operands:
+        arguments += [frame.operand(operand.place.slot), operand.registers, operand.bits, operand.field, operand.value]
+    coded = sum((operand.type in NAN_CODES or operand.type == "bf8") << at for at, operand in enumerate(matrix.operands))
+    note_packed.call(frame.build, frame.wave, sums.record, nan, inf, lanes, sums.group, rows, *arguments, coded)
+
+
+def _infinite(value: Value) -> Value:
+    positive = where(value.ordered < 0.0, -value, value)
+    return positive == float("inf")
+
+
+@numba.njit(**PART)
+def enter_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: int, rows: int) -> None:
+    """Note elements of D, if any; mask: of the group's lanes; rows: their C and D, `lanes` i64 each."""
+    if mask == 0:
+        return
+    each = LANES // lanes
+    entry = enter(wave, record, kind, mask << lanes * (group % each), ones(mask), group // each)
+    if entry:
+        lane = lowest(mask)
+        for number in range(2):
+            store64(entry + 8 * (FIRST + number), load64(rows + 8 * (lanes * number + lane)))
+
+
+@runtime
+def note_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: int, rows: int) -> None:
+    """See `enter_sums`."""
+    enter_sums(wave, record, kind, mask, lanes, group, rows)
+
+
+@runtime
+def note_packed(
+    wave: int, record: int, nan: int, inf: int, lanes: int, group: int, rows: int,
+    a: int, a_count: int, a_bits: int, a_field: int, a_value: int,
+    b: int, b_count: int, b_bits: int, b_field: int, b_value: int, coded: int,
+) -> None:  # fmt: skip
+    """Note elements of D unless A or B has what is not finite; of 8-bit types their NaN codes.
+
+    Of A and B: address and number of registers, bits of an element, `Operand.field` and `value`; coded: bit 0 for A, 1 for B.
+    """
+    if (nan | inf) == 0:
+        return
+    of_a, of_b = special(a, a_count, a_bits, a_field, a_value), special(b, b_count, b_bits, b_field, b_value)
+    for number, code in enumerate((of_a, of_b)):
+        if code >= 0 and coded >> number & 1:
+            entry = enter(wave, record, NAN_CODE, 0, 1, number)
+            if entry:
+                store64(entry + 8 * FIRST, code)
+    if of_a < 0 and of_b < 0:
+        enter_sums(wave, record, NAN, nan, lanes, group, rows)
+        enter_sums(wave, record, INFINITY, inf, lanes, group, rows)

@@ -1,0 +1,81 @@
+"""Shadows: the f64 number beside each value in registers, LDS and memory.
+
+A shadow lies beside the bits that it belongs to, and counts only while these are there: so moves that nobody follows, integer
+operations and memory that another workgroup wrote need no care, they leave numbers as exact as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.checks.numerics.shadow.trace import REGISTERS
+from simgpu.machine.layout import LANES
+
+NOBODY = -1
+
+
+@dataclass
+class Shadows:
+    """Of dwords and their halves, in any shape. link: who made it, `NOBODY` where nobody did; see `origins`."""
+
+    bits: np.ndarray  # u32 (...,): what they belong to
+    whole: np.ndarray  # f64 (...,), of an f32; NaN for none
+    link: np.ndarray  # i64 (...,)
+    half: np.ndarray  # f64 (..., 2), of f16 or bf16 in the low and the high half
+    half_link: np.ndarray  # i64 (..., 2)
+
+    @classmethod
+    def none(cls, *shape: int) -> Shadows:
+        return cls(
+            np.zeros(shape, np.uint32), np.full(shape, np.nan), np.full(shape, NOBODY, np.int64), np.full((*shape, 2), np.nan),
+            np.full((*shape, 2), NOBODY, np.int64),
+        )  # fmt: skip
+
+    def take(self, at: Any) -> Shadows:
+        """Those at an index of numpy's."""
+        return Shadows(self.bits[at], self.whole[at], self.link[at], self.half[at], self.half_link[at])
+
+    def put(self, at: Any, other: Shadows) -> None:
+        """Others in the place of those at an index."""
+        self.bits[at], self.whole[at], self.link[at] = other.bits, other.whole, other.link
+        self.half[at], self.half_link[at] = other.half, other.half_link
+
+    def holding(self, bits: np.ndarray) -> Shadows:
+        """What is left of them beside these bits."""
+        same = self.bits == bits
+        halves = np.stack([(self.bits ^ bits) & 0xFFFF == 0, (self.bits ^ bits) >> 16 == 0], -1)
+        return Shadows(
+            bits.copy(), np.where(same, self.whole, np.nan), np.where(same, self.link, NOBODY),
+            np.where(halves, self.half, np.nan), np.where(halves, self.half_link, NOBODY),
+        )  # fmt: skip
+
+
+class Dwords:
+    """Shadows of memory or LDS by the dword's number; what was never stored has none."""
+
+    def __init__(self) -> None:
+        self.place: dict[int, int] = {}
+        self.shadows = Shadows.none(1024)
+
+    def store(self, dwords: np.ndarray, shadows: Shadows) -> None:
+        places = np.array([self.place.setdefault(int(dword), len(self.place)) for dword in dwords], np.int64)
+        while len(self.place) > len(self.shadows.bits):
+            grown = Shadows.none(2 * len(self.shadows.bits))
+            grown.put(slice(0, len(self.shadows.bits)), self.shadows)
+            self.shadows = grown
+        self.shadows.put(places, shadows)
+
+    def load(self, dwords: np.ndarray, bits: np.ndarray) -> Shadows:
+        """Beside the bits that were loaded."""
+        places = np.array([self.place.get(int(dword), -1) for dword in dwords], np.int64)
+        found = self.shadows.take(np.maximum(places, 0))
+        found.bits = np.where(places < 0, ~bits, found.bits)
+        return found.holding(bits)
+
+
+def file() -> Shadows:
+    """A wave's vector registers."""
+    return Shadows.none(REGISTERS, LANES)

@@ -1,0 +1,233 @@
+"""All steps of a trace: shadows of what they write, and who made each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simgpu.checks.numerics.shadow import evaluate, products, registers
+from simgpu.checks.numerics.shadow.evaluate import Result, Sources
+from simgpu.checks.numerics.shadow.f64 import NoShadow
+from simgpu.checks.numerics.shadow.products import Product
+from simgpu.checks.numerics.shadow.registers import NOBODY, Dwords, Shadows
+from simgpu.checks.numerics.shadow.steps import Moved, Step
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.isa.types import f32
+from simgpu.machine.layout import LANES
+from simgpu.machine.mode import Mode
+
+ELEMENTS = 1 << 12  # of an instruction's results at most: 32 registers of 64 lanes
+
+
+@dataclass(frozen=True)
+class Made:
+    """One executed instruction whose results have shadows. A link is its number times ELEMENTS, plus the element."""
+
+    record: int
+    wave: int
+    results: list[Result] | Product
+
+    def error(self, element: int) -> float:
+        return self._of("error", element)
+
+    def local(self, element: int) -> float:
+        return self._of("local", element)
+
+    def shadow(self, element: int) -> float:
+        return self._of("shadow", element)
+
+    def _of(self, what: str, element: int) -> float:
+        if isinstance(self.results, Product):
+            return float(getattr(self.results, what).reshape(-1)[element])
+        return float(getattr(self.results[element // LANES], what)[element % LANES])
+
+    def operands(self, element: int) -> list[tuple[int, float]]:
+        """Who made an element's operands, and the factor by which their errors came in."""
+        if isinstance(self.results, Product):
+            return self.results.operands(element)
+        lane = element % LANES
+        found = self.results[element // LANES].operands
+        return [(int(link[lane]), float(factor[lane])) for link, factor in found if link[lane] != NOBODY]
+
+
+@dataclass
+class Wave:
+    """A wave's registers."""
+
+    file: Shadows = field(default_factory=registers.file)
+    scalars: dict[int, Shadows] = field(default_factory=dict)
+
+
+class Run:
+    """The shadows of a workgroup; `made` grows by one with each instruction that makes floats."""
+
+    def __init__(self, instructions: Mapping[int, Instruction], mode: Mode) -> None:
+        self.instructions, self.mode = instructions, mode
+        self.waves: dict[int, Wave] = {}
+        self.lds, self.memory = Dwords(), Dwords()
+        self.made: list[Made] = []
+
+    def all(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self.one(step)
+
+    def one(self, step: Step) -> None:
+        """Follow one instruction."""
+        inst = self.instructions[step.record]
+        wave = self.waves.get(step.wave) or self.waves.setdefault(step.wave, Wave())
+        if inst.spec.memory is not None:
+            self._memory(step, inst, wave)
+        elif inst.spec.kind == "matrix":
+            self._matrix(step, inst, wave)
+        else:
+            self._vector(step, inst, wave)
+
+    def _vector(self, step: Step, inst: Instruction, wave: Wave) -> None:
+        sources = Sources(step, inst, wave.file, wave.scalars, self.mode)
+        try:
+            found = evaluate.results(sources) if any(row.result and row.type.is_float for row in step.rows) else []
+        except NoShadow:
+            found = []
+        if found:
+            links = (len(self.made) * ELEMENTS + np.arange(len(found) * LANES)).reshape(-1, LANES)
+            self.made.append(Made(step.record, step.wave, found))
+            self._write(step, wave, lambda number, bits: _placed(found, links, number, bits, len(step.written)))
+            return
+        candidates = [held for name in ("src0", "src1", "src2", "data0", "vdst") for held in sources.registers(name)]
+        same_lane = inst.spec.kind == "lane"
+        self._scalar_result(step, inst, wave, candidates)
+        self._write(step, wave, lambda _, bits: self._moved(step, candidates, bits, same_lane))
+
+    def _moved(self, step: Step, candidates: list[Shadows], bits: np.ndarray, same_lane: bool) -> Shadows:
+        """See `evaluate.moved`; what was rounded is this instruction's result."""
+        held, rounded = evaluate.moved(candidates, bits, same_lane)
+        for one in rounded:
+            beside, link = held.whole, held.link
+            if one.part:
+                beside, link = held.half[:, one.part - 1], held.half_link[:, one.part - 1]
+            with np.errstate(invalid="ignore"):
+                error, local = np.abs(one.after - beside), np.abs(one.after - one.before)
+            result = Result(f32, bits, beside.copy(), error, local, ((link.copy(), np.ones(LANES)),))
+            link[one.lanes] = (len(self.made) * ELEMENTS + np.arange(LANES))[one.lanes]
+            self.made.append(Made(step.record, step.wave, [result]))
+        return held
+
+    def _matrix(self, step: Step, inst: Instruction, wave: Wave) -> None:
+        try:
+            found = products.product(step, inst, wave.file)
+        except NoShadow:
+            self._write(step, wave, lambda _, bits: _nothing(bits))
+            return
+        first = len(self.made) * ELEMENTS
+        self.made.append(Made(step.record, step.wave, found))
+        for number, (register, bits) in enumerate(step.written):
+            held = _nothing(bits)
+            held.whole, held.link = found.shadow[number], first + number * LANES + np.arange(LANES)
+            wave.file.put(register, held)
+
+    def _write(self, step: Step, wave: Wave, shadow: Callable[[int, np.ndarray], Shadows]) -> None:
+        """Registers that were written get what `shadow(number, bits)` says in active lanes."""
+        for number, (register, bits) in enumerate(step.written):
+            held = wave.file.take(register).holding(bits)
+            held.put(step.active, shadow(number, bits).take(step.active))
+            wave.file.put(register, held)
+
+    def _scalar_result(self, step: Step, inst: Instruction, wave: Wave, candidates: list[Shadows]) -> None:
+        """v_readlane and v_readfirstlane take a shadow along to a scalar register."""
+        reg = inst.args.get("sdst", inst.args.get("vdst"))
+        row = next((row for row in step.rows if row.result and row.type.state == "sgpr"), None)
+        if row is not None and isinstance(reg, Reg) and reg.file == "s" and row.bits.dtype == np.uint32:
+            held, _ = evaluate.moved(candidates, row.bits, same_lane=False)
+            wave.scalars[reg.index] = held.take(slice(0, 1))
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def _memory(self, step: Step, inst: Instruction, wave: Wave) -> None:
+        memory = inst.spec.memory
+        assert memory is not None
+        if memory.op == "store":
+            names = ["vdata"] if "vdata" in inst.args else ["data0", "data1"]
+            registers_ = [r for name in names for r in _numbers(inst.args.get(name))]
+            at = 0
+            for access in step.accesses:
+                count = max(1, access.size // 4)
+                self._store(access, wave, registers_[at : at + count], memory.d16 == "hi")
+                at += count
+            return
+        held = {register: _nothing(bits) for register, bits in step.written}
+        if memory.op == "load" and not memory.format and not memory.lds and not memory.transpose:
+            order, at = list(held), 0
+            for access in step.accesses:
+                count = max(1, access.size // 4)
+                for number, register in enumerate(order[at : at + count]):
+                    self._load(access, 4 * number, held[register], memory.d16 == "hi")
+                at += count
+        for register, bits in step.written:
+            kept = wave.file.take(register).holding(bits)
+            kept.put(step.active, held[register].take(step.active))
+            wave.file.put(register, kept)
+
+    def _store(self, access: Moved, wave: Wave, registers_: list[int], high: bool) -> None:
+        space, lanes = self.lds if access.lds else self.memory, access.lanes
+        for number, register in enumerate(registers_):
+            addresses = access.addresses[lanes] + 4 * number
+            held = wave.file.take(register).take(lanes)
+            if access.size >= 4:
+                aligned = addresses % 4 == 0
+                space.store(addresses[aligned] >> 2, held.take(aligned))
+            elif access.size == 2:
+                which = int(high)
+                merged = space.load(addresses >> 2, np.zeros(len(addresses), np.uint32))
+                upper = (addresses >> 1 & 1).astype(bool)
+                part = held.bits >> np.uint32(16 * which) & np.uint32(0xFFFF)
+                before = space.shadows.bits[[space.place.get(int(a) >> 2, 0) for a in addresses]]
+                merged.bits = np.where(upper, before & 0xFFFF | part << np.uint32(16), before & np.uint32(0xFFFF0000) | part)
+                for side in (False, True):
+                    chosen = upper == side
+                    merged.half[chosen, int(side)] = held.half[chosen, which]
+                    merged.half_link[chosen, int(side)] = held.half_link[chosen, which]
+                space.store(addresses >> 2, merged)
+
+    def _load(self, access: Moved, offset: int, held: Shadows, high: bool) -> None:
+        """Fill in what was loaded by an access `offset` bytes behind its lanes' addresses."""
+        space = self.lds if access.lds else self.memory
+        lanes = np.flatnonzero(access.lanes)
+        addresses = access.addresses[lanes] + offset
+        if access.size >= 4:
+            held.put(lanes, space.load(addresses >> 2, held.bits[lanes]))
+        elif access.size == 2:
+            which = int(high)
+            part = held.bits[lanes] >> np.uint32(16 * which) & np.uint32(0xFFFF)
+            upper = (addresses >> 1 & 1).astype(np.int64)
+            found = space.load(addresses >> 2, part << (16 * upper).astype(np.uint32))
+            held.half[lanes, which] = np.take_along_axis(found.half, upper[:, None], -1)[:, 0]
+            held.half_link[lanes, which] = np.take_along_axis(found.half_link, upper[:, None], -1)[:, 0]
+
+
+def _numbers(operand: object) -> list[int]:
+    """The registers of an operand, a0 as 256."""
+    if not isinstance(operand, Reg) or operand.file == "s":
+        return []
+    return [operand.index + number + 256 * (operand.file == "a") for number in range(operand.count)]
+
+
+def _nothing(bits: np.ndarray) -> Shadows:
+    held = Shadows.none(LANES)
+    held.bits = bits.copy()
+    return held
+
+
+def _placed(found: list[Result], links: np.ndarray, number: int, bits: np.ndarray, count: int) -> Shadows:
+    """Register `number` of `count` that got the results: one each of f32, halves of 16 bits."""
+    held = _nothing(bits)
+    for at, result in enumerate(found):
+        if result.type.name == "f32" and at % count == number:
+            held.whole, held.link = result.shadow.copy(), links[at]
+        elif result.type.bits == 16 and at // 2 == number:
+            part = result.bits & np.uint32(0xFFFF)
+            low, high = (bits & 0xFFFF == part).all(), (bits >> 16 == part).all()
+            side = at % 2 if len(found) > 1 else int(high and not low)
+            held.half[:, side], held.half_link[:, side] = result.shadow, links[at]
+    return held

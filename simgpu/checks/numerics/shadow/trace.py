@@ -1,0 +1,194 @@
+"""Writes down what a workgroup's waves do: each vector, matrix and memory instruction with its operands' values and what it wrote.
+
+Not one of a suite: `replay` puts it on a device for one workgroup. The trace is u32 words, one part behind the other:
+    BEGIN   record, wave, EXEC (two words)
+    ROW     type (of `TYPES`), whether it is a result, 64 values of one word, or of two for types of 64 bits
+    LANES   64 numbers of the lanes that a DPP operand comes from
+    ACCESS  bytes a lane, space (0 memory, 1 LDS), lanes (two words), the allocation's address (two), 64 offsets (two words each)
+    END     how many registers were written, then of each its number and 64 values
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+
+from simgpu.alu.dpp import permuted
+from simgpu.engine.check import Check
+from simgpu.engine.fields import context_fields
+from simgpu.engine.workgroup import context
+from simgpu.hardware.isa import types as t
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.lane import Value
+from simgpu.hardware.isa.types import Type
+from simgpu.machine import layout
+from simgpu.machine.frame import ROW32, Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.layout import LANES, ROW
+from simgpu.machine.mode import Mode
+from simgpu.machine.runtime import PART, copy, load32, load64, runtime, store32, store64
+from simgpu.machine.values import I32, I64
+from simgpu.matrix.fragments import stack
+
+if TYPE_CHECKING:
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.workers.worker import Worker
+
+BEGIN, ROW_PART, LANES_PART, ACCESS, END = range(1, 6)
+TYPES: tuple[Type, ...] = tuple(value for value in vars(t).values() if isinstance(value, Type))
+ROOM = 1 << 28  # words: memory only as they fill
+(BLOCK,) = context_fields("shadow", 1)  # address of the worker's block; its words:
+WORDS, USED, WRITES, FIRST_WRITE = range(4)  # the trace, words used, registers written by all records, where a record's begin
+REGISTERS = 512  # v0 to v255, a0 to a255
+
+
+@numba.njit(**PART)
+def reserve(wave: int, count: int) -> int:
+    """The address of `count` more words; 0 where they do not fit, which are counted all the same."""
+    block = context(wave, BLOCK)
+    used = load64(block + 8 * USED)
+    store64(block + 8 * USED, used + count)
+    return load64(block + 8 * WORDS) + 4 * used if used + count <= ROOM else 0
+
+
+@runtime
+def put_begin(wave: int, record: int, lanes: int) -> None:
+    """The beginning of an instruction."""
+    at = reserve(wave, 5)
+    if at:
+        store32(at, BEGIN)
+        store32(at + 4, record)
+        store32(at + 8, load32(wave + layout.WAVE_ID))
+        store64(at + 12, lanes)
+
+
+@runtime
+def put_row(wave: int, part: int, kind: int, result: int, rows: int, words: int) -> None:
+    """64 values, of `words` words in all; part: ROW_PART, or LANES_PART, which has neither type nor result."""
+    head = 3 if part == ROW_PART else 1
+    at = reserve(wave, head + words)
+    if at:
+        store32(at, part)
+        if head == 3:
+            store32(at + 4, kind)
+            store32(at + 8, result)
+        copy(at + 4 * head, rows, 4 * words)
+
+
+@runtime
+def put_access(wave: int, size: int, space: int, lanes: int, base: int) -> None:
+    """An access whose offsets lie in the wave's ADDRESSES."""
+    at = reserve(wave, 7 + 2 * LANES)
+    if at:
+        store32(at, ACCESS)
+        store32(at + 4, size)
+        store32(at + 8, space)
+        store64(at + 12, lanes)
+        store64(at + 20, base)
+        copy(at + 28, wave + layout.ADDRESSES, 8 * LANES)
+
+
+@runtime
+def put_end(wave: int, record: int) -> None:
+    """The registers that the instruction wrote."""
+    block = context(wave, BLOCK)
+    first = load32(load64(block + 8 * FIRST_WRITE) + 4 * record)
+    count = load32(load64(block + 8 * FIRST_WRITE) + 4 * record + 4) - first
+    at = reserve(wave, 2 + count * (1 + LANES))
+    if at:
+        store32(at, END)
+        store32(at + 4, count)
+        for number in range(count):
+            register = load32(load64(block + 8 * WRITES) + 4 * (first + number))
+            place = at + 8 + 4 * number * (1 + LANES)
+            store32(place, register)
+            copy(place + 4, wave + layout.VGPR + ROW * register, ROW)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A worker's arrays."""
+
+    words: np.ndarray
+    block: np.ndarray
+    writes: np.ndarray
+    first: np.ndarray
+
+
+class Trace(Check):
+    """See the module."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        spec = inst.spec
+        if spec.memory is not None:
+            return spec.encoding != "smem"
+        return spec.kind != "control" and not spec.encoding.startswith("sop")
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        record = frame.slot(layout.SLOT_INDEX).zext(I64)
+        put_begin.call(frame.build, frame.wave, record, frame.exec_bits())
+        if inst.form == "dpp":
+            numbers = frame.value(ir.Constant(ROW32, list(range(LANES))))
+            lanes, _ = permuted(frame, numbers, inst.mods, frame.exec_bits())
+            self._row(frame, LANES_PART, 0, 0, lanes)
+
+    def evaluated(self, frame: Frame, mode: Mode, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        for values, result in ((arguments, 0), (results, 1)):
+            for value in flat(values):
+                raw = frame.value(value.ops._vector(value.raw))  # type: ignore[attr-defined]
+                wide = ir.IntType(64 if value.type.bits == 64 else 32)
+                integer = ir.VectorType(ir.IntType(raw.type.element.width) if not raw.is_float else wide, LANES)
+                bits = raw if raw.type == integer else raw.bitcast(integer)
+                bits = bits if integer.element == wide else bits.zext(wide)
+                self._row(frame, ROW_PART, TYPES.index(value.type), result, bits)
+
+    @staticmethod
+    def _row(frame: Frame, part: int, kind: int, result: int, bits: Any) -> None:
+        words = LANES * bits.type.element.width // 32
+        place = stack(frame, 4 * words)
+        place.store(bits, 64)
+        put_row.call(frame.build, frame.wave, part, kind, result, place, words)
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.lanes is None:
+            return
+        frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+        base: Any = 0
+        if access.entry is not None:
+            base = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
+        put_access.call(frame.build, frame.wave, access.size, int(access.space == "lds"), access.lanes, base)
+
+    def after(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        put_end.call(frame.build, frame.wave, frame.slot(layout.SLOT_INDEX, I32).zext(I64))
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        program = launch.program
+        first = np.zeros(program.count + 2, np.int32)
+        writes: list[int] = []
+        for index in range(program.count + 1):
+            first[index] = len(writes)
+            if index in program.instructions:
+                effect = program.effect(index)
+                named = (r for r in effect.access.writes | effect.pending if isinstance(r, tuple) and r[0] in ("v", "a"))
+                writes += sorted(register + 256 * (file == "a") for file, register in named)
+        first[-1] = len(writes)
+        words, listed = np.empty(ROOM, np.uint32), np.array(writes, np.int32)
+        block = np.array([words.ctypes.data, 0, listed.ctypes.data, first.ctypes.data], np.int64)
+        worker.checks["shadow"] = Storage(words, block, listed, first)
+        worker.set_context(BLOCK, block.ctypes.data)
+
+
+def flat(given: Sequence[Any]) -> list[Value]:
+    """Values, elements of tuples one by one."""
+    found: list[Value] = []
+    for value in given:
+        if isinstance(value, tuple):
+            found += flat(value)
+        elif isinstance(value, Value):
+            found.append(value)
+    return found

@@ -1,0 +1,91 @@
+"""NaN and infinities that go to device memory, by `stored_types`."""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.checks.numerics.stored_types import Stored, stored
+from simgpu.checks.numerics.table import BLOCK, FIRST, STORED, Kind, enter
+from simgpu.engine.program import Program
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.layout import LANES
+from simgpu.machine.operands import Place
+from simgpu.machine.runtime import load32, runtime, store64
+from simgpu.machine.values import I1, I32, I64
+
+WIDE = 1 << 63  # with the fields of an f64
+NAN, INFINITY = int(Kind.STORED_NAN), int(Kind.STORED_INFINITY)
+
+
+def types_of(program: Program) -> dict[int, Stored | None]:
+    """See `stored_types.stored`; kept with the program."""
+    key = "numerics stores", program.version
+    if key not in program.kept:
+        program.kept[key] = stored(program)
+    found: dict[int, Stored | None] = program.kept[key]
+    return found
+
+
+def table_of(program: Program, types: dict[int, Stored | None]) -> np.ndarray:
+    """By record, u64: the low field, the high one << 32, and `WIDE`; 0 where nothing is known."""
+    table = np.zeros(program.count + 1, np.uint64)
+    for index, one in types.items():
+        if one is not None:
+            table[index] = one.low | one.high << 32 | WIDE * one.wide
+    return table
+
+
+def emit(frame: Frame, access: Access, data: Place) -> None:
+    """Emit a note of what an access stored that is no finite number; data: the registers."""
+    build = frame.build
+    registers = data.bits // 32
+    record = frame.slot(layout.SLOT_INDEX).zext(I64)
+    fields = frame.context(BLOCK).pointer().at(8 * STORED).load(I64, 8).pointer().at(record << 3).load(I64, 8)
+    low, high = fields.trunc(I32), (fields >> 32).trunc(I32) & 0x7FFFFFFF
+    source = frame.operand(data.slot)
+    with build.if_then(fields != 0):
+        found = frame.value(ir.Constant(ir.VectorType(I1, LANES), [0] * LANES))
+        for number in range(registers):
+            row = frame.row(source, number)
+            for field in (low.splat(LANES), high.splat(LANES)):
+                found = found | ((row & field) == field)
+        with build.if_then((found.bitcast(I64) & frame.value(access.lanes)) != 0, likely=False):
+            note_stored.call(build, frame.wave, record, access.lanes, source, registers, fields)
+
+
+@runtime
+def note_stored(wave: int, record: int, lanes: int, rows: int, registers: int, fields: int) -> None:
+    """Count NaN and infinities in the registers of a store's lanes; fields: see `table_of`."""
+    wide = fields < 0
+    low, high = fields & 0x7FFFFFFF, fields >> 32 & 0x7FFFFFFF
+    for kind in (NAN, INFINITY):
+        mask, count, first = 0, 0, 0
+        for lane in range(LANES):
+            if not lanes >> lane & 1:
+                continue
+            for number in range(registers):
+                if wide and number & 1 == 0:
+                    continue
+                word = load32(rows + layout.ROW * number + 4 * lane) & 0xFFFFFFFF
+                for part in range(2):
+                    field = high if part else low
+                    if (part and high == low) or word & field != field:
+                        continue
+                    fraction = (field & -field) - 1
+                    if part:
+                        fraction &= ~0xFFFF
+                    nan = word & fraction != 0
+                    if wide and load32(rows + layout.ROW * (number - 1) + 4 * lane) != 0:
+                        nan = True
+                    if nan == (kind == NAN):
+                        if mask == 0:
+                            first = word
+                        mask |= 1 << lane
+                        count += 1
+        if mask:
+            entry = enter(wave, record, kind, mask, count, 0)
+            if entry:
+                store64(entry + 8 * FIRST, first)

@@ -225,6 +225,11 @@ def test_what_is_compiled_runs_as_it_is() -> None:
     assert torch.equal(torch.compile(compiled)(torch.ones(3, device="cuda")).cpu(), torch.full((3,), 3.0))
 
 
+def test_legacy_constructors() -> None:
+    made = torch.cuda.FloatTensor([1.0, 2.0])
+    assert made.is_cuda and isinstance(made, torch.cuda.FloatTensor) and torch.equal(double(made).cpu(), torch.tensor([2.0, 4.0]))
+
+
 def test_the_pretence_ends() -> None:
     before = torch.Generator
     with pretended_gpu():
@@ -232,13 +237,15 @@ def test_the_pretence_ends() -> None:
     assert torch.ones(1, device="cuda").is_cuda
 
 
-@pytest.mark.parametrize(("program", "says"), [("rocminfo", "  Name:  +gfx942\n"), ("rocm-smi", "GFX Version: \\s+gfx90a\n")])
+@pytest.mark.parametrize(
+    ("program", "says"), [("rocminfo", "  Name:  +gfx942\n"), ("rocm-smi", "GFX Version: \\s+gfx90a\n"), ("hipconfig", r"^7\.")]
+)
 def test_rocm_s_programs_name_the_board(program: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "gfx90a" in says:
         monkeypatch.setenv("SIMGPU", "mi210")
     else:
         monkeypatch.delenv("SIMGPU", raising=False)
-    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     assert re.search(says, done.stdout), done.stdout
 
 

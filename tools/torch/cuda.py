@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
+from simgpu.tools.torch.rocm import HIP_VERSION
 from simgpu.triton import ModelledTime, Session
 from simgpu.triton.driver import active_driver
-
-# A ROCm release, as suites compare its number; nothing here depends on which.
-HIP_VERSION = "7.0.0"
 
 
 def _session() -> Session:
@@ -159,6 +157,10 @@ ANSWERS: dict[str, Any] = {
     "cuda.manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed),
     "cuda.get_rng_state": lambda _device=None: torch.get_rng_state(),
     "cuda.set_rng_state": lambda state, _device=None: torch.set_rng_state(state),
+    # Legacy constructors: tensors without a mark, the GPU's.
+    **{f"cuda.{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in (
+        "Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool",
+    )},
     "cuda.Event": Event,
     "cuda.Stream": Stream,
     "cuda.current_stream": lambda _device=None: Stream(),

@@ -1,4 +1,4 @@
-"""`rocminfo` and `rocm-smi` for programs that ask them which GPU there is: `python -m simgpu.tools.torch.rocm rocminfo mi300x`."""
+"""ROCm's programs that others ask which GPU and release there is: `python -m simgpu.tools.torch.rocm rocminfo mi300x`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import simgpu
 from simgpu import hardware
 from simgpu.tools.torch.autoload import TARGET
 
+# A ROCm release, as programs compare its number; nothing here depends on which.
+HIP_VERSION = "7.0.0"
 _FEATURES = ":sramecc+:xnack-"
 
 
@@ -53,7 +55,12 @@ def rocm_smi(target: str) -> str:
     return "\n".join(f"GPU[0]\t\t: {name}: \t\t{value}" for name, value in lines.items())
 
 
-PROGRAMS = {"rocminfo": rocminfo, "rocm-smi": rocm_smi}
+def hipconfig(_target: str) -> str:
+    """HIP's version, whatever was asked."""
+    return HIP_VERSION
+
+
+PROGRAMS = {"rocminfo": rocminfo, "rocm-smi": rocm_smi, "hipconfig": hipconfig}
 
 
 @contextlib.contextmanager
@@ -65,7 +72,7 @@ def on_path(target: str) -> Iterator[None]:
             program = Path(folder, name)
             command = shlex.join([sys.executable, "-m", __spec__.name, name, target])
             root = shlex.quote(str(Path(simgpu.__file__).resolve().parents[1]))
-            program.write_text(f'#!/bin/sh\nPYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}} exec {command}\n')
+            program.write_text(f'#!/bin/sh\nPYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}} exec {command} "$@"\n')
             program.chmod(0o755)
         os.environ["PATH"] = os.pathsep.join([folder, before])
         try:
@@ -76,7 +83,7 @@ def on_path(target: str) -> Iterator[None]:
 
 def main(arguments: Sequence[str]) -> None:
     """Prints what a program of PROGRAMS says; arguments: its name, and the board where SIMGPU names none."""
-    name, target = arguments
+    name, target, *_ = arguments
     print(PROGRAMS[name](os.environ.get(TARGET) or target))
 
 

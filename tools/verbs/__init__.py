@@ -21,8 +21,7 @@
     bench.py   times
     trace.py   registers at a place in a running kernel
     hip.py     a HIP program on simulated GPUs
-    triton.py  a Python program of PyTorch and Triton on a simulated GPU
-    lds.py  what LDS banks cost, and layouts that cost nothing
+    triton.py  a Python program with Triton kernels on one
     layout.py  who owns which element of a matrix instruction
     doctor.py  what this machine has and lacks
     help.py    the documentation's pages

@@ -172,6 +172,8 @@ def _pointers(tensors: Iterable[tuple[str, Any]]) -> list[int]:
         tensor = unwrapped(given)
         if not str(tensor.dtype).endswith("int64") or not 0 < int(np.prod(tensor.shape)) <= TABLE:
             continue
+        if not (isinstance(tensor, np.ndarray) or hasattr(tensor, "detach")):
+            continue  # an array-like of neither library, whose elements nobody tells
         held = tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
         numbers.update(int(number) for number in held.reshape(-1) if number >= HEAP)
     return sorted(number for number in numbers if not any(span.start <= number < span.stop for span in spans))

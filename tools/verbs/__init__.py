@@ -22,6 +22,7 @@
     trace.py   registers at a place in a running kernel
     hip.py     a HIP program on simulated GPUs
     triton.py  a Python program with Triton kernels on one
+    lds.py     what LDS banks cost, and layouts that cost nothing
     layout.py  who owns which element of a matrix instruction
     doctor.py  what this machine has and lacks
     help.py    the documentation's pages

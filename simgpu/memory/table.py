@@ -141,9 +141,12 @@ class Table:
         return found
 
     def touched_bytes(self, base: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Of the allocation at a base, whether each byte was read and whether it was written (uint8); None where nobody counts."""
+        """Of the allocation at a base, bits of its bytes, those read and those written: uint8, eight bytes each, the first lowest.
+
+        The caller's own; None where nobody counts.
+        """
         found = np.flatnonzero(self.rows[self._counted, BASE] == base)
-        return (self._bits(0, int(found[0])), self._bits(1, int(found[0]))) if len(found) else None
+        return (self._packed(0, int(found[0])).copy(), self._packed(1, int(found[0])).copy()) if len(found) else None
 
     def exchanged(self, base: int) -> bool:
         """Whether something was written into the bytes that fill up the dwords of the allocation at a base: by an atomic,

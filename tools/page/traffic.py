@@ -30,25 +30,35 @@ def _picture(one: Touched, name: str, shape: tuple[int, int] | None) -> dict[str
     if shape is None or shape[0] * shape[1] > one.nbytes or not shape[0] * shape[1]:
         width = max(64, 1 << ((one.nbytes - 1).bit_length() + 1) // 2)
         shape = (-(-one.nbytes // width), width)
-    matrix = shape[0] * shape[1]
     kinds = one.read & ~one.written, one.written & ~one.read, one.read & one.written
-    totals = [int(kind.sum()) for kind in kinds]
-    cells = np.stack([_cells(kind, shape) for kind in kinds], axis=-1)
-    inside = sum(int(kind[:matrix].sum()) for kind in kinds)
+    totals = [int(np.bitwise_count(kind).sum(dtype=np.int64)) for kind in kinds]
+    unit = 8 if shape[1] % 8 == 0 else 1  # bytes that count as one: of a row of whole bytes of bits, those
+    counts = [_counts(kind, shape, unit) for kind in kinds]
+    cells = np.stack([_cells(each, unit) for each in counts], axis=-1)
     return {
-        "name": name, "bytes": one.nbytes, "rows": shape[0], "row_bytes": shape[1], "read": totals[0] + totals[2],
-        "written": totals[1] + totals[2], "both": totals[2], "never": one.nbytes - sum(totals), "behind": sum(totals) - inside,
+        "name": name, "bytes": one.nbytes, "rows": shape[0], "row_bytes": shape[1], "unit": unit, "read": totals[0] + totals[2],
+        "written": totals[1] + totals[2], "both": totals[2], "never": one.nbytes - sum(totals),
+        "behind": sum(totals) - sum(int(each.sum(dtype=np.int64)) for each in counts),
         "cells": cells.reshape(-1).tolist(), "across": cells.shape[1], "down": cells.shape[0],
     }  # fmt: skip
 
 
-def _cells(bits: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """(down, across), 0 to 255: the share of bytes set in each cell; what is not 0 is at least 1."""
+def _counts(bits: np.ndarray, shape: tuple[int, int], unit: int) -> np.ndarray:
+    """uint8 (rows, units of a row): how many bytes of each unit are set."""
     rows, width = shape
-    room = np.zeros(rows * width, bool)
-    room[: min(len(bits), room.size)] = bits[: room.size]
+    counts = np.bitwise_count(bits) if unit == 8 else np.unpackbits(bits, bitorder="little")
+    room = np.zeros(rows * width // unit, np.uint8)
+    room[: min(len(counts), room.size)] = counts[: room.size]
+    return room.reshape(rows, -1)
+
+
+def _cells(counts: np.ndarray, unit: int) -> np.ndarray:
+    """(down, across), 0 to 255: the share of bytes set in each cell; what is not 0 is at least 1."""
+    rows, width = counts.shape
     down, across = min(rows, EDGE), min(width, EDGE)
     tops, lefts = (np.arange(count) * extent // count for count, extent in ((down, rows), (across, width)))
-    sums = np.add.reduceat(np.add.reduceat(room.reshape(rows, width), tops, axis=0, dtype=np.int64), lefts, axis=1)
-    area = np.diff(np.append(tops, rows))[:, None] * np.diff(np.append(lefts, width))[None]
+    starts = (np.arange(rows)[:, None] * width + lefts).reshape(-1)
+    by_row = np.add.reduceat(counts.reshape(-1), starts, dtype=np.uint32).reshape(rows, across)
+    sums = np.add.reduceat(by_row, tops, axis=0, dtype=np.int64)
+    area = unit * np.diff(np.append(tops, rows))[:, None] * np.diff(np.append(lefts, width))[None]
     return np.ceil(255 * sums / area).astype(np.int64)

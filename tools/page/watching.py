@@ -27,7 +27,10 @@ MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it 
 
 @dataclass(frozen=True)
 class Touched:
-    """An allocation that a launch could reach: what it is, and for each of its bytes whether it was read or written (bool)."""
+    """An allocation that a launch could reach: what it is, and for each of its bytes a bit, whether it was read or written.
+
+    read, written: uint8, eight bytes' bits each, the first lowest; none behind the last byte.
+    """
 
     address: int
     nbytes: int
@@ -107,10 +110,16 @@ def touched_of(launch: Launch) -> list[Touched]:
         if allocation.tracked:
             bits = launch.table.touched_bytes(allocation.base)
             if bits is not None:
-                lead = allocation.lead
-                read, written = (line[lead : lead + allocation.nbytes].astype(bool) for line in bits)
+                read, written = (_part(line, allocation.lead, allocation.nbytes) for line in bits)
                 found.append(Touched(allocation.address, allocation.nbytes, allocation.label, read, written))
     return found
+
+
+def _part(bits: np.ndarray, lead: int, nbytes: int) -> np.ndarray:
+    """Bits of an allocation's own bytes, of those of the dwords that hold it."""
+    if lead or nbytes % 8:
+        return np.packbits(np.unpackbits(bits, count=lead + nbytes, bitorder="little")[lead:], bitorder="little")
+    return bits[: nbytes // 8]
 
 
 def visits_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows, wave: int = 0) -> list[Snapshot]:

@@ -272,3 +272,13 @@ def test_a_file_that_is_no_page(tmp_path: Path) -> None:
     (tmp_path / "p.html").write_text("<html>")
     with pytest.raises(UsageError, match="no page of simgpu"):
         read_document(str(tmp_path / "p.html"))
+
+
+def test_a_kernel_that_fails_leaves_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the error in it, and the instructions without counts."""
+    assert main(["museum", "barrier-before-wait", "--save", str(tmp_path)]) == 0
+    words = ["exec", str(tmp_path / "barrier-before-wait-before.s"), "--grid", "1", "--arg", "zeros:f32:2", "--arg", "zeros:f32:2"]
+    assert main([*words, "--html", str(tmp_path / "page.html")]) == 1
+    (kernel,) = read_document(str(tmp_path / "page.html"))["kernels"]
+    assert "MemoryFault" in kernel["error"] and kernel["instructions"] == 0
+    assert "executions" not in kernel["code"]["columns"] and "global_load_dword" in " ".join(kernel["code"]["columns"]["text"])

@@ -24,16 +24,18 @@ from tests.support.browser import Opened, needs_browser
 def test_a_picture_holds_every_byte(rows: int, width: int, behind: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     read, written = (rng.random(rows * width + behind) < rng.random() for _ in range(2))
-    found = traffic_document([Touched(16, len(read), "", read, written)], {16: "A"}, {16: (rows, width)})
-    (one,) = found
-    assert (one["rows"], one["row_bytes"], one["down"], one["across"]) == (rows, width, min(rows, EDGE), min(width, EDGE))
+    packed = [np.packbits(bits, bitorder="little") for bits in (read, written)]
+    (one,) = traffic_document([Touched(16, len(read), "", *packed)], {16: "A"}, {16: (rows, width)})
+    unit = one["unit"]
+    assert width % unit == 0 and unit in (1, 8)
+    assert (one["rows"], one["row_bytes"], one["down"], one["across"]) == (rows, width, min(rows, EDGE), min(width // unit, EDGE))
     assert (one["read"], one["written"], one["both"]) == (read.sum(), written.sum(), (read & written).sum())
     assert one["never"] == len(read) - (read | written).sum() and one["behind"] == (read | written)[rows * width :].sum()
     cells = np.array(one["cells"]).reshape(one["down"], one["across"], 3)
     kinds = read & ~written, written & ~read, read & written
     for i, j in [(0, 0), (one["down"] - 1, one["across"] - 1), (one["down"] // 2, one["across"] // 3)]:
         top, bottom = i * rows // one["down"], (i + 1) * rows // one["down"]
-        left, right = j * width // one["across"], (j + 1) * width // one["across"]
+        left, right = (unit * (at * (width // unit) // one["across"]) for at in (j, j + 1))
         for kind, bits in enumerate(kinds):
             part = bits[: rows * width].reshape(rows, width)[top:bottom, left:right]
             assert cells[i, j, kind] == np.ceil(255 * part.sum() / part.size)
@@ -48,7 +50,7 @@ def test_what_a_kernel_does_not_touch_is_told() -> None:
         watching.launch(entry, **call)
     touched = {one.address: one for one in watching.launches[-1].touched}
     for buffer, width, what in ((buffers[0], 50, "read"), (buffers[1], 40, "written")):
-        bits = getattr(touched[buffer.address], what).reshape(20, 4 * width)
+        bits = np.unpackbits(getattr(touched[buffer.address], what), bitorder="little").reshape(20, 4 * width)
         assert bits[:, :120].all() and not bits[:, 120:].any()
 
 

@@ -31,9 +31,9 @@ class TrafficView {
     const told = h("p", { class: "dim" }, "Point at the picture.");
     canvas.addEventListener("mousemove", (e) => {
       const box = canvas.getBoundingClientRect(), column = clamp(Math.floor(((e.clientX - box.left) / box.width) * across), 0, across - 1), row = clamp(Math.floor(((e.clientY - box.top) / box.height) * down), 0, down - 1);
-      const part = (extent, count, at) => [Math.floor((at * extent) / count), Math.floor(((at + 1) * extent) / count) - 1].filter((v, i, all) => !i || v > all[0]).join("–");
+      const part = (extent, count, at, unit = 1) => [unit * Math.floor((at * extent) / count), unit * Math.floor(((at + 1) * extent) / count) - 1].filter((v, i, all) => !i || v > all[0]).join("–");
       const share = [0, 1, 2].map((kind) => Math.round(cells[3 * (row * across + column) + kind] / 2.55));
-      told.textContent = `row ${part(one.rows, down, row)}, bytes ${part(one.row_bytes, across, column)}: ${share[0] + share[2]} % read, ${share[1] + share[2]} % written`;
+      told.textContent = `row ${part(one.rows, down, row)}, bytes ${part(one.row_bytes / one.unit, across, column, one.unit)}: ${share[0] + share[2]} % read, ${share[1] + share[2]} % written`;
     });
     const behind = one.behind ? `, ${number(one.behind)} of them behind its last whole row` : "";
     return h("figure", { class: "card" }, h("figcaption", {}, h("b", {}, one.name), ` ${bytes(one.bytes)}, ${number(one.rows)} rows of ${number(one.row_bytes)} bytes`), canvas,

@@ -83,6 +83,9 @@ def test_the_wheel_holds_the_packages_and_no_tests(wheel: Path) -> None:
     assert {name for name in names if name.startswith("simgpu/docs/")} == {
         f"simgpu/docs/{path.name}" for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".svg")
     }
+    page = ROOT / "tools" / "page"
+    drawn = {path.relative_to(page).as_posix() for path in page.rglob("*") if path.suffix in (".css", ".js")}
+    assert drawn and {f"simgpu/tools/page/{name}" for name in drawn} <= set(names)
     made = {name for name in names if name.endswith(".py")}
     assert made == {
         f"{folder}/{path.name}"

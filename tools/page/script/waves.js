@@ -23,7 +23,7 @@ class WavesView {
     this.told = h("p", { class: "dim" }, "Wheel zooms, dragging moves; click an event to select its instruction. Keys: + − ← →");
     const classes = [...new Set(this.doc.kernels[state.kernel].code.columns.class)].filter(Boolean);
     fill(this.node, h("p", {}, waves.said), waves.model_notes.map((note) => h("p", { class: "dim" }, note)),
-      h("div", { class: "bar" }, h("span", { class: "legend", style: { margin: 0 } }, classes.map((name) => h("span", { class: `dot c-${name}` }, CLASS_NAMES[name]), h("span", {}, "pale: waiting to issue"))), h("span", { class: "dim" }, waves.cut ? `the first ${number(waves.row.length)} events` : "")), this.canvas, this.told,
+      h("div", { class: "bar" }, h("span", { class: "legend", style: { margin: 0 } }, classes.map((name) => h("span", { class: `dot c-${name}` }, CLASS_NAMES[name])), h("span", {}, "pale: waiting to issue")), h("span", { class: "dim" }, waves.cut ? `the first ${number(waves.row.length)} events` : "")), this.canvas, this.told,
       h("p", {}, "Of the peaks: ", Object.entries(waves.shares).map(([unit, share]) => `${unit} ${number(100 * share)} %`).join(", ")));
     const at = (e) => { const box = this.canvas.getBoundingClientRect(); return [this.from + ((e.clientX - box.left - 110) / (box.width - 110)) * (this.to - this.from), Math.floor((e.clientY - box.top - 18) / this.high)]; };
     this.canvas.addEventListener("wheel", (e) => { e.preventDefault(); this.zoom(at(e)[0], e.deltaY > 0 ? 1.25 : 0.8); }, { passive: false });

@@ -89,7 +89,8 @@ static Error pointer_attribute(void *data, int attribute, void *pointer) {
     static const u8 BYTES[] = {[1] = 8, [2] = 4, [3] = 8, [4] = 8, [6] = 1, [7] = 4, [8] = 1, [9] = 4, [11] = 8, [12] = 4, [13] = 1,
                                [16] = 4};
     bool known = attribute > 0 && attribute < (int)sizeof BYTES && BYTES[attribute];
-    if (!data || !known) return attribute > 0 && attribute <= 17 ? NOT_SUPPORTED : INVALID_VALUE;
+    if (!data) return INVALID_VALUE;
+    if (!known) return attribute > 0 && attribute <= 17 ? NOT_SUPPORTED : INVALID_VALUE;
     Allocation found;
     u64 value = 0;
     bool there = look_up(pointer, &found), on_host = there && !is_device_memory(found.memory);
@@ -124,5 +125,6 @@ API Error hipDrvPointerGetAttributes(u32 number, int *attributes, void **data, v
 
 API Error hipPointerSetAttribute(const void *value, int attribute, void *pointer) {
     Allocation found;
-    return done(value && attribute == 6 && look_up(pointer, &found) ? SUCCESS : INVALID_VALUE);
+    if (!value || !pointer || attribute != 6) return done(INVALID_VALUE);
+    return done(look_up(pointer, &found) ? SUCCESS : INVALID_DEVICE_POINTER);
 }

@@ -173,9 +173,14 @@ Error transfer(Transfer wanted, bool reads, How how) {
     if (!error) error = device_error(stream->device);
     if (error || !wanted.width || !wanted.height || !wanted.depth) return done(error);
     if (reads && state.checked && how.kind < BY_POINTERS) check_direction(&wanted, how.kind);
-    bool to_pageable = false, from_pageable = false, unused;
-    sides(wanted.to, &to_pageable, &unused);
+    bool to_pageable = false, to_device = false, from_pageable = false, unused;
+    sides(wanted.to, &to_pageable, &to_device);
     if (reads) sides(wanted.from, &from_pageable, &unused);
+    else how.waits = how.waits && !to_device;  // a fill of device memory does not wait, by HIP's rules
+    if (!reads && to_pageable) {
+        finding("invalid-pointer", wanted.site, "%s fills %p, which is memory of the host alone", wanted.call, (void *)wanted.to);
+        return done(INVALID_VALUE);
+    }
     Error (*run)(Operation *) = reads ? run_copy : run_fill;
     if (!stream->capture && (how.waits || to_pageable || from_pageable)) {
         error = how.given || stream->per_thread ? wait_stream(stream) : wait_default(stream->device);

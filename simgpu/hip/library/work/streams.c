@@ -158,7 +158,9 @@ API Error hipExtStreamGetCUMask(void *given, u32 words, u32 *mask) {
 }
 
 API Error hipStreamAttachMemAsync(void *given, void *pointer, size_t bytes, u32 flags) {
-    (void)bytes, (void)flags;
     WITH_STREAM(given, stream)
-    return done(pointer ? SUCCESS : INVALID_VALUE);
+    Allocation found;
+    bool known = pointer && look_up(pointer, &found) && found.memory == MANAGED_MEMORY && (!bytes || bytes == found.bytes);
+    bool fits = flags == 1 || flags == 2 || (flags == 4 && !stream->null);  // hipMemAttachGlobal, Host, Single
+    return done(known && fits ? SUCCESS : INVALID_VALUE);
 }

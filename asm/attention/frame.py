@@ -80,7 +80,7 @@ def grid(plan: AttentionTiles) -> tuple[int, int, int]:
     """Workgroups of the kernel."""
     p, turn = plan.problem, plan.heads_at_once
     heads = p.batch * p.heads // plan.tile_heads
-    return (turn * -(-p.lq // plan.tile_queries), heads // turn * plan.split_kv, 1)
+    return (turn * plan.blocks_of_head, heads // turn * plan.split_kv, 1)
 
 
 class Block:
@@ -90,6 +90,9 @@ class Block:
         self.k, self.plan = k, plan
         self._arguments()
         self._coordinates()
+        if plan.tile_pairs:
+            self.tile = k.new_label("tile")
+            k.label(self.tile)
         self._extent_of_keys()
 
     def _arguments(self) -> None:
@@ -119,6 +122,9 @@ class Block:
         turn = plan.heads_at_once
         k.comment(f"workgroups in turn are of {turn} heads; a tile has {plan.tile_queries} queries of {plan.tile_heads}")
         k.s_lshr_b32(self.first_query, k.group_x, log2(turn))
+        if plan.tile_pairs:
+            self.second_query = k.s.alloc("first query of the second tile")
+            k.s_mul_i32(self.second_query, self.first_query, plan.tile_queries)
         if plan.problem.causal:
             last = k.s.alloc("last tile")
             k.s_sub_u32(last, self.arguments["lq"], 1)
@@ -231,6 +237,18 @@ class Block:
         for end in (self.high, self.full_high):
             k.s_min_i32(end, end, scratch)
         k.s.free(each)
+
+    def next_tile(self) -> None:
+        """Where a block has two tiles and this was the first, on to the second; waves that still read LDS are waited for."""
+        if not self.plan.tile_pairs:
+            return
+        k, ended = self.k, self.k.new_label("no_second_tile")
+        k.s_cmp_eq_u32(self.first_query, self.second_query)
+        k.s_cbranch_scc1(ended)
+        k.s_mov_b32(self.first_query, self.second_query)
+        k.s_barrier()
+        k.s_branch(self.tile)
+        k.label(ended)
 
     def row_offset(self, target: Reg, row: Reg, strides: tuple[Reg | int, Reg], spare: Reg) -> None:
         """target = bytes from the block's first row to `row`, a VGPR, of the Q tile; outside of every buffer where no query is.

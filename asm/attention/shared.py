@@ -191,6 +191,7 @@ class SharedEmitter(FusedEmitter):
             k.v_add_u32(offset, offset, spare, note="columns 4g..")
             for t in range(-(-p.dv // ATOM)):
                 self._store(q, t, result, (offset, spare, row, column))
+        block.next_tile()
         k.s_endpgm()
 
     def _store(self, q: int, t: int, result: Reg, places: tuple[Reg, Reg, Reg, Reg]) -> None:

@@ -157,9 +157,22 @@ class AttentionTiles(Derivation):
         return self.problem.batch * self.problem.heads // self.tile_heads * -(-self.L // max(1, self.tile_queries))
 
     @property
+    def tile_pairs(self) -> bool:
+        """Whether a block has two Q tiles of a head, the first and the last left, which under a causal mask see as many keys as any
+        other two."""
+        return self.shared and self.problem.causal
+
+    @property
+    def blocks_of_head(self) -> int:
+        """Blocks of the heads of a tile, their keys unsplit."""
+        tiles = -(-self.L // max(1, self.tile_queries))
+        return -(-tiles // 2) if self.tile_pairs else tiles
+
+    @property
     def tiles(self) -> int:
-        """Blocks: Q tiles, times the split of the keys."""
-        return self.q_tiles * self.split_kv
+        """Blocks: Q tiles or pairs of them, times the split of the keys."""
+        p = self.problem
+        return p.batch * p.heads // self.tile_heads * self.blocks_of_head * self.split_kv
 
     @property
     def blocks_per_cu(self) -> float:

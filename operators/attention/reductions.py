@@ -62,8 +62,12 @@ def shared_clocks(p: AttentionProblem, desc: HardwareDescriptor) -> dict[str, fl
 def shared_reduction(p: AttentionProblem, desc: HardwareDescriptor) -> Reduction:
     """What decides whether K and V are shared through LDS."""
     rates, c = sustained(desc), find_dtype(p.dtype_c).bytes
-    tiles = q_tiles(p, shared.TILE, tile_heads(p, shared.TILE))
+    heads = tile_heads(p, shared.TILE)
+    tiles = q_tiles(p, shared.TILE, heads)
     steps = -(-p.lk // shared.KEYS_OF_STEP)
+    if p.causal:  # pairs of tiles
+        each = tiles * heads // (p.batch * p.heads)
+        tiles, steps = tiles // each * -(-each // 2), steps * min(2, each)
     return Reduction(
         tiles=tiles,
         steps=steps,

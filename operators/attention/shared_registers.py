@@ -87,7 +87,7 @@ def scalars(p: AttentionProblem) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave."""
     return scalar_ranges(
         arguments=ARGUMENT_WORDS + POINTER_WORDS * (p.lse + p.alibi) + SOFTCAP_WORDS * (p.softcap is not None),
-        coordinates=COORDINATES + 1,
+        coordinates=COORDINATES + 1 + p.causal,
         keys=KEYS,
         buffers=4 * (3 + p.lse),
         steps=2,

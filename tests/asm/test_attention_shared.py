@@ -75,6 +75,16 @@ def test_checked_mode_finds_nothing(target):
     assert right(p, target, got) and not run.findings
 
 
+@pytest.mark.parametrize("lq", [200, 256, 400, 700])
+def test_causal_blocks_have_two_tiles(lq):
+    """The first and the last tile that is left; the middle one of an odd number alone. Blocks see as many keys as each other."""
+    p = AttentionProblem(lq, lq, 64, causal=True, dtype="bf16", lse=True)
+    kernel = emitted(p, "gfx950")
+    got, (run,) = launched(p, "gfx950", kernel, check=True)
+    assert right(p, "gfx950", got) and not run.findings
+    assert kernel.plan.tiles == kernel.grid[0] == (1 if lq <= 512 else 2)
+
+
 @pytest.mark.parametrize("which", ["all reads have come", "V is in LDS"])
 def test_a_missing_barrier_is_a_race(which):
     p = AttentionProblem(256, 300, 64, dtype="bf16")
@@ -97,9 +107,12 @@ def test_both_stages_are_needed(monkeypatch):
 def test_the_way_of_keys_and_values_is_a_crossing_of_two_times():
     """Shared where queries are many and the coalescer is what a step waits for; in registers where they are few, or wide."""
     for target, lq, dtype, wanted in (
-        ("mi355x", 8192, "bf16", True), ("mi300x", 8192, "f16", True), ("mi355x", 64, "bf16", False), ("mi300x", 8192, "f32", False),
+        ("mi355x", 8192, "bf16", True),
+        ("mi300x", 8192, "f16", True),
+        ("mi355x", 64, "bf16", False),
+        ("mi300x", 8192, "f32", False),
         ("mi100", 8192, "bf16", False),
-    ):  # fmt: skip
+    ):
         plan = plan_attention(AttentionProblem(lq, lq, 128, 32, dtype=dtype), find_target(target))
         assert plan.shared == wanted and plan.feasible
         rows = {row.name: row for row in plan.constraints}

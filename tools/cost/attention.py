@@ -25,6 +25,9 @@ def attention_seconds(
     heads, tiles = p.batch * p.heads, q_tiles(p, tile_q, tile_heads(p, tile_q))
     parts, each = parts_of(-(-p.lk // tile_kv), split)
     blocks = tiles * parts
+    if shared and p.causal:  # a workgroup has two Q tiles of a head, one after the other
+        of_head = tiles * tile_heads(p, tile_q) // heads
+        blocks, each = tiles // of_head * -(-of_head // 2), each * min(2, of_head)
     staged = tile_kv * (p.d + p.dv) * e
     asked = tiles * p.lk * 1.0 * (p.d + p.dv) * e
     state = heads * p.lq * (partial_columns(p.dv) + 2) * size * 1.0

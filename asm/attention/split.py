@@ -16,6 +16,7 @@ from simgpu.operators.attention.registers import WAVES, partial_columns
 
 STATE_BYTES = 2 * WORD
 THREADS = WAVES * WAVEFRONT
+TOGETHER = 8  # parts that a work-item loads before it adds them: their latencies overlap
 
 
 def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
@@ -28,14 +29,14 @@ def scratch(plan: AttentionTiles) -> tuple[tuple[str, int], ...]:
 def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     """The kernel behind a split one: a work-item has four columns of a row, and goes through its parts."""
     p = plan.problem
-    k = KernelBuilder(f"attention_merge_d{p.dv}" + "_lse" * p.lse, plan.descriptor.arch, THREADS)
+    k = KernelBuilder(f"attention_merge_{plan.split_kv}_d{p.dv}" + "_lse" * p.lse, plan.descriptor.arch, THREADS)
     width = partial_columns(p.dv)
     pieces = width // QUAD
     rows = THREADS // pieces
     k.comment(f"one workgroup per {rows} rows of R; a part's m and row sum merge with ⊕")
     for name in (PARTIAL, STATISTICS, "R", *((LSE,) if p.lse else ())):
         k.argument(name, 8, "global_buffer")
-    for name in ("rows", "split", "R_row"):
+    for name in ("rows", "R_row"):
         k.argument(name, 4, value_type="i32")
     arguments = k.load_arguments()
     k.work_item_x()
@@ -52,7 +53,7 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     clip(k, offset, offset, left, row, note="rows past the last: outside")
     k.v_lshlrev_b32(state_offset, 3, row)
     clip(k, state_offset, state_offset, left, row)
-    out, total, lowest = _parts(k, arguments, (partial, states), (offset, state_offset), width)
+    out, total, lowest = _parts(k, plan.split_kv, (partial, states), (offset, state_offset), width)
     result, address = _result(k, arguments, row, piece, first)
     if p.lse:
         _store_logarithms(k, arguments[LSE], total, lowest, (row, piece, first, left))
@@ -68,7 +69,7 @@ def emit_merge(plan: AttentionTiles) -> EmittedKernel:
     store_columns(k, out, address, piece, result, p.dv, p.dv < width, zero)
     k.s_endpgm()
     count = p.batch * p.heads * p.lq
-    scalars = (count, plan.split_kv, p.dv * WORD)
+    scalars = (count, p.dv * WORD)
     return k.finish(grid=(-(-count // rows), 1, 1), scalars=scalars)
 
 
@@ -85,31 +86,43 @@ def _buffer(k: KernelBuilder, name: str, arguments: dict[str, Reg], first: Reg, 
 
 
 def _parts(
-    k: KernelBuilder, arguments: dict[str, Reg], buffers: tuple[tuple[Reg, Reg, Reg], ...], offsets: tuple[Reg, Reg], d: int
+    k: KernelBuilder, split: int, buffers: tuple[tuple[Reg, Reg, Reg], ...], offsets: tuple[Reg, Reg], d: int
 ) -> tuple[Reg, Reg, Reg]:
-    """VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum, and minus that."""
+    """VGPRs with the sum of the parts' O and of their row sums, relative to the joint maximum, and minus that. As many parts as
+    TOGETHER are loaded one behind the other, then added."""
     out, total, lowest = k.v.alloc("O", QUAD), k.v.alloc("row sum"), k.v.alloc("-m")
-    part, state = k.v.alloc("part's O", QUAD), k.v.alloc("part's -m, row sum", 2)
+    count = min(split, TOGETHER)
+    parts = [(k.v.alloc("part's O", QUAD), k.v.alloc("part's -m, row sum", 2)) for _ in range(count)]
     joint, old = k.v.alloc("joint -m"), k.v.alloc("factor")
     for register in (*(out[n] for n in range(QUAD)), total):
         k.v_mov_b32(register, 0)
     k.v_mov_b32(lowest, LARGEST, note="no key seen")
-    with k.loop("parts", arguments["split"]):
+
+    def add(number: int) -> None:
         (partial, low, high), (states, state_low, state_high) = buffers
-        k.buffer_load_dwordx2(state, offsets[1], states, 0, offen=True)
-        k.buffer_load_dwordx4(part, offsets[0], partial, 0, offen=True, note=f"4 of {d} columns")
-        for resource, words in ((partial, (low, high)), (states, (state_low, state_high))):
-            advance_buffer(k, resource, words[0], "next part")
-            k.s_add_u32(resource[1], resource[1], words[1])
-        k.v_min_f32(joint, lowest, state[0])
-        k.v_sub_f32(old, joint, lowest)
-        k.v_exp_f32(old, old)
-        k.v_sub_f32(state[0], joint, state[0])
-        k.v_exp_f32(state[0], state[0])
-        k.v_mov_b32(lowest, joint)
-        for sum_, addend in ((total, state[1]), *((out[n], part[n]) for n in range(QUAD))):
-            k.v_mul_f32(sum_, old, sum_)
-            k.v_fmac_f32(sum_, state[0], addend)
+        for part, state in parts[:number]:
+            k.buffer_load_dwordx2(state, offsets[1], states, 0, offen=True)
+            k.buffer_load_dwordx4(part, offsets[0], partial, 0, offen=True, note=f"4 of {d} columns")
+            for resource, words in ((partial, (low, high)), (states, (state_low, state_high))):
+                advance_buffer(k, resource, words[0], "next part")
+                k.s_add_u32(resource[1], resource[1], words[1])
+        for part, state in parts[:number]:
+            k.v_min_f32(joint, lowest, state[0])
+            k.v_sub_f32(old, joint, lowest)
+            k.v_exp_f32(old, old)
+            k.v_sub_f32(state[0], joint, state[0])
+            k.v_exp_f32(state[0], state[0])
+            k.v_mov_b32(lowest, joint)
+            for sum_, addend in ((total, state[1]), *((out[n], part[n]) for n in range(QUAD))):
+                k.v_mul_f32(sum_, old, sum_)
+                k.v_fmac_f32(sum_, state[0], addend)
+
+    left = k.s.alloc("rounds of parts")
+    k.s_mov_b32(left, split // count)
+    with k.loop("parts", left):
+        add(count)
+    if split % count:
+        add(split % count)
     return out, total, lowest
 
 

@@ -210,12 +210,12 @@ def test_split_keys_merge(dtype):
 
 
 def test_a_damaged_merge_is_noticed():
-    """The check is worth something: without the parts' rescale the result is out of its bound."""
+    """The check is worth something: without the rescale of parts the result is out of its bound."""
     p = AttentionProblem(16, 900, 16)
     arrays = operands(p, "gfx942", 3.0)
     kernel = asm.emit(FusedAttention(p, "gfx942"))
     (merge,) = kernel.following
-    broken = replace(merge, text=merge.text.replace("v_mul_f32 v", "v_max_f32 v", 1))
+    broken = replace(merge, text=merge.text.replace("v_mul_f32 v", "v_max_f32 v", 10))  # of the first two parts
     gpu = device("gfx942")
     buffers = [gpu.upload(x) for x in (*arrays, np.zeros(p.q_shape, np.float32))]
     bound, want = reference.attention_error_bound(p, *arrays), reference.attention(p, *arrays)

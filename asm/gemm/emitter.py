@@ -263,7 +263,8 @@ class GemmEmitter(Visitor):
         Of a tile that is known to be inside the view the moves are spread evenly: the vector cache takes loads one after the other,
         and a wave that waits for its place there issues no matrix instruction. Loads have the whole tile, each behind the write
         that frees its registers, so that the last one has the time of the writes to come from memory: where that is too short the
-        barrier comes later, but leaves LDS half of the next turn's reads, the half that it begins with.
+        barrier comes later, but leaves LDS half of the next turn's reads, the half that it begins with; and where that is not
+        enough the loads come earlier.
         """
         a, fragments = self.operands.a, self._turn_fragments(0)
         barrier = len(self.order) * (a.turns - 1) + min(self._uses(*item)[1] for item in fragments)
@@ -271,11 +272,11 @@ class GemmEmitter(Visitor):
         ahead = -(-LDS_CLOCKS // clocks)
         if whole:
             latest = count - ahead - int(self.read_pace * len(fragments) / 2)
-            waited = sustained(self.plan.descriptor).rates.memory_clocks
-            barrier = max(barrier, min(latest, ahead - int(-waited // clocks)))
+            waited = -(-sustained(self.plan.descriptor).rates.memory_clocks // clocks)
+            barrier = max(barrier, min(latest, ahead + waited))
         room = max(min(1, barrier), barrier - ahead)
         if whole:
-            self._add_writes_and_loads(add, room, count)
+            self._add_writes_and_loads(add, room, max(room, min(count, count + room - waited)))
         else:
             writes = self._writes()
             first = max(0, room - len(writes))
@@ -305,8 +306,8 @@ class GemmEmitter(Visitor):
         rate = sustained(self.plan.descriptor).rates.lds_read
         return nbytes / rate / (self.plan.atom.passes * CLOCKS_PER_PASS)
 
-    def _add_writes_and_loads(self, add: Callable[[int, Callable[[], None]], None], room: int, count: int) -> None:
-        """Each unit's LDS writes before number `room`, and behind them the loads that take its registers, before `count`."""
+    def _add_writes_and_loads(self, add: Callable[[int, Callable[[], None]], None], room: int, end: int) -> None:
+        """Each unit's LDS writes before number `room`, and behind them the loads that take its registers, before `end`."""
         units: list[tuple[list[Callable[[], None]], list[Callable[[], None]]]] = []
         for staging in self.tiles.staging:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
@@ -320,9 +321,9 @@ class GemmEmitter(Visitor):
                 add(place, write)
                 written += 1
             for load in following:
-                add(max(place, loaded * count // all_loads), load)
+                add(max(place, loaded * end // all_loads), load)
                 loaded += 1
-        add(count - 1, self._advance)
+        add(max(end - 1, place), self._advance)
 
     def _turn_fragments(self, turn: int) -> list[tuple[Staging, Fragment]]:
         return [(staging, fragment) for staging in self.tiles.staging for fragment in staging.fragments(turn)]

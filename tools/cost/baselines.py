@@ -99,7 +99,7 @@ def _foreign(p: GemmProblem, d: HardwareDescriptor, tile_m: int, tile_n: int, ti
     e = p.element.bytes
     across = 2 if waves == 4 or tile_m >= tile_n else 4
     along = waves // across
-    accumulators = tile_m * tile_n * dtype(p.dtype_c).registers // (waves * d.wavefront_size)
+    accumulators = tile_m * tile_n * dtype(p.accumulator).registers // (waves * d.wavefront_size)
     operands = (tile_m // along + tile_n // across) * min(tile_k, 32) * e // (4 * d.wavefront_size)
     staged = (tile_m + tile_n) * tile_k * e // (4 * waves * d.wavefront_size)
     by_registers = d.waves_from_vgprs(operands + staged + 32, accumulators) * d.simds_per_cu // waves

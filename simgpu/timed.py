@@ -17,6 +17,7 @@ from simgpu.engine.workers.worker import Worker, current_wave
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError
 from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.machine import layout
 from simgpu.machine.layout import Status
 from simgpu.timing.code import code_of
 from simgpu.timing.predict import Prediction, Resources, Sampled, predict, resident_groups
@@ -68,7 +69,8 @@ class _Sampling(Launch):
         assert isinstance(storage, Storage)
         storage.begin(self.entry, steps)
         job = worker.job
-        job.taken = job.current = job.wave = job.turn = 0
+        job.taken = job.current = job.wave = 0
+        job.turn = layout.SLICE
         job.open = 1
         for slot in worker.slots:
             slot.state = scheduler.EMPTY

@@ -153,6 +153,7 @@ def job(info: KernelInfo, geometry: Geometry, arch: str) -> Job:
         flat_scratch=architected,
         kernarg_sgpr=_kernarg_sgpr(descriptor),
         open=1,
+        turn=layout.SLICE,
     )
 
 

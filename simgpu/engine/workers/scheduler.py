@@ -56,7 +56,7 @@ class Job(ctypes.Structure):
         ("wave", c_int64),  # wave being run
         ("exhausted", c_int64),  # whether all workgroups were taken
         ("open", c_int64),  # slots opened so far
-        ("turn", c_int64),  # record steps left of the wave's turn
+        ("turn", c_int64),  # record steps left of the wave's turn, -1 when it is over
         ("clock", c_int64),  # record steps executed
         ("spent", c_int64),  # of these, not yet taken off the budget
         ("active", c_int64),  # whether a wave ran since the worker last came to slot 0

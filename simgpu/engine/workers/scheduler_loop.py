@@ -160,14 +160,13 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
 def run_piece(job: Any, wave: int, state: Any) -> int:
     """Run a wave for a piece of its turn; the status with which it came back."""
     job.active = 1
-    if job.turn <= 0:
-        job.turn = layout.SLICE
     record = np.int64(state.records) + state.resume * layout.RECORD
     handler = load64(record)
     if handler == 0:  # nothing near it was lowered yet: a check stopped the wave on its way there
         state.status = Status.LOWER
         return state.status
-    given = min(layout.PIECE, job.turn, load64(job.budget) - job.spent)
+    # Pieces end at the same places of a turn wherever a stop interrupts them: whoever stops a wave does not change what runs.
+    given = min(job.turn & (layout.PIECE - 1), load64(job.budget) - job.spent)
     state.budget = given
     store64(job.context + layout.CTX_CLOCK, job.clock + given)
     call(handler, wave, record)
@@ -181,7 +180,7 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
         job.spent = 0
     status = state.status
     if status == Status.ENDED or status == Status.BARRIER or (status == Status.YIELD and state.budget >= 0):
-        job.turn = 0  # it ended, waits or sleeps
+        job.turn = -1  # it ended, waits or sleeps
     return status
 
 
@@ -191,7 +190,12 @@ def run_group(job: Any, slots: Any, number: int) -> int:
     slot = slots[number]
     before = job.clock
     first = job.wave_memory + number * job.waves * job.wave_bytes
-    while job.wave < slot.waves:
+    while True:
+        if job.turn < 0:  # here and not where it ended: whoever comes back in between goes on with the next wave
+            job.turn = layout.SLICE
+            job.wave += 1
+        if job.wave >= slot.waves:
+            break
         wave = first + job.wave * job.wave_bytes
         state = structure(wave, WAVE)
         status = state.status
@@ -202,12 +206,12 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             elif status == Status.BARRIER:
                 slot.waiting += 1
             elif status == Status.YIELD:
-                if job.turn <= 0:
+                if job.turn < 0:
                     slot.turns += 1
             else:
                 return NEED_PYTHON
         else:
-            job.turn = 0
+            job.turn = -1
         if slot.left and slot.waiting == slot.left:
             release_barrier(job, slots, number)
         if load64(job.budget) < job.spent:
@@ -216,8 +220,6 @@ def run_group(job: Any, slots: Any, number: int) -> int:
             return STOPPED
         if job.pause < 0:
             return PAUSED
-        if job.turn <= 0:
-            job.wave += 1
     job.wave = 0
     if job.clock == before:
         slot.turns = TURNS  # all its waves wait for other workgroups

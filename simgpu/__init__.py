@@ -11,7 +11,7 @@ layouts and plans. Beside them lie `simgpu.hardware` (the chips), `simgpu.operat
     engine/      from a code object to executed workgroups
     checks/      checked mode
     device.py    the public Device: the engine's, with checks by name
-    trace.py     registers of a wave at a place in a running kernel
+    debugger/    one workgroup again: stops, steps forward and backward, where a value came from
     profile.py   where the time of launches goes, by opcode
     timing/      how long a launch would take: the model
     slices/      a launch in parts, in other processes and machines
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what `__getattr__` finds, for mypy and editors
     from simgpu import asm, hardware, operators, triton
+    from simgpu.debugger.debugger import debug
     from simgpu.device import Buffer, Device, Kernel, Module
     from simgpu.engine.result import Finding, Run
     from simgpu.hardware.errors import (
@@ -61,6 +62,7 @@ _HOME = {
         ),
         "simgpu.hardware.errors",
     ),
+    "debug": "simgpu.debugger.debugger",
     "disassemble": "simgpu.hardware.isa",
     "mfma": "simgpu.matrix.one_mfma",
     "page": "simgpu.tools.page.subjects",
@@ -88,6 +90,7 @@ __all__ = [
     "UnsupportedInstruction",
     "__version__",
     "asm",
+    "debug",
     "disassemble",
     "hardware",
     "mfma",

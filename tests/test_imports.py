@@ -67,7 +67,8 @@ ORDER = {
         "checks/suite.py",
         "timed.py slices",
         "device.py",
-        "matrix/one_mfma.py trace.py profile.py",
+        "matrix/one_mfma.py profile.py",
+        "debugger",
         "triton hip",
         "__main__.py",
     ],
@@ -77,11 +78,11 @@ ORDER = {
         "page",
         "cases",
         "validation/paper",
-        "validation",
+        "validation debug",
         "robustness",
         "benchmarks",
         "verbs",
-        "cli.py pytest_plugin.py",
+        "cli.py",
     ],
 }
 # Import name -> distribution, where they differ.

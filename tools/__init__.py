@@ -12,9 +12,9 @@
     matrix/           one matrix instruction: who owns which element, probes, tiles of registers
     robustness/       fuzzing, and how much checked mode finds
     benchmarks/       how fast the simulator is, a file a benchmark
-    torch/            PyTorch's GPU, pretended on the host
-    pytest_plugin.py  `pytest --simgpu TARGET`
+    torch/            PyTorch's GPU, pretended on the host; `pytest --simgpu TARGET`
+    debug/            the debugger's prompt and its adapter for editors
 
-Imports point one way: shared <- matrix, tables, cost, museum <- page <- cases <- validation <- robustness <- benchmarks
-<- verbs <- cli, and torch <- pytest_plugin.
+Imports point one way: shared <- matrix, tables, cost, museum, torch <- page <- cases <- validation, debug <- robustness
+<- benchmarks <- verbs <- cli.
 """

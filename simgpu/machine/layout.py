@@ -86,8 +86,8 @@ CTX_RECORD_COUNT = _context.add("record_count", c_int64)
 CTX_CODE_BASE = _context.add("code_base", c_uint64)  # device address of the first record's instruction
 CTX_CLOCK = _context.add("clock", c_int64)  # what s_memtime reads, once the current wave's BUDGET is taken off
 CTX_BITMAP_PAGES = _context.add("bitmap_pages", c_uint64)  # `Bitmaps.page_zero` (`memory.table`)
-CTX_CHECKS = range(128, 640, 32)  # where checks have fields
-CTX_OPERAND_CACHE = 640  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
+CTX_CHECKS = range(128, 704, 32)  # where checks have fields
+CTX_OPERAND_CACHE = 704  # of matrix instructions (`matrix.operand_cache`): CACHE_ENTRIES for A, as many for B
 CACHE_ENTRIES = 16
 # For the widest operand, 32 elements a lane: a header, 8 registers, and three times 32 rows of 4 bytes a lane.
 CACHE_ENTRY_BYTES = 64 + 8 * ROW + 3 * 32 * ROW
@@ -153,6 +153,7 @@ class Status(IntEnum):
     MESSAGE = 9
     GWS = 10
     WAITING = 11  # for waves of other workgroups
+    BREAK = 12  # a debugger stops it before the instruction at RESUME
 
 
 class Fault(IntEnum):

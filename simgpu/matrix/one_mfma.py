@@ -25,7 +25,7 @@ from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
-from simgpu.machine.jit import compiler
+from simgpu.machine.jit import Compiler, compiler
 
 # The array dtype of each element type; 6- and 4-bit ones take a byte an element.
 DTYPES: Mapping[str, np.dtype] = {
@@ -273,9 +273,14 @@ def run_handler(inst: Instruction, wave: np.ndarray) -> None:
     wave[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = context.ctypes.data
     records = aligned_bytes(layout.RECORD * (1 + inst.size // 4)).view(np.uint32).reshape(-1, layout.SLOTS)
     records[0, 2 : 2 + len(slots)] = slots
-    records[-1, :2].view(np.uint64)[0] = compiler().address("return", _return)
+    records[-1, :2].view(np.uint64)[0] = return_handler(compiler())
     call: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
     call(wave.ctypes.data, records.ctypes.data)
+
+
+def return_handler(compiler: Compiler) -> int:
+    """The address of a handler that does nothing and returns."""
+    return compiler.address("return", _return)
 
 
 def _return(module: ir.Module, name: str) -> None:

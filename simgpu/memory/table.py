@@ -8,6 +8,7 @@ kept. Bitmaps lie one behind the other in memory that is all zero between launch
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,43 @@ class Table:
         row = self.rows[self._counted[found[0]]]
         bits, first = self._bits(1, int(found[0])), int(row[LEAD])
         return bool(bits[:first].any() or bits[first + int(row[ASKED]) :].any())
+
+    def written(self) -> Iterator[tuple[int, int, int]]:
+        """Where something may have been written in tracked memory: an allocation's base, and a range of bytes in it."""
+        assert self.bitmaps is not None
+        for page in self.bitmaps.used().tolist():
+            number = int(np.searchsorted(self._starts, page - self._half, "right")) - 1
+            if page < self._half or number >= len(self._counted):
+                continue
+            base, size = (int(self.rows[self._counted[number], column]) for column in (BASE, SIZE))
+            first = (page - self._half - int(self._starts[number])) * 8 * PAGE
+            if first < size:
+                yield base, first, min(size, first + 8 * PAGE)
+
+    def was_written(self, address: int) -> bool:
+        """Whether the byte at a device address, in tracked memory, was written."""
+        base, size = self.rows[self._counted, BASE], self.rows[self._counted, SIZE]
+        found = np.flatnonzero((base <= address) & (address < base + size))
+        if self.bitmaps is None or not len(found):
+            return False
+        number = int(found[0])
+        at = address - int(self.rows[self._counted[number], BASE])
+        bits = self.bitmaps.bits.reshape(-1)[PAGE * (int(self._starts[number]) + self._half) + at // 8]
+        return bool(bits >> at % 8 & 1)
+
+    def dependence(self) -> int | None:
+        """The device address of a byte of tracked memory that was both read and written; None where there is none."""
+        assert self.bitmaps is not None
+        used = self.bitmaps.used()
+        read = used[used < self._half]
+        both = self.bitmaps.bits[read] & self.bitmaps.bits[read + self._half]
+        found = np.flatnonzero(both.any(axis=1))
+        if not len(found):
+            return None
+        row, page = both[found[0]], int(read[found[0]])
+        number = int(np.searchsorted(self._starts, page, "right")) - 1
+        byte = int(np.flatnonzero(np.unpackbits(row, bitorder="little"))[0])
+        return int(self.rows[self._counted[number], BASE]) + (page - int(self._starts[number])) * 8 * PAGE + byte
 
     def touched(self, address: int) -> bool:
         """Whether anything was read or written in the tracked allocation that begins at the address or last before it."""

@@ -1,4 +1,4 @@
-"""`simgpu.trace` and `simgpu trace`: the right visit of the right wave, with results undisturbed."""
+"""`simgpu.debugger.snapshot.trace` and `simgpu trace`: the right visit of the right wave, with results undisturbed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 import simgpu
 from simgpu.asm.builder.toolchain import assemble
+from simgpu.debugger.snapshot import trace
 from simgpu.hardware.errors import LaunchError, MemoryFault, ToolchainError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import find
 from simgpu.matrix.one_mfma import from_registers, to_registers
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.kernel import NAME, Registers, clear, kernel, loads, matrix_line, stores
-from simgpu.trace import trace
 
 Capture = pytest.CaptureFixture[str]
 LOOP = """

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from simgpu.debugger.snapshot import Snapshot
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.hardware.mfma import MatrixInstruction, find
 from simgpu.matrix.one_mfma import DTYPES, element_type, from_registers, stored_shape
 from simgpu.tools.matrix.difference import explanation, wrong_elements
 from simgpu.tools.shared.console import Sheet
 from simgpu.tools.shared.errors import UsageError
-from simgpu.trace import Snapshot
 
 _REGISTER = re.compile(r"([sva])(?:(\d+)|\[(\d+):(\d+)\])")
 _DECLARATION = re.compile(

@@ -23,7 +23,7 @@ from simgpu.tools.page.watching import Watched
 from simgpu.tools.page.waves import waves_document
 
 if TYPE_CHECKING:
-    from simgpu.trace import Snapshot
+    from simgpu.debugger.snapshot import Snapshot
 
 MODIFIERS = ("cbsz", "abid", "blgp")
 MOST_VISITS = 16  # of one matrix instruction whose values a page holds

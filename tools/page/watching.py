@@ -13,7 +13,7 @@ import numpy as np
 from simgpu.hardware.errors import SimError
 from simgpu.tools.page.code import Rows, listed
 from simgpu.tools.page.lds import has_addresses
-from simgpu.trace import Snapshot, trace
+from simgpu.debugger.snapshot import Snapshot, trace
 
 if TYPE_CHECKING:
     from simgpu import Finding, Kernel, Run

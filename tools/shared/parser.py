@@ -29,6 +29,8 @@ EXAMPLES = {
     "baselines": ("baselines",),
     "tune": ("tune gemm --target mi300x",),
     "disasm": ("disasm k.co", "disasm k.s --kernel NAME --json"),
+    "debug": ("debug gemm -m 40 -n 36 -k 20", "debug k.s --grid 4 --arg x.npy -ex 'break loop' -ex continue"),
+    "why": ("why 'C[4,22]' gemm -m 40 -n 36 -k 20", "why --worst gemm -m 64 -n 64 -k 999 --dtype f16 --target mi300x"),
     "help": ("help", "help fragments"),
 }
 
@@ -61,7 +63,7 @@ def add_examples(parser: argparse.ArgumentParser, verb: str) -> None:
     lines = [parser.epilog] if parser.epilog else []
     if verb in EXAMPLES:
         lines.append("examples:\n" + "".join(f"  simgpu {example}\n" for example in EXAMPLES[verb]))
-    if verb not in ("museum", "paper", "help", "validate-time", "doctor"):
+    if verb not in ("museum", "paper", "help", "validate-time", "doctor", "dap"):
         from simgpu.hardware import targets
         from simgpu.hardware.targets import architectures
 

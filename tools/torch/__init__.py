@@ -9,4 +9,5 @@
     rocm.py          rocminfo, rocm-smi and hipconfig
     cuda.py          what is asked of `torch.cuda`
     pretend.py       what is replaced in PyTorch for all of that
+    pytest_plugin.py  `pytest --simgpu TARGET`
 """

@@ -19,6 +19,9 @@
     validate_time.py  the model of time against published measurements
     sweep.py   many shapes, types and targets, into a table
     bench.py   times
+    debug.py   a workgroup run forward and backward, at a prompt
+    dap.py     the debugger for editors
+    why.py     where an element of a result came from
     trace.py   registers at a place in a running kernel
     hip.py     a HIP program on simulated GPUs
     triton.py  a Python program with Triton kernels on one

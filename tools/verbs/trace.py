@@ -24,9 +24,9 @@ from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
     from simgpu import Kernel
+    from simgpu.debugger.snapshot import Snapshot
     from simgpu.hardware.code_object.code_object import CodeObject
     from simgpu.hardware.isa.instruction import Reg
-    from simgpu.trace import Snapshot
 
 VIEWS = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "u32": np.uint32}
 DEFAULT_TOLERANCE = 1e-5
@@ -126,8 +126,8 @@ def run(options: Namespace) -> int:
 
 
 def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Snapshot]:
+    from simgpu.debugger.snapshot import trace
     from simgpu.hardware.errors import LaunchError, SimError
-    from simgpu.trace import trace
 
     try:
         group = tuple(int(part) for part in options.group.split(","))
@@ -198,41 +198,14 @@ def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:
 
 
 def places(where: str, code: CodeObject, kernel: str, source: str) -> list[int]:
-    """Code offsets, from the first instruction, that a PC, a label or a source line names.
+    """Code offsets, from the first instruction, that a PC, a label or a source line names."""
+    from simgpu.debugger.code import offsets
+    from simgpu.hardware.errors import LaunchError
 
-    A label of the source (local ones are not in the file) counts as its next line with code.
-    """
-    info = code.kernels[kernel]
-    lines: dict[int, int] = {}
-    for offset in range(0, info.code_size, 4):
-        line = code.source_line(info.start + offset)
-        if line is not None:
-            lines.setdefault(int(line.rpartition(":")[2]), offset)
-    if address := re.fullmatch(r"(?:(.*)\+|\+?)(0x[0-9a-fA-F]+)", where):
-        offset = int(address[2], 16)
-        if address[1] and address[1] != kernel:
-            raise UsageError(f"--at {where}: this is {kernel}; --kernel {address[1]} chooses another of the file")
-        if offset % 4 or offset >= info.code_size:
-            raise UsageError(f"--at {where}: {kernel} has {info.code_size:#x} bytes of code, a place is a multiple of 4")
-        return [offset]
-    number = re.fullmatch(r"(?:.*:)?(\d+)", where)
-    if number:
-        if int(number[1]) not in lines:
-            said = f"its lines are {min(lines)} to {max(lines)}" if lines else "the file has no line table"
-            raise UsageError(f"--at {where}: no instruction of {kernel} comes from that line; {said}")
-        return [lines[int(number[1])]]
-    symbol = code.symbols.get(where)
-    if symbol is not None and info.start <= symbol.address < info.start + info.code_size:
-        return [symbol.address - info.start]
-    for at, text in enumerate(source.splitlines(), 1):
-        if text.split(";")[0].strip() in (f"{where}:", f".L{where}:"):
-            after = [line for line in sorted(lines) if line > at]
-            if after:
-                return [lines[after[0]]]
-    labels = re.findall(r"^(\S+):$", source.partition(".rodata")[0], re.MULTILINE) or [
-        name for name, s in code.symbols.items() if info.start <= s.address < info.start + info.code_size
-    ]
-    raise UsageError(f"--at {where}: no such label; there are {', '.join(labels)}; or give 0x… or a source line")
+    try:
+        return offsets(where, code, kernel, source)
+    except LaunchError as error:
+        raise UsageError(f"--at {error}") from None
 
 
 def _registers(text: str | None) -> list[Reg] | None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import simgpu
+from simgpu.debugger.snapshot import trace
 from simgpu.hardware.errors import LaunchError
-from simgpu.trace import trace
 from tests.support.kernels import loaded_kernel
 
 STORE = """

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import simgpu
+from simgpu.debugger.snapshot import trace
 from simgpu.hardware.errors import Deadlock, TimeLimit
 from simgpu.machine.shield import Shielded, unbroken
 from simgpu.tools.cli import main
-from simgpu.trace import trace
 from tests.support.kernels import KernelText, assemble, loaded_kernel
 
 # Where the exception strikes while Python cleans up, it is told and lost, as any is.

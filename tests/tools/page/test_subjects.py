@@ -14,7 +14,7 @@ from simgpu import Device, LaunchError, asm, hardware
 from simgpu.operators import FusedAttention, TiledComputation
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.tools.page.page import read_document
-from simgpu.trace import trace
+from simgpu.debugger.snapshot import trace
 from tests.support.browser import Opened, needs_browser
 from tests.support.kernels import loaded_kernel
 

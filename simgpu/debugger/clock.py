@@ -1,0 +1,109 @@
+"""How many instructions each wave retired, kept by the handlers of jumps alone.
+
+In straight-line code the number follows from where the wave stands, so only what transfers control pays. With `ordinal(i)`, the
+lowered instructions before record i, a wave at record i has retired `base + ordinal(i)`; a jump sets the base anew.
+A wave that has a goal, a number of retired instructions, returns to Python at the jump into the straight-line code that may
+reach it; there the debugger knows the instruction and stops at it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.alu.control import ENDS, INDIRECT
+from simgpu.engine.check import Check
+from simgpu.engine.fields import context_fields, wave_fields
+from simgpu.engine.workers.scheduler import Job
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.layout import Status
+from simgpu.machine.values import I32, I64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.program import Program
+    from simgpu.engine.workers.worker import Worker
+
+# Of the context: addresses of the ordinals, of the waves' goals and of the worker's `stop`; stops to let pass.
+ORDINALS, GOALS, STOP, PASSES = context_fields("debugger", 4)
+# Of a wave: see above; 1 + record at which it goes on past the points; the record before, where points look at its result.
+BASE, GO_ON, BEFORE = wave_fields("debugger", 3)
+NEVER = np.iinfo(np.int64).max
+ENDINGS = (*ENDS, *INDIRECT, ControlKind.BRANCH, ControlKind.CALL)  # after which straight-line code does not go on
+
+
+@dataclass(frozen=True)
+class Ordinals:
+    """Lowered instructions in order. order: their records; table: int32 (records, 2), by record how many lie before it, and how
+    many from it on to the end of its straight-line code, that instruction included; 0 where nothing is lowered."""
+
+    order: np.ndarray
+    table: np.ndarray
+
+    @classmethod
+    def of(cls, programs: Iterable[Program]) -> Ordinals:
+        """Of the code that some programs of one module have lowered."""
+        programs = tuple(programs)
+        known: dict[int, Instruction] = {}
+        for program in programs:
+            known |= program.instructions
+        order = np.array(sorted(known), np.int64)
+        count = programs[0].count + 1
+        table = np.zeros((count, 2), np.int32)
+        flags = np.zeros(count, np.int32)
+        flags[order] = 1
+        table[:, 0] = np.cumsum(flags) - flags
+        left = 0
+        after = -1
+        for at in order[::-1].tolist():
+            inst = known[at]
+            goes_on = inst.spec.control not in ENDINGS and at + inst.size // 4 == after
+            left = left + 1 if goes_on else 1
+            table[at, 1] = left
+            after = at
+        return cls(order, table)
+
+    def further(self, record: int, count: int) -> int:
+        """The record `count` instructions after one in its straight-line code."""
+        return int(self.order[int(self.table[record, 0]) + count])
+
+
+class Clock(Check):
+    """Counts what waves retire; of a debugger's device."""
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.kind == "control"
+
+    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
+        build = frame.build
+        ordinals = frame.context(ORDINALS).pointer()
+
+        def entry(record: Any, column: int) -> Any:
+            return ordinals.at(frame.value(record).zext(I64) * 8).at(4 * column).load(I32).zext(I64)
+
+        retired = frame.state(BASE, I64) + entry(index, 0) + 1
+        frame.set_state(BASE, retired - entry(target, 0))
+        wave = frame.state(layout.WAVE_ID).zext(I64)
+        goal = frame.context(GOALS).pointer().at(wave * 8).load(I64, 8)
+        with build.if_then((retired + entry(target, 1)).signed > goal, likely=False):
+            frame.exit(Status.BREAK, target)
+            build.ret_void()
+
+    def end(self, frame: Frame, index: Any) -> None:
+        """Has the worker come back: somebody may want to see the wave."""
+        frame.context(STOP).pointer().store(ir.Constant(I64, 1), 8)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        worker.checks["goals"] = goals = np.full(launch.waves, NEVER, np.int64)
+        worker.set_context(GOALS, goals.ctypes.data)
+        worker.set_context(STOP, ctypes.addressof(worker.job) + Job.stop.offset)
+        worker.set_context(PASSES, 0)

@@ -1,0 +1,187 @@
+"""The kernel's code for people: addresses, labels and lines to records and back, and which instructions may write what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from simgpu.engine.finding import code_address
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa import text
+from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Instruction, Reg
+from simgpu.hardware.isa.kinds import ControlKind
+
+if TYPE_CHECKING:
+    from simgpu.debugger.replay import Replay
+    from simgpu.hardware.code_object.code_object import CodeObject
+
+NAMED = {VCC: "vcc", VCC + 1: "vcc", EXEC: "exec", EXEC + 1: "exec", M0: "m0"}  # in `Effect`
+BITS = {"f32": 32, "f16": 16, "bf16": 18, "f64": 64}  # as `points.nan` tells the formats apart; 17: an f16 in the low half alone
+
+
+def offsets(where: str, code: CodeObject, kernel: str, source: str = "") -> list[int]:
+    """Code offsets, from the kernel's first instruction, that a PC, a label or a source line names.
+
+    source: the kernel's assembly: a label there (local ones are not in the file) counts as its next line with code. Raises
+    LaunchError, which says what there is.
+    """
+    info = code.kernels[kernel]
+    lines: dict[int, int] = {}
+    for offset in range(0, info.code_size, 4):
+        line = code.source_line(info.start + offset)
+        if line is not None:
+            lines.setdefault(int(line.rpartition(":")[2]), offset)
+    if address := re.fullmatch(r"(?:(.*)\+|\+?|\*)(0x[0-9a-fA-F]+)", where):
+        offset = int(address[2], 16)
+        if address[1] and address[1] != kernel:
+            raise LaunchError(f"{where}: this is {kernel}; --kernel {address[1]} chooses another of the file")
+        if offset % 4 or offset >= info.code_size:
+            raise LaunchError(f"{where}: {kernel} has {info.code_size:#x} bytes of code, a place is a multiple of 4")
+        return [offset]
+    number = re.fullmatch(r"(?:.*:)?(\d+)", where)
+    if number:
+        if int(number[1]) not in lines:
+            said = f"its lines are {min(lines)} to {max(lines)}" if lines else "the file has no line table"
+            raise LaunchError(f"{where}: no instruction of {kernel} comes from that line; {said}")
+        return [lines[int(number[1])]]
+    symbol = code.symbols.get(where)
+    if symbol is not None and info.start <= symbol.address < info.start + info.code_size:
+        return [symbol.address - info.start]
+    for at, line in enumerate(source.splitlines(), 1):
+        if line.split(";")[0].strip() in (f"{where}:", f".L{where}:"):
+            after = [number for number in sorted(lines) if number > at]
+            if after:
+                return [lines[after[0]]]
+    labels = re.findall(r"^(\S+):$", source.partition(".rodata")[0], re.MULTILINE) or [
+        name for name, s in code.symbols.items() if info.start <= s.address < info.start + info.code_size
+    ]
+    raise LaunchError(f"{where}: no such label; there are {', '.join(labels)}; or give 0x… or a source line")
+
+
+class Code:
+    """The code that a replay runs. source: the kernel's assembly, where known."""
+
+    def __init__(self, replay: Replay, source: str = "") -> None:
+        self.replay = replay
+        self.info = replay.info
+        self._file = replay.kernel.module.code
+        self._source = source
+
+    def __iter__(self) -> Iterator[tuple[int, Instruction]]:
+        """The lowered instructions by record, in order."""
+        known: dict[int, Instruction] = {}
+        for program in self.replay.programs.values():
+            known |= program.instructions
+        return iter(sorted(known.items()))
+
+    def text(self, record: int) -> str:
+        """The instruction, as LLVM prints it."""
+        inst = self.replay.instruction(record)
+        return text(inst) if inst is not None else self.replay.problem(record) or "not reached yet"
+
+    def virtual(self, record: int) -> int:
+        """The virtual address in the code object."""
+        return self.replay.program.base + 4 * record - self.replay.kernel.module.bias
+
+    def record(self, virtual: int) -> int:
+        """The opposite."""
+        return (virtual + self.replay.kernel.module.bias - self.replay.program.base) // 4
+
+    def address(self, record: int) -> str:
+        """As it is printed and typed: `gemm+0x98`."""
+        return code_address(self.info.name, self.info.start, self.virtual(record))
+
+    def line(self, record: int) -> str:
+        """The `file:line`, or ""."""
+        return self._file.source_line(self.virtual(record)) or ""
+
+    def find(self, where: str) -> int:
+        """The record that an address, a label or a source line names. Raises LaunchError where no instruction begins there."""
+        (offset,) = offsets(where, self._file, self.info.name, self._source)
+        record = self.replay.entry + offset // 4
+        if self.replay.instruction(record) is None:
+            held = [at for at, inst in self if at < record < at + inst.size // 4]
+            why = f"it lies inside `{self.text(held[0])}`" if held else "no jump that is known leads there"
+            raise LaunchError(f"{where}: no instruction begins at {self.address(record)}: {why}")
+        return record
+
+    def barriers(self) -> list[int]:
+        """Records of s_barrier."""
+        return [at for at, inst in self if inst.spec.control is ControlKind.BARRIER]
+
+    def endings(self) -> list[int]:
+        """Records of s_endpgm."""
+        return [at for at, inst in self if inst.spec.control in (ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED)]
+
+    def function(self, record: int) -> range:
+        """The records of the function that a record lies in, by symbols: the kernel's where none has it."""
+        at = self.virtual(record)
+        sizes = [(s.address, s.size) for s in self._file.symbols.values() if s.address <= at < s.address + s.size]
+        start, size = min(sizes, key=lambda held: held[1]) if sizes else (self.info.start, self.info.code_size)
+        return range(self.record(start), self.record(start + size))
+
+    def following(self, records: list[int]) -> list[int]:
+        """The records that direct control flow leads to from some."""
+        found: set[int] = set()
+        for program in self.replay.programs.values():
+            for record in records:
+                if record in program.instructions:
+                    found.update(at for at in program.following(record) if at in program.instructions)
+        return sorted(found)
+
+    def writers(self, register: Reg) -> list[int]:
+        """Records of instructions that may write one of these registers, those that find their registers by M0 among them."""
+        wanted = {NAMED.get(i, ("s", i)) if register.file == "s" else (register.file, i)
+                  for i in range(register.index, register.index + register.count)}  # fmt: skip
+        indirect = {"s": (ControlKind.MOVRELD,), "v": (), "a": ()}[register.file]
+
+        def writes(record: int, inst: Instruction) -> bool:
+            programs = self.replay.programs.values()
+            program = next(program for program in programs if record in program.instructions)
+            effect = program.effect(record)
+            return bool(effect.access.writes & wanted) or inst.spec.control in indirect or (
+                register.file == "v" and any(p.mode.indexed and record in p.instructions for p in programs)
+            )
+
+        return [record for record, inst in self if writes(record, inst)]
+
+    def stores(self, lds: bool) -> list[int]:
+        """Records of instructions that may write LDS, or else device memory."""
+
+        def stores(inst: Instruction) -> bool:
+            memory = inst.spec.memory
+            shared = inst.spec.encoding == "ds" or bool(memory and (memory.lds or inst.mods.get("lds")))
+            if inst.spec.control in (ControlKind.APPEND, ControlKind.CONSUME):
+                return lds
+            if memory is None:
+                return False
+            writes = memory.op != "load" or (shared and inst.spec.encoding != "ds")
+            flat = memory.space == "flat"
+            return writes and (shared == lds or flat)
+
+        return self._where(stores)
+
+    def _where(self, holds: Callable[[Instruction], bool]) -> list[int]:
+        return [record for record, inst in self if holds(inst)]
+
+    def floats(self) -> list[tuple[int, Reg, int]]:
+        """Records of instructions with a float result: the registers that it takes, and how `points.nan` reads their bits."""
+        found = []
+        for record, inst in self:
+            operand = inst.args.get("vdst")
+            if inst.spec.memory is not None or not isinstance(operand, Reg) or operand.file == "s":
+                continue
+            if inst.spec.kind == "matrix":
+                match = re.match(r"v_s?mfmac?(?:_scale)?_(f32|f16|bf16|f64)_", inst.mnemonic)
+                name = match[1] if match else ""
+                packed = False
+            else:
+                kinds = [result for result in inst.spec.results if not result.state]
+                result = kinds[0] if kinds else None
+                packed = result is not None and result.element is not None
+                held = (result.element or result) if result is not None else None
+                name = held.name if held is not None and held.is_float else ""
+            if name in BITS:
+                found.append((record, operand, 17 if name == "f16" and not packed else BITS[name]))
+        return found

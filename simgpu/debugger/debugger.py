@@ -1,0 +1,491 @@
+"""The debugger: stops, steps forward and backward, and what a wave holds where it stands. Prompts and editors are layers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.debugger import points
+from simgpu.debugger.breakpoints import Breakpoint, Maker, Registers
+from simgpu.debugger.code import Code
+from simgpu.debugger.conditions import Expression
+from simgpu.debugger.focus import Focus
+from simgpu.debugger.named import Named, element, name_of, named_buffers
+from simgpu.debugger.place import Place
+from simgpu.debugger.points import Point
+from simgpu.debugger.replay import Halt, Replay, debugging
+from simgpu.debugger.snapshot import Snapshot
+from simgpu.hardware.code_object.arguments import Geometry, check_geometry
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.mfma import find
+from simgpu.machine import layout
+from simgpu.machine.layout import Status
+from simgpu.matrix.one_mfma import DTYPES, element_type, from_registers
+
+if TYPE_CHECKING:
+    from simgpu.engine.device import Kernel
+
+ALL = 1 << 62  # of stops to let pass
+WAITS = {Status.BARRIER: "waits at a barrier", Status.ENDED: "ended", Status.WAITING: "waits for other workgroups"}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the workgroup stands still. kind: "step", "breakpoint", "watchpoint", "goto", "ended", "fault", "interrupted" or
+    "beginning"; place: the moment; breakpoints: that hit; message: the words for it, or of a fault."""
+
+    kind: str
+    place: Place
+    breakpoints: tuple[Breakpoint, ...] = ()
+    message: str = ""
+
+
+class Debugger:
+    """One workgroup of a launch, which may be run forward and backward as often as one likes.
+
+    place: the moment at which it stands; wave: the one that commands are about. The device's memory is as it is at that moment;
+    `close` puts it back as it was before the launch.
+    """
+
+    def __init__(
+        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], *, group: Sequence[int] = (), source: str = "",
+        names: dict[str, Named] | None = None,
+    ) -> None:  # fmt: skip
+        check_geometry(kernel.info, geometry)
+        kernel.check_buffers(args)
+        self.kernel, self.geometry, self.args = kernel, geometry, list(args)
+        self.source = source
+        self.names = named_buffers(kernel.arguments, args) if names is None else names
+        self.breakpoints: dict[int, Breakpoint] = {}
+        self._numbers = 0
+        self._debugged = debugging(kernel)
+        self._focus = Focus(kernel, geometry, args)
+        self.replay: Replay
+        self.wave = 0
+        self.stop: Stop
+        self._open(self._ids(group))
+
+    def close(self) -> None:
+        """Ends the session; memory is as it was before the launch."""
+        self.replay.close()
+        self._focus.before.restore()
+
+    def __enter__(self) -> Debugger:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    # -- the workgroup -------------------------------------------------------------------------
+
+    def _ids(self, group: Sequence[int]) -> tuple[int, int, int]:
+        x, y, z = (*(int(i) for i in group), 0, 0, 0)[:3]
+        groups = self.geometry.groups
+        if len(group) > 3 or any(not 0 <= i < extent for i, extent in zip((x, y, z), groups, strict=True)):
+            raise LaunchError(f"workgroup {','.join(map(str, group))} is not in the grid {','.join(map(str, groups))}")
+        return x, y, z
+
+    def _open(self, group: tuple[int, int, int]) -> None:
+        gx, gy, _ = self.geometry.groups
+        memory = self._focus.memory_of(group[0] + gx * (group[1] + gy * group[2]))
+        self.replay = Replay(self._debugged, self.geometry, self.args, group, memory)
+        self.code = Code(self.replay, self.source)
+        self._maker = Maker(self.replay, self.code, self.names)
+        self._restart()
+        self._moved("goto", Place(group, 0, 0))
+        self.wave = 0
+
+    def focus(self, group: Sequence[int]) -> Stop:
+        """Another workgroup, at its beginning. Breakpoints stay, but for those at places of the one before."""
+        wanted = self._ids(group)
+        if wanted == self.replay.group:
+            return self.goto(Place(wanted, 0, 0))
+        self.replay.close()
+        self._open(wanted)
+        kept, self.breakpoints = self.breakpoints, {}
+        for each in kept.values():
+            if "#" not in each.what:
+                self._add(self._made(each.number, each.kind, each.what, each.condition))
+        return self.stop
+
+    @property
+    def how(self) -> str:
+        """In words, from which memory the workgroup begins."""
+        return self._focus.how
+
+    @property
+    def waves(self) -> int:
+        """Waves of the workgroup."""
+        return len(self.replay)
+
+    @property
+    def place(self) -> Place:
+        """The moment."""
+        return self.stop.place
+
+    def wave_place(self, wave: int | None = None) -> Place:
+        """Where a wave stands at this moment."""
+        return self.replay.place(self._wave(wave))
+
+    def wave_state(self, wave: int | None = None) -> str:
+        """What a wave does, in words; "" where it runs."""
+        return WAITS.get(Status(self.replay.wave(self._wave(wave)).status), "")
+
+    def record(self, wave: int | None = None) -> int:
+        """The record of the instruction that a wave is about to execute, or of its last."""
+        return int(self.replay.wave(self._wave(wave)).resume)
+
+    def _wave(self, wave: int | None) -> int:
+        number = self.wave if wave is None else wave
+        if not 0 <= number < self.waves:
+            raise LaunchError(f"wave {number} of a workgroup that has {self.waves}: they are 0 to {self.waves - 1}")
+        return number
+
+    def select(self, wave: int) -> None:
+        """Have commands be about another wave."""
+        self.wave = self._wave(wave)
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _restart(self) -> None:
+        self.replay.restart()
+        self.replay.goals[:] = np.iinfo(np.int64).max
+        for each in self.breakpoints.values():
+            each.refresh(self.replay, begins=True)
+
+    def _run(self, until: Place | None, passes: int) -> tuple[Halt, int]:
+        """Runs on to a place, or the end; the last halt, and how many stops it let pass."""
+        used = 0
+        if until is not None:
+            self.replay.aim(until.wave, until.retired)
+        try:
+            while True:
+                halt = self.replay.resume(passes - used)
+                used += passes - used + 1 - self.replay.passes_left
+                if halt.kind != "wave ended":
+                    return halt, used
+                if until is not None and halt.wave == until.wave:
+                    return halt, used
+        finally:
+            if until is not None:
+                self.replay.aim(until.wave, None)
+
+    def _moved(self, kind: str, until: Place, message: str = "") -> Stop:
+        """To a place from where it stands or from the beginning, past all stops."""
+        halt, _ = self._run(until, ALL)
+        at = self.replay.place(until.wave)
+        if halt.kind == "fault" and at != until:
+            raise LaunchError(f"{until} is never reached: {halt.message}; the last place is {at}")
+        if at != until and halt.kind != "interrupted":
+            raise LaunchError(f"{until} is never reached: w{until.wave} ends at {at}")
+        self.wave = until.wave
+        self.stop = Stop("interrupted" if halt.kind == "interrupted" else kind, self.replay.place(until.wave), (), message)
+        return self.stop
+
+    def _told(self, halt: Halt, kind: str) -> Stop:
+        """What a halt is for a user."""
+        self.wave = halt.wave
+        place, message = self.replay.place(halt.wave), halt.message
+        hit = tuple(each for each in self.breakpoints.values() if each.stopped(halt.points))
+        for each in hit:
+            each.hits += 1
+        if hit:
+            kind = hit[0].kind
+            message = "; ".join(self._words(each, halt) for each in hit)
+        elif halt.kind in ("ended", "fault", "interrupted"):
+            kind = halt.kind
+            message = message or ("the workgroup ended" if halt.kind == "ended" else "")
+        elif halt.kind == "wave ended":
+            message = f"wave {halt.wave} ended"
+        self.stop = Stop(kind, place, hit, message)
+        return self.stop
+
+    def _words(self, each: Breakpoint, halt: Halt) -> str:
+        words = f"{each.kind} {each.number}, {each.what}"
+        if each.block is not None:
+            before, after = each.values(halt.wave)
+            words += f": {shown(before)} -> {shown(after)}"
+        elif each.what == "nan":
+            before_it = [at for at, inst in self.code if at + inst.size // 4 == self.record(halt.wave)]
+            words += f": `{self.code.text(before_it[-1])}` wrote NaN in lanes {each.lanes(halt.points)}"
+        return words
+
+    def _goes_on(self) -> None:
+        if self.stop.kind == "fault":
+            raise LaunchError("the kernel failed here: go back (reverse-step, reverse-continue), or goto another place")
+        if self.replay.left == 0:
+            raise LaunchError("the workgroup ended: go back (reverse-step, reverse-continue), or goto another place")
+
+    def step(self, count: int = 1, wave: int | None = None) -> Stop:
+        """Has a wave execute `count` instructions; others run when it is their turn, and breakpoints stop them all."""
+        number = self._wave(wave)
+        self._goes_on()
+        if count < 1:
+            raise LaunchError(f"{count} steps: give at least 1")
+        if self.replay.wave(number).status == Status.ENDED:
+            raise LaunchError(f"wave {number} ended: select another (waves), or go back")
+        at = self.replay.place(number)
+        return self._told(self._run(Place(at.group, number, at.retired + count), 0)[0], "step")
+
+    def next(self, wave: int | None = None) -> Stop:
+        """Has a wave go on to another source line of the function that it is in."""
+        number = self._wave(wave)
+        self._goes_on()
+        here = self.record(number)
+        line = self.code.line(here)
+        if not line:
+            raise LaunchError("the file has no line table: step goes by instructions")
+        within = self.code.function(here)
+        others = [at for at, _ in self.code if at in within and self.code.line(at) not in ("", line)]
+        return self._until(others, number)
+
+    def finish(self, wave: int | None = None) -> Stop:
+        """Has a wave go on to its end, before its s_endpgm."""
+        number = self._wave(wave)
+        self._goes_on()
+        return self._until(self.code.endings(), number)
+
+    def _until(self, records: list[int], wave: int) -> Stop:
+        point = Point(points.always(self.replay.device.compiler), wave)
+        for record in records:
+            self.replay.add(record, point)
+        try:
+            while True:
+                halt = self.replay.resume()
+                if halt.kind != "wave ended" or halt.wave == wave:
+                    return self._told(halt, "step")
+        finally:
+            for record in records:
+                self.replay.remove(record, point)
+
+    def go_on(self) -> Stop:
+        """Runs to the next breakpoint, or the end (`continue`)."""
+        self._goes_on()
+        return self._told(self._run(None, 0)[0], "breakpoint")
+
+    def goto(self, place: Place) -> Stop:
+        """To a place, forward or backward. Raises LaunchError for one that no wave comes to, and stays."""
+        if place.group != self.replay.group:
+            self.focus(place.group)
+        self._wave(place.wave)
+        before = self.stop.place
+        ahead = place.wave == before.wave and place.retired >= self.replay.retired(place.wave) and self.stop.kind != "fault"
+        if not ahead or self.replay.left == 0:
+            self._restart()
+        try:
+            return self._moved("goto", place)
+        except LaunchError:
+            self._restart()
+            self._moved("goto", before)
+            raise
+
+    def reverse_step(self, count: int = 1, wave: int | None = None) -> Stop:
+        """To where a wave had executed `count` instructions fewer."""
+        at = self.replay.place(self._wave(wave))
+        if at.retired == 0:
+            return self._beginning(at)
+        return self.goto(Place(at.group, at.wave, max(0, at.retired - count)))
+
+    def reverse_go_on(self) -> Stop:
+        """Back to the last stop at a breakpoint before this moment, or to the beginning."""
+        here = self.stop.place
+        self._restart()
+        _, stops = self._run(here, ALL)
+        self._restart()
+        if not stops:
+            return self._beginning(Place(here.group, here.wave, 0))
+        return self._told(self._run(None, stops - 1)[0], "breakpoint")
+
+    def _beginning(self, at: Place) -> Stop:
+        self._restart()
+        self._moved("goto", at)
+        self.stop = Stop("beginning", at, (), "no earlier stop: this is where the wave begins")
+        return self.stop
+
+    # -- breakpoints ---------------------------------------------------------------------------
+
+    def breakpoint(self, where: str, condition: str = "", wave: int = -1) -> Breakpoint:
+        """Stops before an instruction. where: an address, a label, a source line, a place, "barrier" or "nan"; condition: an
+        expression of `conditions`; wave: for one only. Raises LaunchError for what there is not."""
+        if wave >= 0:
+            self._wave(wave)
+        made = self._made(self._numbers + 1, "breakpoint", where.strip(), condition.strip(), wave)
+        self._numbers += 1
+        return self._add(made)
+
+    def watch(self, what: str) -> Breakpoint:
+        """Stops where a register, a part of LDS (lds[0x2000:16]) or an element of a buffer (C[3,5]) has changed."""
+        made = self._made(self._numbers + 1, "watchpoint", what.strip(), "")
+        self._numbers += 1
+        return self._add(made)
+
+    def delete(self, number: int) -> None:
+        """Forgets a breakpoint or watchpoint."""
+        if number not in self.breakpoints:
+            raise LaunchError(f"no breakpoint {number}: there are {', '.join(map(str, self.breakpoints)) or 'none'}")
+        for record, point in self.breakpoints.pop(number).points:
+            self.replay.remove(record, point)
+
+    def _made(self, number: int, kind: str, what: str, condition: str, wave: int = -1) -> Breakpoint:
+        if kind == "watchpoint":
+            return self._maker.watch(number, what)
+        if what == "nan":
+            return self._maker.nan(number)
+        if "#" in what:
+            return self._at_place(number, Place.parse(what, self.replay.group, self.wave))
+        return self._maker.at(number, what, self._records(what), condition, wave)
+
+    def _records(self, where: str) -> list[int]:
+        """What an address, a label, a line or "barrier" names."""
+        return self.code.barriers() if where == "barrier" else [self.code.find(where)]
+
+    def _at_place(self, number: int, place: Place) -> Breakpoint:
+        here = self.stop
+        if place.group != self.replay.group:
+            raise LaunchError(f"{place} is of another workgroup: `goto` goes there")
+        self.goto(place)
+        record = self.record(place.wave)
+        self.goto(here.place)
+        self.stop = here
+        self.wave = here.place.wave
+        return self._maker.place(number, place, record)
+
+    def _add(self, made: Breakpoint) -> Breakpoint:
+        made.refresh(self.replay, begins=False)
+        for record, point in made.points:
+            self.replay.add(record, point)
+        self.breakpoints[made.number] = made
+        return made
+
+    # -- what there is to see ------------------------------------------------------------------
+
+    def snapshot(self, wave: int | None = None) -> Snapshot:
+        """A copy of a wave's registers at this moment."""
+        number = self._wave(wave)
+        replay, record = self.replay, self.record(number)
+        raw = replay.bytes_of(number).copy()
+
+        def rows(start: int) -> np.ndarray:
+            return raw[start : start + 256 * layout.ROW].view(np.uint32).reshape(256, layout.LANES)
+
+        inst = replay.instruction(record)
+        assert inst is not None
+        return Snapshot(
+            4 * (record - replay.entry), inst, self.code.line(record) or None, replay.group, number, 0, int(raw[layout.SCC]),
+            raw[: layout.SCC].view(np.uint32), rows(layout.VGPR), rows(layout.AGPR),
+        )  # fmt: skip
+
+    def registers(self, name: str, wave: int | None = None) -> np.ndarray:
+        """uint32: (count, 64) of vector registers, (count,) of scalar ones or of one lane's."""
+        wanted = Registers.parse(name)
+        values = self.snapshot(wave).registers(wanted.reg)
+        return values if wanted.lane is None else values[:, wanted.lane]
+
+    def value(self, expression: str, wave: int | None = None) -> Any:
+        """The value of an expression: a number, or one a lane."""
+        return Expression(expression).evaluate(self.replay.bytes_of(self._wave(wave)))
+
+    def tile(self, name: str, operand: str, mnemonic: str, wave: int | None = None) -> np.ndarray:
+        """The matrix (blocks, rows, columns) that registers hold as an operand (A, B, C or D) of a matrix instruction."""
+        row = find(mnemonic, self.kernel.module.device.arch)._formats()
+        wanted, count = Registers.parse(name), row.registers(operand.upper())
+        if wanted.reg.file == "s" or wanted.reg.count != count:
+            raise LaunchError(f"{name}: {operand.upper()} of {row.mnemonic} takes {count} vector registers")
+        raw = from_registers(row, operand.upper(), self.snapshot(wave).registers(wanted.reg))
+        kind = element_type(row, operand.upper())
+        return raw.view(DTYPES[kind]) if kind in DTYPES else raw
+
+    def lds(self, offset: int = 0, dtype: Any = np.uint32, shape: Sequence[int] | int | None = None) -> np.ndarray:
+        """A copy of a part of the workgroup's LDS as an array; by default of what is left from the offset (bytes) on."""
+        held, kind = self.replay.lds(), np.dtype(dtype)
+        extents = (max(0, len(held) - offset) // kind.itemsize,) if shape is None else tuple(np.atleast_1d(shape).tolist())
+        nbytes = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
+        if offset < 0 or offset + nbytes > len(held):
+            raise LaunchError(f"{nbytes} bytes of LDS from {offset:#x} on: the workgroup has {len(held)}")
+        return held[offset : offset + nbytes].copy().view(kind).reshape(extents)
+
+    def memory(self, address: int, nbytes: int) -> bytes:
+        """Bytes of device memory at this moment. Raises LaunchError where an allocation does not hold them."""
+        held = self.kernel.module.device.memory.find(address)
+        if held is None or address + nbytes > held.end:
+            near = self.kernel.module.device.memory.describe(address)
+            raise LaunchError(f"{nbytes} bytes at {address:#x}: {near if held is None else 'the allocation ends before'}")
+        return held.data[address - held.base : address - held.base + nbytes].tobytes()
+
+    def element(self, text: str) -> tuple[int, np.ndarray]:
+        """The address and the value (0-d) of an element of a buffer, `C[404,622]`."""
+        address, kind = element(self.names, text)
+        return address, np.frombuffer(self.memory(address, kind.itemsize), kind).reshape(())
+
+    def name_of(self, address: int) -> str:
+        """The element of a named array that holds a byte of memory, `A[404,17]`; "" where none does."""
+        return name_of(self.names, address)
+
+    def initial_bytes(self, address: int, nbytes: int) -> bytes:
+        """Bytes of device memory as the workgroup found them."""
+        return self.replay.initial.bytes_at(address, nbytes)
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Lets the replay be taken anywhere, without breakpoints; it comes back to this moment."""
+        here, kept = self.stop, self.breakpoints
+        for each in kept.values():
+            for record, point in each.points:
+                self.replay.remove(record, point)
+        self.breakpoints = {}
+        try:
+            yield
+        finally:
+            wave = self.wave
+            self._restart()
+            self._moved("goto", here.place)
+            self.breakpoints = kept
+            for each in kept.values():
+                each.refresh(self.replay, begins=False)
+                for record, point in each.points:
+                    self.replay.add(record, point)
+            self.stop, self.wave = here, wave
+
+    def log(self, where: str, values: Sequence[str], show: Callable[[Place, list[Any]], None], condition: str = "") -> int:
+        """Calls `show` with the values of expressions at each visit of a place from the beginning to this moment; how many."""
+        made = self._maker.at(0, where, self._records(where.strip()), condition)
+        here, count = self.stop.place, 0
+        with self.elsewhere():
+            for record, point in made.points:
+                self.replay.add(record, point)
+            try:
+                self._restart()
+                while True:
+                    halt, _ = self._run(here, 0)
+                    if halt.kind != "points":
+                        return count
+                    count += 1
+                    show(self.replay.place(halt.wave), [self.value(text, halt.wave) for text in values])
+            finally:
+                for record, point in made.points:
+                    self.replay.remove(record, point)
+
+
+def shown(value: bytes) -> str:
+    """A watched value in words: up to four dwords, in hexadecimal."""
+    parts = [value[at : at + 4] for at in range(0, len(value), 4)]
+    words = [f"{int.from_bytes(part, 'little'):#0{2 + 2 * len(part)}x}" for part in parts]
+    return " ".join(words[:4]) + (" ..." if len(words) > 4 else "")
+
+
+def debug(
+    kernel: Kernel, grid: int | Sequence[int] | None = None, block: int | Sequence[int] = 64, args: Sequence[object] = (),
+    dynamic_lds: int = 0, *, global_size: int | Sequence[int] | None = None, group: Sequence[int] = (), source: str = "",
+    names: dict[str, Named] | None = None,
+) -> Debugger:  # fmt: skip
+    """A debugger of one workgroup of a launch, at its beginning; arguments as `Kernel.launch`.
+
+    group: the workgroup (default: the first); source: the kernel's assembly, for labels that the file has not; names: arrays by
+    which elements are named (default: the buffers with a type, by their arguments). Raises LaunchError for arguments that a launch
+    cannot have.
+    """
+    return Debugger(kernel, Geometry.of(grid, block, dynamic_lds, global_size), args, group=group, source=source, names=names)

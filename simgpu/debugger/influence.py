@@ -1,0 +1,90 @@
+"""Which bits of an instruction's sources its result depends on: found by executing it again with other bits.
+
+What a handler computes is the only definition of that here, modifiers and modes included. A source's byte (of a
+scalar, a bit) counts where some changes of it change the bits of the result that are asked for, at the values that it had.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from simgpu.engine.program import handler_of
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.host_memory import aligned_bytes
+from simgpu.machine.jit import compiler
+from simgpu.machine.layout import LANES
+from simgpu.machine.mode import Mode
+from simgpu.matrix.one_mfma import return_handler
+
+SCC = layout.SCC // 4  # as a scalar register: it lies behind the file
+PATTERNS = (0xFFFFFFFF, 0x3C6EF372, 0x80000001)
+BYTE_PATTERNS = (0xFF, 0x80, 0x31, 0x01)
+Word = tuple[str, int, int]  # file, register, lane; of scalars lane 0
+
+
+def place_of(word: Word) -> int:
+    """Where a register's word lies in a wave's state."""
+    file, number, lane = word
+    return 4 * number if file == "s" else layout.vector_register(file, number) + 4 * lane
+
+
+class Alone:
+    """One instruction that neither jumps nor touches memory, executed on a wave of its own."""
+
+    def __init__(self, inst: Instruction, mode: Mode) -> None:
+        address, slots = handler_of(inst, mode, compiler())
+        self._context = aligned_bytes(layout.CTX_BYTES)
+        self._records = aligned_bytes(layout.RECORD * (1 + inst.size // 4)).view(np.uint32).reshape(-1, layout.SLOTS)
+        self._records[0, 2 : 2 + len(slots)] = slots
+        self._records[-1, :2].view(np.uint64)[0] = return_handler(compiler())
+        self._wave = aligned_bytes(layout.WAVE_BYTES)
+        self._wave[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = self._context.ctypes.data
+        self._words = self._wave.view(np.uint32)
+        self._call: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)
+        self._at = self._wave.ctypes.data, self._records.ctypes.data
+
+    def load(self, scalars: np.ndarray, rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        """The wave's scalar file with SCC, and rows by their offset."""
+        self._words[: len(scalars)] = scalars
+        self._rows = list(rows)
+        self._scalars = scalars
+        for offset, row in self._rows:
+            self._words[offset // 4 : offset // 4 + LANES] = row
+
+    def _result(self, wanted: int, mask: int, changed: int, bits: int, restored: Sequence[int]) -> int:
+        """The bits of the result's word, with some bits of a source changed; everything is as before afterwards."""
+        words = self._words
+        words[changed] ^= np.uint32(bits)
+        self._call(*self._at)
+        result = int(words[wanted]) & mask
+        for at in restored:
+            words[at : at + LANES] = self._held[at]
+        words[: len(self._scalars)] = self._scalars
+        return result
+
+    def sources(self, result: Word, mask: int, candidates: Sequence[Word], written: Sequence[int]) -> list[tuple[Word, int]]:
+        """The candidates that the result's bits depend on, and which bits of each; written: offsets of rows that it writes, and all
+        rows loaded are put back."""
+        restored = sorted({offset // 4 for offset in written} | {offset // 4 for offset, _ in self._rows})
+        self._held = {at: self._words[at : at + LANES].copy() for at in restored}
+        wanted = place_of(result) // 4
+        usual = self._result(wanted, mask, wanted, 0, restored)
+        found: list[tuple[Word, int]] = []
+        for word in candidates:
+            at = place_of(word) // 4
+
+            def differs(bits: int, at: int = at) -> bool:
+                return self._result(wanted, mask, at, bits, restored) != usual
+
+            if word[0] == "s":  # a mask of lanes, perhaps
+                part = sum(1 << bit for bit in range(32) if differs(1 << bit))
+            else:
+                part = sum(0xFF << 8 * byte for byte in range(4) if any(differs(bits << 8 * byte) for bits in BYTE_PATTERNS))
+            if part or any(map(differs, PATTERNS)):
+                found.append((word, part or 0xFFFFFFFF))
+        return found

@@ -1,0 +1,82 @@
+"""Arrays in device memory by name: from an element to its address, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simgpu.hardware.errors import LaunchError
+
+_ELEMENT = re.compile(r"\s*(\w+)\s*\[([\d\s,]+)\]\s*")
+
+
+@dataclass(frozen=True)
+class Named:
+    """An array: where it lies, its type and shape, and how far elements are apart along each axis (bytes)."""
+
+    address: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def row_major(cls, address: int, dtype: np.dtype, shape: Sequence[int]) -> Named:
+        """One whose elements lie one behind the other."""
+        strides = tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) * dtype.itemsize for axis in range(len(shape)))
+        return cls(address, dtype, tuple(shape), strides)
+
+    def element(self, index: Sequence[int]) -> int:
+        """The address of an element. Raises LaunchError for one that there is not."""
+        if len(index) != len(self.shape) or any(not 0 <= i < extent for i, extent in zip(index, self.shape, strict=True)):
+            extents = "x".join(map(str, self.shape))
+            raise LaunchError(f"[{','.join(map(str, index))}] is no element: the array is {self.dtype} {extents}")
+        return self.address + sum(i * stride for i, stride in zip(index, self.strides, strict=True))
+
+    def index_at(self, address: int) -> tuple[tuple[int, ...], int] | None:
+        """The element that holds a byte, and which byte of it; None where none does."""
+        left, index = address - self.address, [0] * len(self.shape)
+        if left < 0:
+            return None
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            index[axis] = min(left // self.strides[axis], self.shape[axis] - 1) if self.strides[axis] else 0
+            left -= index[axis] * self.strides[axis]
+        return (tuple(index), left) if 0 <= left < self.dtype.itemsize and all(self.shape) else None
+
+
+def named_buffers(arguments: Sequence[Any], args: Sequence[object]) -> dict[str, Named]:
+    """The buffers with a type and shape by the names of the arguments that they are given for."""
+    found: dict[str, Named] = {}
+    for argument, value in zip(arguments, args, strict=False):
+        form, address = getattr(value, "form", None), getattr(value, "address", None)
+        if form is not None and isinstance(address, int):
+            found[argument.name] = Named.row_major(address, form.dtype, form.shape)
+    return found
+
+
+def element(names: Mapping[str, Named], text: str) -> tuple[int, np.dtype]:
+    """Address and type of the element that `C[404,622]` names. Raises LaunchError for one that there is not."""
+    match = _ELEMENT.fullmatch(text)
+    if not match or match[1] not in names:
+        raise LaunchError(f"{text!r} is no element of an array: give NAME[i,j] of {', '.join(names) or 'one with type and shape'}")
+    array = names[match[1]]
+    try:
+        index = tuple(int(part) for part in match[2].split(","))
+    except ValueError:
+        raise LaunchError(f"{text!r}: give a number for each axis, as {match[1]}[{','.join('0' * len(array.shape))}]") from None
+    try:
+        return array.element(index), array.dtype
+    except LaunchError as error:
+        raise LaunchError(f"{match[1]}{error}") from None
+
+
+def name_of(names: Mapping[str, Named], address: int) -> str:
+    """The element that holds a byte: `A[404,17]`, with ` byte 1` where it is not its first; "" where no array has it."""
+    for name, array in names.items():
+        if found := array.index_at(address):
+            index, byte = found
+            return f"{name}[{','.join(map(str, index))}]" + (f" byte {byte}" if byte else "")
+    return ""

@@ -1,0 +1,37 @@
+"""Places in a run: a workgroup, a wave of it, and how many instructions that wave retired."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from simgpu.hardware.errors import LaunchError
+
+_TEXT = re.compile(r"\s*(?:wg\(?\s*(\d+(?:\s*,\s*\d+){0,2})\s*\)?\s+)?(?:w(\d+)\s+)?#\s*(\d+)\s*")
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """The moment at which a wave has retired so many instructions and is about to execute the next.
+
+    In one workgroup's replay it stands for the state of all its waves, as they run in a fixed order.
+    """
+
+    group: tuple[int, int, int]
+    wave: int
+    retired: int
+
+    def __str__(self) -> str:
+        return f"wg({','.join(map(str, self.group))}) w{self.wave} #{self.retired}"
+
+    @staticmethod
+    def parse(text: str, group: tuple[int, int, int] = (0, 0, 0), wave: int = 0) -> Place:
+        """The place that `wg(7,0,0) w0 #52311` names; group, wave: where the text leaves them out. Else LaunchError."""
+        match = _TEXT.fullmatch(text)
+        if not match:
+            raise LaunchError(f"{text!r} is no place: write it as wg(7,0,0) w0 #52311, w0 #52311 or #52311")
+        if match[1]:
+            ids = [int(part) for part in match[1].split(",")]
+            x, y, z = (*ids, 0, 0)[:3]
+            group = x, y, z
+        return Place(group, wave if match[2] is None else int(match[2]), int(match[3]))

@@ -1,0 +1,247 @@
+"""What a wave stops for: tests in front of an instruction, as machine code.
+
+A record with points has the dispatcher's handler; the one that it had lies in a table beside the records. The dispatcher calls
+the test of each point and then either stops the wave before the instruction or goes on with the handler. A point is a block of
+memory that its test gets: by HIT it says whether the wave is to stop, and in the words from OWN on is what the test needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import ir
+
+from simgpu.debugger.clock import BASE, BEFORE, GO_ON, ORDINALS, PASSES
+from simgpu.machine import layout
+from simgpu.machine.frame import HANDLER, Frame
+from simgpu.machine.layout import LANES, RECORD, ROW, SLOT_INDEX, Status
+from simgpu.machine.values import I8, I32, I64
+
+if TYPE_CHECKING:
+    from simgpu.engine.program import Program
+    from simgpu.machine.jit import Compiler
+
+# Words of a point.
+HIT, WAVE, OWN = 0, 1, 2  # whether its test said stop; the wave that it is for, -1 for all
+STOPS, ARRIVED = 1, 2  # values of HIT; ARRIVED: whatever is let pass
+TABLE_SLOT = 4  # of the record behind the code: the address of the program's table, 64 bits
+
+
+class Point:
+    """One thing to stop for. test: address of `void (wave, point)`; words: int64, what the test gets."""
+
+    def __init__(self, test: int, wave: int = -1, own: tuple[int, ...] = ()) -> None:
+        self.test = test
+        self.words = np.array((0, wave, *own), np.int64)
+        self.address = int(self.words.ctypes.data)
+
+    @property
+    def hit(self) -> bool:
+        """Whether it stopped the wave."""
+        return bool(self.words[HIT])
+
+
+class Armed:
+    """The points of one program's records."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.address = program.address
+        self._handlers = program.records.view(np.uint64)[:, 0]
+        self._table = np.zeros((program.count + 1, 2), np.uint64)  # the handler that was there; address of the points
+        self._lists: dict[int, np.ndarray] = {}
+        self._points: dict[int, list[Point]] = {}
+        self._dispatcher = program.compiler.address("debugger dispatcher", dispatcher)
+        program.records[program.count, TABLE_SLOT : TABLE_SLOT + 2].view(np.uint64)[0] = self._table.ctypes.data
+
+    def at(self, record: int) -> list[Point]:
+        """The points at a record."""
+        return self._points.get(record, [])
+
+    def add(self, record: int, point: Point) -> None:
+        """Have a point tested before the record's instruction, which is lowered."""
+        self._set(record, [*self.at(record), point])
+
+    def remove(self, record: int, point: Point) -> None:
+        """The opposite."""
+        self._set(record, [other for other in self.at(record) if other is not point])
+
+    def _set(self, record: int, points: list[Point]) -> None:
+        handlers = self._handlers
+        if points:
+            flat = [len(points)]
+            for point in points:
+                flat += [point.test, point.address]
+            self._lists[record] = held = np.array(flat, np.uint64)
+            if record not in self._points:
+                self._table[record, 0] = handlers[record]
+            self._table[record, 1] = held.ctypes.data
+            self._points[record] = points
+            handlers[record] = self._dispatcher
+        elif record in self._points:
+            handlers[record] = self._table[record, 0]
+            del self._points[record], self._lists[record]
+
+
+def dispatcher(module: ir.Module, name: str) -> None:
+    """The handler of records with points."""
+    frame = Frame(module, name)
+    build = frame.build
+    index = frame.slot(SLOT_INDEX)
+    behind = frame.context(layout.CTX_RECORD_COUNT) * RECORD + 4 * TABLE_SLOT
+    table = frame.state(layout.RECORDS, I64).pointer().at(behind).load(I64, 8).pointer()
+    entry = table.at(index.zext(I64) * 16)
+    original = build.load(entry, align=8, typ=ir.PointerType(HANDLER))
+    onward = frame.state(GO_ON, I64)
+    frame.set_state(GO_ON, ir.Constant(I64, 0))
+    with build.if_then(onward != index.zext(I64) + 1):
+        points = entry.at(8).load(I64, 8).pointer()
+
+        def test(number: Any, hit: Any) -> list[Any]:
+            each = points.at(number * 16)
+            function = build.load(each.at(8), align=8, typ=ir.PointerType(HANDLER))
+            point = each.at(16).load(I64, 8).pointer()
+            build.call(function, [frame.wave, point])
+            return [hit | point.load(I64, 8)]
+
+        (hit,) = frame.loop(points.load(I64, 8), test, [ir.Constant(I64, 0)])
+        with build.if_then(hit != 0, likely=False):
+            passes = frame.context_at(PASSES)
+            left = passes.load(I64, 8)
+            arrived = hit & ARRIVED
+            with build.if_then(arrived == 0):
+                passes.store(left - 1, 8)
+            with build.if_then((arrived != 0) | (left == 1)):
+                frame.exit(Status.BREAK, index)
+                frame.set_state(GO_ON, index.zext(I64) + 1)
+                build.ret_void()
+    build.call(original, [frame.wave, frame.record], tail="musttail")
+    build.ret_void()
+
+
+# -- tests ----------------------------------------------------------------------------------------
+
+
+def test_of(emit: Callable[[Frame], Any]) -> Callable[[ir.Module, str], None]:
+    """A test that `emit` emits for the waves that the point is for: it returns HIT's value (i64)."""
+
+    def build_it(module: ir.Module, name: str) -> None:
+        frame = Frame(module, name)  # its record is the point
+        build = frame.build
+        wanted = frame.at(frame.record, 8 * WAVE).load(I64, 8)
+        frame.at(frame.record, 8 * HIT).store(ir.Constant(I64, 0), 8)
+        with build.if_then((wanted.signed < 0) | (wanted == frame.state(layout.WAVE_ID).zext(I64))):
+            frame.at(frame.record, 8 * HIT).store(emit(frame), 8)
+        build.ret_void()
+
+    return build_it
+
+
+def word(frame: Frame, number: int) -> Any:
+    """One of the point's own words."""
+    return frame.at(frame.record, 8 * (OWN + number)).load(I64, 8)
+
+
+def always(compiler: Compiler) -> int:
+    """The test that stops."""
+    return compiler.address("debugger always", test_of(lambda frame: ir.Constant(I64, STOPS)))
+
+
+def arrival(compiler: Compiler, hit: int = ARRIVED) -> int:
+    """The test of a wave's place; `place_words` are its own. With ARRIVED it stops whatever else is let pass."""
+
+    def emit(frame: Frame) -> Any:
+        ordinals = frame.context(ORDINALS).pointer()
+        here, entry = (ordinals.at(word(frame, number) * 8).load(I32).zext(I64) for number in (0, 1))
+        return (frame.state(BASE, I64) + here - entry == word(frame, 2)).zext(I64) * hit
+
+    return compiler.address(f"debugger arrival|{hit}", test_of(emit))
+
+
+def place_words(record: int, entry: int, retired: int) -> tuple[int, int, int]:
+    """Own words of `arrival`: a wave before the record's instruction has retired so many since the entry."""
+    return record, entry, retired
+
+
+FROM_WAVE, FROM_LDS, FROM_HOST = range(3)
+# Own words of `changed`: bytes; address of a block for each wave, or for all; bytes from one to the next; where the value is.
+CHANGED_BYTES, CHANGED_BLOCKS, CHANGED_STRIDE, CHANGED_AT = range(4)
+BLOCK_HEADER = 8  # of a block: whether the value is known; then the value, and the one before
+
+
+def changed(compiler: Compiler, space: int, whole: bool) -> int:
+    """The test that a value is another than the last time: of a wave's state, its LDS, or the host's memory; whole: in dwords."""
+
+    def emit(frame: Frame) -> Any:
+        build = frame.build
+        count, where = word(frame, CHANGED_BYTES), word(frame, CHANGED_AT)
+        base = {
+            FROM_WAVE: lambda: frame.value(build.ptrtoint(frame.wave, I64)),
+            FROM_LDS: lambda: frame.state(layout.LDS_BASE, I64),
+            FROM_HOST: lambda: frame.value(ir.Constant(I64, 0)),
+        }[space]()
+        now = (base + where).pointer()
+        block = (word(frame, CHANGED_BLOCKS) + frame.state(layout.WAVE_ID).zext(I64) * word(frame, CHANGED_STRIDE)).pointer()
+        known, held = block.load(I64, 8), block.at(BLOCK_HEADER)
+        step, part = (4, I32) if whole else (1, I8)
+
+        def compare(number: Any, differs: Any) -> list[Any]:
+            return [differs | (now.at(number).load(part, step) ^ held.at(number).load(part, step)).zext(I64)]
+
+        def keep(number: Any) -> list[Any]:
+            held.at(count + number).store(held.at(number).load(part, step), step)
+            held.at(number).store(now.at(number).load(part, step), step)
+            return []
+
+        (differs,) = frame.loop(count, compare, [ir.Constant(I64, 0)], step=step)
+        with build.if_then((differs != 0) | (known == 0)):
+            frame.loop(count, keep, step=step)
+        block.store(ir.Constant(I64, 1), 8)
+        return ((differs != 0) & (known != 0)).zext(I64)
+
+    return compiler.address(f"debugger changed|{space}|{whole}", test_of(emit))
+
+
+# Own words of `nan`: the record itself; the record before and what it wrote, -1 for none: offset of the first row, rows, and how
+# to read them: 16 two f16 a dword, 17 one, 18 two bf16, 32 f32, 64 f64.
+NAN_RECORD, NAN_BEFORE, NAN_ROW, NAN_ROWS, NAN_BITS, NAN_SEEN = range(6)
+
+
+def nan(compiler: Compiler) -> int:
+    """The test that the instruction before wrote a NaN in an active lane; NAN_SEEN then has the lanes."""
+
+    def emit(frame: Frame) -> Any:
+        build = frame.build
+        before, came = word(frame, NAN_BEFORE), frame.state(BEFORE, I64)
+        frame.set_state(BEFORE, word(frame, NAN_RECORD) + 1)
+        seen_at = frame.at(frame.record, 8 * (OWN + NAN_SEEN))
+        seen_at.store(ir.Constant(I64, 0), 8)
+        with build.if_then(came == before + 1):
+            bits = word(frame, NAN_BITS)
+            rows = frame.at(frame.wave, word(frame, NAN_ROW))
+
+            def look(number: Any, seen: Any) -> list[Any]:
+                row = rows.at(number * ROW).load(ir.VectorType(I32, LANES), 64)
+                quiet, infinite, half = 0x7FFFFFFF, 0x7F800000, 0x7FFF
+                single = build.bitcast((row & quiet).unsigned > infinite, I64)
+                low, high = row & half, (row >> 16) & half
+                halves = build.bitcast((low.unsigned > 0x7C00) | (high.unsigned > 0x7C00), I64)
+                brains = build.bitcast((low.unsigned > 0x7F80) | (high.unsigned > 0x7F80), I64)
+                low_half = build.bitcast(low.unsigned > 0x7C00, I64)
+                whole = bits == 64
+                upper = rows.at(build.select(whole, number | 1, number) * ROW).load(ir.VectorType(I32, LANES), 64) & quiet
+                lower = rows.at(build.select(whole, number & ~1, number) * ROW).load(ir.VectorType(I32, LANES), 64)
+                infinite64 = 0x7FF00000
+                double = build.bitcast((upper.unsigned > infinite64) | ((upper == infinite64) & (lower != 0)), I64)
+                chosen = brains
+                for kind, held in ((17, low_half), (16, halves), (32, single), (64, double)):
+                    chosen = build.select(bits == kind, held, chosen)
+                return [seen | chosen]
+
+            (seen,) = frame.loop(word(frame, NAN_ROWS), look, [ir.Constant(I64, 0)])
+            seen_at.store(seen & frame.exec_bits(), 8)
+        return (seen_at.load(I64, 8) != 0).zext(I64)
+
+    return compiler.address("debugger nan", test_of(emit))

@@ -1,0 +1,497 @@
+"""Where a value came from: backward through a workgroup's run to arguments, constants and what nobody wrote.
+
+A node is some bits of one register of one lane, or of a matrix sum, at a moment. Registers lead to the instruction that wrote them
+last; memory and LDS to the store that did; a matrix element, through the fragment maps, to its products; any other instruction to
+the bits that its result depends on (`influence`). Values are followed, not addresses nor which way a branch went.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.debugger.flow_trace import Flow, Noted, Trace, traces
+from simgpu.debugger.influence import SCC, Alone, Word, place_of
+from simgpu.debugger.named import name_of
+from simgpu.debugger.place import Place
+from simgpu.debugger.replay import Replay, debugging
+from simgpu.hardware import mfma
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Instruction, Reg
+from simgpu.hardware.isa.kinds import Flag
+from simgpu.machine import layout
+from simgpu.machine.layout import LANES
+
+if TYPE_CHECKING:
+    from simgpu.debugger.debugger import Debugger
+
+WHOLE = 0xFFFFFFFF
+STATES = {"vcc": (VCC, VCC + 1), "exec": (EXEC, EXEC + 1), "m0": (M0,), "scc": (SCC,)}
+MOST = 400_000  # nodes of one question
+COPIES = frozenset(("v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32"))
+
+
+@dataclass(eq=False)
+class Node:
+    """Some bits at a moment, and what they came from.
+
+    kind: "instruction" (its result), "sum" (an element of D, by its products), "product", "stored" (memory that an instruction
+    wrote), "memory" (bytes as the launch began), "argument" (of the kernel), "initial" (a register as the wave began) or
+    "constant"; word, mask: the register's bits; place, record: the instruction's; text: what it is, in words; value: of the
+    register's word, once known.
+    """
+
+    kind: str
+    text: str = ""
+    word: Word | None = None
+    mask: int = WHOLE
+    place: Place | None = None
+    record: int = -1
+    sources: list[Node] = field(default_factory=list)
+    value: int | None = None
+    address: int = -1  # of memory
+    size: int = 0  # bytes of memory
+    factors: tuple[list[Node], list[Node]] = ((), ())  # type: ignore[assignment]  # of a product: an element of A, and of B
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether its bits are those of a zero of either sign."""
+        return self.value is not None and not self.value & self.mask & ~(1 << self.mask.bit_length() - 1)
+
+
+def every(root: Node) -> Iterator[Node]:
+    """A node and all that it came from, each once."""
+    seen = {id(root)}
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        for source in node.sources:
+            if id(source) not in seen:
+                seen.add(id(source))
+                pending.append(source)
+
+
+def leaves(root: Node) -> Iterator[Node]:
+    """What a node came from in the end: arguments, memory, constants, what nobody wrote."""
+    return (node for node in every(root) if not node.sources and node.kind != "product")
+
+
+class _Stores:
+    """Stores by the bytes that they wrote, in the order of all waves."""
+
+    def __init__(self, accesses: Iterable[Noted]) -> None:
+        self._accesses = [one for one in accesses if one.writes]
+        rows: list[np.ndarray] = []
+        for number, one in enumerate(self._accesses):
+            lanes = np.flatnonzero(np.unpackbits(np.array([one.lanes], np.uint64).view(np.uint8), bitorder="little"))
+            first, last = one.addresses[lanes] >> 2, (one.addresses[lanes] + one.size - 1) >> 2
+            for part in range(int((last - first).max(initial=0)) + 1):
+                held = first + part <= last
+                dwords = (first + part)[held]
+                rows.append(np.stack([dwords, np.full(len(dwords), one.order), np.full(len(dwords), number), lanes[held]], axis=1))
+        table = np.concatenate(rows) if rows else np.zeros((0, 4), np.int64)
+        self._dwords, ids = np.unique(table[:, 0], return_inverse=True)
+        self._keys = ids.astype(np.int64) << 32 | table[:, 1]
+        order = np.lexsort((table[:, 3], self._keys))  # of lanes that write the same, the highest wins
+        self._keys, self._table = self._keys[order], table[order]
+
+    def before(self, address: int, order: int) -> tuple[Noted, int] | None:
+        """The last store of a byte before an access, and the lane that wrote it."""
+        dword = int(np.searchsorted(self._dwords, address >> 2))
+        if dword == len(self._dwords) or self._dwords[dword] != address >> 2:
+            return None
+        at = int(np.searchsorted(self._keys, dword << 32 | order)) - 1
+        while at >= 0 and self._keys[at] >> 32 == dword:
+            one, lane = self._accesses[int(self._table[at, 2])], int(self._table[at, 3])
+            if one.addresses[lane] <= address < one.addresses[lane] + one.size:
+                return one, lane
+            at -= 1
+        return None
+
+
+class Why:
+    """Answers of one debugger about its workgroup's whole run."""
+
+    def __init__(self, debugger: Debugger) -> None:
+        self._debugger = debugger
+        with debugger.elsewhere():
+            debugger.replay.restart()
+            writes = self._follow(debugger)
+        self._writes: dict[Any, list[int]] = {}
+        for at, registers in writes.items():
+            for register in registers:
+                for word in _words(register):
+                    self._writes.setdefault(word, []).append(at)
+        every = [one for trace in self._traces for held in trace.accesses.values() for one in held]
+        self._stores = {True: _Stores(one for one in every if one.space == "lds"),
+                        False: _Stores(one for one in every if one.space != "lds")}  # fmt: skip
+        self._positions: dict[tuple[int, str, int], np.ndarray] = {}
+        self._alone: dict[int, Alone] = {}
+        self._nodes: dict[tuple[Any, ...], Node] = {}
+        self._pending: list[Node] = []
+
+    def _follow(self, debugger: Debugger) -> dict[int, Iterable[Any]]:
+        """Runs the workgroup once and keeps what it did; by record, the registers that its instruction writes."""
+        kernel = debugging(debugger.kernel, [Flow()])
+        replay = Replay(kernel, debugger.geometry, debugger.args, debugger.replay.group, debugger.replay.initial)
+        try:
+            replay.restart()
+            while replay.resume().kind == "wave ended":
+                pass
+            self._traces: list[Trace] = traces(replay)
+            programs = tuple(replay.programs.values())
+            self._instructions = {at: inst for program in programs for at, inst in program.instructions.items()}
+            self._mode = replay.program.mode
+            self._kernarg = replay.worker.given.kernarg, replay.worker.given.arguments
+            return {at: program.effect(at).access.writes for program in programs for at in program.instructions}
+        finally:
+            replay.close()
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def register(self, word: Word, wave: int, retired: int, mask: int = WHOLE) -> Node:
+        """Where the bits of a register of a wave came from, as it is after so many retired instructions."""
+        return self._answered(lambda: self._word(wave, retired, word, mask))
+
+    def memory(self, address: int, nbytes: int) -> Node:
+        """Where bytes of device memory came from, as the workgroup leaves them."""
+        root = Node("stored", name_of(self._debugger.names, address) or f"memory at {address:#x}", address=address, size=nbytes)
+
+        def asked() -> Node:
+            root.sources = self._bytes(False, address, nbytes, 1 << 31)
+            return root
+
+        return self._answered(asked)
+
+    def writer(self, word: Word, wave: int, retired: int) -> Place | None:
+        """The place of the instruction that wrote a register's word last before a wave had retired so many; None where none did."""
+        at = self._writer(wave, retired, word)
+        return None if at is None else Place(self._debugger.replay.group, wave, at)
+
+    def record_at(self, place: Place) -> int:
+        """The record of the instruction that a wave executed at a place."""
+        return int(self._traces[place.wave].records[place.retired])
+
+    def _answered(self, ask: Callable[[], Node]) -> Node:
+        try:
+            return self._complete(ask())
+        except RecursionError:
+            raise LaunchError("a value is moved too often on its way to be followed: ask at an earlier place") from None
+
+    def _complete(self, root: Node) -> Node:
+        while self._pending:
+            pending, self._pending = self._pending, []
+            states = self._states({(node.place.wave, node.place.retired): self._needs(node) for node in pending if node.place})
+            for node in pending:
+                self._influences(node, *states[node.place.wave, node.place.retired])  # type: ignore[union-attr]
+            if len(self._nodes) > MOST:
+                raise LaunchError(f"more than {MOST} values lead there: ask for one that fewer make up")
+        self._fill(root)
+        for node in every(root):
+            if node.kind == "product":  # what is multiplied by zero does not matter
+                a, b = node.factors
+                node.sources = [*([] if all(part.is_zero for part in b) else a), *([] if all(part.is_zero for part in a) else b)]
+        return root
+
+    # -- registers -----------------------------------------------------------------------------
+
+    def _writer(self, wave: int, retired: int, word: Word) -> int | None:
+        """The last instruction before that wrote the word, by the number that its wave had retired before it."""
+        file, number, lane = word
+        key = wave, file, number
+        trace = self._traces[wave]
+        if key not in self._positions:
+            self._positions[key] = np.flatnonzero(np.isin(trace.records, self._writes.get((file, number), [])))
+        positions = self._positions[key]
+        for at in positions[: bisect_left(positions, retired)][::-1].tolist():
+            if file == "s" or self._serves(trace, at, lane):
+                return int(at)
+        return None
+
+    def _serves(self, trace: Trace, at: int, lane: int) -> bool:
+        inst = self._instructions[int(trace.records[at])]
+        if inst.spec.kind == "matrix" or Flag.IGNORE_EXEC in inst.spec.flags or inst.mnemonic.startswith("v_writelane"):
+            return True
+        return bool(trace.exec_before(at) >> lane & 1)
+
+    def _word(self, wave: int, retired: int, word: Word, mask: int) -> Node:
+        """The node of a register's bits before an instruction."""
+        at = self._writer(wave, retired, word)
+        key = wave, -1 if at is None else at, word, mask
+        if key in self._nodes:
+            return self._nodes[key]
+        place = Place(self._debugger.replay.group, wave, -1 if at is None else at)
+        if at is None:
+            node = Node("initial", _initial(word), word, mask, Place(place.group, wave, 0))
+            self._nodes[key] = node
+            return node
+        record = int(self._traces[wave].records[at])
+        inst = self._instructions[record]
+        node = Node("instruction", self._debugger.code.text(record), word, mask, place, record)
+        self._nodes[key] = node
+        if inst.spec.kind == "matrix":
+            self._matrix(node, inst)
+        elif inst.spec.kind == "memory":
+            self._loaded(node, inst)
+        elif inst.mnemonic in COPIES and inst.form in ("e32", "e64", "vop3p", "mai") and isinstance(inst.args["src0"], Reg):
+            source = inst.args["src0"]
+            lane = word[2] if source.file != "s" else 0
+            node.sources = [self._word(wave, at, (source.file, source.index, lane), mask)]
+        elif inst.spec.kind != "control":
+            self._pending.append(node)
+        return node
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _loaded(self, node: Node, inst: Instruction) -> None:
+        assert node.place and node.word and inst.spec.memory
+        memory = inst.spec.memory
+        file, number, lane = node.word
+        destination = next((inst.args[name] for name in ("vdst", "sdst", "vdata", "sdata") if name in inst.args), None)
+        assert isinstance(destination, Reg)
+        part = number - destination.index
+        found = self._part(self._traces[node.place.wave], node.place.retired, 0 if file == "s" else lane, part, memory)
+        if found is not None:
+            one, first = found
+            narrow = memory.bits // 8 if memory.bits < 32 else 4
+            low = 2 if memory.d16 == "hi" else 0
+            wanted = [byte for byte in range(narrow) if node.mask >> 8 * (byte + low) & 0xFF or (memory.sign and narrow < 4)]
+            if wanted:
+                node.sources += self._bytes(one.space == "lds", first + wanted[0], wanted[-1] - wanted[0] + 1, one.order)
+        else:
+            node.text += ", out of range: 0"
+        if memory.d16:
+            kept = node.mask & (0x0000FFFF if memory.d16 == "hi" else 0xFFFF0000)
+            if kept:
+                node.sources.append(self._word(node.place.wave, node.place.retired, node.word, kept))
+
+    def _part(self, trace: Trace, retired: int, lane: int, part: int, memory: Any) -> tuple[Noted, int] | None:
+        """The access of a load that has a part of a lane's registers, and the part's address; None where the lane had none."""
+        held = [one for one in trace.accesses.get(retired, ()) if one.reads and one.lanes >> lane & 1]
+        if memory.stride:  # two elements, each with an access of its own
+            each = max(1, memory.bits // 32)
+            return (held[part // each], int(held[part // each].addresses[lane]) + 4 * (part % each)) if held else None
+        for one in held:
+            address = int(held[0].addresses[lane]) + 4 * part
+            if one.addresses[lane] <= address < one.addresses[lane] + one.size:
+                return one, address
+        return None
+
+    def _bytes(self, lds: bool, address: int, nbytes: int, order: int) -> list[Node]:
+        """The nodes of bytes of memory or LDS before an access: each store that has some of them, and what nobody stored."""
+        found: dict[tuple[Any, ...], Node] = {}
+        masks: dict[tuple[int, int, int, int, int], int] = {}
+        bare: list[int] = []
+        for byte in range(address, address + nbytes):
+            store = self._stores[lds].before(byte, order)
+            if store is None:
+                bare.append(byte)
+                continue
+            one, lane = store
+            away = byte - int(one.addresses[lane])
+            key = one.wave, one.retired, lane, away // 4, self._traces[one.wave].accesses[one.retired].index(one)
+            masks[key] = masks.get(key, 0) | 0xFF << 8 * (away % 4)
+        for (wave, retired, lane, part, number), mask in masks.items():
+            for node in self._stored(wave, retired, lane, part, number, mask, order):
+                found[id(node),] = node
+        nodes = list(found.values())
+        if bare:
+            nodes.append(self._bare(lds, bare[0], len(bare)))
+        return nodes
+
+    def _bare(self, lds: bool, address: int, nbytes: int) -> Node:
+        key = "memory", lds, address, nbytes
+        if key not in self._nodes:
+            first, given = self._kernarg
+            value = None
+            if lds:
+                text = f"LDS {address:#x}, which nobody wrote"
+            elif first <= address < first + len(given):
+                text = self._argument(address - first)
+                value = int.from_bytes(given[address - first : address - first + nbytes], "little")
+            else:
+                text = name_of(self._debugger.names, address) or f"memory at {address:#x}"
+            kind = "constant" if lds else "argument" if value is not None else "memory"
+            self._nodes[key] = Node(kind, text, address=address if kind == "memory" else -1, size=nbytes, value=value)
+        return self._nodes[key]
+
+    def _argument(self, offset: int) -> str:
+        for argument in self._debugger.kernel.info.arguments:
+            if argument.offset <= offset < argument.offset + argument.size:
+                return f"argument {argument.name}"
+        return f"byte {offset} of the kernel arguments"
+
+    def _stored(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[Node]:
+        """What a store put there."""
+        record = int(self._traces[wave].records[retired])
+        inst = self._instructions[record]
+        memory = inst.spec.memory
+        one = self._traces[wave].accesses[retired][number]
+        if memory is not None and (memory.lds or inst.mods.get("lds")):
+            read = next(other for other in self._traces[wave].accesses[retired] if other.reads and other.lanes >> lane & 1)
+            return self._bytes(False, int(read.addresses[lane]) + 4 * part, min(4, read.size), read.order)
+        names = [name for name in ("vdata", "data0", "data1", "sdata") if isinstance(inst.args.get(name), Reg)]
+        if not names:
+            return []
+        data = inst.args[names[min(number, len(names) - 1)] if memory and memory.count == 2 and len(names) > 1 else names[0]]
+        assert isinstance(data, Reg)
+        if memory is not None and memory.d16 == "hi":
+            mask = mask << 16 & WHOLE
+        word = (data.file, min(data.index + part, data.index + data.count - 1), 0 if data.file == "s" else lane)
+        nodes = [self._word(wave, retired, word, mask)]
+        if one.reads:  # an atomic: what was there before, too
+            nodes += self._bytes(one.space == "lds", int(one.addresses[lane]), one.size, one.order)
+        return nodes
+
+    # -- matrix instructions -------------------------------------------------------------------
+
+    def _matrix(self, node: Node, inst: Instruction) -> None:
+        """The products of an element of D, and those of the instructions before that it adds up."""
+        assert node.place and node.word
+        node.kind = "sum"
+        wave = node.place.wave
+        retired, word = node.place.retired, node.word
+        while True:
+            row = mfma.find(inst.mnemonic, inst.target)
+            if row.sparse or row.scaled:
+                raise LaunchError(f"{inst.mnemonic}: sparse and scaled matrix instructions are not followed")
+            mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
+            row = row.with_formats(mods["cbsz"], mods["blgp"])
+            broadcast = {} if row.flexible or row.cd_type == "f64" else mods
+            d, a, b, c = (inst.args[name] for name in ("vdst", "src0", "src1", "src2"))
+            assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg)
+            i, j, block = row.element("D", word[1] - d.index, word[2])
+            for k in range(row.k):
+                product = Node("product", f"k {k}", place=Place(node.place.group, wave, retired), record=node.record)
+                product.factors = [], []
+                for factor, operand, reg, (first, second) in (
+                    (product.factors[0], "A", a, (i, k)), (product.factors[1], "B", b, (k, j))
+                ):  # fmt: skip
+                    register, lane, low = row.owner(operand, first, second, block, **broadcast)
+                    width = row.width(operand)
+                    for part in range(max(1, width // 32)):
+                        mask = WHOLE if width >= 32 else ((1 << width) - 1) << low & WHOLE
+                        factor.append(self._word(wave, retired, (reg.file, reg.index + register + part, lane), mask))
+                product.sources = [*product.factors[0], *product.factors[1]]
+                node.sources.append(product)
+            if not isinstance(c, Reg):
+                return
+            word = (c.file, c.index + word[1] - d.index, word[2])
+            before = self._writer(wave, retired, word)
+            earlier = None if before is None else self._instructions[int(self._traces[wave].records[before])]
+            if before is None or earlier is None or earlier.spec.kind != "matrix":
+                node.sources.append(self._word(wave, retired, word, WHOLE))
+                return
+            retired, inst = before, earlier
+
+    # -- any other instruction -----------------------------------------------------------------
+
+    def _candidates(self, node: Node, inst: Instruction) -> list[Word]:
+        """Registers that the result may depend on, lane by lane."""
+        assert node.word
+        file, number, lane = node.word
+        registers = self._effect(node.record).read() | frozenset(
+            (reg.file, reg.index + at) for name in ("vdst", "sdst") if isinstance(reg := inst.args.get(name), Reg)
+            for at in range(reg.count)
+        )  # fmt: skip
+        if inst.form == "dpp" or inst.spec.kind == "wave":
+            lanes: Iterable[int] = range(LANES)
+        elif file == "s":
+            shift = 32 if number % 2 and number != SCC else 0
+            lanes = [bit + shift for bit in range(32) if node.mask >> bit & 1]
+        else:
+            lanes = (lane,)
+        found: list[Word] = []
+        for register in sorted(registers, key=str):
+            for one in _words(register):
+                if one[0] == "s":
+                    if one[1] not in (EXEC, EXEC + 1):
+                        found.append(("s", one[1], 0))
+                else:
+                    found += [(one[0], one[1], each) for each in lanes]
+        return found
+
+    def _effect(self, record: int) -> Any:
+        from simgpu.hardware.timing_rules.effects import effect_of
+
+        return effect_of(self._instructions[record]).access
+
+    def _needs(self, node: Node) -> list[int]:
+        """Offsets of the rows that an instruction reads or writes."""
+        inst = self._instructions[node.record]
+        access = self._effect(node.record)
+        words = [word for register in access.read() | access.writes for word in _words(register) if word[0] != "s"]
+        words += [(reg.file, reg.index + at) for name in ("vdst", "vdst1") if isinstance(reg := inst.args.get(name), Reg)
+                  and reg.file != "s" for at in range(reg.count)]  # fmt: skip
+        return sorted({layout.vector_register(file, number) for file, number in words})
+
+    def _influences(self, node: Node, scalars: np.ndarray, rows: dict[int, np.ndarray]) -> None:
+        assert node.place and node.word
+        inst = self._instructions[node.record]
+        if node.record not in self._alone:
+            self._alone[node.record] = Alone(inst, self._mode)
+        alone = self._alone[node.record]
+        needed = self._needs(node)
+        alone.load(scalars, [(offset, rows[offset]) for offset in needed])
+        for word, mask in alone.sources(node.word, node.mask, self._candidates(node, inst), needed):
+            node.sources.append(self._word(node.place.wave, node.place.retired, word, mask))
+
+    def _states(self, wanted: dict[tuple[int, int], list[int]]) -> dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]]:
+        """Scalars with SCC, and rows by their offsets, of waves that have retired so many: by one replay."""
+        replay = self._debugger.replay
+        queues = {wave: sorted(n for w, n in wanted if w == wave) for wave in {w for w, _ in wanted}}
+        found: dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
+        with self._debugger.elsewhere():
+            replay.restart()
+            for wave, queue in queues.items():
+                replay.aim(wave, queue[0])
+            while any(queues.values()):
+                halt = replay.resume(1 << 62)
+                if halt.kind == "wave ended":
+                    continue
+                if halt.kind != "arrived":
+                    raise LaunchError(f"the run did not come back to where it was: {halt.message or halt.kind}")
+                retired = queues[halt.wave].pop(0)
+                held = replay.bytes_of(halt.wave)
+                scalars = held[: layout.SCC + 4].view(np.uint32).copy()
+                offsets = set(wanted[halt.wave, retired])
+                found[halt.wave, retired] = scalars, {o: held[o : o + layout.ROW].view(np.uint32).copy() for o in offsets}
+                replay.aim(halt.wave, queues[halt.wave][0] if queues[halt.wave] else None)
+        return found
+
+    def _fill(self, root: Node) -> None:
+        """The values of all nodes with a register: after the instruction that wrote it."""
+        wanted: dict[tuple[int, int], list[int]] = {}
+        nodes: list[tuple[Node, tuple[int, int]]] = []
+        for node in every(root):
+            if node.word and node.place and node.value is None:
+                after = 0 if node.kind == "initial" else 1
+                key = node.place.wave, node.place.retired + after
+                row = [] if node.word[0] == "s" else [place_of((node.word[0], node.word[1], 0))]
+                wanted[key] = sorted({*wanted.get(key, []), *row})
+                nodes.append((node, key))
+            elif node.address >= 0 and node.value is None and node.kind == "memory":
+                node.value = int.from_bytes(self._debugger.initial_bytes(node.address, min(8, node.size)), "little")
+        states = self._states(wanted) if wanted else {}
+        for node, key in nodes:
+            assert node.word
+            scalars, rows = states[key]
+            file, number, lane = node.word
+            node.value = int(scalars[number] if file == "s" else rows[place_of((file, number, 0))][lane])
+
+
+def _words(register: Any) -> list[tuple[str, int]]:
+    """The registers of a name that effects have, or of a pair (file, number)."""
+    if isinstance(register, str):
+        return [("s", number) for number in STATES.get(register, ())]
+    return [] if register[0] == "hwreg" else [register]
+
+
+def _initial(word: Word) -> str:
+    file, number, _ = word
+    return f"{file}{number} as the wave begins" if number < 32 and file != "a" else f"{file}{number}, which nothing wrote"

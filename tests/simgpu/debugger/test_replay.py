@@ -1,0 +1,201 @@
+"""One workgroup again: the same state at the same place, whichever way it was reached, and no stop that changes what runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.debugger.debugger import Debugger
+from simgpu.debugger.place import Place
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools.robustness.corpus import cases
+from tests.support.debugged import digest, forward
+from tests.support.host_kernels import prepared
+from tests.support.kernels import loaded_kernel
+from tests.support.places import SHARED
+
+CORPUS = SHARED / "corpus"
+KERNELS, PLACES = 5, 20
+# Waves that race for one word, by slices of different lengths, with sleeps and barriers between: any other order gives another sum.
+RACE = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_lshrrev_b32 v1, 6, v0
+v_readfirstlane_b32 s6, v1
+s_mul_i32 s7, s6, 700
+s_addk_i32 s7, 9000
+v_mov_b32 v2, 0
+s_waitcnt lgkmcnt(0)
+loop:
+s_sub_u32 s7, s7, 1
+s_and_b32 s8, s7, 1023
+s_cmp_lg_u32 s8, 0
+s_cbranch_scc1 skip
+global_load_dword v3, v2, s[4:5]
+s_waitcnt vmcnt(0)
+v_mul_u32_u24 v3, 3, v3
+v_add_u32 v3, s6, v3
+global_store_dword v2, v3, s[4:5]
+s_sleep 1
+skip:
+s_cmp_lg_u32 s7, 0
+s_cbranch_scc1 loop
+s_barrier
+global_load_dword v3, v2, s[4:5]
+s_waitcnt vmcnt(0)
+v_add_u32 v3, 1, v3
+global_store_dword v2, v3, s[4:5]
+s_endpgm
+"""
+
+
+def reversed_places(debugger: Debugger, gpu: simgpu.Device, seed: int, count: int) -> int:
+    """How many random places of a random wave, reached backward, have the state that they have on the way forward: all, or it
+    fails."""
+    rng = random.Random(seed)
+    debugger.go_on()
+    ends = [debugger.wave_place(wave).retired for wave in range(debugger.waves)]
+    wave = rng.randrange(debugger.waves)
+    places = [rng.randrange(ends[wave]) for _ in range(count)]
+    debugger.goto(Place(debugger.replay.group, wave, 0))
+    found = forward(debugger, gpu, wave, places)
+    for place in places:
+        ahead = min(place + rng.randrange(1, 9), ends[wave])
+        debugger.goto(Place(debugger.replay.group, wave, ahead))
+        debugger.reverse_step(ahead - place, wave)
+        assert digest(debugger, gpu) == found[place], (debugger.kernel.name, wave, place)
+    return len(places)
+
+
+@pytest.mark.parametrize("name", ["gemm f32", "gemm f16 gfx942", "gemm split", "conv2d", "softmax", "attention"])
+def test_backward_is_forward_in_our_kernels(name: str) -> None:
+    target, kernel, work = prepared(name)
+    gpu = simgpu.Device(target, threads=1)
+    buffers = [gpu.upload(array) for array in work.arrays]
+    entry, call = simgpu.asm.Prepared(kernel, gpu).calls(*buffers)[0]
+    last = [extent - 1 for extent in call["grid"]]
+    with simgpu.debug(entry, **call, group=last) as debugger:
+        assert reversed_places(debugger, gpu, len(name), 6) == 6
+    assert all((buffer.download(array.dtype, array.shape).view(np.uint8) == array.view(np.uint8)).all()
+               for buffer, array in zip(buffers, work.arrays, strict=True))  # fmt: skip
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not CORPUS.exists(), reason="../shared/corpus is not here")
+def test_backward_is_forward_in_compilers_kernels() -> None:
+    """A few of them, as each has many handlers to compile."""
+    found = cases(str(CORPUS))
+    seen = 0
+    for case in random.Random(25).sample(found, min(KERNELS, len(found))):
+        gpu = simgpu.Device(case.target, threads=1)
+        kernel = gpu.load(case.code)[case.entry]
+        given: list[Any] = [a.value if a.data is None else gpu.upload(a.data) for a in case.arguments]
+        how = {"block": case.block, "global_size": case.global_size, "dynamic_lds": case.dynamic_lds}
+        with simgpu.debug(kernel, args=given, **how) as debugger:
+            seen += reversed_places(debugger, gpu, seen, PLACES)
+    assert seen == PLACES * min(KERNELS, len(found))
+
+
+def raced(act: Callable[[Debugger], None]) -> int:
+    """What the racing waves leave when a debugger has them run to the end in some way."""
+    gpu = simgpu.Device("gfx90a", threads=1)
+    out = gpu.upload(np.zeros(1, np.uint32))
+    with simgpu.debug(loaded_kernel(gpu, RACE, "buffer"), grid=1, block=256, args=[out]) as debugger:
+        act(debugger)
+        while debugger.stop.kind != "ended":
+            debugger.go_on()
+        return int(out.download()[0])
+
+
+def test_stops_do_not_change_what_runs() -> None:
+    """Neither breakpoints inside a slice nor conditions that are never true, nor steps of any wave."""
+    gpu = simgpu.Device("gfx90a", threads=1)
+    out = gpu.upload(np.zeros(1, np.uint32))
+    loaded_kernel(gpu, RACE, "buffer").launch(grid=1, block=256, args=[out])
+    alone = int(out.download()[0])
+    assert alone == raced(lambda debugger: None)
+    assert alone == raced(lambda debugger: debugger.breakpoint("0x54") and None)
+    assert alone == raced(lambda debugger: debugger.breakpoint("loop", "s7 % 997 == 5") and None)
+
+    def by_steps(debugger: Debugger) -> None:
+        rng = random.Random(1)
+        while debugger.stop.kind != "ended" and debugger.replay.left == 4:
+            debugger.step(rng.randrange(1, 20_000), rng.randrange(4))
+
+    assert alone == raced(by_steps)
+
+
+def test_which_memory_a_workgroup_begins_from() -> None:
+    """Each adds its number to what the one before left; or writes what nobody reads."""
+    chain = """
+    s_load_dwordx2 s[4:5], s[0:1], 0x0
+    v_mov_b32 v1, 0
+    s_waitcnt lgkmcnt(0)
+    {read}
+    s_waitcnt vmcnt(0)
+    v_add_u32 v2, s2, v2
+    v_mov_b32 v3, s2
+    v_lshlrev_b32 v3, 2, v3
+    {write}
+    s_endpgm
+    """
+    reads = "global_load_dword v2, v1, s[4:5]", "global_store_dword v1, v2, s[4:5]"
+    writes = "v_mov_b32 v2, 0", "global_store_dword v3, v2, s[4:5]"
+    for (read, write), words in ((reads, "the 5 before it ran first"), (writes, "no workgroup reads what one writes")):
+        gpu = simgpu.Device("gfx90a", threads=1)
+        out = gpu.upload(np.zeros(8, np.uint32))
+        kernel = loaded_kernel(gpu, chain.format(read=read, write=write), "buffer")
+        with simgpu.debug(kernel, grid=8, args=[out], group=(5,)) as debugger:
+            assert words in debugger.how
+            debugger.finish()
+            assert int(debugger.registers("v2[0]")[0]) == (15 if read.startswith("global") else 5)
+            debugger.focus((0,))
+            assert "first workgroup" in debugger.how and int(out.download()[0]) == 0
+        assert (out.download() == 0).all()
+
+
+def test_a_workgroup_that_waits_for_a_later_one_has_words() -> None:
+    wait = """
+    s_load_dwordx2 s[4:5], s[0:1], 0x0
+    v_mov_b32 v1, 0
+    s_waitcnt lgkmcnt(0)
+    s_cmp_eq_u32 s2, 3
+    s_cbranch_scc1 last
+    spin:
+    s_sleep 1
+    global_load_dword v2, v1, s[4:5] glc
+    s_waitcnt vmcnt(0)
+    v_readfirstlane_b32 s6, v2
+    s_cmp_eq_u32 s6, 0
+    s_cbranch_scc1 spin
+    s_endpgm
+    last:
+    v_mov_b32 v2, 1
+    global_store_dword v1, v2, s[4:5]
+    s_endpgm
+    """
+    gpu = simgpu.Device("gfx90a", threads=1, max_instructions=100_000)
+    out = gpu.upload(np.zeros(1, np.uint32))
+    kernel = loaded_kernel(gpu, wait, "buffer")
+    with pytest.raises(LaunchError, match="workgroups before it do not end without it"):
+        simgpu.debug(kernel, grid=4, args=[out], group=(3,))
+    assert int(out.download()[0]) == 0
+
+
+@pytest.mark.parametrize(("text", "place"), [
+    ("wg(7,0,0) w0 #52311", Place((7, 0, 0), 0, 52311)), ("wg(7) w3 #1", Place((7, 0, 0), 3, 1)),
+    ("w2 # 5", Place((1, 2, 3), 2, 5)),
+    ("#0", Place((1, 2, 3), 9, 0)), ("wg 4,5 w1 #6", Place((4, 5, 0), 1, 6)),
+])  # fmt: skip
+def test_places_are_typed_as_they_are_printed(text: str, place: Place) -> None:
+    assert Place.parse(text, (1, 2, 3), 9) == place == Place.parse(str(place))
+
+
+@pytest.mark.parametrize("text", ["", "w0", "wg(1,2,3,4) #5", "#-1", "w0 #x", "wg() #1"])
+def test_what_is_no_place(text: str) -> None:
+    with pytest.raises(LaunchError, match="is no place"):
+        Place.parse(text)

@@ -1,0 +1,108 @@
+"""`why` names the inputs that an element depends on: those, and no others, whose bits change it when they are flipped."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import simgpu
+from simgpu.debugger.focus import writer_of
+from simgpu.debugger.why import Why, leaves
+from simgpu.tools.debug.subject import Subject, subject
+from tests.support.kernels import loaded_kernel
+
+FLIPS = {2: (b"\x35\x01", b"\x00\x40"), 4: (b"\x35\x12\x31\x01", b"\x00\x00\x00\x40")}
+
+
+def flipped(asked: Subject, result: str) -> dict[str, set[int]]:
+    """By input element, the bytes of the result that change when some of its bits are flipped."""
+    assert asked.names
+    memory = asked.kernel.module.device.memory
+    out = memory.find(asked.names[result].address)
+    assert out is not None
+    before = [(one, one.data.copy()) for one in memory.allocations if one.tracked]
+
+    def launched() -> np.ndarray:
+        asked.kernel.launch(**asked.call)
+        after = out.data.copy()
+        for one, data in before:
+            one.data[:] = data
+        return after
+
+    usual, found = launched(), {}
+    for name, array in asked.names.items():
+        for index in np.ndindex(*array.shape) if name != result else ():
+            address, size = array.element(index), array.dtype.itemsize
+            held = memory.find(address)
+            assert held is not None
+            text = f"{name}[{','.join(map(str, index))}]"
+            found[text] = set()
+            for bits in FLIPS[size]:
+                held.data[address - held.base :][:size] ^= np.frombuffer(bits, np.uint8)
+                found[text] |= set((np.flatnonzero(launched() != usual) + out.base).tolist())
+    return found
+
+
+@pytest.mark.parametrize("line", [
+    "gemm -m 6 -n 5 -k 9", "gemm -m 5 -n 6 -k 5 --dtype f16 --target mi300x", "softmax --rows 2 -n 19",
+    "conv2d --ic 2 --ih 3 --iw 4 --oc 2 --kh 2 --kw 2", "attention -L 2 -d 16 --target mi300x",
+])  # fmt: skip
+def test_why_is_what_bit_flips_say(line: str) -> None:
+    what, *rest = line.split()
+    asked = subject("why", what, [*rest, "--threads", "1"])
+    assert asked.names and asked.want
+    result = asked.want[0]
+    changes = flipped(asked, result)
+    array = asked.names[result]
+    elements = list(np.ndindex(*array.shape))
+    with asked.debugger() as debugger:
+        why = Why(debugger)
+        for index in random.Random(line).sample(elements, min(3, len(elements))):
+            address = array.element(index)
+            mine = set(range(address, address + array.dtype.itemsize))
+            if writer_of(asked.kernel, asked.geometry, asked.call["args"], address) != 0:
+                continue
+            ends = leaves(why.memory(address, array.dtype.itemsize))
+            named = {leaf.text.split(" byte ")[0] for leaf in ends if leaf.kind == "memory"}
+            assert named == {text for text, touched in changes.items() if touched & mine}, index
+
+
+BYTES = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+v_lshlrev_b32 v1, 2, v0
+s_waitcnt lgkmcnt(0)
+global_load_dword v2, v1, s[4:5]
+s_waitcnt vmcnt(0)
+v_and_b32 v3, 0xff00, v2
+v_lshrrev_b32 v4, 24, v2
+v_or_b32 v3, v3, v4
+ds_write_b32 v1, v3
+s_waitcnt lgkmcnt(0)
+v_xor_b32 v5, 4, v1
+ds_read_b32 v6, v5
+s_mov_b64 s[8:9], exec
+s_mov_b64 exec, 0xf
+v_mov_b32 v6, v7
+s_mov_b64 exec, s[8:9]
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v6, s[6:7]
+s_endpgm
+"""
+
+
+def test_bytes_lanes_and_what_nobody_wrote() -> None:
+    gpu = simgpu.Device("gfx90a", threads=1)
+    x, y = gpu.upload(np.full(64, 0x12345678, np.uint32)), gpu.upload(np.zeros(64, np.uint32))
+    kernel = loaded_kernel(gpu, BYTES, "buffer", "buffer", group_segment_fixed_size=256)
+    with simgpu.debug(kernel, grid=1, args=[x, y]) as debugger:
+        why = Why(debugger)
+        ends = {(leaf.kind, leaf.text) for leaf in leaves(why.memory(y.address + 4 * 9, 4))}
+        assert ("memory", "a0[8] byte 1") in ends and ("memory", "a0[8] byte 3") in ends and len(ends) == 2
+        (end,) = leaves(why.memory(y.address + 4 * 2, 4))
+        assert end.kind == "initial" and end.word == ("v", 7, 2)
+        (last,) = [leaf for leaf in leaves(why.memory(y.address + 4 * 9 + 1, 1)) if leaf.kind == "memory"]
+        assert last.text == "a0[8] byte 1"
+        assert why.writer(("v", 6, 2), 0, 17).retired == 14 and why.writer(("v", 6, 9), 0, 17).retired == 11  # type: ignore[union-attr]
+        assert why.writer(("v", 9, 0), 0, 17) is None

@@ -1,0 +1,181 @@
+"""The adapter for editors, driven as a client drives it: over a port, every message held against the protocol's required fields."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simgpu.tools.debug.adapter import Adapter
+from simgpu.tools.debug.messages import Channel
+
+# Required fields of bodies, by the protocol's specification (microsoft.github.io/debug-adapter-protocol); lists hold objects.
+BODIES: dict[str, dict[str, Any]] = {
+    "setBreakpoints": {"breakpoints": [{"verified": bool}]}, "setFunctionBreakpoints": {"breakpoints": [{"verified": bool}]},
+    "setInstructionBreakpoints": {"breakpoints": [{"verified": bool}]}, "setDataBreakpoints": {"breakpoints": [{"verified": bool}]},
+    "dataBreakpointInfo": {"dataId": str, "description": str}, "threads": {"threads": [{"id": int, "name": str}]},
+    "stackTrace": {"stackFrames": [{"id": int, "name": str, "line": int, "column": int}]},
+    "scopes": {"scopes": [{"name": str, "variablesReference": int, "expensive": bool}]},
+    "variables": {"variables": [{"name": str, "value": str, "variablesReference": int}]},
+    "evaluate": {"result": str, "variablesReference": int}, "readMemory": {"address": str},
+    "disassemble": {"instructions": [{"address": str, "instruction": str}]}, "source": {"content": str},
+    "stopped": {"reason": str}, "output": {"output": str},
+}  # fmt: skip
+
+
+def conforms(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and all(name in value and conforms(value[name], kind) for name, kind in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(value, list) and all(conforms(one, wanted[0]) for one in value)
+    return type(value) is wanted
+
+
+class Client:
+    """Sends requests, and keeps what comes back."""
+
+    def __init__(self, stream: Any) -> None:
+        self._channel = Channel(stream, stream)
+        self.messages: list[dict[str, Any]] = []
+        self._seq = 0
+
+    def message(self) -> dict[str, Any]:
+        message = self._channel.read()
+        assert message is not None
+        assert isinstance(message["seq"], int) and message["type"] in ("response", "event")
+        name = message.get("command") or message.get("event")
+        if message["type"] == "response":
+            assert {"request_seq", "success", "command"} <= message.keys()
+        if message.get("success", True):
+            assert conforms(message.get("body", {}), BODIES.get(str(name), {})), message
+        self.messages.append(message)
+        return message
+
+    def request(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """The response; events before it are kept."""
+        self._seq += 1
+        self._channel.send("request", command=command, arguments=arguments)
+        while (message := self.message())["type"] != "response":
+            pass
+        assert message["command"] == command
+        return message
+
+    def asked(self, command: str, **arguments: Any) -> Any:
+        response = self.request(command, **arguments)
+        assert response["success"], response
+        return response["body"]
+
+    def stopped(self) -> dict[str, Any]:
+        """The next stop."""
+        while (message := self.message()).get("event") != "stopped":
+            pass
+        return message["body"]
+
+    def run(self, command: str, **arguments: Any) -> dict[str, Any]:
+        self.asked(command, **arguments)
+        return self.stopped()
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    one, other = socket.socketpair()
+    one.settimeout(60)
+    with one, other, one.makefile("rwb") as mine, other.makefile("rwb") as its:
+        server = threading.Thread(target=Adapter(Channel(its, its)).serve, daemon=True)  # type: ignore[arg-type]
+        server.start()
+        made = Client(mine)
+        yield made
+        made.request("disconnect")
+        server.join(20)
+        assert not server.is_alive()
+        if kept := os.environ.get("DAP_MESSAGES"):  # for validation against the protocol's own schema
+            Path(kept).write_text(json.dumps(made.messages))
+
+
+GEMM = ["-m", "20", "-n", "18", "-k", "20", "--threads", "1"]
+
+
+def test_a_session_from_launch_to_disconnect(client: Client) -> None:
+    assert client.asked("initialize", adapterID="simgpu")["supportsStepBack"]
+    client.asked("launch", program="gemm", args=GEMM)
+    assert client.message()["event"] == "initialized"
+    found = client.asked("setFunctionBreakpoints", breakpoints=[{"name": "nowhere"}, {"name": "0x8"}])["breakpoints"]
+    assert [each["verified"] for each in found] == [False, True] and "no such label" in found[0]["message"]
+    client.asked("setExceptionBreakpoints", filters=[])
+    client.asked("configurationDone")
+    assert client.stopped()["threadId"] == 1
+    assert len(client.asked("threads")["threads"]) == 4
+    stop = client.run("continue", threadId=1)
+    assert stop["reason"] == "breakpoint" and len(stop["hitBreakpointIds"]) == 1
+    (frame,) = client.asked("stackTrace", threadId=1)["stackFrames"]
+    assert frame["name"].startswith("gemm_f32") and frame["line"] > 0 and frame["source"]["sourceReference"] == 1
+    assert "s_load_dwordx16" in client.asked("source", sourceReference=1)["content"]
+    line = frame["line"]
+    assert client.run("next", threadId=1)["reason"] == "step"
+    after = client.asked("stackTrace", threadId=1)["stackFrames"][0]
+    assert after["line"] > line
+    assert client.run("stepBack", threadId=1)["reason"] == "goto"
+    assert client.asked("stackTrace", threadId=1)["stackFrames"][0] == frame
+    client.asked("setFunctionBreakpoints", breakpoints=[])
+    lines = [{"line": line + 9}, {"line": 1}]
+    found = client.asked("setBreakpoints", source={"name": "kernel.s"}, breakpoints=lines)["breakpoints"]
+    assert [each["verified"] for each in found] == [True, False]
+    assert client.run("continue", threadId=1)["reason"] == "breakpoint"
+    client.asked("setBreakpoints", source={"name": "kernel.s"}, breakpoints=[])
+
+
+def test_data_memory_and_variables(client: Client) -> None:
+    client.asked("initialize", adapterID="simgpu")
+    client.asked("launch", program="gemm", args=GEMM)
+    assert client.asked("dataBreakpointInfo", name="C[3,5]")["dataId"] == "C[3,5]"
+    client.asked("setDataBreakpoints", breakpoints=[{"dataId": "C[3,5]"}])
+    client.asked("configurationDone")
+    client.stopped()
+    assert client.run("continue", threadId=1)["reason"] == "data breakpoint"
+    value = float(client.asked("evaluate", expression="C[3,5]")["result"])
+    names = {}
+    for scope in client.asked("scopes", frameId=1)["scopes"]:
+        names[scope["name"]] = client.asked("variables", variablesReference=scope["variablesReference"])["variables"]
+    (c,) = [each for each in names["Arrays"] if each["name"] == "C"]
+    read = client.asked("readMemory", memoryReference=c["memoryReference"], count=4, offset=4 * (3 * 18 + 5))
+    assert np.frombuffer(base64.b64decode(read["data"]), np.float32)[0] == np.float32(value)
+    lanes = client.asked("variables", variablesReference=names["VGPR"][0]["variablesReference"])["variables"]
+    bits = int(lanes[5]["value"].split()[0], 16)
+    assert len(lanes) == 64 and client.asked("evaluate", expression="v0[5] + 1", frameId=1)["result"].endswith(f"= {bits + 1}")
+    assert "ends in elements" in client.asked("evaluate", expression="why C[3,5]", context="repl")["result"]
+    frame = client.asked("stackTrace", threadId=1)["stackFrames"][0]
+    here = frame["instructionPointerReference"]
+    rows = client.asked("disassemble", memoryReference=here, instructionOffset=-2, instructionCount=5)["instructions"]
+    assert len(rows) == 5 and rows[2]["address"] == here
+    assert client.asked("setInstructionBreakpoints", breakpoints=[{"instructionReference": here}])["breakpoints"][0]["verified"]
+    client.asked("setDataBreakpoints", breakpoints=[])
+    client.asked("setInstructionBreakpoints", breakpoints=[])
+    assert client.run("reverseContinue", threadId=1)["reason"] == "entry"
+    assert client.run("stepOut", threadId=2)["threadId"] == 2
+    assert client.asked("setExceptionBreakpoints", filters=["nan", "barrier"])["breakpoints"][1]["verified"]
+
+
+def test_what_cannot_be_done_is_an_answer(client: Client) -> None:
+    for command, arguments in (
+        ("threads", {}), ("continue", {"threadId": 1}), ("launch", {}), ("launch", {"program": "nothing.co"}), ("foo", {}),
+        ("launch", {"program": "gemm", "args": ["-m", "x"]}),
+    ):  # fmt: skip
+        if command != "continue":
+            answer = client.request(command, **arguments)
+            assert not answer["success"] and "\n" not in answer["message"]
+    client.asked("launch", program="gemm", args=GEMM)
+    for command, arguments in (
+        ("stackTrace", {"threadId": 99}), ("variables", {"variablesReference": 7}), ("evaluate", {"expression": "s4 +"}),
+        ("scopes", {}),
+        ("readMemory", {"memoryReference": "0x1", "count": 4}), ("readMemory", {"memoryReference": "x", "count": 4}),
+    ):  # fmt: skip
+        assert not client.request(command, **arguments)["success"]
+    assert client.asked("threads")["threads"]

@@ -1,0 +1,354 @@
+"""The Debug Adapter Protocol on the debugger: threads are the waves of the workgroup in focus, the editor's steps are its own.
+
+`launch` takes {"program": FILE or OP, "args": [...], "group": "0", "cwd": ...}, args as `simgpu exec` or `simgpu run` take them.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.hardware.errors import LaunchError, SimError
+from simgpu.tools.cases.operator_options import names_operator
+from simgpu.tools.debug import views
+from simgpu.tools.debug.messages import Channel
+from simgpu.tools.debug.subject import Subject, subject
+
+if TYPE_CHECKING:
+    from simgpu.debugger.breakpoints import Breakpoint
+    from simgpu.debugger.debugger import Debugger, Stop
+
+CAPABILITIES = {
+    "supportsConfigurationDoneRequest": True, "supportsConditionalBreakpoints": True, "supportsFunctionBreakpoints": True,
+    "supportsInstructionBreakpoints": True, "supportsDataBreakpoints": True, "supportsStepBack": True,
+    "supportsReadMemoryRequest": True,
+    "supportsDisassembleRequest": True, "supportsSteppingGranularity": True, "supportsTerminateRequest": True,
+    "supportsEvaluateForHovers": True,
+    "exceptionBreakpointFilters": [
+        {"filter": "nan", "label": "NaN", "description": "behind what wrote one in an active lane", "default": False},
+        {"filter": "barrier", "label": "Barriers", "description": "before each s_barrier", "default": False},
+    ],
+}  # fmt: skip
+SCOPES = ("Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
+SCOPE_BITS, LANES_OF = 8, 1 << 20  # of variablesReference: wave << 8 | scope; + LANES_OF · (1 + register) for the lanes of one
+REASONS = {"breakpoint": "breakpoint", "watchpoint": "data breakpoint", "step": "step", "goto": "goto", "beginning": "entry",
+           "interrupted": "pause", "fault": "exception", "ended": "pause"}  # fmt: skip
+SOURCE = 1  # the reference of the kernel's assembly where it is no file
+RUNNING = frozenset(("continue", "next", "stepIn", "stepOut", "reverseContinue", "stepBack"))
+
+
+class Adapter:
+    """One client's session. `serve` returns when it ends."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._subject: Subject | None = None
+        self._held: Debugger | None = None
+        self._path = ""  # of the program's source, "" where an operator's
+        self._kinds: dict[str, list[int]] = {}  # numbers of breakpoints, by the request that set them
+        self._ended = False
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Answers requests until the client disconnects."""
+        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            while not self._ended and (request := self._requests.get()) is not None:
+                self._answer(request)
+        finally:
+            if self._held is not None:
+                self._held.close()
+
+    def _read(self) -> None:
+        """Takes messages as they come: a pause is for the run that is under way."""
+        while True:
+            try:
+                message = self._channel.read()
+            except LaunchError as error:
+                self._channel.event("output", category="stderr", output=f"{error}\n")
+                message = None
+            if message is not None and message.get("command") == "pause" and self._held is not None:
+                self._held.replay.interrupt()
+            self._requests.put(message)
+            if message is None or message.get("command") == "disconnect":
+                return
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        command, arguments = str(request.get("command", "")), request.get("arguments") or {}
+        head = {"request_seq": request.get("seq", 0), "command": command}
+        action: Callable[[dict[str, Any]], dict[str, Any] | None] | None = getattr(self, f"on_{command}", None)
+        try:
+            if action is None:
+                raise LaunchError(f"{command!r} is no request that this adapter knows")
+            if command in RUNNING:  # the answer first: the run may last
+                self._debugger()
+                body = {"allThreadsContinued": True} if command == "continue" else {}
+                self._channel.send("response", **head, success=True, body=body)
+                action(arguments)
+                return
+            body = action(arguments) or {}
+        except Exception as error:  # a client's wrong argument, or a bug of ours: the session goes on
+            said = " ".join((str(error) if isinstance(error, SimError) else f"{command}: {type(error).__name__}: {error}").split())
+            if command in RUNNING:
+                self._channel.event("output", category="stderr", output=f"{said}\n")
+                self._channel.event("stopped", reason="pause", threadId=1, allThreadsStopped=True)
+            else:
+                self._channel.send("response", **head, success=False, message=said)
+            return
+        self._channel.send("response", **head, success=True, body=body)
+        if command == "launch":
+            self._channel.event("initialized")
+        elif command == "configurationDone":
+            self._stopped(self._debugger().stop)
+        elif command in ("terminate", "disconnect"):
+            self._ended = command == "disconnect"
+            self._channel.event("terminated")
+
+    def _debugger(self) -> Debugger:
+        if self._held is None:
+            raise LaunchError("nothing is launched yet")
+        return self._held
+
+    def _stopped(self, stop: Stop) -> None:
+        if stop.kind == "ended":
+            self._channel.event("output", category="console", output="the workgroup ended; stepping back is possible\n")
+        elif stop.message:
+            self._channel.event("output", category="console", output=f"{stop.message}\n")
+        numbers = [each.number for each in stop.breakpoints]
+        self._channel.event(
+            "stopped", reason=REASONS[stop.kind], threadId=stop.place.wave + 1, allThreadsStopped=True,
+            description=stop.message or str(stop.place), text=stop.message, hitBreakpointIds=numbers,
+        )  # fmt: skip
+
+    # -- the session ---------------------------------------------------------------------------
+
+    def on_initialize(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return CAPABILITIES
+
+    def on_launch(self, arguments: dict[str, Any]) -> None:
+        program = str(arguments.get("program", ""))
+        if not program:
+            raise LaunchError('launch: give {"program": FILE or OP, "args": [...]}')
+        if arguments.get("cwd"):
+            os.chdir(str(arguments["cwd"]))
+        group = tuple(int(part) for part in str(arguments.get("group", "0")).split(","))
+        self._subject = subject("dap", program, [str(word) for word in arguments.get("args", [])], arguments.get("step"))
+        self._path = "" if names_operator(program) else str(Path(program).resolve())
+        self._held = self._subject.debugger(group)
+
+    def on_configurationDone(self, arguments: dict[str, Any]) -> None:
+        self._debugger()
+
+    def on_disconnect(self, arguments: dict[str, Any]) -> None:
+        """Ends the session."""
+
+    def on_terminate(self, arguments: dict[str, Any]) -> None:
+        """Ends the program; the client disconnects then."""
+
+    def on_threads(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        held = self._debugger()
+        return {"threads": [{"id": wave + 1, "name": str(held.wave_place(wave))} for wave in range(held.waves)]}
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _wave(self, arguments: dict[str, Any]) -> int:
+        return int(arguments.get("threadId", 1)) - 1
+
+    def on_continue(self, arguments: dict[str, Any]) -> None:
+        self._stopped(self._debugger().go_on())
+
+    def on_reverseContinue(self, arguments: dict[str, Any]) -> None:
+        self._stopped(self._debugger().reverse_go_on())
+
+    def on_next(self, arguments: dict[str, Any]) -> None:
+        held, wave = self._debugger(), self._wave(arguments)
+        by_line = arguments.get("granularity") != "instruction" and held.code.line(held.record(wave))
+        self._stopped(held.next(wave) if by_line else held.step(1, wave))
+
+    def on_stepIn(self, arguments: dict[str, Any]) -> None:
+        self._stopped(self._debugger().step(1, self._wave(arguments)))
+
+    def on_stepOut(self, arguments: dict[str, Any]) -> None:
+        self._stopped(self._debugger().finish(self._wave(arguments)))
+
+    def on_stepBack(self, arguments: dict[str, Any]) -> None:
+        self._stopped(self._debugger().reverse_step(1, self._wave(arguments)))
+
+    def on_pause(self, arguments: dict[str, Any]) -> None:
+        """The reading thread has interrupted the run, if there was one."""
+
+    # -- breakpoints ---------------------------------------------------------------------------
+
+    def _replace(self, kind: str, wanted: list[tuple[Callable[[], Breakpoint], dict[str, Any]]]) -> dict[str, Any]:
+        """The breakpoints of a request in place of those that its last one set."""
+        held = self._debugger()
+        for number in self._kinds.pop(kind, []):
+            held.delete(number)
+        answers, numbers = [], []
+        for make, place in wanted:
+            try:
+                made = make()
+            except LaunchError as error:
+                answers.append({"verified": False, "message": " ".join(str(error).split()), **place})
+                continue
+            numbers.append(made.number)
+            answers.append({"id": made.number, "verified": True, **place})
+        self._kinds[kind] = numbers
+        return {"breakpoints": answers}
+
+    def _at(self, where: str, each: dict[str, Any]) -> Callable[[], Breakpoint]:
+        return lambda: self._debugger().breakpoint(where, each.get("condition") or "")
+
+    def on_setBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        lines = arguments.get("breakpoints", [])
+        name = str(arguments.get("source", {}).get("path", ""))
+        wanted = [(self._at(str(int(each["line"])), each), {"line": each["line"]}) for each in lines]
+        return self._replace(f"lines of {name}", wanted)
+
+    def on_setFunctionBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self._replace("labels", [(self._at(str(each["name"]), each), {}) for each in arguments["breakpoints"]])
+
+    def on_setInstructionBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        held = self._debugger()
+        wanted = []
+        for each in arguments["breakpoints"]:
+            offset = int(str(each["instructionReference"]), 16) + int(each.get("offset", 0)) - held.code.virtual(held.replay.entry)
+            wanted.append((self._at(f"{offset:#x}", each), {"instructionReference": each["instructionReference"]}))
+        return self._replace("instructions", wanted)
+
+    def on_dataBreakpointInfo(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        name = str(arguments["name"])
+        return {"dataId": name, "description": name, "accessTypes": ["write"], "canPersist": True}
+
+    def on_setDataBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        names = [str(each["dataId"]) for each in arguments["breakpoints"]]
+        return self._replace("data", [(lambda name=name: self._debugger().watch(name), {}) for name in names])  # type: ignore[misc]
+
+    def on_setExceptionBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self._replace("exceptions", [(self._at(str(name), {}), {}) for name in arguments.get("filters", [])])
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def on_stackTrace(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        held, wave = self._debugger(), self._wave(arguments)
+        record = held.record(wave)
+        file, _, line = held.code.line(record).rpartition(":")
+        frame: dict[str, Any] = {
+            "id": wave + 1, "name": f"{held.code.address(record)}  {held.code.text(record)}", "line": int(line or 0), "column": 1,
+            "instructionPointerReference": f"{held.code.virtual(record):#x}",
+        }  # fmt: skip
+        if file:
+            frame["source"] = self._source(file)
+        return {"stackFrames": [frame], "totalFrames": 1}
+
+    def _source(self, file: str) -> dict[str, Any]:
+        if self._path and Path(self._path).name == Path(file).name:
+            return {"name": Path(file).name, "path": self._path}
+        if os.path.isfile(file):
+            return {"name": Path(file).name, "path": str(Path(file).resolve())}
+        return {"name": Path(file).name, "sourceReference": SOURCE}
+
+    def on_source(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        assert self._subject
+        if not self._subject.source:
+            raise LaunchError("the source of this file is not at hand")
+        return {"content": self._subject.source, "mimeType": "text/x-asm"}
+
+    def on_scopes(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        wave = int(arguments["frameId"]) - 1
+        self._debugger().wave_place(wave)
+        return {"scopes": [
+            {"name": name, "variablesReference": (wave + 1) << SCOPE_BITS | at + 1, "expensive": name in ("VGPR", "AGPR")}
+            for at, name in enumerate(SCOPES)
+        ]}  # fmt: skip
+
+    def on_variables(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        reference = int(arguments["variablesReference"])
+        lanes, reference = reference // LANES_OF, reference % LANES_OF
+        wave, scope = (reference >> SCOPE_BITS) - 1, (reference & (1 << SCOPE_BITS) - 1) - 1
+        if not 0 <= scope < len(SCOPES):
+            raise LaunchError(f"no variables have the reference {arguments['variablesReference']}")
+        found = list(self._variables(SCOPES[scope], wave, lanes - 1, reference))
+        start = int(arguments.get("start", 0))
+        return {"variables": found[start : start + int(arguments.get("count") or len(found))]}
+
+    def _variables(self, scope: str, wave: int, register: int, reference: int) -> list[dict[str, Any]]:
+        held = self._debugger()
+        snapshot = held.snapshot(wave)
+
+        def one(name: str, value: str, children: int = 0) -> dict[str, Any]:
+            return {"name": name, "value": value, "variablesReference": children, **({} if children else {"evaluateName": name})}
+
+        if scope in ("VGPR", "AGPR"):
+            file, rows = ("v", snapshot.vgprs) if scope == "VGPR" else ("a", snapshot.agprs)
+            if register >= 0:
+                values = (f"{bits:#010x}  {bits.view(np.float32):.7g}" for bits in rows[register])
+                return [one(f"{file}{register}[{lane}]", value) for lane, value in enumerate(values)]
+            resources = held.kernel.resources
+            count = max(1, min(256, resources["vgprs"] if file == "v" else resources["agprs"] or 1))
+            return [one(f"{file}{at}", f"{rows[at, 0]:#010x} ...", reference + LANES_OF * (at + 1)) for at in range(count)]
+        if scope == "SGPR":
+            return [one(f"s{number}", f"{snapshot.scalars[number]:#010x}") for number in range(102)]
+        if scope == "State":
+            masks = [one("exec", f"{snapshot.exec:#018x}"), one("vcc", f"{snapshot.vcc:#018x}")]
+            rest = [one("scc", str(snapshot.scc)), one("m0", f"{snapshot.scalars[124]:#010x}")]
+            return [one("place", str(held.wave_place(wave))), *masks, *rest]
+        if scope == "Arrays":
+            return [
+                {**one(name, f"{array.dtype} {'x'.join(map(str, array.shape))}"), "memoryReference": f"{array.address:#x}"}
+                for name, array in held.names.items()
+            ]
+        from simgpu.hardware.isa.code.operands import register_text
+        from simgpu.hardware.isa.instruction import Reg
+
+        own = dict.fromkeys(reg for reg in snapshot.instruction.args.values() if isinstance(reg, Reg))
+        held_by = {reg: snapshot.registers(reg).reshape(-1)[:4] for reg in own}
+        return [one(register_text(reg), " ".join(f"{value:#010x}" for value in values)) for reg, values in held_by.items()]
+
+    def on_evaluate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        held, text = self._debugger(), str(arguments["expression"]).strip()
+        if "frameId" in arguments:
+            held.select(int(arguments["frameId"]) - 1)
+        if arguments.get("context") == "repl":
+            from simgpu.tools.debug.prompt import Prompt
+
+            assert self._subject
+            lines: list[str] = []
+            before = held.stop
+            Prompt(held, self._subject, lines.append).onecmd(text)
+            if held.stop is not before:
+                self._stopped(held.stop)
+            return {"result": "\n".join(lines), "variablesReference": 0}
+        if text.split("[")[0] in held.names:
+            return {"result": str(held.element(text)[1]), "variablesReference": 0}
+        return {"result": " ".join(line.strip() for line in views.value(held, text, "")), "variablesReference": 0}
+
+    def on_readMemory(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        address = int(str(arguments["memoryReference"]), 0) + int(arguments.get("offset", 0))
+        data = self._debugger().memory(address, int(arguments["count"]))
+        return {"address": f"{address:#x}", "data": base64.b64encode(data).decode()}
+
+    def on_disassemble(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        code = self._debugger().code
+        known = [at for at, _ in code]
+        here = code.record(int(str(arguments["memoryReference"]), 16) + int(arguments.get("offset", 0)))
+        first = (known.index(here) if here in known else 0) + int(arguments.get("instructionOffset", 0))
+        rows = []
+        for at in range(first, first + int(arguments["instructionCount"])):
+            if not 0 <= at < len(known):
+                nowhere = max(0, code.virtual(known[0 if at < 0 else -1]) + 4 * (at if at < 0 else at - len(known) + 1))
+                rows.append({"address": f"{nowhere:#x}", "instruction": "", "presentationHint": "invalid"})
+                continue
+            row: dict[str, Any] = {"address": f"{code.virtual(known[at]):#x}", "instruction": code.text(known[at])}
+            file, _, line = code.line(known[at]).rpartition(":")
+            rows.append(row | ({"location": self._source(file), "line": int(line)} if file else {}))
+        return {"instructions": rows}

@@ -1,0 +1,54 @@
+"""The Debug Adapter Protocol's messages: read from and written to a stream, each behind a header with its length."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, BinaryIO
+
+from simgpu.hardware.errors import LaunchError
+
+LARGEST = 1 << 26  # bytes of a message
+
+
+class Channel:
+    """Both directions of one client's connection."""
+
+    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+        self._source, self._sink = source, sink
+        self._lock = threading.Lock()
+        self._sent = 0
+
+    def read(self) -> dict[str, Any] | None:
+        """The next message; None at the end. Raises LaunchError for what is none."""
+        length = -1
+        while True:
+            line = self._source.readline()
+            if not line:
+                return None
+            if not line.strip():
+                break
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"content-length" and value.strip().isdigit():
+                length = int(value)
+        if not 0 <= length <= LARGEST:
+            raise LaunchError("a message without its Content-Length")
+        try:
+            message = json.loads(self._source.read(length))
+        except ValueError as error:
+            raise LaunchError(f"a message that is no JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise LaunchError("a message that is no object")
+        return message
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """One message, numbered."""
+        with self._lock:
+            self._sent += 1
+            body = json.dumps({"seq": self._sent, "type": kind, **fields}).encode()
+            self._sink.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            self._sink.flush()
+
+    def event(self, name: str, **body: Any) -> None:
+        """An event."""
+        self.send("event", event=name, body=body)

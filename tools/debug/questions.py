@@ -1,0 +1,65 @@
+"""Which element `simgpu why` is asked about: one by name, the first NaN, or the one farthest from the reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgpu.debugger.focus import whole_launch, writer_of
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools.shared.console import progress
+
+if TYPE_CHECKING:
+    from simgpu.debugger.named import Named
+    from simgpu.tools.debug.subject import Subject
+
+
+def result_of(subject: Subject, name: str | None = None) -> tuple[str, np.ndarray]:
+    """The name and the float64 values of an array after the whole launch (default: the result), which leaves memory as it was."""
+    known = subject.names or {}
+    if name is None:
+        name = subject.want[0] if subject.want else next(reversed(known), None)
+    if name is None or name not in known:
+        raise LaunchError(f"no array {name or ''}: there are {', '.join(known) or 'none with type and shape'}")
+    array = known[name]
+    with progress(f"running {subject.kernel.name}"):
+        held = whole_launch(subject.kernel, subject.geometry, subject.call["args"], array.address)
+    return name, values_of(array, held)
+
+
+def values_of(array: Named, raw: np.ndarray) -> np.ndarray:
+    """The elements of an array, float64, of the bytes from its first on."""
+    size = array.dtype.itemsize
+    view = np.lib.stride_tricks.as_strided(raw, (*array.shape, size), (*array.strides, 1))
+    return np.ascontiguousarray(view).view(array.dtype).reshape(array.shape).astype(np.float64)
+
+
+def first_nan(subject: Subject) -> str:
+    """The first element of the result that is NaN."""
+    name, values = result_of(subject)
+    found = np.argwhere(np.isnan(values))
+    if not len(found):
+        raise LaunchError(f"no element of {name} is NaN")
+    return f"{name}[{','.join(map(str, found[0]))}]"
+
+
+def worst(subject: Subject) -> tuple[str, float, float]:
+    """The element of the result farthest from the float64 reference, what it is, and what it should be; NaN is farthest."""
+    if subject.want is None:
+        raise LaunchError("--worst compares with an operator's float64 reference: a file has none, name an element")
+    name, values = result_of(subject)
+    away = np.abs(values - subject.want[1])
+    away[np.isnan(away)] = np.inf
+    at = np.unravel_index(int(np.argmax(away)), away.shape)
+    return f"{name}[{','.join(map(str, at))}]", float(values[at]), float(subject.want[1][at])
+
+
+def group_of(subject: Subject, address: int) -> tuple[int, int, int]:
+    """The workgroup that writes a byte of memory. Raises LaunchError where none does."""
+    with progress("looking for the workgroup that writes it"):
+        number = writer_of(subject.kernel, subject.geometry, subject.call["args"], address)
+    if number is None:
+        raise LaunchError(f"no workgroup writes the byte at {address:#x}")
+    gx, gy, _ = subject.geometry.groups
+    return number % gx, number // gx % gy, number // (gx * gy)

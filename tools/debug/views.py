@@ -1,0 +1,154 @@
+"""What the prompt prints: where a wave stands, its registers, tiles, LDS and memory, as lines of text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.debugger.breakpoints import Registers
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.code.operands import register_text
+from simgpu.tools.shared.arrays import array_type
+
+if TYPE_CHECKING:
+    from simgpu.debugger.debugger import Debugger, Stop
+    from simgpu.hardware.isa.instruction import Reg
+
+FORMATS = {"x": np.uint32, "u": np.uint32, "d": np.int32, "f": np.float32, "h": np.float16}
+COLUMNS = 8  # lanes, or words, to a line
+SHOWN = 16  # rows and columns of a tile that are printed
+LIMIT = 4096  # words that one command prints
+
+
+def standing(debugger: Debugger, wave: int | None = None) -> str:
+    """One line: the wave, where it stands, its instruction, its line."""
+    place, record = debugger.wave_place(wave), debugger.record(wave)
+    line = debugger.code.line(record)
+    state = debugger.wave_state(wave)
+    return f"{place}  {debugger.code.address(record)}  {debugger.code.text(record)}" + (f"  {line}" if line else "") + (
+        f"  ({state})" if state else ""
+    )
+
+
+def stopped(debugger: Debugger, stop: Stop) -> Iterator[str]:
+    """Why it stopped, and where."""
+    if stop.message:
+        yield stop.message
+    yield standing(debugger, stop.place.wave)
+
+
+def number(value: Any, form: str) -> str:
+    """A value as it is printed under a format letter; "" for whatever it is."""
+    if form == "x" or (not form and isinstance(value, np.integer) and value.dtype == np.uint32):
+        return f"{int(value) & 0xFFFFFFFFFFFFFFFF:#010x}"
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    return f"{float(value):.7g}"
+
+
+def listed(debugger: Debugger) -> Iterator[str]:
+    """Breakpoints and watchpoints."""
+    for each in debugger.breakpoints.values():
+        condition = f" if {each.condition}" if each.condition else ""
+        yield f"{each.number}  {each.kind}  {each.what}{condition}  stopped {each.hits} time{'' if each.hits == 1 else 's'}"
+    if not debugger.breakpoints:
+        yield "no breakpoints or watchpoints"
+
+
+def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
+    """Registers, a line a register of scalars, else lanes in rows of eight; (…) where EXEC has a lane off."""
+    wanted = Registers.parse(name)
+    values = debugger.registers(name)
+    kind = FORMATS[form or "x"]
+    names = _names(wanted.reg)
+    if wanted.reg.file == "s" or wanted.lane is not None:
+        for text, value in zip(names, values, strict=True):
+            lane = "" if wanted.lane is None else f"[{wanted.lane}]"
+            yield f"{text}{lane} = {_cell(value, kind, form or 'x')}"
+        return
+    active = debugger.snapshot().exec
+    for text, row in zip(names, values, strict=True):
+        cells = [_cell(value, kind, form or "x") for value in row]
+        cells = [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)]
+        width = max(map(len, cells))
+        for first in range(0, len(cells), COLUMNS):
+            shown = " ".join(cell.rjust(width) for cell in cells[first : first + COLUMNS])
+            yield f"{text if not first else '':5}{f'[{first}]':>5} {shown}"
+
+
+def _names(reg: Reg) -> list[str]:
+    return [register_text(reg[part]) for part in range(reg.count)]
+
+
+def _cell(value: Any, kind: Any, form: str) -> str:
+    held = np.array([value], np.uint32).view(kind)
+    if len(held) == 2:
+        return f"{held[0]:.5g},{held[1]:.5g}"
+    return f"{int(held[0]):#010x}" if form == "x" else number(held[0], form)
+
+
+def value(debugger: Debugger, expression: str, form: str) -> Iterator[str]:
+    """An expression's value; of one a lane, all lanes."""
+    found = debugger.value(expression)
+    if not isinstance(found, np.ndarray):
+        yield f"{expression} = {number(found, form)}"
+        return
+    cells = [number(one, form) for one in found]
+    width = max(map(len, cells))
+    for first in range(0, len(cells), COLUMNS):
+        yield f"{f'[{first}]':>5} " + " ".join(cell.rjust(width) for cell in cells[first : first + COLUMNS])
+
+
+def matrix(values: np.ndarray, row0: int = 0, column0: int = 0) -> Iterator[str]:
+    """A matrix with its row and column numbers, cut to SHOWN by SHOWN."""
+    part = values[:SHOWN, :SHOWN].astype(np.float64) if values.dtype.kind not in "iu" else values[:SHOWN, :SHOWN]
+    cells = [[f"{one:.4g}" if values.dtype.kind not in "iu" else str(one) for one in row] for row in part]
+    width = max([len(cell) for row in cells for cell in row] + [len(str(column0 + part.shape[1]))])
+    yield " " * 6 + " ".join(str(column0 + at).rjust(width) for at in range(part.shape[1]))
+    for at, row in enumerate(cells):
+        yield f"{row0 + at:5} " + " ".join(cell.rjust(width) for cell in row)
+    if values.shape[0] > SHOWN or values.shape[1] > SHOWN:
+        yield f"{values.shape[0]} x {values.shape[1]}, of which {SHOWN} x {SHOWN} are shown"
+
+
+def extents(text: str) -> tuple[int, ...]:
+    """A shape: 64, 64x32. Raises LaunchError for others."""
+    if not re.fullmatch(r"\d+(x\d+)*", text) or "0" in text.split("x"):
+        raise LaunchError(f"{text!r} is no shape: give 64 or 64x32")
+    return tuple(int(part) for part in text.split("x"))
+
+
+def shared(debugger: Debugger, offset: int, kind: str, shape: str) -> Iterator[str]:
+    """A part of LDS as an array."""
+    values = debugger.lds(offset, array_type(kind, debugger.kernel.module.device.arch), extents(shape))
+    yield from array(values, offset)
+
+
+def array(values: np.ndarray, first: int) -> Iterator[str]:
+    """Elements with their addresses, or the matrix of a shape with two extents."""
+    if values.ndim == 2:
+        yield from matrix(values)
+        return
+    flat = values.reshape(-1)[:LIMIT]
+    for at in range(0, len(flat), COLUMNS):
+        held = flat[at : at + COLUMNS]
+        cells = [f"{float(one):.6g}" if flat.dtype.kind not in "iu" else f"{int(one):#x}" for one in held]
+        yield f"{first + at * flat.itemsize:#x}: {' '.join(cells)}"
+
+
+def code(debugger: Debugger, before: int = 4, after: int = 8) -> Iterator[str]:
+    """Instructions around the one that the wave stands before."""
+    here = debugger.record()
+    known = [at for at, _ in debugger.code]
+    position = known.index(here) if here in known else 0
+    last = ""
+    for at in known[max(0, position - before) : position + after]:
+        line = debugger.code.line(at)
+        mark = "=>" if at == here else "  "
+        yield f"{mark} {debugger.code.address(at)}  {debugger.code.text(at)}" + (f"  {line}" if line != last else "")
+        last = line

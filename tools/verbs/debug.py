@@ -1,0 +1,52 @@
+"""`simgpu debug`: a prompt in which a workgroup of a kernel runs forward and backward."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.debug.subject import subject
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.parser import Parser
+
+USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
+  simgpu debug gemm -m 40 -n 36 -k 20
+  simgpu debug k.s --grid 4 --arg x.npy --arg zeros:f32:256 --group 3
+  simgpu debug k.s --grid 4 --arg x.npy -ex "break loop" -ex continue --batch
+The prompt's commands: help. A tutorial: docs/debug.md
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's own options; those of exec or run follow FILE or OP."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    _own_options(parser)
+    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, assembly, or an operator: {', '.join(OPERATORS)}")
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
+
+
+def _own_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--group", default="0", metavar="X[,Y[,Z]]", help="the workgroup (default: 0,0,0)")
+    parser.add_argument("--step", metavar="K", help="of an operator with several kernels, the one to debug (default: the first)")
+    parser.add_argument("-ex", action="append", default=[], metavar="COMMAND", help="a command to begin with; as often as wanted")
+    parser.add_argument("--batch", action="store_true", help="end after these commands; status 1 if the last one was an error")
+
+
+def run(options: Namespace) -> int:
+    """Reads commands until quit."""
+    own = Parser(add_help=False, allow_abbrev=False)
+    _own_options(own)
+    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    try:
+        group = tuple(int(part) for part in wanted.group.split(","))
+    except ValueError:
+        raise UsageError(f"--group {wanted.group}: give the workgroup's numbers, as 1,0,0") from None
+    debugged = subject("debug", options.what, rest, wanted.step)
+    from simgpu.tools.debug.prompt import Prompt, carry_out, interactive
+
+    with debugged.debugger(group) as debugger:
+        prompt = Prompt(debugger, debugged)
+        if not carry_out(prompt, wanted.ex) and not wanted.batch:
+            interactive(prompt)
+        return int(wanted.batch and prompt.failed)

@@ -1,0 +1,77 @@
+"""`simgpu why`: where an element of a kernel's result came from, as a tree that ends in arguments and constants."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+
+from simgpu.tools.cases.operators import OPERATORS
+from simgpu.tools.debug.subject import subject
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show
+from simgpu.tools.shared.errors import UsageError
+from simgpu.tools.shared.parser import Parser
+
+USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
+  simgpu why C[4,22] gemm -m 40 -n 36 -k 20
+  simgpu why --worst gemm -m 40 -n 36 -k 20 --dtype f16 --target mi300x
+  simgpu why y[5] k.s --grid 4 --arg x.npy --arg zeros:f32:256
+  simgpu why --first-nan k.s --grid 4 --arg x.npy --arg zeros:f32:256
+Values are followed, not addresses, nor which way a branch went: docs/debug.md
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the verb's own options; those of exec or run follow FILE or OP."""
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = USAGE
+    _own_options(parser)
+    text = f"NAME[i,j]; FILE or one of {', '.join(OPERATORS)} follows, with its options"
+    parser.add_argument("what", metavar="ELEMENT", help=text)
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="FILE or OP, and options of `simgpu exec` or `simgpu run`")
+
+
+def _own_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--first-nan", action="store_true", help="the first element of the result that is NaN, in ELEMENT's place")
+    parser.add_argument("--worst", action="store_true", help="the element farthest from the float64 reference, in ELEMENT's place")
+    parser.add_argument("--full", action="store_true", help="fold nothing: moves, conversions and round trips through LDS, too")
+    parser.add_argument("--step", metavar="K", help="of an operator with several kernels, which (default: the last)")
+    add_json_option(parser)
+
+
+def run(options: Namespace) -> int:
+    """Prints the tree."""
+    own = Parser(add_help=False, allow_abbrev=False)
+    _own_options(own)
+    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    words = [options.what, *rest]
+    named = not (wanted.first_nan or wanted.worst)
+    if wanted.first_nan and wanted.worst:
+        raise UsageError("--first-nan and --worst: give one of them")
+    if len(words) < 1 + named:
+        raise UsageError("give ELEMENT and then FILE or OP, as `simgpu why C[4,22] gemm -m 40 -n 36 -k 20`")
+    element, (what, *rest) = (words[0], words[1:]) if named else ("", words)
+    asked = subject("why", what, rest, wanted.step, last=True)
+    from simgpu.debugger.named import element as address_of
+    from simgpu.debugger.why import Why
+    from simgpu.tools.debug.questions import first_nan, group_of, worst
+    from simgpu.tools.debug.tree import Tree
+
+    note = ""
+    if wanted.first_nan:
+        element = first_nan(asked)
+    elif wanted.worst:
+        element, _, want = worst(asked)
+        note = f", {want:.9g} in float64"
+    address, kind = address_of(asked.names or {}, element)
+    with asked.debugger(group_of(asked, address)) as debugger:
+        with progress("following the values"):
+            root = Why(debugger).memory(address, kind.itemsize)
+            debugger.go_on()
+        value = debugger.element(element)[1]
+        tree = Tree(debugger, wanted.full)
+        if wanted.json:
+            print_json({"element": element, "value": float(value), "workgroup": list(debugger.replay.group), **tree.document(root)})
+            return 0
+        first, *lines = tree.lines(root)
+        group = ",".join(map(str, debugger.replay.group))
+        show(f"{first} = {float(value):.9g}{note}, by workgroup {group}", *lines)
+    return 0

@@ -6,6 +6,7 @@
     softmax.py        the softmax between the products
     merge.py          partial O of the waves added
     split.py          partial O of split keys: the second kernel
+    fused.py          what both forms of the kernel share
     emitter.py        the register-chained kernel as a whole
     shared_wave.py    K and V through LDS: staging, fragments, products
     shared.py         the kernel whose waves share them

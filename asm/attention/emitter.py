@@ -17,40 +17,26 @@ that some query sees in part are masked out of line.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from simgpu.asm.attention.frame import (
-    LOG2_E,
     LSE,
-    PARTIAL,
-    SLOPES,
     STATISTICS,
-    Block,
-    builder,
     check,
-    grid,
-    operands,
-    scalars,
 )
+from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.merge import Merge, Output
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
-from simgpu.asm.attention.shape import QUAD, Shape
-from simgpu.asm.attention.softmax import Masks, Scores, Softmax
-from simgpu.asm.attention.split import STATE_BYTES, emit_merge, scratch
-from simgpu.asm.attention.wave import Wave, WaveRegisters, row_offsets
+from simgpu.asm.attention.shape import QUAD
+from simgpu.asm.attention.shared import SharedEmitter
+from simgpu.asm.attention.split import STATE_BYTES
+from simgpu.asm.attention.wave import Wave, row_offsets
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.interleave import interleave, stream
-from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.emit import emit
-from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.attention.plan import AttentionTiles
-from simgpu.operators.attention.problem import GAINS
 from simgpu.operators.attention.registers import ATOM, partial_columns
 from simgpu.operators.attention.tree import BlockAttentionNode, FusedAttention
-from simgpu.operators.tree import Visitor
 
 LEAD = 6  # matrix instructions before the first filler that waits for their predecessors' results
 
@@ -62,92 +48,8 @@ def emit_attention(root: FusedAttention) -> EmittedKernel:
     plan = root.plan
     check(plan)
     if plan.policy == "corrected":
-        from simgpu.asm.attention.shared import SharedEmitter
-
         return (SharedEmitter if plan.shared else ChainedEmitter)(plan).visit(root)
     return (VectorValues if root.values == "fma" else MatrixValues)(plan).visit(root)
-
-
-class FusedEmitter(Visitor):
-    """What both forms of the kernel share: arguments, Q, the softmax's registers, buffers of rows."""
-
-    wave: WaveRegisters
-
-    def __init__(self, plan: AttentionTiles) -> None:
-        self.plan, self.k = plan, builder(plan, "attention")
-        self.shape = Shape.of(plan)
-
-    def visit_device(self, root: FusedAttention) -> EmittedKernel:
-        plan, p, k = self.plan, self.plan.problem, self.k
-        k.comment(f"FusedAttention: one workgroup per {plan.tile_Q} queries of a head")
-        self.block = Block(k, plan)
-        self._registers()
-        self._buffers()
-        block = next(root.children())
-        assert isinstance(block, BlockAttentionNode)
-        self.visit(block)
-        self._end()
-        kernel = k.finish(plan=plan, grid=grid(plan), scalars=scalars(plan), operands=operands(p))
-        if plan.split_kv == 1:
-            return kernel
-        buffers = tuple(PARTIAL if name == "R" else name for name in kernel.buffers)  # R is the second kernel's
-        return replace(kernel, buffers=buffers, scratch=scratch(plan), following=(emit_merge(plan),))
-
-    # -- registers and buffers ---------------------------------------------------------------
-
-    def _registers(self) -> None:
-        k, p, block, a = self.k, self.plan.problem, self.block, self.block.arguments
-        self.wave = self._make_wave()
-        self.masked = k.s.alloc("some score is masked")
-        other_half = k.v.alloc("4·(lane ^ 32)")
-        k.v_lshlrev_b32(other_half, 2, k.work_item)
-        k.v_and_b32(other_half, 4 * (WAVEFRONT - 1), other_half)
-        k.v_xor_b32(other_half, 4 * 32, other_half)
-        masks = Masks(p.causal, p.window is not None, self.masked, block.first_key, block.high, a["window"])
-        cap = (a["cap"], a["minus_twice_cap"]) if p.softcap is not None else None
-        form = Scores(a["scale"], cap, p.alibi, p.causal)
-        self.softmax = Softmax(self.wave, block, masks, form, GAINS.get(p.dtype, 1.0), other_half)
-
-    def _make_wave(self) -> WaveRegisters:
-        raise NotImplementedError
-
-    def _buffers(self) -> None:
-        """Q's fragments, buffers and addresses."""
-        raise NotImplementedError
-
-    def _end(self) -> None:
-        """From partial sums and O to memory."""
-        raise NotImplementedError
-
-    def _load_slopes(self, resource: Reg) -> None:
-        """ALiBi's slopes of the lanes' heads, negated and to base 2."""
-        k, block, p = self.k, self.block, self.plan.problem
-        offset, slopes = self.wave.ranges["temporaries"][0], self.wave.ranges["slopes"]
-        raw_buffer(k, resource, block.arguments[SLOPES], (0, 0), SLOPES)
-        k.s_mov_b32(resource[2], p.batch * p.heads * WORD)
-        for q in range(self.shape.nq):
-            block.row_of(offset, q)
-            k.v_and_b32(offset, self.plan.row_slots - 1, offset, note="head of the tile")
-            k.v_add_u32(offset, block.head, offset)
-            k.v_lshlrev_b32(offset, log2(WORD), offset)
-            k.buffer_load_dword(slopes[q], offset, resource, 0, offen=True, note=f"slope, query atom {q}")
-        for q in range(self.shape.nq):
-            k.v_mul_f32(slopes[q], -LOG2_E, slopes[q])
-
-    def _row_buffer(self, resource: Reg, name: str, nbytes: int) -> None:
-        """Raw buffer of what every query of the block has so many bytes of."""
-        k, a = self.k, self.block.arguments
-        row, offset = k.s.alloc("row", 2), k.s.alloc("offset", 2)
-        k.s_mul_i32(row[0], self.block.head, a["lq"])
-        k.s_mul_hi_u32(row[1], self.block.head, a["lq"])
-        k.s_add_u32(row[0], row[0], self.block.first_query)
-        k.s_addc_u32(row[1], row[1], 0)
-        k.s_lshl_b64(offset, row, log2(nbytes))
-        raw_buffer(k, resource, a[name], (offset[0], offset[1]), name)
-        k.s_mul_i32(resource[2], a["lq"], self.plan.tile_heads - 1)
-        k.s_add_u32(resource[2], resource[2], self.block.rows)
-        k.s_lshl_b32(resource[2], resource[2], log2(nbytes))
-        k.s.free(row, offset)
 
 
 class ChainedEmitter(FusedEmitter):

@@ -12,8 +12,8 @@ written again two barriers after it was read by the first waves, one after the s
 
 from __future__ import annotations
 
-from simgpu.asm.attention.emitter import FusedEmitter
 from simgpu.asm.attention.frame import LSE
+from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.merge import LN_2, store_columns
 from simgpu.asm.attention.shape import GROUPS, QUAD
 from simgpu.asm.attention.shared_wave import Fragment, SharedWave

@@ -188,7 +188,7 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Run each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
     slot = slots[number]
-    before = job.clock
+    before = job.clock if job.turn >= 0 else -1  # a turn that is over: one of its waves has just run
     first = job.wave_memory + number * job.waves * job.wave_bytes
     while True:
         if job.turn < 0:  # here and not where it ended: whoever comes back in between goes on with the next wave

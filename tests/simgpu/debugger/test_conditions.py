@@ -72,7 +72,10 @@ class Scalars:
         return int(self.words[number])
 
 
-@pytest.mark.parametrize(("text", "oracle"), [case for case in CASES if case[1] is not None], ids=lambda value: str(value)[:30])
+COMPILED = [case for case in CASES if case[1] is not None]
+
+
+@pytest.mark.parametrize(("text", "oracle"), COMPILED, ids=[text[:30] for text, _ in COMPILED])
 def test_compiled_and_evaluated_conditions(text: str, oracle) -> None:
     expression = Expression(text)
     test = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(expression.test(compiler()))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from simgpu.debugger.snapshot import Snapshot
 from simgpu.hardware.isa import text
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
 from simgpu.hardware.timing_rules import lds_banks
-from simgpu.debugger.snapshot import Snapshot
 
 INACTIVE = -1  # address of a lane that does not take part
 LANES = 64

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.debugger.snapshot import Snapshot, trace
 from simgpu.hardware.errors import SimError
 from simgpu.tools.page.code import Rows, listed
 from simgpu.tools.page.lds import has_addresses
-from simgpu.debugger.snapshot import Snapshot, trace
 
 if TYPE_CHECKING:
     from simgpu import Finding, Kernel, Run

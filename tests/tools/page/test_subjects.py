@@ -11,10 +11,10 @@ import pytest
 
 import simgpu
 from simgpu import Device, LaunchError, asm, hardware
+from simgpu.debugger.snapshot import trace
 from simgpu.operators import FusedAttention, TiledComputation
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.tools.page.page import read_document
-from simgpu.debugger.snapshot import trace
 from tests.support.browser import Opened, needs_browser
 from tests.support.kernels import loaded_kernel
 

@@ -31,6 +31,8 @@ BEGINNING_STEPS = 1_000_000  # records of all waves of the beginnings together
 LEAST_STEPS = 256  # of a wave
 MOST_BEGINNINGS = 1024
 ALIKE = 4  # samples that tell that all workgroups do the same
+PARTS = 5  # of a launch of several rounds, from each of which comes a sample
+WITHIN = 0.618  # where in its part it lies: at no simple fraction of the launch, where an edge of the grid may be
 
 
 class _Enough(Exception):
@@ -117,11 +119,14 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     launch = _Sampling(traced, geometry, args)
     try:
         launch.begin()
-        wholes = _wholes(launch, saved)
         used = _resources(launch)
         together = min(launch.groups, chip.num_cus * resident_groups(chip, used), MOST_BEGINNINGS)
+        wholes = _wholes(launch, saved, launch.groups > together)
         steps = max(LEAST_STEPS, BEGINNING_STEPS // (together * launch.waves))
-        beginnings = [launch.sample(group, steps)[0] for group in range(together)]
+        # Around the longest: those at the edges of the launch may have less to do.
+        longest = max(wholes, key=lambda one: sum(map(len, one.streams))).group
+        begun = min(max(0, longest - together // 2), launch.groups - together) // chip.xcds * chip.xcds
+        beginnings = [launch.sample(group, steps)[0] for group in range(begun, begun + together)]
         instructions = dict(launch.program.instructions)
         numbers = launch.program.count + 1
     except Deadlock as error:
@@ -131,7 +136,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
         saved.restore()
     code = code_of(instructions, numbers, row)
     whole = [trace_of(code, one.streams, launch.entry, one.complete, one.group) for one in wholes]
-    first = [trace_of(code, stream, launch.entry, False, group) for group, stream in enumerate(beginnings)]
+    first = [trace_of(code, stream, launch.entry, False, group) for group, stream in enumerate(beginnings, start=begun)]
     traces = renumbered([*whole, *first])
     whole, first = traces[: len(whole)], traces[len(whole) :]
     whole.sort(key=len, reverse=True)  # the launch ends with its longest
@@ -146,11 +151,18 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     return Sampled(chip, instructions, numbers, launch.entry, whole, first, launch.groups, used, notes, wider)
 
 
-def _wholes(launch: _Sampling, saved: _Saved) -> list[_Streams]:
-    """Workgroups that stand for all: the middle one alone where the first two and the last do the same."""
+def _wholes(launch: _Sampling, saved: _Saved, rounds: bool) -> list[_Streams]:
+    """Workgroups that stand for all: the middle one alone where the first ones of these do the same.
+
+    All of one round run at once, and the longest decides, so edges are looked at. Of several rounds each kind of workgroup counts
+    as often as there are such: samples lie evenly.
+    """
     found: list[_Streams] = []
     last = launch.groups - 1
-    for group in dict.fromkeys((last // 2, 0, min(1, last), last, last // 4, 3 * last // 4)):
+    chosen = [last // 2, 0, min(1, last), last, last // 4, 3 * last // 4]
+    if rounds:
+        chosen = [int((part + WITHIN) * launch.groups / PARTS) for part in (PARTS // 2, *range(PARTS))]
+    for group in dict.fromkeys(chosen):
         streams, complete = launch.sample(group, PATIENCE)
         if not complete and launch.groups <= MOST_IN_ORDER:
             in_order = _in_order(launch, saved)

@@ -1,17 +1,18 @@
 """The engine clock that a board holds while it works, from published figures: the largest single term of a matrix kernel's time.
 
 Power management lowers the clock as the matrix units work; how far depends on the board, the type, how many CUs work, and the
-data (low-toggle inputs run up to half again as fast). A row says what was measured with the whole GPU at matrix work; between
-that and idle matrix units the clock is taken to fall in a line.
+data (low-toggle inputs run up to half again as fast). The clock falls in a line from the peak with idle matrix units: over 30 runs
+of gfx950 at a duty of 0.25 to 1 that line errs by 4 % (`tools.validation.clock_fit`).
 
-  [MAF]    ROCm blog "Measuring max-achievable FLOPs": hipBLASLt, M 4096 N 4864 K 32896, average sustained clock
-  [GLUON]  ROCm/gfx950-gluon-tutorials: 98.2 % in-loop efficiency at 1,505 TFLOPS f16 is 1.46 GHz
+  [MAF]    ROCm blog "Measuring max-achievable FLOPs": hipBLASLt, M 4096 N 4864 K 32896, average sustained clock; its TFLOPS at
+           that clock are a duty of 0.94 (f16, bf16) and 0.83 (f8), so the line is followed on to 1
+  [GLUON]  ROCm/gfx950-gluon-tutorials, thread traces and TFLOPS of its kernels in f16, f8 and fp4: `tools.validation.clock_fit`
   [IPC]    rocprofiler-compute, sample/ipc.hip on one GCD of an MI250: v_mov 1.624 GHz, MFMA 1.590 GHz
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -28,19 +29,34 @@ class _Row:
     source: str = "no published figure: the peak clock"
 
 
-_MI300X = _Row({"f16": 1115, "bf16": 1207, "f8": 1230, "": 1230}, source="[MAF]; other types as f8")
+def _at_full(peak: int, measured: Mapping[str, tuple[int, float]]) -> dict[str, int]:
+    """MHz at full matrix work by type, from MHz at a duty."""
+    return {dtype: round(peak - (peak - mhz) / duty) for dtype, (mhz, duty) in measured.items()}
+
+
+_MI300X = _Row(
+    _at_full(2100, {"f16": (1115, 0.942), "bf16": (1207, 0.942), "f8": (1230, 0.831), "": (1230, 0.831)}),
+    source="ROCm's measurement of maximum achievable FLOPs; other types as f8",
+)
+_GFX950 = {"f16": 1477, "bf16": 1477, "f8": 1647, "f4": 1359, "": 1477}  # [GLUON]; other types as f16
 _ROWS = {
     "mi100": _Row({"": 1502}, source="the peak clock: tuning pins it"),
-    "mi210": _Row({"": 1590}, idle=1624, source="[IPC], of an MI250"),
-    "mi250x": _Row({"": 1590}, idle=1624, source="[IPC], of an MI250"),
+    "mi210": _Row({"": 1590}, idle=1624, source="ROCm Compute Profiler's ipc.hip on an MI250"),
+    "mi250x": _Row({"": 1590}, idle=1624, source="ROCm Compute Profiler's ipc.hip on an MI250"),
     "mi300x": _MI300X,
-    "mi300a": _Row(_MI300X.full, source="[MAF], of MI300X"),
-    "mi325x": _Row({"f16": 1354, "bf16": 1447, "f8": 1464, "": 1464}, source="[MAF]; other types as f8"),
+    "mi300a": _Row(_MI300X.full, source="ROCm's measurement of maximum achievable FLOPs, of MI300X"),
+    "mi325x": _Row(
+        _at_full(2100, {"f16": (1354, 0.942), "bf16": (1447, 0.936), "f8": (1464, 0.833), "": (1464, 0.833)}),
+        source="ROCm's measurement of maximum achievable FLOPs; other types as f8",
+    ),
     # No data sheet tells its clock. A published record of 413.984 TFLOPS f8 on its 80 CUs, with AMD's limiter of peak TOPS on, is
     # 1,263 MHz at full matrix work; the limiter is taken to hold that clock whatever the work.
     "mi308x": _Row({"": 1263}, idle=1263, source="a record of 413.984 TFLOPS f8 on 80 CUs, under the limiter of peak TOPS"),
-    "mi355x": _Row({"": 1460}, source="[GLUON], f16; other types as f16"),
-    "mi350x": _Row({"": 1340}, source="[GLUON], of MI355X, by the ratio of peak clocks"),
+    "mi355x": _Row(_GFX950, source="thread traces and TFLOPS of the gfx950 Gluon tutorials"),
+    "mi350x": _Row(
+        {dtype: round(mhz * 2200 / 2400) for dtype, mhz in _GFX950.items()},
+        source="thread traces and TFLOPS of the gfx950 Gluon tutorials, of MI355X, by the ratio of peak clocks",
+    ),
 }
 
 
@@ -53,10 +69,18 @@ class Clock:
     source: str
 
 
-def element(mnemonic: str) -> str:
-    """The type by which clocks are told apart, of a matrix instruction: f16, bf16, f8 or another's last letters."""
+NARROW_FORMATS = 2  # of cbsz and blgp, from which on an operand has 6 or 4 bits [CDNA4 ISA]
+
+
+def element(mnemonic: str, formats: Sequence[int] = (0, 0)) -> str:
+    """The type by which clocks are told apart, of a matrix instruction: f16, bf16, f8, f4 or another's last letters.
+
+    formats: cbsz and blgp of an f8f6f4 instruction, which runs at the rate of f4 where both operands have 6 or 4 bits.
+    """
     tail = mnemonic.rsplit("x", 1)[-1].lstrip("0123456789_")
-    if "f8f6f4" in tail or "fp8" in tail or "bf8" in tail:
+    if "f8f6f4" in tail:
+        return "f4" if min(formats) >= NARROW_FORMATS else "f8"
+    if "fp8" in tail or "bf8" in tail:
         return "f8"
     return next((name for name in ("bf16", "f16", "f32", "f64", "i8") if tail.startswith(name)), tail)
 

@@ -6,6 +6,9 @@ Legend of the tags:
   [GLUON]  ROCm/gfx950-gluon-tutorials: LDS, vector cache and HBM studies on MI355X; memory latency on MI300X
   [GCN]    AMD GCN3 and CDNA3 ISA guides and white papers
   [MCA]    llvm-mca's scheduling model
+  [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths that AMD's microbenchmarks gave
+  [C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
+  [CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
 Where nothing was published the figure of a neighbour stands, and says so.
 """
 
@@ -32,7 +35,8 @@ class Pipelines:
     cache_rate: int  # bytes a clock that a load returns
     cache_latency: int  # of a hit
     vmem_queue: int  # instructions of a CU before the coalescer
-    in_flight: int  # bytes that a CU's loads can wait for at a time
+    in_flight: int  # bytes that a CU's loads can wait for at a time: they lie in the vector cache
+    cu_memory: float  # GB/s that one CU draws from memory while no other does
     # Behind it.
     l2_latency: int
     l2_share: float  # of its peak bandwidth, that all CUs together draw
@@ -61,7 +65,9 @@ _GFX90A = Pipelines(
     cache_line=64, cache_bytes=16 << 10,  # [RPC]
     cache_rate=64,  # 59 measured [GPUB]
     cache_latency=121,  # 125 with the address's 4 [GPUB]
-    vmem_queue=12, in_flight=46 << 10,  # [GLUON, of gfx950]
+    vmem_queue=12,  # [GLUON, of gfx950]
+    in_flight=16 << 10,  # the vector cache's size, as on gfx950
+    cu_memory=36,  # 0.03 of 1.2 TB/s a workgroup [ORI]
     l2_latency=236,  # 233 to 245 [GPUB]
     l2_share=0.72,  # 5,016 of 6,963 GB/s [RPC]
     l2_line=128, l2_ways=16,  # [RPC]
@@ -73,7 +79,8 @@ _GFX90A = Pipelines(
     barrier=16,  # assumed
     code_line=64,  # [GCN]
     code_stream=32,  # assumed
-    waves_per_clock=0.7,  # a lower bound: s_nop kernels of 16 waves on MI250 [RPC: sample/ipc.hip]
+    # ROCm's seismic stencils along x and y: 2^21 waves in 1.08 to 1.12 ms on a GCD of MI250X, however many points they read
+    waves_per_clock=1.18,
     start=200,  # assumed
     launch_us=2.1,  # 64 KB kernels, back to back [GPUB]
 )
@@ -81,8 +88,10 @@ _GFX942 = replace(
     _GFX90A,
     cache_line=128, cache_bytes=32 << 10,  # [RPC]
     l2_latency=254,  # [GLUON, loaded]
-    mall_ns=350,  # assumed: between L2 and memory
-    memory_ns=420,  # about 1,000 clocks, loaded [GLUON]
+    in_flight=32 << 10,  # [GLUON, of gfx950]
+    cu_memory=60,  # 0.015 of 4 TB/s a workgroup [ORI]
+    mall_ns=260,  # 262 [CHASE]; 218, and 47 more with a miss of the TLB [C&C]
+    memory_ns=350,  # 353 [CHASE]
     launch_us=2.7,  # Formocast, ROCm/rocm-libraries
 )
 _ROWS = {
@@ -92,10 +101,11 @@ _ROWS = {
     "gfx950": replace(
         _GFX942,
         lds_read_port=128, lds_write_port=128, lds_port_overhead=0,  # 8 clocks a ds_read_b128 of a pair [GLUON]
-        mall_ns=450,  # assumed: as far between L2 and memory as on gfx942
-        # Between what two studies ask for [GLUON]: 500 ns the eight tiles bound by bytes in flight, 960 ns the ladder of 32 to 256
-        # workgroups (46 KB in flight at 1,529 GB/s of 32).
-        memory_ns=650, queue_ns=160,
+        # 44.6 of 64 bytes a clock and CU: tiles up to 128 x 128, which take 32 KB in 727 to 745 clocks whatever their clock [GLUON]
+        l2_share=0.70,
+        # 1,529 GB/s with 32 workgroups of 32 rows, which load 36 bytes for 32 that count, less launch and queue [GLUON]
+        cu_memory=58,
+        queue_ns=160,  # the same product with 32 to 256 workgroups [GLUON]
         launch_us=2.4,  # 2.1 to 2.6: Formocast
     ),
 }

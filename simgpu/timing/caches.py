@@ -89,24 +89,32 @@ def _vector(accesses, starts, lines, stores, shift, sets, rows, out, owners):  #
 
 @dataclass(frozen=True)
 class Shares:
-    """By an instruction's number: the share of its requests to L2 that L2 passes on, and of these that reach memory, float64.
+    """How far an instruction's requests go, by its number, float64 (2, n).
 
-    l2_bytes, mall_bytes, hbm_bytes: that the workgroups looked at asked of each level.
+    past: bytes that L2 passes on for each that it is asked for, and the share of these that reach memory; a line that is stored
+    to is passed on once. late: the share of requests to L2 that waits for what lies behind, and of these that wait for memory: more
+    than pass, since a line that another workgroup has just asked for is on its way, and no sooner there for the next. l2_bytes,
+    past_l2_bytes, hbm_bytes: that the workgroups looked at asked of each level.
     """
 
-    past_l2: np.ndarray
-    past_mall: np.ndarray
-    l2_bytes: int
-    past_l2_bytes: int
-    hbm_bytes: int
+    past: np.ndarray
+    late: np.ndarray
+    l2_bytes: int = 0
+    past_l2_bytes: int = 0
+    hbm_bytes: int = 0
 
 
 def shares(
-    traces: Sequence[Trace], served: Sequence[Served], code: Code, chip: HardwareDescriptor, row: Pipelines, warm: bool
-) -> Shares:
-    """Replays workgroups that run together; warm: whether what fits the last cache is there from a launch before."""
+    traces: Sequence[Trace], served: Sequence[Served], code: Code, chip: HardwareDescriptor, row: Pipelines, resident: int,
+    warm: bool,
+) -> Shares:  # fmt: skip
+    """Replays workgroups that run together, `resident` on a CU; warm: whether what fits the last cache is there already.
+
+    A CU's bytes in flight over latency are its rate (Little's law), so within a latency a workgroup gets through its part of
+    them: a line that another asked for within so many lines is still on its way.
+    """
     count = len(code.unit)
-    tallies = np.zeros((3, count), np.int64)
+    tallies = np.zeros((5, count), np.int64)
     if traces:
         shift = (row.l2_line // LINE_BYTES).bit_length() - 1
         ends = np.cumsum([0, *(len(one.lines) for one in served)])
@@ -115,29 +123,50 @@ def shares(
         owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
         xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
         lowest = int(lines.min(initial=0))
-        seen = np.zeros(int(lines.max(initial=0)) - lowest + 1, np.uint8)
+        seen = np.full(int(lines.max(initial=0)) - lowest + 1, -1, np.int64)
+        window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
         stores = (code.flags & STORE != 0).astype(np.uint8)
-        _l2(lines - lowest, owners, ends, xcds, chip.xcds, sets, row.l2_ways, seen, stores, tallies)
-    asked, passed, fetched = tallies
+        _l2(lines - lowest, owners, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, stores, tallies)
+    asked, passed, fetched, behind, memory = tallies
     if warm:
-        footprint = int(np.count_nonzero(seen)) * row.l2_line if traces else 0
+        footprint = int(np.count_nonzero(seen >= 0)) * row.l2_line if traces else 0
         last = chip.mall_bytes or chip.l2_bytes * chip.xcds
         if footprint <= last:
-            fetched = np.zeros_like(fetched)
-            passed = passed if chip.mall_bytes else np.zeros_like(passed)
+            fetched, memory = np.zeros_like(fetched), np.zeros_like(memory)
+            if not chip.mall_bytes:
+                passed, behind = fetched, memory
     if not chip.mall_bytes:
-        fetched = passed
-    past_l2 = passed / np.maximum(asked, 1)
-    past_mall = fetched / np.maximum(passed, 1)
-    return Shares(past_l2, past_mall, *(int(tally.sum()) * row.l2_line for tally in (asked, passed, fetched)))
+        fetched, memory = passed, behind
+    past, late = (_of_all(asked, near, far, code) for near, far in ((passed, fetched), (behind, memory)))
+    request = np.where(code.flags & STORE != 0, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
+    past[0] *= row.l2_line / request
+    l2_bytes = int((asked * request).sum())
+    return Shares(past, late, l2_bytes, *(int(tally.sum()) * row.l2_line for tally in (passed, fetched)))
+
+
+def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) -> np.ndarray:
+    """Shares by instruction; one that the beginnings did not come to is as others that load, or store, or goes on where none is."""
+    made = np.ones((2, len(asked)))
+    for mine in (code.flags & STORE != 0, code.flags & STORE == 0):
+        for at, (part, of) in enumerate(((near, asked), (far, near))):
+            whole = int(of[mine].sum())
+            made[at, mine] = part[mine].sum() / whole if whole else float(not asked[mine].any())
+            known = mine & (asked > 0)
+            made[at, known] = part[known] / np.maximum(of[known], 1)
+    return made
+
+
+ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)  # requests to L2, passed on, to memory; waits behind L2, for memory
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(lines, owners, ends, xcds, count, sets, ways, seen, stores, tallies):  # type: ignore[no-untyped-def]
-    """A few lines of each workgroup in turn, through the caches of their XCDs."""
+def _l2(lines, owners, ends, xcds, count, sets, ways, window, seen, stores, tallies):  # type: ignore[no-untyped-def]
+    """A few lines of each workgroup in turn, through the caches of their XCDs; times count lines of a workgroup."""
     tags = np.full((count, sets, ways), -1, np.int64)
     used = np.zeros((count, sets, ways), np.int64)
+    filled = np.zeros((count, sets, ways), np.int64)
+    dirty = np.zeros((count, sets, ways), np.uint8)
     groups, now = len(ends) - 1, 0
     at = ends[:-1].copy()
     going = True
@@ -151,21 +180,33 @@ def _l2(lines, owners, ends, xcds, count, sets, ways, seen, stores, tallies):  #
             xcd = xcds[group]
             for place in range(at[group], stop):
                 line, owner = lines[place], owners[place]
+                time = place - ends[group]
                 now += 1
-                tallies[0, owner] += 1
+                tallies[ASKED, owner] += 1
                 index = line % sets
                 oldest, hit = 0, False
                 for way in range(ways):
                     if tags[xcd, index, way] == line:
                         used[xcd, index, way], hit = now, True
+                        oldest = way
                         break
                     if used[xcd, index, way] < used[xcd, index, oldest]:
                         oldest = way
-                if hit:
-                    continue
-                tags[xcd, index, oldest], used[xcd, index, oldest] = line, now
-                tallies[1, owner] += 1
-                if seen[line] == 0 or stores[owner]:
-                    seen[line] = 1
-                    tallies[2, owner] += 1
+                if not hit:
+                    tags[xcd, index, oldest], used[xcd, index, oldest] = line, now
+                    filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
+                if stores[owner]:  # written back once
+                    if not dirty[xcd, index, oldest]:
+                        dirty[xcd, index, oldest] = 1
+                        tallies[PASSED, owner] += 1
+                        tallies[FETCHED, owner] += 1
+                        seen[line] = max(seen[line], time)
+                elif not hit:
+                    tallies[PASSED, owner] += 1
+                    if seen[line] < 0:
+                        seen[line] = time
+                        tallies[FETCHED, owner] += 1
+                if time - filled[xcd, index, oldest] < window:
+                    tallies[BEHIND, owner] += 1
+                    tallies[MEMORY, owner] += time - seen[line] < window
             at[group] = stop

@@ -31,8 +31,10 @@ MATRIX_CLOCKS, VALU_CLOCKS, LDS_CLOCKS, VMEM_CLOCKS, L2_BYTES, MALL_BYTES, HBM_B
     FIFO, LDS_LATENCY, VMEM_QUEUE, IN_FLIGHT, CACHE_LATENCY, L2_LATENCY, MALL_LATENCY, MEMORY_LATENCY, SCALAR_HIT, BRANCH_CLOCKS,
     BARRIER_CLOCKS, CODE_LINE, CODE_STREAM, START, LINE, STORE_LINE, MOST_EVENTS, PARAMETERS,
 ) = range(18)  # fmt: skip
-# Float parameters: bytes a clock that this CU has of each level, and the bytes it may be ahead.
-L2_RATE, STORE_RATE, MALL_RATE, HBM_RATE, BURST, RATES = range(6)
+# Float parameters: bytes a clock that this CU has of each level behind its vector cache, of L2 for stores, and the bytes it may be
+# ahead, and of L2 that stores may fill. Tallies and latencies of the levels stand in the same order.
+L2_RATE, MALL_RATE, HBM_RATE, STORE_RATE, MISS_RATE, BURST, ROOM, RATES = range(8)
+LEVELS = 3
 NEVER = 1 << 60
 KEY_TIME, KEY_PRIORITY = 24, 22  # a candidate's key: time, then priority, then age
 LOG = 6  # of an event: wave, number, when the wave was ready for it, issue, until, workgroup
@@ -76,13 +78,12 @@ class Work:
 
 
 def run_cu(
-    code: Code, work: Work, resident: int, arrivals: np.ndarray, past_l2: np.ndarray, past_mall: np.ndarray,
-    parameters: np.ndarray, rates: np.ndarray,
+    code: Code, work: Work, resident: int, arrivals: np.ndarray, past: np.ndarray, late: np.ndarray, parameters: np.ndarray,
+    rates: np.ndarray,
 ) -> CuResult:  # fmt: skip
     """Runs the workgroups, `resident` at a time; arrivals: clocks at which the first ones may begin.
 
-    past_l2, past_mall: by number, the share of an instruction's requests to L2 that go on to the Infinity Cache, and of these
-    to memory.
+    past, late: float64 (2, n), by number; see `simgpu.timing.caches.Shares`.
     """
     count = len(code.unit)
     hits, latency = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -93,7 +94,7 @@ def run_cu(
     logged = _run(
         code.unit, code.kind, code.clocks, code.shadow, code.vm, code.lgkm, code.flags, code.port, code.step, code.lane_bytes,
         work.steps, work.starts, work.ends, work.accesses, work.access_starts, work.waves, work.order, resident, arrivals,
-        past_l2, past_mall, parameters, rates, hits, latency, stalls, producers, waited, tally, ends, log,
+        past, late, parameters, rates, hits, latency, stalls, producers, waited, tally, ends, log,
     )  # fmt: skip
     return CuResult(int(ends.max(initial=0)), ends, hits, latency, stalls, producers, waited, tally, log[:logged])
 
@@ -101,7 +102,7 @@ def run_cu(
 @numba.njit(cache=True, nogil=True, error_model="numpy", boundscheck=False)
 def _run(  # type: ignore[no-untyped-def]
     unit, kind, clocks, shadow, vm, lgkm, flags, port, step, lane_bytes, steps, starts, stops, accesses, access_starts, waves,
-    order, resident, arrivals, past_l2, past_mall, parameters, rates, hits, latency, stalls, producers, waited, tally, ends, log,
+    order, resident, arrivals, past, late, parameters, rates, hits, latency, stalls, producers, waited, tally, ends, log,
 ):
     total = resident * waves
     places = (total + SIMDS - 1) // SIMDS * SIMDS  # wave p runs on SIMD p % 4
@@ -127,8 +128,8 @@ def _run(  # type: ignore[no-untyped-def]
     flights = 1024
     flight_end, flight_bytes = np.zeros(flights, np.int64), np.zeros(flights, np.int64)
     flight_first, flight_last, flying = 0, 0, 0
-    l2_free, mall_free, hbm_free = 0.0, 0.0, 0.0
-    l2_owed, mall_owed = np.zeros(len(unit)), np.zeros(len(unit))
+    level_free, miss_free = np.zeros(LEVELS), 0.0
+    owed, waits = np.zeros((LEVELS, len(unit))), np.zeros((LEVELS, len(unit)))  # bytes, requests not yet passed on
     group_of, live, arrived = np.zeros(resident, np.int64), np.zeros(resident, np.int64), np.zeros(resident, np.int64)
     seen_scalar = np.zeros(len(unit), np.uint8)
     code_line = max(1, parameters[CODE_LINE] // 4)
@@ -137,8 +138,6 @@ def _run(  # type: ignore[no-untyped-def]
     best, best_wave = np.full(SIMDS, NEVER << 1, np.int64), np.full(SIMDS, -1, np.int64)
     dirty = np.ones(SIMDS, np.uint8)
     groups, begun, ages, logged = len(order), 0, 0, 0
-    burst_l2 = rates[BURST] / rates[L2_RATE]
-    burst_mall, burst_hbm = rates[BURST] / rates[MALL_RATE], rates[BURST] / rates[HBM_RATE]
     pending = np.full(resident, -1, np.int64)  # when a place for a workgroup takes the next one
     for place in range(min(resident, groups)):
         pending[place] = arrivals[place]
@@ -296,29 +295,36 @@ def _run(  # type: ignore[no-untyped-def]
             end = begin + through + parameters[CACHE_LATENCY]
             if missed > 0:
                 moved = missed * (parameters[STORE_LINE] if flag & STORE else parameters[LINE])
-                rate = rates[STORE_RATE] if flag & STORE else rates[L2_RATE]
-                l2_free = max(l2_free, begin - burst_l2) + moved / rate
-                delay = max(0.0, l2_free - begin - through)
-                tally[L2_BYTES] += moved
-                base = parameters[L2_LATENCY]
-                l2_owed[now] += moved * past_l2[now]
-                if l2_owed[now] >= parameters[LINE]:
-                    beyond = l2_owed[now]
-                    l2_owed[now] = 0.0
-                    mall_free = max(mall_free, begin - burst_mall) + beyond / rates[MALL_RATE]
-                    delay = max(delay, mall_free - begin - through)
-                    tally[MALL_BYTES] += beyond
-                    base = parameters[MALL_LATENCY]
-                    mall_owed[now] += beyond * past_mall[now]
-                    if mall_owed[now] >= parameters[LINE]:
-                        beyond = mall_owed[now]
-                        mall_owed[now] = 0.0
-                        hbm_free = max(hbm_free, begin - burst_hbm) + beyond / rates[HBM_RATE]
-                        delay = max(delay, hbm_free - begin - through)
-                        tally[HBM_BYTES] += beyond
-                        base = parameters[MEMORY_LATENCY]
-                if flag & STORE:
-                    base = parameters[L2_LATENCY]
+                delay, level, amount = 0.0, 0, float(moved)
+                while True:
+                    rate = rates[STORE_RATE] if flag & STORE and level == 0 else rates[level]
+                    ahead = rates[BURST] / rates[level]
+                    level_free[level] = max(level_free[level], begin - ahead) + amount / rate
+                    # A store waits for L2 only, as long as that has room for it.
+                    room = rates[ROOM] / rates[level] if flag & STORE and level > 0 else 0.0
+                    delay = max(delay, level_free[level] - begin - through - room)
+                    tally[L2_BYTES + level] += amount
+                    level += 1
+                    if level == LEVELS:
+                        break
+                    owed[level, now] += amount * past[level - 1, now]
+                    amount = owed[level, now]
+                    if amount < parameters[LINE]:
+                        break
+                    owed[level, now] = 0.0
+                # Its lines are as old as each other: all of them wait, or none.
+                level = 0
+                while not flag & STORE and level + 1 < LEVELS:
+                    waits[level + 1, now] += missed * late[level, now]
+                    if waits[level + 1, now] < missed:
+                        break
+                    level += 1
+                    waits[level, now] -= missed
+                base = parameters[L2_LATENCY + level]
+                if level + 1 == LEVELS:
+                    ahead = rates[BURST] / rates[MISS_RATE]
+                    miss_free = max(miss_free, begin - ahead) + moved / rates[MISS_RATE]
+                    delay = max(delay, miss_free - begin - through)
                 end = begin + through + base + int(delay)
             if flag & ATOMIC and missed > 0:
                 end = max(end, begin + through + parameters[L2_LATENCY])

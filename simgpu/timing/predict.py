@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,8 +22,11 @@ from simgpu.timing.code import Code, code_of
 from simgpu.timing.trace import Trace
 
 STEPS = 12_000_000  # wave-instructions of a CU that are modelled at most; more rounds are extrapolated
-PASSES = 3  # of the fixed point of clock and bandwidth
+PASSES = 6  # of the fixed point of clock and load at most
+STEADY_LOAD, STEADY_CLOCK = 0.04, 0.01  # that these may still move, of 1
 MOST_LOAD = 0.9  # of memory: beyond, bandwidth itself holds requests back
+T = TypeVar("T")
+Load = tuple[float, float]  # of the Infinity Cache and of memory, 0 to MOST_LOAD
 
 
 @dataclass(frozen=True)
@@ -124,24 +128,28 @@ def predict(
     resident = min(resident_groups(chip, sampled.used), per_cu)
     served = [vector_cache(trace, code, row, resident) for trace in sampled.whole]
     together = [vector_cache(trace, code, row, resident) for trace in sampled.beginnings]
-    traffic = shares(sampled.beginnings, together, code, chip, row, warm)
+    traffic = shares(sampled.beginnings, together, code, chip, row, resident, warm)
     if not on.caches:
-        traffic = replace(traffic, past_l2=np.ones_like(traffic.past_l2), past_mall=np.ones_like(traffic.past_mall))
+        traffic = replace(traffic, past=np.ones_like(traffic.past), late=np.ones_like(traffic.late))
     most = max(2 * resident, STEPS // max(1, max(map(len, sampled.whole))))  # workgroups that are modelled
     work = _work(sampled.whole, served, min(per_cu, most))
     if not on.lds or not on.coalescer:
         _free_accesses(work, code, sampled.whole, on)
     active = min(sampled.groups, chip.num_cus)
     dtype = _matrix_type(sampled)
-    clock, load = Clock(mhz or chip.clock_mhz, 0.05, "given"), (0.0, 0.0)
-    for _ in range(PASSES):
-        model = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, load)
-        result = model.steady(events)
-        load = model.load_of(result)
+    clock = Clock(mhz or chip.clock_mhz, 0.05, "given")
+
+    def run(load: Load) -> tuple[tuple[Gpu, cu.CuResult], Load, float]:
+        nonlocal clock
+        gpu = Gpu(chip, row, on, code, work, resident, traffic, sampled.used.waves, sampled.groups, clock.mhz, load)
+        result, before = gpu.steady(events), clock.mhz
         if mhz is None:
             duty = result.tally[cu.MATRIX_CLOCKS] / max(1, result.clocks * chip.simds_per_cu)
             held = sustained_clock(chip, float(duty), active / chip.num_cus, dtype)
             clock = held if on.clock else replace(held, mhz=chip.clock_mhz)
+        return (gpu, result), gpu.load_of(result), abs(clock.mhz / before - 1)
+
+    model, result = settled(run)
     cycles = model.cycles(result)
     overhead = row.launch_us * 1e-6 if on.launch else 0.0
     seconds = cycles / (clock.mhz * 1e6) + overhead
@@ -152,6 +160,27 @@ def predict(
         cycles + overhead * clock.mhz * 1e6, seconds, seconds * (1 - band), seconds * (1 + band), clock, reached, limit,
         sampled.groups, resident, per_cu, active, result, code, traffic, sampled,
     )  # fmt: skip
+
+
+def settled(run: Callable[[Load], tuple[T, Load, float]]) -> T:
+    """What `run` gives at the load that it makes itself, as near as PASSES come.
+
+    `run` returns what it found, the load that this makes, and how far the clock moved, of 1.
+    """
+    load, low, high = (0.0, 0.0), [0.0, 0.0], [MOST_LOAD, MOST_LOAD]
+    for _ in range(PASSES):
+        found, made, moved = run(load)
+        if moved <= STEADY_CLOCK and all(abs(new - old) <= STEADY_LOAD for new, old in zip(made, load, strict=True)):
+            break
+        for at, (new, old) in enumerate(zip(made, load, strict=True)):
+            (low if new > old else high)[at] = old
+        # Halfway between what was too little and too much, but no further up than what the GPU asked for.
+        load = _nearer(made[0], low[0], high[0]), _nearer(made[1], low[1], high[1])
+    return found
+
+
+def _nearer(made: float, low: float, high: float) -> float:
+    return max(low, min(made, (low + high) / 2))
 
 
 @dataclass(frozen=True)
@@ -169,7 +198,7 @@ class Gpu:
     waves: int
     groups: int
     mhz: float
-    load: tuple[float, float] = (0.0, 0.0)
+    load: Load = (0.0, 0.0)
 
     @property
     def active(self) -> int:
@@ -194,7 +223,7 @@ class Gpu:
         """Clocks in which the dispatchers of all XCDs start the launch's waves: it takes no less."""
         return self.groups * self.waves / (self.row.waves_per_clock * self.chip.xcds) if self.on.dispatch else 0.0
 
-    def load_of(self, result: cu.CuResult) -> tuple[float, float]:
+    def load_of(self, result: cu.CuResult) -> Load:
         """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""
         if not self.on.queues:
             return 0.0, 0.0
@@ -205,10 +234,10 @@ class Gpu:
     def run(self, groups: int, sharing: int, events: int = 0) -> cu.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
         work = replace(self.work, order=self.work.order[:groups])
-        rates = _rates(self.chip, self.row, self.mhz, sharing, self.on)
+        rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on)
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
         return cu.run_cu(
-            self.code, work, self.resident, arrivals, self.traffic.past_l2, self.traffic.past_mall,
+            self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late,
             _parameters(self.row, self.on, self.mhz, self.load, events), rates,
         )  # fmt: skip
 
@@ -237,19 +266,28 @@ def _free_accesses(work: cu.Work, code: Code, traces: Sequence[Trace], on: Mecha
         work.accesses[~lds, 0] = 0
 
 
-def _rates(chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, on: Mechanisms) -> np.ndarray:
-    """Bytes a clock that a CU has of each level, when `sharing` of them want it."""
+def _queued(row: Pipelines, load: float) -> float:
+    """Nanoseconds that a request waits for others: half the service of each, as long as the queue of a server with even service."""
+    return row.queue_ns / 2 * load / (1 - load)
+
+
+def _rates(
+    chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, load: Load, on: Mechanisms
+) -> np.ndarray:
+    """Bytes a clock that a CU has of each level, when `sharing` of them want it; those that its misses draw from memory are the
+    bytes that it can have in flight over their latency, loaded."""
     rates = np.full(cu.RATES, 1e9)
     if on.bandwidth:
         have = sustained(chip)
         clock = mhz * 1e6
-        l2 = min(row.l2_share * chip.l2_bytes_per_clock, have.l2 / clock)
+        l2 = row.l2_share * chip.l2_bytes_per_clock
         # L2s are their XCDs' own: few workgroups still reach all of them, round robin.
         rates[cu.L2_RATE] = min(float(have.rates.cache), l2 / sharing)
         rates[cu.STORE_RATE] = min(64.0, l2 / 2 / sharing)
         rates[cu.MALL_RATE] = have.mall / clock / sharing
         rates[cu.HBM_RATE] = have.hbm / clock / sharing
-    rates[cu.BURST] = row.burst
+        rates[cu.MISS_RATE] = row.in_flight / (row.in_flight / row.cu_memory + _queued(row, load[1])) * 1e9 / clock
+    rates[cu.BURST], rates[cu.ROOM] = row.burst, chip.l2_bytes * chip.xcds / chip.num_cus
     return rates
 
 
@@ -259,7 +297,7 @@ def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int,
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 
-def _parameters(row: Pipelines, on: Mechanisms, mhz: float, load: tuple[float, float], events: int) -> np.ndarray:
+def _parameters(row: Pipelines, on: Mechanisms, mhz: float, load: Load, events: int) -> np.ndarray:
     made = np.zeros(cu.PARAMETERS, np.int64)
     made[cu.FIFO] = row.lds_fifo + 1
     made[cu.LDS_LATENCY] = row.lds_latency
@@ -267,7 +305,7 @@ def _parameters(row: Pipelines, on: Mechanisms, mhz: float, load: tuple[float, f
     made[cu.IN_FLIGHT] = row.in_flight if on.in_flight else 1 << 40
     made[cu.CACHE_LATENCY], made[cu.L2_LATENCY] = row.cache_latency, row.l2_latency
     for place, ns, busy in ((cu.MALL_LATENCY, row.mall_ns, load[0]), (cu.MEMORY_LATENCY, row.memory_ns, load[1])):
-        made[place] = round((ns + row.queue_ns / 2 * busy / (1 - busy)) * mhz / 1000)
+        made[place] = round((ns + _queued(row, busy)) * mhz / 1000)
     made[cu.SCALAR_HIT], made[cu.BRANCH_CLOCKS] = row.scalar_hit, row.branch_slots * SLOT
     made[cu.BARRIER_CLOCKS], made[cu.CODE_LINE] = row.barrier, row.code_line
     made[cu.CODE_STREAM] = row.code_stream if on.code_fetch else 0
@@ -293,7 +331,10 @@ def _matrix_type(sampled: Sampled) -> str:
     found = np.bincount(sampled.whole[0].steps, minlength=sampled.numbers)
     matrix = {n: int(found[n]) for n, inst in sampled.instructions.items() if inst.spec.kind == "matrix"}
     most = max(matrix, key=lambda n: matrix[n], default=None)
-    return element(sampled.instructions[most].mnemonic) if most is not None else ""
+    if most is None:
+        return ""
+    inst = sampled.instructions[most]
+    return element(inst.mnemonic, [int(inst.mods.get(name, 0)) for name in ("cbsz", "blgp")])
 
 
 def _shares(result: cu.CuResult, chip: HardwareDescriptor, mhz: float, active: int) -> dict[str, float]:

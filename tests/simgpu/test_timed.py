@@ -140,10 +140,10 @@ def test_a_loop_past_the_sample_is_told() -> None:
 
 
 def test_a_launch_takes_no_less_than_its_dispatch() -> None:
-    """sample/ipc.hip of rocprofiler-compute: waves that do nothing start at 0.7 a clock."""
+    """ROCm's seismic stencils: 2^21 waves take 1.08 to 1.12 ms whatever they read, 1.18 a clock."""
     kernel, buffer = made("s_nop 0", 256)
     one = kernel.time(1 << 18, 64, [buffer], mhz=1000)
-    assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 18) / 0.7, rel=0.01)
+    assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 18) / 1.18, rel=0.02)
 
 
 def test_partial_workgroups_have_fewer_waves() -> None:

@@ -38,7 +38,8 @@ def rate(waves: int) -> float:
     steps = np.array([*list(range(len(body))) * times, len(body)], np.int64)
     zeros, count = np.zeros(waves, np.int64), int(code.accesses[steps].sum())
     work = cu.Work(steps, zeros, zeros + len(steps), np.full((count, 3), (16, 8, 4), np.int32), zeros, waves, np.zeros(1, np.int64))
-    shares = Shares(np.full(len(code.unit), 0.3), np.full(len(code.unit), 0.3), 0, 0, 0)
+    beyond = np.full((2, len(code.unit)), 0.3)
+    shares = Shares(beyond, beyond)
     gpu = Gpu(chip, row, Mechanisms(), code, work, 1, shares, waves, chip.num_cus, chip.clock_mhz)
     gpu.steady()  # compiled
     best = float("inf")

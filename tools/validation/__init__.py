@@ -4,7 +4,10 @@
     tile_kernel.py  a tiled matrix product of which only parameters are known
     tensile.py  rocBLAS's kernels, by what their names describe
     measured.py  microbenchmarks, as the model runs them
+    own_kernels.py  stencils, norms, transposes and streams, by kernels of ours
+    kernels.cl  these
     judge.py    rows held against the model, the table of errors
     paper/      the paper's numbers, figures and tests beside ours
+    clock_fit.py  the clock of MI355X, from published runs
     aiter.py    AITER's shipped code objects: their arguments and grids
 """

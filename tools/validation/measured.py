@@ -1,4 +1,4 @@
-"""Microbenchmarks as the model runs them: LDS reads, tiles bound by bytes in flight, instruction rates, streams, latencies.
+"""Microbenchmarks as the model runs them: LDS reads, tiles bound by bytes in flight, products bound by memory, rates, latencies.
 
 Kernels of a few instructions are written here by what their sources do; the rest of the table (HIP, Triton and CK kernels without
 a code object) is not judged.
@@ -21,14 +21,17 @@ from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
-from simgpu.timing.predict import PASSES, Gpu, Mechanisms
+from simgpu.timing.predict import Gpu, Load, Mechanisms, settled
+from simgpu.tools.validation import own_kernels
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Row
-from simgpu.tools.validation.tile_kernel import TileKernel, model
+from simgpu.tools.validation.tile_kernel import Modelled, TileKernel, model
 
-BOARDS = {"MI100": "mi100", "MI210": "mi210", "MI250": "mi210", "MI300X": "mi300x", "MI355X": "mi355x", "MI325X": "mi325x"}
+BOARDS = {
+    "MI100": "mi100", "MI210": "mi210", "MI250X": "mi250x", "MI250": "mi210", "MI300X": "mi300x", "MI300A": "mi300a",
+    "MI355X": "mi355x", "MI325X": "mi325x",
+}  # fmt: skip
 TIMES = 64  # through a microbenchmark's loop
-MATRIX_MHZ = 1600  # of the tiles' runs on MI355X: between the clock at full matrix work and the peak
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,15 @@ def clocks_of(
         access = (0, *loop.access[1:]) if not on.lds else loop.access
         rows, order = np.full((count, 3), access, np.int32), np.zeros(resident, np.int64)
         work = cu.Work(steps, zeros, zeros + len(steps), rows, zeros, waves, order)
-        shares = Shares(np.full(len(code.unit), loop.past), np.full(len(code.unit), loop.past), 0, 0, 0)
-        load = 0.0, 0.0
-        for _ in range(PASSES):
+        beyond = np.full((2, len(code.unit)), loop.past)
+        shares = Shares(beyond, beyond)
+
+        def at(load: Load) -> tuple[cu.CuResult, Load, float]:
             gpu = Gpu(chip, row, on, code, work, resident, shares, waves, groups, mhz or chip.clock_mhz, load)
             result = gpu.run(resident, min(groups, chip.num_cus))
-            load = gpu.load_of(result)
-        return float(result.clocks)
+            return result, gpu.load_of(result), 0.0
+
+        return float(settled(at).clocks)
 
     return (run(3 * TIMES) - run(TIMES)) / (2 * TIMES)
 
@@ -75,6 +80,8 @@ def chip_of(row: Row) -> HardwareDescriptor:
 
 def predicted(row: Row, on: Mechanisms | None = None) -> float:
     """What the model gives in the row's unit; NotJudged says why not."""
+    if (found := own_kernels.predicted(row, chip_of(row), on)) is not None:
+        return found
     for pattern, judge in JUDGES:
         if re.match(pattern, row.kernel) and (found := judge(row, chip_of(row), on)) is not None:
             return found
@@ -89,22 +96,49 @@ def _lds(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | N
     return clocks_of(Loop([read] * 16, (banks, 0, 0)), chip, waves, on=on) / 16
 
 
+CLOCK_PASSES = 3  # of the fixed point of a clock and the matrix work done at it
+GLUON = "v_mfma_f32_16x16x32_f16"  # of all its f16 kernels
+
+
 def _tile(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    """A tile's loop, in percent of the matrix units' clocks. Its operands, 134 MB at most, are in the Infinity Cache already."""
     m, n, k = (int(part) for part in (*row.kernel.split()[-1].split("x"), "64"))
-    atom = mfma.find("v_mfma_f32_32x32x16_f16", chip.arch)
     ahead = 3 if 3 * (m + n) * k * 2 <= chip.lds_bytes else 2
-    tile = TileKernel(atom, 2, 2, m, n, k, max(32, m // 2), max(32, n // 2), direct=True, stages=ahead, ahead=ahead, columns=4)
-    return 100 * model(tile, chip, 16 * m, 16 * n, 8192, mhz=MATRIX_MHZ, on=on).efficiency
+    sides = max(32, m // 2), max(32, n // 2)
+    tile = TileKernel(mfma.find(GLUON, chip.arch), 2, 2, m, n, k, *sides, direct=True, stages=ahead, ahead=ahead, columns=4)
+    return 100 * _at_its_clock(tile, chip, 16 * m, 16 * n, 8192, on, warm=True)[0].efficiency
+
+
+def _ladder(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    """A product of 32 rows, 256 columns a workgroup, that streams B from memory: GB/s of what is needed."""
+    m, k, columns = 32, 8192, 256
+    n = columns * int(re.search(r"(\d+) workgroups", row.shape)[1])  # type: ignore[index]
+    atom = mfma.find(GLUON, chip.arch)
+    tile = TileKernel(atom, 2, 2, m, columns, 64, m // 2, columns // 2, direct=True, stages=2, ahead=2, columns=n // columns)
+    found, mhz = _at_its_clock(tile, chip, m, n, k, on)
+    return 2 * (m * k + k * n + m * n) / (found.cycles / mhz + pipelines(chip.arch).launch_us) / 1e3
+
+
+def _at_its_clock(
+    tile: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, on: Mechanisms | None, warm: bool = False
+) -> tuple[Modelled, float]:
+    """A product of f16 at the clock that the board holds for it, and that clock in MHz."""
+    mhz = float(chip.clock_mhz)
+    active = min(1.0, (m // tile.m) * (n // tile.n) / chip.num_cus)
+    for _ in range(CLOCK_PASSES):
+        found = model(tile, chip, m, n, k, mhz=mhz, on=on, warm=warm)
+        mhz = sustained_clock(chip, found.efficiency, active, "f16").mhz
+    return found, mhz
 
 
 def _rate(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """ipc.hip: 1,000 instructions of one kind by each of 1,024 x 2^20 threads, in ms."""
     matrix = Issue(Unit.MATRIX, Kind.MATRIX, 64, shadow=4)
-    kinds = {"vmov": Issue(Unit.VALU), "smov": Issue(Unit.SCALAR), "mfma_f32_32x32x8bf16_1k": matrix}
+    kinds = {
+        "vmov": Issue(Unit.VALU), "smov": Issue(Unit.SCALAR), "snop": Issue(Unit.NONE), "mfma_f32_32x32x8bf16_1k": matrix,
+    }  # fmt: skip
     kernel, groups = row.kernel.split()[-1], 1 << 20
     issue = kinds.get(kernel)
-    if kernel == "snop":  # s_nop takes no unit: the dispatcher starts no more waves
-        return groups * 16 / (pipelines(chip.arch).waves_per_clock * chip.xcds) / sustained_clock(chip, 0.0, 1.0, "").mhz / 1e3
     if issue is None:
         return None
     clocks = clocks_of(Loop([issue] * 20), chip, 16, resident=2, on=on) / 20 / 2  # of a workgroup's instruction
@@ -139,5 +173,6 @@ def _latency(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float
 
 
 JUDGES: Sequence[tuple[str, Callable[[Row, HardwareDescriptor, Mechanisms | None], float | None]]] = (
-    ("LDS ds_read", _lds), ("gluon TCP-bound tile", _tile), ("ipc.hip", _rate), ("gpu-stream", _stream), ("gpu-latency", _latency),
+    ("LDS ds_read", _lds), ("gluon TCP-bound tile", _tile), ("gluon memory-bound", _ladder), ("ipc.hip", _rate),
+    ("gpu-stream", _stream), ("gpu-latency", _latency),
 )  # fmt: skip

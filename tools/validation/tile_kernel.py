@@ -19,7 +19,7 @@ from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
 from simgpu.timing import cu
 from simgpu.timing.caches import Shares
 from simgpu.timing.code import columns
-from simgpu.timing.predict import PASSES, Gpu, Mechanisms, Resources, resident_groups
+from simgpu.timing.predict import Gpu, Load, Mechanisms, Resources, resident_groups, settled
 
 WAVE = 64
 FIRST, SECOND = 0.6, 0.85  # of a step's matrix instructions: until loads must be there, until LDS holds the next tile
@@ -77,8 +77,8 @@ class TileKernel:
 
 @dataclass(frozen=True)
 class Modelled:
-    """cycles: of the whole launch; step: clocks of a loop step in steady state, of a workgroup; efficiency: matrix clocks over
-    clocks."""
+    """cycles: of the whole launch; step: clocks of a workgroup's loop step in steady state; efficiency: the share of these in which
+    the matrix units work."""
 
     cycles: float
     step: float
@@ -101,30 +101,33 @@ def model(
 
     def cycles(count: int) -> tuple[float, cu.CuResult]:
         code, work = _built(kernel, row, count, on, min(math.ceil(groups / chip.num_cus), 4 * resident))
-        past_l2, past_mall = (np.full(len(code.unit), share) for share in traffic)
-        shares = Shares(past_l2, past_mall, 0, 0, 0)
-        load = 0.0, 0.0
-        for _ in range(PASSES):
+        past, late = (np.repeat(np.array(part)[:, None], len(code.unit), 1) for part in traffic)
+        shares = Shares(past, late)
+
+        def run(load: Load) -> tuple[tuple[Gpu, cu.CuResult], Load, float]:
             gpu = Gpu(chip, row, on, code, work, resident, shares, kernel.waves, groups, mhz or chip.clock_mhz, load)
             result = gpu.steady()
-            load = gpu.load_of(result)
+            return (gpu, result), gpu.load_of(result), 0.0
+
+        gpu, result = settled(run)
         return gpu.cycles(result), result
 
-    whole, result = cycles(most)
+    whole, longer = cycles(most)
     less, shorter = cycles(most // 2)
-    first = [float(one.ends[0]) for one in (result, shorter)]
+    first = [float(one.ends[0]) for one in (longer, shorter)]
     each = (first[0] - first[1]) / max(1, most - most // 2)
-    efficiency = float(result.tally[cu.MATRIX_CLOCKS]) / max(1, result.clocks * chip.simds_per_cu)
+    matrix = kernel.atoms * kernel.atom.passes * CLOCKS_PER_PASS * kernel.waves * resident / chip.simds_per_cu
     total = whole + (steps - most) * (whole - less) / max(1, most - most // 2)
-    return Modelled(total, each, efficiency)
+    return Modelled(total, each, matrix / max(1.0, each))
 
 
 def _traffic(
     kernel: TileKernel, chip: HardwareDescriptor, tiles: tuple[int, int], groups: int, resident: int, warm: bool, on: Mechanisms
-) -> tuple[float, float]:
-    """Shares of the requests that pass L2 and the Infinity Cache: workgroups that run together ask for a shared tile once."""
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Shares of the requests that pass L2 and the Infinity Cache: workgroups that run together ask for a shared tile once; and
+    shares that wait for these: all, as those that share a tile come to it together."""
     if not on.caches:
-        return 1.0, 1.0
+        return (1.0, 1.0), (1.0, 1.0)
     together = np.arange(min(groups, chip.num_cus * resident))
     width = max(1, kernel.columns)
     inner = tiles[0] * width  # workgroups of a column of `width` tiles of n
@@ -139,7 +142,8 @@ def _traffic(
         passed += kernel.m * _distinct(i[mine], depth[mine]) + kernel.n * _distinct(j[mine], depth[mine])
     fetched = kernel.m * _distinct(i, depth) + kernel.n * _distinct(j, depth)
     past_mall = 0.0 if warm else fetched / max(1, passed)
-    return passed / max(1, asked), past_mall if chip.mall_bytes else 1.0
+    known = warm and chip.mall_bytes > 0
+    return (passed / max(1, asked), past_mall if chip.mall_bytes else 1.0), (1.0, 0.0 if known else 1.0)
 
 
 def _distinct(*columns: np.ndarray) -> int:

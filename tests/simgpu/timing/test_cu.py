@@ -28,7 +28,8 @@ def wait(vm: int = -1, lgkm: int = -1) -> Issue:
 
 def run(
     body: Sequence[Issue], times: int, waves: int = 4, arch: str = "gfx950", access: tuple[int, int, int] = (4, 0, 0),
-    groups: int = 1, resident: int = 1, row: Pipelines | None = None, beyond: float = 0.0, rate: float = 1e9,
+    groups: int = 1, resident: int = 1, row: Pipelines | None = None, beyond: float = 0.0, late: float | None = None,
+    rate: float = 1e9, misses: float = 1e9, room: float = 0.0,
 ) -> cu.CuResult:  # fmt: skip
     """`times` times through the instructions by every wave of a workgroup; accesses all alike."""
     row = replace(row or pipelines(arch), code_stream=0, start=0)
@@ -39,10 +40,11 @@ def run(
     work = cu.Work(
         steps, starts, starts + len(steps), np.full((count, 3), access, np.int32), starts, waves, np.zeros(groups, np.int64)
     )
-    shares = np.full(len(body) + 1, beyond)
+    past, waiting = (np.full((2, len(body) + 1), share) for share in (beyond, beyond if late is None else late))
     rates = np.full(cu.RATES, rate)
+    rates[cu.MISS_RATE], rates[cu.ROOM] = misses, room
     parameters = _parameters(row, Mechanisms(), MHZ, (0.0, 0.0), 0)
-    return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), shares, shares, parameters, rates)
+    return cu.run_cu(code, work, resident, np.zeros(resident, np.int64), past, waiting, parameters, rates)
 
 
 def each(body: Sequence[Issue], **options: object) -> float:
@@ -135,6 +137,33 @@ def test_bytes_in_flight_bound_a_cu() -> None:
     assert 8 * 16 * 1024 / clocks == pytest.approx(row.in_flight / (row.memory_ns * MHZ / 1000), rel=0.1)
     free = each(body, waves=16, access=(16, 8, 8), beyond=1.0, row=replace(row, in_flight=1 << 30))
     assert free < clocks
+
+
+def test_a_line_on_its_way_for_another_is_waited_for_and_not_drawn_again() -> None:
+    body = [LOAD, wait(vm=0)]
+    alone, shared, near = (run(body, 40, waves=1, access=(16, 8, 8), beyond=b, late=late) for b, late in ((1, 1), (0, 1), (0, 0)))
+    assert alone.clocks == shared.clocks > 1.5 * near.clocks
+    assert shared.tally[cu.HBM_BYTES] == 0 and alone.tally[cu.HBM_BYTES] == 40 * 1024
+    # A share of the instructions waits, each with all of its lines.
+    quarter = run(body, 40, waves=1, access=(16, 8, 8), beyond=0, late=0.5).clocks
+    rare, memory = near.clocks / 40, alone.clocks / 40
+    mall = (quarter / 40 - 0.5 * rare - 0.25 * memory) / 0.25
+    assert rare < mall < memory
+
+
+def test_a_cu_draws_no_more_from_memory_than_its_misses_allow() -> None:
+    body = [LOAD] * 8
+    clocks = each(body, waves=8, access=(16, 8, 8), beyond=0.0, late=1.0, misses=16.0)
+    assert 8 * 8 * 1024 / clocks == pytest.approx(16.0, rel=0.02)
+    assert each(body, waves=8, access=(16, 8, 8), beyond=0.0, late=0.0, misses=16.0) < clocks / 2
+
+
+def test_a_store_waits_for_l2_until_that_is_full() -> None:
+    """Behind a slow memory, stores of less than L2's room take L2's latency, and more of them the rate of memory."""
+    body = [replace(LOAD, store=True)] * 8 + [wait(vm=0)]
+    few, many = (run(body, times, waves=1, access=(16, 16, 16), beyond=1.0, rate=16.0, room=1 << 16).clocks for times in (4, 64))
+    full = run(body, 4, waves=1, access=(16, 16, 16), beyond=1.0, rate=16.0, room=0.0).clocks
+    assert few <= full and many >= (64 * 8 * 1024 - (1 << 16)) / 16.0
 
 
 def test_memory_gives_no_more_than_its_rate() -> None:

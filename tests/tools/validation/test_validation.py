@@ -6,15 +6,19 @@ import csv
 import gzip
 import json
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import simgpu
 from simgpu import hardware
 from simgpu.hardware import mfma
+from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.timing.predict import Mechanisms
 from simgpu.tools.cli import main
-from simgpu.tools.validation import aiter, measured, tensile
+from simgpu.tools.validation import aiter, clock_fit, judge, measured, own_kernels, tensile
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.judge import Judged, table
 from simgpu.tools.validation.rows import Row, read
@@ -107,6 +111,89 @@ def test_smaller_tiles_ask_more_of_memory() -> None:
     tiles = [TileKernel(atom, 2, 2, m, n, 64, m // 2, n // 2, direct=True, stages=2, ahead=2, columns=4) for m, n in sides]
     found = [model(tile, chip, 16 * tile.m, 16 * tile.n, 8192).efficiency for tile in tiles]
     assert found == sorted(found, reverse=True) and found[0] > 1.5 * found[-1]
+
+
+GLUON = replace(
+    LDS, kernel="gluon TCP-bound tile 128x128", shape="tile 128x128x64, K=8192, 256 WGs", dtype="fp16", value=69.0, unit="%",
+    metric="in-loop MFMA efficiency",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tile, efficiency", [("256x256", 96), ("128x256", 84), ("128x128", 69), ("256x64", 55), ("64x128", 47)])
+def test_matrix_efficiency_of_the_tiles_of_the_vector_cache_study(tile: str, efficiency: float) -> None:
+    """ROCm/gfx950-gluon-tutorials, docs/tcp_bound_tile_model.md: thread traces of loops."""
+    row = replace(GLUON, kernel=f"gluon TCP-bound tile {tile}")
+    assert measured.predicted(row) == pytest.approx(efficiency, rel=0.06)
+
+
+def test_tiles_of_one_kernel_come_in_the_order_that_was_measured() -> None:
+    """Kendall's tau over the study's eight tiles; the goal is 0.8."""
+    known = {"256x256": 96, "256x128": 83, "128x256": 84, "128x128": 69, "256x64": 55, "64x256": 57, "128x64": 47, "64x128": 47}
+    found = {tile: measured.predicted(replace(GLUON, kernel=f"gluon TCP-bound tile {tile}")) for tile in known}
+    pairs = [(a, b) for a, b in combinations(known, 2) if known[a] != known[b]]
+    agree = sum((known[a] > known[b]) == (found[a] > found[b]) for a, b in pairs)
+    assert (2 * agree - len(pairs)) / len(pairs) >= 0.8
+
+
+@pytest.mark.parametrize("groups, bandwidth", [(32, 1529), (128, 4580), (256, 6442)])
+def test_a_product_bound_by_memory_draws_what_was_measured(groups: int, bandwidth: float) -> None:
+    """ROCm/gfx950-gluon-tutorials, kernels/memory_bound/gemm: few workgroups are bound by a CU's misses, all by memory."""
+    row = replace(GLUON, kernel="gluon memory-bound GEMM", shape=f"M=32 K=8192, {groups} workgroups")
+    assert measured.predicted(row) == pytest.approx(bandwidth, rel=0.08)
+
+
+def test_clocks_of_gfx950_are_the_fit_of_published_runs() -> None:
+    chip = hardware.target("mi355x")
+    for dtype, mhz in clock_fit.at_full_duty().items():
+        assert sustained_clock(chip, 1.0, 1.0, dtype).mhz == pytest.approx(mhz, abs=0.6)
+    errors = [sustained_clock(chip, run.duty, 1.0, run.dtype).mhz / run.mhz - 1 for run in clock_fit.RUNS]
+    assert sum(map(abs, errors)) / len(errors) < 0.04
+
+
+def test_a_call_that_adds_to_its_output_takes_the_memset_too() -> None:
+    call = aiter.Call(Path("k.co"), "k", "mi355x", (1, 1, 1), (), {}, 0)
+    assert judge.zeroing(call) == 0
+    assert 2e-6 < judge.zeroing(replace(call, zeroed=1 << 20)) < judge.zeroing(replace(call, zeroed=1 << 30)) < 3e-4
+
+
+OWN = replace(LDS, arch="gfx90a", board="MI250 1 GCD", shape="4096x4096", dtype="f64", metric="time", unit="ms")
+
+
+@pytest.mark.parametrize("kernel, ms", [("jacobi Update", 0.51), ("jacobi Norm", 0.1)])
+def test_kernels_of_ours_take_what_was_measured_of_theirs(kernel: str, ms: float) -> None:
+    """amd/amd-lab-notes: bound by memory."""
+    assert measured.predicted(replace(OWN, kernel=kernel)) == pytest.approx(ms, rel=0.15)
+
+
+def test_each_kernel_of_ours_compiles_and_computes() -> None:
+    """What is timed is what its comment says, at a size that is quickly run."""
+    device = simgpu.Device("mi210")
+    module = device.load(own_kernels._code(device.arch, 2))
+    rng = np.random.default_rng(0)
+    a, b = rng.random((64, 64)), rng.random((64, 64))
+    out = device.empty((64, 64), np.float64)
+    for name in ("transpose_reading_rows", "transpose_writing_rows", "transpose_by_tiles"):
+        module[name].launch((2, 2, 1), (32, 32, 1), [out, device.upload(a), 64, 64])
+        assert np.array_equal(out.download(), a.T)
+    residual, u = device.empty((64, 64), np.float64), device.upload(a)
+    module["update"].launch((16, 1, 1), (256, 1, 1), [u, residual, device.upload(b), device.upload(a), 0.25, 64 * 64])
+    assert np.allclose(residual.download(), b - a) and np.allclose(u.download(), a + 0.25 * (b - a))
+    sums = device.empty(4, np.float64)
+    module["squares"].launch((4, 1, 1), (512, 1, 1), [sums, device.upload(a), 64 * 64])
+    assert sums.download().sum() == pytest.approx((a * a).sum())
+    y = device.empty(64, np.float64)
+    for name, wanted in (("rows_by_vector", a @ b[0]), ("columns_by_vector", a.T @ b[0])):
+        module[name].launch((1, 1, 1), (64, 1, 1), [y, device.upload(a), device.upload(b[0]), 64, 64])
+        assert np.allclose(y.download(), wanted)
+    module["five_points"].launch((16, 1, 1), (256, 1, 1), [out, device.upload(a), 64, 62 + 62 * 64, 2.0, 3.0])
+    inner = a[1:-1, 1:-1]
+    wanted = 2 * (2 * inner - a[1:-1, :-2] - a[1:-1, 2:]) + 3 * (2 * inner - a[:-2, 1:-1] - a[2:, 1:-1])
+    assert np.allclose(out.download()[1:-1, 1:-1], wanted)
+    box = rng.random((20, 20, 20)).astype(np.float32)
+    lines = device.upload(np.zeros_like(box))
+    module["line_points"].launch((1, 16, 16), (64, 1, 1), [lines, device.upload(box), 20, 400, 20, 16, 16, 16])
+    weighted = sum(w * box[2:-2, at : at + 16, 2:-2] for at, w in enumerate((1, 2, 3)))
+    assert np.allclose(lines.download()[2:-2, 2:-2, 2:-2], weighted)
 
 
 def test_aiter_s_arguments_lie_where_its_structure_has_them(tmp_path: Path) -> None:

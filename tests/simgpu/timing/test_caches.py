@@ -1,0 +1,100 @@
+"""Which level serves a workgroup's lines, and which of them are still on their way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simgpu import hardware
+from simgpu.hardware.rates.pipelines import pipelines
+from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
+from simgpu.timing.caches import Shares, shares, vector_cache
+from simgpu.timing.code import columns
+from simgpu.timing.predict import MOST_LOAD, STEADY_LOAD, Load, settled
+from simgpu.timing.trace import Trace
+
+LOAD = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=16, counts_vm=True)
+ARCH, LINES = "gfx942", 16  # 64-byte lines of a load
+
+
+def streaming(group: int, first: int, loads: int) -> Trace:
+    """A wave that loads one kilobyte behind the other from line `first` on."""
+    accesses = np.array([(16, LINES * at, LINES) for at in range(loads)], np.int32)
+    lines = np.arange(first, first + LINES * loads, dtype=np.uint32)
+    ends = np.array([0, loads])
+    return Trace(np.zeros(loads, np.uint32), ends, accesses, ends, lines, True, group)
+
+
+def served(traces: list[Trace], warm: bool = False) -> Shares:
+    chip, row = hardware.target("mi300x"), pipelines(ARCH)
+    code = columns({0: (LOAD, 1)}, 1, row)
+    return shares(traces, [vector_cache(trace, code, row, 1) for trace in traces], code, chip, row, 1, warm)
+
+
+def test_workgroups_that_share_lines_wait_for_them_together() -> None:
+    xcds = hardware.target("mi300x").xcds
+    found = served([streaming(group * xcds, 0, 64) for group in range(4)])  # all of one XCD
+    assert found.past[:, 0] == pytest.approx([0.25, 1.0])
+    assert found.late[:, 0] == pytest.approx([1.0, 1.0])
+    apart = served([streaming(group * xcds, group << 16, 64) for group in range(4)])
+    assert apart.past[:, 0] == pytest.approx([1.0, 1.0]) == apart.late[:, 0]
+
+
+def test_xcds_fetch_shared_lines_once_from_memory() -> None:
+    found = served([streaming(group, 0, 64) for group in range(4)])
+    assert found.past[:, 0] == pytest.approx([1.0, 0.25])
+    assert found.late[:, 0] == pytest.approx([1.0, 1.0])
+
+
+def test_lines_of_long_ago_are_there() -> None:
+    """A workgroup that goes through its lines a second time, more than a latency's worth of bytes later."""
+    row = pipelines(ARCH)
+    loads = 2 * row.in_flight // 1024
+    once = streaming(0, 0, loads)
+    twice = Trace(
+        np.zeros(2 * loads, np.uint32), np.array([0, 2 * loads]), np.concatenate([once.accesses, once.accesses]),
+        np.array([0, 2 * loads]), once.lines, True, 0,
+    )  # fmt: skip
+    found = served([twice])
+    assert found.past[:, 0] == pytest.approx([0.5, 1.0]) == found.late[:, 0]
+
+
+@pytest.mark.parametrize("arch, board", [("gfx90a", "mi210"), ("gfx942", "mi300x")])
+def test_l2_passes_whole_lines_on_whatever_the_vector_cache_asks_for(arch: str, board: str) -> None:
+    """Of 128 bytes, gfx90a's vector cache asks for 64 at a time, and so does each store: all that is read or written is drawn."""
+    chip, row = hardware.target(board), pipelines(arch)
+    trace = streaming(0, 0, 64)
+    for issue in (LOAD, replace(LOAD, store=True)):
+        code = columns({0: (issue, 1)}, 1, row)
+        found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
+        assert found.past[:, 0] == pytest.approx([1.0, 1.0])
+        assert found.l2_bytes == found.past_l2_bytes == found.hbm_bytes == 64 * 1024
+
+
+def test_a_line_that_is_read_and_stored_to_is_drawn_and_written_back_once() -> None:
+    chip, row = hardware.target("mi300x"), pipelines(ARCH)
+    code = columns({0: (LOAD, 1), 1: (replace(LOAD, store=True), 1), 2: (replace(LOAD, store=True), 1)}, 3, row)
+    lines = np.tile(np.arange(LINES, dtype=np.uint32), 3)
+    accesses = np.array([(16, LINES * at, LINES) for at in range(3)], np.int32)
+    trace = Trace(np.arange(3, dtype=np.uint32), np.array([0, 3]), accesses, np.array([0, 3]), lines, True, 0)
+    found = shares([trace], [vector_cache(trace, code, row, 1)], code, chip, row, 1, False)
+    assert found.past[0].tolist() == [1.0, 1.0, 0.0] and found.hbm_bytes == 2 * 1024
+
+
+def test_a_warm_last_cache_keeps_memory_out() -> None:
+    found = served([streaming(0, 0, 64)], warm=True)
+    assert found.past[:, 0].tolist() == [1.0, 0.0] == found.late[:, 0].tolist()
+
+
+@pytest.mark.parametrize("wanted", [0.0, 0.2, 0.6, 3.0])
+def test_loads_settle_where_they_make_themselves(wanted: float) -> None:
+    """Bytes asked for fall as the load lengthens latency; where they ask for all, the load is the most there is."""
+
+    def run(load: Load) -> tuple[float, Load, float]:
+        made = min(MOST_LOAD, wanted / (1 + load[1] / (1 - load[1])))
+        return load[1], (0.0, made), 0.0
+
+    found = settled(run)
+    assert found == pytest.approx(min(MOST_LOAD, wanted * (1 - found)), abs=2 * STEADY_LOAD)

@@ -1,0 +1,128 @@
+"""Stencils, a norm, transposes and streams: kernels of `kernels.cl`, which do what the published ones do, timed as any launch is.
+
+Sizes and grids are those of the sources: amd/amd-lab-notes (Laplacian, Jacobi), ROCm/rocm-blogs (seismic stencils; its grid is not
+told, workgroups of 256 x 1 x 1 are assumed), amd/HPCTrainingExamples (transposes, yAx), UoB-HPC/BabelStream. What a compiler of
+that time made of them is not known, only what today's clang makes of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from simgpu.hardware.code_object.arguments import Geometry
+from simgpu.hardware.descriptor import HardwareDescriptor
+from simgpu.hardware.errors import ToolchainError
+from simgpu.timed import sample
+from simgpu.timing.predict import Mechanisms, Sampled, predict
+from simgpu.tools.cases.opencl import compile_opencl
+from simgpu.tools.validation.rows import Row
+
+SOURCE = Path(__file__).with_name("kernels.cl")
+F64, F32 = 8, 4
+
+
+class Bytes(int):
+    """Of a buffer that a launch takes as an argument."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """kernel: of `kernels.cl`; arguments: a buffer's bytes, or a value; nbytes: that a bandwidth counts; radius: of a line."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[Bytes | int | float, ...]
+    nbytes: int = 0
+    radius: int = 0
+
+
+def launch_of(row: Row, chip: HardwareDescriptor) -> Launched | None:
+    """The launch that a row measured, None for a kernel that is not here."""
+    name = row.kernel
+    if name == "laplacian kernel1" and row.metric == "time":
+        n, box = 512, Bytes(F64 * 512**3)
+        return Launched("seven_points", (2, n, n), (256, 1, 1), (box, box, n, n, n, 1.0, 1.0, 1.0, -6.0))
+    if name.startswith("jacobi ") and row.metric == "time":
+        return _jacobi(name.split()[-1])
+    if name.startswith("transpose "):
+        kernels = {"read_contiguous": "transpose_reading_rows", "write_contiguous": "transpose_writing_rows"}
+        n = 8192
+        whole = Bytes(F64 * n * n)
+        kernel = kernels.get(name.split()[-1], "transpose_by_tiles")
+        return Launched(kernel, (n // 32, n // 32, 1), (32, 32, 1), (whole, whole, n, n))
+    if name == "yAx 4-StridedAccess":
+        n = 32768
+        kernel = "columns_by_vector" if "solution" in row.repo_path else "rows_by_vector"
+        return Launched(kernel, (2048, 1, 1), (64, 1, 1), (Bytes(F64 * n), Bytes(F64 * n * n), Bytes(F64 * n), n, n))
+    line = re.fullmatch(r"seismic stencil ([xyz]) unaligned", name)
+    if line and row.metric == "effective bandwidth":
+        return _line("xyz".index(line[1]), int(re.search(r"R=(\d+)", row.shape)[1]))  # type: ignore[index]
+    if name.startswith("BabelStream "):
+        return _stream(name.split()[-1], chip)
+    return None
+
+
+def _jacobi(name: str) -> Launched | None:
+    n = 4096 * 4096
+    plane, grid = Bytes(F64 * n), (n // 256, 1, 1)
+    made = {
+        "Laplacian": Launched("five_points", grid, (256, 1, 1), (plane, plane, 4096, 4094 + 4094 * 4096, 1.0, 1.0)),
+        "Update": Launched("update", grid, (256, 1, 1), (plane, plane, plane, plane, 0.25, n)),
+        "Norm": Launched("squares", (256, 1, 1), (512, 1, 1), (Bytes(F64 * 256), plane, n)),
+    }
+    return made.get(name)
+
+
+def _line(axis: int, radius: int) -> Launched:
+    n, side = 512, 512 + 2 * radius
+    box, stride = Bytes(F32 * side**3), (1, side, side * side)[axis]
+    counted = F32 * (2 * n**3 + 2 * radius * n * n)
+    arguments = (box, box, side, side * side, stride, n, n, n)
+    return Launched("line_points", (2, n, n), (256, 1, 1), arguments, counted, radius)
+
+
+def _stream(name: str, chip: HardwareDescriptor) -> Launched | None:
+    n = 1 << 25  # 268 MB
+    whole, grid, block = Bytes(F64 * n), (n // 1024, 1, 1), (1024, 1, 1)
+    if name == "Dot":
+        groups = 4 * chip.num_cus
+        return Launched("dot_products", (groups, 1, 1), block, (Bytes(F64 * groups), whole, whole, n), 2 * F64 * n)
+    kernel = {"Copy": "copy", "Mul": "scale", "Add": "add", "Triad": "triad"}.get(name)
+    arrays = 3 if name in ("Add", "Triad") else 2
+    return Launched(kernel, grid, block, (whole,) * arrays, arrays * F64 * n) if kernel else None
+
+
+UNITS: Mapping[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6}
+
+
+def predicted(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
+    """What the model gives in the row's unit; None for a kernel that is not here."""
+    launch = launch_of(row, chip)
+    if launch is None:
+        return None
+    seconds = predict(_sampled(launch, chip.name), on=on).seconds
+    return launch.nbytes / seconds / 1e9 if launch.nbytes else seconds * UNITS[row.unit]
+
+
+@cache
+def _sampled(launch: Launched, board: str) -> Sampled:
+    import simgpu
+
+    device = simgpu.Device(board, threads=1)
+    kernel = device.load(_code(device.arch, launch.radius))[launch.kernel]
+    arguments = [device.alloc(value) if isinstance(value, Bytes) else value for value in launch.arguments]
+    return sample(kernel, Geometry.of(launch.grid, launch.block), arguments, restore=False)
+
+
+@cache
+def _code(arch: str, radius: int) -> bytes:
+    text = SOURCE.read_text("utf-8")
+    code, log = compile_opencl(f"#define RADIUS {radius}\n{text}" if radius else text, arch, SOURCE)
+    if code is None:
+        raise ToolchainError(log)
+    return code

@@ -20,7 +20,7 @@ EXHIBIT = "padding-that-does-not-help"
 GEMM = "run gemm -m 200 -n 136 -k 150 --dtype f16 --target mi300x"
 # name: command, what is selected, whether it is dark, height in pixels
 PICTURES = {
-    "source": (GEMM, "view=source&row=243", False, 860),
+    "source": (GEMM, "view=source&row=319", False, 860),
     "lds": (f"check --performance {EXHIBIT}-before.s --grid 1 --arg zeros:f32:64 --arg zeros:f32:64", "view=lds", True, 760),
     "tree": (GEMM, "view=tree", False, 1130),
     "waves": ("time gemm -m 1000 -n 777 -k 333 --dtype f16 --target mi300x", "view=waves&row=436", True, 420),

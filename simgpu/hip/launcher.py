@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import selectors
@@ -20,6 +21,7 @@ from simgpu.hip import library
 from simgpu.hip.options import Compile, Options
 
 BACKLOG = 64
+SIGNAL_OF_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG, <sys/prctl.h>
 VARIABLES = ("LD_LIBRARY_PATH", "SIMGPU_HIP_SOCKET", "SIMGPU_HIP_SERVER")
 
 
@@ -121,6 +123,8 @@ def _start_server(peer: socket.socket, listener: socket.socket, options: Options
         return _Served(child, reading)
     status = 1
     try:
+        # A launcher that is killed takes its servers along; the program then finds that its GPU is gone.
+        ctypes.CDLL(None).prctl(SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL)
         os.close(reading)
         listener.close()
         status = serve_into(peer, writing, options, compile)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from simgpu.hip import library
@@ -97,6 +99,24 @@ def test_the_exit_status_is_the_programs(tmp_path: Path) -> None:
         script.write_text(f"#!/bin/sh\n{body}\n")
         script.chmod(0o755)
         assert hip(script).returncode == status
+
+
+def test_a_launcher_that_is_killed_takes_its_server_along() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    launcher = subprocess.Popen([*COMMAND, program("sleeps", "gfx942")], stdout=subprocess.PIPE, text=True, env=environment)
+    assert launcher.stdout is not None
+    asleep = int(launcher.stdout.readline())
+    try:
+        children = {int(word) for word in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()}
+        (server,) = children - {asleep}
+        launcher.kill()
+        launcher.wait(60)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{server}").exists() and Path(f"/proc/{server}/stat").read_text().split()[2] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        os.kill(asleep, signal.SIGKILL)
 
 
 def test_a_file_of_any_bytes_is_looked_at_without_harm(tmp_path: Path) -> None:

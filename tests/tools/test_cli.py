@@ -52,7 +52,8 @@ def test_version_and_help(capsys: Capture) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(capsys: Capture, verb: str) -> None:
-    assert "--json" in printed(capsys, verb, "--help")
+    """`dap` speaks nothing but JSON."""
+    assert ("--json" in printed(capsys, verb, "--help")) == (verb != "dap")
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)

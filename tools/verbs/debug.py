@@ -6,6 +6,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFor
 
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.debug.subject import subject
+from simgpu.tools.shared.console import add_json_option, print_json
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import Parser
 
@@ -31,6 +32,7 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--step", metavar="K", help="of an operator with several kernels, the one to debug (default: the first)")
     parser.add_argument("-ex", action="append", default=[], metavar="COMMAND", help="a command to begin with; as often as wanted")
     parser.add_argument("--batch", action="store_true", help="end after these commands; status 1 if the last one was an error")
+    add_json_option(parser)
 
 
 def run(options: Namespace) -> int:
@@ -38,6 +40,8 @@ def run(options: Namespace) -> int:
     own = Parser(add_help=False, allow_abbrev=False)
     _own_options(own)
     wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    if wanted.json and not wanted.batch:
+        raise UsageError("--json is what commands said as one document: give them with -ex COMMAND, and --batch")
     try:
         group = tuple(int(part) for part in wanted.group.split(","))
     except ValueError:
@@ -46,7 +50,10 @@ def run(options: Namespace) -> int:
     from simgpu.tools.debug.prompt import Prompt, carry_out, interactive
 
     with debugged.debugger(group) as debugger:
-        prompt = Prompt(debugger, debugged)
+        said: list[str] = []
+        prompt = Prompt(debugger, debugged, said.append if wanted.json else print)
         if not carry_out(prompt, wanted.ex) and not wanted.batch:
             interactive(prompt)
+        if wanted.json:
+            print_json({"output": [line for text in said for line in text.splitlines()], "failed": prompt.failed})
         return int(wanted.batch and prompt.failed)

@@ -105,7 +105,7 @@ def row_of(case: Case) -> dict[str, Any]:
     row = _named(case)
     with _turn(), contextlib.redirect_stdout(printed):  # an executor may have threads, and there is one standard output
         try:
-            status = verb.run(parser.parse_args([*case.words(), "--json"]))
+            status = verb.run(parser.parse_args([*case.words(), "--json"], Namespace(words=[case.verb, *case.words()])))
         except SimError as error:
             return {**row, "status": ERROR, "error": " ".join(str(error).split())}
     document = json.loads(printed.getvalue())

@@ -137,4 +137,6 @@ def _begin(thread: threading.Thread) -> None:
     try:
         thread.start()
     except RuntimeError as error:
+        if error.__context__ is not None:  # it struck where a condition waited, which then released a lock that it had not
+            raise error.__context__ from None
         raise LaunchError(f"the host has no more threads ({error}): give the Device fewer, threads=1") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
@@ -83,3 +84,11 @@ def test_the_verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert main(["why", "--worst", "gemm", *GEMM]) == 0 and "in float64" in capsys.readouterr().out
     assert main(["why", "--first-nan", "gemm", *GEMM]) == 2 and "no element of C is NaN" in capsys.readouterr().err
     assert main(["why", "Q[1]", "gemm", *GEMM]) == 2 and "no element of an array" in capsys.readouterr().err
+
+
+def test_a_batch_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["debug", "gemm", "-m", "5", "-n", "3", "-k", "2", "-ex", "step", "-ex", "step nowhere", "--json"]
+    assert main([*command, "--batch"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["failed"] and document["output"][0] == "(simgpu) step" and "#1 " in document["output"][1]
+    assert main(command) == 2 and "--batch" in capsys.readouterr().err

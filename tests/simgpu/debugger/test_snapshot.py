@@ -1,4 +1,4 @@
-"""`simgpu.debugger.snapshot.trace` and `simgpu trace`: the right visit of the right wave, with results undisturbed."""
+"""Snapshots and `simgpu trace`: the right visit of the right wave, with results undisturbed."""
 
 from __future__ import annotations
 

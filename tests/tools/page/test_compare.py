@@ -99,12 +99,15 @@ def doubled(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture(scope="module")
-def compiled() -> bytes:
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Compiled here: Triton's cache may hold what another checkout compiled, whose lines are that one's."""
     from triton.backends.compiler import GPUTarget
 
     types = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
     source = triton.compiler.ASTSource(fn=doubled, signature=types, constexprs={"BLOCK": 256})
-    code: bytes = triton.compile(source, target=GPUTarget("hip", "gfx942", 64)).asm["hsaco"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        code: bytes = triton.compile(source, target=GPUTarget("hip", "gfx942", 64)).asm["hsaco"]
     return code
 
 

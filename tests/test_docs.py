@@ -16,6 +16,7 @@ import pytest
 
 from simgpu.tools.cli import VERBS, main
 from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.processes import environment
 from tests.support import hip_server, pictures, transcripts
 from tests.support.hip_server import GPU
 from tests.support.places import ROOT
@@ -150,9 +151,9 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize(("page", "number", "snippet"), SNIPPETS, ids=[f"{page}-{number}" for page, number, _ in SNIPPETS])
-def test_python_of_a_page_runs(page: str, number: int, snippet: str) -> None:
-    """In an interpreter of its own: one of them adds an instruction."""
-    done = subprocess.run([sys.executable, "-c", snippet], cwd=ROOT, capture_output=True, text=True)
+def test_python_of_a_page_runs(page: str, number: int, snippet: str, tmp_path: Path) -> None:
+    """In an interpreter and a folder of its own: one of them adds an instruction, one writes a file."""
+    done = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from simgpu.checks.path_trace import ENDED, USED, PathTrace, Storage
+from simgpu.engine.allocations import Saved
 from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers import scheduler
@@ -53,17 +53,9 @@ class _Sampling(Launch):
             raise _Enough
         super()._serve(worker)
 
-    def begin(self) -> Worker:
-        """Makes the worker, and lowers the code."""
-        self._lower(self.program, self.entry)
-        (self.worker,) = self.prepare()
-        return self.worker
-
-    def end(self) -> None:
-        """Gives back what the launch took."""
-        if self._table is not None:
-            self.device.memory.give_back(*self._table)
-        self.borrowed.end(False)
+    def begin(self) -> list[Worker]:
+        (self.worker,) = workers = super().begin()
+        return workers
 
     def sample(self, group: int, steps: int) -> tuple[list[np.ndarray], bool]:
         """The streams of a workgroup's waves, of which each steps over so many records; whether all ended."""
@@ -95,17 +87,6 @@ class _Streams:
     complete: bool
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """Device memory as it was."""
-
-    kept: list[tuple[Any, np.ndarray]]
-
-    def restore(self) -> None:
-        for allocation, data in self.kept:
-            allocation.data[:] = data
-
-
 def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: bool = True) -> Sampled:
     """Runs samples of a launch; restore: whether all of the device's memory is as before afterwards,
     or only small allocations. Raises what a launch raises."""
@@ -114,8 +95,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     traced = _traced(kernel)
     device, chip = kernel.module.device, kernel.module.device.descriptor
     row = pipelines(chip.arch)
-    changed = [one for one in device.memory.allocations if one.writable and (restore or one.nbytes <= SMALL)]
-    saved = _Saved([(one, one.data.copy()) for one in changed])
+    saved = Saved.of(device.memory, None if restore else SMALL)
     launch = _Sampling(traced, geometry, args)
     try:
         launch.begin()
@@ -132,7 +112,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     except Deadlock as error:
         raise LaunchError(f"{kernel.name}: a workgroup alone never ends, it waits for others: no time is told ({error})") from None
     finally:
-        launch.end()
+        launch.end(False)
         saved.restore()
     code = code_of(instructions, numbers, row)
     whole = [trace_of(code, one.streams, launch.entry, one.complete, one.group) for one in wholes]
@@ -151,7 +131,7 @@ def sample(kernel: Kernel, geometry: Geometry, args: Sequence[object], restore: 
     return Sampled(chip, instructions, numbers, launch.entry, whole, first, launch.groups, used, notes, wider)
 
 
-def _wholes(launch: _Sampling, saved: _Saved, rounds: bool) -> list[_Streams]:
+def _wholes(launch: _Sampling, saved: Saved, rounds: bool) -> list[_Streams]:
     """Workgroups that stand for all: the middle one alone where the first ones of these do the same.
 
     All of one round run at once, and the longest decides, so edges are looked at. Of several rounds each kind of workgroup counts
@@ -178,7 +158,7 @@ def _wholes(launch: _Sampling, saved: _Saved, rounds: bool) -> list[_Streams]:
     return found
 
 
-def _in_order(launch: _Sampling, saved: _Saved) -> list[_Streams]:
+def _in_order(launch: _Sampling, saved: Saved) -> list[_Streams]:
     """Samples where workgroups wait for those before them: all run once, in the order of dispatch. None where one never ends."""
     saved.restore()
     wanted = {0, launch.groups // 2, launch.groups - 1}

@@ -74,8 +74,7 @@ class Replay(Launch):
         self.ordinals: Ordinals
         self._version = -1
         self._stopping = False
-        self._lower(self.program, self.entry)
-        (self.worker,) = self.prepare()
+        (self.worker,) = self.begin()
         self.goals: np.ndarray = self.worker.checks["goals"]
         self._bytes = [wave_bytes_of(self.worker, 0, number) for number in range(self.waves)]
         self._states = [wave_of(self.worker, 0, number) for number in range(self.waves)]
@@ -89,8 +88,7 @@ class Replay(Launch):
             self.remove(record, point)
         assert self._table is not None
         self.initial.undo(self._table[1])
-        self.device.memory.give_back(*self._table)
-        self.borrowed.end(False)
+        self.end(False)
 
     # -- the waves -----------------------------------------------------------------------------
 

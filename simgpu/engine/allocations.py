@@ -272,6 +272,24 @@ class Memory:
         self._tables.give_back(number, table)
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What allocations held."""
+
+    copies: list[tuple[Allocation, np.ndarray]]
+
+    @classmethod
+    def of(cls, memory: Memory, most: int | None = None) -> Saved:
+        """Of those that kernels may write; most: bytes of the largest (default: any)."""
+        wanted = (one for one in memory.allocations if one.writable and (most is None or one.nbytes <= most))
+        return cls([(one, one.data.copy()) for one in wanted])
+
+    def restore(self) -> None:
+        """Puts it back."""
+        for allocation, data in self.copies:
+            allocation.data[:] = data
+
+
 def _row(allocation: Allocation) -> np.ndarray:
     """An allocation as its entry of the table, without bitmaps."""
     row = np.zeros(COLUMNS, np.int64)

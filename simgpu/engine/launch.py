@@ -286,8 +286,7 @@ class Launch:
     def run(self) -> Run:
         well = False
         try:
-            self._lower(self.program, self.entry)
-            workers = self.prepare()
+            workers = self.begin()
             try:
                 run = self._run(workers)
             except SimError as error:
@@ -299,9 +298,18 @@ class Launch:
             return run
         finally:
             self.output.flush()
-            if self._table is not None:
-                self.device.memory.give_back(*self._table)
-            self.borrowed.end(well)
+            self.end(well)
+
+    def begin(self) -> list[Worker]:
+        """Lowers the code and makes the workers; `end` follows, whatever is raised."""
+        self._lower(self.program, self.entry)
+        return self.prepare()
+
+    def end(self, well: bool) -> None:
+        """Gives back what the launch took; well: whether it may serve the next one."""
+        if self._table is not None:
+            self.device.memory.give_back(*self._table)
+        self.borrowed.end(well)
 
     def _findings(self, workers: list[Worker]) -> list[Finding]:
         if not self.device.checks:

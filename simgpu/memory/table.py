@@ -141,14 +141,6 @@ class Table:
                 found[int(self.rows[self._counted[number], BASE])] = bits.copy()
         return found
 
-    def touched_bytes(self, base: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Of the allocation at a base, bits of its bytes, those read and those written: uint8, eight bytes each, the first lowest.
-
-        The caller's own; None where nobody counts.
-        """
-        found = np.flatnonzero(self.rows[self._counted, BASE] == base)
-        return (self._packed(0, int(found[0])).copy(), self._packed(1, int(found[0])).copy()) if len(found) else None
-
     def exchanged(self, base: int) -> bool:
         """Whether something was written into the bytes that fill up the dwords of the allocation at a base: by an atomic,
         or else by a store that a finding tells."""

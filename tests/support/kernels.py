@@ -13,6 +13,18 @@ from simgpu.hardware.errors import ToolchainError
 SIZES = {"buffer": 8, "i16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 
 
+# The lane in v0, 4 and 16 times it in v1 and v8; its row of four dwords of the first buffer in v[2:5]; the second one is s[6:7].
+ROWS_HEAD = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+v_and_b32 v0, 0x3ff, v0
+v_lshlrev_b32 v1, 2, v0
+v_lshlrev_b32 v8, 4, v0
+s_waitcnt lgkmcnt(0)
+global_load_dwordx4 v[2:5], v8, s[4:5]
+s_waitcnt vmcnt(0)
+"""
+
+
 @dataclass(frozen=True)
 class KernelText:
     """One kernel: body without s_endpgm at its end, arguments and `.amdhsa_` directives.

@@ -1,20 +1,54 @@
-"""A launch of a computation's kernels on a workload."""
+"""A computation's kernels on a workload: ready to be launched, and launched."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from simgpu.tools.cases.operators import OPERATORS, Operator
 from simgpu.tools.shared.agreement import Agreement, all_exact
+from simgpu.tools.shared.arrays import require_memory
+from simgpu.tools.shared.console import progress
+from simgpu.tools.shared.inputs import Inputs
 from simgpu.tools.shared.launching import Watch, launch, launched, simulated_device
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from simgpu import Device
+    from simgpu import Buffer, Device
     from simgpu.asm import EmittedKernel
     from simgpu.hardware import hip
+    from simgpu.operators.tree import Root
     from simgpu.tools.cases.workload import Workload
+
+
+class Ready(NamedTuple):
+    """An operator's kernels on a simulated device; calls: each kernel and the arguments of its launch, in order."""
+
+    operator: Operator
+    tree: Root
+    kernel: EmittedKernel
+    work: Workload
+    buffers: list[Buffer]
+    calls: list[tuple[Any, dict[str, Any]]]
+
+
+def ready(options: Namespace) -> Ready:
+    """The computation that the options describe, its inputs in memory, nothing launched.
+
+    UsageError where the host has no room for that and another copy, from which memory is put back.
+    """
+    from simgpu import asm
+
+    operator = OPERATORS[options.op]
+    tree, chosen = operator.tree(options), operator.chosen(options)
+    kernel = chosen.emit(tree)
+    require_memory(2 * operator.host_bytes(tree.problem), tree.derivation.title)
+    device = simulated_device(options, options.target)
+    with progress("making inputs"):
+        work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
+    buffers = [device.upload(array) for array in work.arrays]
+    return Ready(operator, tree, kernel, work, buffers, asm.Prepared(kernel, device).calls(*buffers))
 
 
 def execute(

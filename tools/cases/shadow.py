@@ -79,7 +79,8 @@ def worst_element(
     """What made the error of an element of the result; LaunchError for types without shadows, and where it cannot be told."""
     from simgpu.asm import Prepared
     from simgpu.checks.numerics.shadow.origins import origins_of
-    from simgpu.checks.numerics.shadow.replay import Saved, writer_of
+    from simgpu.checks.numerics.shadow.replay import writer_of
+    from simgpu.engine.allocations import Saved
 
     result = work.operands[work.result]
     if result.flat.dtype.name not in TYPES:
@@ -91,7 +92,7 @@ def worst_element(
     writer = None
     with progress("following the worst element's workgroup"):
         for entry, call in prepared.calls(*buffers):
-            before = Saved.of(entry)
+            before = Saved.of(device.memory)
             geometry = Geometry.of(call["grid"], call["block"], 0, None)
             if writer_of(entry, geometry, call["args"], address) is not None:
                 writer = before, entry, geometry, call["args"]

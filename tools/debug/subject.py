@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.tools.cases.execute import ready
 from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel, kernel_named
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
-from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.sources import is_assembly
-from simgpu.tools.shared.arrays import require_memory
 from simgpu.tools.shared.console import progress
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.inputs import Inputs, add_inputs_option
-from simgpu.tools.shared.launching import add_device_options, launched, simulated_device
+from simgpu.tools.shared.inputs import add_inputs_option
+from simgpu.tools.shared.launching import add_device_options, launched
 from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
@@ -91,18 +90,9 @@ def _file(options: Namespace) -> Subject:
 
 
 def _operator(options: Namespace, step: str | None, last: bool) -> Subject:
-    from simgpu import asm
     from simgpu.debugger.named import Named
 
-    operator = OPERATORS[options.op]
-    tree, chosen = operator.tree(options), operator.chosen(options)
-    emitted = chosen.emit(tree)
-    require_memory(2 * operator.host_bytes(tree.problem), tree.derivation.title)
-    device = simulated_device(options, options.target)
-    with progress("making inputs"):
-        work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
-    buffers = [device.upload(array) for array in work.arrays]
-    calls = asm.Prepared(emitted, device).calls(*buffers)
+    operator, tree, emitted, work, buffers, calls = ready(options)
     steps = [each.name for each in emitted.steps]
     at = (len(steps) - 1) * last if step is None else steps.index(kernel_named(dict.fromkeys(steps), step))
     launched(emitted.name, lambda: [entry.launch(**call) for entry, call in calls[:at]])

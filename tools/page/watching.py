@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgpu.debugger.snapshot import Snapshot, trace
+from simgpu.engine.allocations import Saved
 from simgpu.hardware.errors import SimError
 from simgpu.tools.page.code import Rows, listed
 from simgpu.tools.page.lds import has_addresses
@@ -105,13 +106,13 @@ def touched_of(launch: Launch) -> list[Touched]:
     """The buffers of a launch that ended, by address; those that its arguments point into carry the arguments' names."""
     if launch.table.bitmaps is None:
         return []
+    both = [launch.table.touched_bits(which) for which in (0, 1)]
     found = []
     for allocation in launch.device.memory.allocations:
         if allocation.tracked:
-            bits = launch.table.touched_bytes(allocation.base)
-            if bits is not None:
-                read, written = (_part(line, allocation.lead, allocation.nbytes) for line in bits)
-                found.append(Touched(allocation.address, allocation.nbytes, allocation.label, read, written))
+            none = np.zeros(-(-allocation.data.size // 8), np.uint8)
+            read, written = (_part(bits.get(allocation.base, none), allocation.lead, allocation.nbytes) for bits in both)
+            found.append(Touched(allocation.address, allocation.nbytes, allocation.label, read, written))
     return found
 
 
@@ -130,16 +131,13 @@ def visits_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows, wave: int = 0
     places = stops(rows)
     if not places:
         return []
-    device = kernel.module.device
-    writable = [allocation for allocation in device.memory.allocations if allocation.writable]
-    saved = [(allocation, allocation.data.copy()) for allocation in writable]
+    saved = Saved.of(kernel.module.device.memory)
     try:
         return trace(_plain(kernel), places, **extents(call), wave=wave, hits=MOST_STOPS, alone=True)
     except SimError:
         return []
     finally:
-        for allocation, data in saved:
-            allocation.data[:] = data
+        saved.restore()
 
 
 def stops(rows: Rows) -> list[int]:

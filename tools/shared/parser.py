@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from simgpu.tools.shared.errors import UsageError, did_you_mean
@@ -56,6 +56,18 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction):
                 for parser in action.choices.values():
                     yield from parser.options()
+
+
+def own_options(
+    add: Callable[[argparse.ArgumentParser], None], options: argparse.Namespace
+) -> tuple[argparse.Namespace, list[str]]:
+    """A verb's options that stand among its `rest`, beside those before it, and what else stands there: another parser's.
+
+    add: adds them to a parser.
+    """
+    own = Parser(add_help=False, allow_abbrev=False)
+    add(own)
+    return own.parse_known_args(options.rest, argparse.Namespace(**vars(options)))
 
 
 def add_examples(parser: argparse.ArgumentParser, verb: str) -> None:

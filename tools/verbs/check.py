@@ -15,7 +15,7 @@ from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.launching import Watch, has_errors, run_document
 from simgpu.tools.shared.outputs import claim, write
-from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.parser import Parser, own_options
 from simgpu.tools.shared.sarif import sarif
 from simgpu.tools.verbs import exec as exec_verb
 from simgpu.tools.verbs import run as run_verb
@@ -64,9 +64,7 @@ def run(options: Namespace) -> int:
         raise UsageError("give a FILE, an OP or --capture FOLDER; see `simgpu check --help`")
     options.what = options.what or options.capture
     verb, module = ("run", run_verb) if names_operator(options.what) else ("exec", exec_verb)
-    own = Parser(add_help=False, allow_abbrev=False)
-    _own_options(own)
-    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    wanted, rest = own_options(_own_options, options)
     claim([wanted.sarif], wanted.force)
     inner = Parser(prog=f"simgpu check {verb}")
     module.configure(inner)

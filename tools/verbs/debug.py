@@ -8,7 +8,7 @@ from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.debug.subject import subject
 from simgpu.tools.shared.console import add_json_option, print_json
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.parser import own_options
 
 USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu debug gemm -m 40 -n 36 -k 20
@@ -37,9 +37,7 @@ def _own_options(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Reads commands until quit."""
-    own = Parser(add_help=False, allow_abbrev=False)
-    _own_options(own)
-    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    wanted, rest = own_options(_own_options, options)
     if wanted.json and not wanted.batch:
         raise UsageError("--json is what commands said as one document: give them with -ex COMMAND, and --batch")
     try:

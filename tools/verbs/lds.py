@@ -13,7 +13,7 @@ from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.shared.console import add_json_option, print_json, show, table
 from simgpu.tools.shared.launching import Watch
-from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.parser import Parser, own_options
 from simgpu.tools.verbs import exec as exec_verb
 from simgpu.tools.verbs import run as run_verb
 
@@ -50,9 +50,7 @@ class Looked:
 def run(options: Namespace) -> int:
     """Prints the accesses and suggestions of each kernel that is launched; raises what run or exec raises."""
     verb, module = ("run", run_verb) if names_operator(options.what) else ("exec", exec_verb)
-    own = Parser(add_help=False, allow_abbrev=False)
-    add_json_option(own)
-    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    wanted, rest = own_options(add_json_option, options)
     inner = Parser(prog=f"simgpu lds {verb}")
     module.configure(inner)
     given = inner.parse_args([options.what, *rest], Namespace(words=options.words))

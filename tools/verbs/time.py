@@ -10,19 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from simgpu.tools.cases.execute import ready
 from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.page.page import add_html_option
-from simgpu.tools.shared.arrays import require_memory
-from simgpu.tools.shared.console import add_json_option, print_json, progress, show
+from simgpu.tools.shared.console import add_json_option, print_json, show
 from simgpu.tools.shared.errors import UsageError
-from simgpu.tools.shared.inputs import Inputs, add_inputs_option
-from simgpu.tools.shared.launching import add_device_options, launched, simulated_device
+from simgpu.tools.shared.inputs import add_inputs_option
+from simgpu.tools.shared.launching import add_device_options, launched
 from simgpu.tools.shared.outputs import claim, write
-from simgpu.tools.shared.parser import Parser
+from simgpu.tools.shared.parser import Parser, own_options
 from simgpu.tools.tables.time_tables import time_document, time_text
 
 if TYPE_CHECKING:
@@ -59,9 +57,7 @@ def _own_options(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Prints the times of the kernels that OP or FILE names, one behind the other."""
     operator = names_operator(options.what)
-    own = Parser(add_help=False, allow_abbrev=False)
-    _own_options(own)
-    wanted, rest = own.parse_known_args(options.rest, Namespace(**vars(options)))
+    wanted, rest = own_options(_own_options, options)
     if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
         raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
     claim([wanted.perfetto, wanted.html], wanted.force)
@@ -119,18 +115,8 @@ class Timed:
 
 
 def _operator(options: Namespace, how: dict[str, Any]) -> list[Timed]:
-    from simgpu import asm
-
-    operator = OPERATORS[options.op]
-    tree, chosen = operator.tree(options), operator.chosen(options)
-    kernel = chosen.emit(tree)
-    require_memory(2 * operator.host_bytes(tree.problem), tree.derivation.title)
-    device = simulated_device(options, options.target)
-    with progress("making inputs"):
-        work = chosen.workload(tree, device.arch, Inputs(np.random.default_rng(options.seed), options.inputs))
-    buffers = [device.upload(array) for array in work.arrays]
-    calls = asm.Prepared(kernel, device).calls(*buffers)
-    return [Timed.of(entry, call, how, origins=kernel.origins) for entry, call in calls]
+    made = ready(options)
+    return [Timed.of(entry, call, how, origins=made.kernel.origins) for entry, call in made.calls]
 
 
 def _file(options: Namespace, how: dict[str, Any]) -> list[Timed]:

@@ -15,6 +15,7 @@ import numpy as np
 from simgpu.checks.numerics.shadow import replay
 from simgpu.checks.numerics.shadow.run import ELEMENTS, NOBODY, Made, Run
 from simgpu.checks.numerics.shadow.steps import steps
+from simgpu.engine.allocations import Saved
 from simgpu.engine.device import Kernel
 from simgpu.engine.finding import Location, location_of
 from simgpu.hardware.code_object.arguments import Geometry
@@ -58,11 +59,11 @@ def origins_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], addre
     dtype: float32, float16 or bfloat16. Memory is as after the launch. LaunchError where the workgroup is too long to follow, or
     stores the element by other means than a store of a float that it computed.
     """
-    saved = replay.Saved.of(kernel)
+    saved = Saved.of(kernel.module.device.memory)
     group = replay.writer_of(kernel, geometry, args, address)
     if group is None:
         return None
-    after = replay.Saved.of(kernel)
+    after = Saved.of(kernel.module.device.memory)
     saved.restore()
     words, launch = replay.traced(kernel, geometry, args, group)
     allocation = launch.device.memory.find(address)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from simgpu.engine.check import Check
 from simgpu.engine.device import Kernel
 from simgpu.engine.fields import context_fields
 from simgpu.engine.launch import Launch
-from simgpu.engine.workers import scheduler
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import LaunchError
@@ -74,16 +72,11 @@ class OneGroup(Launch):
         """Runs it; returns the worker."""
         self.workers = 1
         try:
-            self._lower(self.program, self.entry)
-            (worker,) = self.prepare()
-            for slot in worker.slots:
-                slot.state = scheduler.EMPTY
+            (worker,) = self.begin()
             self._run_groups([worker], group, group + 1)
             return worker
         finally:
-            if self._table is not None:
-                self.device.memory.give_back(*self._table)
-            self.borrowed.end(False)
+            self.end(False)
 
 
 class Searching(Launch):
@@ -94,21 +87,6 @@ class Searching(Launch):
         self.run()
         found = [block for block in self.checks["writer"] if block[FOUND]]
         return (int(found[-1][X]), int(found[-1][Y]), int(found[-1][Z])) if found else None
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Device memory as it was."""
-
-    kept: list[tuple[Any, np.ndarray]]
-
-    @classmethod
-    def of(cls, kernel: Kernel) -> Saved:
-        return cls([(one, one.data.copy()) for one in kernel.module.device.memory.allocations if one.writable])
-
-    def restore(self) -> None:
-        for allocation, data in self.kept:
-            allocation.data[:] = data
 
 
 def writer_of(kernel: Kernel, geometry: Geometry, args: Sequence[object], address: int) -> tuple[int, int, int] | None:

@@ -12,17 +12,7 @@ import simgpu
 from simgpu import asm, operators
 from simgpu.engine.finding import Finding
 from simgpu.hardware import mfma
-from tests.support.kernels import KernelText, assemble
-
-HEAD = """
-s_load_dwordx4 s[4:7], s[0:1], 0x0
-v_and_b32 v0, 0x3ff, v0
-v_lshlrev_b32 v1, 2, v0
-v_lshlrev_b32 v8, 4, v0
-s_waitcnt lgkmcnt(0)
-global_load_dwordx4 v[2:5], v8, s[4:5]
-s_waitcnt vmcnt(0)
-"""
+from tests.support.kernels import ROWS_HEAD, KernelText, assemble
 
 
 def found(lines: str, rows: np.ndarray, target: str, how: str = "numerics") -> list[Finding]:
@@ -30,7 +20,7 @@ def found(lines: str, rows: np.ndarray, target: str, how: str = "numerics") -> l
     zeros = "".join(f"v_mov_b32 v{16 + number}, 0\n" for number in range(4))
     store = "s_nop 15\ns_nop 15\nglobal_store_dwordx4 v8, v[16:19], s[6:7]"
     gpu = simgpu.Device(target, check=how, threads=1)
-    kernel = gpu.load(assemble(target, KernelText("k", HEAD + zeros + lines + "\n" + store, ("buffer", "buffer"))))["k"]
+    kernel = gpu.load(assemble(target, KernelText("k", ROWS_HEAD + zeros + lines + "\n" + store, ("buffer", "buffer"))))["k"]
     return kernel.launch(grid=1, block=64, args=[gpu.upload(rows), gpu.alloc(1024)]).findings
 
 
@@ -144,7 +134,7 @@ def test_arguments_of_the_other_kind(target: str) -> None:
     text, own, other = FP8[target]
     store = "s_nop 15\ns_nop 15\nglobal_store_dwordx4 v8, v[16:19], s[6:7]"
     zeros = "".join(f"v_mov_b32 v{16 + number}, 0\n" for number in range(4))
-    code = assemble(target, KernelText("k", HEAD + zeros + text + "\n" + store, ("buffer", "buffer")))
+    code = assemble(target, KernelText("k", ROWS_HEAD + zeros + text + "\n" + store, ("buffer", "buffer")))
     values = np.ones((64, 16))
     for dtype, count in ((own, 0), (other, 1), (np.uint8, 0)):
         gpu = simgpu.Device(target, check="numerics", threads=1)

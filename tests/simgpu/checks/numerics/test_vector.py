@@ -16,17 +16,8 @@ from simgpu.checks.numerics.wanted import Wanted
 from simgpu.engine.finding import Finding
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa import types as t
-from tests.support.kernels import KernelText, assemble
+from tests.support.kernels import ROWS_HEAD, KernelText, assemble
 
-HEAD = """
-s_load_dwordx4 s[4:7], s[0:1], 0x0
-v_and_b32 v0, 0x3ff, v0
-v_lshlrev_b32 v1, 2, v0
-v_lshlrev_b32 v8, 4, v0
-s_waitcnt lgkmcnt(0)
-global_load_dwordx4 v[2:5], v8, s[4:5]
-s_waitcnt vmcnt(0)
-"""
 STORE = "\nglobal_store_dword v1, v6, s[6:7]"
 
 
@@ -39,7 +30,7 @@ def found(
         raw = np.asarray(column).astype(dtype).view(f"u{np.dtype(dtype).itemsize}")
         rows[: len(raw), at] = raw
     gpu = simgpu.Device(target, check=how, threads=1)
-    kernel = gpu.load(assemble(target, KernelText("k", HEAD + lines, ("buffer", "buffer"), options)))["k"]
+    kernel = gpu.load(assemble(target, KernelText("k", ROWS_HEAD + lines, ("buffer", "buffer"), options)))["k"]
     run = kernel.launch(grid=1, block=64, args=[gpu.upload(rows), gpu.alloc(1024)])
     return run.findings
 

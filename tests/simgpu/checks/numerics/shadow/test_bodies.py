@@ -11,17 +11,8 @@ import pytest
 import simgpu
 from simgpu.checks.numerics.shadow.origins import Origins, origins_of
 from simgpu.hardware.code_object.arguments import Geometry
-from tests.support.kernels import KernelText, assemble
+from tests.support.kernels import ROWS_HEAD, KernelText, assemble
 
-HEAD = """
-s_load_dwordx4 s[4:7], s[0:1], 0x0
-v_and_b32 v0, 0x3ff, v0
-v_lshlrev_b32 v1, 2, v0
-v_lshlrev_b32 v8, 4, v0
-s_waitcnt lgkmcnt(0)
-global_load_dwordx4 v[2:5], v8, s[4:5]
-s_waitcnt vmcnt(0)
-"""
 # What makes shadows that differ from their numbers: a third and a seventh of what was loaded.
 INEXACT = "v_mul_f32 v2, 0x3eaaaaab, v2\nv_mul_f32 v3, 0x3e124925, v3\n"
 THIRD, SEVENTH = (float(np.array([bits], np.uint32).view(np.float32)[0]) for bits in (0x3EAAAAAB, 0x3E124925))
@@ -33,7 +24,7 @@ def told(
 ) -> Origins:  # fmt: skip
     """The origins of what a lane stores of v6 after the lines, which find a row of f32 each in v[2:5]."""
     gpu = simgpu.Device(target, threads=1)
-    kernel = gpu.load(assemble(target, KernelText("k", HEAD + lines + "\n" + store, ("buffer", "buffer"), options)))["k"]
+    kernel = gpu.load(assemble(target, KernelText("k", ROWS_HEAD + lines + "\n" + store, ("buffer", "buffer"), options)))["k"]
     given, result = gpu.upload(rows.astype(np.float32)), gpu.alloc(1024)
     found = origins_of(kernel, Geometry.of(1, 64, 0, None), [given, result], result.address + nbytes * lane, np.dtype(dtype))
     assert found is not None
@@ -122,7 +113,7 @@ def test_narrow_stores() -> None:
 
 def test_an_element_that_nobody_writes() -> None:
     gpu = simgpu.Device("gfx90a", threads=1)
-    kernel = gpu.load(assemble("gfx90a", KernelText("k", HEAD, ("buffer", "buffer"))))["k"]
+    kernel = gpu.load(assemble("gfx90a", KernelText("k", ROWS_HEAD, ("buffer", "buffer"))))["k"]
     given, result = gpu.upload(inputs()), gpu.alloc(1024)
     assert origins_of(kernel, Geometry.of(1, 64, 0, None), [given, result], result.address, np.dtype("f4")) is None
 
@@ -130,7 +121,7 @@ def test_an_element_that_nobody_writes() -> None:
 def test_memory_is_as_after_the_launch() -> None:
     gpu = simgpu.Device("gfx90a", threads=1)
     lines = INEXACT + "v_add_f32 v6, v2, v3\nglobal_store_dword v1, v6, s[6:7]\nglobal_store_dword v8, v6, s[4:5]"
-    kernel = gpu.load(assemble("gfx90a", KernelText("k", HEAD + lines, ("buffer", "buffer"))))["k"]
+    kernel = gpu.load(assemble("gfx90a", KernelText("k", ROWS_HEAD + lines, ("buffer", "buffer"))))["k"]
     after = []
     for shadowed in (False, True):
         given, result = gpu.upload(inputs()), gpu.zeros(64)

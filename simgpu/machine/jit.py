@@ -23,12 +23,12 @@ from simgpu.hardware.errors import SimError
 from simgpu.machine.shield import unbroken
 
 # Of the package: they decide nothing about a handler, or are links.
-OTHER_ROOMS = ("asm", "hardware", "hip", "operators", "slices", "tools")
+OTHER_ROOMS = ("asm", "hardware", "hip", "operators", "slices", "timing", "tools", "triton")
 
 
 @functools.cache
 def source_digest() -> str:
-    """Digest of the sources that decide what a handler is: the chip's and the simulator's, not what emits or launches kernels."""
+    """Digest of the sources that decide what a handler is: the chip and the simulator, not what emits, launches or times one."""
     digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
     own = Path(simgpu.__file__).parent
     rooms = [path for path in sorted(own.iterdir()) if path.is_dir() and path.name not in OTHER_ROOMS]

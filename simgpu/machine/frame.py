@@ -15,7 +15,7 @@ from llvmlite import ir
 from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import intrinsics, layout
-from simgpu.machine.jit import host
+from simgpu.machine.jit import compiler, host
 from simgpu.machine.layout import LANES, RECORD, ROW, Status
 from simgpu.machine.values import I1, I8, I32, I64, Builder, Value
 
@@ -43,6 +43,7 @@ class Frame:
     """
 
     dry = False
+    TYPE = HANDLER
 
     def __init__(
         self, module: ir.Module, name: str, hooks: Sequence[Hooks] = (), inst: Instruction | None = None
@@ -51,9 +52,9 @@ class Frame:
         self.inst = inst
         self.planned: dict[type, Any] = {}  # what each check planned
         self.module = module
-        self.function = ir.Function(module, HANDLER, name)
+        self.function = ir.Function(module, self.TYPE, name)
         self.function.attributes.add("nounwind")
-        self.wave, self.record = self.function.args
+        self.wave, self.record = self.function.args[:2]
         self.build = Builder(self.function.append_basic_block("entry"))
 
     # -- memory of the wave and the record -----------------------------------------------------
@@ -126,8 +127,8 @@ class Frame:
         low = self.row(pointer)
         if bits <= 32:
             return low
-        high = self.row(pointer, 1).zext(I64)
-        return low.zext(I64) | high << 32
+        order = [word for lane in range(LANES) for word in (lane, LANES + lane)]
+        return low.shuffled(order, self.row(pointer, 1)).bitcast(ir.VectorType(I64, LANES))
 
     def write_wide(self, pointer: Any, value: Any, mask: Any | None) -> None:
         """Store <64 x i32> or <64 x i64> into one or two registers."""
@@ -135,8 +136,9 @@ class Frame:
             self.write_row(pointer, 0, value, mask)
             return
         value = self.value(value)
-        self.write_row(pointer, 0, value.trunc(I32), mask)
-        self.write_row(pointer, 1, (value >> 32).trunc(I32), mask)
+        words = value.bitcast(ir.VectorType(I32, 2 * LANES))
+        for number in range(2):
+            self.write_row(pointer, number, words.shuffled(range(number, 2 * LANES, 2)), mask)
 
     def value(self, value: Any) -> Value:
         """llvmlite's own value, such as a constant, with operators."""
@@ -246,7 +248,17 @@ class Frame:
         """End the run at record `index` and return to the scheduler."""
         self.leave_run(index)
         self.exit(status, index if resume is None else resume)
+        self.leave()
+
+    def leave(self) -> None:
+        """Return to the scheduler."""
         self.build.ret_void()
+
+    def call(self, key: str, argument: Any) -> None:
+        """Have the `Part` of that name do its work with an i64; where it ends the run, so does this."""
+        went_on = intrinsics.call(self.build, compiler().name(key), I64, [self.wave, self.record, argument])
+        with self.build.if_then(went_on == 0, likely=False):
+            self.leave()
 
     def fault(self, kind: int, address: Any, lane: Any) -> None:
         """Return with a fault of this record."""
@@ -254,4 +266,25 @@ class Frame:
         self.set_state(layout.FAULT_ADDRESS, address)
         self.set_state(layout.FAULT_LANE, lane)
         self.stop(Status.FAULT, self.slot(layout.SLOT_INDEX))
+
+
+class Part(Frame):
+    """A part of handlers that is compiled once, for all that call it by name: i64 (wave, record, argument).
+
+    It returns 1, or 0 where it ended the run, as after a fault: the handler then returns, too. `CALLED` of `jit` makes its
+    object file.
+    """
+
+    TYPE = ir.FunctionType(I64, [PTR, PTR, I64])
+
+    def __init__(self, module: ir.Module, name: str) -> None:
+        super().__init__(module, name)
+        self.argument = self.value(self.function.args[2])
+
+    def leave(self) -> None:
+        self.build.ret(ir.Constant(I64, 0))
+
+    def finish(self) -> None:
+        """Return to the handler, which goes on."""
+        self.build.ret(ir.Constant(I64, 1))
 

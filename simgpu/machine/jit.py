@@ -137,7 +137,11 @@ class Compiler:
 
     def address(self, key: str, build: Callable[[ir.Module, str], None]) -> int:
         """Address of the function for `key`; `build(module, name)` emits it when it is new."""
-        return self.address_of_ir(key, functools.partial(self._ir, build))
+        return self.address_of_object(key, functools.partial(self.object_code, build))
+
+    def object_code(self, build: Callable[[ir.Module, str], None], name: str) -> bytes:
+        """The object file of function `name`, which `build(module, name)` emits."""
+        return self._compile(functools.partial(self._ir, build), name)
 
     def address_of_ir(self, key: str, build: Callable[[str], str]) -> int:
         """Address of the function for `key`; `build(name)` is its module's IR, asked for when it is new."""

@@ -6,17 +6,19 @@ address, the bounds of every lane, faults, and the bitmaps of bytes read and wri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
 from simgpu.machine import layout
-from simgpu.machine.frame import ALL_LANES, PTR, Frame
+from simgpu.machine.frame import ALL_LANES, PTR, Frame, Part
 from simgpu.machine.hooks import Access, observe
+from simgpu.machine.jit import CALLED, compiler
 from simgpu.machine.layout import LANES, Fault
 from simgpu.machine.values import I8, I32, I64, Value, where
-from simgpu.memory.lane_copy import LaneCopy, Narrow, constant, each_lane, first_lane, inside
+from simgpu.memory.lane_copy import WIDE64, LaneCopy, Narrow, constant, each_lane, first_lane, inside
 
 
 class GlobalAccess:
@@ -46,6 +48,14 @@ class GlobalAccess:
 
     def run(self, lanes: Any) -> None:
         """Serve the lanes of the i64 mask, or return from the handler with a fault."""
+        if self.frame.dry or self.frame.hooks:
+            self.emit(lanes)
+            return
+        self.frame.at(self.frame.wave, layout.ADDRESSES).store(self.addresses, align=64)
+        self.frame.call(_key(self.lane_bytes, self.to_memory), lanes)
+
+    def emit(self, lanes: Any) -> None:
+        """The code of `run`, in place."""
         copy = LaneCopy(self.frame, self.addresses, self.lane_bytes, self.to_memory, self.narrow)
         copy.unrolled = self.unrolled
         copy.compact = self.compact
@@ -69,6 +79,27 @@ class GlobalAccess:
             ))  # fmt: skip
 
         per_allocation(self.frame, self.addresses, lanes, self.lane_bytes, self.to_memory, serve)
+
+
+def _key(lane_bytes: int, to_memory: bool) -> str:
+    return f"{__name__}.{'store' if to_memory else 'load'}{lane_bytes}"
+
+
+def _part(lane_bytes: int, to_memory: bool, name: str) -> bytes:
+    """The object file of what handlers without checks call: the lanes' addresses lie in the wave, their mask is the argument."""
+
+    def build(module: ir.Module, name: str) -> None:
+        part = Part(module, name)
+        addresses = part.at(part.wave, layout.ADDRESSES).load(WIDE64, align=64)
+        GlobalAccess(part, addresses, lane_bytes, to_memory).emit(part.argument)
+        part.finish()
+
+    return compiler().object_code(build, name)
+
+
+for _bytes in (1, 2, 4, 8, 12, 16):
+    for _store in (False, True):
+        CALLED[_key(_bytes, _store)] = functools.partial(_part, _bytes, _store)
 
 
 def per_allocation(

@@ -2,10 +2,11 @@
 
     fragments.py      an operand's elements, a row of 64 lanes each, and which of them a lane of D multiplies
     operand_cache.py  what was made of an operand, for the next instruction that reads the same bits
-    sums.py           the walk over D; pairwise sums (CDNA1, CDNA2) and f64
+    sums.py           the walk over D; pairwise sums (CDNA1, CDNA2)
     i8.py             i8 products, two steps of k at a time
     cdna3/            sums of CDNA3 and later: f16, bf16, xf32 and narrower elements
     f32.py            f32 products, straight from the registers
+    f64.py            f64 products, a register pair of D at a time
     instruction.py    an instruction's operands, and which of these serves it
     f32_chains.py     f32 instructions that run as one
     one_mfma.py       simgpu.mfma: one matrix instruction on arrays, through its compiled handler

@@ -16,13 +16,12 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.hardware import mfma
-from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Sums
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.values import F32, I32, I64, Value, any_special, default_nan, fma
-from simgpu.matrix.fragments import FROW, GROUP, outputs_of
+from simgpu.matrix.fragments import GROUP, elements, outputs_of
 from simgpu.memory.whole_wave.prefetch import Queue
 
 BATCH = 16  # accumulators that stay in host registers, 16 lanes each
@@ -101,19 +100,9 @@ class FloatTile:
         """What the lanes of `place` multiply at k."""
         d, f, g = place
         i, j, block = (self.outputs[f, g * GROUP : (g + 1) * GROUP, axis] for axis in range(3))
-        return self._operand(operands.a, self.a_map[block, i, k]), self._operand(operands.b[d], self.b_map[block, k, j])
-
-    def _operand(self, pointer: Any, owners: np.ndarray) -> Value:
-        """One vector of elements: broadcast, plain load or shuffle, as the map has it."""
-        register, lane = int(owners[0, 0]), int(owners[0, 1])
-        place = pointer.at(register * ROW + 4 * lane)
-        if (owners == owners[0]).all():
-            return place.load(F32).splat(GROUP)
-        if (owners[:, 0] != register).any():
-            raise UnsupportedInstruction(f"{self.row.mnemonic}: one step reads two registers")
-        if (owners[:, 1] == lane + np.arange(GROUP)).all():
-            return place.load(VECTOR)
-        return pointer.at(register * ROW).load(FROW, 64).shuffled(owners[:, 1].tolist())
+        owners = self.a_map[block, i, k], self.b_map[block, k, j]
+        a, b = (owner[:, 0].astype(np.int64) * LANES + owner[:, 1] for owner in owners)
+        return elements(operands.a, a, F32), elements(operands.b[d], b, F32)
 
 
 def selections(inst: Instruction) -> dict[str, int]:

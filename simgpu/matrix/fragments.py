@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from simgpu.hardware.errors import UnsupportedInstruction
 from simgpu.hardware.mfma.instruction import BITS, SCALE_BLOCK
 from simgpu.hardware.mfma.numbers import FORMATS, Format
 from simgpu.machine import intrinsics
@@ -38,6 +39,23 @@ def stack(frame: Frame, nbytes: int) -> Any:
         slot = frame.build.alloca(ir.ArrayType(I8, nbytes))
         slot.align = 64
     return opaque(frame, slot)
+
+
+def elements(pointer: Any, places: np.ndarray, scalar: ir.Type) -> Value:
+    """A vector of the elements at `places` (row·64 + lane): broadcast, plain load or shuffle.
+
+    pointer: to rows of 64 of the type `scalar`, F32 or F64. Raises UnsupportedInstruction where places lie in two rows.
+    """
+    size = 8 if scalar == F64 else 4
+    first = int(places[0])
+    if (places == first).all():
+        return pointer.at(size * first).load(scalar, size).splat(len(places))
+    if (places == first + np.arange(len(places))).all():
+        return pointer.at(size * first).load(ir.VectorType(scalar, len(places)), size)
+    row = first // LANES
+    if (places // LANES != row).any():
+        raise UnsupportedInstruction("one step of a matrix instruction reads two registers")
+    return pointer.at(size * LANES * row).load(ir.VectorType(scalar, LANES), 64).shuffled((places % LANES).tolist())
 
 
 class Spread:
@@ -74,16 +92,6 @@ class Spread:
     def integer(self, row: int) -> Value:
         """An i8 element, sign-extended to i32."""
         return (self.raw(row) << 24).ashr(24)
-
-    def doubles(self, negate: bool) -> Value:
-        """Pointer to rows of f64 elements."""
-        pointer = stack(self.frame, self.rows * 2 * ROW)
-        for row in range(self.rows):
-            bits = self.frame.read_wide(self.registers.at(2 * row * ROW), 64)
-            if negate:
-                bits = bits ^ 1 << 63
-            pointer.at(row * 2 * ROW).store(bits.bitcast(DROW), 64)
-        return pointer
 
     def float_value(self, row: int, flush: bool = False) -> Value:
         """The element as f32, exactly; flush: denormals of the stored type count as +0 (gfx90a)."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
 from simgpu.hardware import mfma
 from simgpu.hardware.architectures import BEFORE_GFX942
 from simgpu.hardware.errors import UnsupportedInstruction
@@ -19,13 +17,15 @@ from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
 from simgpu.machine.operands import Place, Plan, load_scalar, load_vector
-from simgpu.machine.values import F32, I64
+from simgpu.machine.values import F32, F64, I64
 from simgpu.matrix.cdna3.fast import FastSum
-from simgpu.matrix.cdna3.general import GeneralSum, Scales
+from simgpu.matrix.cdna3.general import GeneralSum
+from simgpu.matrix.cdna3.scales import Scales
 from simgpu.matrix.f32 import FloatTile, Operands, selections
-from simgpu.matrix.fragments import GROUP, Spread, scale_places, stack, walk_of
+from simgpu.matrix.f64 import WIDTH, double_sum, doubles, spread
+from simgpu.matrix.fragments import GROUP, Spread, stack, walk_of
 from simgpu.matrix.i8 import integer_sum
-from simgpu.matrix.sums import V32, VI, Accumulator, Groups, PairwiseSum, double_chain
+from simgpu.matrix.sums import V32, VI, Accumulator, Groups, PairwiseSum
 from simgpu.memory.whole_wave.prefetch import Queue
 
 C_TYPE = {"f64": t.f64, "f32": t.f32, "i32": t.i32}
@@ -124,26 +124,23 @@ def emit(frame: Frame, inst: Instruction, places: MatrixPlaces) -> None:
             GeneralSum(groups, c, a, b, size, narrow, scales).emit(first)
 
         # Where D lies on an operand, the fast path may have overwritten it when it finds that it does not serve.
-        if scales is None and not places.aliased and FastSum.serves(groups, size):
-            FastSum(groups, c, a, b, size, narrow).emit(otherwise=general_path)
+        if not places.aliased and FastSum.serves(groups, size):
+            FastSum(groups, c, a, b, size, narrow, scales).emit(otherwise=general_path)
         else:
             general_path()
 
 
 def _scales(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any) -> Scales | None:
-    """The scale bytes that op_sel and op_sel_hi choose, spread to rows."""
+    """The scale bytes that op_sel and op_sel_hi choose."""
     if places.scales is None:
         return None
-    rows = []
+    chosen = []
     for number, place in enumerate(places.scales):
         low = int(inst.mods.get("op_sel", 0)) >> number & 1
         high = int(inst.mods.get("op_sel_hi", 3)) >> number & 1
         raw = load_vector(frame, place)
-        byte = (raw if raw.lanes else raw.splat(LANES)) >> 8 * (low + 2 * high) & 255
-        copy = stack(frame, ROW)
-        copy.store(byte, 64)
-        rows.append(copy)
-    return Scales(frame, (rows[0], rows[1]), scale_places(row, GROUP))
+        chosen.append((raw if raw.lanes else raw.splat(LANES)) >> 8 * (low + 2 * high) & 255)
+    return Scales(frame, row, (chosen[0], chosen[1]))
 
 
 def _index_row(frame: Frame, places: MatrixPlaces) -> Any:
@@ -187,23 +184,20 @@ def _emit_float(frame: Frame, places: MatrixPlaces, row: Any, mods: dict[str, in
 
 
 def _emit_double(frame: Frame, inst: Instruction, places: MatrixPlaces, row: Any, mods: dict[str, int]) -> None:
-    """f64: C and D as rows of doubles on the way; NEG negates A, B, C by bits 0, 1, 2."""
+    """f64; NEG negates A, B, C by bits 0, 1, 2."""
     negate = inst.src_mods.neg | int(inst.mods.get("neg", 0))
-    rows = places.d.bits // 64
-    sums = stack(frame, rows * 2 * ROW)
-    for number in range(rows):
-        if places.c.kind == "imm":
-            value = load_scalar(frame, places.c).splat(LANES)
-        else:
-            value = frame.read_wide(frame.operand(places.c.slot).at(2 * number * ROW), 64)
-        if negate & 4:
-            value = value ^ 1 << 63
-        sums.at(2 * number * ROW).store(value, 64)
-    walk = walk_of(row, row, mods, GROUP // 2)
-    a = Spread(frame, frame.operand(places.a.slot), places.a.bits // 32, "f64")
-    b = Spread(frame, frame.operand(places.b.slot), places.b.bits // 32, "f64")
-    double_chain(Groups(frame, walk, None, lane_bytes=8), sums, sums, a, b, negate)
-    d = frame.operand(places.d.slot)
-    for number in range(rows):
-        value = sums.at(2 * number * ROW).load(ir.VectorType(I64, LANES), 64)
-        frame.write_wide(d.at(2 * number * ROW), value, None)
+    a, b = (
+        spread(frame, frame.operand(place.slot), place.bits // 32, bool(negate >> number & 1))
+        for number, place in enumerate((places.a, places.b))
+    )
+    registers = None if places.c.kind == "imm" else frame.operand(places.c.slot)
+    if registers is not None and places.aliased:
+        registers = _copied(frame, registers, places.c.bits // 32)
+
+    def c(pair: int) -> Any:
+        if registers is not None:
+            return doubles(frame, registers, pair, bool(negate & 4))
+        value = load_scalar(frame, places.c)
+        return (value ^ 1 << 63 if negate & 4 else value).bitcast(F64).splat(LANES)
+
+    double_sum(frame, walk_of(row, row, mods, WIDTH), frame.operand(places.d.slot), c, a, b)

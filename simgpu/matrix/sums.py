@@ -1,4 +1,4 @@
-"""The walk over D, 16 lanes at a time, and the sums that need no more than it; formulas: hardware.mfma.arithmetic.
+"""The walk over D, 16 lanes at a time, and CDNA1's and CDNA2's sums, which need no more; formulas: hardware.mfma.arithmetic.
 
 A sum spreads its operands, then walks over the groups of lanes of D (`Groups`): in a loop over a table of
 offsets where the walk is regular, else unrolled with shuffles.
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.machine.frame import Frame
+from simgpu.machine.frame import ROW32, Frame
 from simgpu.machine.hooks import Sums
 from simgpu.machine.layout import LANES, ROW, SLOT_INDEX
-from simgpu.machine.values import F32, F64, I32, I64, Value, any_special, default_nan, fabs, fma, where
-from simgpu.matrix.fragments import GROUP, Spread, Walk
+from simgpu.machine.values import F32, F64, I32, I64, Value, any_special, default_nan, fabs, where
+from simgpu.matrix.fragments import GROUP, Spread, Walk, stack
 from simgpu.matrix.operand_cache import CacheEntry
 
 V32 = ir.VectorType(F32, GROUP)
@@ -40,22 +40,20 @@ def _separated(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class Groups:
     """Runs a body for each group of lanes of D; the body asks for elements by step."""
 
-    def __init__(self, frame: Frame, walk: Walk, index_row: Any, lane_bytes: int = 4) -> None:
+    def __init__(self, frame: Frame, walk: Walk, index_row: Any) -> None:
         self.frame = frame
         self.walk = walk
-        self.lane_bytes = lane_bytes
         self.index_row = index_row
         self.width = walk.a.shape[2]
         # Bytes from the elements of A, B and so on that are asked for to those meant: within `chunked`.
         self.moved: list[Any] | None = None
         if walk.regular:
-            self.a_steps, self.a_groups = _separated(walk.a[..., 0] * lane_bytes)
-            self.b_steps, self.b_groups = _separated(walk.b[..., 0] * lane_bytes)
+            self.a_steps, self.a_groups = _separated(walk.a[..., 0] * 4)
+            self.b_steps, self.b_groups = _separated(walk.b[..., 0] * 4)
             self.a_table = self._table(self.a_groups)
             self.b_table = self._table(self.b_groups)
             if walk.index is not None:
-                self.b_offsets = self._table(self.b_steps)
-                self.index_table = self._table(walk.index)
+                self.chosen = self._chosen(walk.index)
 
     def _table(self, values: np.ndarray) -> Any:
         kind = ir.ArrayType(I32, values.size)
@@ -88,37 +86,42 @@ class Groups:
         """The element of A at a step, for each lane of the group."""
         if not self.walk.regular:
             return self._shuffled(pointer, scalar, self.walk.a[group, step])
-        place = self._place(pointer, self.a_table, group, 0).at(int(self.a_steps[step]))
-        return place.load(scalar, self.lane_bytes).splat(self.width)
+        place = pointer.at(self.entry(self.a_table, group)).at(int(self.a_steps[step]))
+        if self.moved is not None:
+            place = place.at(self.moved[0])
+        return place.load(scalar).splat(self.width)
 
     def b(self, pointer: Any, scalar: ir.Type, group: Any, step: int) -> Value:
         """The elements of B at a step."""
         if not self.walk.regular:
             return self._shuffled(pointer, scalar, self.walk.b[group, step])
-        place = self._place(pointer, self.b_table, group, 1)
+        return pointer.at(self.b_offset(group, step)).load(ir.VectorType(scalar, self.width))
+
+    def b_offset(self, group: Any, step: int) -> Value:
+        """Bytes (i64) from B's first element to those that a group multiplies at a step of a regular walk."""
+        start = self.entry(self.b_table, group)
         if self.walk.index is None:
-            place = place.at(int(self.b_steps[step]))
-        else:
-            place = place.at(self.entry(self.b_offsets, self._selected(group, step)))
-        return place.load(ir.VectorType(scalar, self.width), self.lane_bytes)
+            offset = start + int(self.b_steps[step])
+            return offset if self.moved is None else offset + self.moved[1]
+        place = self.chosen.at(group << 2).at(4 * self.walk.groups * step)
+        if self.moved is not None:
+            place = place.at(self.moved[1])
+        return start + place.load(I32).zext(I64)
 
     def product(self, left: Any, right: Any, scalar: ir.Type, group: Any, step: int) -> Value:
         """A·B at a step; left, right: pointers to the elements."""
         return self.a(left, scalar, group, step) * self.b(right, scalar, group, step)
 
-    def _place(self, pointer: Any, table: Any, group: Any, operand: int) -> Value:
-        place: Value = pointer.at(self.entry(table, group))
-        return place if self.moved is None else place.at(self.moved[operand])
-
     def chunk_offsets(self, size: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Bytes from the first `size` steps to each later `size` of them, in A and B, where that is enough."""
-        if not self.walk.regular or self.walk.index is not None or self.walk.steps % size:
+        """Bytes from the first `size` steps to each later `size` of them, in A and B (sparse: `chosen`), where that is enough."""
+        if not self.walk.regular or self.walk.steps % size:
             return None
-        for steps in (self.a_steps, self.b_steps):
+        b_steps = self.b_steps if self.walk.index is None else 4 * self.walk.groups * np.arange(self.walk.steps)
+        for steps in (self.a_steps, b_steps):
             chunks = steps.reshape(-1, size)
             if (chunks - chunks[:, :1] != chunks[0] - chunks[0, 0]).any():
                 return None
-        return first_of_chunks(self.a_steps, size), first_of_chunks(self.b_steps, size)
+        return first_of_chunks(self.a_steps, size), first_of_chunks(b_steps, size)
 
     def a_by_step(self) -> tuple[np.ndarray, np.ndarray]:
         """An order of a row's lanes, padded to a multiple of 64, and by step an index into A's rows in that order.
@@ -149,19 +152,25 @@ class Groups:
 
         return self.frame.loop(count, one, state)
 
-    def _selected(self, group: Any, step: int) -> Value:
-        """The k of B that the sparse index names at a step."""
-        assert self.walk.index is not None
-        entry = self.entry(self.index_table, group * self.walk.index.shape[1] + step // 2)
-        word = self.index_row.at(entry >> 5 << 2).load(I32).zext(I64)
-        low = (entry & 31) + 2 * (step % 2)
-        return (word >> low & 3) + step // 2 * 4
+    def _chosen(self, index: np.ndarray) -> Any:
+        """Pointer to the bytes (i32) from B's elements at k = 0 to those that the sparse index names, by step and group."""
+        row = self.index_row.load(ROW32, 64)
+        table = stack(self.frame, 4 * self.walk.steps * len(index))
+        first_of_four = self.b_steps.reshape(-1, 4)
+        assert (first_of_four - first_of_four[:, :1] == ROW * np.arange(4)).all(), "four k of B are a row apart"
+        for step in range(self.walk.steps):
+            fields = index[:, step // 2]
+            words = row.shuffled([int(lane) for lane in fields >> 5])
+            low = ir.Constant(words.type, [int(bit) + 2 * (step % 2) for bit in fields & 31])
+            offsets = (words >> low & 3) * ROW + int(first_of_four[step // 2, 0])
+            table.at(4 * step * len(index)).store(offsets, 64)
+        return table
 
     def _shuffled(self, pointer: Any, scalar: ir.Type, places: np.ndarray) -> Value:
         """Elements of arbitrary lanes of one row."""
         rows = np.unique(places // LANES)
         assert len(rows) == 1, "one step of a group reads one row"
-        row = pointer.at(int(rows[0]) * LANES * self.lane_bytes).load(ir.VectorType(scalar, LANES), 64)
+        row = pointer.at(int(rows[0]) * ROW).load(ir.VectorType(scalar, LANES), 64)
         return row.shuffled([int(place) % LANES for place in places])
 
 
@@ -263,18 +272,3 @@ def _flushed(value: Value) -> Value:
 
 def _is_tiny(value: Value) -> Value:
     return fabs(value).ordered < 2.0**-126
-
-
-def double_chain(groups: Groups, c: Any, d: Any, a: Spread, b: Spread, negate: int) -> None:
-    """f64: fma over k in order; C is a pointer to rows of doubles, D to register pairs."""
-    left, right = a.doubles(bool(negate & 1)), b.doubles(bool(negate & 2))
-
-    def one(group: Any) -> None:
-        at = group * (8 * groups.width)
-        total = c.at(at).load(ir.VectorType(F64, groups.width), 8)
-        for step in range(groups.walk.steps):
-            total = fma(groups.a(left, F64, group, step), groups.b(right, F64, group, step), total)
-        told(groups.frame, group, total, lambda: c.at(at).load(total.type, 8))
-        d.at(at).store(default_nan(total), 8)
-
-    groups.run(one)

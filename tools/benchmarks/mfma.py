@@ -5,7 +5,8 @@
 Each wave of the kernel computes a 128 x 64 tile (f64: 64 x 64) of D (m, n) = A (m, k) B (k, n): it loads fragments, 16 bytes a
 lane at a time, from operands packed in the order in which it does, and runs the matrix instruction on them. Small
 integers, whose product is exact in every type: D is numpy's. Normally distributed numbers, where the time may
-depend on them: a tile of D has the bits of `simgpu.hardware.mfma`. On a machine that others use, --cpu-time compares one thread's
+depend on them: a tile of D has the bits of `simgpu.hardware.mfma`. Where A is sparse, its third and fourth of four are 0 and
+not stored, and rates count them as if they were; scales are 1. On a machine that others use, --cpu-time compares one thread's
 CPU seconds instead of wall time.
 """
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 LOAD = 16  # bytes of a lane that an instruction loads
 DEEP = 16  # reduction indices between loads, at least, as a GEMM's tile has
+FIRST_TWO = 0x44444444  # sparse indices: of four elements of A, the first two are stored
+ONE = 127  # E8M0
 REPEATS = 7  # of a product and sgemm, turn about
 Clock = Callable[[], float]
 # (target, mnemonic, the share of sgemm's rate that issue 4 asks for)
@@ -51,8 +54,15 @@ INSTRUCTIONS = (
     ("gfx942", "v_mfma_f32_16x16x32_bf8_bf8", 0.2),
     ("gfx942", "v_mfma_f32_32x32x4_xf32", None),
     ("gfx942", "v_mfma_i32_32x32x16_i8", 0.3),
+    ("gfx942", "v_smfmac_f32_16x16x32_f16", 0.15),
+    ("gfx942", "v_smfmac_f32_32x32x16_bf16", 0.15),
+    ("gfx942", "v_smfmac_f32_16x16x64_fp8_fp8", 0.15),
+    ("gfx942", "v_smfmac_i32_16x16x64_i8", 0.15),
     ("gfx950", "v_mfma_f32_32x32x16_f16", None),
     ("gfx950", "v_mfma_f32_16x16x128_f8f6f4", None),
+    ("gfx950", "v_mfma_scale_f32_16x16x128_f8f6f4", 0.15),
+    ("gfx950", "v_mfma_scale_f32_16x16x128_f8f6f4:fp4:fp4", 0.15),
+    ("gfx950", "v_mfma_scale_f32_32x32x64_f8f6f4:fp8:fp4", 0.15),
     ("gfx950", "v_mfma_i32_16x16x64_i8", None),
 )
 
@@ -179,6 +189,8 @@ def _product(
     row = find(name, target)._formats()
     packing = Packing.of(row)
     size = len(a)
+    if row.sparse:
+        a = np.where(np.arange(size) % 4 < 2, a, 0)
     gpu = Device(target, threads=threads)
     buffers = [gpu.upload(pack(packing, "A", a)), gpu.upload(pack(packing, "B", b))]
     output = gpu.alloc(size * size * (8 if row.cd_type == "f64" else 4))
@@ -200,37 +212,49 @@ def _tile(row: MatrixInstruction, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     import numpy as np
 
     from simgpu.hardware.mfma import multiply
-    from simgpu.matrix.one_mfma import DTYPES
+    from simgpu.matrix.one_mfma import DTYPES, stored_shape
 
     def raw(x: np.ndarray, kind: str) -> np.ndarray:
         values = x.astype(DTYPES[kind])
         return values.view(f"u{values.itemsize}")[None]
 
-    left, right = raw(a[: row.m], row.a_type), raw(b[:, : row.n], row.b_type)
+    left, right = raw(stored(row, a[: row.m]), row.a_type), raw(b[:, : row.n], row.b_type)
+    kept = left.shape[2] // (a.shape[1] // row.k)  # elements of a row of A in one instruction
+    given = {"SCALE_A": ONE, "SCALE_B": ONE} if row.scaled else {"IDX": FIRST_TWO & 15} if row.sparse else {}
+    name = {"SCALE_A": "scale_a", "SCALE_B": "scale_b", "IDX": "index"}
+    extra: dict[str, Any] = {name[one]: np.full((1, *stored_shape(row, one)), bits) for one, bits in given.items()}
     d = np.zeros((1, row.m, row.n), np.uint32)
-    for k in range(0, a.shape[1], row.k):
-        d = multiply(row, left[:, :, k : k + row.k], right[:, k : k + row.k], d)
+    for number, k in enumerate(range(0, a.shape[1], row.k)):
+        d = multiply(row, left[:, :, number * kept : (number + 1) * kept], right[:, k : k + row.k], d, **extra)
     return d[0].view(np.float32)
+
+
+def stored(row: MatrixInstruction, a: np.ndarray) -> np.ndarray:
+    """What of A (m, k) is stored: where it is sparse, the first two of four columns."""
+    return a.reshape(len(a), -1, 4)[..., :2].reshape(len(a), -1) if row.sparse else a
 
 
 def pack(packing: Packing, operand: str, matrix: np.ndarray) -> np.ndarray:
     """A (or B) in the order in which waves and lanes load it: [wave's tile][k][fragment][load][lane][16 bytes], raw."""
     import numpy as np
 
-    from simgpu.matrix.one_mfma import DTYPES, element_type
+    from simgpu.hardware.mfma.instruction import BITS
+    from simgpu.matrix.one_mfma import DTYPES, element_type, places
 
     row = packing.row
-    values = matrix.astype(DTYPES[element_type(row, operand)])
-    if operand == "B":
-        values = values.T
+    kind = element_type(row, operand)
+    values = (stored(row, matrix) if operand == "A" else matrix.T).astype(DTYPES[kind])
     side = row.m if operand == "A" else row.n
-    owners = row.map(operand)[0]
+    owners = places(row, operand)[0]
     owners = owners if operand == "A" else owners.swapaxes(0, 1)
     key = (owners[..., 1].astype(np.int64) * 64 + owners[..., 0]) * 32 + owners[..., 2]
     order = np.argsort(key.ravel())  # (i, k) of the tile in the order of lane, register, bit
     size = len(matrix)
-    tiles = values.reshape(size // side, side, size // row.k, row.k).swapaxes(1, 2)
+    tiles = values.reshape(size // side, side, size // row.k, owners.shape[1]).swapaxes(1, 2)
     lanes = tiles.reshape(size // side, size // row.k, -1)[..., order]
+    if BITS[kind] < 8:
+        bits = np.unpackbits(lanes.view(np.uint8)[..., None], axis=-1, bitorder="little", count=BITS[kind])
+        lanes = np.packbits(bits.reshape(*lanes.shape[:2], -1), axis=-1, bitorder="little")
     fragments = lanes.reshape(size // side, size // packing.k, packing.steps, 64, -1).swapaxes(2, 3)
     across, loads = packing.across(operand), 4 * packing.count(operand) // LOAD
     raw = np.ascontiguousarray(fragments).view(np.uint8).reshape(-1, across, size // packing.k, 64, loads, LOAD)
@@ -263,6 +287,9 @@ def source(packing: Packing, size: int) -> str:
     count = row.registers("D")
     accumulators = 0 if row.target == "gfx908" else 128
     body = clear(row.target, accumulators, across["A"] * across["B"] * count)
+    if row.sparse or row.scaled:
+        word = FIRST_TWO if row.sparse else ONE * 0x01010101
+        body += [f"v_mov_b32 v{number}, 0x{word:x}" for number in (14, 15)]
     offsets = {"A": 2, "B": 10}
     for operand, group in (("A", "s3"), ("B", "s2")):
         fragment = 256 * packing.count(operand)  # bytes
@@ -288,7 +315,7 @@ def source(packing: Packing, size: int) -> str:
                 a = first["A"] + i * packing.count("A") + step * row.registers("A")
                 b = first["B"] + j * packing.count("B") + step * row.registers("B")
                 d = accumulators + (i * across["B"] + j) * count
-                body.append(matrix_line(row, Registers(a=a, b=b, d=d)))
+                body.append(matrix_line(row, Registers(a=a, b=b, d=d, index=14, scales=14)))
     body += ["s_sub_u32 s11, s11, 1", "s_cmp_lg_u32 s11, 0", "s_cbranch_scc1 loop"]
     body += _stores(row, size, across, accumulators)
     return kernel(row.target, body, ("a", "b", "d"), 256 if row.target != "gfx908" else 128)

@@ -31,7 +31,7 @@ class Exponents:
 
     @staticmethod
     def serves(groups: Groups) -> bool:
-        return groups.walk.groups % PER_ROW == 0 and _distinct(groups) > 0
+        return groups.walk.groups % PER_ROW == 0 and (groups.walk.index is not None or _distinct(groups) > 0)
 
     def least(self, row: Any, steps: list[int]) -> Value:
         """<64 x i8>: fields of 2^(24 − E) of these steps, by lane of register `row` (i64, its first group) of D."""
@@ -48,16 +48,18 @@ class Exponents:
     def _of_b(self, row: Any, step: int) -> Value:
         """Each group's 16 bytes, where neighbours and repetitions of some groups are one load."""
         groups = self.groups
-        offset = groups.entry(groups.b_table, row) + int(groups.b_steps[step])
-        if groups.moved is not None:
-            offset = offset + groups.moved[1]
-        near = GROUP * _distinct(groups)
-        value = self.b.at(offset.ashr(2)).load(ir.VectorType(I8, near), 1)
-        return value.shuffled([lane % near for lane in range(LANES)])
+        near = GROUP * (1 if groups.walk.index is not None else _distinct(groups))
+        of_group = ir.VectorType(I8, near)
+        apart = range(PER_ROW if groups.walk.index is not None else 1)
+        values = [self.b.at(groups.b_offset(row + group, step).ashr(2)).load(of_group, 1) for group in apart]
+        if len(values) == 1:
+            return values[0].shuffled([lane % near for lane in range(LANES)])
+        pairs = [low.shuffled(range(2 * GROUP), high) for low, high in zip(values[::2], values[1::2], strict=True)]
+        return pairs[0].shuffled(range(LANES), pairs[1])
 
 
 def _distinct(groups: Groups) -> int:
     """How many groups of B's neighbouring lanes a register of D reads, again and again; 0 if it is not that simple."""
-    places = groups.b_groups.reshape(-1, PER_ROW) // groups.lane_bytes
+    places = groups.b_groups.reshape(-1, PER_ROW) // 4
     apart = places - places[:, :1]
     return next((n for n in (1, 2, 4) if (apart == GROUP * (np.arange(PER_ROW) % n)).all()), 0)

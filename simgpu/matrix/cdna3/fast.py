@@ -18,11 +18,12 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, I8, I32, I64, Builder, Value, umin
+from simgpu.machine.values import F32, I8, I32, I64, Builder, Value, smax, umin
 from simgpu.matrix import i8
 from simgpu.matrix.cdna3.exponents import BYTES, PER_ROW, Exponents
 from simgpu.matrix.cdna3.operand import BIAS, GRID, LEAST, NONE, FastOperand
 from simgpu.matrix.cdna3.rounding import FINITE, NEAR, Rounding, shifted
+from simgpu.matrix.cdna3.scales import HIGHEST, LOWEST, Scales
 from simgpu.matrix.fragments import GROUP, Spread, stack
 from simgpu.matrix.sums import V32, VI, Accumulator, Groups, first_of_chunks
 
@@ -45,10 +46,13 @@ class Continuation:
 
 
 class FastSum:
-    """Emits the sum for a regular walk without sparse indices."""
+    """Emits the sum for a regular walk."""
 
-    def __init__(self, groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, narrow: bool) -> None:
+    def __init__(
+        self, groups: Groups, c: Accumulator, a: Spread, b: Spread, size: int, narrow: bool, scales: Scales | None = None
+    ) -> None:
         self.groups = groups
+        self.scales = scales
         self.frame = groups.frame
         self.build = groups.frame.build
         self.c = c
@@ -73,7 +77,11 @@ class FastSum:
         usual, done = (build.append_basic_block(name) for name in ("usual", "done"))
         self.rest = Continuation(build, "rest")
         self.rest.enter_from(build.block)
-        build.cbranch(left.in_range & right.in_range, usual, self.rest.block)
+        in_range = left.in_range & right.in_range
+        if self.scales is not None:
+            least, self.most_of_scales = self.scales.extremes()
+            in_range = in_range & (least.signed >= LOWEST) & (self.most_of_scales.signed <= HIGHEST)
+        build.cbranch(in_range, usual, self.rest.block)
         build.position_at_end(usual)
         if self.paired:
             self._grid_first(done)
@@ -145,26 +153,37 @@ class FastSum:
         assert offsets is not None
         chunks = len(offsets[0])
         slots = [stack(self.frame, chunks * LANES) for _ in parts]
-        moves = *offsets, first_of_chunks(self.a_steps, self.size), LANES * np.arange(chunks)
+        moves: tuple[np.ndarray, ...] = *offsets, first_of_chunks(self.a_steps, self.size), LANES * np.arange(chunks)
+        if self.scales is not None:
+            moves += self.scales.offsets(groups.walk.steps, self.size)
         places = [row + g for g in range(PER_ROW)]
         cs = [self.c.load(place, V32) for place in places]
 
         def added(cs: list[Any]) -> list[Any]:
             scales = [self._scales(slots, number) for number in range(PER_ROW)]
             least = [functools.reduce(umin, of_parts) for of_parts in scales]
-            scaled = [self.rounding.scaled(c, scale) for c, scale in zip(cs, least, strict=True)]
+            units = [self._unit(place, scale) for place, scale in zip(places, least, strict=True)]
+            scaled = [self.rounding.scaled(c, unit) for c, unit in zip(cs, units, strict=True)]
             self._leave_by_exponent(self.rounding.highest(scaled), far, row)
             rounded = self.rounding.far if far is None else self.rounding.near
             result = []
-            for place, c, of_parts, scale in zip(places, scaled, scales, least, strict=True):
+            for place, c, of_parts, scale, unit in zip(places, scaled, scales, least, units, strict=True):
                 totals = [summed(place, part, of_part) for part, of_part in zip(parts, of_parts, strict=True)]
-                result.append(rounded(self._joined(totals, of_parts, scale), c, scale))
+                result.append(rounded(self._joined(totals, of_parts, scale), c, unit))
             return result
 
         groups.chunked(moves, lambda _: self._store_fields(row, parts, slots, cs), [])
         for place, total in zip(places, groups.chunked(moves, added, cs), strict=True):
             self.c.store(place, total)
         return ()
+
+    def _unit(self, group: Any, scale: Value) -> Value:
+        """Bits of 2^(24 − E) with E of the scaled products; scale: those of the products before E8M0 scales."""
+        if self.scales is None:
+            return scale
+        assert self.groups.moved is not None
+        # Where all products are 0, E is no more than it is without scales: `_store_fields` looked at C.
+        return umin(scale - self.scales.in_place(group, self.groups.moved[4:]), NONE << 23)
 
     def _leave_by_exponent(self, highest: Value, far: Continuation | None, row: Any) -> None:
         """Go on elsewhere from this register on where a scaled C is too large for this rounding."""
@@ -184,7 +203,7 @@ class FastSum:
             limited = [umin(field, NONE) for field in fields]
             nothing = functools.reduce(operator.and_, empty)
             sizes = [(c.bitcast(VI) & 0x7FFFFFFF) - 1 for c in cs]  # less 1, a zero is the greatest
-            tiny = functools.reduce(umin, sizes).unsigned < FLOOR - 1
+            tiny = functools.reduce(umin, sizes).unsigned < self._floor() - 1
             self._leave_if(_any(nothing) & _any(tiny), self.rest, row)
             after = build.block
         values = [build.phi(BYTES) for _ in parts]
@@ -193,6 +212,12 @@ class FastSum:
             value.add_incoming(less, after)
             self._of_chunk(slot).store(value, 64)
         return []
+
+    def _floor(self) -> Any:
+        """In place: the least E where there are products, or more."""
+        if self.scales is None:
+            return FLOOR
+        return (FLOOR + (smax(self.most_of_scales, 0) << 23)).splat(LANES // PER_ROW)
 
     def _of_chunk(self, slot: Any) -> Any:
         return slot if self.groups.moved is None else slot.at(self.groups.moved[3])

@@ -12,34 +12,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.hardware.mfma.instruction import SCALE_BLOCK
-from simgpu.machine.frame import Frame
 from simgpu.machine.values import F32, F64, I1, I32, I64, Value, constant, default_nan, fabs, floor, smax, where
-from simgpu.matrix.fragments import GROUP, Fields, Spread, Walk
+from simgpu.matrix.cdna3.scales import Scales
+from simgpu.matrix.fragments import GROUP, Fields, Spread
 from simgpu.matrix.sums import V32, VD, VI, Accumulator, Groups
-
-
-class Scales:
-    """E8M0 scales of blocks of 32 k (gfx950): one byte a lane of each scale register."""
-
-    def __init__(self, frame: Frame, rows: tuple[Any, Any], places: tuple[np.ndarray, np.ndarray]) -> None:
-        """rows: <64 x i32> of the chosen byte for A and B; places: row·64 + lane by group, block of k and lane."""
-        self.rows = rows
-        self.groups = Groups(frame, Walk(*places, None, regular=True), None)
-
-    def _pair(self, group: Any, step: int) -> tuple[Value, Value]:
-        block = step // SCALE_BLOCK
-        return self.groups.a(self.rows[0], I32, group, block), self.groups.b(self.rows[1], I32, group, block)
-
-    def exponent(self, group: Any, step: int) -> Value:
-        """What the scales add to the exponent of every product of the step."""
-        x, y = self._pair(group, step)
-        return x + y - 254
-
-    def is_nan(self, group: Any, step: int) -> Value:
-        """Where a scale is 0xff, a NaN."""
-        x, y = self._pair(group, step)
-        return (x == 255) | (y == 255)
 
 
 class GeneralSum:
@@ -74,12 +50,15 @@ class GeneralSum:
             total = self.groups.chunked(offsets, add, [total])[0]
         self.c.store(group, default_nan(total))
 
-    def _parts(self) -> list[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
+    def _parts(self) -> list[tuple[list[int], tuple[np.ndarray, ...]]]:
         """Steps of a sum, and the offsets of the chunks like it: one loop where all are alike."""
         steps, size = self.groups.walk.steps, self.size
-        offsets = self.groups.chunk_offsets(size)
-        if offsets is not None and self.scales is None:
+        offsets: tuple[np.ndarray, ...] | None = self.groups.chunk_offsets(size)
+        if offsets is not None:
+            if self.scales is not None:
+                offsets += self.scales.offsets(steps, size)
             return [(list(range(size)), offsets)]
+        assert self.scales is None, "scaled instructions walk in chunks that are alike"
         once = np.zeros(1, np.int64), np.zeros(1, np.int64)
         return [(list(range(start, min(start + size, steps))), once) for start in range(0, steps, size)]
 
@@ -91,9 +70,14 @@ class GeneralSum:
             total = cut.sitofp(F64)
         if self.scales is None:
             return self._with_special(group, steps, c, self._accumulated(total, top, c))
-        top = top + self.scales.exponent(group, steps[0])
+        moved = self._moved_scales()
+        top = top + self.scales.exponent(group, moved)
         result = self._with_special(group, steps, c, self._accumulated(total, top, c))
-        return where(self.scales.is_nan(group, steps[0]), math.nan, result)
+        return where(self.scales.is_nan(group, moved), math.nan, result)
+
+    def _moved_scales(self) -> list[Any]:
+        assert self.groups.moved is not None
+        return self.groups.moved[2:]
 
     def _products(self, group: Any, steps: list[int]) -> tuple[Value, Value]:
         """Sum (i32) in units of 2^(E − 24), and E (i32), of the products of these steps."""
@@ -139,7 +123,7 @@ class GeneralSum:
             y = groups.b(self.right.values, F32, group, k)
             product = x * y
             if self.scales is not None:
-                scale = _power(self.scales.exponent(group, k))
+                scale = _power(self.scales.exponent(group, self._moved_scales()))
                 product = (product.fpext(F64) * scale).fptrunc(F32)
             infinite, finite_terms = ~_finite(product), _finite(x) & _finite(y)
             special = _added_where(infinite & ~finite_terms, product, special)

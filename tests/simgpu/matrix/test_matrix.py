@@ -230,6 +230,30 @@ def test_scales_of_any_size():
         assert_same(row, executed(row, made), expected(row, made))
 
 
+@pytest.mark.parametrize("ends", [(-52, -48), (-50, 10), (0, 0), (-6, 60), (57, 62)], ids=str)
+@pytest.mark.parametrize("name, formats", F8F6F4_FORMATS[:2], ids=str)
+def test_scales_at_the_ends_of_the_fast_path(name, formats, ends):
+    """Blocks whose products are all 0 beside others, and C that nearly cancels, is tiny, huge or 0."""
+    rng = rng_of(name, formats, ends)
+    for fp8 in (False, True):
+        row = find(name, "gfx950").with_formats(*((0, 0) if fp8 else formats))
+        made = operands(row, rng, moderate)
+        total = rng.integers(ends[0], ends[1] + 1, (1, row.m, row.k // 32))
+        made["SCALE_A"] = (127 + total // 2).astype(np.uint64)
+        made["SCALE_B"] = np.full_like(made["SCALE_B"], 127 + int(ends[1]) // 2)
+        made["SCALE_B"][:, :, ::2] = 127 + int(ends[0]) - int(ends[0]) // 2
+        made["A"].reshape(1, row.m, -1, 32)[:, ::3, ::2] = 0
+        made["A"].reshape(1, row.m, -1, 32)[:, 5] = 0
+        for kind in range(4):
+            c = expected(row, made | {"C": np.zeros_like(made["C"])}).astype(np.uint64) ^ np.uint64(1 << 31)
+            if kind == 1:
+                c = rng.integers(0, 1 << 32, c.shape, dtype=np.uint64)
+            elif kind:
+                c = (c & np.uint64(1 << 31)) | np.uint64({2: 20 << 23, 3: 0}[kind])
+            made["C"] = c
+            assert_same(row, executed(row, made, **({} if fp8 else {"cbsz": formats[0], "blgp": formats[1]})), expected(row, made))
+
+
 @pytest.mark.parametrize("least", [-102, -90, -89, -88, -87, -70])
 def test_bf16_of_cdna2_at_the_exponents_where_results_may_be_denormal(least):
     """Products down to 2^least; C such that it nearly cancels sums, or is denormal itself."""

@@ -10,6 +10,7 @@ Python numbers become constants of the other operand's type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,6 +39,7 @@ class Ops(Protocol):
     def unary(self, op: str, type_: Type, a: Any) -> Any: ...
     def compare(self, op: str, type_: Type, a: Any, b: Any) -> Any: ...
     def where(self, type_: Type, condition: Any, a: Any, b: Any) -> Any: ...
+    def rarely(self, type_: Type, condition: Any, usual: Any, special: Callable[[], Any]) -> Any: ...
     def fma(self, type_: Type, a: Any, b: Any, c: Any) -> Any: ...
     def convert(self, source: Type, target: Type, a: Any) -> Any: ...
     def bitcast(self, source: Type, target: Type, a: Any) -> Any: ...
@@ -146,6 +148,11 @@ def where(condition: Value, a: Value | Number, b: Value | Number) -> Value:
     assert isinstance(like, Value)
     x, y = like._lift(a), like._lift(b)
     return Value(like.ops, like.type, like.ops.where(like.type, condition.raw, x.raw, y.raw))
+
+
+def rarely(condition: Value, usual: Value, special: Callable[[], Value]) -> Value:
+    """`special()` where the condition holds, else `usual`; an engine may compute the former only where some lane needs it."""
+    return Value(usual.ops, usual.type, usual.ops.rarely(usual.type, condition.raw, usual.raw, lambda: special().raw))
 
 
 def _binary(op: str, a: Value, b: Value | Number) -> Value:

@@ -206,6 +206,9 @@ class NumpyOps:
     def where(self, type_: Type, condition: Array, a: Array, b: Array) -> Array:
         return np.where(condition, a, b)
 
+    def rarely(self, type_: Type, condition: Array, usual: Array, special: Callable[[], Array]) -> Array:
+        return np.where(condition, special(), usual)
+
     def fma(self, type_: Type, a: Array, b: Array, c: Array) -> Array:
         a, b, c = np.broadcast_arrays(a, b, c)
         x, y, z = (_numbers(type_, v) for v in (a, b, c))

@@ -24,6 +24,7 @@ from simgpu.machine.layout import LANES
 from simgpu.machine.mode import Mode
 from simgpu.machine.operands import Place, load_scalar, load_vector
 from simgpu.machine.rounding import ops_for
+from simgpu.machine.values import I32
 
 # SDWA selects (ISA guides, SDWA): BYTE_0..3, WORD_0, WORD_1, DWORD.
 SELECT = {0: (0, 8), 1: (8, 8), 2: (16, 8), 3: (24, 8), 4: (0, 16), 5: (16, 16), 6: (0, 32)}
@@ -137,7 +138,11 @@ class VectorSources:
         negate = bool(self.mods.get("neg_hi" if part else "neg_lo", 0) >> position & 1)
         raw = self.ops._vector(raw)
         width = type_.bits
-        raw = (raw >> width if high else raw).trunc(ir.IntType(width))
+        if width == 32:  # registers, which LLVM finds again in what `read_wide` made of them
+            words = raw.bitcast(ir.VectorType(I32, 2 * raw.lanes))
+            raw = words.shuffled(range(int(high), words.lanes, 2))
+        else:
+            raw = (raw >> width if high else raw).trunc(ir.IntType(width))
         if negate:
             raw = raw ^ 1 << (width - 1)
         value = raw.bitcast(self.ops.shape(element(type_)))

@@ -8,6 +8,7 @@ bits make the double rounding of +, -, · and sqrt harmless, and an f16 fma is e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -17,7 +18,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, where
+from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, fabs, where
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
@@ -172,15 +173,40 @@ class LLVMOps:
             a, b = self._vector(a), self._vector(b)
         return self.builder.select(condition, a, b)
 
+    def rarely(self, type_: Type, condition: Any, usual: Any, special: Callable[[], Any]) -> Any:
+        """The special value in a branch, which is taken where the condition holds in any lane."""
+        build = self.builder
+        usual = self._vector(usual)
+        start = build.block
+        alike = not isinstance(condition.type, ir.VectorType)
+        with build.if_then(condition if alike else build.bitcast(condition, ir.IntType(self.lanes)) != 0, likely=False):
+            fixed = self._vector(special())
+            if not alike:
+                fixed = build.select(condition, fixed, usual)
+            slow = build.block
+        merged = build.phi(usual.type)
+        merged.add_incoming(usual, start)
+        merged.add_incoming(fixed, slow)
+        return merged
+
     def fma(self, type_: Type, a: Any, b: Any, c: Any) -> Any:
         a, b, c = self._vector(a), self._vector(b), self._vector(c)
         scalar = element(type_)
         if scalar in (F32, F64):
             return self._settle(type_, self.intrinsic("fma", scalar, [a, b, c]), (a, b, c))
-        wide = [self._fext(self._widen(type_, x)) for x in (a, b, c)]
-        result = self.intrinsic("fma", F64, wide)
-        narrowed = self._narrow_f64(type_, result)
+        wide = [self._widen(type_, x) for x in (a, b, c)]
+        if type_.kind == "bfloat":
+            return self._settle(type_, self._exact_fma(type_, wide), (a, b, c))
+        # Rounded to f32 first, it is right but where that gives what may be a tie of f16, or a denormal number of it.
+        single = self.intrinsic("fma", F32, wide)
+        raw = single.bitcast(self.shape(I32))
+        small = ((raw & 0x7FFFFFFF) - 1).unsigned < (127 - 14 << 23) - 1
+        doubtful = ((raw & 0x1FFF) == 0x1000) | small
+        narrowed = self.rarely(type_, doubtful, self._narrow(type_, single), lambda: self._exact_fma(type_, wide))
         return self._settle(type_, narrowed, (a, b, c))
+
+    def _exact_fma(self, type_: Type, wide: list[Any]) -> Any:
+        return self._narrow_f64(type_, self.intrinsic("fma", F64, [self._fext(x) for x in wide]))
 
     def convert(self, source: Type, target: Type, a: Any) -> Any:
         build = self.builder
@@ -290,29 +316,16 @@ class LLVMOps:
         """
         if not (self.fix_nan or always):
             return result
-        build = self.builder
         nan = self.compare("uno", type_, result, result)
-        some = nan
-        if self.lanes > 1:
-            packed = build.bitcast(nan, ir.IntType(self.lanes))
-            some = packed != 0
-        start = build.block
-        with build.if_then(some, likely=False):
-            integer = ir.IntType(type_.bits)
-            shaped = self.shape(integer)
-            chosen: Any = self.constant(integer, DEFAULT_NAN.get(type_.bits, 0))
-            if type_.kind == "bfloat":
-                chosen = self.constant(integer, 0x7FC0)
-            for source in reversed(sources):
-                raw = build.bitcast(source, shaped)
-                quieted = raw | _quiet_bit(type_)
-                chosen = build.select(self.compare("uno", type_, source, source), quieted, chosen)
-            fixed = build.select(nan, build.bitcast(chosen, result.type), result)
-            slow = build.block
-        merged = build.phi(result.type)
-        merged.add_incoming(result, start)
-        merged.add_incoming(fixed, slow)
-        return merged
+        return self.rarely(type_, nan, result, lambda: self._first_nan(type_, result, sources))
+
+    def _first_nan(self, type_: Type, result: Any, sources: tuple[Any, ...]) -> Any:
+        build, integer = self.builder, ir.IntType(type_.bits)
+        chosen: Any = self.constant(integer, 0x7FC0 if type_.kind == "bfloat" else DEFAULT_NAN.get(type_.bits, 0))
+        for source in reversed(sources):
+            quieted = build.bitcast(source, self.shape(integer)) | _quiet_bit(type_)
+            chosen = build.select(self.compare("uno", type_, source, source), quieted, chosen)
+        return build.bitcast(chosen, result.type)
 
     def _fext(self, a: Any) -> Any:
         return self.builder.fpext(a, self.shape(F64))
@@ -417,7 +430,16 @@ class LLVMOps:
         kind = "f64" if scalar is F64 else "f32"
         prefix = f"v{self.lanes}" if self.lanes > 1 else ""
         full = f"llvm.{name}.{prefix}i{target.bits}.{prefix}{kind}"
-        return intrinsics.call(self.builder, full, self.shape(ir.IntType(target.bits)), [value])
+        result = self.shape(ir.IntType(target.bits))
+
+        def saturated() -> Any:
+            return intrinsics.call(self.builder, full, result, [value])
+
+        if target.bits != 32:
+            return saturated()
+        number = Value(self.builder, value)
+        inside = fabs(number).ordered < 2.0**31 if signed else (number.ordered >= 0.0) & (number.ordered < 2.0**32)
+        return self.rarely(target, ~inside, number.fptosi(I32) if signed else number.fptoui(I32), saturated)
 
     def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
         build = self.builder

@@ -134,7 +134,7 @@ class Value:
 
     zext, sext, trunc = _conversion("zext"), _conversion("sext"), _conversion("trunc")
     fpext, fptrunc = _conversion("fpext"), _conversion("fptrunc")
-    uitofp, sitofp, fptosi = _conversion("uitofp"), _conversion("sitofp"), _conversion("fptosi")
+    uitofp, sitofp, fptosi, fptoui = (_conversion(name) for name in ("uitofp", "sitofp", "fptosi", "fptoui"))
 
     def bitcast(self, type_: ir.Type) -> Value:
         """All the bits as another type."""

@@ -27,6 +27,7 @@ from simgpu.hardware.isa.lane import (
     isnan,
     negate,
     quiet,
+    rarely,
     rint,
     shl,
     sqrt,
@@ -67,6 +68,7 @@ COS = (
     -26.119218826293945,
 )
 SQRT_HALF_BITS = 0x3F3504F3
+SMALLEST_NORMAL = 2.0**-126
 TRIG_RANGE = 256.0  # revolutions; beyond it V_SIN gives 0 and V_COS 1 (CDNA1 and CDNA2 guides, V_SIN_F32)
 
 
@@ -80,13 +82,15 @@ def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
 
 def exp2_f32(x: Value) -> Value:
     """2**x within 1 ulp; results below 2**-126 are 0."""
-    inside = where(x < 128.0, where(x > -127.0, x, -127.0), 127.0)
-    whole = rint(inside)
-    f = inside - whole
+    whole = rint(x)
+    f = x - whole
     power = as_unsigned(shl(cast(whole, t.i32), 23))
     value = bits(as_unsigned(fma(f, _polynomial(f, EXP2), const(x, 1.0))) + power, t.f32)
-    value = where(x < -126.0, 0.0, where(x >= 128.0, float("inf"), value))
-    return where(isnan(x), quiet(x), value)
+
+    def outside() -> Value:
+        return where(isnan(x), quiet(x), where(x < 0.0, const(x, 0.0), float("inf")))
+
+    return rarely(negate(both(x >= -126.0, x < 128.0)), value, outside)
 
 
 def log2_f32(x: Value) -> Value:
@@ -97,11 +101,13 @@ def log2_f32(x: Value) -> Value:
     f = m - 1.0
     tail = fma(f, const(x, LOG2E_LOW), f * f * _polynomial(f, LOG2))
     value = cast(whole, t.f32) + fma(f, const(x, LOG2E), tail)
-    zeroed = flush(x)
-    value = where(zeroed == 0.0, float("-inf"), value)
-    value = where(zeroed < 0.0, invalid_nan(x, t.f32), value)
-    value = where(x == float("inf"), x, value)
-    return where(isnan(x), quiet(x), value)
+
+    def outside() -> Value:
+        zeroed = flush(x)
+        special = where(zeroed == 0.0, float("-inf"), where(zeroed < 0.0, invalid_nan(x, t.f32), x))
+        return where(isnan(x), quiet(x), special)
+
+    return rarely(negate(both(x >= SMALLEST_NORMAL, x < float("inf"))), value, outside)
 
 
 def rcp_f32(x: Value) -> Value:

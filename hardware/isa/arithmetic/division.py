@@ -41,6 +41,7 @@ from simgpu.hardware.isa.lane import (
     isnan,
     negate,
     quiet,
+    rarely,
     where,
 )
 
@@ -66,6 +67,18 @@ def _spread(n: Value, d: Value) -> Value:
 def scale(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
     """V_DIV_SCALE(a, denominator, numerator), a being one of the two: a scaled such that the
     refinement neither over- nor underflows, and whether V_DIV_FMAS must undo a scaling."""
+    rule, fields = SCALINGS[a.type.name], format_of(a)
+    of_n, of_d, spread = exponent_field(n), exponent_field(d), _spread(n, d)
+    # So far from all ends that neither n/d nor 1/d comes near a denormal number: nothing is scaled.
+    usual_n = both(of_n > rule.tiny, of_n < fields.max_field)
+    usual_d = both(of_d > 0, of_d < 2 * fields.bias - 2)
+    unusual = negate(both(both(usual_n, usual_d), both(spread < rule.spread, spread > 4 - fields.bias)))
+    result = rarely(either(unusual, isnan(a)), a, lambda: _scaled(a, d, n)[0])
+    return result, rarely(unusual, const(unusual, 0), lambda: _scaled(a, d, n)[1])
+
+
+def _scaled(a: Value, d: Value, n: Value) -> tuple[Value, Value]:
+    """`scale` of any numbers."""
     rule = SCALINGS[a.type.name]
     i32 = const(a, 0, t.i32)
     up, down = ldexp(a, i32 + rule.factor), ldexp(a, i32 - rule.factor)
@@ -115,11 +128,14 @@ def fmas(a: Value, b: Value, c: Value, undo: Value) -> Value:
     """V_DIV_FMAS: a·b + c; where `undo`, times 2**±factor, rounded once."""
     factor, bias = SCALINGS[a.type.name].factor, format_of(a).bias
     rounded = fma(a, b, c)
-    smallest_normal = 2.0 ** (1 - bias + factor)  # what becomes normal when scaled down
-    fine = _rounded_to_denormal(a, b, c, smallest_normal)
-    down = where(abs(rounded) < smallest_normal, fine, rounded) * 2.0**-factor
-    scaled = where(exponent_field(c) > bias, rounded * 2.0**factor, down)
-    return where(undo, scaled, rounded)
+
+    def scaled() -> Value:
+        smallest_normal = 2.0 ** (1 - bias + factor)  # what becomes normal when scaled down
+        fine = _rounded_to_denormal(a, b, c, smallest_normal)
+        down = where(abs(rounded) < smallest_normal, fine, rounded) * 2.0**-factor
+        return where(exponent_field(c) > bias, rounded * 2.0**factor, down)
+
+    return rarely(undo, rounded, scaled)
 
 
 def fixup(a: Value, d: Value, n: Value) -> Value:
@@ -128,6 +144,16 @@ def fixup(a: Value, d: Value, n: Value) -> Value:
     """
     negative = differ(is_negative(d), is_negative(n))
     sign = where(negative, const(a, -1.0), 1.0)
+    fields = format_of(a)
+    unusual = exponent_field(a) == fields.max_field
+    for operand in (d, n):
+        unusual = either(unusual, either(magnitude(operand) == 0, exponent_field(operand) == fields.max_field))
+    if a.type is not t.f16:
+        unusual = either(unusual, _spread(n, d) < SCALINGS[a.type.name].underflow)
+    return rarely(unusual, with_sign_of(a, sign), lambda: _special_quotient(a, d, n, sign))
+
+
+def _special_quotient(a: Value, d: Value, n: Value, sign: Value) -> Value:
     infinity = with_sign_of(const(a, float("inf")), sign)
     zero = with_sign_of(const(a, 0.0), sign)
     result = with_sign_of(a, sign)

@@ -22,7 +22,9 @@ from simgpu.hardware.isa.lane import (
     imin,
     isnan,
     lshr,
+    negate,
     quiet,
+    rarely,
     shl,
     where,
 )
@@ -124,37 +126,50 @@ def power_of_two(exponent: Value, type_: Type) -> Value:
     return bits(as_unsigned(shl(exponent + fields.bias, fields.fraction)), type_)
 
 
-def _extreme(a: Value, b: Value, ordered: Value, ieee: int) -> Value:
-    """`ordered` where neither is NaN; else the number, or a signaling NaN made quiet."""
-    result = where(isnan(a), b, where(isnan(b), a, ordered))
-    if ieee:
-        result = where(is_signaling(b), quiet(b), result)
-        result = where(is_signaling(a), quiet(a), result)
-    return result
+def _extreme(a: Value, b: Value, ordered: Value, zeros: Value, ieee: int) -> Value:
+    """`ordered`; of zeros of both signs `zeros`, of a NaN and a number the number, and a signaling NaN quieted."""
+
+    def special() -> Value:
+        result = where(isnan(a), b, where(isnan(b), a, zeros))
+        if ieee:
+            result = where(is_signaling(b), quiet(b), result)
+            result = where(is_signaling(a), quiet(a), result)
+        return result
+
+    return rarely(either(_unclear(a, b), isnan(a)), ordered, special)
+
+
+def _unclear(a: Value, b: Value) -> Value:
+    """Whether neither is less and yet their bits differ: zeros of both signs, or a NaN."""
+    return both(negate(either(a < b, a > b)), as_unsigned(a) != as_unsigned(b))
 
 
 def minimum_number(a: Value, b: Value, ieee: int = 1) -> Value:
     """V_MIN_F32: a NaN loses to a number, -0 < +0; MODE.IEEE quiets a signaling NaN."""
-    zeros = bits(as_unsigned(a) | as_unsigned(b), a.type)
-    return _extreme(a, b, where(a == b, zeros, where(a < b, a, b)), ieee)
+    return _extreme(a, b, where(a < b, a, b), bits(as_unsigned(a) | as_unsigned(b), a.type), ieee)
 
 
 def maximum_number(a: Value, b: Value, ieee: int = 1) -> Value:
     """V_MAX_F32; see `minimum_number`."""
-    zeros = bits(as_unsigned(a) & as_unsigned(b), a.type)
-    return _extreme(a, b, where(a == b, zeros, where(a > b, a, b)), ieee)
+    return _extreme(a, b, where(a > b, a, b), bits(as_unsigned(a) & as_unsigned(b), a.type), ieee)
 
 
 def median(a: Value, b: Value, c: Value, ieee: int = 1) -> Value:
     """V_MED3_F32: the minimum of the three if any is a NaN."""
-    least = minimum_number(minimum_number(a, b, ieee), c, ieee)
-    most = maximum_number(maximum_number(a, b, ieee), c, ieee)
-    middle = where(
-        most == a,
-        maximum_number(b, c, ieee),
-        where(most == b, maximum_number(a, c, ieee), maximum_number(a, b, ieee)),
-    )
-    return where(either(isnan(a), either(isnan(b), isnan(c))), least, middle)
+    def special() -> Value:
+        least = minimum_number(minimum_number(a, b, ieee), c, ieee)
+        most = maximum_number(maximum_number(a, b, ieee), c, ieee)
+        middle = where(
+            most == a,
+            maximum_number(b, c, ieee),
+            where(most == b, maximum_number(a, c, ieee), maximum_number(a, b, ieee)),
+        )
+        return where(either(isnan(a), either(isnan(b), isnan(c))), least, middle)
+
+    low, high = where(a < b, a, b), where(a < b, b, a)
+    upper = where(high < c, high, c)
+    unclear = either(either(_unclear(a, b), _unclear(b, c)), either(_unclear(a, c), isnan(a)))
+    return rarely(unclear, where(low > upper, low, upper), special)
 
 
 def minimum(a: Value, b: Value) -> Value:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from simgpu.hardware.architectures import GFX950
 from simgpu.hardware.isa.arithmetic.integers import (
     absolute_difference,
@@ -27,6 +29,7 @@ from simgpu.hardware.isa.lane import (
     lane_id,
     lshr,
     mul_hi,
+    rarely,
     shl,
     where,
 )
@@ -202,25 +205,35 @@ def v_mqsad_u32_u8(a: u64, b: u32, c: u32x4, clamp: modifier = 0) -> u32x4:
     )
 
 
-def _permuted_byte(a: Value, b: Value, selector: Value) -> Value:
-    """Byte of {a, b} by selector 0..7 (0..3 are b's); 8..11 the sign of b.half0, b.half1, a.half0,
-    a.half1 in all bits; 12 zero; above all ones."""
+def _of_eight(a: Value, b: Value, selector: Value) -> Value:
+    """Byte `selector`, 0 to 7, of {a, b}, in which b is the low half."""
     word = where((selector & 4) != 0, a, b)
-    picked = lshr(word, shl(selector & 3, 3)) & 0xFF
+    return lshr(word, shl(selector & 3, 3)) & 0xFF
+
+
+def _permuted_byte(a: Value, b: Value, selector: Value) -> Value:
+    """Byte of {a, b} by selector 0..7; 8..11 the sign of b.half0, b.half1, a.half0, a.half1 in all
+    bits; 12 zero; above all ones."""
     sign_word = where((selector & 2) != 0, a, b)
     sign_at = where((selector & 1) != 0, const(a, 31), 15)
     sign = where((lshr(sign_word, sign_at) & 1) != 0, const(a, 0xFF), 0)
     constant = where(selector == 12, const(a, 0), 0xFF)
-    return where(selector < 8, picked, where(selector < 12, sign, constant))
+    return where(selector < 8, _of_eight(a, b, selector), where(selector < 12, sign, constant))
+
+
+def _bytes_by(c: Value, one: Callable[[Value], Value]) -> Value:
+    """Each byte of the result from that of c."""
+    result = const(c, 0)
+    for i in range(4):
+        result = result | shl(one(byte(c, i)), 8 * i)
+    return result
 
 
 @vop3(493)
 def v_perm_b32(a: u32, b: u32, c: u32) -> u32:
     """Each byte of c selects a byte of {a, b}; see `_permuted_byte`."""
-    result = const(a, 0)
-    for i in range(4):
-        result = result | shl(_permuted_byte(a, b, byte(c, i)), 8 * i)
-    return result
+    usual = _bytes_by(c, lambda selector: _of_eight(a, b, selector))
+    return rarely((c & 0xF8F8F8F8) != 0, usual, lambda: _bytes_by(c, lambda selector: _permuted_byte(a, b, selector)))
 
 
 @vop3(499)

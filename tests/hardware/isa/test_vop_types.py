@@ -62,6 +62,9 @@ class Checker:
         assert condition == (1, "condition")
         return self.need(type_, a, b)
 
+    def rarely(self, type_: Type, condition: Any, usual: Any, special: Any) -> Any:
+        return self.where(type_, condition, special(), usual)
+
     def fma(self, type_: Type, a: Any, b: Any, c: Any) -> Any:
         assert type_.is_float
         return self.need(type_, a, b, c)

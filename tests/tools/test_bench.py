@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from simgpu import Device
 from simgpu.asm.builder.toolchain import assemble
+from simgpu.hardware.isa.spec import REGISTRY
 from simgpu.profile import Opcode, Profile
-from simgpu.tools.benchmarks import attention, corpus, engine, exec, operator, profile, start
+from simgpu.tools.benchmarks import attention, corpus, engine, exec, operator, profile, rates, start
 from simgpu.tools.benchmarks import gemm as bench_gemm
 from simgpu.tools.benchmarks.goals import GOALS, Measured, Setting
 from simgpu.tools.benchmarks.turn_about import best_seconds
@@ -206,3 +208,18 @@ def test_rows_that_are_one_kernel_have_profiles(capsys: Capture, monkeypatch: py
 
 
 SHORT = Profile((Opcode("v_add_f32", 1000, 10, 0.1),), {}, 0.1, 10, 1)
+
+
+def test_rates_are_of_instructions_that_some_target_has() -> None:
+    known = {spec.mnemonic for spec in REGISTRY.specs}
+    lines = [line for of_class in rates.CLASSES.values() for line in of_class]
+    assert len(set(lines)) == len(lines)
+    unknown = [line for line in lines if re.sub(r"_(dpp|sdwa)$", "", line.split()[0]) not in known]
+    assert not unknown
+
+
+def test_rates_leave_out_what_a_target_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "LOOPS", 50)
+    found = rates.rates("mi100", "v_p")  # v_prng_b32 and the swaps of lanes are gfx950's
+    assert set(found) == {"VALU, 32 bits", "VALU, 16 bits and packed"}
+    assert all(rate.ns >= 0 for of_class in found.values() for rate in of_class)

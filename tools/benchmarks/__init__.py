@@ -15,6 +15,7 @@
     exec.py             `simgpu bench exec FILE`
     profile.py          `--profile`: the time by opcode
     timing.py       the model of a compute unit: wave-instructions a second
+    rates.py            nanoseconds an instruction, by class
     turn_about.py       best times of things that are compared
     blas.py             numpy's BLAS and its threads
     host.py             machine and versions

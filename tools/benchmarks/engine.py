@@ -37,7 +37,7 @@ STREAM_BYTES = 16 * WORKGROUP  # that a workgroup moves in one step: 128 bits a 
 @dataclass(frozen=True)
 class Bench:
     """One kernel. Its body finds pointers x, y, z in s[4:9], an i32 count in s10, the workgroup id in s2, the
-    work-item in v0, and may use v0 to v63 and s11 to s30."""
+    work-item in v0, and may use v0 to v63, or as many as `vgprs` says, and s11 to s30."""
 
     name: str
     what: str  # it does, in words
@@ -47,10 +47,12 @@ class Bench:
     nbytes: int = 4096  # of each buffer
     workgroup: int = WORKGROUP  # work-items
     lds: int = 0  # bytes
+    vgprs: int = 64
+    agprs: int = 0
     check: Callable[[list[np.ndarray]], bool] | None = None  # whether the buffers are right afterwards
 
 
-def _loop(lines: str, before: str = "") -> str:
+def looped(lines: str, before: str = "") -> str:
     """The lines, s10 times."""
     return (
         f"{before}\nloop:\n{lines}\n  s_sub_u32 s10, s10, 1\n  s_cmp_lg_u32 s10, 0\n  s_cbranch_scc1 loop\n"
@@ -59,7 +61,7 @@ def _loop(lines: str, before: str = "") -> str:
 
 _FMA = "\n".join(f"  v_fma_f32 v{8 + i}, v1, v2, v{8 + i}" for i in range(48))
 
-_LDS = _loop(
+_LDS = looped(
     "\n".join(
         f"  ds_read_b128 v[4:7], v1 offset:{at}\n  s_waitcnt lgkmcnt(0)\n"
         f"  ds_write_b128 v1, v[4:7] offset:{at}"
@@ -68,7 +70,7 @@ _LDS = _loop(
     before="  v_lshlrev_b32 v1, 4, v0",
 )
 
-_STREAM = _loop(
+_STREAM = looped(
     """  global_load_dwordx4 v[4:7], v[2:3], off
   s_waitcnt vmcnt(0)
   global_store_dwordx4 v[8:9], v[4:7], off
@@ -90,7 +92,7 @@ _STREAM = _loop(
 )
 
 # A branch in four is not taken.
-_SCALAR = _loop(
+_SCALAR = looped(
     """  s_add_u32 s12, s12, 7
   s_and_b32 s13, s12, 3
   s_cmp_eq_u32 s13, 0
@@ -127,7 +129,7 @@ def benches(scale: float = 1.0, threads: int = 2) -> tuple[Bench, ...]:
 
     steps = times(512)
     return (
-        Bench("valu", "48 v_fma_f32, 64 lanes, in a loop", _loop(_FMA), 8, times(20_000)),
+        Bench("valu", "48 v_fma_f32, 64 lanes, in a loop", looped(_FMA), 8, times(20_000)),
         Bench("lds", "4 ds_read_b128 + ds_write_b128 in a loop", _LDS, 8, times(20_000), lds=16384),
         Bench("global", "x to y, 128 bits a lane", _STREAM, 8, steps, nbytes=8 * steps * STREAM_BYTES,
               check=lambda buffers: bool(np.array_equal(buffers[0], buffers[1]))),
@@ -147,7 +149,7 @@ def text_of(bench: Bench, target: str) -> str:
     )
     load = ["  s_load_dwordx4 s[4:7], s[0:1], 0x0", "  s_load_dwordx2 s[8:9], s[0:1], 0x10",
             "  s_load_dword s10, s[0:1], 0x18", "  s_waitcnt lgkmcnt(0)"]  # fmt: skip
-    used = Resources(vgprs=64, agprs=0, sgprs=32, lds=bench.lds, instructions=0)
+    used = Resources(vgprs=bench.vgprs, agprs=bench.agprs, sgprs=32, lds=bench.lds, instructions=0)
     if header.unified:  # the work-item id is packed: x in bits 9:0
         load.append("  v_and_b32 v0, 0x3ff, v0")
     return "\n".join((*prologue(header), *load, bench.body, "  s_endpgm", *epilogue(header, used))) + "\n"

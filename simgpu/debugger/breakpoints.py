@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simgpu.debugger import points
 from simgpu.debugger.code import Code
-from simgpu.debugger.conditions import Expression
 from simgpu.debugger.named import element
+from simgpu.debugger.native import points
+from simgpu.debugger.native.conditions import Expression
+from simgpu.debugger.native.points import BLOCK_HEADER, NAN_SEEN, OWN, STOPS, Point
 from simgpu.debugger.place import Place
-from simgpu.debugger.points import BLOCK_HEADER, NAN_SEEN, OWN, STOPS, Point
 from simgpu.debugger.replay import Replay
 from simgpu.engine.finding import lane_ranges, lanes_of
 from simgpu.hardware.errors import LaunchError

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger import points
 from simgpu.debugger.breakpoints import Breakpoint, Maker, Registers
 from simgpu.debugger.code import Code
-from simgpu.debugger.conditions import Expression
 from simgpu.debugger.focus import Focus
 from simgpu.debugger.named import Named, element, name_of, named_buffers
+from simgpu.debugger.native import points
+from simgpu.debugger.native.conditions import Expression
+from simgpu.debugger.native.points import Point
 from simgpu.debugger.place import Place
-from simgpu.debugger.points import Point
 from simgpu.debugger.replay import Halt, Replay, debugging
 from simgpu.debugger.snapshot import Snapshot
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry

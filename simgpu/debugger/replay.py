@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Clock, Ordinals
+from simgpu.debugger.native.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Clock, Ordinals
+from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, Armed, Point, arrival, place_words
 from simgpu.debugger.place import Place
-from simgpu.debugger.points import ARRIVED, HIT, WAVE, Armed, Point, arrival, place_words
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import all_wait
 from simgpu.engine.launch import Launch

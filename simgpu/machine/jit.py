@@ -23,7 +23,8 @@ from simgpu.hardware.errors import SimError
 from simgpu.machine.shield import unbroken
 
 # Of the package: they decide nothing about a handler, or are links.
-OTHER_ROOMS = ("asm", "hardware", "hip", "operators", "slices", "timing", "tools", "triton")
+OTHER_ROOMS = ("asm", "debugger", "hardware", "hip", "operators", "slices", "timing", "tools", "triton")
+OF_OTHER_ROOMS = ("debugger/native",)  # but these do
 
 
 @functools.cache
@@ -32,7 +33,8 @@ def source_digest() -> str:
     digest = hashlib.sha256(llvm.llvm_version_info.__repr__().encode())
     own = Path(simgpu.__file__).parent
     rooms = [path for path in sorted(own.iterdir()) if path.is_dir() and path.name not in OTHER_ROOMS]
-    for room in (own, *rooms, Path(simgpu.hardware.__file__).parent):
+    parts = [own / room for room in OF_OTHER_ROOMS]
+    for room in (own, *rooms, *parts, Path(simgpu.hardware.__file__).parent):
         for path in sorted(room.glob("*.py") if room == own else room.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -22,7 +22,7 @@ from simgpu.tools.shared.errors import did_you_mean
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger, Stop
-    from simgpu.debugger.why import Why
+    from simgpu.debugger.flow.why import Why
     from simgpu.tools.debug.subject import Subject
 
 SHORT = {
@@ -322,7 +322,7 @@ class Prompt(cmd.Cmd):
         """Of the workgroup's whole run, which is followed once."""
         group = self.debugger.replay.group
         if group not in self._followed:
-            from simgpu.debugger.why import Why
+            from simgpu.debugger.flow.why import Why
 
             self._followed = {group: Why(self.debugger)}
         return self._followed[group]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.why import Node, leaves
+from simgpu.debugger.flow.nodes import Node, leaves
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.matrix.one_mfma import DTYPES

@@ -48,8 +48,8 @@ def run(options: Namespace) -> int:
         raise UsageError("give ELEMENT and then FILE or OP, as `simgpu why C[4,22] gemm -m 40 -n 36 -k 20`")
     element, (what, *rest) = (words[0], words[1:]) if named else ("", words)
     asked = subject("why", what, rest, wanted.step, last=True)
+    from simgpu.debugger.flow.why import Why
     from simgpu.debugger.named import element as address_of
-    from simgpu.debugger.why import Why
     from simgpu.tools.debug.questions import first_nan, group_of, worst
     from simgpu.tools.debug.tree import Tree
 

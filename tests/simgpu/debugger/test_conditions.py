@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from simgpu.debugger.conditions import Expression
-from simgpu.debugger.points import HIT, Point
+from simgpu.debugger.native.conditions import Expression
+from simgpu.debugger.native.points import HIT, Point
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout
 from simgpu.machine.host_memory import aligned_bytes

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import simgpu
+from simgpu.debugger.flow.nodes import leaves
+from simgpu.debugger.flow.why import Why
 from simgpu.debugger.focus import writer_of
-from simgpu.debugger.why import Why, leaves
 from simgpu.tools.debug.subject import Subject, subject
 from tests.support.kernels import loaded_kernel
 

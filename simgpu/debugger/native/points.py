@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from llvmlite import ir
 
-from simgpu.debugger.clock import BASE, BEFORE, GO_ON, ORDINALS, PASSES
+from simgpu.debugger.native.clock import BASE, BEFORE, GO_ON, ORDINALS, PASSES
 from simgpu.machine import layout
 from simgpu.machine.frame import HANDLER, Frame
 from simgpu.machine.layout import LANES, RECORD, ROW, SLOT_INDEX, Status

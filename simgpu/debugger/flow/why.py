@@ -8,15 +8,17 @@ the bits that its result depends on (`influence`). Values are followed, not addr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.flow_trace import Flow, Noted, Trace, traces
-from simgpu.debugger.influence import SCC, Alone, Word, place_of
+from simgpu.debugger.flow.influence import SCC, Alone, Word, place_of
+from simgpu.debugger.flow.nodes import WHOLE, Node, every
+from simgpu.debugger.flow.stores import Stores
+from simgpu.debugger.flow.traces import Noted, Trace, traces
 from simgpu.debugger.named import name_of
+from simgpu.debugger.native.noting import Flow
 from simgpu.debugger.place import Place
 from simgpu.debugger.replay import Replay, debugging
 from simgpu.hardware import mfma
@@ -29,89 +31,9 @@ from simgpu.machine.layout import LANES
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
 
-WHOLE = 0xFFFFFFFF
 STATES = {"vcc": (VCC, VCC + 1), "exec": (EXEC, EXEC + 1), "m0": (M0,), "scc": (SCC,)}
 MOST = 400_000  # nodes of one question
 COPIES = frozenset(("v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32"))
-
-
-@dataclass(eq=False)
-class Node:
-    """Some bits at a moment, and what they came from.
-
-    kind: "instruction" (its result), "sum" (an element of D, by its products), "product", "stored" (memory that an instruction
-    wrote), "memory" (bytes as the launch began), "argument" (of the kernel), "initial" (a register as the wave began) or
-    "constant"; word, mask: the register's bits; place, record: the instruction's; text: what it is, in words; value: of the
-    register's word, once known.
-    """
-
-    kind: str
-    text: str = ""
-    word: Word | None = None
-    mask: int = WHOLE
-    place: Place | None = None
-    record: int = -1
-    sources: list[Node] = field(default_factory=list)
-    value: int | None = None
-    address: int = -1  # of memory
-    size: int = 0  # bytes of memory
-    factors: tuple[list[Node], list[Node]] = ((), ())  # type: ignore[assignment]  # of a product: an element of A, and of B
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether its bits are those of a zero of either sign."""
-        return self.value is not None and not self.value & self.mask & ~(1 << self.mask.bit_length() - 1)
-
-
-def every(root: Node) -> Iterator[Node]:
-    """A node and all that it came from, each once."""
-    seen = {id(root)}
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        yield node
-        for source in node.sources:
-            if id(source) not in seen:
-                seen.add(id(source))
-                pending.append(source)
-
-
-def leaves(root: Node) -> Iterator[Node]:
-    """What a node came from in the end: arguments, memory, constants, what nobody wrote."""
-    return (node for node in every(root) if not node.sources and node.kind != "product")
-
-
-class _Stores:
-    """Stores by the bytes that they wrote, in the order of all waves."""
-
-    def __init__(self, accesses: Iterable[Noted]) -> None:
-        self._accesses = [one for one in accesses if one.writes]
-        rows: list[np.ndarray] = []
-        for number, one in enumerate(self._accesses):
-            lanes = np.flatnonzero(np.unpackbits(np.array([one.lanes], np.uint64).view(np.uint8), bitorder="little"))
-            first, last = one.addresses[lanes] >> 2, (one.addresses[lanes] + one.size - 1) >> 2
-            for part in range(int((last - first).max(initial=0)) + 1):
-                held = first + part <= last
-                dwords = (first + part)[held]
-                rows.append(np.stack([dwords, np.full(len(dwords), one.order), np.full(len(dwords), number), lanes[held]], axis=1))
-        table = np.concatenate(rows) if rows else np.zeros((0, 4), np.int64)
-        self._dwords, ids = np.unique(table[:, 0], return_inverse=True)
-        self._keys = ids.astype(np.int64) << 32 | table[:, 1]
-        order = np.lexsort((table[:, 3], self._keys))  # of lanes that write the same, the highest wins
-        self._keys, self._table = self._keys[order], table[order]
-
-    def before(self, address: int, order: int) -> tuple[Noted, int] | None:
-        """The last store of a byte before an access, and the lane that wrote it."""
-        dword = int(np.searchsorted(self._dwords, address >> 2))
-        if dword == len(self._dwords) or self._dwords[dword] != address >> 2:
-            return None
-        at = int(np.searchsorted(self._keys, dword << 32 | order)) - 1
-        while at >= 0 and self._keys[at] >> 32 == dword:
-            one, lane = self._accesses[int(self._table[at, 2])], int(self._table[at, 3])
-            if one.addresses[lane] <= address < one.addresses[lane] + one.size:
-                return one, lane
-            at -= 1
-        return None
 
 
 class Why:
@@ -128,8 +50,8 @@ class Why:
                 for word in _words(register):
                     self._writes.setdefault(word, []).append(at)
         every = [one for trace in self._traces for held in trace.accesses.values() for one in held]
-        self._stores = {True: _Stores(one for one in every if one.space == "lds"),
-                        False: _Stores(one for one in every if one.space != "lds")}  # fmt: skip
+        self._stores = {True: Stores(one for one in every if one.space == "lds"),
+                        False: Stores(one for one in every if one.space != "lds")}  # fmt: skip
         self._positions: dict[tuple[int, str, int], np.ndarray] = {}
         self._alone: dict[int, Alone] = {}
         self._nodes: dict[tuple[Any, ...], Node] = {}

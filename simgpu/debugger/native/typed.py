@@ -1,0 +1,82 @@
+"""What conditions are made of: values with their types, and what each way of walking an expression makes of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+INT, FLOAT, BOOL = "int", "float", "bool"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A value under evaluation. kind: INT, FLOAT or BOOL; lanes: whether there is one for each lane."""
+
+    kind: str
+    lanes: bool
+    value: Any
+
+
+class Backend:
+    """What becomes of the parts of an expression."""
+
+    def constant(self, kind: str, value: float) -> Typed: ...  # type: ignore[empty-body]
+    def scalar(self, number: int, count: int) -> Typed: ...  # type: ignore[empty-body]
+    def field(self, offset: int) -> Typed: ...  # type: ignore[empty-body]
+    def vector(self, file: str, number: int) -> Typed: ...  # type: ignore[empty-body]
+    def lane(self, value: Typed, lane: int) -> Typed: ...  # type: ignore[empty-body]
+    def cast(self, name: str, value: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def floating(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def number(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def truth(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def absolute(self, value: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def binary(self, operator: str, a: Typed, b: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def compare(self, operator: str, a: Typed, b: Typed) -> Typed: ...  # type: ignore[empty-body]
+    def over_lanes(self, name: str, value: Typed) -> Typed: ...  # type: ignore[empty-body]
+
+
+def result_kind(operator: str, a: Typed, b: Typed) -> str:
+    return a.kind if a.kind == b.kind else FLOAT if FLOAT in (a.kind, b.kind) else INT
+
+
+class Types(Backend):
+    """Only the types: what is wrong is said when the expression is parsed."""
+
+    def constant(self, kind: str, value: float) -> Typed:
+        return Typed(kind, False, None)
+
+    def scalar(self, number: int, count: int) -> Typed:
+        return Typed(INT, False, None)
+
+    def field(self, offset: int) -> Typed:
+        return Typed(INT, False, None)
+
+    def vector(self, file: str, number: int) -> Typed:
+        return Typed(INT, True, None)
+
+    def lane(self, value: Typed, lane: int) -> Typed:
+        return Typed(value.kind, False, None)
+
+    def cast(self, name: str, value: Typed) -> Typed:
+        return Typed(INT if name in ("i32", "u32") else FLOAT, value.lanes, None)
+
+    def floating(self, value: Typed) -> Typed:
+        return Typed(FLOAT, value.lanes, None)
+
+    def number(self, value: Typed) -> Typed:
+        return Typed(INT, value.lanes, None) if value.kind == BOOL else value
+
+    def truth(self, value: Typed) -> Typed:
+        return Typed(BOOL, value.lanes, None)
+
+    def absolute(self, value: Typed) -> Typed:
+        return value
+
+    def binary(self, operator: str, a: Typed, b: Typed) -> Typed:
+        return Typed(result_kind(operator, a, b), a.lanes or b.lanes, None)
+
+    def compare(self, operator: str, a: Typed, b: Typed) -> Typed:
+        return Typed(BOOL, a.lanes or b.lanes, None)
+
+    def over_lanes(self, name: str, value: Typed) -> Typed:
+        return Typed(BOOL, False, None)

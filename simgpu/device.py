@@ -128,8 +128,9 @@ def _checks(check: bool | str) -> tuple[Check, ...]:
     if isinstance(check, str) and check.startswith("numerics"):
         from simgpu.checks.numerics.check import Numerics
         from simgpu.checks.numerics.wanted import Wanted
+        from simgpu.engine.events import Retired
 
-        return (Numerics(Wanted.of(check)),)
+        return Retired(), Numerics(Wanted.of(check))
     from simgpu.checks.suite import CHECKS, NOTES
 
     return NOTES if check == "performance" else CHECKS

@@ -13,6 +13,7 @@ from simgpu.checks.waits.in_flight import InFlight
 from simgpu.checks.waits.paths import Paths
 from simgpu.checks.waits.surplus import Surplus
 from simgpu.engine.check import Check
+from simgpu.engine.events import Retired
 
-CHECKS: tuple[Check, ...] = (Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), Resources())
+CHECKS: tuple[Check, ...] = (Retired(), Paths(), InFlight(), LdsDma(), Uninitialized(), Races(), Bounds(), Resources())
 NOTES: tuple[Check, ...] = (BarrierSlack(), *CHECKS, Performance(), Surplus())  # with check="performance"

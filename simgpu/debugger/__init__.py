@@ -3,11 +3,13 @@
     native/         what handlers do for it: count instructions, test for stops, note what they access
     place.py        places in a run, `wg(7,0,0) w0 #52311`: parsed and printed
     snapshot.py     registers of a wave at an instruction; `trace` takes them from a whole launch
+    armed.py        points at the records of a program
     replay.py       one workgroup from its beginning, stop after stop
     code.py         the kernel's code for people: addresses, labels, lines, instructions that write a register
     named.py        arrays by name: elements to addresses and back
     breakpoints.py  breakpoints and watchpoints, and the points that stand for each
     focus.py        device memory as a workgroup finds it, and which workgroup writes a byte
+    findings.py     what checked mode finds in the workgroup, each with its place
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward
     flow/           where a value came from: backward through the run
 """

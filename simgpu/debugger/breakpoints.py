@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simgpu.debugger.armed import Point
 from simgpu.debugger.code import Code
 from simgpu.debugger.named import element
 from simgpu.debugger.native import points
 from simgpu.debugger.native.conditions import Expression
-from simgpu.debugger.native.points import BLOCK_HEADER, NAN_SEEN, OWN, STOPS, Point
+from simgpu.debugger.native.points import BLOCK_HEADER, NAN_SEEN, OWN, STOPS
 from simgpu.debugger.place import Place
 from simgpu.debugger.replay import Replay
 from simgpu.engine.finding import lane_ranges, lanes_of
@@ -22,9 +23,10 @@ from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Reg
 from simgpu.machine import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from simgpu.debugger.named import Named
+    from simgpu.engine.finding import Finding
 
 _REGISTERS = re.compile(r"\$?([sva])(?:(\d+)|\[(\d+):(\d+)\])(?:\[(\d+)\])?")
 _LDS = re.compile(r"lds\[\s*(\w+)\s*(?::\s*(\w+)\s*)?\]")
@@ -78,12 +80,15 @@ class Breakpoint:
     kind: str  # breakpoint or watchpoint
     what: str
     condition: str = ""
+    wave: int = -1  # that it is for, -1 for all
     points: list[tuple[int, Point]] = field(default_factory=list, repr=False)
     hits: int = 0  # stops
     block: np.ndarray | None = field(default=None, repr=False)  # of a value, see `points.changed`
     nbytes: int = 0  # of the value
     space: int = 0
     at: int = 0  # where the value lies in its space
+    findings: list[Finding] = field(default_factory=list, repr=False)  # at whose places it stops
+    said: dict[int, str] = field(default_factory=dict, repr=False)  # by a point's address, what it says when it stops a wave
 
     def stopped(self, hit: tuple[Point, ...]) -> bool:
         """Whether one of these points is its own."""
@@ -94,6 +99,10 @@ class Breakpoint:
         assert self.block is not None
         block = self.block[wave if self.space == points.FROM_WAVE else 0].view(np.uint8)[BLOCK_HEADER:]
         return block[self.nbytes : 2 * self.nbytes].tobytes(), block[: self.nbytes].tobytes()
+
+    def words(self, hit: tuple[Point, ...]) -> str:
+        """What its points that hit have to say."""
+        return "; ".join(self.said[point.address] for point in hit if point.address in self.said)
 
     def lanes(self, hit: tuple[Point, ...]) -> str:
         """Lanes of a NaN, in words."""
@@ -131,13 +140,26 @@ class Maker:
         """Before the instructions at some records."""
         test = Expression(condition).test(self.compiler) if condition else points.always(self.compiler)
         point = Point(test, wave)
-        return Breakpoint(number, "breakpoint", where, condition, [(record, point) for record in records])
+        return Breakpoint(number, "breakpoint", where, condition, wave, [(record, point) for record in records])
 
     def place(self, number: int, place: Place, record: int) -> Breakpoint:
         """Where a wave has retired so many instructions; record: the one that it then stands before."""
         own = points.place_words(record, self.replay.entry, place.retired)
         point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
         return Breakpoint(number, "breakpoint", str(place), points=[(record, point)])
+
+    def findings(self, number: int, what: str, found: Sequence[Finding]) -> Breakpoint:
+        """At the places of findings."""
+        made = Breakpoint(number, "breakpoint", what, findings=list(found))
+        for each in found:
+            place = Place.parse(each.when)
+            for pc in {each.pc, each.pc if each.other_pc is None else each.other_pc}:  # a race's wave stands at either
+                record = self.code.record(pc)
+                own = points.place_words(record, self.replay.entry, place.retired)
+                point = Point(points.arrival(self.compiler, STOPS), place.wave, own)
+                made.points.append((record, point))
+                made.said[point.address] = f"{each.kind}: {each.message}"
+        return made
 
     def nan(self, number: int) -> Breakpoint:
         """Behind each instruction that may write a float, where it wrote NaN in an active lane."""

@@ -114,6 +114,10 @@ class Code:
         """Records of s_endpgm."""
         return [at for at, inst in self if inst.spec.control in (ControlKind.ENDPGM, ControlKind.ENDPGM_SAVED)]
 
+    def returns(self) -> list[int]:
+        """Records of s_setpc_b64."""
+        return [at for at, inst in self if inst.spec.control is ControlKind.SETPC]
+
     def function(self, record: int) -> range:
         """The records of the function that a record lies in, by symbols: the kernel's where none has it."""
         at = self.virtual(record)

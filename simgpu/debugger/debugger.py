@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.debugger.armed import Point
 from simgpu.debugger.breakpoints import Breakpoint, Maker, Registers
 from simgpu.debugger.code import Code
 from simgpu.debugger.focus import Focus
 from simgpu.debugger.named import Named, element, name_of, named_buffers
 from simgpu.debugger.native import points
 from simgpu.debugger.native.conditions import Expression
-from simgpu.debugger.native.points import Point
 from simgpu.debugger.place import Place
 from simgpu.debugger.replay import Halt, Replay, debugging
 from simgpu.debugger.snapshot import Snapshot
@@ -92,7 +92,7 @@ class Debugger:
     def _open(self, group: tuple[int, int, int]) -> None:
         gx, gy, _ = self.geometry.groups
         memory = self._focus.memory_of(group[0] + gx * (group[1] + gy * group[2]))
-        self.replay = Replay(self._debugged, self.geometry, self.args, group, memory)
+        self.replay = Replay(self._debugged, self.geometry, self.args, group, memory, self._focus.whole)
         self.code = Code(self.replay, self.source)
         self._maker = Maker(self.replay, self.code, self.names)
         self._restart()
@@ -109,7 +109,7 @@ class Debugger:
         kept, self.breakpoints = self.breakpoints, {}
         for each in kept.values():
             if "#" not in each.what:
-                self._add(self._made(each.number, each.kind, each.what, each.condition))
+                self._add(self._made(each.number, each.kind, each.what, each.condition, each.wave))
         return self.stop
 
     @property
@@ -209,6 +209,8 @@ class Debugger:
         if each.block is not None:
             before, after = each.values(halt.wave)
             words += f": {shown(before)} -> {shown(after)}"
+        elif each.said:
+            words += f": {each.words(halt.points)}"
         elif each.what == "nan":
             before_it = [at for at, inst in self.code if at + inst.size // 4 == self.record(halt.wave)]
             words += f": `{self.code.text(before_it[-1])}` wrote NaN in lanes {each.lanes(halt.points)}"
@@ -228,8 +230,15 @@ class Debugger:
             raise LaunchError(f"{count} steps: give at least 1")
         if self.replay.wave(number).status == Status.ENDED:
             raise LaunchError(f"wave {number} ended: select another (waves), or go back")
-        at = self.replay.place(number)
-        return self._told(self._run(Place(at.group, number, at.retired + count), 0)[0], "step")
+        at = self.stop.place if self.stop.place.wave == number else self.replay.place(number)
+        until = Place(at.group, number, at.retired + count)
+        halt = self.replay.advance(number, count)
+        if halt is not None and halt.kind == "arrived" and not halt.points:
+            self.wave, self.stop = number, Stop("step", until)
+            return self.stop
+        if halt is None or (halt.kind == "wave ended" and halt.wave != number):
+            halt, _ = self._run(until, 0)
+        return self._told(halt, "step")
 
     def next(self, wave: int | None = None) -> Stop:
         """Has a wave go on to another source line of the function that it is in."""
@@ -237,17 +246,20 @@ class Debugger:
         self._goes_on()
         here = self.record(number)
         line = self.code.line(here)
-        if not line:
-            raise LaunchError("the file has no line table: step goes by instructions")
         within = self.code.function(here)
         others = [at for at, _ in self.code if at in within and self.code.line(at) not in ("", line)]
+        if not line and not others:
+            raise LaunchError("the file has no line table: step goes by instructions")
         return self._until(others, number)
 
     def finish(self, wave: int | None = None) -> Stop:
-        """Has a wave go on to its end, before its s_endpgm."""
+        """Has a wave go on until the function that it is in has returned; in the kernel itself, to its end, before its s_endpgm."""
         number = self._wave(wave)
         self._goes_on()
-        return self._until(self.code.endings(), number)
+        within = self.code.function(self.record(number))
+        returns = [] if self.replay.entry in within else [at for at in self.code.returns() if at in within]
+        stop = self._until([*returns, *self.code.endings()], number)
+        return self.step(1, number) if stop.kind == "step" and self.record(number) in returns else stop
 
     def _until(self, records: list[int], wave: int) -> Stop:
         point = Point(points.always(self.replay.device.compiler), wave)
@@ -309,8 +321,9 @@ class Debugger:
     # -- breakpoints ---------------------------------------------------------------------------
 
     def breakpoint(self, where: str, condition: str = "", wave: int = -1) -> Breakpoint:
-        """Stops before an instruction. where: an address, a label, a source line, a place, "barrier" or "nan"; condition: an
-        expression of `conditions`; wave: for one only. Raises LaunchError for what there is not."""
+        """Stops before an instruction. where: an address, a label, a source line, a place, "barrier", "nan", or "finding" with
+        kinds (`findings.KINDS`; default: errors); condition: an expression of `conditions`, which a place, "nan"
+        and findings do not take; wave: for one only. Raises LaunchError for what there is not."""
         if wave >= 0:
             self._wave(wave)
         made = self._made(self._numbers + 1, "breakpoint", where.strip(), condition.strip(), wave)
@@ -333,8 +346,14 @@ class Debugger:
     def _made(self, number: int, kind: str, what: str, condition: str, wave: int = -1) -> Breakpoint:
         if kind == "watchpoint":
             return self._maker.watch(number, what)
+        if condition and (what == "nan" or "#" in what or what.startswith("finding")):
+            raise LaunchError(f"break {what}: it takes no condition; addresses, labels, lines and barriers do")
         if what == "nan":
             return self._maker.nan(number)
+        if what.split(None, 1)[0:1] == ["finding"]:
+            from simgpu.debugger.findings import findings, kinds_of
+
+            return self._maker.findings(number, what, findings(self, kinds_of(what.removeprefix("finding"))))
         if "#" in what:
             return self._at_place(number, Place.parse(what, self.replay.group, self.wave))
         return self._maker.at(number, what, self._records(what), condition, wave)

@@ -1,25 +1,31 @@
 """Which memory a workgroup begins from: the launch's own where no workgroup reads what another one writes, else what those
-before it leave."""
+before it leave; and whether others must run with it, as it or one before it waits for a later one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.result import Run, summarise
 from simgpu.engine.workers.worker import Worker
-from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError, SimError, TimeLimit
+from simgpu.hardware.errors import Deadlock, InstructionLimit, SimError, TimeLimit
+from simgpu.hardware.isa import disassemble
 
 if TYPE_CHECKING:
     from simgpu.engine.allocations import Allocation, Memory
-    from simgpu.engine.device import Kernel
     from simgpu.hardware.code_object.arguments import Geometry
     from simgpu.memory.table import Table
 
 
+FIRST = "the first workgroup begins from the launch's memory"
+ENDLESS = (Deadlock, InstructionLimit, TimeLimit)  # what a workgroup that waits for another one ends in
+SPARE, FEWEST = 4, 1_000_000  # of a part's instructions: so many times the whole launch's, and so many at least
+WAITS = re.compile(r"atomic|_load.*\b(glc|sc0|sc1)\b|buffer_inv|buffer_wbinvl1|s_dcache_inv|ds_gws")
 HEAP = 1 << 28  # bytes of memory of the launch's own that is not copied: the heap, which is fresh where nothing points into it
 
 
@@ -73,16 +79,16 @@ class Initial:
         return ""
 
 
-class _Part(Launch):
-    """The first workgroups of a launch, on all threads."""
+class Part(Launch):
+    """Some workgroups of a launch, first to last - 1 in the order of dispatch."""
 
-    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], count: int) -> None:
+    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], first: int, last: int) -> None:
         super().__init__(kernel, geometry, args)
-        self.count = count
+        self.first, self.last = first, last
         self.dependence = "the device counts no unique bytes"  # why workgroups may depend on each other; "" where none does
 
     def _run(self, workers: list[Worker]) -> Run:
-        self._run_groups(workers, 0, self.count)
+        self._run_groups(workers, self.first, self.last)
         for worker in workers:
             if worker.error is not None:
                 raise worker.error
@@ -97,7 +103,8 @@ class _Part(Launch):
 class Focus:
     """The memory of one launch: as it was before it, and as each workgroup finds it.
 
-    how: in words, how the workgroup that was last asked for gets its memory.
+    how: in words, how the workgroup that was last asked for gets its memory; whole: whether all others run, too, as it or one
+    before it waits for a later one.
     """
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
@@ -105,47 +112,76 @@ class Focus:
         self._memory = kernel.module.device.memory
         self.before = Initial(self._memory)
         self._independent: bool | None = None  # not known yet
+        self._most = 0  # instructions that the whole launch executed, 0 where it failed
         self.how = ""
+        self.whole = False
 
     def memory_of(self, number: int) -> Initial:
-        """Memory as workgroup `number`, in the order of dispatch, finds it; what it was at the time of the call is lost.
-
-        Raises LaunchError where those before it never end without it.
-        """
+        """Memory as workgroup `number`, in the order of dispatch, finds it, or the launch where `whole`; what it was at the time of
+        the call is lost."""
         self.before.restore()
-        if number == 0:
-            self.how = "the first workgroup begins from the launch's memory"
-            return self.before
-        if self._independent is None:
+        self.whole = False
+        if self._independent is None and (number or _may_wait(self._kernel)):
             self._prove()
-        if self._independent:
-            self.how = "no workgroup reads what one writes: each begins from the launch's memory"
+        if self._independent in (None, True):
+            self.how = "no workgroup reads what one writes: each begins from the launch's memory" if number else FIRST
             return self.before
         try:
-            _Part(self._kernel, self._geometry, self._args, number).run()
-        except (Deadlock, InstructionLimit, TimeLimit) as error:
-            self.before.restore()
-            raise LaunchError(f"the workgroups before it do not end without it: {error}") from None
+            found = self._left_by(number)
+        except ENDLESS:
+            self.whole = True
+            self.how = "workgroups wait for later ones: all of the launch runs, on one thread, in the order of dispatch"
+            found = self.before
         except SimError:
             self.how = f"the {number} workgroups before it fail: memory is as before the launch"
-            self.before.restore()
-            return self.before
-        found = Initial(self._memory)
-        self.how = f"workgroups may read what others write: the {number} before it ran first"
+            found = self.before
         self.before.restore()
         found.restore()
+        return found
+
+    def _left_by(self, number: int) -> Initial:
+        """Memory as the workgroups before one leave it. Raises what they raise, and Deadlock or a limit's error where the one does
+        not end alone behind them."""
+        kernel = _limited(self._kernel, self._most)
+        self.how = FIRST
+        if number:
+            Part(kernel, self._geometry, self._args, 0, number).run()
+            self.how = f"workgroups may read what others write: the {number} before it ran first"
+        found = Initial(self._memory)
+        try:
+            Part(kernel, self._geometry, self._args, number, number + 1).run()
+        except ENDLESS:
+            raise
+        except SimError:
+            pass  # a kernel that fails is what one debugs
         return found
 
     def _prove(self) -> None:
         """Runs the whole launch once and looks at its bitmaps."""
         groups = self._geometry.groups
-        whole = _Part(self._kernel, self._geometry, self._args, groups[0] * groups[1] * groups[2])
+        whole = Part(self._kernel, self._geometry, self._args, 0, groups[0] * groups[1] * groups[2])
         try:
-            whole.run()
+            self._most = whole.run().instructions
             self._independent = not whole.dependence and not self.before.changed()
         except SimError:  # a kernel that fails is what one debugs
             self._independent = False
         self.before.restore()
+
+
+def _limited(kernel: Kernel, most: int) -> Kernel:
+    """The kernel with a limit of instructions beyond which a part of a launch waits in vain; most: what the whole one executes."""
+    device = kernel.module.device.sharing(())
+    if most:
+        device.max_instructions = min(device.max_instructions, SPARE * most + FEWEST)
+    return Kernel(kernel.module.on(device), kernel.info)
+
+
+def _may_wait(kernel: Kernel) -> bool:
+    """Whether a kernel has an instruction without which no workgroup sees what another one has just written: an atomic operation,
+    or a load past the caches."""
+    info = kernel.info
+    raw = kernel.module.code.read(info.start, info.code_size)
+    return any(WAITS.search(text) for _, text in disassemble(raw, kernel.module.device.arch))
 
 
 CHUNKS = 64  # into which a launch is cut, to find who wrote a byte
@@ -197,7 +233,7 @@ def whole_launch(kernel: Kernel, geometry: Geometry, args: Sequence[object], add
     assert held is not None
     groups = geometry.groups
     try:
-        _Part(kernel, geometry, args, groups[0] * groups[1] * groups[2]).run()
+        Part(kernel, geometry, args, 0, groups[0] * groups[1] * groups[2]).run()
         return held.data[address - held.base :].copy()
     finally:
         before.restore()

@@ -11,6 +11,8 @@ import numpy as np
 
 from simgpu.hardware.errors import LaunchError
 
+TYPES = {"f64": "f8", "f32": "f4", "f16": "f2", "u32": "u4", "u16": "u2", "u8": "u1"}  # of what is named by its address
+_ADDRESS = re.compile(rf"(0x[0-9a-fA-F]+)(?::({'|'.join(TYPES)}))?")
 _ELEMENT = re.compile(r"\s*(\w+)\s*\[([\d\s,]+)\]\s*")
 
 
@@ -58,7 +60,10 @@ def named_buffers(arguments: Sequence[Any], args: Sequence[object]) -> dict[str,
 
 
 def element(names: Mapping[str, Named], text: str) -> tuple[int, np.dtype]:
-    """Address and type of the element that `C[404,622]` names. Raises LaunchError for one that there is not."""
+    """Address and type of the element that `C[404,622]` names, or `0x1000020840` (an f32) or `0x1000020840:f16`. Raises LaunchError
+    for one that there is not."""
+    if bare := _ADDRESS.fullmatch(text.strip()):
+        return int(bare[1], 16), np.dtype(TYPES[bare[2] or "f32"])
     match = _ELEMENT.fullmatch(text)
     if not match or match[1] not in names:
         raise LaunchError(f"{text!r} is no element of an array: give NAME[i,j] of {', '.join(names) or 'one with type and shape'}")

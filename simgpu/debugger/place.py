@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from simgpu.engine.finding import moment
 from simgpu.hardware.errors import LaunchError
 
 _TEXT = re.compile(r"\s*(?:wg\(?\s*(\d+(?:\s*,\s*\d+){0,2})\s*\)?\s+)?(?:w(\d+)\s+)?#\s*(\d+)\s*")
@@ -22,7 +23,7 @@ class Place:
     retired: int
 
     def __str__(self) -> str:
-        return f"wg({','.join(map(str, self.group))}) w{self.wave} #{self.retired}"
+        return moment(self.group, self.wave, self.retired)
 
     @staticmethod
     def parse(text: str, group: tuple[int, int, int] = (0, 0, 0), wave: int = 0) -> Place:

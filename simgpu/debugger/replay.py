@@ -2,6 +2,7 @@
 
 The workgroup runs alone on one thread. Its waves run in a fixed order and by slices that stops do not change, so a number of
 retired instructions of one wave says where all of them are. `restart` puts device memory back as it was before the workgroup.
+Where workgroups wait for later ones the whole launch runs, on one thread as well, and only the one in focus is stopped.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.native.clock import BASE, GO_ON, NEVER, ORDINALS, PASSES, Clock, Ordinals
-from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, Armed, Point, arrival, place_words
+from simgpu.debugger.armed import Armed, Point
+from simgpu.debugger.native.clock import BASE, GO_ON, GOALS, GROUP, NEVER, ORDINALS, PASSES, SOLE, Clock, Ordinals
+from simgpu.debugger.native.points import ARRIVED, HIT, WAVE, always, arrival, place_words
 from simgpu.debugger.place import Place
 from simgpu.engine.device import Kernel
 from simgpu.engine.faults import all_wait
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers import scheduler
-from simgpu.engine.workers.worker import current_wave, wave_bytes_of, wave_of
+from simgpu.engine.workers.worker import current_wave, wave_bytes_of
 from simgpu.hardware.errors import SimError
 from simgpu.machine import layout
 from simgpu.machine.layout import Status, Wave
@@ -56,18 +58,25 @@ def debugging(kernel: Kernel, checks: Sequence[Check] = ()) -> Kernel:
 
 
 class Replay(Launch):
-    """Runs one workgroup of a launch as often as is asked. kernel: of `debugging`."""
+    """Runs one workgroup of a launch as often as is asked. kernel: of `debugging`; whole: the others run, too."""
 
     fuse = False  # registers are looked at between instructions
 
     def __init__(
-        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int], initial: Initial
-    ) -> None:
+        self, kernel: Kernel, geometry: Geometry, args: Sequence[object], group: tuple[int, int, int], initial: Initial,
+        whole: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(kernel, geometry, args)
-        self.workers = self.groups = 1  # waves, LDS and private memory of one workgroup
+        self.workers = 1
+        if not whole:
+            self.groups = 1  # waves, LDS and private memory of one workgroup
         self.group = group
-        gx, gy, _ = geometry.groups
+        gx, gy, gz = geometry.groups
         self.number = group[0] + gx * (group[1] + gy * group[2])
+        self.whole, self._dispatched = whole, gx * gy * gz
+        items = [min(b, size - at * b) for b, size, at in zip(geometry.block, geometry.global_size, group, strict=True)]
+        self.items = items[0] * items[1] * items[2]
+        self._count = -(-self.items // layout.LANES)
         self.initial = initial
         self.armed: dict[int, Armed] = {}  # by the program's number
         self._wanted: list[tuple[int, Point]] = []  # points by record, lowered or not
@@ -75,11 +84,13 @@ class Replay(Launch):
         self._version = -1
         self._stopping = False
         (self.worker,) = self.begin()
-        self.goals: np.ndarray = self.worker.checks["goals"]
-        self._bytes = [wave_bytes_of(self.worker, 0, number) for number in range(self.waves)]
-        self._states = [wave_of(self.worker, 0, number) for number in range(self.waves)]
+        focus: np.ndarray = self.worker.checks["focus"]
+        focus[SOLE], focus[GROUP : GROUP + 3], self.goals = whole, group, focus[GOALS:]
+        self._slot = -1  # where the workgroup is; -1 before it begins
+        self._views: dict[int, list[tuple[np.ndarray, Wave, np.ndarray]]] = {}  # of the waves of a slot: bytes, fields, words
         initial.keep()  # private memory, and what else the launch allocated
         self._arrivals: list[tuple[int, Point]] = []
+        self._stepper = Point(always(self.device.compiler))
         self.count_lowered()
 
     def close(self) -> None:
@@ -94,42 +105,54 @@ class Replay(Launch):
 
     def __len__(self) -> int:
         """Waves that the workgroup has; a partial one has fewer than others."""
-        return int(self.worker.slots[0].waves)
+        return self._count
+
+    def _view(self, wave: int, slot: int = -1) -> tuple[np.ndarray, Wave, np.ndarray]:
+        slot = max(0, self._slot) if slot < 0 else slot
+        if slot not in self._views:
+            held = [wave_bytes_of(self.worker, slot, number) for number in range(self.waves)]
+            self._views[slot] = [(raw, Wave.from_buffer(raw.data), raw[: layout.ADDRESSES].view(np.int64)) for raw in held]
+        return self._views[slot][wave]
 
     def wave(self, number: int) -> Wave:
         """The fields of a wave."""
-        return self._states[number]
+        return self._view(number)[1]
 
     def bytes_of(self, number: int) -> np.ndarray:
         """All bytes of a wave."""
-        return self._bytes[number]
-
-    def _field(self, wave: int, offset: int) -> np.ndarray:
-        return self.bytes_of(wave)[offset : offset + 8].view(np.int64)
+        return self._view(number)[0]
 
     def retired(self, wave: int) -> int:
         """How many instructions a wave has retired."""
-        state, table = self.wave(wave), self.ordinals.table
-        ended = int(state.status == Status.ENDED)  # it stays at its last instruction
-        return int(self._field(wave, BASE)[0] + table[state.resume, 0] - table[self.entry, 0]) + ended
+        if self._slot < 0:
+            return 0
+        _, state, words = self._view(wave)
+        ended = state.status == Status.ENDED  # it stays at its last instruction
+        return int(words[BASE // 8]) + self._table_of[state.resume, 0] - self._offset + ended
 
     def place(self, wave: int) -> Place:
         """Where a wave is."""
         return Place(self.group, wave, self.retired(wave))
 
+    def _has_turn(self) -> bool:
+        """Whether a wave of the workgroup was the last that ran."""
+        job = self.worker.job
+        return self._slot >= 0 and job.current == self._slot and self.worker.slots[self._slot].state == scheduler.BUSY
+
     @property
     def running(self) -> int:
-        """The wave whose turn it is."""
-        return min(int(self.worker.job.wave), len(self) - 1)
+        """The wave whose turn it is, or its last was."""
+        return min(int(self.worker.job.wave), len(self) - 1) if self._slot < 0 or self._has_turn() else 0
 
     @property
     def left(self) -> int:
         """Waves that have not ended."""
-        return int(self.worker.slots[0].left)
+        return int(self.worker.slots[self._slot].left) if self._slot >= 0 else len(self)
 
     def lds(self) -> np.ndarray:
         """The workgroup's LDS, uint8."""
-        return self.worker.storage[1][: self.lds_bytes]
+        first = max(0, self._slot) * int(self.worker.job.lds_stride)
+        return self.worker.storage[1][first : first + self.lds_bytes]
 
     # -- points --------------------------------------------------------------------------------
 
@@ -155,12 +178,16 @@ class Replay(Launch):
         before = getattr(self, "ordinals", None)
         self.ordinals = Ordinals.of(self.programs.values())
         self.worker.set_context(ORDINALS, self.ordinals.table.ctypes.data)
+        self._table_of, self._order_of = self.ordinals.table.data, self.ordinals.order.data  # quick to look at
+        self._offset = self._table_of[self.entry, 0]  # what BASE's count is ahead of what is retired: nothing is at the entry
         if before is not None:
             old, new = before.table, self.ordinals.table
-            for wave in range(len(self)):
-                at = self.wave(wave).entry  # its straight-line code was counted up to here before and is now
-                moved = (old[at, 0] - old[self.entry, 0]) - (new[at, 0] - new[self.entry, 0])
-                self._field(wave, BASE)[0] += int(moved)
+            for slot, held in enumerate(self.worker.slots):
+                for wave in range(held.waves if held.state == scheduler.BUSY else 0):
+                    _, state, words = self._view(wave, slot)
+                    at = state.entry  # its straight-line code was counted up to here before and is now
+                    moved = (old[at, 0] - old[self.entry, 0]) - (new[at, 0] - new[self.entry, 0])
+                    words[BASE // 8] += int(moved)
             self.goals[self.goals != NEVER] += int(new[self.entry, 0] - old[self.entry, 0])
         for number, program in self.programs.items():
             if number not in self.armed:
@@ -183,14 +210,15 @@ class Replay(Launch):
         self._clear_counts([self.worker])
         if self.worker.host is not None:
             self.worker.host.reset(self.output, self.device.made_heap)
-        self.worker.storage[0][: self.waves * self.stride] = 0
+        self.worker.storage[0][:] = 0
         job = self.worker.job
         job.taken = job.current = job.wave = job.exhausted = job.clock = job.spent = job.active = job.stop = 0
         job.turn, job.open = layout.SLICE, 1
         for slot in self.worker.slots:
-            slot.state = scheduler.EMPTY
-        self.worker.slots[0].turns = 0
-        self.counter[0], job.groups = self.number, self.number + 1
+            slot.state, slot.turns = scheduler.EMPTY, 0
+        self._slot = -1
+        self.counter[0] = 0 if self.whole else self.number
+        job.groups = self._dispatched if self.whole else self.number + 1
         self.budget[0] = self.device.max_instructions
 
     def run(self) -> Any:  # not as a launch runs
@@ -198,19 +226,59 @@ class Replay(Launch):
 
     def resume(self, passes: int = 0) -> Halt:
         """Runs on to the next stop. passes: stops at points to let pass, all but arrivals at goals."""
-        self.worker.set_context(PASSES, passes + 1)
-        for point in {id(p): p for _, p in self._wanted}.values():
-            point.words[HIT] = 0
-        if self.worker.slots[0].state == scheduler.BUSY:
-            state = self.wave(self.running)
-            if state.status == Status.BREAK:
-                state.status = Status.RUNNING
-            if not self._armed_for(state).at(state.resume):
-                self._field(self.running, GO_ON)[0] = 0
+        self._let_on(passes)
+        for wave in np.flatnonzero(self.goals != NEVER).tolist():
+            if self._slot >= 0:
+                self._aim(wave)
+            else:
+                self._arm_goal(wave, self.entry, self._offset)
         try:
             with self._interruptible():
                 return self._resumed()
         finally:
+            self._forget_arrivals()
+
+    def _let_on(self, passes: int) -> None:
+        """The wave that stopped may go on."""
+        self.worker.set_context(PASSES, passes + 1)
+        for _, point in self._wanted:
+            point.words[HIT] = 0
+        if self._has_turn():
+            _, state, words = self._view(self.running)
+            if state.status == Status.BREAK:
+                state.status = Status.RUNNING
+            if not self._armed_for(state).at(state.resume):
+                words[GO_ON // 8] = 0
+
+    def advance(self, wave: int, count: int) -> Halt | None:
+        """Has the wave whose turn it is execute `count` instructions, or fewer where something stops it; None, and nothing done,
+        where it is another's turn or its code up to there does not lie in one piece: `resume` goes there."""
+        if self.worker.job.wave != wave or not self._has_turn():
+            return None
+        state = self.wave(wave)
+        at, job = state.resume, self.worker.job
+        if state.status not in (Status.BREAK, Status.RUNNING) or not 0 < count < self._table_of[at, 1]:
+            return None
+        record, armed = self._order_of[self._table_of[at, 0] + count], self._armed_for(state)
+        if not armed.once(record, self._stepper):
+            return None
+        self.aim(wave, self.retired(wave) + count)  # should it jump away
+        self._let_on(0)
+        self._stepper.words[WAVE] = wave
+        self._stopping = False
+        job.pause = PIECE
+        status = scheduler.run_worker(job, self.worker.slots)
+        armed.disarm(record)
+        if status == scheduler.NEED_PYTHON and state.status == Status.BREAK and state.resume == record and job.wave == wave:
+            self.goals[wave] = NEVER
+            return Halt("arrived", wave)
+        if self._has_turn():
+            self._aim(self.running)
+        try:
+            with self._interruptible():
+                return self._resumed(status)
+        finally:
+            self.aim(wave, None)
             self._forget_arrivals()
 
     @property
@@ -240,20 +308,18 @@ class Replay(Launch):
         self._stopping = True
         self.worker.job.stop = 1
 
-    def _resumed(self) -> Halt:
+    def _resumed(self, status: int = scheduler.PAUSED) -> Halt:
+        """Runs on until there is something to tell. status: with which the scheduler came back last."""
         worker = self.worker
-        begun = worker.slots[0].state == scheduler.BUSY
-        for wave in np.flatnonzero(self.goals != NEVER).tolist():
-            if begun:
-                self._aim(wave)
-            else:
-                self._arm_goal(wave, self.entry, self._offset)
         while True:
-            worker.job.pause = PIECE
-            status = scheduler.run_worker(worker.job, worker.slots)
+            if status == scheduler.PAUSED:
+                worker.job.pause = PIECE
+                status = scheduler.run_worker(worker.job, worker.slots)
             worker.job.stop = 0
+            if self.whole or self._slot < 0:
+                self._find()
             if self._stopping:
-                if status == scheduler.NEED_PYTHON and self.wave(self.running).status == Status.BREAK:
+                if status == scheduler.NEED_PYTHON and self._has_turn() and self.wave(self.running).status == Status.BREAK:
                     self.wave(self.running).status = Status.RUNNING
                 return Halt("interrupted", self.running)
             try:
@@ -262,6 +328,13 @@ class Replay(Launch):
                 return Halt("fault", self.running, message=f"{type(error).__name__}: {error}")
             if halt is not None:
                 return halt
+            status = scheduler.PAUSED
+
+    def _find(self) -> None:
+        """Looks for the workgroup among those that run; where it ran last, once it ended."""
+        for number, slot in enumerate(self.worker.slots):
+            if slot.state == scheduler.BUSY and tuple(slot.group) == self.group:
+                self._slot = number
 
     def _answered(self, status: int) -> Halt | None:
         """What the scheduler came back with; None where the workgroup goes on."""
@@ -272,7 +345,7 @@ class Replay(Launch):
             raise all_wait(self, worker)
         if status == scheduler.LIMIT:
             self._refill([worker])
-        elif status == scheduler.STOPPED:
+        elif status == scheduler.STOPPED and self._has_turn():
             wave = self.running
             if self.wave(wave).status == Status.ENDED:
                 return Halt("wave ended", wave) if self.left else Halt("ended", wave)
@@ -282,12 +355,13 @@ class Replay(Launch):
                 return self._broken(state.wave, state.resume)
             self._serve(worker)
             self.count_lowered()
-            self._aim(state.wave)
+            if self._has_turn():
+                self._aim(state.wave)
         return None
 
     def _broken(self, wave: int, record: int) -> Halt | None:
-        state = self.wave(wave)
-        if self._field(wave, GO_ON)[0] != record + 1:  # at a jump, shortly before its goal
+        _, state, words = self._view(wave)
+        if words[GO_ON // 8] != record + 1:  # at a jump, shortly before its goal
             state.status = Status.RUNNING
             self._aim(wave)
             return None
@@ -301,16 +375,11 @@ class Replay(Launch):
         """Have the replay come back when a wave has retired so many instructions; None: no more."""
         self.goals[wave] = NEVER if retired is None else retired + self._offset
 
-    @property
-    def _offset(self) -> int:
-        """What BASE's count is ahead of the retired instructions: nothing is retired at the entry."""
-        return int(self.ordinals.table[self.entry, 0])
-
     def _aim(self, wave: int) -> None:
-        state = self.wave(wave)
+        _, state, words = self._view(wave)
         at = state.resume
         if state.status != Status.ENDED:
-            self._arm_goal(wave, at, int(self._field(wave, BASE)[0] + self.ordinals.table[at, 0]))
+            self._arm_goal(wave, at, int(words[BASE // 8] + self.ordinals.table[at, 0]))
 
     def _arm_goal(self, wave: int, at: int, counted: int) -> None:
         """Have the wave stop at its goal if it lies in the straight-line code from a record on, where it has `counted`."""

@@ -283,6 +283,7 @@ class Module(Mapping[str, "Kernel"]):
         memory[: len(image)] = np.frombuffer(image, np.uint8)
         self.bias = address - first
         self._programs: dict[tuple[int, Mode, bool], Program] = {}
+        self._starts: dict[int, np.ndarray] = {}  # by segment, see `Program`
         self._segments: list[Allocation] = []
         for segment in code.segments:
             start = segment.address - first
@@ -293,7 +294,7 @@ class Module(Mapping[str, "Kernel"]):
     def on(self, device: Device) -> Self:
         """The same module, in the same place, for launches on a device that shares the memory; see `Device.sharing`."""
         other = copy.copy(self)
-        other.device, other._programs = device, {}
+        other.device, other._programs, other._starts = device, {}, {}
         return other
 
     def unload(self) -> None:
@@ -360,8 +361,9 @@ class Module(Mapping[str, "Kernel"]):
                     allocation = self.device.memory.find(start)
                     assert allocation is not None
                     code = allocation.data.tobytes()
+                    starts = self._starts.setdefault(segment.address, np.zeros(len(code) // 4 + 9, np.uint8))
                     self._programs[key] = Program(
-                        code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse
+                        code, start, self.device.arch, mode, self.device.compiler, self.device.checks, fuse, starts
                     )
                 return self._programs[key]
         raise LaunchError(f"{info.name}: its entry {info.start:#x} lies in no executable segment")

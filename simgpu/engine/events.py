@@ -3,6 +3,9 @@
 `report` emits a call; the events of a (record, code, extra) are counted, and the one of the lowest workgroup is kept
 whole, so that what is told does not depend on the host's threads. Nothing of it returns to Python before the launch is over. A
 check names its events, `RACE = event("race")`, and says with `@finding_of(RACE)` what a drained one means.
+
+With an event is kept how many instructions its wave had retired: `Retired`, first among a device's checks, counts at jumps those of
+the straight-line code behind them, and a report adds what lies between the last jump and its record.
 """
 
 from __future__ import annotations
@@ -14,10 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
-from simgpu.engine.fields import context_fields
+from simgpu.engine.check import Check, Guarded
+from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at
 from simgpu.engine.workgroup import context, slot_of
+from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
@@ -39,7 +46,7 @@ def event(name: str) -> int:
 class Report:
     """A drained event: the lowest workgroup's first of its kind and place, and how many there were.
 
-    lanes: mask; extra: whatever the reporting check put there.
+    lanes: mask; extra: whatever the reporting check put there; retired: instructions of the wave before it.
     """
 
     code: int
@@ -50,6 +57,7 @@ class Report:
     address: int
     extra: int
     count: int
+    retired: int = -1
 
 
 # None: not worth telling in this launch.
@@ -73,26 +81,90 @@ def finding_of(code: int) -> Callable[[Formatter], Formatter]:
 
 ENTRIES = 4096  # a power of two
 LIMIT = 3 * ENTRIES // 4  # entries in use at most: probing stays short, and ends
-FIELDS = 10
-KEY, EXTRA, COUNT, LANES, ADDRESS, WAVE, X, Y, Z, RANK = range(FIELDS)
+FIELDS = 11
+KEY, EXTRA, COUNT, LANES, ADDRESS, WAVE, X, Y, Z, RANK, MOMENT = range(FIELDS)
 USED, LOST = range(2)  # words behind the entries: entries in use, events that found no room
 STRIDE = 8 * FIELDS
 HEADER = ENTRIES * STRIDE
 AXIS_BITS = 20  # of a workgroup's id in a rank
-(TABLE,) = context_fields("events", 1)  # address of the worker's
+# Of the context: address of the worker's; of `Program.starts`, 0 without `Retired`; the record at which waves begin.
+TABLE, STARTS, BEGIN = context_fields("events", 3)
+# Of the wave: instructions retired up to where its straight-line code begins; 1 + that record, 0 for BEGIN.
+RETIRED, SINCE = wave_fields("events", 2)
+
+
+@intrinsic
+def _ones(typing: Any, word: Any) -> Any:
+    """Bits of an i64 that are set."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.int64), generate
+
+
+@numba.njit(**PART)
+def instructions(wave: int, first: int, end: int) -> int:
+    """Instructions that begin in records first to end - 1."""
+    at, last = context(wave, STARTS) + first, context(wave, STARTS) + end
+    count = 0
+    while at + 8 <= last:
+        count += _ones(load64(at))
+        at += 8
+    if at < last:
+        count += _ones(load64(at) & ((1 << 8 * (last - at)) - 1))
+    return count
+
+
+@numba.njit(**PART)
+def retired(wave: int, record: int) -> int:
+    """Instructions that the wave retired before that of a record, at which it is; -1 where nobody counts."""
+    if context(wave, STARTS) == 0:
+        return -1
+    since = load64(wave + SINCE)
+    return load64(wave + RETIRED) + instructions(wave, since - 1 if since else context(wave, BEGIN), record)
+
+
+@runtime
+def _jumped(wave: int, index: int, target: int) -> None:
+    store64(wave + RETIRED, retired(wave, index) + 1)
+    store64(wave + SINCE, target + 1)
+
+
+class Retired(Check):
+    """Counts what waves retire; nothing in straight-line code. It stands before checks that stop a wave at a jump."""
+
+    sums = True
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.kind == "control"
+
+    def transfer(self, frame: Frame, target: Any, index: Any) -> None:
+        build = frame.build
+        _jumped.call(build, frame.wave, build.zext(index, I64), build.zext(target, I64))
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        worker.set_context(STARTS, launch.program.starts.ctypes.data)
+        worker.set_context(BEGIN, launch.entry)
 
 
 @numba.njit(**PART)
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
-    """Count an event of a record, and keep it if it is the lowest workgroup's first of its kind and place."""
-    group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
-    rank = min(group[0], most) | min(group[1], most) << AXIS_BITS | min(group[2], most) << 2 * AXIS_BITS
-    enter_ranked(wave, record, code, lanes, address, extra, rank)
+    """Count an event of the record where the wave is, and keep it if it is the lowest workgroup's first of its kind and place."""
+    enter_at(wave, record, code, lanes, address, extra, record)
 
 
 @numba.njit(**PART)
-def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int) -> None:
-    """Count an event of a record, and keep it if none before it of its kind and place has a rank as low."""
+def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra: int, here: int) -> None:
+    """The same of another record than that where the wave is, `here`."""
+    group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
+    rank = min(group[0], most) | min(group[1], most) << AXIS_BITS | min(group[2], most) << 2 * AXIS_BITS
+    enter_ranked(wave, record, code, lanes, address, extra, rank, here)
+
+
+@numba.njit(**PART)
+def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int, here: int) -> None:
+    """Count an event of a record, and keep it if none of its kind and place before has a rank as low; here: where the wave is."""
     table = context(wave, TABLE)
     key = code << 32 | record
     at = ((key * 0x9E3779B1) ^ (extra * 0x85EBCA6B) ^ (key >> 29)) & (ENTRIES - 1)
@@ -102,7 +174,7 @@ def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, ex
         if held == key and load64(entry + 8 * EXTRA) == extra:
             store64(entry + 8 * COUNT, load64(entry + 8 * COUNT) + 1)
             if rank < load64(entry + 8 * RANK):
-                keep(wave, entry, lanes, address, rank)
+                keep(wave, entry, lanes, address, rank, here)
             return
         if held == 0:
             break
@@ -115,13 +187,14 @@ def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, ex
     store64(entry, key)
     store64(entry + 8 * EXTRA, extra)
     store64(entry + 8 * COUNT, 1)
-    keep(wave, entry, lanes, address, rank)
+    keep(wave, entry, lanes, address, rank, here)
 
 
 @numba.njit(**PART)
-def keep(wave: int, entry: int, lanes: int, address: int, rank: int) -> None:
+def keep(wave: int, entry: int, lanes: int, address: int, rank: int, here: int) -> None:
     """Put an event into its entry, in place of another."""
     store64(entry + 8 * RANK, rank)
+    store64(entry + 8 * MOMENT, retired(wave, here))
     store64(entry + 8 * LANES, lanes)
     store64(entry + 8 * ADDRESS, address)
     store64(entry + 8 * WAVE, load32(wave + layout.WAVE_ID))
@@ -133,6 +206,17 @@ def keep(wave: int, entry: int, lanes: int, address: int, rank: int) -> None:
 @runtime
 def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
     enter(wave, record, code, lanes, address, extra)
+
+
+def retired_behind(launch: Launch, wave: np.ndarray, last: int, ends: bool) -> int:
+    """Instructions that a stopped wave has retired behind record `last`, of the jump that it just made or of its end; -1 where
+    nobody counts."""
+    if not any(isinstance(check, Guarded) and check.kind is Retired for check in launch.device.checks):
+        return -1
+    count, since = (int(wave[at : at + 8].view(np.int64)[0]) for at in (RETIRED, SINCE))
+    if not ends:
+        return count
+    return count + int(launch.program.starts[since - 1 if since else launch.entry : last + 1].sum())
 
 
 def report(frame: Frame, code: int, lanes: Any, address: Any, extra: Any) -> None:
@@ -167,7 +251,7 @@ def _unpacked(entry: np.ndarray) -> Report:
     key, extra, count, lanes, address, wave, x, y, z = (int(value) for value in entry[:9])
     unsigned = (1 << 64) - 1
     return Report(
-        key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes & unsigned, address & unsigned, extra, count
+        key >> 32, key & 0xFFFFFFFF, wave, (x, y, z), lanes & unsigned, address & unsigned, extra, count, int(entry[MOMENT])
     )
 
 

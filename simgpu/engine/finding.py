@@ -56,6 +56,7 @@ class Finding:
     pairs: int = 1  # pairs of places at which one cause shows (`grouped`)
     places: tuple[Place, ...] = ()  # the next of them, the most often seen first
     start: int = -1  # virtual address of the kernel's first instruction, -1 where that is not known
+    when: str = ""  # the moment at which it was seen first, as `goto` takes it: "wg(7,0,0) w0 #52311"; "" if not known
 
     @property
     def is_internal(self) -> bool:
@@ -69,6 +70,8 @@ class Finding:
         if self.other_pc is not None:
             lines.append(f"  earlier {self._spot(self.other_pc, self.other_text, self.other_source, self.other_emitter)}")
         lines.append(f"  {f'{self.kernel}: ' if self.kernel and self.start < 0 else ''}{self._who()}")
+        if self.when:
+            lines.append(f"  first at {self.when}")
         if self.places:
             shown = "the next" if len(self.places) < self.pairs - 1 else "the others"
             lines.append(f"  one cause shows at {self.pairs} pairs of places, {shown}:")
@@ -107,6 +110,11 @@ def code_address(kernel: str, start: int, pc: int) -> str:
     pc: virtual address; that alone where the kernel's start is not known, -1, or lies behind it.
     """
     return f"{kernel}+{pc - start:#x}" if 0 <= start <= pc else f"{pc:#x}"
+
+
+def moment(workgroup: tuple[int, int, int], wave: int, retired: int) -> str:
+    """A place in a run as it is printed and typed, `wg(7,0,0) w0 #52311`: a wave and how many instructions it has retired."""
+    return f"wg({','.join(map(str, workgroup))}) w{wave} #{retired}"
 
 
 def _times(count: int) -> str:
@@ -222,6 +230,8 @@ def finding_at(
         fields |= {"other_pc": there.pc, "other_text": there.text, "other_source": there.source}
     if event is not None:
         seen = {"wave": event.wave, "workgroup": event.workgroup, "lanes": lanes_of(event.lanes), "count": event.count}
+        if event.retired >= 0:
+            seen["when"] = moment(event.workgroup, event.wave, event.retired)
         fields = seen | fields
     info = launch.info
     return Finding(kind, message, here.pc, here.text, source=here.source, kernel=info.name, start=info.start, **fields)

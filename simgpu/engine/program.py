@@ -42,12 +42,13 @@ T = TypeVar("T")
 class Program:
     """The records of one code region: executable bytes at `base` (device address).
 
-    fuse: whether a record may do the work of others (`matrix.f32_chains`); not where registers are looked at in between.
+    fuse: whether a record may do the work of others (`matrix.f32_chains`); not where registers are looked at in between; starts:
+    uint8 (count + 9,), 1 where an instruction begins that a program of this code lowered.
     """
 
     def __init__(
         self, code: bytes, base: int, target: str, mode: Mode, compiler: Compiler,
-        checks: Sequence[Check] = (), fuse: bool = True,
+        checks: Sequence[Check] = (), fuse: bool = True, starts: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.code = code
         self.base = base
@@ -71,11 +72,13 @@ class Program:
         self._tables: list[np.ndarray] = []  # of tiles: handlers may be reading them
         self.kept: dict[tuple[str, int], Any] = {}  # what was found out about the code, by what it is and the entry
         self.counts: list[np.ndarray] = []  # (3, count + 1), zero, for workers of coming launches
+        self.starts = np.zeros(self.count + 9, np.uint8) if starts is None else starts
         self.version = 0  # another one where other instructions are lowered
         self._known: dict[Callable[[Instruction], Any], dict[int, Any]] = {}  # of instructions, by their records
         self._following: dict[int, list[int]] = {}
         self._handlers: dict[int, int] = {}  # of records whose slots are filled
         self._lock = threading.Lock()
+
     @property
     def address(self) -> int:
         """Host address of the first record."""
@@ -247,6 +250,7 @@ class Program:
             why = f"internal: {type(error).__name__}: {error} in the lowering of {inst.mnemonic}"
             return self._unsupported(index, why)
         self.instructions[index] = inst
+        self.starts[index] = 1
         self._following[index] = [self._clamped(at) for at in following]
         for at in self._following[index]:
             self._fill(at)  # should lowering break off before it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,15 @@ class Binary:
     last: Launched | None = None
 
 
+Before = Callable[[Kernel, Geometry, list[object], Sequence[Value]], None]
+
+
 class Session:
     """A simulated device in use by Triton.
 
     gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; suppressions: findings that are not
-    told; launches: how many began; used: what they came to, by the kernel's name; clock: modelled time (docs/timing.md).
+    told; launches: how many began; used: what they came to, by the kernel's name; clock: modelled time (docs/timing.md);
+    before: called ahead of each launch, when the memory is in place.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Session:
         self.launches = 0
         self.used: dict[str, KernelUse] = {}
         self.clock = Clock()
+        self.before: Before | None = None
         self._registered: list[tuple[str, Any]] = []
         self._modules: dict[bytes, Module] = {}
 
@@ -129,6 +134,8 @@ class Session:
         known = [*tensors, *self._registered]
         with Shared(self.gpu.memory, [*known, *pointees(known)], self.guard):
             args, milliseconds = [_plain(value) for value in values], None
+            if self.before is not None:
+                self.before(kernel, geometry, args, values)
             try:
                 if self.clock.runs:  # before the launch changes what it reads
                     milliseconds = self._time(kernel, geometry, args)

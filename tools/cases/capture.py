@@ -58,6 +58,18 @@ class Capture(FileKernel):
 
     def execute(self, device: Device | hip.Device, watch: Watch | None = None) -> tuple[Any, dict[int, np.ndarray]]:
         """The run, and after it the memory from each pointer argument to the end of its region, by argument."""
+        kernel, arguments, memory = self.bind(device)
+        outcome: Any = launched(self.info.name, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
+        after = {}
+        for index, argument in enumerate(self.info.explicit_arguments):
+            found = _pointed(self.inputs[index].value, argument.is_pointer, self.regions)
+            if found is not None:
+                region, start = found
+                after[index] = memory[region.base][start : region.nbytes].copy()
+        return outcome, after
+
+    def bind(self, device: Device | hip.Device) -> tuple[Any, list[object], dict[int, Any]]:
+        """The loaded kernel, its arguments, and the memory by the regions' addresses."""
         from simgpu import Device
 
         if not isinstance(device, Device):
@@ -69,18 +81,10 @@ class Capture(FileKernel):
             if held is None or nbytes != len(value):
                 raise UsageError(f"{self.folder}: variable {symbol} has {nbytes} bytes in kernel.hsaco, {len(value)} were captured")
             held.data[address - held.base : address - held.base + nbytes] = np.frombuffer(value, np.uint8)
-        memory = [(region, region.bytes()) for region in self.regions]
-        for region, data in memory:
-            device.place(region.base, data, nbytes=region.nbytes, label=region.label, defined=True)
-        arguments = [entry.value for entry in self.inputs]
-        outcome: Any = launched(self.info.name, lambda: launch(kernel, watch, args=arguments, **self.extents), watch)
-        after = {}
-        for index, argument in enumerate(self.info.explicit_arguments):
-            found = _pointed(self.inputs[index].value, argument.is_pointer, self.regions)
-            if found is not None:
-                region, start = found
-                after[index] = next(data for one, data in memory if one is region)[start : region.nbytes].copy()
-        return outcome, after
+        memory = {region.base: region.bytes() for region in self.regions}
+        for region in self.regions:
+            device.place(region.base, memory[region.base], nbytes=region.nbytes, label=region.label, defined=True)
+        return kernel, [entry.value for entry in self.inputs], memory
 
 
 def is_capture(path: str) -> bool:

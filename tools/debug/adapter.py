@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.debugger.findings import KINDS
 from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.tools.cases.operator_options import names_operator
 from simgpu.tools.debug import views
@@ -34,6 +35,9 @@ CAPABILITIES = {
     "exceptionBreakpointFilters": [
         {"filter": "nan", "label": "NaN", "description": "behind what wrote one in an active lane", "default": False},
         {"filter": "barrier", "label": "Barriers", "description": "before each s_barrier", "default": False},
+        {"filter": "finding", "label": "All findings", "description": "what checked mode takes for an error", "default": False},
+        *({"filter": f"finding {kind}", "label": f"Finding: {kind}", "description": "docs/check.md", "default": False}
+          for kind in KINDS),
     ],
 }  # fmt: skip
 SCOPES = ("Instruction", "VGPR", "AGPR", "SGPR", "State", "Arrays")
@@ -124,8 +128,10 @@ class Adapter:
         elif stop.message:
             self._channel.event("output", category="console", output=f"{stop.message}\n")
         numbers = [each.number for each in stop.breakpoints]
+        exceptional = set(numbers) & set(self._kinds.get("exceptions", []))
+        reason = "exception" if exceptional else REASONS[stop.kind]
         self._channel.event(
-            "stopped", reason=REASONS[stop.kind], threadId=stop.place.wave + 1, allThreadsStopped=True,
+            "stopped", reason=reason, threadId=stop.place.wave + 1, allThreadsStopped=True,
             description=stop.message or str(stop.place), text=stop.message, hitBreakpointIds=numbers,
         )  # fmt: skip
 
@@ -234,7 +240,13 @@ class Adapter:
         return self._replace("data", [(lambda name=name: self._debugger().watch(name), {}) for name in names])  # type: ignore[misc]
 
     def on_setExceptionBreakpoints(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return self._replace("exceptions", [(self._at(str(name), {}), {}) for name in arguments.get("filters", [])])
+        names = [str(name) for name in arguments.get("filters", [])]
+        kinds = [name.removeprefix("finding ") for name in names if name.startswith("finding ")]
+        together = f"finding {' '.join(kinds)}"  # the workgroup runs once in checked mode for all of them
+        wanted = [together if name.startswith("finding ") else name for name in names]
+        made = self._replace("exceptions", [(self._at(name, {}), {}) for name in dict.fromkeys(wanted)])["breakpoints"]
+        answers = dict(zip(dict.fromkeys(wanted), made, strict=True))
+        return {"breakpoints": [answers[name] for name in wanted]}
 
     # -- looking -------------------------------------------------------------------------------
 

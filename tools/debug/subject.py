@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.tools.cases.capture import capture, is_capture
 from simgpu.tools.cases.execute import ready
 from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel, kernel_named
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
     from simgpu.debugger.named import Named
     from simgpu.hardware.code_object.arguments import Geometry
+
+
+WHAT = "a code object, assembly, a folder that kerncap captured, a Triton script, or an operator"
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def _run_options(parser: ArgumentParser) -> None:
 def _file(options: Namespace) -> Subject:
     from simgpu.debugger.named import named_buffers
 
-    wanted = file_kernel(options)
+    wanted = capture(options) if is_capture(options.file) else file_kernel(options)
     kernel, arguments, _ = wanted.bind(wanted.device)
     source = Path(options.file).read_text("utf-8") if is_assembly(options.file) else ""
     return Subject(kernel, {"args": arguments, **wanted.extents}, source, named_buffers(kernel.arguments, arguments))

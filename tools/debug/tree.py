@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.debugger.flow.matrix import factors_of, scale_of
 from simgpu.debugger.flow.nodes import Node, leaves
 from simgpu.hardware import mfma
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.matrix.one_mfma import DTYPES
 
 if TYPE_CHECKING:
     from simgpu.debugger.debugger import Debugger
@@ -180,35 +180,23 @@ class Tree:
 
     # -- products ------------------------------------------------------------------------------
 
-    def _factors(self, node: Node) -> list[tuple[Node, float]]:
-        """The elements of A and B that a product multiplies, as their registers hold them."""
+    def _factors(self, node: Node) -> tuple[float, float]:
         inst = self._debugger.replay.instruction(node.record)
         assert inst is not None
-        row = mfma.find(inst.mnemonic, inst.target)
-        row = row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
-        return [(parts[0], self._number(parts, kind)) for parts, kind in zip(node.factors, (row.a_type, row.b_type), strict=True)]
-
-    def _number(self, parts: Sequence[Node], kind: str) -> float:
-        bits = sum((part.value or 0) << 32 * at for at, part in enumerate(parts))
-        mask = parts[0].mask
-        if mask != 0xFFFFFFFF:
-            low = (mask & -mask).bit_length() - 1
-            bits = (bits & mask) >> low
-        if kind not in DTYPES:
-            return float(bits)
-        dtype = DTYPES[kind]
-        return float(np.array([bits], np.uint64).view(np.uint8)[: dtype.itemsize].view(dtype)[0])
+        return factors_of(node, inst)
 
     def _size(self, source: Node, node: Node) -> float:
         if source.kind != "product":
             return float("inf")
-        (_, a), (_, b) = self._factors(source)
-        product = a * b
+        a, b = self._factors(source)
+        product = a * b * scale_of(source)
         return float("inf") if np.isnan(product) else product
 
     def _product(self, node: Node) -> str:
-        (first, a), (second, b) = self._factors(node)
-        return f"{a * b:.7g} = {self._short(first, a)} * {self._short(second, b)}"
+        a, b = self._factors(node)
+        first, second = (self._short(parts[0], value) for parts, value in zip(node.factors, (a, b), strict=True))
+        scale = f" * {scale_of(node):.7g}" if node.scales else ""
+        return f"{a * b * scale_of(node):.7g} = {first} * {second}{scale}"
 
     def _short(self, node: Node, value: float) -> str:
         folded = self._folded(node)

@@ -31,7 +31,7 @@ def _result(finding: Finding, artifact: str) -> dict[str, Any]:
         "properties": {
             "workgroup": list(finding.workgroup), "wave": finding.wave, "lanes": list(finding.lanes),
             "place": finding.place, "needed": finding.needed, "found": finding.found,
-            "emitter": finding.emitter, "otherEmitter": finding.other_emitter,
+            "when": finding.when, "emitter": finding.emitter, "otherEmitter": finding.other_emitter,
         },
         "occurrenceCount": max(1, finding.count),
     }  # fmt: skip

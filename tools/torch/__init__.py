@@ -9,5 +9,6 @@
     rocm.py          rocminfo, rocm-smi and hipconfig
     cuda.py          what is asked of `torch.cuda`
     pretend.py       what is replaced in PyTorch for all of that
+    script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.debug.subject import subject
+from simgpu.tools.debug.script import add_launch_options, at_launch, is_script
+from simgpu.tools.debug.subject import WHAT, Subject, subject
 from simgpu.tools.shared.console import add_json_option, print_json
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import own_options
@@ -14,6 +15,8 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu debug gemm -m 40 -n 36 -k 20
   simgpu debug k.s --grid 4 --arg x.npy --arg zeros:f32:256 --group 3
   simgpu debug k.s --grid 4 --arg x.npy -ex "break loop" -ex continue --batch
+  simgpu debug captured/                      a dispatch that kerncap recorded
+  simgpu debug --launch add:2 script.py 1000  a Triton script, at the second launch of add
 The prompt's commands: help. A tutorial: docs/debug.md
 """
 
@@ -23,8 +26,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
     _own_options(parser)
-    parser.add_argument("what", metavar="FILE|OP", help=f"a code object, assembly, or an operator: {', '.join(OPERATORS)}")
-    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`")
+    parser.add_argument("what", metavar="FILE|OP", help=f"{WHAT}: {', '.join(OPERATORS)}")
+    parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="options of `simgpu exec` or `simgpu run`, or a script's own")
 
 
 def _own_options(parser: ArgumentParser) -> None:
@@ -32,19 +35,25 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--step", metavar="K", help="of an operator with several kernels, the one to debug (default: the first)")
     parser.add_argument("-ex", action="append", default=[], metavar="COMMAND", help="a command to begin with; as often as wanted")
     parser.add_argument("--batch", action="store_true", help="end after these commands; status 1 if the last one was an error")
+    add_launch_options(parser)
     add_json_option(parser)
 
 
 def run(options: Namespace) -> int:
     """Reads commands until quit."""
-    wanted, rest = own_options(_own_options, options)
+    wanted, rest = (options, options.rest) if is_script(options.what) else own_options(_own_options, options)
     if wanted.json and not wanted.batch:
         raise UsageError("--json is what commands said as one document: give them with -ex COMMAND, and --batch")
     try:
         group = tuple(int(part) for part in wanted.group.split(","))
     except ValueError:
         raise UsageError(f"--group {wanted.group}: give the workgroup's numbers, as 1,0,0") from None
-    debugged = subject("debug", options.what, rest, wanted.step)
+    if is_script(options.what):
+        return at_launch(options.what, rest, wanted.launch, wanted.board, lambda debugged: _session(debugged, wanted, group))
+    return _session(subject("debug", options.what, rest, wanted.step), wanted, group)
+
+
+def _session(debugged: Subject, wanted: Namespace, group: tuple[int, ...]) -> int:
     from simgpu.tools.debug.prompt import Prompt, carry_out, interactive
 
     with debugged.debugger(group) as debugger:

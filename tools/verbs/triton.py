@@ -6,20 +6,17 @@ import contextlib
 import importlib.util
 import json
 import os
-import runpy
 import sys
-import traceback
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from simgpu import hardware
-from simgpu.hardware.errors import SimError
 from simgpu.tools.shared.console import table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.torch.autoload import CHECK, SUPPRESSIONS, TARGET
+from simgpu.tools.torch.script import status_of
 
 if TYPE_CHECKING:
     from simgpu.triton import Session
@@ -65,7 +62,7 @@ def run(options: Namespace) -> int:
     with _gpu(options) as session:
         if options.times:
             session.clock.now()
-        status = _status(options)
+        status = status_of(options.command, options.module)
     for finding in session.findings:
         print(finding, file=sys.stderr)
     if options.report:
@@ -119,43 +116,9 @@ def _gpu(options: Namespace) -> Iterator[Session]:
             _set(before)
 
 
-def _told(error: Exception) -> str:
-    """An error as Python prints it, from the program's first frame on; of one in words none of Triton's and ours."""
-    shown = traceback.TracebackException.from_exception(error)
-    hidden = [__file__, runpy.__file__, "<frozen runpy>"]
-    if isinstance(error, SimError):
-        found = map(importlib.util.find_spec, ("simgpu", "triton"))
-        hidden += [str(Path(spec.origin).parent) for spec in found if spec is not None and spec.origin is not None]
-    kept = [frame for frame in shown.stack if not frame.filename.startswith(tuple(hidden))]
-    shown.stack = traceback.StackSummary.from_list(kept)
-    return "".join(shown.format())
-
-
 def _set(variables: dict[str, str | None]) -> None:
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-def _status(options: Namespace) -> int:
-    """The program's exit status; its errors are printed as Python does."""
-    arguments, path = sys.argv, list(sys.path)
-    program = options.command[0]
-    sys.argv = list(options.command)
-    sys.path.insert(0, os.getcwd() if options.module else os.path.dirname(os.path.abspath(program)))
-    start: Callable[..., Any] = runpy.run_module if options.module else runpy.run_path
-    try:
-        start(program, run_name="__main__", **({"alter_sys": True} if options.module else {}))
-    except SystemExit as stop:
-        if stop.code is None or isinstance(stop.code, int):
-            return stop.code or 0
-        print(stop.code, file=sys.stderr)
-        return 1
-    except Exception as error:
-        print(_told(error), end="", file=sys.stderr)
-        return 1
-    finally:
-        sys.argv, sys.path[:] = arguments, path
-    return 0

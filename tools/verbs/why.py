@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.debug.subject import subject
+from simgpu.tools.debug.script import add_launch_options, at_launch, is_script
+from simgpu.tools.debug.subject import WHAT, Subject, subject
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.parser import own_options
@@ -15,6 +16,7 @@ USAGE = """FILE takes the options of `simgpu exec`, OP those of `simgpu run`:
   simgpu why --worst gemm -m 40 -n 36 -k 20 --dtype f16 --target mi300x
   simgpu why y[5] k.s --grid 4 --arg x.npy --arg zeros:f32:256
   simgpu why --first-nan k.s --grid 4 --arg x.npy --arg zeros:f32:256
+  simgpu why --launch add:2 out[5] script.py 1000
 Values are followed, not addresses, nor which way a branch went: docs/debug.md
 """
 
@@ -24,7 +26,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = USAGE
     _own_options(parser)
-    text = f"NAME[i,j]; FILE or one of {', '.join(OPERATORS)} follows, with its options"
+    text = f"NAME[i,j], or 0xADDRESS[:f16 ...]; then {WHAT}: {', '.join(OPERATORS)}; with its options"
     parser.add_argument("what", metavar="ELEMENT", help=text)
     parser.add_argument("rest", metavar="...", nargs=REMAINDER, help="FILE or OP, and options of `simgpu exec` or `simgpu run`")
 
@@ -34,12 +36,14 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--worst", action="store_true", help="the element farthest from the float64 reference, in ELEMENT's place")
     parser.add_argument("--full", action="store_true", help="fold nothing: moves, conversions and round trips through LDS, too")
     parser.add_argument("--step", metavar="K", help="of an operator with several kernels, which (default: the last)")
+    add_launch_options(parser)
     add_json_option(parser)
 
 
 def run(options: Namespace) -> int:
     """Prints the tree."""
-    wanted, rest = own_options(_own_options, options)
+    script = any(map(is_script, [options.what, *options.rest[:1]]))
+    wanted, rest = (options, options.rest) if script else own_options(_own_options, options)
     words = [options.what, *rest]
     named = not (wanted.first_nan or wanted.worst)
     if wanted.first_nan and wanted.worst:
@@ -47,7 +51,13 @@ def run(options: Namespace) -> int:
     if len(words) < 1 + named:
         raise UsageError("give ELEMENT and then FILE or OP, as `simgpu why C[4,22] gemm -m 40 -n 36 -k 20`")
     element, (what, *rest) = (words[0], words[1:]) if named else ("", words)
-    asked = subject("why", what, rest, wanted.step, last=True)
+    if script:
+        return at_launch(what, rest, wanted.launch, wanted.board, lambda asked: _answer(asked, wanted, element))
+    return _answer(subject("why", what, rest, wanted.step, last=True), wanted, element)
+
+
+def _answer(asked: Subject, wanted: Namespace, element: str) -> int:
+    """Prints where an element of a subject came from."""
     from simgpu.debugger.flow.why import Why
     from simgpu.debugger.named import element as address_of
     from simgpu.tools.debug.questions import first_nan, group_of, worst

@@ -12,7 +12,7 @@ from simgpu.checks.numerics.stored_types import writes_memory
 from simgpu.checks.numerics.table import ENTRIES, Kind, Noted, lost, noted
 from simgpu.checks.numerics.vector import float_parameters, unpacked
 from simgpu.checks.numerics.wanted import Wanted
-from simgpu.engine.finding import Finding, Location, finding_at, lanes_of, location_of
+from simgpu.engine.finding import Finding, Location, finding_at, lanes_of, location_of, moment
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.types import Type
 from simgpu.hardware.mfma import MatrixInstruction
@@ -91,6 +91,7 @@ def _finding(launch: Launch, one: Noted, serious: bool, reached: str) -> Finding
         launch, one.record, KIND[one.kind], "; ".join(part for part in parts if part),
         severity="error" if serious else "note",
         wave=one.wave, workgroup=one.workgroup, lanes=lanes_of(one.lanes), count=one.times, place=place,
+        when=moment(one.workgroup, one.wave, one.retired) if one.retired >= 0 else "",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from simgpu.engine.events import AXIS_BITS
+from simgpu.engine.events import AXIS_BITS, retired
 from simgpu.engine.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
@@ -41,9 +41,9 @@ class Kind(IntEnum):
 KINDS = len(Kind)
 OPERANDS = 4  # kept of the first; the result behind them
 ENTRIES = 8192
-FIELDS = 16
-RECORD, KIND, TIMES, VALUES, RANK, WAVE, X, Y, Z, LANE_MASK, EXTRA = range(11)
-FIRST = 11  # of the fields, where the operands' bits stand
+FIELDS = 17
+RECORD, KIND, TIMES, VALUES, RANK, WAVE, X, Y, Z, LANE_MASK, EXTRA, MOMENT = range(12)
+FIRST = 12  # of the fields, where the operands' bits stand
 (BLOCK,) = context_fields("numerics", 1)  # address of the worker's block; its words:
 MAP, TABLE, USED, LOST, STORED = range(5)  # i32 by record and kind: entry + 1; the entries; how many; not kept; see `stores`
 BLOCK_FIELDS = 5
@@ -89,6 +89,7 @@ def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int
         store64(entry + 8 * (X + axis), group[axis])
     store64(entry + 8 * LANE_MASK, lanes)
     store64(entry + 8 * EXTRA, extra)
+    store64(entry + 8 * MOMENT, retired(wave, record))
     return entry
 
 
@@ -149,6 +150,7 @@ class Noted:
     workgroup: tuple[int, int, int]
     lanes: int  # mask, of the first
     extra: int
+    retired: int  # instructions of the wave before
     bits: tuple[int, ...]
 
 
@@ -191,7 +193,7 @@ def _noted(entry: np.ndarray) -> Noted:
     unsigned = (1 << 64) - 1
     return Noted(
         words[RECORD], Kind(words[KIND]), words[TIMES], words[VALUES], words[RANK], words[WAVE], (words[X], words[Y], words[Z]),
-        words[LANE_MASK] & unsigned, words[EXTRA], tuple(word & unsigned for word in words[FIRST:]),
+        words[LANE_MASK] & unsigned, words[EXTRA], words[MOMENT], tuple(word & unsigned for word in words[FIRST:]),
     )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def report_first_clash(
             seen |= SWAPPED
         other, mine, theirs = cell >> c.GROUP_SHIFT << 4 | (cell >> c.WAVE_SHIFT & 15), tag >> c.GROUP_SHIFT, cell >> c.GROUP_SHIFT
         rank = min(mine, theirs) << c.GROUP_BITS | max(mine, theirs)
-        enter_ranked(wave, here, RACE, seen, other << ADDRESS_BITS | address, there, rank)
+        enter_ranked(wave, here, RACE, seen, other << ADDRESS_BITS | address, there, rank, record)
         return
 
 

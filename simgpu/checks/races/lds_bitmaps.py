@@ -33,7 +33,7 @@ from simgpu.checks.races.carried import (  # fmt: skip
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, SITES, WAVE_SHIFT
 from simgpu.checks.races.order import BARRIERS, LDS, acquire, ordered, release
 from simgpu.checks.waits.in_flight import DS_ISSUED
-from simgpu.engine.events import enter, event
+from simgpu.engine.events import enter, enter_at, event
 from simgpu.engine.workgroup import waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
@@ -240,7 +240,7 @@ def explain(
         if there > here:
             here, there = there, here
             seen |= SWAPPED
-        enter(wave, here, RACE, seen, other << ADDRESS_BITS | byte, there & SITES)
+        enter_at(wave, here, RACE, seen, other << ADDRESS_BITS | byte, there & SITES, record)
         return 1
     return 0
 

@@ -16,9 +16,10 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
+from simgpu.engine import events
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields, wave_fields
-from simgpu.engine.finding import Finding, finding_at, hazard_message, location_of, wait_message
+from simgpu.engine.finding import Finding, finding_at, hazard_message, location_of, moment, wait_message
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.machine.frame import PTR, Frame
@@ -107,14 +108,14 @@ class Paths(Check):
         automaton = automaton_of(launch)
         counts: dict[tuple[str, int, int], int] = {}
         best: dict[tuple[str, int, int], Sighting] = {}
-        first: dict[tuple[str, int, int], WaveState] = {}
+        first: dict[tuple[str, int, int], Taken] = {}
         for worker in workers:
             table: Table = worker.checks["paths"]
             for number, taken in table.counts():
                 for seen in table.transitions[number].sightings:
                     pair = seen.kind, seen.record, seen.other
                     counts[pair] = counts.get(pair, 0) + taken
-                    if pair not in first or table.first[number].group[::-1] < first[pair].group[::-1]:
+                    if pair not in first or table.first[number].wave.group[::-1] < first[pair].wave.group[::-1]:
                         first[pair] = table.first[number]
                     if pair not in best or seen.needed - seen.found > best[pair].needed - best[pair].found:
                         best[pair] = seen
@@ -132,11 +133,28 @@ class Paths(Check):
         with LOCK:
             made = automaton_of(launch).step(state, last, target, launch.instruction)
         # A wave that ends stands before its s_endpgm and looks the transition up again.
-        worker.checks["paths"].insert(state, last, target, int(target != END), made, current_wave(worker))
+        taken = Taken(current_wave(worker), last, events.retired_behind(launch, raw, last, target == END))
+        worker.checks["paths"].insert(state, last, target, int(target != END), made, taken)
         if target != END:
             fields[0] = made.following
         Wave.from_buffer(raw.data).status = Status.RUNNING
         return True
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Who took a transition first: the wave, the record at which it left straight-line code, and what it had retired behind it."""
+
+    wave: WaveState
+    last: int
+    retired: int
+
+    def when(self, launch: Launch, record: int) -> str:
+        """The moment at which the wave was at a record on its way; "" where nobody counts."""
+        if self.retired < 0:
+            return ""
+        away = int(launch.program.starts[record : self.last + 1].sum())
+        return moment(self.wave.group, self.wave.wave, self.retired - away)
 
 
 @dataclass
@@ -150,7 +168,7 @@ class Table:
     size: int
     entries: np.ndarray = field(init=False)
     transitions: list[Transition] = field(default_factory=list)
-    first: list[WaveState] = field(default_factory=list)
+    first: list[Taken] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._place(self.size)
@@ -161,7 +179,7 @@ class Table:
         self.worker.set_context(TABLE, self.entries.ctypes.data)
         self.worker.set_context(TABLE_MASK, size - 1)
 
-    def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: WaveState) -> None:
+    def insert(self, state: int, last: int, target: int, taken: int, made: Transition, wave: Taken) -> None:
         """Add a transition that was taken `taken` times so far."""
         if 2 * len(self.transitions) >= self.size:
             old = self.entries
@@ -209,13 +227,13 @@ def automaton_of(launch: Launch) -> Automaton:
     return kept[key]
 
 
-def _finding(launch: Launch, seen: Sighting, wave: WaveState, count: int) -> Finding:
+def _finding(launch: Launch, seen: Sighting, first: Taken, count: int) -> Finding:
     earlier = location_of(launch, seen.other).text
     if seen.kind == "hazard":
         message = hazard_message(seen.what, seen.place, earlier, seen.needed, seen.found)
     else:
         message = wait_message(seen.place, seen.what, earlier, seen.wait)
     return finding_at(
-        launch, seen.record, seen.kind, message, earlier=seen.other, wave=wave.wave, workgroup=wave.group, count=count,
-        place=seen.place, needed=seen.needed, found=seen.found,
+        launch, seen.record, seen.kind, message, earlier=seen.other, wave=first.wave.wave, workgroup=first.wave.group,
+        count=count, place=seen.place, needed=seen.needed, found=seen.found, when=first.when(launch, seen.record),
     )  # fmt: skip

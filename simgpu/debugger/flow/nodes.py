@@ -32,11 +32,7 @@ class Node:
     address: int = -1  # of memory
     size: int = 0  # bytes of memory
     factors: tuple[list[Node], list[Node]] = ((), ())  # type: ignore[assignment]  # of a product: an element of A, and of B
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether its bits are those of a zero of either sign."""
-        return self.value is not None and not self.value & self.mask & ~(1 << self.mask.bit_length() - 1)
+    scales: list[Node] = field(default_factory=list)  # of a product of a scaled instruction: A's and B's
 
 
 def every(root: Node) -> Iterator[Node]:

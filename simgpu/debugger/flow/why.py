@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.debugger.flow import matrix
 from simgpu.debugger.flow.influence import SCC, Alone, Word, place_of
 from simgpu.debugger.flow.nodes import WHOLE, Node, every
 from simgpu.debugger.flow.stores import Stores
@@ -21,7 +22,6 @@ from simgpu.debugger.named import name_of
 from simgpu.debugger.native.noting import Flow
 from simgpu.debugger.place import Place
 from simgpu.debugger.replay import Replay, debugging
-from simgpu.hardware import mfma
 from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Instruction, Reg
 from simgpu.hardware.isa.kinds import Flag
@@ -49,7 +49,7 @@ class Why:
             for register in registers:
                 for word in _words(register):
                     self._writes.setdefault(word, []).append(at)
-        every = [one for trace in self._traces for held in trace.accesses.values() for one in held]
+        every = [one for trace in self.traces for held in trace.accesses.values() for one in held]
         self._stores = {True: Stores(one for one in every if one.space == "lds"),
                         False: Stores(one for one in every if one.space != "lds")}  # fmt: skip
         self._positions: dict[tuple[int, str, int], np.ndarray] = {}
@@ -60,15 +60,18 @@ class Why:
     def _follow(self, debugger: Debugger) -> dict[int, Iterable[Any]]:
         """Runs the workgroup once and keeps what it did; by record, the registers that its instruction writes."""
         kernel = debugging(debugger.kernel, [Flow()])
-        replay = Replay(kernel, debugger.geometry, debugger.args, debugger.replay.group, debugger.replay.initial)
+        replay = Replay(kernel, debugger.geometry, debugger.args, debugger.replay.group, debugger.replay.initial,
+                        debugger.replay.whole)
         try:
             replay.restart()
             while replay.resume().kind == "wave ended":
                 pass
-            self._traces: list[Trace] = traces(replay)
+            self.traces: list[Trace] = traces(replay)
             programs = tuple(replay.programs.values())
-            self._instructions = {at: inst for program in programs for at, inst in program.instructions.items()}
+            self.instructions = {at: inst for program in programs for at, inst in program.instructions.items()}
             self._mode = replay.program.mode
+            assert replay._table is not None
+            self._shared = list(replay._table[1].written()) if replay.whole else []  # memory that others may have written
             self._kernarg = replay.worker.given.kernarg, replay.worker.given.arguments
             return {at: program.effect(at).access.writes for program in programs for at in program.instructions}
         finally:
@@ -78,7 +81,7 @@ class Why:
 
     def register(self, word: Word, wave: int, retired: int, mask: int = WHOLE) -> Node:
         """Where the bits of a register of a wave came from, as it is after so many retired instructions."""
-        return self._answered(lambda: self._word(wave, retired, word, mask))
+        return self._answered(lambda: self.word(wave, retired, word, mask))
 
     def memory(self, address: int, nbytes: int) -> Node:
         """Where bytes of device memory came from, as the workgroup leaves them."""
@@ -92,12 +95,12 @@ class Why:
 
     def writer(self, word: Word, wave: int, retired: int) -> Place | None:
         """The place of the instruction that wrote a register's word last before a wave had retired so many; None where none did."""
-        at = self._writer(wave, retired, word)
+        at = self.last_writer(wave, retired, word)
         return None if at is None else Place(self._debugger.replay.group, wave, at)
 
     def record_at(self, place: Place) -> int:
         """The record of the instruction that a wave executed at a place."""
-        return int(self._traces[place.wave].records[place.retired])
+        return int(self.traces[place.wave].records[place.retired])
 
     def _answered(self, ask: Callable[[], Node]) -> Node:
         try:
@@ -115,18 +118,17 @@ class Why:
                 raise LaunchError(f"more than {MOST} values lead there: ask for one that fewer make up")
         self._fill(root)
         for node in every(root):
-            if node.kind == "product":  # what is multiplied by zero does not matter
-                a, b = node.factors
-                node.sources = [*([] if all(part.is_zero for part in b) else a), *([] if all(part.is_zero for part in a) else b)]
+            if node.kind == "product":
+                matrix.settle(node, self.instructions[node.record])
         return root
 
     # -- registers -----------------------------------------------------------------------------
 
-    def _writer(self, wave: int, retired: int, word: Word) -> int | None:
+    def last_writer(self, wave: int, retired: int, word: Word) -> int | None:
         """The last instruction before that wrote the word, by the number that its wave had retired before it."""
         file, number, lane = word
         key = wave, file, number
-        trace = self._traces[wave]
+        trace = self.traces[wave]
         if key not in self._positions:
             self._positions[key] = np.flatnonzero(np.isin(trace.records, self._writes.get((file, number), [])))
         positions = self._positions[key]
@@ -136,14 +138,14 @@ class Why:
         return None
 
     def _serves(self, trace: Trace, at: int, lane: int) -> bool:
-        inst = self._instructions[int(trace.records[at])]
+        inst = self.instructions[int(trace.records[at])]
         if inst.spec.kind == "matrix" or Flag.IGNORE_EXEC in inst.spec.flags or inst.mnemonic.startswith("v_writelane"):
             return True
         return bool(trace.exec_before(at) >> lane & 1)
 
-    def _word(self, wave: int, retired: int, word: Word, mask: int) -> Node:
+    def word(self, wave: int, retired: int, word: Word, mask: int) -> Node:
         """The node of a register's bits before an instruction."""
-        at = self._writer(wave, retired, word)
+        at = self.last_writer(wave, retired, word)
         key = wave, -1 if at is None else at, word, mask
         if key in self._nodes:
             return self._nodes[key]
@@ -152,18 +154,22 @@ class Why:
             node = Node("initial", _initial(word), word, mask, Place(place.group, wave, 0))
             self._nodes[key] = node
             return node
-        record = int(self._traces[wave].records[at])
-        inst = self._instructions[record]
+        record = int(self.traces[wave].records[at])
+        inst = self.instructions[record]
         node = Node("instruction", self._debugger.code.text(record), word, mask, place, record)
         self._nodes[key] = node
         if inst.spec.kind == "matrix":
-            self._matrix(node, inst)
+            if matrix.is_sparse(inst):
+                node.kind = "sum"
+                self._pending.append(node)
+            else:
+                matrix.follow(self, node, inst)
         elif inst.spec.kind == "memory":
             self._loaded(node, inst)
         elif inst.mnemonic in COPIES and inst.form in ("e32", "e64", "vop3p", "mai") and isinstance(inst.args["src0"], Reg):
             source = inst.args["src0"]
             lane = word[2] if source.file != "s" else 0
-            node.sources = [self._word(wave, at, (source.file, source.index, lane), mask)]
+            node.sources = [self.word(wave, at, (source.file, source.index, lane), mask)]
         elif inst.spec.kind != "control":
             self._pending.append(node)
         return node
@@ -177,7 +183,7 @@ class Why:
         destination = next((inst.args[name] for name in ("vdst", "sdst", "vdata", "sdata") if name in inst.args), None)
         assert isinstance(destination, Reg)
         part = number - destination.index
-        found = self._part(self._traces[node.place.wave], node.place.retired, 0 if file == "s" else lane, part, memory)
+        found = self._part(self.traces[node.place.wave], node.place.retired, 0 if file == "s" else lane, part, memory)
         if found is not None:
             one, first = found
             narrow = memory.bits // 8 if memory.bits < 32 else 4
@@ -190,7 +196,7 @@ class Why:
         if memory.d16:
             kept = node.mask & (0x0000FFFF if memory.d16 == "hi" else 0xFFFF0000)
             if kept:
-                node.sources.append(self._word(node.place.wave, node.place.retired, node.word, kept))
+                node.sources.append(self.word(node.place.wave, node.place.retired, node.word, kept))
 
     def _part(self, trace: Trace, retired: int, lane: int, part: int, memory: Any) -> tuple[Noted, int] | None:
         """The access of a load that has a part of a lane's registers, and the part's address; None where the lane had none."""
@@ -216,7 +222,7 @@ class Why:
                 continue
             one, lane = store
             away = byte - int(one.addresses[lane])
-            key = one.wave, one.retired, lane, away // 4, self._traces[one.wave].accesses[one.retired].index(one)
+            key = one.wave, one.retired, lane, away // 4, self.traces[one.wave].accesses[one.retired].index(one)
             masks[key] = masks.get(key, 0) | 0xFF << 8 * (away % 4)
         for (wave, retired, lane, part, number), mask in masks.items():
             for node in self._stored(wave, retired, lane, part, number, mask, order):
@@ -238,6 +244,8 @@ class Why:
                 value = int.from_bytes(given[address - first : address - first + nbytes], "little")
             else:
                 text = name_of(self._debugger.names, address) or f"memory at {address:#x}"
+                if any(base + start <= address < base + end for base, start, end in self._shared):
+                    text += ", as another workgroup may have left it"
             kind = "constant" if lds else "argument" if value is not None else "memory"
             self._nodes[key] = Node(kind, text, address=address if kind == "memory" else -1, size=nbytes, value=value)
         return self._nodes[key]
@@ -250,12 +258,12 @@ class Why:
 
     def _stored(self, wave: int, retired: int, lane: int, part: int, number: int, mask: int, order: int) -> list[Node]:
         """What a store put there."""
-        record = int(self._traces[wave].records[retired])
-        inst = self._instructions[record]
+        record = int(self.traces[wave].records[retired])
+        inst = self.instructions[record]
         memory = inst.spec.memory
-        one = self._traces[wave].accesses[retired][number]
+        one = self.traces[wave].accesses[retired][number]
         if memory is not None and (memory.lds or inst.mods.get("lds")):
-            read = next(other for other in self._traces[wave].accesses[retired] if other.reads and other.lanes >> lane & 1)
+            read = next(other for other in self.traces[wave].accesses[retired] if other.reads and other.lanes >> lane & 1)
             return self._bytes(False, int(read.addresses[lane]) + 4 * part, min(4, read.size), read.order)
         names = [name for name in ("vdata", "data0", "data1", "sdata") if isinstance(inst.args.get(name), Reg)]
         if not names:
@@ -265,51 +273,10 @@ class Why:
         if memory is not None and memory.d16 == "hi":
             mask = mask << 16 & WHOLE
         word = (data.file, min(data.index + part, data.index + data.count - 1), 0 if data.file == "s" else lane)
-        nodes = [self._word(wave, retired, word, mask)]
+        nodes = [self.word(wave, retired, word, mask)]
         if one.reads:  # an atomic: what was there before, too
             nodes += self._bytes(one.space == "lds", int(one.addresses[lane]), one.size, one.order)
         return nodes
-
-    # -- matrix instructions -------------------------------------------------------------------
-
-    def _matrix(self, node: Node, inst: Instruction) -> None:
-        """The products of an element of D, and those of the instructions before that it adds up."""
-        assert node.place and node.word
-        node.kind = "sum"
-        wave = node.place.wave
-        retired, word = node.place.retired, node.word
-        while True:
-            row = mfma.find(inst.mnemonic, inst.target)
-            if row.sparse or row.scaled:
-                raise LaunchError(f"{inst.mnemonic}: sparse and scaled matrix instructions are not followed")
-            mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
-            row = row.with_formats(mods["cbsz"], mods["blgp"])
-            broadcast = {} if row.flexible or row.cd_type == "f64" else mods
-            d, a, b, c = (inst.args[name] for name in ("vdst", "src0", "src1", "src2"))
-            assert isinstance(d, Reg) and isinstance(a, Reg) and isinstance(b, Reg)
-            i, j, block = row.element("D", word[1] - d.index, word[2])
-            for k in range(row.k):
-                product = Node("product", f"k {k}", place=Place(node.place.group, wave, retired), record=node.record)
-                product.factors = [], []
-                for factor, operand, reg, (first, second) in (
-                    (product.factors[0], "A", a, (i, k)), (product.factors[1], "B", b, (k, j))
-                ):  # fmt: skip
-                    register, lane, low = row.owner(operand, first, second, block, **broadcast)
-                    width = row.width(operand)
-                    for part in range(max(1, width // 32)):
-                        mask = WHOLE if width >= 32 else ((1 << width) - 1) << low & WHOLE
-                        factor.append(self._word(wave, retired, (reg.file, reg.index + register + part, lane), mask))
-                product.sources = [*product.factors[0], *product.factors[1]]
-                node.sources.append(product)
-            if not isinstance(c, Reg):
-                return
-            word = (c.file, c.index + word[1] - d.index, word[2])
-            before = self._writer(wave, retired, word)
-            earlier = None if before is None else self._instructions[int(self._traces[wave].records[before])]
-            if before is None or earlier is None or earlier.spec.kind != "matrix":
-                node.sources.append(self._word(wave, retired, word, WHOLE))
-                return
-            retired, inst = before, earlier
 
     # -- any other instruction -----------------------------------------------------------------
 
@@ -341,11 +308,11 @@ class Why:
     def _effect(self, record: int) -> Any:
         from simgpu.hardware.timing_rules.effects import effect_of
 
-        return effect_of(self._instructions[record]).access
+        return effect_of(self.instructions[record]).access
 
     def _needs(self, node: Node) -> list[int]:
         """Offsets of the rows that an instruction reads or writes."""
-        inst = self._instructions[node.record]
+        inst = self.instructions[node.record]
         access = self._effect(node.record)
         words = [word for register in access.read() | access.writes for word in _words(register) if word[0] != "s"]
         words += [(reg.file, reg.index + at) for name in ("vdst", "vdst1") if isinstance(reg := inst.args.get(name), Reg)
@@ -354,14 +321,17 @@ class Why:
 
     def _influences(self, node: Node, scalars: np.ndarray, rows: dict[int, np.ndarray]) -> None:
         assert node.place and node.word
-        inst = self._instructions[node.record]
+        inst = self.instructions[node.record]
+        if node.kind == "sum":
+            matrix.follow_sparse(self, node, inst, rows)
+            return
         if node.record not in self._alone:
             self._alone[node.record] = Alone(inst, self._mode)
         alone = self._alone[node.record]
         needed = self._needs(node)
         alone.load(scalars, [(offset, rows[offset]) for offset in needed])
         for word, mask in alone.sources(node.word, node.mask, self._candidates(node, inst), needed):
-            node.sources.append(self._word(node.place.wave, node.place.retired, word, mask))
+            node.sources.append(self.word(node.place.wave, node.place.retired, word, mask))
 
     def _states(self, wanted: dict[tuple[int, int], list[int]]) -> dict[tuple[int, int], tuple[np.ndarray, dict[int, np.ndarray]]]:
         """Scalars with SCC, and rows by their offsets, of waves that have retired so many: by one replay."""

@@ -3,7 +3,8 @@
 In straight-line code the number follows from where the wave stands, so only what transfers control pays. With `ordinal(i)`, the
 lowered instructions before record i, a wave at record i has retired `base + ordinal(i)`; a jump sets the base anew.
 A wave that has a goal, a number of retired instructions, returns to Python at the jump into the straight-line code that may
-reach it; there the debugger knows the instruction and stops at it.
+reach it; there the debugger knows the instruction and stops at it. Where a whole launch runs, only the waves of the workgroup in
+focus have goals and stop.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 from llvmlite import ir
 
@@ -19,11 +21,13 @@ from simgpu.alu.control import ENDS, INDIRECT
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.workers.scheduler import Job
+from simgpu.engine.workgroup import context, slot_of
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Status
+from simgpu.machine.runtime import PART, load64, runtime
 from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
     from simgpu.engine.program import Program
     from simgpu.engine.workers.worker import Worker
 
-# Of the context: addresses of the ordinals, of the waves' goals and of the worker's `stop`; stops to let pass.
-ORDINALS, GOALS, STOP, PASSES = context_fields("debugger", 4)
+# Of the context: addresses of the ordinals, of the block below and of the worker's `stop`; stops to let pass.
+ORDINALS, BLOCK, STOP, PASSES = context_fields("debugger", 4)
+# Words of the block: whether one workgroup of several is in focus; its id; from GOALS on the goals of its waves.
+SOLE, GROUP, GOALS = 0, 1, 4
 # Of a wave: see above; 1 + record at which it goes on past the points; the record before, where points look at its result.
 BASE, GO_ON, BEFORE = wave_fields("debugger", 3)
 NEVER = np.iinfo(np.int64).max
@@ -77,6 +83,23 @@ class Ordinals:
         return int(self.order[int(self.table[record, 0]) + count])
 
 
+@numba.njit(**PART)
+def focused(wave: int) -> int:
+    """Whether the wave is of the workgroup in focus."""
+    block = context(wave, BLOCK)
+    if load64(block + 8 * SOLE) == 0:
+        return 1
+    group, wanted = slot_of(wave).group, block + 8 * GROUP
+    here = group[0] == load64(wanted) and group[1] == load64(wanted + 8) and group[2] == load64(wanted + 16)
+    return 1 if here else 0
+
+
+@runtime
+def in_focus(wave: int) -> int:
+    """The same, for handlers."""
+    return focused(wave)
+
+
 class Clock(Check):
     """Counts what waves retire; of a debugger's device."""
 
@@ -93,8 +116,9 @@ class Clock(Check):
         retired = frame.state(BASE, I64) + entry(index, 0) + 1
         frame.set_state(BASE, retired - entry(target, 0))
         wave = frame.state(layout.WAVE_ID).zext(I64)
-        goal = frame.context(GOALS).pointer().at(wave * 8).load(I64, 8)
-        with build.if_then((retired + entry(target, 1)).signed > goal, likely=False):
+        goal = frame.context(BLOCK).pointer().at(8 * GOALS).at(wave * 8).load(I64, 8)
+        near = (retired + entry(target, 1)).signed > goal
+        with build.if_then(near, likely=False), build.if_then(frame.value(in_focus.call(build, frame.wave)) != 0):
             frame.exit(Status.BREAK, target)
             build.ret_void()
 
@@ -103,7 +127,8 @@ class Clock(Check):
         frame.context(STOP).pointer().store(ir.Constant(I64, 1), 8)
 
     def prepare(self, launch: Launch, worker: Worker) -> None:
-        worker.checks["goals"] = goals = np.full(launch.waves, NEVER, np.int64)
-        worker.set_context(GOALS, goals.ctypes.data)
+        worker.checks["focus"] = block = np.full(GOALS + launch.waves, NEVER, np.int64)
+        block[:GOALS] = 0
+        worker.set_context(BLOCK, block.ctypes.data)
         worker.set_context(STOP, ctypes.addressof(worker.job) + Job.stop.offset)
         worker.set_context(PASSES, 0)

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 
+from simgpu.debugger.native.clock import focused
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields
 from simgpu.engine.workgroup import context
@@ -38,7 +39,9 @@ SPACES = ("global", "scalar", "lds")
 
 @numba.njit(**PART)
 def put(wave: int, first: int, second: int, third: int, addresses: int) -> None:
-    """Append an event to the wave's stream; what does not fit is counted only."""
+    """Append an event to the stream of a wave in focus; what does not fit is counted only."""
+    if focused(wave) == 0:
+        return
     block, number = context(wave, BLOCK), load32(wave + layout.WAVE_ID)
     room, tally = load64(block + 8 * ROOM), load64(block + 8 * TALLIES) + 8 * number
     used, count = load64(tally), HEAD + LANES * addresses

@@ -10,79 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from llvmlite import ir
 
-from simgpu.debugger.native.clock import BASE, BEFORE, GO_ON, ORDINALS, PASSES
+from simgpu.debugger.native.clock import BASE, BEFORE, GO_ON, ORDINALS, PASSES, in_focus
 from simgpu.machine import layout
 from simgpu.machine.frame import HANDLER, Frame
 from simgpu.machine.layout import LANES, RECORD, ROW, SLOT_INDEX, Status
 from simgpu.machine.values import I8, I32, I64
 
 if TYPE_CHECKING:
-    from simgpu.engine.program import Program
     from simgpu.machine.jit import Compiler
 
 # Words of a point.
 HIT, WAVE, OWN = 0, 1, 2  # whether its test said stop; the wave that it is for, -1 for all
 STOPS, ARRIVED = 1, 2  # values of HIT; ARRIVED: whatever is let pass
 TABLE_SLOT = 4  # of the record behind the code: the address of the program's table, 64 bits
-
-
-class Point:
-    """One thing to stop for. test: address of `void (wave, point)`; words: int64, what the test gets."""
-
-    def __init__(self, test: int, wave: int = -1, own: tuple[int, ...] = ()) -> None:
-        self.test = test
-        self.words = np.array((0, wave, *own), np.int64)
-        self.address = int(self.words.ctypes.data)
-
-    @property
-    def hit(self) -> bool:
-        """Whether it stopped the wave."""
-        return bool(self.words[HIT])
-
-
-class Armed:
-    """The points of one program's records."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.address = program.address
-        self._handlers = program.records.view(np.uint64)[:, 0]
-        self._table = np.zeros((program.count + 1, 2), np.uint64)  # the handler that was there; address of the points
-        self._lists: dict[int, np.ndarray] = {}
-        self._points: dict[int, list[Point]] = {}
-        self._dispatcher = program.compiler.address("debugger dispatcher", dispatcher)
-        program.records[program.count, TABLE_SLOT : TABLE_SLOT + 2].view(np.uint64)[0] = self._table.ctypes.data
-
-    def at(self, record: int) -> list[Point]:
-        """The points at a record."""
-        return self._points.get(record, [])
-
-    def add(self, record: int, point: Point) -> None:
-        """Have a point tested before the record's instruction, which is lowered."""
-        self._set(record, [*self.at(record), point])
-
-    def remove(self, record: int, point: Point) -> None:
-        """The opposite."""
-        self._set(record, [other for other in self.at(record) if other is not point])
-
-    def _set(self, record: int, points: list[Point]) -> None:
-        handlers = self._handlers
-        if points:
-            flat = [len(points)]
-            for point in points:
-                flat += [point.test, point.address]
-            self._lists[record] = held = np.array(flat, np.uint64)
-            if record not in self._points:
-                self._table[record, 0] = handlers[record]
-            self._table[record, 1] = held.ctypes.data
-            self._points[record] = points
-            handlers[record] = self._dispatcher
-        elif record in self._points:
-            handlers[record] = self._table[record, 0]
-            del self._points[record], self._lists[record]
 
 
 def dispatcher(module: ir.Module, name: str) -> None:
@@ -125,14 +67,15 @@ def dispatcher(module: ir.Module, name: str) -> None:
 
 
 def test_of(emit: Callable[[Frame], Any]) -> Callable[[ir.Module, str], None]:
-    """A test that `emit` emits for the waves that the point is for: it returns HIT's value (i64)."""
+    """A test that `emit` emits for the waves that the point is for, of the workgroup in focus: it returns HIT's value (i64)."""
 
     def build_it(module: ir.Module, name: str) -> None:
         frame = Frame(module, name)  # its record is the point
         build = frame.build
         wanted = frame.at(frame.record, 8 * WAVE).load(I64, 8)
         frame.at(frame.record, 8 * HIT).store(ir.Constant(I64, 0), 8)
-        with build.if_then((wanted.signed < 0) | (wanted == frame.state(layout.WAVE_ID).zext(I64))):
+        mine = (wanted.signed < 0) | (wanted == frame.state(layout.WAVE_ID).zext(I64))
+        with build.if_then(mine), build.if_then(frame.value(in_focus.call(build, frame.wave)) != 0):
             frame.at(frame.record, 8 * HIT).store(emit(frame), 8)
         build.ret_void()
 

@@ -9,8 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from simgpu.debugger.armed import Point
+from simgpu.debugger.native.clock import BLOCK, GOALS
 from simgpu.debugger.native.conditions import Expression
-from simgpu.debugger.native.points import HIT, Point
+from simgpu.debugger.native.points import HIT
 from simgpu.hardware.errors import LaunchError
 from simgpu.machine import layout
 from simgpu.machine.host_memory import aligned_bytes
@@ -30,6 +32,7 @@ def wave(seed: int) -> np.ndarray:
     words[4:8] = rng.choice(np.array(SPECIAL, np.uint32), 4)
     words[layout.SCC // 4] = seed & 1
     words[layout.WAVE_ID // 4] = 3
+    made[layout.CONTEXT : layout.CONTEXT + 8].view(np.uint64)[0] = CONTEXT.ctypes.data
     return made
 
 
@@ -37,6 +40,8 @@ def f32(bits: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
+CONTEXT, FOCUS = np.zeros(layout.CTX_BYTES // 8, np.int64), np.zeros(GOALS, np.int64)  # of a device that runs one workgroup
+CONTEXT[BLOCK // 8] = FOCUS.ctypes.data
 CASES = [
     ("s4 == 7 or s5 != s5", lambda s, v, a: s(4) == 7),
     ("s4 + s5 * 2 - 3 > s6 // 1 if 0 else s4 < s5", None),

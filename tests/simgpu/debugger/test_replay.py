@@ -11,6 +11,8 @@ import pytest
 
 import simgpu
 from simgpu.debugger.debugger import Debugger
+from simgpu.debugger.flow.nodes import leaves
+from simgpu.debugger.flow.why import Why
 from simgpu.debugger.place import Place
 from simgpu.hardware.errors import LaunchError
 from simgpu.tools.robustness.corpus import cases
@@ -158,7 +160,8 @@ def test_which_memory_a_workgroup_begins_from() -> None:
         assert (out.download() == 0).all()
 
 
-def test_a_workgroup_that_waits_for_a_later_one_has_words() -> None:
+def test_workgroups_that_wait_for_later_ones_run_together() -> None:
+    """Workgroups 0 to 2 wait for 3: with each in focus the whole launch runs, and only that one stops."""
     wait = """
     s_load_dwordx2 s[4:5], s[0:1], 0x0
     v_mov_b32 v1, 0
@@ -174,16 +177,31 @@ def test_a_workgroup_that_waits_for_a_later_one_has_words() -> None:
     s_cbranch_scc1 spin
     s_endpgm
     last:
-    v_mov_b32 v2, 1
+    v_mov_b32 v2, 7
     global_store_dword v1, v2, s[4:5]
     s_endpgm
     """
-    gpu = simgpu.Device("gfx90a", threads=1, max_instructions=100_000)
+    gpu = simgpu.Device("gfx90a", threads=1)
     out = gpu.upload(np.zeros(1, np.uint32))
     kernel = loaded_kernel(gpu, wait, "buffer")
-    with pytest.raises(LaunchError, match="workgroups before it do not end without it"):
-        simgpu.debug(kernel, grid=4, args=[out], group=(3,))
-    assert int(out.download()[0]) == 0
+    ends = []
+    for group in range(4):
+        with simgpu.debug(kernel, grid=4, block=128, args=[out], group=(group,)) as debugger:
+            assert "wait for later ones" in debugger.how and debugger.place == Place((group, 0, 0), 0, 0)
+            debugger.breakpoint("last" if group == 3 else "0x2c", "s6 != 0" if group < 3 else "", wave=1)
+            stop = debugger.go_on()
+            assert stop.kind == "breakpoint" and stop.place.group == (group, 0, 0) and stop.place.wave == 1
+            before, at = digest(debugger, gpu), stop.place
+            assert group == 3 or debugger.registers("v2[0]")[0] == 7
+            debugger.step(1, 1)
+            debugger.reverse_step(1, 1)
+            assert debugger.place == at and digest(debugger, gpu) == before
+            assert debugger.go_on().kind == "ended"
+            ends.append([debugger.wave_place(wave).retired for wave in range(2)])
+            leaf = next(leaves(Why(debugger).register(("v", 2, 0), 0, ends[-1][0] - 1)))
+            assert (leaf.kind == "memory" and "another workgroup" in leaf.text) if group < 3 else leaf.value == 7
+        assert int(out.download()[0]) == 0
+    assert ends[3] == [8, 8] and all(end[0] > 20 for end in ends[:3])
 
 
 @pytest.mark.parametrize(("text", "place"), [

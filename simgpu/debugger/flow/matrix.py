@@ -1,0 +1,164 @@
+"""An element of a matrix instruction's D, through the fragment maps, to the elements of A, B and C that it is the sum of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgpu.debugger.flow.influence import place_of
+from simgpu.debugger.flow.nodes import WHOLE, Node
+from simgpu.debugger.place import Place
+from simgpu.hardware import mfma
+from simgpu.hardware.isa.instruction import Instruction, Reg
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.hardware.mfma.instruction import SCALE_BLOCK
+from simgpu.matrix.one_mfma import DTYPES
+
+if TYPE_CHECKING:
+    from simgpu.debugger.flow.why import Why
+
+
+def is_sparse(inst: Instruction) -> bool:
+    """Whether an index register says which k the elements of A are: what it holds must be known first."""
+    return mfma.find(inst.mnemonic, inst.target).sparse
+
+
+def row_of(inst: Instruction) -> MatrixInstruction:
+    """The instruction's row, with the formats that its modifiers name."""
+    row = mfma.find(inst.mnemonic, inst.target)
+    return row.with_formats(int(inst.mods.get("cbsz", 0)), int(inst.mods.get("blgp", 0)))
+
+
+def follow(why: Why, node: Node, inst: Instruction) -> None:
+    """Gives a node its products, and those of the instructions before that it adds up."""
+    assert node.place and node.word
+    node.kind = "sum"
+    place, word = node.place, node.word
+    while True:
+        row, broadcast = row_of(inst), _broadcast(inst)
+        d, a, b, c = (inst.args[name] for name in ("vdst", "src0", "src1", "src2"))
+        assert isinstance(d, Reg)
+        i, j, block = row.element("D", word[1] - d.index, word[2])
+        for k in range(row.k):
+            product = Node("product", f"k {k}", place=place, record=node.record)
+            product.factors = (
+                _words(why, place, row, a, "A", (i, k, block), broadcast), _words(why, place, row, b, "B", (k, j, block), broadcast)
+            )  # fmt: skip
+            product.sources = [*product.factors[0], *product.factors[1]]
+            if row.scaled:
+                product.scales = [_scale(why, place, row, inst, number, (i, j, k, block)) for number in range(2)]
+                product.sources += product.scales
+            node.sources.append(product)
+        if not isinstance(c, Reg):
+            return
+        word = (c.file, c.index + word[1] - d.index, word[2])
+        before = why.last_writer(place.wave, place.retired, word)
+        earlier = None if before is None else why.instructions[int(why.traces[place.wave].records[before])]
+        if before is None or earlier is None or earlier.spec.kind != "matrix" or is_sparse(earlier):
+            node.sources.append(why.word(place.wave, place.retired, word, WHOLE))
+            return
+        place, inst = Place(place.group, place.wave, before), earlier
+
+
+def follow_sparse(why: Why, node: Node, inst: Instruction, rows: dict[int, np.ndarray]) -> None:
+    """The same of an smfmac, which keeps two elements of A of each four k; rows: registers that it reads, by `place_of`."""
+    assert node.place and node.word
+    place, word, row = node.place, node.word, mfma.find(inst.mnemonic, inst.target)
+    mods = {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid")}
+    d, a, b, index = (inst.args[name] for name in ("vdst", "src0", "src1", "src2"))
+    assert isinstance(d, Reg) and isinstance(index, Reg)
+    i, j, block = row.element("D", word[1] - d.index, word[2])
+    width = row.width("A") // 2
+    for first in range(0, row.k, 4):
+        _, lane, low = row.owner("IDX", i, first, block, **mods)
+        held = int(rows[place_of((index.file, index.index, 0))][lane]) >> low
+        chosen = why.word(place.wave, place.retired, (index.file, index.index, lane), 15 << low)
+        register, lane, low = row.owner("A", i, first, block)
+        for kept in range(2):
+            bit = low + width * kept
+            k = first + (held >> 2 * kept & 3)
+            product = Node("product", f"k {k}", place=place, record=node.record)
+            word_of_a = (a.file, a.index + register + bit // 32, lane)  # type: ignore[union-attr]
+            product.factors = (
+                [why.word(place.wave, place.retired, word_of_a, (1 << width) - 1 << bit % 32)],
+                _words(why, place, row, b, "B", (k, j, block), {}),
+            )
+            product.sources = [*product.factors[0], *product.factors[1], chosen]
+            node.sources.append(product)
+    node.sources.append(why.word(place.wave, place.retired, word, WHOLE))
+
+
+def number(parts: list[Node], kind: str) -> float:
+    """The element that some words hold, as a number. kind: its type, as rows of the matrix table name it."""
+    bits, width = 0, 0
+    for part in parts:
+        low = (part.mask & -part.mask).bit_length() - 1
+        bits |= ((part.value or 0) & part.mask) >> low << width
+        width += part.mask.bit_length() - low
+    if kind not in DTYPES:
+        return float(bits)
+    dtype = DTYPES[kind]
+    return float(np.array([bits], np.uint64).view(np.uint8)[: dtype.itemsize].view(dtype)[0])
+
+
+def factors_of(node: Node, inst: Instruction) -> tuple[float, float]:
+    """What a product multiplies: its elements of A and B."""
+    row = row_of(inst)
+    a, b = node.factors
+    return number(a, row.a_type), number(b, row.b_type)
+
+
+def scale_of(node: Node) -> float:
+    """What a product of a scaled instruction is multiplied by besides."""
+    exponents = [((each.value or 0) & each.mask) >> (each.mask & -each.mask).bit_length() - 1 for each in node.scales]
+    return float(np.exp2(float(sum(exponent - 127 for exponent in exponents))))
+
+
+def settle(node: Node, inst: Instruction) -> None:
+    """Leaves out of a product, whose values are known, what is multiplied by zero."""
+    a, b = factors_of(node, inst)
+    others = [each for each in node.sources if all(each is not part for held in node.factors for part in held)]
+    node.sources = []
+    if b != 0 or not np.isfinite(a):
+        node.sources += node.factors[0]
+    if a != 0 or not np.isfinite(b):
+        node.sources += node.factors[1]
+    if a != 0 and (b != 0 or not node.scales):  # scales; or an index, which chooses among the elements of B
+        node.sources += others
+
+
+def _broadcast(inst: Instruction) -> dict[str, int]:
+    """The modifiers that choose lanes and blocks."""
+    row = mfma.find(inst.mnemonic, inst.target)
+    if row.flexible or row.cd_type == "f64":
+        return {}
+    return {name: int(inst.mods.get(name, 0)) for name in ("cbsz", "abid", "blgp")}
+
+
+def _words(
+    why: Why, place: Place, row: MatrixInstruction, reg: object, operand: str, at: tuple[int, int, int], broadcast: dict[str, int]
+) -> list[Node]:
+    """The words that hold an element of A or B, with its bits."""
+    assert isinstance(reg, Reg)
+    register, lane, low = row.owner(operand, *at, **broadcast)
+    width, found = row.width(operand), []
+    while width > 0:  # 6-bit elements, and f64, may lie in two words
+        here = min(width, 32 - low % 32)
+        mask = ((1 << here) - 1) << low % 32
+        found.append(why.word(place.wave, place.retired, (reg.file, reg.index + register + low // 32, lane), mask))
+        low, width = low + here, width - here
+    return found
+
+
+def _scale(why: Why, place: Place, row: MatrixInstruction, inst: Instruction, number: int, at: tuple[int, int, int, int]) -> Node:
+    """The E8M0 scale of A (0) or B (1) of a product."""
+    i, j, k, block = at
+    first = k // SCALE_BLOCK * SCALE_BLOCK
+    owner = row.owner("SCALE_A", i, first, block) if number == 0 else row.owner("SCALE_B", first, j, block)
+    byte = (int(inst.mods.get("op_sel", 0)) >> number & 1) + 2 * (int(inst.mods.get("op_sel_hi", 3)) >> number & 1)
+    reg = inst.args[f"scale_src{number}"]
+    if not isinstance(reg, Reg):
+        return Node("constant", f"scale {reg}")
+    lane = 0 if reg.file == "s" else owner[1]
+    return why.word(place.wave, place.retired, (reg.file, reg.index, lane), 0xFF << 8 * byte)

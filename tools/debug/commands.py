@@ -1,0 +1,113 @@
+"""What every command of the prompt has: the debugger, where its lines go, and the reading of commands."""
+
+from __future__ import annotations
+
+import cmd
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from simgpu.hardware.errors import LaunchError, SimError
+from simgpu.tools.debug import views
+from simgpu.tools.shared.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from simgpu.debugger.debugger import Debugger, Stop
+    from simgpu.tools.debug.subject import Subject
+
+SHORT = {
+    "s": "step", "si": "step", "stepi": "step", "n": "next", "c": "continue", "b": "break", "d": "delete", "p": "print",
+    "i": "info", "rs": "reverse-step", "rsi": "reverse-step", "reverse-stepi": "reverse-step", "rc": "reverse-continue",
+    "fin": "finish", "q": "quit", "exit": "quit", "h": "help", "l": "list", "disassemble": "list", "thread": "wave",
+    "bt": "where", "backtrace": "where", "wg": "workgroup",
+}  # fmt: skip
+
+
+class Commands(cmd.Cmd):
+    """Reads commands and prints what comes of them; an error is a line, and the prompt is back."""
+
+    prompt = "(simgpu) "
+
+    def __init__(self, debugger: Debugger, subject: Subject, output: Callable[[str], None] = print) -> None:
+        super().__init__()
+        self.debugger, self.subject, self.output = debugger, subject, output
+        self.failed = False  # whether the last command was an error
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Commands until quit or the end of the input; Ctrl-C at the prompt forgets the line."""
+        self.intro = "\n".join(views.stopped(self.debugger, self.debugger.stop))
+        while True:
+            try:
+                self.cmdloop(self.intro)
+                return
+            except KeyboardInterrupt:
+                self.intro = ""
+                self.output("")
+
+    def onecmd(self, line: str) -> bool:
+        """Carries out one command; True ends the loop."""
+        self.failed = False
+        if line.strip() == "EOF":
+            return True
+        try:
+            return bool(super().onecmd(line))
+        except SimError as error:
+            self.failed = True
+            self.output(" ".join(str(error).split()))
+        return False
+
+    def parseline(self, line: str) -> tuple[str | None, str | None, str]:
+        word, _, rest = line.strip().partition(" ")
+        word, _, form = word.partition("/")
+        name = SHORT.get(word, word)
+        if word and name not in self.commands():
+            near = [command for command in self.commands() if command.startswith(word)]
+            name = near[0] if len(near) == 1 else name
+        return super().parseline(f"{name.replace('-', '_')} {f'/{form} ' if form else ''}{rest.strip()}".strip())
+
+    def default(self, line: str) -> None:
+        word = line.split()[0].replace("_", "-")
+        raise LaunchError(f"{word!r} is no command{did_you_mean(word, self.commands())}; help lists them")
+
+    def emptyline(self) -> bool:
+        """Repeats a step, as gdb does."""
+        last = self.lastcmd.split()[:1]
+        return self.onecmd(self.lastcmd) if last and SHORT.get(last[0], last[0]) in ("step", "next", "reverse-step") else False
+
+    def commands(self) -> list[str]:
+        """The commands by name."""
+        return [name[3:].replace("_", "-") for name in dir(self) if name.startswith("do_")]
+
+    def completenames(self, text: str, *unused: object) -> list[str]:
+        return [name for name in self.commands() if name.startswith(text)]
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.output(line)
+
+    def _stopped(self, stop: Stop) -> None:
+        self._lines(views.stopped(self.debugger, stop))
+
+    def _count(self, text: str) -> int:
+        if text and not text.isdecimal():
+            raise LaunchError(f"{text!r} is no number of times")
+        return int(text or 1)
+
+    def do_quit(self, text: str) -> bool:
+        """quit: ends the session."""
+        return True
+
+    def do_help(self, text: str) -> None:
+        """help [COMMAND]: the commands, or one of them."""
+        name = SHORT.get(text.strip(), text.strip())
+        if not name:
+            for command in self.commands():
+                said = " ".join((getattr(self, f"do_{command.replace('-', '_')}").__doc__ or "").split())
+                self.output(f"  {said.split('. ')[0].split(': WHERE')[0][:100]}")
+            short = ", ".join(f"{key} {full}" for key, full in SHORT.items() if len(key) <= 3)
+            self.output(f"An unambiguous beginning of a name will do; short: {short}")
+            return
+        if name not in self.commands():
+            raise LaunchError(f"{name!r} is no command{did_you_mean(name, self.commands())}")
+        self.output(" ".join((getattr(self, f"do_{name.replace('-', '_')}").__doc__ or "").split()))

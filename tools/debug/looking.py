@@ -1,0 +1,201 @@
+"""The prompt's commands that show what there is where the workgroup stands, and where it came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.debugger.breakpoints import Registers
+from simgpu.debugger.named import element
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools.debug import views
+from simgpu.tools.debug.commands import Commands
+from simgpu.tools.shared.arrays import array_type
+from simgpu.tools.shared.console import show
+
+if TYPE_CHECKING:
+    from simgpu.debugger.flow.why import Why
+
+
+class Looking(Commands):
+    """Registers, tiles, LDS, memory; who wrote what."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._followed: dict[tuple[int, int, int], Why] = {}  # by workgroup
+
+    def do_where(self, text: str) -> None:
+        """where: the place, the instruction, the line."""
+        self.output(views.standing(self.debugger))
+
+    def do_list(self, text: str) -> None:
+        """list [N]: instructions around this one, N of them."""
+        count = self._count(text) if text else 12
+        self._lines(views.code(self.debugger, count // 3, count - count // 3))
+
+    def do_waves(self, text: str) -> None:
+        """waves: where each wave of the workgroup stands; * the one that commands are about."""
+        for wave in range(self.debugger.waves):
+            self.output(f"{'*' if wave == self.debugger.wave else ' '} {views.standing(self.debugger, wave)}")
+
+    def do_wave(self, text: str) -> None:
+        """wave N: have commands be about another wave (gdb: thread)."""
+        if text:
+            self.debugger.select(self._count(text))
+        self.output(views.standing(self.debugger))
+
+    def do_lanes(self, text: str) -> None:
+        """lanes: the active lanes (EXEC), VCC and SCC."""
+        from simgpu.engine.finding import lane_ranges, lanes_of
+
+        snapshot = self.debugger.snapshot()
+        self.output(f"active: {lane_ranges(lanes_of(snapshot.exec)) or 'none'}")
+        self.output(f"exec {snapshot.exec:#018x}  vcc {snapshot.vcc:#018x}  scc {snapshot.scc}")
+
+    def do_info(self, text: str) -> None:
+        """info breakpoints | waves | lanes | registers [NAMES] | line | wave."""
+        what, _, rest = text.partition(" ")
+        actions: dict[str, Callable[[], None]] = {
+            "breakpoints": lambda: self._lines(views.listed(self.debugger)),
+            "watchpoints": lambda: self._lines(views.listed(self.debugger)),
+            "waves": lambda: self.do_waves(""),
+            "threads": lambda: self.do_waves(""),
+            "lanes": lambda: self.do_lanes(""),
+            "line": lambda: self.do_where(""),
+            "wave": lambda: self.do_where(""),
+            "registers": lambda: self._registers(rest),
+        }
+        found = [name for name in actions if what and name.startswith(what)]
+        if not found:
+            raise LaunchError(f"info {what or '...'}: {', '.join(actions)}")
+        actions[found[0]]()
+
+    def _registers(self, names: str) -> None:
+        own = self.debugger.snapshot().instruction.args.values()
+        from simgpu.hardware.isa.code.operands import register_text
+        from simgpu.hardware.isa.instruction import Reg
+
+        wanted = names.split() or list(dict.fromkeys(register_text(reg) for reg in own if isinstance(reg, Reg)))
+        for name in wanted:
+            self._lines(views.registers(self.debugger, name, ""))
+
+    def do_print(self, text: str) -> None:
+        """print[/x|/d|/u|/f|/h] WHAT: registers (v17, v[4:7], s[8:9]), as hexadecimal, i32, u32, f32 or f16 halves; an element
+        (C[3,5]); or an expression (f32(v17[3]) * 2)."""
+        form, rest = _form(text)
+        if not rest:
+            raise LaunchError("print WHAT: a register, an element or an expression")
+        if rest.split("[")[0].strip() in self.debugger.names:
+            address, found = self.debugger.element(rest)
+            self.output(f"{rest} = {views.number(found[()], form)} at {address:#x}")
+            return
+        if re.fullmatch(r"\$?([sva]\d+|[sva]\[\d+:\d+\]|vcc|exec|m0)(\[\d+\])?", rest):
+            self._lines(views.registers(self.debugger, rest, form))
+            return
+        self._lines(views.value(self.debugger, rest, form))
+
+    def do_lane(self, text: str) -> None:
+        """lane apply L[-L] print[/F] REGISTER: the register in some lanes (rocgdb)."""
+        match = re.fullmatch(r"apply\s+(\d+)(?:-(\d+))?\s+(?:print|p)(/\w)?\s+(\S+)", text)
+        if not match or not int(match[1]) <= int(match[2] or match[1]) < 64:
+            raise LaunchError("lane apply L[-L] print[/F] REGISTER, as `lane apply 0-3 print/f v17`")
+        for lane in range(int(match[1]), int(match[2] or match[1]) + 1):
+            self._lines(views.registers(self.debugger, f"{match[4]}[{lane}]", (match[3] or "")[1:]))
+
+    def do_tile(self, text: str) -> None:
+        """tile REGISTERS OPERAND MFMA [at rows R, cols C] [against M]: registers as the matrix that they hold: `tile a[0:3] D
+        v_mfma_f32_16x16x4f32`. Rows and columns place it in a matrix; M is one of the operator's, beside which it is shown."""
+        from simgpu.tools.matrix.trace_tile import Comparison, Declaration
+
+        wanted, _, against = text.partition(" against ")
+        words = wanted.split(maxsplit=2)
+        if len(words) < 3:
+            raise LaunchError("tile REGISTERS OPERAND MFMA: as `tile a[0:3] D v_mfma_f32_16x16x4f32 at rows 16, cols 0`")
+        reference = None
+        if against:
+            if against.strip() not in self.subject.matrices:
+                known = ", ".join(self.subject.matrices) or "none here"
+                raise LaunchError(f"against {against.strip()}: the matrices are {known}")
+            reference = self.subject.matrices[against.strip()]
+        declared = Declaration.parse(f"{words[0]} is {words[1]} of {words[2]}", self.debugger.kernel.module.device.arch)
+        if self.output is print:
+            show(*Comparison.of(declared, self.debugger.snapshot(), reference, 1e-5).parts())
+        else:
+            self._lines(views.matrix(declared.tile(self.debugger.snapshot()), declared.row0, declared.column0))
+
+    def do_who(self, text: str) -> None:
+        """who REGISTER: the instruction that wrote it last before this moment: `who v17[3]`, `who s4`."""
+        word = self._word(text)
+        place = self._why().writer(word, self.debugger.wave, self.debugger.wave_place().retired)
+        if place is None:
+            self.output(f"nothing wrote {text} before")
+            return
+        record = self._why().record_at(place)
+        code = self.debugger.code
+        self.output(f"{place}  {code.address(record)}  {code.text(record)}  {code.line(record)}".rstrip())
+
+    def do_why(self, text: str) -> None:
+        """why WHAT: where it came from, as a tree: a register's lane at this moment (v17[3], s4), or an element as the workgroup
+        leaves it (C[404,622])."""
+        from simgpu.tools.debug.tree import Tree
+
+        why = self._why()
+        if text.split("[")[0].strip() in self.debugger.names:
+            address, kind = element(self.debugger.names, text)
+            root = why.memory(address, kind.itemsize)
+        else:
+            root = why.register(self._word(text), self.debugger.wave, self.debugger.wave_place().retired)
+        self._lines(Tree(self.debugger).lines(root))
+
+    def _word(self, text: str) -> tuple[str, int, int]:
+        wanted = Registers.parse(text)
+        if wanted.reg.count != 1 or (wanted.lane is None and wanted.reg.file != "s"):
+            raise LaunchError(f"{text!r}: one register of one lane, as v17[3] or s4")
+        return wanted.reg.file, wanted.reg.index, wanted.lane or 0
+
+    def _why(self) -> Why:
+        """Of the workgroup's whole run, which is followed once."""
+        group = self.debugger.replay.group
+        if group not in self._followed:
+            from simgpu.debugger.flow.why import Why
+
+            self._followed = {group: Why(self.debugger)}
+        return self._followed[group]
+
+    def do_lds(self, text: str) -> None:
+        """lds OFFSET [TYPE [SHAPE]]: a part of the workgroup's LDS: `lds 0x2000 f16 64x32`."""
+        words = text.split()
+        if not 1 <= len(words) <= 3:
+            raise LaunchError("lds OFFSET [TYPE [SHAPE]], as `lds 0x2000 f16 64x32`")
+        self._lines(views.shared(self.debugger, _address(words[0]), *(words[1:] + ["u32", "16"][len(words) - 1 :])))
+
+    def do_x(self, text: str) -> None:
+        """x ADDRESS|ELEMENT [TYPE [SHAPE]]: device memory, as `x C[3,0] f32 8` or `x 0x1000000000 u32 64`."""
+        words = text.split()
+        if not 1 <= len(words) <= 3:
+            raise LaunchError("x ADDRESS [TYPE [SHAPE]], as `x 0x1000000000 f32 64` or `x C[3,0] f32 8`")
+        address = self.debugger.element(words[0])[0] if "[" in words[0] else _address(words[0])
+        kind = array_type(words[1] if len(words) > 1 else "u32", self.debugger.kernel.module.device.arch)
+        shape = views.extents(words[2] if len(words) > 2 else "16")
+        raw = self.debugger.memory(address, kind.itemsize * int(np.prod(shape)))
+        self._lines(views.array(np.frombuffer(raw, kind).reshape(shape), address))
+
+
+def _form(text: str) -> tuple[str, str]:
+    """The format letter and the rest of `/f v17`."""
+    match = re.fullmatch(r"(?:/(\w+)\s+)?(.*)", text)
+    assert match
+    form = match[1] or ""
+    if form and form not in views.FORMATS:
+        raise LaunchError(f"/{form} is no format: /x hexadecimal, /d i32, /u u32, /f f32, /h f16 halves")
+    return form, match[2].strip()
+
+
+def _address(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise LaunchError(f"{text!r} is no address: give 0x2000") from None

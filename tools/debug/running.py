@@ -1,0 +1,128 @@
+"""The prompt's commands that run the workgroup, forward and back, and those that say where it stops."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from simgpu.debugger.findings import findings, kinds_of
+from simgpu.debugger.place import Place
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools.debug import views
+from simgpu.tools.debug.commands import Commands
+
+
+class Running(Commands):
+    """Steps, places, breakpoints."""
+
+    def do_step(self, text: str) -> None:
+        """step [N]: the wave executes one instruction, or N."""
+        self._stopped(self.debugger.step(self._count(text)))
+
+    def do_next(self, text: str) -> None:
+        """next: the wave goes on to another source line, calls included."""
+        self._stopped(self.debugger.next())
+
+    def do_continue(self, text: str) -> None:
+        """continue: on to the next breakpoint or watchpoint, or the end. Ctrl-C stops at the next jump."""
+        self._stopped(self.debugger.go_on())
+
+    def do_finish(self, text: str) -> None:
+        """finish: the wave goes on until the function that it is in has returned; in the kernel itself, to its s_endpgm."""
+        self._stopped(self.debugger.finish())
+
+    def do_goto(self, text: str) -> None:
+        """goto PLACE: to a place in the run, forward or back: wg(7,0,0) w0 #52311, or w0 #52311, or #52311 of this wave."""
+        self._stopped(self.debugger.goto(Place.parse(text, self.debugger.replay.group, self.debugger.wave)))
+
+    def do_reverse_step(self, text: str) -> None:
+        """reverse-step [N]: to where the wave had executed one instruction fewer, or N."""
+        self._stopped(self.debugger.reverse_step(self._count(text)))
+
+    def do_reverse_continue(self, text: str) -> None:
+        """reverse-continue: back to the last stop at a breakpoint or watchpoint, or the beginning."""
+        self._stopped(self.debugger.reverse_go_on())
+
+    def do_workgroup(self, text: str) -> None:
+        """workgroup [X,Y,Z]: which one this is and how it gets its memory; or another one, at its beginning."""
+        if text:
+            try:
+                group = [int(part) for part in text.strip("()").split(",")]
+            except ValueError:
+                raise LaunchError(f"{text!r} is no workgroup: give 7,0,0") from None
+            self._stopped(self.debugger.focus(group))
+        self.output(f"workgroup {','.join(map(str, self.debugger.replay.group))}: {self.debugger.how}")
+
+    # -- breakpoints ---------------------------------------------------------------------------
+
+    def do_break(self, text: str) -> None:
+        """break WHERE [wave N] [if CONDITION]: stops before an instruction. WHERE: 0x1c, NAME+0x1c, a label, a source line, a
+        place (w0 #52311), barrier, nan (behind what writes one), or finding [KIND ...] (where checked mode finds something in this
+        workgroup: wait, race, uninitialized, bounds, overflow ...; default: errors). CONDITION: as any(f32(v17) > 100) and s4 == 7;
+        s4, s[4:5],
+        v17[3], a0, vcc, exec, m0, scc, wave, f32 f16 bf16 i32 isnan abs any all, arithmetic, comparisons, and or not."""
+        where, _, condition = text.partition(" if ")
+        match = re.fullmatch(r"(.*?)\s+wave\s+(\d+)", where.strip())
+        wave = int(match[2]) if match else -1
+        where = match[1] if match else where
+        if not where.strip():
+            raise LaunchError("break WHERE: an address, a label, a source line, a place, barrier or nan")
+        made = self.debugger.breakpoint(where, condition, wave)
+        records = sorted({record for record, _ in made.points})
+        if made.what.startswith("finding"):
+            self.output(f"breakpoint {made.number}: {made.what}, {_findings(len(made.findings))}")
+            return
+        at = self.debugger.code.address(records[0]) if len(records) == 1 else f"{len(records)} instructions"
+        self.output(f"breakpoint {made.number}: {made.what}, {at}")
+
+    def do_findings(self, text: str) -> None:
+        """findings [KIND ...]: what checked mode finds in this workgroup, each with its place; default: all errors."""
+        found = findings(self.debugger, kinds_of(text))
+        for each in found:
+            self.output(f"{each.when}  {each.kind}: {each.message}")
+        if not found:
+            self.output(f"{_findings(0)}; `simgpu check` looks at the whole launch")
+
+    def do_watch(self, text: str) -> None:
+        """watch WHAT: stops where it changed: a register (v17, v17[3], s4), LDS (lds[0x2000:16]), an element (C[3,5])."""
+        made = self.debugger.watch(text)
+        self.output(f"watchpoint {made.number}: {made.what}")
+
+    def do_delete(self, text: str) -> None:
+        """delete [N]: forgets a breakpoint or watchpoint, or all."""
+        for number in [self._count(text)] if text else list(self.debugger.breakpoints):
+            self.debugger.delete(number)
+
+    def do_log(self, text: str) -> None:
+        """log WHERE, EXPR[, EXPR ...] [if CONDITION]: the values at each visit from the beginning to here."""
+        wanted, _, condition = text.partition(" if ")
+        where, *values = [part.strip() for part in _split(wanted)]
+        if not values:
+            raise LaunchError("log WHERE, EXPR: give an expression to print, as `log loop, s4, f32(v17[3])`")
+
+        def tell(place: Place, found: list[object]) -> None:
+            self.output(f"{place}  " + "  ".join(f"{name} = {_short(value)}" for name, value in zip(values, found, strict=True)))
+
+        count = self.debugger.log(where, values, tell, condition)
+        self.output(f"{count} visit{'' if count == 1 else 's'} before this moment")
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas that no bracket holds."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _findings(count: int) -> str:
+    return f"{count} finding{'' if count == 1 else 's'}" if count else "nothing is found in this workgroup"
+
+
+def _short(value: object) -> str:
+    return f"{len(value)} lanes" if isinstance(value, np.ndarray) else views.number(value, "")

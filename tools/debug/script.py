@@ -1,0 +1,111 @@
+"""One launch of a Triton script as what is debugged: the script runs up to it, unchanged, and ends with the session."""
+
+from __future__ import annotations
+
+import importlib.util
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.hardware.errors import LaunchError
+from simgpu.tools.debug.subject import Subject
+from simgpu.tools.shared.errors import UsageError, did_you_mean
+from simgpu.tools.torch.script import status_of
+
+if TYPE_CHECKING:
+    from simgpu import Kernel
+    from simgpu.debugger.named import Named
+    from simgpu.hardware.code_object.arguments import Geometry
+
+
+class _Done(BaseException):
+    """Ends the script: its launch was looked at."""
+
+
+def add_launch_options(parser: ArgumentParser) -> None:
+    """Adds which launch of a script, and on what; they stand before it, as what follows is the script's own."""
+    text = "of a Triton script: KERNEL, KERNEL:N or N, the N-th launch (default: the first); before the script"
+    parser.add_argument("--launch", default="1", metavar="LAUNCH", help=text)
+    text = "board or architecture of a Triton script (default: mi300x); before the script"
+    parser.add_argument("--board", default="mi300x", help=text)
+
+
+def is_script(what: str) -> bool:
+    """Whether this is a Python program, whose launches are Triton's."""
+    return what.endswith(".py")
+
+
+def at_launch(script: str, words: Sequence[str], wanted: str, board: str, act: Callable[[Subject], int]) -> int:
+    """What `act` returns for a launch of a script. wanted: KERNEL, KERNEL:N or N, the N-th launch of the kernel, or of all.
+
+    Raises UsageError for a script that is not there, and where it has no such launch.
+    """
+    name, number = _launch(wanted)
+    if importlib.util.find_spec("triton") is None:
+        raise UsageError("Triton is not installed: pip install 'simgpu[triton]'")
+    import simgpu.triton
+
+    seen: list[str] = []
+    answers: list[int] = []
+
+    def before(kernel: Kernel, geometry: Geometry, args: list[object], values: Sequence[Any]) -> None:
+        seen.append(kernel.info.name)
+        if (not name or kernel.info.name == name) and sum(each == name or not name for each in seen) == number:
+            call = {"grid": geometry.groups, "block": geometry.block, "dynamic_lds": geometry.dynamic_lds, "args": args}
+            answers.append(act(Subject(kernel, call, names=_names(values))))
+            raise _Done
+
+    with simgpu.triton.device(board, threads=1) as session, ExitStack() as stack:
+        if importlib.util.find_spec("torch") is not None:
+            from simgpu.tools.torch.pretend import pretended_gpu
+
+            stack.enter_context(pretended_gpu())
+        session.before = before
+        try:
+            status_of([script, *words])
+        except _Done:
+            return answers[0]
+        except FileNotFoundError:
+            raise UsageError(f"{script}: no such program") from None
+    counts = {kernel: seen.count(kernel) for kernel in dict.fromkeys(seen)}
+    listed = ", ".join(f"{kernel} ({count})" for kernel, count in counts.items()) or "none"
+    raise UsageError(f"the script has no launch {wanted}{did_you_mean(name, counts)}; it launched {listed}")
+
+
+def _launch(wanted: str) -> tuple[str, int]:
+    name, _, count = wanted.rpartition(":") if ":" in wanted else ("", "", wanted) if wanted.isdecimal() else (wanted, "", "1")
+    if not count.isdecimal() or int(count) < 1:
+        raise UsageError(f"--launch {wanted}: give KERNEL, KERNEL:2 or 2")
+    return name, int(count)
+
+
+def _names(values: Sequence[Any]) -> dict[str, Named]:
+    """The tensors among a launch's arguments, by the kernel's parameters."""
+    from simgpu.debugger.named import Named
+    from simgpu.triton.tensors import is_tensor, pointer_of
+
+    found = {}
+    for value in values:
+        tensor = value.value
+        if value.is_pointer and is_tensor(tensor):
+            size = np.dtype(dtype_of(tensor)).itemsize
+            strides = tensor.strides if isinstance(tensor, np.ndarray) else [size * step for step in tensor.stride()]
+            extents = tuple(int(extent) for extent in tensor.shape)
+            found[value.name] = Named(pointer_of(tensor), dtype_of(tensor), extents, tuple(int(step) for step in strides))
+    return found
+
+
+def dtype_of(tensor: Any) -> np.dtype:
+    """A tensor's type, bfloat16 and 8-bit floats as `ml_dtypes` has them. Raises LaunchError for one that numpy has not."""
+    if isinstance(tensor, np.ndarray):
+        return tensor.dtype
+    import ml_dtypes
+
+    name = str(tensor.dtype).removeprefix("torch.")
+    try:
+        return np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError:
+        raise LaunchError(f"numpy has no type {name}") from None

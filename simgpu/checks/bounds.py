@@ -17,10 +17,10 @@ from llvmlite import ir
 
 from simgpu.engine.allocations import named
 from simgpu.engine.check import Check
-from simgpu.engine.events import Report, event, finding_of, report
+from simgpu.engine.events import Report, event, finding_of, report, retired_before
 from simgpu.engine.faults import argument_names
 from simgpu.engine.fields import context_fields
-from simgpu.engine.finding import Finding, finding_at
+from simgpu.engine.finding import Finding, finding_at, moment
 from simgpu.engine.workers.worker import WaveState, current_wave, wave_bytes_of
 from simgpu.hardware.errors import MemoryFault
 from simgpu.hardware.isa.instruction import Instruction, Reg
@@ -308,9 +308,11 @@ def _fault(launch: Launch, worker: Worker, state: WaveState) -> Finding | None:
     else:
         kind, message = "misaligned", f"atomic at {address:#x}, which is no multiple of its size"
     lanes = (state.fault_lane,) if state.fault_lane >= 0 else ()
+    retired = retired_before(launch, wave_bytes_of(worker, worker.job.current, state.wave), state.resume)
     return finding_at(
-        launch, state.resume, kind, message, wave=state.wave, workgroup=state.group, lanes=lanes, place=f"{address:#x}"
-    )
+        launch, state.resume, kind, message, wave=state.wave, workgroup=state.group, lanes=lanes, place=f"{address:#x}",
+        when=moment(state.group, state.wave, retired) if retired >= 0 else "",
+    )  # fmt: skip
 
 
 def _scalars(worker: Worker, state: WaveState) -> np.ndarray:

@@ -176,10 +176,11 @@ class Maker:
         """Behind each instruction that may write a register, a part of LDS or an element of a buffer, where its value changed."""
         if match := _LDS.fullmatch(what.strip()):
             return self._watch_lds(number, what, match[1], match[2])
-        if what.split("[")[0].strip() in self.names:
+        if what.split("[")[0].strip() in self.names or what.startswith("0x"):
             address, kind = element(self.names, what)
             allocation = self.replay.device.memory.find(address)
-            assert allocation is not None
+            if allocation is None or address + kind.itemsize > allocation.end:
+                raise LaunchError(f"{what}: {self.replay.device.memory.describe(address)}")
             host = int(allocation.data.ctypes.data) + address - allocation.base
             return self._watch(number, what, points.FROM_HOST, host, kind.itemsize, self.code.stores(lds=False), address)
         try:

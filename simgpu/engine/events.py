@@ -208,15 +208,12 @@ def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: i
     enter(wave, record, code, lanes, address, extra)
 
 
-def retired_behind(launch: Launch, wave: np.ndarray, last: int, ends: bool) -> int:
-    """Instructions that a stopped wave has retired behind record `last`, of the jump that it just made or of its end; -1 where
-    nobody counts."""
+def retired_before(launch: Launch, wave: np.ndarray, record: int) -> int:
+    """What a stopped wave has retired where it comes to a record of its straight-line code; -1 where nobody counts. wave: its bytes."""
     if not any(isinstance(check, Guarded) and check.kind is Retired for check in launch.device.checks):
         return -1
     count, since = (int(wave[at : at + 8].view(np.int64)[0]) for at in (RETIRED, SINCE))
-    if not ends:
-        return count
-    return count + int(launch.program.starts[since - 1 if since else launch.entry : last + 1].sum())
+    return count + int(launch.program.starts[since - 1 if since else launch.entry : record].sum())
 
 
 def report(frame: Frame, code: int, lanes: Any, address: Any, extra: Any) -> None:

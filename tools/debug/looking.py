@@ -139,12 +139,13 @@ class Looking(Commands):
 
     def do_why(self, text: str) -> None:
         """why WHAT: where it came from, as a tree: a register's lane at this moment (v17[3], s4), or an element as the workgroup
-        leaves it (C[404,622])."""
+        leaves it (C[404,622]; 0x1000020840:f16, where it has no name)."""
         from simgpu.tools.debug.tree import Tree
 
         why = self._why()
-        if text.split("[")[0].strip() in self.debugger.names:
+        if text.split("[")[0].strip() in self.debugger.names or text.startswith("0x"):
             address, kind = element(self.debugger.names, text)
+            self.debugger.memory(address, kind.itemsize)  # raises where there is none
             root = why.memory(address, kind.itemsize)
         else:
             root = why.register(self._word(text), self.debugger.wave, self.debugger.wave_place().retired)

@@ -71,7 +71,7 @@ class Running(Commands):
         made = self.debugger.breakpoint(where, condition, wave)
         records = sorted({record for record, _ in made.points})
         if made.what.startswith("finding"):
-            self.output(f"breakpoint {made.number}: {made.what}, {_findings(len(made.findings))}")
+            self.output(f"breakpoint {made.number}: {made.what}, {len(made.findings) or 'none'} in this workgroup")
             return
         at = self.debugger.code.address(records[0]) if len(records) == 1 else f"{len(records)} instructions"
         self.output(f"breakpoint {made.number}: {made.what}, {at}")
@@ -82,7 +82,7 @@ class Running(Commands):
         for each in found:
             self.output(f"{each.when}  {each.kind}: {each.message}")
         if not found:
-            self.output(f"{_findings(0)}; `simgpu check` looks at the whole launch")
+            self.output("nothing is found in this workgroup; `simgpu check` looks at the whole launch")
 
     def do_watch(self, text: str) -> None:
         """watch WHAT: stops where it changed: a register (v17, v17[3], s4), LDS (lds[0x2000:16]), an element (C[3,5])."""
@@ -118,10 +118,6 @@ def _split(text: str) -> list[str]:
         else:
             parts[-1] += letter
     return parts
-
-
-def _findings(count: int) -> str:
-    return f"{count} finding{'' if count == 1 else 's'}" if count else "nothing is found in this workgroup"
 
 
 def _short(value: object) -> str:

@@ -6,6 +6,7 @@
     fuzz_host_calls.py  calls of the host, damaged and drawn
     hostile.py          files made to cost more than they weigh
     corpus.py           a folder of compilers' kernels
+    flips.py            what `why` names against flipped bits, backward against forward
     mutants.py          kernels with one wait, nop, barrier or address less right
     harmless.py         whether a mutant can harm at all
     mutate.py           mutants run checked, and tallied

@@ -16,8 +16,8 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.checks.waits.automaton import END, Automaton, Sighting, Transition
-from simgpu.engine import events
 from simgpu.engine.check import Check
+from simgpu.engine.events import retired_before
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.finding import Finding, finding_at, hazard_message, location_of, moment, wait_message
 from simgpu.engine.workers.worker import WaveState, Worker, current_wave, place_of_wave, wave_bytes_of
@@ -115,7 +115,7 @@ class Paths(Check):
                 for seen in table.transitions[number].sightings:
                     pair = seen.kind, seen.record, seen.other
                     counts[pair] = counts.get(pair, 0) + taken
-                    if pair not in first or table.first[number].wave.group[::-1] < first[pair].wave.group[::-1]:
+                    if pair not in first or table.first[number].order < first[pair].order:
                         first[pair] = table.first[number]
                     if pair not in best or seen.needed - seen.found > best[pair].needed - best[pair].found:
                         best[pair] = seen
@@ -133,7 +133,8 @@ class Paths(Check):
         with LOCK:
             made = automaton_of(launch).step(state, last, target, launch.instruction)
         # A wave that ends stands before its s_endpgm and looks the transition up again.
-        taken = Taken(current_wave(worker), last, events.retired_behind(launch, raw, last, target == END))
+        ahead = retired_before(launch, raw, last if target == END else target)  # a jump is counted already
+        taken = Taken(current_wave(worker), last, ahead + (target == END and ahead >= 0))
         worker.checks["paths"].insert(state, last, target, int(target != END), made, taken)
         if target != END:
             fields[0] = made.following
@@ -148,6 +149,11 @@ class Taken:
     wave: WaveState
     last: int
     retired: int
+
+    @property
+    def order(self) -> tuple[tuple[int, ...], int, int]:
+        """The lowest workgroup's lowest wave is told."""
+        return self.wave.group[::-1], self.wave.wave, self.retired
 
     def when(self, launch: Launch, record: int) -> str:
         """The moment at which the wave was at a record on its way; "" where nobody counts."""

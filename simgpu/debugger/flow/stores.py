@@ -28,6 +28,19 @@ class Stores:
         order = np.lexsort((table[:, 3], self._keys))  # of lanes that write the same, the highest wins
         self._keys, self._table = self._keys[order], table[order]
 
+    def whole_before(self, address: int, nbytes: int, order: int) -> tuple[Noted, int] | bool:
+        """The last store before an access to some bytes of one dword, and the lane, where it wrote them all; False where none wrote
+        one of them; True where it is not so simple."""
+        dword = int(np.searchsorted(self._dwords, address >> 2))
+        if dword == len(self._dwords) or self._dwords[dword] != address >> 2:
+            return False
+        at = int(np.searchsorted(self._keys, dword << 32 | order)) - 1
+        if at < 0 or self._keys[at] >> 32 != dword:
+            return False
+        one, lane = self._accesses[int(self._table[at, 2])], int(self._table[at, 3])
+        first = one.addresses[lane]
+        return (one, lane) if first <= address and address + nbytes <= first + one.size else True
+
     def before(self, address: int, order: int) -> tuple[Noted, int] | None:
         """The last store of a byte before an access, and the lane that wrote it."""
         dword = int(np.searchsorted(self._dwords, address >> 2))

@@ -7,8 +7,7 @@ the bits that its result depends on (`influence`). Values are followed, not addr
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +53,7 @@ class Why:
                         False: Stores(one for one in every if one.space != "lds")}  # fmt: skip
         self._positions: dict[tuple[int, str, int], np.ndarray] = {}
         self._alone: dict[int, Alone] = {}
+        self._texts: dict[int, str] = {}  # of instructions, by their records
         self._nodes: dict[tuple[Any, ...], Node] = {}
         self._pending: list[Node] = []
 
@@ -132,9 +132,10 @@ class Why:
         if key not in self._positions:
             self._positions[key] = np.flatnonzero(np.isin(trace.records, self._writes.get((file, number), [])))
         positions = self._positions[key]
-        for at in positions[: bisect_left(positions, retired)][::-1].tolist():
+        for before in range(int(np.searchsorted(positions, retired)) - 1, -1, -1):
+            at = int(positions[before])
             if file == "s" or self._serves(trace, at, lane):
-                return int(at)
+                return at
         return None
 
     def _serves(self, trace: Trace, at: int, lane: int) -> bool:
@@ -156,7 +157,9 @@ class Why:
             return node
         record = int(self.traces[wave].records[at])
         inst = self.instructions[record]
-        node = Node("instruction", self._debugger.code.text(record), word, mask, place, record)
+        if record not in self._texts:
+            self._texts[record] = self._debugger.code.text(record)
+        node = Node("instruction", self._texts[record], word, mask, place, record)
         self._nodes[key] = node
         if inst.spec.kind == "matrix":
             if matrix.is_sparse(inst):
@@ -215,8 +218,7 @@ class Why:
         found: dict[tuple[Any, ...], Node] = {}
         masks: dict[tuple[int, int, int, int, int], int] = {}
         bare: list[int] = []
-        for byte in range(address, address + nbytes):
-            store = self._stores[lds].before(byte, order)
+        for byte, store in self._last_stores(lds, address, nbytes, order):
             if store is None:
                 bare.append(byte)
                 continue
@@ -231,6 +233,16 @@ class Why:
         if bare:
             nodes.append(self._bare(lds, bare[0], len(bare)))
         return nodes
+
+    def _last_stores(self, lds: bool, address: int, nbytes: int, order: int) -> Iterator[tuple[int, tuple[Noted, int] | None]]:
+        """The last store of each byte before an access; dwords that one store wrote, or none, are looked up once."""
+        stores, at = self._stores[lds], address
+        while at < address + nbytes:
+            here = min(4 - at % 4, address + nbytes - at)
+            found = stores.whole_before(at, here, order)
+            for byte in range(at, at + here):
+                yield byte, stores.before(byte, order) if found is True else found or None
+            at += here
 
     def _bare(self, lds: bool, address: int, nbytes: int) -> Node:
         key = "memory", lds, address, nbytes

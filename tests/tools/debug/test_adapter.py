@@ -160,7 +160,10 @@ def test_data_memory_and_variables(client: Client) -> None:
     client.asked("setInstructionBreakpoints", breakpoints=[])
     assert client.run("reverseContinue", threadId=1)["reason"] == "entry"
     assert client.run("stepOut", threadId=2)["threadId"] == 2
-    assert client.asked("setExceptionBreakpoints", filters=["nan", "barrier"])["breakpoints"][1]["verified"]
+    filters = ["nan", "finding race", "barrier", "finding overflow"]
+    answers = client.asked("setExceptionBreakpoints", filters=filters)["breakpoints"]
+    assert len(answers) == 4 and all(each["verified"] for each in answers) and answers[1]["id"] == answers[3]["id"]
+    assert client.run("reverseContinue", threadId=1)["reason"] == "exception"  # before a barrier
 
 
 def test_what_cannot_be_done_is_an_answer(client: Client) -> None:

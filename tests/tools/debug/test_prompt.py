@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import random
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,7 @@ def test_why_at_a_moment() -> None:
     "lds",
     "lds x", "lds 0 q9", "lds 0 f32 0", "lds 0 f32 9999x9999", "x", "x 0x1", "x C[99,0]", "x C[0,0] f32 x", "info", "info foo",
     "wave 99",
+    "b finding nonsense", "b finding if s4 == 1", "b nan if s4", "findings foo", "why 0x10", "watch 0x10", "why 0x10:q7",
     "workgroup 99", "workgroup x", "who", "who v1", "why C[99,99]", "why v1", "help foo",
 ])  # fmt: skip
 def test_what_cannot_be_done_is_one_line(session: tuple[Prompt, list[str]], command: str) -> None:
@@ -84,6 +87,65 @@ def test_the_verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert main(["why", "--worst", "gemm", *GEMM]) == 0 and "in float64" in capsys.readouterr().out
     assert main(["why", "--first-nan", "gemm", *GEMM]) == 2 and "no element of C is NaN" in capsys.readouterr().err
     assert main(["why", "Q[1]", "gemm", *GEMM]) == 2 and "no element of an array" in capsys.readouterr().err
+
+
+def test_findings_are_listed_and_stop() -> None:
+    lines = typed("findings", "b finding", "info b", "c")
+    assert lines[1].startswith("nothing is found in this workgroup") and lines[3] == "breakpoint 1: finding, none in this workgroup"
+    assert lines[-2] == "the workgroup ended"
+
+
+ANYTHING = (
+    "", "[", "]", "/", "#", "-1", "0x", "v", "s999", "lds[", "C[", "if", "wave", "99999999999999999999", "(", "'", "f32(", "\x00",
+    "é", "a[0:3]", "D", "wg(", "0", "1", "v3[2]", "C[0,0]", "barrier", "nan", ",", "at rows", "against", "f16", "4x4", "x" * 300,
+)  # fmt: skip
+
+
+def test_no_line_ends_the_session(session: tuple[Prompt, list[str]]) -> None:
+    """Commands with arguments drawn at random: a line or an answer each, and the prompt is back."""
+    prompt, lines = session
+    rng = random.Random(25)
+    names = [name for name in prompt.commands() if name not in ("quit", "findings", "why", "who")]  # these take long the first time
+    for _ in range(400):
+        line = " ".join((rng.choice(names), *rng.choices(ANYTHING, k=rng.randrange(4))))
+        if "finding" in line:
+            continue
+        lines.clear()
+        assert prompt.onecmd(line) is False, line
+        assert not prompt.failed or (len(lines) == 1 and "\n" not in lines[0] and "internal" not in lines[0]), (line, lines)
+
+
+def test_a_launch_of_a_triton_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    script = tmp_path / "double.py"
+    script.write_text(SCRIPT)
+    commands = [word for command in ("next", "watch out[3]", "continue", "print out[3]") for word in ("-ex", command)]
+    assert main(["debug", "--launch", "double:2", *commands, "--batch", str(script), "1000"]) == 0
+    said = capsys.readouterr().out
+    assert "out[3] = 12" in said and ".py:8" in said and "done" not in said
+    assert main(["why", "--launch", "2", "out[3]", str(script), "1000"]) == 0
+    assert "ends in elements: 1 of x" in capsys.readouterr().out
+    assert main(["why", "--launch", "doubl", "out[3]", str(script), "1000"]) == 2
+    assert "did you mean double?); it launched double (2)" in capsys.readouterr().err
+    assert main(["debug", "--launch", "x:0", str(script)]) == 2 and main(["debug", str(tmp_path / "no.py")]) == 2
+
+
+SCRIPT = """import sys
+import numpy as np
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+x = np.arange(1000, dtype=np.float32)
+out = np.zeros_like(x)
+double[(4,)](x, out, int(sys.argv[1]), BLOCK=256)
+double[(4,)](out, x, int(sys.argv[1]), BLOCK=256)
+print("done")
+"""
 
 
 def test_a_batch_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:

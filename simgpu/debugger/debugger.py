@@ -304,9 +304,9 @@ class Debugger:
 
     def reverse_go_on(self) -> Stop:
         """Back to the last stop at a breakpoint before this moment, or to the beginning."""
-        here = self.stop.place
+        here, failed = self.stop.place, self.stop.kind == "fault"  # where it failed it stands as before the instruction
         self._restart()
-        _, stops = self._run(here, ALL)
+        _, stops = self._run(None if failed else here, ALL)
         self._restart()
         if not stops:
             return self._beginning(Place(here.group, here.wave, 0))

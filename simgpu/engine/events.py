@@ -209,7 +209,7 @@ def _enter(wave: int, record: int, code: int, lanes: int, address: int, extra: i
 
 
 def retired_before(launch: Launch, wave: np.ndarray, record: int) -> int:
-    """What a stopped wave has retired where it comes to a record of its straight-line code; -1 where nobody counts. wave: its bytes."""
+    """What a stopped wave has retired at a record of its straight-line code; -1 where nobody counts. wave: its bytes."""
     if not any(isinstance(check, Guarded) and check.kind is Retired for check in launch.device.checks):
         return -1
     count, since = (int(wave[at : at + 8].view(np.int64)[0]) for at in (RETIRED, SINCE))

@@ -43,6 +43,18 @@ def test_a_dispatch_is_replayed(code: bytes, tmp_path: Path, capsys: pytest.Capt
     assert np.array_equal(np.load(tmp_path / "y.npy").view(np.float32), 2 * np.arange(64, 192, dtype=np.float32) + 1)
 
 
+def test_a_dispatch_is_debugged(code: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its memory has no types: elements go by their addresses."""
+    folder, element = write_capture(tmp_path / "capture", code), f"{Y + 28:#x}"
+    assert main(["why", element, str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"memory at {element} = 143, by workgroup 0,0,0") and f"memory at {X + 256 + 28:#x}" in said
+    assert main(["debug", str(folder), "-ex", f"watch {element}", "-ex", "continue", "-ex", "findings", "--batch"]) == 0
+    said = capsys.readouterr().out
+    assert "0x00000000 -> 0x430f0000" in said and "nothing is found" in said
+    assert main(["why", "0x10", str(folder)]) == 2 and "0x10" in capsys.readouterr().err
+
+
 def test_an_access_past_the_memory_names_the_argument(code: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_capture(tmp_path / "capture", code, elements=100)
     assert main(["check", "--capture", str(folder)]) == 1

@@ -164,13 +164,11 @@ class Tree:
         """The value of an element of a named array, or of an argument."""
         names = self._debugger.names
         name = node.text.split("[")[0]
-        if node.address < 0:
+        if node.address < 0 or node.kind != "memory":
             return ""
         array = names.get(name)
         if array is not None and (found := array.index_at(node.address)):
             address = array.element(found[0])
-            if node.kind != "memory":
-                return ""
             raw = self._debugger.initial_bytes(address, array.dtype.itemsize)
             return f" = {float(np.frombuffer(raw, array.dtype)[0]):.7g}"
         raw = self._debugger.initial_bytes(node.address, min(4, node.size))

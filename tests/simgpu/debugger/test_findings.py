@@ -35,7 +35,7 @@ BROKEN: dict[str, tuple[str, Any, str, int, int]] = {
     "wait": ("global_load_dword v4, v1, s[4:5]\nv_add_u32 v4, 1, v4\ns_waitcnt vmcnt(0)", True, "missing-wait", 0, HEADS + 1),
     "uninitialized": ("v_add_u32 v3, v3, v9\nv_mov_b32 v2, v3\nds_write_b32 v3, v2", True, "uninitialized", 0, HEADS + 2),
     "bounds": ("v_lshlrev_b32 v1, 3, v1\nglobal_store_dword v1, v2, s[4:5]\ns_nop 0", True, "out-of-bounds", 0, HEADS + 6 + 1),
-    "race": ("ds_write_b32 v3, v2\ns_nop 0\ns_nop 0", True, "race", 1, HEADS),
+    "race": ("ds_write_b32 v3, v1\ns_nop 0\ns_nop 0", True, "race", 1, HEADS),
     "infinity": ("v_mul_f32 v2, 0x60000000, v2\ns_nop 0\ns_nop 0", "numerics", "infinity", 0, HEADS + 6),
 }  # fmt: skip
 

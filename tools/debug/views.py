@@ -61,7 +61,7 @@ def listed(debugger: Debugger) -> Iterator[str]:
 
 
 def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
-    """Registers, a line a register of scalars, else lanes in rows of eight; (…) where EXEC has a lane off."""
+    """Registers, a line a register of scalars, else lanes in rows of eight or four; (…) where EXEC has a lane off."""
     wanted = Registers.parse(name)
     values = debugger.registers(name)
     kind = FORMATS[form or "x"]
@@ -76,9 +76,15 @@ def registers(debugger: Debugger, name: str, form: str) -> Iterator[str]:
         cells = [_cell(value, kind, form or "x") for value in row]
         cells = [cell if active >> lane & 1 else f"({cell})" for lane, cell in enumerate(cells)]
         width = max(map(len, cells))
-        for first in range(0, len(cells), COLUMNS):
-            shown = " ".join(cell.rjust(width) for cell in cells[first : first + COLUMNS])
+        many = _columns(width)
+        for first in range(0, len(cells), many):
+            shown = " ".join(cell.rjust(width) for cell in cells[first : first + many])
             yield f"{text if not first else '':5}{f'[{first}]':>5} {shown}"
+
+
+def _columns(width: int) -> int:
+    """How many lanes a line has: all COLUMNS, or half of them where a terminal of 80 columns would break the line."""
+    return COLUMNS if 10 + COLUMNS * (width + 1) <= 80 else COLUMNS // 2
 
 
 def _names(reg: Reg) -> list[str]:
@@ -100,8 +106,9 @@ def value(debugger: Debugger, expression: str, form: str) -> Iterator[str]:
         return
     cells = [number(one, form) for one in found]
     width = max(map(len, cells))
-    for first in range(0, len(cells), COLUMNS):
-        yield f"{f'[{first}]':>5} " + " ".join(cell.rjust(width) for cell in cells[first : first + COLUMNS])
+    many = _columns(width)
+    for first in range(0, len(cells), many):
+        yield f"{f'[{first}]':>5} " + " ".join(cell.rjust(width) for cell in cells[first : first + many])
 
 
 def matrix(values: np.ndarray, row0: int = 0, column0: int = 0) -> Iterator[str]:

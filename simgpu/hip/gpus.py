@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import struct
 import threading
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from simgpu.device import Device, Kernel, Module
 from simgpu.engine.allocations import Allocation
@@ -13,6 +16,8 @@ from simgpu.engine.result import Run
 from simgpu.hip.memory import Arena, ArenaMemory
 from simgpu.hip.options import Options
 from simgpu.hip.protocol import CALLS, Change, Kind
+
+MANAGED = ".managed"  # what clang adds to a managed variable's name
 
 
 @dataclass
@@ -95,6 +100,8 @@ class GPUs:
             for number, allocation in owned.adopted.items():
                 self.gpus[number].memory.free(allocation)
             owned.adopted.clear()
+            if owned.kind is Kind.SHARED:
+                self.arena.unshare(address)
         elif change is Change.UNDEFINED and address in self.owned:
             for allocation in self.owned[address].adopted.values():
                 allocation.whole = False
@@ -113,6 +120,8 @@ class GPUs:
         elif owned.kind is Kind.MAPPED:
             writable = not owned.read_only >> index & 1
             owned.adopted[index] = memory.adopt_mapped(owned.address, owned.nbytes, owned.label, owned.home, writable)
+        elif owned.kind is Kind.SHARED:
+            owned.adopted[index] = memory.adopt_shared(owned.address, owned.nbytes, owned.label)
         else:
             reachable = -(-owned.nbytes // pad) * pad if pad else owned.nbytes
             owned.adopted[index] = memory.adopt(owned.address, owned.nbytes, owned.label, reachable)
@@ -134,10 +143,19 @@ class GPUs:
     # -- modules -------------------------------------------------------------------------------
 
     def load(self, index: int, data: bytes) -> tuple[int, list[tuple[int, int]]]:
-        """A module's number, and address and bytes of each of its segments. Raises DecodeError and LaunchError."""
+        """A module's number, and address and bytes of each of its segments. Raises DecodeError and LaunchError.
+
+        A managed variable is compiled to a pointer, NAME, and its first value, NAME.managed: the pointer is set to that, where
+        the host reaches it as well. (Those of the program itself the library points elsewhere: they are one for all devices.)
+        """
         module = self.gpus[index].checking.load(data)
         number = len(self.modules) + 1
         self.modules[number] = (index, module, module.on(self.gpus[index].plain))
+        for name, symbol in module.code.symbols.items():
+            variable = module.code.symbols.get(name.removesuffix(MANAGED))
+            if name.endswith(MANAGED) and symbol.defined and variable is not None and variable.defined:
+                pointer = self.arena.view(variable.address + module.bias, 8)
+                pointer[:] = np.frombuffer(struct.pack("<Q", symbol.address + module.bias), np.uint8)
         return number, [(segment.address + module.bias, segment.memory_size) for segment in module.code.segments]
 
     def function(self, module: int, name: str) -> tuple[int, Kernel]:

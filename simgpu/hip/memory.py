@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Arena:
         self._next = base + nbytes - module_bytes
         self.bytes = _mapped(file, nbytes)
         self.undefined = _mapped(shadow, nbytes)
+        self._shared: dict[int, np.ndarray] = {}  # other processes' bytes, by their address here
 
     def view(self, address: int, nbytes: int) -> np.ndarray:
         """The bytes at an address of the arena."""
@@ -42,6 +44,25 @@ class Arena:
         length = -(-(address + nbytes - page) // PAGE) * PAGE
         pages = mmap.mmap(self._file, length, mmap.MAP_SHARED, offset=self._nbytes + page)
         return np.frombuffer(pages, np.uint8)[address - page : address - page + nbytes]
+
+    def share(self, address: int, nbytes: int, offset: int, process: int, file: int) -> None:
+        """Have bytes of another process's arena, `offset` bytes into its file, at an address of this one.
+
+        Raises OSError where the process has ended or is another user's.
+        """
+        opened = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._shared[address] = np.frombuffer(mmap.mmap(opened, nbytes, mmap.MAP_SHARED, offset=offset), np.uint8)
+        finally:
+            os.close(opened)
+
+    def shared(self, address: int) -> np.ndarray:
+        """The bytes of another process at an address."""
+        return self._shared[address]
+
+    def unshare(self, address: int) -> None:
+        """Have them no longer."""
+        del self._shared[address]
 
     def reserve(self, nbytes: int) -> tuple[int, np.ndarray]:
         """Address space for `nbytes`, page aligned, and the bytes there, which are zero."""
@@ -76,6 +97,13 @@ class ArenaMemory(Memory):
         allocation = Allocation(address, nbytes, self._arena.view(home, nbytes), writable, label)
         if self.checked:
             allocation.undefined = self._arena.shadow(home, nbytes)
+        return self._inserted(allocation)
+
+    def adopt_shared(self, address: int, nbytes: int, label: str) -> Allocation:
+        """Memory of another process; all of it counts as defined."""
+        allocation = Allocation(address, nbytes, self._arena.shared(address)[: whole_granules(nbytes)], label=label)
+        if self.checked:
+            allocation.undefined = self._arena.shadow(address, whole_granules(nbytes))
         return self._inserted(allocation)
 
     def adopt_registered(self, address: int, nbytes: int, label: str) -> Allocation:

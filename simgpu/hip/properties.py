@@ -19,8 +19,8 @@ PRODUCTS = {
     "mi300x": "AMD Instinct MI300X", "mi325x": "AMD Instinct MI325X", "mi350x": "AMD Instinct MI350X",
     "mi355x": "AMD Instinct MI355X",
 }  # fmt: skip
-# Every bit of hipDeviceArch_t but hasFunnelShift, hasSurfaceFuncs and hasDynamicParallelism.
-ARCH_BITS = 0x1FFFF & ~(1 << 11 | 1 << 14 | 1 << 16)
+# Every bit of hipDeviceArch_t but hasFunnelShift, hasSyncThreadsExt, hasSurfaceFuncs and hasDynamicParallelism.
+ARCH_BITS = 0x1FFFF & ~(1 << 11 | 1 << 13 | 1 << 14 | 1 << 16)
 WALL_CLOCK_KHZ = 100_000  # s_memrealtime counts at 100 MHz (ISA guides)
 
 

@@ -15,6 +15,7 @@ HELLO = struct.Struct("<IIQQQ1024s")  # protocol, process, arena, its bytes, tho
 # Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log.
 LAUNCH = struct.Struct("<I3I3IIIIQ")
 FINDING = struct.Struct("<Q32s")  # return address, kind
+SHARE = struct.Struct("<QQQIi")  # address, bytes, offset in the file; a process, and its descriptor of the file
 DESCRIPTORS = 4  # arena, log, shadow, socket of the launches
 SITES = 6
 ENTRY = np.dtype(
@@ -35,6 +36,7 @@ class Request(IntEnum):
     FINDING = 6
     COMPILE = 7
     FINISH = 8
+    SHARE = 9
 
 
 class Change(IntEnum):
@@ -55,12 +57,13 @@ class Kind(IntEnum):
     MANAGED = 2
     REGISTERED = 3
     MAPPED = 5
+    SHARED = 6
 
 
 # The call by which users know an allocation.
 CALLS = {
     Kind.DEVICE: "hipMalloc", Kind.HOST: "hipHostMalloc", Kind.MANAGED: "hipMallocManaged", Kind.REGISTERED: "hipHostRegister",
-    Kind.MAPPED: "hipMemMap",
+    Kind.MAPPED: "hipMemMap", Kind.SHARED: "hipIpcOpenMemHandle",
 }  # fmt: skip
 
 
@@ -71,6 +74,7 @@ class Status(IntEnum):
     INVALID_VALUE = 1
     OUT_OF_MEMORY = 2
     INVALID_CONFIGURATION = 9
+    INVALID_DEVICE_POINTER = 17
     INVALID_IMAGE = 200
     NO_BINARY = 209
     NOT_FOUND = 500

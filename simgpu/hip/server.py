@@ -37,10 +37,12 @@ from simgpu.hip.memory import Arena
 from simgpu.hip.names import lowered_names, readable
 from simgpu.hip.options import Compile, Options, Source
 from simgpu.hip.protocol import (
+    CALLS,
     ENTRY,
     FINDING,
     LAUNCH,
     LOG_BYTES,
+    SHARE,
     Ended,
     Greeting,
     Message,
@@ -55,7 +57,7 @@ from simgpu.hip.sites import CallSites
 
 ADDRESS = re.compile(r"@([0-9a-f]+)")
 MANGLED = re.compile(r"\b_Z\w+")
-LABEL = re.compile(r"\b(hipMalloc|hipHostMalloc|hipMallocManaged|hipHostRegister|hipMemMap) (\d+)\b")
+LABEL = re.compile(rf"\b({'|'.join(CALLS.values())}) (\d+)\b")
 # What a failed launch answers, by the error's class; others: LAUNCH_FAILURE.
 STATUSES = (
     (MemoryFault, Status.ILLEGAL_ADDRESS), (KernelTrap, Status.ASSERT), (TimeLimit, Status.TIME_OUT),
@@ -138,7 +140,7 @@ class Server:
         else:
             handlers = {
                 Request.LOAD: self._load, Request.KERNEL: self._kernel, Request.SYMBOL: self._symbol,
-                Request.COMPILE: self._compiled,
+                Request.COMPILE: self._compiled, Request.SHARE: self._share,
             }  # fmt: skip
             reply(self._peer, *handlers[kind](data))
 
@@ -192,6 +194,14 @@ class Server:
             lowered = b"".join(name.encode() + b"\0" for name in lowered_names(code, wanted.names))
         made = struct.pack("<II", len(said), len(code or b"")) + said + (code or b"") + lowered
         return Status.SUCCESS if code is not None else Status.INVALID_VALUE, made
+
+    def _share(self, data: bytes) -> tuple[int, bytes]:
+        try:
+            with self._gpus.busy:
+                self._gpus.arena.share(*SHARE.unpack(data))
+        except (OSError, ValueError):
+            return Status.INVALID_DEVICE_POINTER, b""
+        return Status.SUCCESS, b""
 
     @property
     def _name(self) -> str:

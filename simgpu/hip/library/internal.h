@@ -10,12 +10,14 @@
 //               pointers.c      what is known of a pointer
 //               advice.c        advice on memory
 //               mapping.c       addresses and memory of their own, mapped by hand
+//               shared.c        memory that processes share
 //               pools.c         memory in the order of a stream
 //               images.c        there are none
 //               transfers.c     a copy or a fill: what is wrong with it, and how it is carried out
 //               copies.c, copies_3d.c, fills.c   their calls
 //   work/       queues.c        queues of work, waiting
 //               streams.c, events.c              their calls
+//               shared_events.c events that processes share
 //               callbacks.c     what a stream does on the host
 //               launches.c, occupancy.c          kernels
 //               per_thread.c    the same calls with a default stream for each thread
@@ -68,7 +70,6 @@ enum {
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     NO_BINARY = 209,
-    UNSUPPORTED_LIMIT = 215,
     PEER_UNSUPPORTED = 217,
     FILE_NOT_FOUND = 301,
     INVALID_HANDLE = 400,
@@ -120,7 +121,7 @@ void end_handle(void *pointer, Kind kind);
 
 // -- connection.c --------------------------------------------------------------------------------
 
-enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH };  // requests; 1 is the greeting
+enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH, SHARE };  // requests; 1 is the greeting
 
 typedef struct {
     u8 *data;
@@ -163,6 +164,8 @@ u64 log_position(void);
 
 // -- devices.c -----------------------------------------------------------------------------------
 
+enum { SPIN = 1, SCHEDULE = 7, MAP_HOST = 8, RESIZE = 16 };  // flags of a device
+
 int hip_version(void);  // that a program was linked against, by the name under which it found this library
 Error check_device(int device);  // whether there is one of the number
 
@@ -173,7 +176,7 @@ Error check_device(int device);  // whether there is one of the number
 #define MODULE_BYTES (1ull << 40)  // the arena's end: the server places code objects there
 #define SITES 6
 
-typedef enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, REGISTERED_MEMORY, MODULE_MEMORY, MAPPED_MEMORY } Memory;
+typedef enum { DEVICE_MEMORY, HOST_MEMORY, MANAGED_MEMORY, REGISTERED_MEMORY, MODULE_MEMORY, MAPPED_MEMORY, SHARED_MEMORY } Memory;
 
 typedef struct {  // what hipMemAdvise and hipMemPrefetchAsync were told of an allocation
     bool read_mostly, coarse;
@@ -200,6 +203,20 @@ void log_peer(u32 kind, u32 device, u32 peer);
 
 bool is_device_memory(Memory memory);  // out of the host's reach, by HIP's rules
 bool map_arena(int *descriptor);  // false where it is not to be had
+int open_file_of(u32 process, int file);  // the file behind another process's descriptor; -1: it cannot be had
+
+typedef struct {  // hipIpcMemHandle_t, hipIpcEventHandle_t: 64 bytes
+    u64 seal;  // one of the two
+    u32 process;
+    int file;  // its descriptor of its arena's file
+    u64 address, bytes;  // of the allocation, in that process
+    u64 offset;  // in the allocation; of an event's page: in the file
+    u64 unused[2];
+} IpcHandle;
+enum { IPC_MEMORY = 0x6d656d6f, IPC_EVENT = 0x65766e74 };
+
+Error allocate_page(void **page);  // of the arena, for the library's own use; zeroed
+void name_page(const void *page, IpcHandle *handle);
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result);
 Error release(void *pointer, Memory memory, Memory other, void *site, const char *call);
 Allocation *find_allocation(const void *pointer);  // that holds the address, freed ones too; NULL: none. Under the lock
@@ -239,6 +256,7 @@ typedef struct Stream {
     u32 lasts;
 } Stream;
 
+typedef struct SharedEvent SharedEvent;
 typedef struct Event {
     Handle handle;
     int device;
@@ -247,6 +265,8 @@ typedef struct Event {
     Stream *stream;
     u64 ticket;  // complete when the stream has completed so many
     u64 time;  // ns
+    SharedEvent *shared;  // of one that processes share; NULL
+    bool opened;  // it is another process's
     struct Graph *capture;  // of a stream that captures
     struct Node **last;
     u32 lasts;
@@ -256,6 +276,7 @@ Error find_stream(void *given, Stream **found);  // NULL, 1 and 2 are the defaul
 void *make_operation(size_t bytes, Error (*run)(Operation *));
 Error submit(Stream *stream, Operation *operation);  // queues it, or captures it; owns it
 Error submit_now(Stream *stream, Operation *operation);  // the same, never captured
+Stream *implicit_capture(Stream *stream);  // one that captures and that the null stream would wait for; NULL: none. Under the lock
 Error wait_stream(Stream *stream);
 Error wait_default(int device);  // as hipMemcpy does: for the null stream and those that block with it
 Error wait_device(int device);

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from simgpu.hip import library
 from simgpu.hip.program import inspect
 from tests.simgpu.hip.test_programs import TARGETS, hip
@@ -35,6 +37,12 @@ def test_processes_and_threads() -> None:
     done = hip(program("processes", "gfx942"))
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
     assert "a process forked after its parent called HIP" in done.stderr
+
+
+@pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
+def test_processes_that_share_memory_and_events(how: list[str]) -> None:
+    done = hip(*how, program("shared", "gfx942"))
+    assert (done.stdout, done.returncode, done.stderr) == ("PASS\n", 0, ""), done.stdout + done.stderr
 
 
 def test_programs_that_others_start(tmp_path: Path) -> None:

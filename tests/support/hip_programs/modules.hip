@@ -8,11 +8,21 @@ extern "C" __global__ void scale(float *x, float by, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) x[i] = times(x[i], by) + bias;
 }
+extern "C" { __managed__ int counted[2] = {7, 8}; }
+extern "C" __global__ void count() { counted[1] += counted[0]; }
 template <class T> __global__ void fill(T *x, T value) { x[threadIdx.x] = value; }
 )";
 
 extern "C" int hiprtcAddNameExpression(hiprtcProgram program, const char *name);
 extern "C" int hiprtcGetLoweredName(hiprtcProgram program, const char *name, const char **lowered);
+
+struct Cooperative {  // hipFunctionLaunchParams
+    hipFunction_t function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, lds;
+    hipStream_t stream;
+    void **arguments;
+};
+extern "C" hipError_t hipModuleLaunchCooperativeKernelMultiDevice(Cooperative *, unsigned count, unsigned flags);
 
 int main(int, char **words) {
     hiprtcProgram program;
@@ -81,7 +91,28 @@ int main(int, char **words) {
     MUST(hipModuleLaunchKernel(fill, 1, 1, 1, 64, 1, 1, 0, nullptr, filled, nullptr));
     MUST(hipMemcpy(host, x, sizeof host, hipMemcpyDeviceToHost));
     CHECK(*(int *)&host[63] == 9);
+
+    hipFunction_t count;
+    int *counted;
+    MUST(hipModuleGetFunction(&count, module, "count"));
+    MUST(hipModuleGetGlobal((void **)&counted, &bytes, module, "counted"));
+    CHECK(bytes == 8 && counted[0] == 7 && counted[1] == 8);  // the host reaches it, too
+    counted[0] = 30;
+    Cooperative all[] = {{count, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr}, {count, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr}};
+    MUST(hipModuleLaunchCooperativeKernelMultiDevice(all, 1, 0));
+    EXPECT(hipErrorInvalidValue, hipModuleLaunchCooperativeKernelMultiDevice(all, 2, 0));
+    MUST(hipDeviceSynchronize());
+    CHECK(counted[1] == 38);
+
+    EXPECT(hipErrorInvalidValue, hipModuleGetGlobal(nullptr, nullptr, module, "counted"));
+    EXPECT(hipErrorNotFound, hipModuleGetGlobal((void **)&counted, &bytes, module, "nothing"));
+    EXPECT(hipErrorInvalidValue, hipModuleLaunchKernel(count, 0, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+    EXPECT(hipErrorInvalidValue, hipModuleLaunchKernel(count, 1, 1, 1, 2048, 1, 1, 0, nullptr, nullptr, nullptr));
+    EXPECT(hipErrorInvalidValue, hipModuleLaunchKernel(count, 1, 1, 1, 1, 1, 1, 1 << 30, nullptr, nullptr, nullptr));
+    EXPECT(hipErrorInvalidValue, hipModuleLaunchKernel(count, 1u << 31, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
+    EXPECT(hipErrorInvalidConfiguration, hipModuleLaunchKernel(count, 1, 1, 1, 1, 0, 1, 0, nullptr, nullptr, nullptr));
     MUST(hipModuleUnload(module));
+    EXPECT(hipErrorNotFound, hipModuleUnload(module));
     EXPECT(hipErrorInvalidHandle, hipModuleLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr));
     MUST(hipFree(x));
     CHECK(hiprtcDestroyProgram(&program) == 0);

@@ -278,7 +278,7 @@ static bool configure(const Reply *reply) {
         device->properties = blob(&cursor, &device->bytes);
         device->attribute = (const int *)blob(&cursor, &device->attributes);
         device->attributes /= 8;
-        device->peer[i] = true;
+        device->peer[i] = true, device->flags = SPIN;
     }
     return cursor.at == cursor.end;
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #define NAME_BYTES 256
-#define LIMITS 5
+#define LIMITS 3  // hipLimitRange
 
 Error check_device(int device) {
     Error error = begin();
@@ -82,6 +82,7 @@ API Error hipDeviceReset(void) {
     release_all(current_device);
     pthread_mutex_lock(&lock);
     state.device[current_device].failure = SUCCESS;
+    state.device[current_device].flags = SPIN;
     pthread_mutex_unlock(&lock);
     return done(SUCCESS);
 }
@@ -101,16 +102,16 @@ API Error hipGetDeviceProperties(void *result, int device) { return properties(r
 API Error hipGetDevicePropertiesR0000(void *result, int device) { return properties(result, device, true); }
 API Error hipGetDevicePropertiesR0600(void *result, int device) { return properties(result, device, false); }
 
-static Error choose(int *device) {
+static Error choose(int *device, const void *wanted) {
     Error error = begin();
-    if (!error && !device) error = INVALID_VALUE;
+    if (!error && (!device || !wanted)) error = INVALID_VALUE;
     if (!error) *device = 0;
     return done(error);
 }
 
-API Error hipChooseDevice(int *device, const void *wanted) { return (void)wanted, choose(device); }
-API Error hipChooseDeviceR0000(int *device, const void *wanted) { return (void)wanted, choose(device); }
-API Error hipChooseDeviceR0600(int *device, const void *wanted) { return (void)wanted, choose(device); }
+API Error hipChooseDevice(int *device, const void *wanted) { return choose(device, wanted); }
+API Error hipChooseDeviceR0000(int *device, const void *wanted) { return choose(device, wanted); }
+API Error hipChooseDeviceR0600(int *device, const void *wanted) { return choose(device, wanted); }
 
 static bool attribute_of(int device, int attribute, int *value) {
     const Device *found = &state.device[device];
@@ -160,8 +161,8 @@ API Error hipDeviceComputeCapability(int *major, int *minor, int device) {
 
 API Error hipDeviceGetPCIBusId(char *text, int bytes, int device) {
     Error error = check_device(device);
-    if (!error && (!text || bytes < 13)) error = INVALID_VALUE;
-    if (!error) snprintf(text, (size_t)bytes, "0000:%02x:00.0", device + 1);
+    if (!error && (!text || bytes <= 0)) error = INVALID_VALUE;
+    if (!error && snprintf(text, (size_t)bytes, "0000:%02x:00.0", device + 1) >= bytes) error = INVALID_VALUE;
     return done(error);
 }
 
@@ -178,28 +179,27 @@ API Error hipDeviceGetByPCIBusId(int *device, const char *text) {
 
 // -- settings ------------------------------------------------------------------------------------
 
-// hipLimit_t: stack, printf's buffer, heap of malloc, and the extended ones.
-static size_t limits[LIMITS] = {1024, 1 << 20, 8 << 20, 4 << 20, 4 << 20};
+static size_t limits[LIMITS] = {1024, 1 << 20, 8 << 20};  // hipLimit_t: stack, printf's buffer, heap of malloc
 
 API Error hipDeviceGetLimit(size_t *result, int which) {
     Error error = begin();
-    if (!error && !result) error = INVALID_VALUE;
-    if (!error && (which < 0 || which >= 3)) error = UNSUPPORTED_LIMIT;
+    if (!error && (!result || which < 0 || which >= LIMITS)) error = INVALID_VALUE;
     if (!error) *result = limits[which];
     return done(error);
 }
 
 API Error hipDeviceSetLimit(int which, size_t value) {
     Error error = begin();
-    if (!error && (which < 0 || which >= 3)) error = UNSUPPORTED_LIMIT;
+    if (!error && (which < 0 || which >= LIMITS)) error = INVALID_VALUE;
     if (!error) limits[which] = value;
     return done(error);
 }
 
 API Error hipSetDeviceFlags(u32 flags) {
     Error error = begin();
-    if (!error && flags & ~0x3fu) error = INVALID_VALUE;
-    if (!error) state.device[current_device].flags = flags;
+    bool known = !(flags & ~(SCHEDULE | MAP_HOST | RESIZE)) && __builtin_popcount(flags & SCHEDULE) <= 1;
+    if (!error && !known) error = INVALID_VALUE;
+    if (!error) state.device[current_device].flags = flags & SCHEDULE;
     return done(error);
 }
 
@@ -210,10 +210,14 @@ API Error hipGetDeviceFlags(u32 *flags) {
     return done(error);
 }
 
-API Error hipDeviceSetCacheConfig(int config) { return (void)config, done(begin()); }
-API Error hipDeviceSetSharedMemConfig(int config) { return (void)config, done(begin()); }
-API Error hipDeviceGetCacheConfig(int *config) { return config ? (*config = 0, done(begin())) : done(INVALID_VALUE); }
-API Error hipDeviceGetSharedMemConfig(int *config) { return config ? (*config = 0, done(begin())) : done(INVALID_VALUE); }
+// There is nothing to set: no cache has a preference, and banks of LDS are 4 bytes wide (1, hipSharedMemBankSizeFourByte).
+static Error get_config(int *config, int value) { return config ? (*config = value, done(begin())) : done(INVALID_VALUE); }
+static Error set_config(int config, int most) { return done(config < 0 || config > most ? INVALID_VALUE : begin()); }
+
+API Error hipDeviceSetCacheConfig(int config) { return set_config(config, 3); }
+API Error hipDeviceSetSharedMemConfig(int config) { return set_config(config, 2); }
+API Error hipDeviceGetCacheConfig(int *config) { return get_config(config, 0); }
+API Error hipDeviceGetSharedMemConfig(int *config) { return get_config(config, 1); }
 API Error hipProfilerStart(void) { return done(begin()); }
 API Error hipProfilerStop(void) { return done(begin()); }
 
@@ -252,22 +256,24 @@ API Error hipDeviceGetP2PAttribute(int *value, int attribute, int device, int pe
 }
 
 API Error hipExtGetLinkTypeAndHopCount(int device, int peer, u32 *type, u32 *hops) {
-    Error error = check_device(device);
-    if (!error) error = check_device(peer);
-    if (!error && (!type || !hops || device == peer)) error = INVALID_VALUE;
+    Error error = begin();
+    if (!error && (!type || !hops || device == peer || check_device(device) || check_device(peer))) error = INVALID_VALUE;
     if (!error) *type = 4, *hops = 1;  // HSA_AMD_LINK_INFO_TYPE_XGMI
     return done(error);
 }
 
 // -- functions by name ---------------------------------------------------------------------------
 
-API Error hipGetProcAddress(const char *name, void **function, int wanted, u64 flags, int *status) {
-    (void)wanted, (void)flags;
-    if (!name || !function) return done(INVALID_VALUE);
+// version: that of HIP whose hipDeviceProp_t is meant, as 600.
+API Error hipGetProcAddress(const char *name, void **function, int version, u64 flags, int *status) {
+    (void)flags;
+    if (!name || !*name || !function) return done(INVALID_VALUE);
+    if (version >= 600 && !strcmp(name, "hipGetDeviceProperties")) name = "hipGetDevicePropertiesR0600";
+    if (version >= 600 && !strcmp(name, "hipChooseDevice")) name = "hipChooseDeviceR0600";
     Dl_info info;
     void *self = dladdr((void *)hipGetProcAddress, &info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
     *function = strncmp(name, "hip", 3) || !self ? NULL : dlsym(self, name);
     if (self) dlclose(self);
     if (status) *status = *function ? 0 : 1;
-    return done(*function ? SUCCESS : NOT_FOUND);
+    return done(*function ? SUCCESS : INVALID_VALUE);
 }

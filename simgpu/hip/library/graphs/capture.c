@@ -138,12 +138,21 @@ API Error hipStreamEndCapture(void *given, Graph **graph) {
     return done(error);
 }
 
+// Whether the null stream may be asked: not while it would be drawn into a capture.
+static Error askable(Stream *stream) {
+    pthread_mutex_lock(&lock);
+    Error error = implicit_capture(stream) ? CAPTURE_IMPLICIT : SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
 static int capture_status(const Stream *stream) { return !stream->capture ? 0 : stream->capture_invalid ? 2 : 1; }
 
 API Error hipStreamIsCapturing(void *given, int *status) {
     Stream *stream;
     Error error = find_capturing(given, &stream);
     if (!error && !status) error = INVALID_VALUE;
+    if (!error) error = askable(stream);
     if (!error) *status = capture_status(stream);
     return done(error);
 }
@@ -152,6 +161,7 @@ API Error hipStreamGetCaptureInfo_v2(void *given, int *status, u64 *id, Graph **
     Stream *stream;
     Error error = find_capturing(given, &stream);
     if (!error && !status) error = INVALID_VALUE;
+    if (!error) error = askable(stream);
     if (error) return done(error);
     *status = capture_status(stream);
     if (*status != 1) return done(SUCCESS);

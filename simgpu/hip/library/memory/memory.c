@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <execinfo.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -19,7 +20,7 @@ static u64 next = ARENA;
 // Allocations of the arena by address, which is also the order in which they were made.
 static Allocation *table;
 static size_t count, room;
-static u64 made_by_kind[MAPPED_MEMORY + 1];
+static u64 made_by_kind[SHARED_MEMORY + 1];
 
 Registration *registered;
 
@@ -42,7 +43,13 @@ bool map_arena(int *descriptor) {
     return arena >= 0;
 }
 
-bool is_device_memory(Memory memory) { return memory == DEVICE_MEMORY || memory == MODULE_MEMORY || memory == MAPPED_MEMORY; }
+int open_file_of(u32 process, int file) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/fd/%d", process, file);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+bool is_device_memory(Memory memory) { return memory == DEVICE_MEMORY || memory >= MODULE_MEMORY; }
 
 bool in_arena(const void *pointer) { return (u64)pointer >= ARENA && (u64)pointer < ARENA + ARENA_BYTES; }
 
@@ -75,6 +82,17 @@ u64 take_addresses(u64 bytes, u64 alignment) {
     if (bytes >= ARENA_BYTES || address > end || round_up(bytes, PAGE) + GAP > end - address) return 0;
     next = address + round_up(bytes, PAGE) + GAP;
     return address;
+}
+
+Error allocate_page(void **page) {
+    pthread_mutex_lock(&lock);
+    *page = (void *)take_addresses(PAGE, PAGE);
+    pthread_mutex_unlock(&lock);
+    return *page ? SUCCESS : OUT_OF_MEMORY;
+}
+
+void name_page(const void *page, IpcHandle *handle) {
+    *handle = (IpcHandle){.seal = IPC_EVENT, .process = (u32)getpid(), .file = arena, .offset = (u64)page - ARENA};
 }
 
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result) {
@@ -139,7 +157,7 @@ static void forget(Allocation *allocation) {
 }
 
 static const char *const NAMES[] = {"device memory", "pinned host memory", "managed memory", "registered memory",
-                                    "a module",      "memory mapped by hand"};
+                                    "a module",      "memory mapped by hand", "memory of another process"};
 
 Error release(void *pointer, Memory memory, Memory other, void *site, const char *call) {
     pthread_mutex_lock(&lock);

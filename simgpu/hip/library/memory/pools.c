@@ -105,16 +105,18 @@ API Error hipDeviceGetDefaultMemPool(Pool **pool, int device) {
 }
 
 API Error hipDeviceGetMemPool(Pool **pool, int device) {
-    Error error = hipDeviceGetDefaultMemPool(pool, device);
-    if (!error) *pool = pool_of(device);
-    return error;
+    Error error = begin();
+    if (error) return done(error);
+    if (!pool || check_device(device)) return done(INVALID_VALUE);
+    *pool = pool_of(device);
+    return done(*pool ? SUCCESS : OUT_OF_MEMORY);
 }
 
 API Error hipDeviceSetMemPool(int device, Pool *pool) {
     Error error = begin();
     if (error) return done(error);
-    if (device < 0 || device >= (int)state.devices) return done(INVALID_DEVICE);
-    if (!is_handle(pool, POOL)) return done(INVALID_VALUE);
+    if (check_device(device) || !is_handle(pool, POOL)) return done(INVALID_VALUE);
+    if (pool->device != device) return done(INVALID_DEVICE);
     state.device[device].pool = pool;
     return done(SUCCESS);
 }

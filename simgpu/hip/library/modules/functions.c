@@ -32,7 +32,7 @@ API Error hipFuncGetAttributes(FunctionAttributes *result, const void *host) {
 API Error hipFuncGetAttribute(int *result, int attribute, Function *function) {
     Error error = begin();
     if (!error && !result) error = INVALID_VALUE;
-    if (!error && !is_handle(function, FUNCTION)) error = INVALID_DEVICE_FUNCTION;
+    if (!error && !is_handle(function, FUNCTION)) error = INVALID_HANDLE;
     if (error) return done(error);
     int lds = (int)state.device[function->module->device].lds;
     const int values[] = {

@@ -165,7 +165,7 @@ API Error hipModuleLoadDataEx(Module **result, const void *image, u32 count, int
 API Error hipModuleLoad(Module **result, const char *path) {
     Error error = begin();
     if (error) return done(error);
-    if (!result || !path) return done(INVALID_VALUE);
+    if (!result || !path || !*path) return done(INVALID_VALUE);
     FILE *file = fopen(path, "rb");
     if (!file) return done(FILE_NOT_FOUND);
     fseek(file, 0, SEEK_END);
@@ -181,7 +181,7 @@ API Error hipModuleLoad(Module **result, const char *path) {
 
 API Error hipModuleUnload(Module *module) {
     Error error = begin();
-    if (!error && !is_handle(module, MODULE)) error = INVALID_HANDLE;
+    if (!error && !is_handle(module, MODULE)) error = was_handle(module, MODULE) ? NOT_FOUND : INVALID_HANDLE;
     if (error) return done(error);
     wait_device(module->device);
     for (u32 i = 0; i < module->count; i++) end_handle(module->functions[i], FUNCTION);
@@ -201,9 +201,12 @@ API Error hipModuleGetGlobal(void **address, size_t *bytes, Module *module, cons
     Error error = begin();
     void *at;
     size_t size;
-    if (!error && !name) error = INVALID_VALUE;
+    if (!error && ((!address && !bytes) || !name || !*name)) error = INVALID_VALUE;
     if (!error && !is_handle(module, MODULE)) error = INVALID_HANDLE;
-    if (!error) error = find_variable(module, name, &at, &size);
+    // A managed variable is a pointer; what it points to lies beside it.
+    char managed[1024];
+    if (!error && snprintf(managed, sizeof managed, "%s.managed", name) >= (int)sizeof managed) error = NOT_FOUND;
+    if (!error && find_variable(module, managed, &at, &size)) error = find_variable(module, name, &at, &size);
     if (error) return done(error);
     if (address) *address = at;
     if (bytes) *bytes = size;

@@ -1,8 +1,6 @@
 // Events: places in streams.
 #include "work.h"
 
-#define NO_TIMING 2u  // hipEventDisableTiming
-#define INTERPROCESS 4u  // hipEventInterprocess
 #define RELEASES 0xe0000000u  // hipEventReleaseToDevice, hipEventReleaseToSystem, hipEventDisableSystemFence: one of them at most
 #define EVENT_FLAGS (RELEASES | 7u)
 
@@ -25,8 +23,10 @@ API Error hipEventCreateWithFlags(void **result, u32 flags) {
     Event *made = make_handle(EVENT, sizeof *made);
     if (!made) return done(OUT_OF_MEMORY);
     made->flags = flags, made->device = current_device;
-    *result = made;
-    return done(SUCCESS);
+    error = flags & INTERPROCESS ? share_event(made) : SUCCESS;
+    if (error) end_handle(made, EVENT);
+    else *result = made;
+    return done(error);
 }
 
 API Error hipEventCreate(void **result) { return hipEventCreateWithFlags(result, 0); }
@@ -42,6 +42,8 @@ typedef struct {
     Operation operation;
     Event *event;
     u64 ticket;
+    SharedEvent *shared;
+    u64 shared_ticket;
 } Record;
 
 static Error run_record(Operation *operation) {
@@ -49,6 +51,7 @@ static Error run_record(Operation *operation) {
     pthread_mutex_lock(&lock);
     if (!it->ticket || it->event->ticket == it->ticket) it->event->time = now();
     pthread_mutex_unlock(&lock);
+    if (it->shared) end_shared_record(it->shared, it->shared_ticket);
     return SUCCESS;
 }
 
@@ -63,6 +66,7 @@ Error record_event(Stream *stream, Event *event) {
         free(made);
     } else {
         made->ticket = stream->submitted + 1;
+        if (event->shared) made->shared = event->shared, made->shared_ticket = begin_shared_record(event);
         event->capture = NULL, event->stream = stream, event->ticket = made->ticket, event->recorded = true;
         error = push(stream, &made->operation);
     }
@@ -87,15 +91,18 @@ API Error hipEventRecordWithFlags(void *event, void *stream, u32 flags) {
 
 Error wait_event(Stream *stream, Event *event) {
     pthread_mutex_lock(&lock);
-    Error error = event->recorded ? push_wait(stream, event->stream, event->ticket) : SUCCESS;
+    Error error = event->shared     ? push_shared_wait(stream, event)
+                  : event->recorded ? push_wait(stream, event->stream, event->ticket)
+                                    : SUCCESS;
     pthread_mutex_unlock(&lock);
     return error;
 }
 
 API Error hipStreamWaitEvent(void *given, void *given_event, u32 flags) {
     Event *event;
-    WITH_STREAM(given, stream)
-    error = find_event(given_event, &event);
+    Stream *stream;
+    Error error = find_event(given_event, &event);
+    if (!error && find_stream(given, &stream)) error = INVALID_HANDLE;
     if (!error && flags > 1) error = INVALID_VALUE;
     if (error) return done(error);
     return done(stream->capture || event->capture ? capture_wait(stream, event) : wait_event(stream, event));
@@ -107,6 +114,7 @@ API Error hipEventSynchronize(void *given) {
     if (!error && event->capture) error = CAPTURED_EVENT;
     if (!error) error = not_from_callbacks();
     if (error) return done(error);
+    if (event->shared) wait_shared(event);
     pthread_mutex_lock(&lock);
     if (event->recorded) wait_for(event->stream, event->ticket);
     error = event->recorded ? state.device[event->stream->device].failure : SUCCESS;
@@ -120,7 +128,7 @@ API Error hipEventQuery(void *given) {
     if (!error && event->capture) error = CAPTURED_EVENT;
     if (error) return done(error);
     pthread_mutex_lock(&lock);
-    bool ready = !event->recorded || event->stream->completed >= event->ticket;
+    bool ready = event->shared ? is_shared_ready(event) : !event->recorded || event->stream->completed >= event->ticket;
     error = event->recorded ? state.device[event->stream->device].failure : SUCCESS;
     pthread_mutex_unlock(&lock);
     return done(ready ? error : NOT_READY);

@@ -6,6 +6,7 @@
 #define BUFFER_POINTER ((void *)1)  // HIP_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END
 #define BUFFER_SIZE ((void *)2)
 #define PARAMETERS_END ((void *)3)
+#define MAX_BLOCKS_YZ 65536u  // of a grid, in y and in z
 
 // -- carrying out --------------------------------------------------------------------------------
 
@@ -146,13 +147,17 @@ static Error launch_host(const void *host, Dim3 grid, Dim3 block, size_t lds, vo
     return done(error ? error : launch_grid(function, grid, block, lds, arguments, NULL, when, stream));
 }
 
+// Calls of modules' kernels answer hipErrorInvalidValue to a shape, but to a block of no threads.
 static Error launch_module(Function *function, Dim3 grid, Dim3 block, size_t lds, void **arguments, void **extra, When when) {
     Stream *stream;
     Error error = begin();
     if (!error && !is_handle(function, FUNCTION)) error = INVALID_HANDLE;
-    if (!error) error = find_stream(when.stream, &stream);
-    if (!error && arguments && extra) error = INVALID_VALUE;
-    return done(error ? error : launch_grid(function, grid, block, lds, arguments, extra, when, stream));
+    if (!error && find_stream(when.stream, &stream)) error = INVALID_VALUE;
+    if (!error && ((arguments && extra) || grid.x > INT32_MAX || grid.y > MAX_BLOCKS_YZ || grid.z > MAX_BLOCKS_YZ)) error = INVALID_VALUE;
+    if (!error) error = launch_grid(function, grid, block, lds, arguments, extra, when, stream);
+    bool no_threads = !block.x || !block.y || !block.z;
+    if (error == OUT_OF_RESOURCES || (error == INVALID_CONFIGURATION && !no_threads)) error = INVALID_VALUE;
+    return done(error);
 }
 
 // -- <<<>>> --------------------------------------------------------------------------------------
@@ -201,8 +206,20 @@ typedef struct {
     void *stream;
 } HostLaunch;
 
+// One launch a device, each in a stream of it; stream: the first launch's, `stride` bytes before the next one's.
+static bool are_one_a_device(const void *stream, size_t stride, int count, u32 flags) {
+    bool used[MAX_DEVICES] = {false};
+    if (begin() || count <= 0 || count > (int)state.devices || flags > 3) return false;
+    for (int i = 0; i < count; i++) {
+        Stream *found;
+        if (find_stream(*(void **)((const u8 *)stream + (size_t)i * stride), &found) || used[found->device]) return false;
+        used[found->device] = true;
+    }
+    return true;
+}
+
 static Error launch_many(const HostLaunch *list, int count, u32 flags, bool cooperative) {
-    Error error = list && count > 0 && flags <= 3 ? SUCCESS : INVALID_VALUE;
+    Error error = list && are_one_a_device(&list->stream, sizeof *list, count, flags) ? SUCCESS : INVALID_VALUE;
     for (int i = 0; i < count && !error; i++)
         error = launch_host(list[i].host, list[i].grid, list[i].block, list[i].lds, list[i].arguments,
                             (When){.stream = list[i].stream, .cooperative = cooperative});
@@ -267,6 +284,23 @@ API Error hipModuleLaunchCooperativeKernel(Function *function, u32 gx, u32 gy, u
                                            void *stream, void **arguments) {
     return launch_module(function, (Dim3){gx, gy, gz}, (Dim3){bx, by, bz}, lds, arguments, NULL,
                          (When){.stream = stream, .cooperative = true});
+}
+
+typedef struct {
+    Function *function;
+    Dim3 grid, block;
+    u32 lds;
+    void *stream;
+    void **arguments;
+} ModuleLaunch;
+
+API Error hipModuleLaunchCooperativeKernelMultiDevice(ModuleLaunch *list, u32 count, u32 flags) {
+    bool fits = list && are_one_a_device(&list->stream, sizeof *list, (int)count, flags);
+    Error error = fits ? SUCCESS : INVALID_VALUE;
+    for (u32 i = 0; i < count && !error; i++)
+        error = launch_module(list[i].function, list[i].grid, list[i].block, list[i].lds, list[i].arguments, NULL,
+                              (When){.stream = list[i].stream, .cooperative = true});
+    return done(error);
 }
 
 // The size in work-items; its last blocks may be partial.

@@ -127,8 +127,8 @@ Error submit_now(Stream *stream, Operation *operation) {
     return error;
 }
 
-// A stream that blocks with the null stream and captures: the null stream must not be used then.
-static Stream *implicit_capture(Stream *stream) {
+// The null stream must not be used then.
+Stream *implicit_capture(Stream *stream) {
     if (!stream->null) return NULL;
     for (Stream *other = state.device[stream->device].streams; other; other = other->following)
         if (blocks(other) && other->capture) return other;

@@ -112,7 +112,7 @@ API Error hipStreamQuery(void *given) {
 
 API Error hipStreamGetFlags(void *given, u32 *flags) {
     WITH_STREAM(given, stream)
-    if (!flags) return done(INVALID_VALUE);
+    if (!flags || stream->null) return done(INVALID_VALUE);
     *flags = stream->flags;
     return done(SUCCESS);
 }

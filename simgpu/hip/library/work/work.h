@@ -5,6 +5,8 @@
 #include "internal.h"
 
 #define NON_BLOCKING 1u  // hipStreamNonBlocking
+#define NO_TIMING 2u  // hipEventDisableTiming
+#define INTERPROCESS 4u  // hipEventInterprocess
 
 extern pthread_cond_t progress;  // some operation ended
 
@@ -16,5 +18,13 @@ bool blocks(const Stream *stream);  // with the null stream
 void wait_for(Stream *stream, u64 ticket);
 Stream *new_stream(int device, u32 flags, int priority, bool null);
 Error not_from_callbacks(void);  // waiting in a stream's own thread would last for ever
+
+// Of an event that processes share.
+Error share_event(Event *event);
+u64 begin_shared_record(const Event *event);  // the record's number
+void end_shared_record(SharedEvent *shared, u64 ticket);
+bool is_shared_ready(const Event *event);
+void wait_shared(const Event *event);
+Error push_shared_wait(Stream *stream, const Event *event);  // under the lock
 
 #endif

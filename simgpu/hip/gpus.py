@@ -61,7 +61,7 @@ class GPU:
         self.checking = Device(
             board, check=options.check, threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout
         )
-        self.memory = self.checking.memory = ArenaMemory(arena, bool(options.check))
+        self.memory = self.checking.memory = ArenaMemory(arena, self.checking.memory.checked)
         self.plain = self.checking.sharing([])
         self.peers: set[int] = set()
 
@@ -77,6 +77,11 @@ class GPUs:
         self.owned: dict[int, Owned] = {}  # by address; freed ones stay for messages
         self.modules: dict[int, tuple[int, Module, Module]] = {}  # GPU, and the module on its two devices
         self.functions: list[Function] = []
+
+    @property
+    def track_definedness(self) -> bool:
+        """Whether it is known which bytes were written: by all checks but those of numbers alone."""
+        return self.gpus[0].memory.checked
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -183,7 +188,7 @@ class GPUs:
         args = [arguments[argument.offset : argument.offset + argument.size] for argument in kernel.arguments]
         kernel.module.device.stdout = printed
         run = kernel.launch(block=block, args=args, dynamic_lds=lds, global_size=size, cooperative=cooperative)
-        if self.options.check and not checked:
+        if self.track_definedness and not checked:
             self._all_defined()
         return run
 

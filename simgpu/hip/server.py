@@ -109,7 +109,7 @@ class Server:
 
     def _configuration(self) -> bytes:
         """What the library is to know: options, then of each device its figures, properties and attributes."""
-        made = struct.pack("<II", bool(self._options.check), len(self._boards))
+        made = struct.pack("<II", self._gpus.track_definedness, len(self._boards))
         for index, board in enumerate(self._boards):
             registers = board.vgpr_per_thread + board.agpr_per_thread * board.unified_vgprs
             made += struct.pack(
@@ -282,7 +282,7 @@ class Server:
         self._note(name, text, self._sites.first((site,)) or "")
 
     def _note(self, kind: str, text: str, source: str) -> None:
-        severity: Severity = "error" if self._options.check and kind not in NOTES else "note"
+        severity: Severity = "error" if self._gpus.track_definedness and kind not in NOTES else "note"
         self.record.note(CallFinding(kind, self._with_sites(text), 0, "", source=source, severity=severity))
 
     def _told(self, address: int) -> str:
@@ -310,7 +310,7 @@ class Server:
     def _finish(self) -> None:
         """At the program's end: what it did not free, where checks are asked for."""
         self._sites.note_map()
-        if not self._options.check:
+        if not self._gpus.track_definedness:
             return
         with self._gpus.busy:
             self._read_log(self._position())

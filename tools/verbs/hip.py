@@ -44,6 +44,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--target", default="mi300x", metavar="BOARD", help="board or architecture, several by commas (mi300x)")
     parser.add_argument("--devices", type=int, default=1, metavar="N", help="so many of the board (default: 1)")
     parser.add_argument("--check", action="store_true", help="checked mode: races, undefined values, waits, leaks")
+    text = "only where NaN, infinities and overflow first appear, and what of it reaches memory (docs/numerics.md)"
+    parser.add_argument("--numerics", action="store_true", help=text)
     parser.add_argument("--kernels", metavar="REGEX", help="check only kernels whose C++ name this finds")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N launches of each kernel unchecked")
     parser.add_argument("--only", type=int, metavar="N", help="check so many launches of each kernel, and no more")
@@ -104,10 +106,13 @@ def _options(options: Namespace) -> Options:
         kernels = re.compile(options.kernels) if options.kernels else None
     except re.error as error:
         raise UsageError(f"--kernels {options.kernels}: {error}") from None
-    if not options.check and (kernels or options.skip or options.only is not None):
-        raise UsageError("--kernels, --skip and --only choose what is checked: add --check")
+    if options.check and options.numerics:
+        raise UsageError("--numerics looks at numbers alone: leave --check out, or run twice")
+    check: bool | str = "numerics" if options.numerics else options.check
+    if not check and (kernels or options.skip or options.only is not None):
+        raise UsageError("--kernels, --skip and --only choose what is checked: add --check or --numerics")
     return Options(
-        boards * options.devices, check=options.check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
+        boards * options.devices, check=check, pad=options.pad, kernels=kernels, skip=options.skip, only=options.only,
         threads=options.threads, max_instructions=options.max_instructions, timeout=options.timeout,
     )  # fmt: skip
 
@@ -123,7 +128,7 @@ def _environment(options: Namespace) -> str:
     for name in ("kernels", "only", "threads", "max_instructions", "timeout"):
         if getattr(options, name) is not None:
             given += [f"--{name.replace('_', '-')}", getattr(options, name)]
-    flags = ["--check"] if options.check else []
+    flags = [f"--{name}" for name in ("check", "numerics") if getattr(options, name)]
     command = [sys.executable, "-P", "-m", "simgpu.tools.cli", "hip", *flags, *map(str, given), "--serve"]
     path = f"{library.folder()}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
     return f'export LD_LIBRARY_PATH="{path}"\nexport SIMGPU_HIP_SERVER={shlex.quote(shlex.join(command))}'

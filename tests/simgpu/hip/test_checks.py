@@ -106,3 +106,16 @@ def test_the_report_json_and_sarif(tmp_path: Path) -> None:
     assert {result["ruleId"] for result in results} == {"race"}
     place = results[0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"].endswith("race.hip")
+
+
+def test_where_numbers_went_wrong() -> None:
+    path = program("roots", "gfx942")
+    done = hip("--numerics", path, -3)
+    assert (done.stdout, done.returncode) == ("8.74597\n", 1), done.stderr
+    (first,) = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert "nan: v_sqrt_f32" in first and "3 NaN elements reached memory" in first and "roots.hip:6" in done.stderr, done.stderr
+    assert "leak" not in done.stderr
+    done = hip("--numerics", path, 1)
+    assert (done.stdout, done.returncode, done.stderr) == ("9\n", 0, ""), done.stderr
+    done = hip("--numerics", "--check", path, 1)
+    assert done.returncode == 2 and "leave --check out" in done.stderr

@@ -14,7 +14,7 @@ extern Error hipDeviceSetSharedMemConfig(int config);
 typedef struct {
     Handle handle;
     int device;
-    u32 flags, held;
+    u32 held;
 } Context;
 static Context *contexts[MAX_DEVICES];
 
@@ -30,7 +30,7 @@ API Error hipCtxCreate(Context **result, u32 flags, int device) {
     if (!error && !result) error = INVALID_VALUE;
     if (error) return done(error);
     *result = context_of(device);
-    (*result)->flags = flags;
+    state.device[device].flags = flags;
     current_device = device;
     return done(SUCCESS);
 }

@@ -256,8 +256,9 @@ API Error hipDeviceGetP2PAttribute(int *value, int attribute, int device, int pe
 }
 
 API Error hipExtGetLinkTypeAndHopCount(int device, int peer, u32 *type, u32 *hops) {
-    Error error = begin();
-    if (!error && (!type || !hops || device == peer || check_device(device) || check_device(peer))) error = INVALID_VALUE;
+    Error error = type && hops ? check_device(device) : INVALID_VALUE;
+    if (!error) error = check_device(peer);
+    if (!error && device == peer) error = INVALID_VALUE;
     if (!error) *type = 4, *hops = 1;  // HSA_AMD_LINK_INFO_TYPE_XGMI
     return done(error);
 }

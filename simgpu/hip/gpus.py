@@ -90,7 +90,8 @@ class GPUs:
         change, address = Change(int(entry["kind"])), int(entry["address"])
         device = int(entry["device"])
         if change is Change.ALLOCATE:
-            sites = tuple(int(site) for site in entry["sites"])
+            before = self.owned.get(address)  # memory of a graph is there again
+            sites = tuple(int(site) for site in entry["sites"]) if before is None else before.sites
             owned = Owned(
                 Kind(int(entry["memory"])), device, int(entry["number"]), address, int(entry["bytes"]), sites,
                 int(entry["home"]), int(entry["access"]), int(entry["read_only"]),

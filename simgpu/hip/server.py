@@ -224,7 +224,10 @@ class Server:
 
     def _read_log(self, position: int) -> None:
         for entry in self._log[self._read : position]:
-            self._gpus.change(entry, self._options.pad)
+            try:
+                self._gpus.change(entry, self._options.pad)
+            except SimError as error:  # a bug of ours: the program goes on, and is told
+                self.record.error(f"internal error, {error}; please report it")
         self._read = max(self._read, position)  # a launch of another thread may have noted its place before this one's
 
     def _launch(self, data: bytes) -> tuple[int, bytes]:

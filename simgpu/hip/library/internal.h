@@ -23,6 +23,8 @@
 //               per_thread.c    the same calls with a default stream for each thread
 //   graphs/     graphs.c        recorded work: nodes and their order
 //               nodes.c         nodes by what they do
+//               memory_nodes.c  nodes that allocate and free
+//               user_objects.c  objects that graphs keep
 //               capture.c       work recorded from streams
 //               execution.c     graphs made executable
 //   modules/    modules.c       code objects, kernels, variables
@@ -109,7 +111,7 @@ Error no_image(const char *name, const void *first);  // the same for a call who
 
 // -- handles.c -----------------------------------------------------------------------------------
 
-typedef enum { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, PROGRAM, CONTEXT, PHYSICAL } Kind;
+typedef enum { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, PROGRAM, CONTEXT, PHYSICAL, USER_OBJECT } Kind;
 typedef struct {
     u64 seal;
 } Handle;  // the first member of every object
@@ -219,12 +221,14 @@ Error allocate_page(void **page);  // of the arena, for the library's own use; z
 void name_page(const void *page, IpcHandle *handle);
 Error allocate(Memory memory, int device, size_t bytes, u32 flags, void *site, void **result);
 Error release(void *pointer, Memory memory, Memory other, void *site, const char *call);
+void revive(void *pointer, bool anew);  // device memory that was freed is there again, at its address; anew: nothing is written in it
 Allocation *find_allocation(const void *pointer);  // that holds the address, freed ones too; NULL: none. Under the lock
 bool look_up(const void *pointer, Allocation *copy);  // of one that is not freed
 bool in_arena(const void *pointer);
 void add_module_memory(u64 address, u64 bytes, int device);
 void release_all(int device);
 void count_release(struct Pool *pool, u64 bytes);  // of memory of a pool; under the lock
+void count_allocation(struct Pool *pool, u64 bytes);
 
 // -- queues.c ------------------------------------------------------------------------------------
 
@@ -330,6 +334,19 @@ typedef struct {  // hipMemcpy3DParms
     int kind;
 } Copy3D;
 
+typedef struct {  // a side of HIP_MEMCPY3D
+    size_t x, y, z, lod;
+    int type;
+    void *host, *device, *array;
+    size_t pitch, height;
+} DriverSide3D;
+
+typedef struct {  // HIP_MEMCPY3D
+    DriverSide3D from, to;
+    size_t width, height, depth;
+} DriverCopy3D;
+
+Error copy_of_driver(const DriverCopy3D *p, const char *call, Copy3D *same);
 Error make_copy(void *to, const void *from, size_t bytes, Operation **made);
 Error make_copy_3d(const Copy3D *parameters, Operation **made);
 Error make_fill(void *to, size_t pitch, u32 value, u32 element, size_t width, size_t height, Operation **made);
@@ -394,5 +411,7 @@ Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bo
 Error capture(Stream *stream, Operation *operation);  // a node of the stream's graph
 Error capture_record(Stream *stream, Event *event);
 Error capture_wait(Stream *stream, Event *event);
+Error capture_allocation(Stream *stream, void *pointer);
+Error capture_free(Stream *stream, void *pointer, void *site);
 
 #endif

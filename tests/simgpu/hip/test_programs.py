@@ -53,6 +53,13 @@ def test_a_program_passes_its_own_checks(name: str) -> None:
 
 
 @pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
+def test_memory_of_graphs(how: list[str]) -> None:
+    done = hip(*how, program("graph_memory", "gfx942"))
+    assert done.stdout == "PASS\n", done.stdout + done.stderr
+    assert {line.split(": ")[2] for line in done.stderr.splitlines() if line.startswith("simgpu")} == {"use-after-free"}
+
+
+@pytest.mark.parametrize("how", [[], ["--check"]], ids=["plain", "checked"])
 def test_memory_that_is_mapped_by_hand(how: list[str]) -> None:
     done = hip(*how, program("mapping", "gfx942"))
     assert done.stdout == "PASS\n", done.stdout + done.stderr

@@ -20,7 +20,7 @@ static int type_of(const Operation *operation) {
            : operation->run == run_copy     ? COPY_NODE
            : operation->run == run_fill     ? FILL_NODE
            : operation->run == run_callback ? HOST_NODE
-                                            : EMPTY_NODE;
+                                            : memory_node_type(operation);
 }
 
 Error capture(Stream *stream, Operation *operation) {
@@ -106,6 +106,13 @@ static void mark_ancestors(Node *node, u64 mark) {
     for (u32 i = 0; i < node->need_count; i++) mark_ancestors(node->needs[i], mark);
 }
 
+static bool is_needed(const Node *node) {
+    for (u32 i = 0; i < node->graph->count; i++)
+        for (u32 j = 0; j < node->graph->nodes[i]->need_count; j++)
+            if (node->graph->nodes[i]->needs[j] == node) return true;
+    return false;
+}
+
 // Whether all that other streams recorded leads to what the stream recorded last; they stop capturing.
 static bool joined(Stream *stream) {
     u64 mark = ++marks;
@@ -114,7 +121,7 @@ static bool joined(Stream *stream) {
     for (u32 device = 0; device < state.devices; device++)
         for (Stream *other = state.device[device].streams; other; other = other->following) {
             if (other == stream || other->capture != stream->capture) continue;
-            for (u32 i = 0; i < other->lasts; i++) all = all && other->last[i]->mark == mark;
+            for (u32 i = 0; i < other->lasts; i++) all = all && (other->last[i]->mark == mark || is_needed(other->last[i]));
             leave(other);
         }
     return all;

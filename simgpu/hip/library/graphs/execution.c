@@ -23,6 +23,7 @@ static Error add_steps(Exec *exec, Graph *graph) {
         else {
             exec->steps = grown;
             grown[exec->count++] = (Step){node, copied(node->operation), node->event, true};
+            hold_memory(node->operation);
         }
     }
     free(order);
@@ -30,7 +31,7 @@ static Error add_steps(Exec *exec, Graph *graph) {
 }
 
 static void clear_steps(Exec *exec) {
-    for (u32 i = 0; i < exec->count; i++) free(exec->steps[i].operation);
+    for (u32 i = 0; i < exec->count; i++) drop_memory(exec->steps[i].operation), free(exec->steps[i].operation);
     free(exec->steps);
     exec->steps = NULL, exec->count = 0;
 }
@@ -45,7 +46,8 @@ static Error instantiate(Exec **made, Graph *graph, u64 flags) {
     pthread_mutex_lock(&building);
     error = add_steps(exec, graph);
     pthread_mutex_unlock(&building);
-    if (error) clear_steps(exec), end_handle(exec, GRAPH_EXEC);
+    if (!error) error = copy_references(graph->references, &exec->references);
+    if (error) clear_steps(exec), end_references(&exec->references), end_handle(exec, GRAPH_EXEC);
     else *made = exec;
     return done(error);
 }
@@ -77,6 +79,7 @@ API Error hipGraphInstantiateWithParams(Exec **made, Graph *graph, InstantiatePa
 API Error hipGraphExecDestroy(Exec *exec) {
     if (!is_handle(exec, GRAPH_EXEC)) return done(INVALID_VALUE);
     clear_steps(exec);
+    end_references(&exec->references);
     end_handle(exec, GRAPH_EXEC);
     return done(SUCCESS);
 }
@@ -105,6 +108,7 @@ API Error hipGraphLaunch(Exec *exec, void *given) {
         if (!step->enabled) continue;
         if (step->operation) {
             Operation *operation = copied(step->operation);
+            note_launch(operation);
             error = operation ? submit(stream, operation) : OUT_OF_MEMORY;
         } else if (step->node && step->event) {
             bool waits = is_handle(step->node, NODE) && step->node->type == WAIT_NODE;

@@ -33,14 +33,27 @@ typedef struct Node {
     u8 raw[RAW_BYTES];  // the parameters as they were given
     bool given;
     void **pointers;  // to a kernel's arguments
-    void *memory;
+    void *memory;  // that it allocates, or frees
+    u32 holds;  // of a node that allocates: by its graph, and by each executable one
+    bool launched, freed_by_graph;  // of the same
 } Node;
+
+typedef struct Reference Reference;  // to an object of the program's
 
 typedef struct Graph {
     Handle handle;
     Node **nodes;
     u32 count;
+    Reference *references;
 } Graph;
+
+typedef struct {  // hipMemAllocNodeParams: 88 bytes of a pool's properties, two of access, size and result
+    int type, handles, location_type, device;
+    u8 rest[72];
+    void *access;
+    size_t accesses, bytes;
+    void *pointer;
+} AllocateParameters;
 
 typedef struct {
     Node *node;
@@ -54,6 +67,7 @@ typedef struct {  // of a graph that was made executable
     Step *steps;
     u32 count;
     u64 flags;
+    Reference *references;
 } Exec;
 
 extern pthread_mutex_t building;  // of all graphs
@@ -67,5 +81,17 @@ Node **ordered(const Graph *graph);  // each behind what it needs; NULL where th
 void end_graph(Graph *graph);
 Error clone_graph(const Graph *graph, Graph **made);
 Step *step_of(Exec *exec, Node *node, int type);  // NULL where it has none
+
+Error hipGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *needs, size_t count, AllocateParameters *p);
+Error hipGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *needs, size_t count, void *pointer);
+
+// Memory nodes, by their operations; of other operations they do nothing.
+int memory_node_type(const Operation *operation);
+void hold_memory(const Operation *operation);
+void drop_memory(const Operation *operation);
+void note_launch(const Operation *operation);
+
+Error copy_references(Reference *from, Reference **to);
+void end_references(Reference **list);
 
 #endif

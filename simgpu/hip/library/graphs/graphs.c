@@ -85,13 +85,13 @@ Node **ordered(const Graph *graph) {
 void end_graph(Graph *graph) {
     for (u32 i = 0; i < graph->count; i++) {
         Node *node = graph->nodes[i];
-        if (node->memory && node->type == ALLOCATE_NODE)
-            release(node->memory, DEVICE_MEMORY, DEVICE_MEMORY, NULL, "hipGraphDestroy");
+        drop_memory(node->operation);
         if (node->child) end_graph(node->child);
         free(node->operation), free(node->needs), free(node->pointers);
         end_handle(node, NODE);
     }
     free(graph->nodes);
+    end_references(&graph->references);
     end_handle(graph, GRAPH);
 }
 
@@ -104,7 +104,8 @@ Error clone_graph(const Graph *graph, Graph **made) {
         Node *to;
         error = add_node(copy, NULL, 0, from->type, copied(from->operation), &to);
         if (error) break;
-        to->event = from->event, to->original = graph->nodes[i];
+        to->event = from->event, to->original = graph->nodes[i], to->memory = from->memory;
+        hold_memory(to->operation);
         memcpy(to->raw, from->raw, RAW_BYTES), to->given = from->given;
         if (from->child) error = clone_graph(from->child, &to->child);
     }
@@ -112,6 +113,7 @@ Error clone_graph(const Graph *graph, Graph **made) {
         for (u32 j = 0; j < graph->nodes[i]->need_count; j++)
             for (u32 k = 0; k < graph->count; k++)
                 if (graph->nodes[k] == graph->nodes[i]->needs[j]) add_need(copy->nodes[i], copy->nodes[k]);
+    if (!error) error = copy_references(graph->references, &copy->references);
     if (error) end_graph(copy);
     else *made = copy;
     return error;
@@ -157,6 +159,7 @@ API Error hipGraphDestroyNode(Node *node) {
         if (other != node) graph->nodes[kept++] = other;
     }
     graph->count = kept;
+    drop_memory(node->operation);
     free(node->operation), free(node->needs), free(node->pointers);
     end_handle(node, NODE);
     pthread_mutex_unlock(&building);

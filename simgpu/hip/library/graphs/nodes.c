@@ -210,7 +210,7 @@ API Error hipGraphAddEmptyNode(Node **node, Graph *graph, Node *const *needs, si
 
 API Error hipGraphAddChildGraphNode(Node **node, Graph *graph, Node *const *needs, size_t count, Graph *child) {
     Graph *copy;
-    Error error = is_handle(child, GRAPH) && child != graph ? clone_graph(child, &copy) : INVALID_VALUE;
+    Error error = is_handle(child, GRAPH) ? clone_graph(child, &copy) : INVALID_VALUE;
     if (!error) error = add_given(node, graph, needs, count, CHILD_NODE, NULL, NULL, 0);
     if (!error) (*node)->child = copy;
     return done(error);
@@ -256,42 +256,93 @@ static Error set_event(Event **at, Event *event) {
 EVENT_CALLS(Record, RECORD_NODE)
 EVENT_CALLS(Wait, WAIT_NODE)
 
-// hipMemAllocNodeParams: 88 bytes of a pool's properties, two of access, size and result.
-typedef struct {
-    u8 pool[88];
-    void *access;
-    size_t accesses, bytes;
-    void *pointer;
-} AllocateParameters;
+// -- the driver's calls --------------------------------------------------------------------------
 
-// The memory is there as long as the graph, at one address, whatever the node to free it says.
-API Error hipGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *needs, size_t count, AllocateParameters *p) {
+API Error hipDrvGraphAddMemsetNode(Node **node, Graph *graph, Node *const *needs, size_t count, const FillParameters *p, void *context) {
+    (void)context;
+    return hipGraphAddMemsetNode(node, graph, needs, count, p);
+}
+
+API Error hipDrvGraphExecMemsetNodeSetParams(Exec *exec, Node *node, const FillParameters *p, void *context) {
+    (void)context;
+    return hipGraphExecMemsetNodeSetParams(exec, node, p);
+}
+
+API Error hipDrvGraphAddMemcpyNode(Node **node, Graph *graph, Node *const *needs, size_t count, const DriverCopy3D *p, void *context) {
+    (void)context;
+    Copy3D same;
     Error error = begin();
-    if (!error && (!p || !p->bytes)) error = INVALID_VALUE;
-    if (!error) error = allocate(DEVICE_MEMORY, current_device, p->bytes, 0, CALLER, &p->pointer);
-    if (!error) error = add_given(node, graph, needs, count, ALLOCATE_NODE, NULL, p, sizeof *p);
-    if (!error) (*node)->memory = p->pointer;
-    return done(error);
+    if (!error) error = copy_of_driver(p, "hipDrvGraphAddMemcpyNode", &same);
+    return error ? done(error) : hipGraphAddMemcpyNode(node, graph, needs, count, &same);
 }
 
-API Error hipGraphMemAllocNodeGetParams(Node *node, AllocateParameters *p) {
-    if (!is_handle(node, NODE) || node->type != ALLOCATE_NODE || !p) return done(INVALID_VALUE);
-    memcpy(p, node->raw, sizeof *p);
-    return done(SUCCESS);
+API Error hipDrvGraphExecMemcpyNodeSetParams(Exec *exec, Node *node, const DriverCopy3D *p, void *context) {
+    (void)context;
+    Copy3D same;
+    Error error = copy_of_driver(p, "hipDrvGraphExecMemcpyNodeSetParams", &same);
+    return error ? done(error) : hipGraphExecMemcpyNodeSetParams(exec, node, &same);
 }
 
-API Error hipGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *needs, size_t count, void *pointer) {
-    Error error = begin();
-    if (!error && !pointer) error = INVALID_VALUE;
-    if (!error) error = add_given(node, graph, needs, count, FREE_NODE, NULL, NULL, 0);
-    if (!error) (*node)->memory = pointer;
-    return done(error);
+// -- nodes of any kind ---------------------------------------------------------------------------
+
+typedef struct {  // hipGraphNodeParams
+    int type, reserved[3];
+    union {
+        u8 room[232];
+        KernelParameters kernel;
+        struct {
+            int flags, reserved[3];
+            Copy3D copy;
+        } copy;
+        FillParameters fill;
+        HostParameters host;
+        Graph *child;
+        Event *event;
+        AllocateParameters allocate;
+        void *pointer;
+    } of;
+} NodeParameters;
+
+API Error hipGraphAddNode(Node **node, Graph *graph, Node *const *needs, size_t count, NodeParameters *p) {
+    if (!p) return done(INVALID_VALUE);
+    switch (p->type) {
+    case KERNEL_NODE: return hipGraphAddKernelNode(node, graph, needs, count, &p->of.kernel);
+    case COPY_NODE: return hipGraphAddMemcpyNode(node, graph, needs, count, &p->of.copy.copy);
+    case FILL_NODE: return hipGraphAddMemsetNode(node, graph, needs, count, &p->of.fill);
+    case HOST_NODE: return hipGraphAddHostNode(node, graph, needs, count, &p->of.host);
+    case CHILD_NODE: return hipGraphAddChildGraphNode(node, graph, needs, count, p->of.child);
+    case EMPTY_NODE: return hipGraphAddEmptyNode(node, graph, needs, count);
+    case WAIT_NODE: return hipGraphAddEventWaitNode(node, graph, needs, count, p->of.event);
+    case RECORD_NODE: return hipGraphAddEventRecordNode(node, graph, needs, count, p->of.event);
+    case ALLOCATE_NODE: return hipGraphAddMemAllocNode(node, graph, needs, count, &p->of.allocate);
+    case FREE_NODE: return hipGraphAddMemFreeNode(node, graph, needs, count, p->of.pointer);
+    default: return done(INVALID_VALUE);
+    }
 }
 
-API Error hipGraphMemFreeNodeGetParams(Node *node, void *pointer) {
-    if (!is_handle(node, NODE) || node->type != FREE_NODE || !pointer) return done(INVALID_VALUE);
-    *(void **)pointer = node->memory;
-    return done(SUCCESS);
+API Error hipGraphNodeSetParams(Node *node, const NodeParameters *p) {
+    switch (p ? p->type : -1) {
+    case KERNEL_NODE: return hipGraphKernelNodeSetParams(node, &p->of.kernel);
+    case COPY_NODE: return hipGraphMemcpyNodeSetParams(node, &p->of.copy.copy);
+    case FILL_NODE: return hipGraphMemsetNodeSetParams(node, &p->of.fill);
+    case HOST_NODE: return hipGraphHostNodeSetParams(node, &p->of.host);
+    case WAIT_NODE: return hipGraphEventWaitNodeSetEvent(node, p->of.event);
+    case RECORD_NODE: return hipGraphEventRecordNodeSetEvent(node, p->of.event);
+    default: return done(INVALID_VALUE);
+    }
 }
 
-API Error hipDeviceGraphMemTrim(int device) { return done(device >= 0 && device < (int)state.devices ? SUCCESS : INVALID_DEVICE); }
+extern Error hipGraphExecChildGraphNodeSetParams(Exec *exec, Node *node, Graph *child);
+
+API Error hipGraphExecNodeSetParams(Exec *exec, Node *node, const NodeParameters *p) {
+    switch (p ? p->type : -1) {
+    case KERNEL_NODE: return hipGraphExecKernelNodeSetParams(exec, node, &p->of.kernel);
+    case COPY_NODE: return hipGraphExecMemcpyNodeSetParams(exec, node, &p->of.copy.copy);
+    case FILL_NODE: return hipGraphExecMemsetNodeSetParams(exec, node, &p->of.fill);
+    case HOST_NODE: return hipGraphExecHostNodeSetParams(exec, node, &p->of.host);
+    case CHILD_NODE: return hipGraphExecChildGraphNodeSetParams(exec, node, p->of.child);
+    case WAIT_NODE: return hipGraphExecEventWaitNodeSetEvent(exec, node, p->of.event);
+    case RECORD_NODE: return hipGraphExecEventRecordNodeSetEvent(exec, node, p->of.event);
+    default: return done(INVALID_VALUE);
+    }
+}

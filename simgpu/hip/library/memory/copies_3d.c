@@ -63,31 +63,25 @@ API Error hipDrvMemcpy2DUnaligned(const Parameters2D *p) {
     return copy_parameters_2d(p, AT_ONCE, CALLER, "hipDrvMemcpy2DUnaligned");
 }
 
-typedef struct {
-    size_t x, y, z, lod;
-    int type;
-    void *host, *device, *array;
-    size_t pitch, height;
-} Side3D;
-typedef struct {
-    Side3D from, to;
-    size_t width, height, depth;
-} DriverParameters3D;
-
-static Error copy_driver_3d(const DriverParameters3D *p, How how, void *site, const char *call) {
-    if (!p) return done(INVALID_VALUE);
-    Copy3D same = {.kind = BY_POINTERS, .width = p->width, .height = p->height, .depth = p->depth};
-    Error error = pointer_of(p->from.type, p->from.host, p->from.device, call, &same.from.pointer);
-    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, call, &same.to.pointer);
-    if (error) return done(error);
-    same.to.pitch = p->to.pitch, same.to.height = p->to.height;
-    same.from.pitch = p->from.pitch, same.from.height = p->from.height;
-    same.from_x = p->from.x, same.from_y = p->from.y, same.from_z = p->from.z;
-    same.to_x = p->to.x, same.to_y = p->to.y, same.to_z = p->to.z;
-    return copy_3d(&same, how, site, call);
+Error copy_of_driver(const DriverCopy3D *p, const char *call, Copy3D *same) {
+    if (!p) return INVALID_VALUE;
+    *same = (Copy3D){.kind = BY_POINTERS, .width = p->width, .height = p->height, .depth = p->depth};
+    Error error = pointer_of(p->from.type, p->from.host, p->from.device, call, &same->from.pointer);
+    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, call, &same->to.pointer);
+    same->to.pitch = p->to.pitch, same->to.height = p->to.height;
+    same->from.pitch = p->from.pitch, same->from.height = p->from.height;
+    same->from_x = p->from.x, same->from_y = p->from.y, same->from_z = p->from.z;
+    same->to_x = p->to.x, same->to_y = p->to.y, same->to_z = p->to.z;
+    return error;
 }
 
-API Error hipDrvMemcpy3D(const DriverParameters3D *p) { return copy_driver_3d(p, AT_ONCE, CALLER, "hipDrvMemcpy3D"); }
-API Error hipDrvMemcpy3DAsync(const DriverParameters3D *p, void *stream) {
+static Error copy_driver_3d(const DriverCopy3D *p, How how, void *site, const char *call) {
+    Copy3D same;
+    Error error = copy_of_driver(p, call, &same);
+    return error ? done(error) : copy_3d(&same, how, site, call);
+}
+
+API Error hipDrvMemcpy3D(const DriverCopy3D *p) { return copy_driver_3d(p, AT_ONCE, CALLER, "hipDrvMemcpy3D"); }
+API Error hipDrvMemcpy3DAsync(const DriverCopy3D *p, void *stream) {
     return copy_driver_3d(p, in(stream), CALLER, "hipDrvMemcpy3DAsync");
 }

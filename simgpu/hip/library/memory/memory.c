@@ -180,6 +180,22 @@ Error release(void *pointer, Memory memory, Memory other, void *site, const char
     return INVALID_VALUE;
 }
 
+void revive(void *pointer, bool anew) {
+    pthread_mutex_lock(&lock);
+    Allocation *found = find_allocation(pointer);
+    if (found && found->freed) {
+        found->freed = false;
+        state.device[found->device].used += found->bytes;
+        if (found->pool) count_allocation(found->pool, found->bytes);
+        log_allocation(LOG_ALLOCATE, found, NULL);
+    }
+    if (found && anew && state.shadow) {
+        memset(state.shadow + (found->address - ARENA), 0xff, found->bytes);
+        log_allocation(LOG_UNDEFINED, found, NULL);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void release_all(int device) {
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < count; i++)

@@ -21,7 +21,7 @@ void count_release(Pool *pool, u64 bytes) {
     keep(pool, pool->threshold);
 }
 
-static void count_allocation(Pool *pool, u64 bytes) {
+void count_allocation(Pool *pool, u64 bytes) {
     pool->used += bytes;
     if (pool->used > pool->used_high) pool->used_high = pool->used;
     keep(pool, UINT64_MAX);
@@ -69,7 +69,7 @@ static Error from_pool(void **result, size_t bytes, Pool *pool, void *stream, vo
     find_allocation(*result)->pool = pool;
     count_allocation(pool, bytes);
     pthread_mutex_unlock(&lock);
-    return SUCCESS;
+    return found->capture ? done(capture_allocation(found, *result)) : SUCCESS;
 }
 
 API Error hipMallocAsync(void **result, size_t bytes, void *stream) { return from_pool(result, bytes, NULL, stream, CALLER); }
@@ -89,6 +89,7 @@ API Error hipFreeAsync(void *pointer, void *stream) {
     Allocation known;
     if (!pointer || !look_up(pointer, &known) || known.address != (u64)pointer)
         return done(pointer ? release(pointer, DEVICE_MEMORY, MANAGED_MEMORY, CALLER, "hipFreeAsync") : INVALID_VALUE);
+    if (found->capture) return done(capture_free(found, pointer, CALLER));
     Release *operation = make_operation(sizeof *operation, run_release);
     if (!operation) return done(OUT_OF_MEMORY);
     operation->pointer = pointer, operation->site = CALLER;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
+#define GRANULE 4ull  // bytes: what kernels may reach are multiples (simgpu/engine/allocations.py)
+
 typedef struct {
     u64 from, bytes;
     bool in;
@@ -71,7 +73,8 @@ API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
     for (Registration *at = registered; at && !known; at = at->next) {
         const Allocation *each = &at->allocation;
         if (each->memory == REGISTERED_MEMORY && each->address == address && each->bytes == bytes) same = at;
-        else known = each->address < address + bytes && each->address + each->bytes > address;
+        else known = each->address < round_up(address + bytes, GRANULE) &&
+                     round_up(each->address + each->bytes, GRANULE) > address / GRANULE * GRANULE;
     }
     if (same && !known) {
         u64 from, to;

@@ -67,6 +67,7 @@ static bool start_thread(Stream *stream) {
 }
 
 Error push(Stream *stream, Operation *operation) {
+    if (stream->ended) return free(operation), CONTEXT_DESTROYED;  // by another thread, a moment ago
     if (!stream->started) {
         if (!start_thread(stream)) return free(operation), OUT_OF_RESOURCES;
         stream->started = true;

@@ -1,0 +1,80 @@
+// Objects of the program that graphs keep: each has a count of references, and is destroyed with the last of them.
+#include "graph.h"
+
+typedef struct UserObject {
+    Handle handle;
+    void *data;
+    void (*destroy)(void *);
+    u64 count;
+} UserObject;
+
+struct Reference {
+    UserObject *object;
+    u64 count;
+    struct Reference *next;
+};
+
+static Error retain(UserObject *object, u64 count) {
+    if (!is_handle(object, USER_OBJECT) || !count || count > INT32_MAX) return INVALID_VALUE;
+    __atomic_add_fetch(&object->count, count, __ATOMIC_SEQ_CST);
+    return SUCCESS;
+}
+
+static Error let_go(UserObject *object, u64 count) {
+    if (!is_handle(object, USER_OBJECT) || !count || count > INT32_MAX || count > object->count) return INVALID_VALUE;
+    if (__atomic_sub_fetch(&object->count, count, __ATOMIC_SEQ_CST)) return SUCCESS;
+    end_handle(object, USER_OBJECT);
+    object->destroy(object->data);
+    return SUCCESS;
+}
+
+API Error hipUserObjectCreate(UserObject **result, void *data, void (*destroy)(void *), u32 count, u32 flags) {
+    const u32 NOT_SYNCHRONIZED = 1;
+    if (!result || !data || !destroy || !count || count > INT32_MAX || flags != NOT_SYNCHRONIZED) return done(INVALID_VALUE);
+    *result = make_handle(USER_OBJECT, sizeof **result);
+    if (!*result) return done(OUT_OF_MEMORY);
+    (*result)->data = data, (*result)->destroy = destroy, (*result)->count = count;
+    return done(SUCCESS);
+}
+
+API Error hipUserObjectRetain(UserObject *object, u32 count) { return done(retain(object, count)); }
+API Error hipUserObjectRelease(UserObject *object, u32 count) { return done(let_go(object, count)); }
+
+static Error keep(Reference **list, UserObject *object, u64 count) {
+    Reference *made = malloc(sizeof *made);
+    if (!made) return OUT_OF_MEMORY;
+    *made = (Reference){object, count, *list};
+    *list = made;
+    return SUCCESS;
+}
+
+API Error hipGraphRetainUserObject(Graph *graph, UserObject *object, u32 count, u32 flags) {
+    enum { MOVE = 1 };  // the caller's own references become the graph's
+    if (!is_handle(graph, GRAPH) || !is_handle(object, USER_OBJECT) || !count || count > INT32_MAX || flags & ~(u32)MOVE)
+        return done(INVALID_VALUE);
+    Error error = keep(&graph->references, object, count);
+    return done(error || flags == MOVE ? error : retain(object, count));
+}
+
+API Error hipGraphReleaseUserObject(Graph *graph, UserObject *object, u32 count) {
+    if (!is_handle(graph, GRAPH) || !is_handle(object, USER_OBJECT) || !count) return done(INVALID_VALUE);
+    for (Reference *at = graph->references; at; at = at->next)
+        if (at->object == object && at->count >= count) return at->count -= count, done(let_go(object, count));
+    return done(INVALID_VALUE);
+}
+
+Error copy_references(Reference *from, Reference **to) {
+    Error error = SUCCESS;
+    for (; from && !error; from = from->next)
+        if (from->count && !(error = keep(to, from->object, from->count))) error = retain(from->object, from->count);
+    return error;
+}
+
+void end_references(Reference **list) {
+    while (*list) {
+        Reference *first = *list;
+        *list = first->next;
+        if (first->count) let_go(first->object, first->count);
+        free(first);
+    }
+}

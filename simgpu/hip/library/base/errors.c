@@ -80,7 +80,7 @@ static const Row ROWS[] = {
     {907, "hipErrorCapturedEvent", "operation not permitted on an event last recorded in a capturing stream"},
     {908, "hipErrorStreamCaptureWrongThread", "attempt to terminate a thread-local capture sequence from another thread"},
     {910, "hipErrorGraphExecUpdateFailure",
-     "the graph update was not performed because it included changes which violated constraints"},
+     "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update"},
     {911, "hipErrorInvalidChannelDescriptor", "invalid channel descriptor"},
     {912, "hipErrorInvalidTexture", "invalid texture"},
     {999, "hipErrorUnknown", "unknown error"},

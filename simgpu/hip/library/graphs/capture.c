@@ -3,6 +3,13 @@
 
 enum { GLOBAL_MODE, THREAD_MODE, RELAXED_MODE };
 
+// Of what streams have captured so far: threads may record in the same streams.
+static pthread_mutex_t capturing = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static void leave_capturing(const int *unused) { (void)unused, pthread_mutex_unlock(&capturing); }
+#define WHILE_CAPTURING                                             \
+    __attribute__((cleanup(leave_capturing))) const int locked = 0; \
+    (void)locked, pthread_mutex_lock(&capturing)
+
 static u64 captures;
 static __thread int thread_mode;
 
@@ -24,13 +31,15 @@ static int type_of(const Operation *operation) {
 }
 
 Error capture(Stream *stream, Operation *operation) {
+    WHILE_CAPTURING;
     Node *node;
-    if (stream->capture_invalid) return free(operation), CAPTURE_INVALIDATED;
+    if (!stream->capture || stream->capture_invalid) return free(operation), CAPTURE_INVALIDATED;
     Error error = add_node(stream->capture, stream->last, stream->lasts, type_of(operation), operation, &node);
     return error ? error : set_last(&stream->last, &stream->lasts, &node, 1);
 }
 
 Error capture_record(Stream *stream, Event *event) {
+    WHILE_CAPTURING;
     if (stream->capture_invalid) return CAPTURE_INVALIDATED;
     event->capture = stream->capture;
     return set_last(&event->last, &event->lasts, stream->last, stream->lasts);
@@ -43,6 +52,7 @@ static void leave(Stream *stream) {
 }
 
 Error capture_wait(Stream *stream, Event *event) {
+    WHILE_CAPTURING;
     if (stream->capture_invalid) return CAPTURE_INVALIDATED;
     if (!event->capture) {
         if (event->recorded) stream->capture_invalid = true;
@@ -50,6 +60,7 @@ Error capture_wait(Stream *stream, Event *event) {
     }
     if (!is_handle(event->capture, GRAPH)) return CAPTURED_EVENT;
     if (stream->null) return CAPTURE_IMPLICIT;
+    for (u32 i = 0; i < event->lasts; i++) event->last[i]->joined = true;
     if (!stream->capture) {
         stream->capture = event->capture, stream->capture_id = captures;
         return set_last(&stream->last, &stream->lasts, event->last, event->lasts);
@@ -76,6 +87,7 @@ static Error find_capturing(void *given, Stream **stream) {
 }
 
 static Error begin_capture(void *given, int mode, Graph *graph) {
+    WHILE_CAPTURING;
     Stream *stream;
     Error error = find_capturing(given, &stream);
     if (!error && (mode < GLOBAL_MODE || mode > RELAXED_MODE)) error = INVALID_VALUE;
@@ -92,6 +104,7 @@ static Error begin_capture(void *given, int mode, Graph *graph) {
 API Error hipStreamBeginCapture(void *stream, int mode) { return begin_capture(stream, mode, NULL); }
 
 API Error hipStreamBeginCaptureToGraph(void *stream, Graph *graph, Node *const *needs, const void *data, size_t count, int mode) {
+    WHILE_CAPTURING;
     (void)data;
     Error error = check_needs(graph, needs, count);
     if (!error) error = begin_capture(stream, mode, graph);
@@ -106,14 +119,7 @@ static void mark_ancestors(Node *node, u64 mark) {
     for (u32 i = 0; i < node->need_count; i++) mark_ancestors(node->needs[i], mark);
 }
 
-static bool is_needed(const Node *node) {
-    for (u32 i = 0; i < node->graph->count; i++)
-        for (u32 j = 0; j < node->graph->nodes[i]->need_count; j++)
-            if (node->graph->nodes[i]->needs[j] == node) return true;
-    return false;
-}
-
-// Whether all that other streams recorded leads to what the stream recorded last; they stop capturing.
+// Whether all that other streams recorded leads to what the stream recorded last, or was waited for; they stop capturing.
 static bool joined(Stream *stream) {
     u64 mark = ++marks;
     bool all = true;
@@ -121,13 +127,14 @@ static bool joined(Stream *stream) {
     for (u32 device = 0; device < state.devices; device++)
         for (Stream *other = state.device[device].streams; other; other = other->following) {
             if (other == stream || other->capture != stream->capture) continue;
-            for (u32 i = 0; i < other->lasts; i++) all = all && (other->last[i]->mark == mark || is_needed(other->last[i]));
+            for (u32 i = 0; i < other->lasts; i++) all = all && (other->last[i]->mark == mark || other->last[i]->joined);
             leave(other);
         }
     return all;
 }
 
 API Error hipStreamEndCapture(void *given, Graph **graph) {
+    WHILE_CAPTURING;
     Stream *stream;
     Error error = find_capturing(given, &stream);
     if (!error && !graph) error = INVALID_VALUE;
@@ -184,6 +191,7 @@ API Error hipStreamGetCaptureInfo(void *stream, int *status, u64 *id) {
 }
 
 API Error hipStreamUpdateCaptureDependencies(void *given, Node **needs, size_t count, u32 flags) {
+    WHILE_CAPTURING;
     Stream *stream;
     Error error = find_capturing(given, &stream);
     if (!error && flags > 1) error = INVALID_VALUE;

@@ -36,6 +36,7 @@ typedef struct Node {
     void *memory;  // that it allocates, or frees
     u32 holds;  // of a node that allocates: by its graph, and by each executable one
     bool launched, freed_by_graph;  // of the same
+    bool joined;  // captured, and some stream waits for it
 } Node;
 
 typedef struct Reference Reference;  // to an object of the program's

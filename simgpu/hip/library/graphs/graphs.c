@@ -82,15 +82,22 @@ Node **ordered(const Graph *graph) {
     return NULL;
 }
 
+// A stream that captures may still name it.
+static void end_node(Node *node) {
+    free(node->operation), free(node->needs), free(node->pointers);
+    node->operation = NULL, node->needs = NULL, node->pointers = NULL, node->need_count = 0;
+    end_handle(node, NODE);
+}
+
 void end_graph(Graph *graph) {
     for (u32 i = 0; i < graph->count; i++) {
         Node *node = graph->nodes[i];
         drop_memory(node->operation);
         if (node->child) end_graph(node->child);
-        free(node->operation), free(node->needs), free(node->pointers);
-        end_handle(node, NODE);
+        end_node(node);
     }
     free(graph->nodes);
+    graph->nodes = NULL, graph->count = 0;
     end_references(&graph->references);
     end_handle(graph, GRAPH);
 }
@@ -160,8 +167,7 @@ API Error hipGraphDestroyNode(Node *node) {
     }
     graph->count = kept;
     drop_memory(node->operation);
-    free(node->operation), free(node->needs), free(node->pointers);
-    end_handle(node, NODE);
+    end_node(node);
     pthread_mutex_unlock(&building);
     return done(SUCCESS);
 }

@@ -258,14 +258,29 @@ EVENT_CALLS(Wait, WAIT_NODE)
 
 // -- the driver's calls --------------------------------------------------------------------------
 
-API Error hipDrvGraphAddMemsetNode(Node **node, Graph *graph, Node *const *needs, size_t count, const FillParameters *p, void *context) {
-    (void)context;
-    return hipGraphAddMemsetNode(node, graph, needs, count, p);
+typedef struct {  // HIP_MEMSET_NODE_PARAMS
+    void *to;
+    size_t pitch;
+    u32 value, element;
+    size_t width, height;
+} DriverFill;
+
+static FillParameters fill_of_driver(const DriverFill *p) {
+    return (FillParameters){p->to, p->element, p->height, p->pitch, p->value, p->width};
 }
 
-API Error hipDrvGraphExecMemsetNodeSetParams(Exec *exec, Node *node, const FillParameters *p, void *context) {
+API Error hipDrvGraphAddMemsetNode(Node **node, Graph *graph, Node *const *needs, size_t count, const DriverFill *p, void *context) {
     (void)context;
-    return hipGraphExecMemsetNodeSetParams(exec, node, p);
+    if (!p) return done(INVALID_VALUE);
+    FillParameters same = fill_of_driver(p);
+    return hipGraphAddMemsetNode(node, graph, needs, count, &same);
+}
+
+API Error hipDrvGraphExecMemsetNodeSetParams(Exec *exec, Node *node, const DriverFill *p, void *context) {
+    (void)context;
+    if (!p) return done(INVALID_VALUE);
+    FillParameters same = fill_of_driver(p);
+    return hipGraphExecMemsetNodeSetParams(exec, node, &same);
 }
 
 API Error hipDrvGraphAddMemcpyNode(Node **node, Graph *graph, Node *const *needs, size_t count, const DriverCopy3D *p, void *context) {

@@ -20,9 +20,12 @@ static Error retain(UserObject *object, u64 count) {
     return SUCCESS;
 }
 
+// As HIP has it, more than there are may be released, of an object that is gone as well.
 static Error let_go(UserObject *object, u64 count) {
-    if (!is_handle(object, USER_OBJECT) || !count || count > INT32_MAX || count > object->count) return INVALID_VALUE;
-    if (__atomic_sub_fetch(&object->count, count, __ATOMIC_SEQ_CST)) return SUCCESS;
+    if (was_handle(object, USER_OBJECT)) return SUCCESS;
+    if (!is_handle(object, USER_OBJECT) || !count || count > INT32_MAX) return INVALID_VALUE;
+    u64 before = __atomic_fetch_sub(&object->count, count, __ATOMIC_SEQ_CST);
+    if (before > count) return SUCCESS;
     end_handle(object, USER_OBJECT);
     object->destroy(object->data);
     return SUCCESS;
@@ -30,7 +33,7 @@ static Error let_go(UserObject *object, u64 count) {
 
 API Error hipUserObjectCreate(UserObject **result, void *data, void (*destroy)(void *), u32 count, u32 flags) {
     const u32 NOT_SYNCHRONIZED = 1;
-    if (!result || !data || !destroy || !count || count > INT32_MAX || flags != NOT_SYNCHRONIZED) return done(INVALID_VALUE);
+    if (!result || !destroy || !count || count > INT32_MAX || flags != NOT_SYNCHRONIZED) return done(INVALID_VALUE);
     *result = make_handle(USER_OBJECT, sizeof **result);
     if (!*result) return done(OUT_OF_MEMORY);
     (*result)->data = data, (*result)->destroy = destroy, (*result)->count = count;
@@ -57,16 +60,19 @@ API Error hipGraphRetainUserObject(Graph *graph, UserObject *object, u32 count, 
 }
 
 API Error hipGraphReleaseUserObject(Graph *graph, UserObject *object, u32 count) {
-    if (!is_handle(graph, GRAPH) || !is_handle(object, USER_OBJECT) || !count) return done(INVALID_VALUE);
+    if (!is_handle(graph, GRAPH) || !is_handle(object, USER_OBJECT) || !count || count > INT32_MAX) return done(INVALID_VALUE);
     for (Reference *at = graph->references; at; at = at->next)
-        if (at->object == object && at->count >= count) return at->count -= count, done(let_go(object, count));
+        if (at->object == object && at->count) {
+            u64 released = count < at->count ? count : at->count;
+            return at->count -= released, done(let_go(object, released));
+        }
     return done(INVALID_VALUE);
 }
 
 Error copy_references(Reference *from, Reference **to) {
     Error error = SUCCESS;
     for (; from && !error; from = from->next)
-        if (from->count && !(error = keep(to, from->object, from->count))) error = retain(from->object, from->count);
+        if (from->count && is_handle(from->object, USER_OBJECT) && !(error = keep(to, from->object, from->count))) error = retain(from->object, from->count);
     return error;
 }
 

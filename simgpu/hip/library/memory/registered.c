@@ -14,15 +14,27 @@ typedef struct {
 
 // Puts the arena's pages in place of the program's, or anonymous ones in place of the arena's; the bytes stay. In a thread of its own,
 // so that the stack that is moved may be the caller's.
+//
+// The pages at both ends may have others' bytes as well, which other threads write meanwhile: what they write between the copy and
+// the move is lost. So these two are copied once more, each at the moment before it is moved.
 static void *move_pages(void *given) {
     Move *move = given;
     int all = PROT_READ | PROT_WRITE;
     off_t offset = (off_t)(ARENA_BYTES + move->from);
-    void *copy = mmap(NULL, move->bytes, all, move->in ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, move->in ? arena : -1,
-                      move->in ? offset : 0);
+    u8 *copy = mmap(NULL, move->bytes, all, move->in ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, move->in ? arena : -1,
+                    move->in ? offset : 0);
     if (copy == MAP_FAILED) return NULL;
     memcpy(copy, (void *)move->from, move->bytes);
-    move->fine = mremap(copy, move->bytes, move->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)move->from) == (void *)move->from;
+    u64 end = move->bytes - PAGE, bounds[] = {0, PAGE, end, move->bytes};
+    static const int ORDER[] = {1, 0, 2};  // what lies between, the first page, the last
+    move->fine = true;
+    for (int i = 0; i < 3 && move->fine; i++) {
+        u64 at = bounds[ORDER[i]], bytes = ORDER[i] == 2 && !end ? 0 : bounds[ORDER[i] + 1] - at;
+        if (ORDER[i] == 1 && end <= PAGE) continue;
+        void *to = (void *)(move->from + at);
+        if (ORDER[i] != 1) memcpy(copy + at, to, bytes);
+        if (bytes) move->fine = mremap(copy + at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to;
+    }
     if (!move->fine) munmap(copy, move->bytes);
     return NULL;
 }

@@ -65,10 +65,12 @@ Error record_event(Stream *stream, Event *event) {
     if (error) {
         free(made);
     } else {
-        made->ticket = stream->submitted + 1;
-        if (event->shared) made->shared = event->shared, made->shared_ticket = begin_shared_record(event);
-        event->capture = NULL, event->stream = stream, event->ticket = made->ticket, event->recorded = true;
+        u64 ticket = made->ticket = stream->submitted + 1;
+        u64 shared_ticket = event->shared && !stream->ended ? begin_shared_record(event) : 0;
+        made->shared = event->shared, made->shared_ticket = shared_ticket;
         error = push(stream, &made->operation);
+        if (!error) event->capture = NULL, event->stream = stream, event->ticket = ticket, event->recorded = true;
+        else if (shared_ticket) end_shared_record(event->shared, shared_ticket);
     }
     pthread_mutex_unlock(&lock);
     return error;

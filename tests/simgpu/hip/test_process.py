@@ -33,6 +33,11 @@ def test_abuse_is_answered_by_errors() -> None:
     assert "internal error" not in done.stderr
 
 
+def test_a_stream_that_is_being_destroyed_takes_no_work() -> None:
+    done = hip(program("destroyed", "gfx942"))
+    assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr
+
+
 def test_processes_and_threads() -> None:
     done = hip(program("processes", "gfx942"))
     assert (done.stdout, done.returncode) == ("PASS\n", 0), done.stdout + done.stderr

@@ -32,7 +32,13 @@ int main() {
     MUST(hipDeviceSynchronize());
     for (int i = 0; i < n; i++) CHECK(pinned[i] == 2 * i && managed[i] == 2 * i);
 
-    // The program's own memory, once it is registered: heap and stack, two that share a page.
+    // The program's own memory, once it is registered: heap and stack, two that share a page; none that share a granule of 4 bytes.
+    static char odd[64];
+    MUST(hipHostRegister(odd + 3, 2, 0));
+    EXPECT(712, hipHostRegister(odd + 5, 3, 0));
+    MUST(hipHostRegister(odd + 8, 3, 0));
+    MUST(hipHostUnregister(odd + 3));
+    MUST(hipHostUnregister(odd + 8));
     char *own = (char *)malloc(2 * sizeof host + 8);
     int *left = (int *)own, *right = (int *)(own + sizeof host + 8);
     for (int i = 0; i < n; i++) left[i] = i, right[i] = -i;

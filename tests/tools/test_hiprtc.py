@@ -118,6 +118,45 @@ def test_a_kernel_prints_and_asserts(target: str) -> None:
     assert gpu.stdout.getvalue().endswith("k.hip:3: assertion `(int)threadIdx.x < limit' failed.\n")
 
 
+def test_vectors_are_those_of_hip() -> None:
+    source = """static_assert(sizeof(float3) == 12 && alignof(uchar4) == 4 && alignof(double4) == 32 && alignof(int2) == 8);
+    extern "C" __global__ void k(const float4 *x, double *z) {
+        float4 y = x[threadIdx.x] * x[threadIdx.x] - make_float4(1, 2, 3, 4);
+        short2 s = make_short2(30000, 7) + short2{30000, 1};
+        double *at = z + 6 * threadIdx.x;
+        at[0] = y.x, at[1] = y.y, at[2] = y.z, at[3] = y.w, at[4] = s.x, at[5] = s.y;
+    }"""
+    gpu = simgpu.Device("gfx942")
+    x, out = np.arange(16, dtype="f4").reshape(4, 4), gpu.alloc(4 * 48)
+    gpu.load(built(source, "gfx942"))["k"].launch(grid=1, block=4, args=[gpu.upload(x), out])
+    want = np.column_stack([x.astype("f8") ** 2 - [1, 2, 3, 4], np.full(4, 60000 - 65536), np.full(4, 8)])
+    assert np.array_equal(out.download("f8", (4, 6)), want)
+
+
+@pytest.mark.parametrize("width", [64, 32, 8, 2])
+def test_lanes_exchange_values(width: int) -> None:
+    """As ROCm's documentation of the cross-lane functions has it: a lane without a partner keeps its own value."""
+    source = f"""extern "C" __global__ void k(const long *x, long *z) {{
+        int i = threadIdx.x;
+        long v = x[i];
+        z[i] = __shfl(v, 5, {width}), z[64 + i] = __shfl_up(v, 3, {width}), z[128 + i] = __shfl_down(v, 3, {width});
+        z[192 + i] = __shfl_xor(v, 1, {width}), z[256 + i] = (long)__ballot(v & 1), z[320 + i] = __popcll(v) + 100 * __clz((int)v);
+        z[384 + i] = __any(i == 9) + 2 * __all(i >= 0) + 4 * __all(i != 3) + 8 * __ffs(i);
+    }}"""
+    gpu = simgpu.Device("gfx90a")
+    x, out, lane = np.arange(64, dtype="i8") * 0x1_0000_0003 + 1, gpu.alloc(7 * 512), np.arange(64)
+    gpu.load(built(source, "gfx90a"))["k"].launch(grid=1, block=64, args=[gpu.upload(x), out])
+    first, inside = lane - lane % width, lane % width
+    low = [int(value) & 0xFFFFFFFF for value in x]
+    want = [
+        x[first + 5 % width], x[np.where(inside >= 3, lane - 3, lane)], x[np.where(inside + 3 < width, (lane + 3) % 64, lane)],
+        x[lane ^ 1], np.full(64, np.uint64(sum(int(v & 1) << i for i, v in enumerate(x))).astype("i8")),
+        np.array([bin(int(value)).count("1") + 100 * (32 - small.bit_length()) for value, small in zip(x, low)]),
+        1 + 2 + 8 * np.array([(i & -i).bit_length() for i in range(64)]),
+    ]  # fmt: skip
+    assert np.array_equal(out.download("i8", (7, 64)), want)
+
+
 def test_without_the_library_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hiprtc, "device_library", lambda: None)
     assert built('extern "C" __global__ void k(float *x) { x[0] = sqrtf(x[0]) + expf(x[1]) + fmaxf(x[0], 1); }', "gfx942")

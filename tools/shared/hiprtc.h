@@ -44,6 +44,34 @@ static const __device__ __simgpu_block blockIdx;
 static const __device__ __simgpu_size blockDim;
 static const __device__ __simgpu_grid gridDim;
 
+// Vectors: members, alignment and arithmetic by element as HIP has them.
+#define SIMGPU_VECTOR_OPERATOR(TYPE, OP, EACH) \
+    __host__ __device__ __forceinline__ TYPE operator OP(const TYPE &a, const TYPE &b) { return TYPE{EACH}; }
+#define SIMGPU_VECTOR_OPERATORS(TYPE, EACH)        \
+    SIMGPU_VECTOR_OPERATOR(TYPE, +, EACH(+))       \
+    SIMGPU_VECTOR_OPERATOR(TYPE, -, EACH(-))       \
+    SIMGPU_VECTOR_OPERATOR(TYPE, *, EACH(*))       \
+    SIMGPU_VECTOR_OPERATOR(TYPE, /, EACH(/))
+#define SIMGPU_EACH1(OP) (decltype(a.x))(a.x OP b.x)
+#define SIMGPU_EACH2(OP) SIMGPU_EACH1(OP), (decltype(a.x))(a.y OP b.y)
+#define SIMGPU_EACH3(OP) SIMGPU_EACH2(OP), (decltype(a.x))(a.z OP b.z)
+#define SIMGPU_EACH4(OP) SIMGPU_EACH3(OP), (decltype(a.x))(a.w OP b.w)
+#define SIMGPU_VECTORS(T, NAME)                                                                                               \
+    struct NAME##1 { T x; };                                                                                                  \
+    struct alignas(2 * sizeof(T)) NAME##2 { T x, y; };                                                                        \
+    struct NAME##3 { T x, y, z; };                                                                                            \
+    struct alignas(4 * sizeof(T)) NAME##4 { T x, y, z, w; };                                                                  \
+    __host__ __device__ __forceinline__ NAME##1 make_##NAME##1(T x) { return {x}; }                                           \
+    __host__ __device__ __forceinline__ NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                                   \
+    __host__ __device__ __forceinline__ NAME##3 make_##NAME##3(T x, T y, T z) { return {x, y, z}; }                           \
+    __host__ __device__ __forceinline__ NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }                   \
+    SIMGPU_VECTOR_OPERATORS(NAME##1, SIMGPU_EACH1) SIMGPU_VECTOR_OPERATORS(NAME##2, SIMGPU_EACH2)                             \
+    SIMGPU_VECTOR_OPERATORS(NAME##3, SIMGPU_EACH3) SIMGPU_VECTOR_OPERATORS(NAME##4, SIMGPU_EACH4)
+SIMGPU_VECTORS(signed char, char) SIMGPU_VECTORS(unsigned char, uchar) SIMGPU_VECTORS(short, short)
+SIMGPU_VECTORS(unsigned short, ushort) SIMGPU_VECTORS(int, int) SIMGPU_VECTORS(unsigned, uint)
+SIMGPU_VECTORS(long, long) SIMGPU_VECTORS(unsigned long, ulong) SIMGPU_VECTORS(long long, longlong)
+SIMGPU_VECTORS(unsigned long long, ulonglong) SIMGPU_VECTORS(float, float) SIMGPU_VECTORS(double, double)
+
 __device__ __forceinline__ void __syncthreads() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_s_barrier();
@@ -68,6 +96,52 @@ template <class T> __device__ __forceinline__ T atomicCAS(T *at, T expected, T v
     __hip_atomic_compare_exchange_strong(at, &expected, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     return expected;
 }
+
+// Between the lanes of a wave, in groups of `width` lanes.
+__device__ __forceinline__ unsigned __lane_id() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0)); }
+template <class T> __device__ __forceinline__ T __simgpu_of_lane(T value, int lane) {
+    static_assert(sizeof(T) % 4 == 0, "values of 4 or 8 bytes go between lanes");
+    int words[sizeof(T) / 4];
+    __builtin_memcpy(words, &value, sizeof value);
+    for (int &word : words) word = __builtin_amdgcn_ds_bpermute(4 * lane, word);
+    __builtin_memcpy(&value, words, sizeof value);
+    return value;
+}
+template <class T> __device__ __forceinline__ T __shfl(T value, int from, int width = warpSize) {
+    int self = __lane_id();
+    return __simgpu_of_lane(value, (from & (width - 1)) + (self & ~(width - 1)));
+}
+template <class T> __device__ __forceinline__ T __shfl_up(T value, unsigned by, int width = warpSize) {
+    int self = __lane_id(), from = self - (int)by;
+    return __simgpu_of_lane(value, from < (self & ~(width - 1)) ? self : from);
+}
+template <class T> __device__ __forceinline__ T __shfl_down(T value, unsigned by, int width = warpSize) {
+    int self = __lane_id(), from = self + (int)by;
+    return __simgpu_of_lane(value, (self & (width - 1)) + (int)by >= width ? self : from);
+}
+template <class T> __device__ __forceinline__ T __shfl_xor(T value, int mask, int width = warpSize) {
+    int self = __lane_id(), from = self ^ mask;
+    return __simgpu_of_lane(value, from >= ((self + width) & ~(width - 1)) ? self : from);
+}
+__device__ __forceinline__ unsigned long long __ballot(int condition) {
+    return __builtin_amdgcn_uicmp((unsigned)condition, 0u, 33);
+}
+__device__ __forceinline__ int __any(int condition) { return __ballot(condition) != 0; }
+__device__ __forceinline__ int __all(int condition) { return __ballot(!condition) == 0; }
+
+// Bits.
+__device__ __forceinline__ int __popc(unsigned x) { return __builtin_popcount(x); }
+__device__ __forceinline__ int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+__device__ __forceinline__ int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+__device__ __forceinline__ int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+__device__ __forceinline__ int __ffs(int x) { return __builtin_ffs(x); }
+__device__ __forceinline__ int __ffsll(long long x) { return __builtin_ffsll(x); }
+__device__ __forceinline__ int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
+__device__ __forceinline__ unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
+__device__ __forceinline__ float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
+__device__ __forceinline__ float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
+__device__ __forceinline__ long long __double_as_longlong(double x) { return __builtin_bit_cast(long long, x); }
+__device__ __forceinline__ double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
 
 // Math: by clang's builtins what the hardware or LLVM has, else by ROCm's device library. As in C++, integers are taken as double.
 #define SIMGPU_MATH(NAME, F32, F64)                                                       \

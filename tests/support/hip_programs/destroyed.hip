@@ -1,4 +1,4 @@
-// A stream that a thread destroys takes no more work from another one: what is given to it then would never be done, and be waited for.
+// A stream that a thread destroys takes no more work from another one: it would never be done, and be waited for.
 #include "api.h"
 
 extern "C" int pthread_create(unsigned long *thread, const void *, void *(*run)(void *), void *);

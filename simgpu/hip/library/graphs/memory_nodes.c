@@ -1,7 +1,7 @@
 // Memory of a graph: nodes that allocate and free, added, or captured from hipMallocAsync and hipFreeAsync.
 //
-// Memory has its address when its node is made, and keeps it: each launch takes it anew. What the graph itself frees is given back when
-// neither the graph nor an executable one has the node any more; what it does not free is the program's to free.
+// Memory has its address when its node is made, and keeps it: each launch takes it anew. What the graph itself frees is given back
+// when neither the graph nor an executable one has the node any more; what it does not free is the program's to free.
 #include "graph.h"
 
 typedef struct {  // of a node that allocates, or frees
@@ -102,7 +102,8 @@ API Error hipGraphMemAllocNodeGetParams(Node *node, AllocateParameters *p) {
     Allocation found = {0};
     look_up(node->memory, &found);
     if (node->given) memcpy(p, node->raw, sizeof *p);
-    else *p = (AllocateParameters){.type = 1, .location_type = 1, .device = found.device, .bytes = found.bytes, .pointer = node->memory};
+    else *p = (AllocateParameters){.type = 1, .location_type = 1, .device = found.device, .bytes = found.bytes,
+                                   .pointer = node->memory};
     return done(SUCCESS);
 }
 
@@ -111,7 +112,8 @@ API Error hipGraphAddMemFreeNode(Node **node, Graph *graph, Node *const *needs, 
     Allocation found;
     if (!error && (!node || !pointer)) error = INVALID_VALUE;
     if (!error) error = check_needs(graph, needs, count);
-    if (!error && (!look_up(pointer, &found) || found.memory != DEVICE_MEMORY || found.address != (u64)pointer)) error = INVALID_VALUE;
+    bool known = !error && look_up(pointer, &found) && found.memory == DEVICE_MEMORY && found.address == (u64)pointer;
+    if (!error && !known) error = INVALID_VALUE;
     if (error) return done(error);
     Operation *operation = freeing(graph, pointer, CALLER);
     error = operation ? add_node(graph, needs, count, FREE_NODE, operation, node) : OUT_OF_MEMORY;

@@ -269,7 +269,8 @@ static FillParameters fill_of_driver(const DriverFill *p) {
     return (FillParameters){p->to, p->element, p->height, p->pitch, p->value, p->width};
 }
 
-API Error hipDrvGraphAddMemsetNode(Node **node, Graph *graph, Node *const *needs, size_t count, const DriverFill *p, void *context) {
+API Error hipDrvGraphAddMemsetNode(Node **node, Graph *graph, Node *const *needs, size_t count, const DriverFill *p,
+                                   void *context) {
     (void)context;
     if (!p) return done(INVALID_VALUE);
     FillParameters same = fill_of_driver(p);
@@ -283,7 +284,8 @@ API Error hipDrvGraphExecMemsetNodeSetParams(Exec *exec, Node *node, const Drive
     return hipGraphExecMemsetNodeSetParams(exec, node, &same);
 }
 
-API Error hipDrvGraphAddMemcpyNode(Node **node, Graph *graph, Node *const *needs, size_t count, const DriverCopy3D *p, void *context) {
+API Error hipDrvGraphAddMemcpyNode(Node **node, Graph *graph, Node *const *needs, size_t count, const DriverCopy3D *p,
+                                   void *context) {
     (void)context;
     Copy3D same;
     Error error = begin();

@@ -71,8 +71,11 @@ API Error hipGraphReleaseUserObject(Graph *graph, UserObject *object, u32 count)
 
 Error copy_references(Reference *from, Reference **to) {
     Error error = SUCCESS;
-    for (; from && !error; from = from->next)
-        if (from->count && is_handle(from->object, USER_OBJECT) && !(error = keep(to, from->object, from->count))) error = retain(from->object, from->count);
+    for (; from && !error; from = from->next) {
+        if (!from->count || !is_handle(from->object, USER_OBJECT)) continue;
+        error = keep(to, from->object, from->count);
+        if (!error) error = retain(from->object, from->count);
+    }
     return error;
 }
 

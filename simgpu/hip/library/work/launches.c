@@ -153,7 +153,8 @@ static Error launch_module(Function *function, Dim3 grid, Dim3 block, size_t lds
     Error error = begin();
     if (!error && !is_handle(function, FUNCTION)) error = INVALID_HANDLE;
     if (!error && find_stream(when.stream, &stream)) error = INVALID_VALUE;
-    if (!error && ((arguments && extra) || grid.x > INT32_MAX || grid.y > MAX_BLOCKS_YZ || grid.z > MAX_BLOCKS_YZ)) error = INVALID_VALUE;
+    bool too_large = grid.x > INT32_MAX || grid.y > MAX_BLOCKS_YZ || grid.z > MAX_BLOCKS_YZ;
+    if (!error && ((arguments && extra) || too_large)) error = INVALID_VALUE;
     if (!error) error = launch_grid(function, grid, block, lds, arguments, extra, when, stream);
     bool no_threads = !block.x || !block.y || !block.z;
     if (error == OUT_OF_RESOURCES || (error == INVALID_CONFIGURATION && !no_threads)) error = INVALID_VALUE;

@@ -79,7 +79,8 @@ API Error hipIpcOpenEventHandle(void **result, IpcHandle handle) {
     if (error) return done(error);
     // It stays mapped for good: a stream may look at it when the event is destroyed.
     int file = open_file_of(handle.process, handle.file);
-    void *page = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(SharedEvent), PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)handle.offset);
+    void *page = MAP_FAILED;
+    if (file >= 0) page = mmap(NULL, sizeof(SharedEvent), PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)handle.offset);
     if (file >= 0) close(file);
     if (page == MAP_FAILED) return done(INVALID_VALUE);
     Event *made = make_handle(EVENT, sizeof *made);

@@ -89,7 +89,7 @@ class Launch:
                 f"{self.info.name}: a cooperative launch of {self.groups} workgroups; {room} reside at once on "
                 f"{self.device.descriptor.num_cus} CUs, which all must"
             )
-        self.part = range(self.groups)  # the workgroups that run, by their number in the order of dispatch
+        self.parts: Sequence[range] = (range(self.groups),)  # the workgroups that run, by their number in the order of dispatch
         self.workers = min(self.device.threads, self.groups)
         self.output = Output(self.device.stdout, self.device.stderr)
         self.sync = GlobalSync(self.groups - 1)
@@ -321,8 +321,8 @@ class Launch:
     def _run(self, workers: list[Worker]) -> Run:
         begun, checks = time.perf_counter(), self.device.checks
         together = min((check.together(self) for check in checks), default=self.groups)
-        for first in range(self.part.start, self.part.stop, max(1, together)):
-            last = min(self.part.stop, first + together)
+        pieces = ((first, min(part.stop, first + together)) for part in self.parts for first in part[:: max(1, together)])
+        for first, last in pieces:
             self._run_groups(workers, first, last)
             for worker in workers:
                 if worker.error is not None:

@@ -27,17 +27,17 @@ PATIENCE = 1 << 28
 
 
 class Part(Launch):
-    """Workgroups `part` of a launch, by their number in the order of dispatch.
+    """Workgroups `parts` of a launch, by their number in the order of dispatch.
 
     After `run`: touched, the bytes that they read and wrote; seen: findings, see `checked.seen`.
     """
 
     touched: Touched
 
-    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], part: range) -> None:
+    def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object], *parts: range) -> None:
         super().__init__(kernel, geometry, args)
-        self.part = part
-        self.workers = min(self.workers, len(part))
+        self.parts = parts
+        self.workers = min(self.workers, sum(map(len, parts)))
         self.seen: list[Finding] = []
 
     def _run(self, workers: list[Worker]) -> Run:

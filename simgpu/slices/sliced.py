@@ -2,7 +2,7 @@
 
 What the slices wrote is committed in order. One that read what an earlier one wrote runs again here, on the memory so far; so the
 result is that of the slices run one after another, by what they touched and not by assumption. In checked mode slices that meet
-at all, but in reading, have the launch run whole, so that the checks see both sides.
+at all, but in reading, run again together, so that the checks see both sides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simgpu.engine.finding import CHECK_FAILED, Finding
 from simgpu.engine.launch import Launch
 from simgpu.engine.result import Run, merged
 from simgpu.hardware.code_object.arguments import Geometry, assumptions, check_geometry
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError, SimError
 from simgpu.slices.blobs import leave, name_of
 from simgpu.slices.part import Part
 from simgpu.slices.touched import Touched, count, meet, put
@@ -55,12 +55,13 @@ def launch_sliced(
     answers: list[Answer] = []
     if not why:
         answers, why = launch.answers(tasks)
+    meetings: Sequence[Sequence[int]] = ()
     if not why and kernel.module.device.checks:
-        why = launch.meeting(answers)
+        meetings, why = launch.meetings(answers)
     if why:
         run = Launch(kernel, geometry, args, cooperative).run()
         return replace(run, notes=(*run.notes, f"the launch ran whole, not in slices: {why}"))
-    return replace(launch.committed(tasks, answers), seconds=time.perf_counter() - begun)
+    return replace(launch.committed(tasks, answers, meetings), seconds=time.perf_counter() - begun)
 
 
 class Sliced:
@@ -167,42 +168,68 @@ class Sliced:
 
     # -- putting it together --------------------------------------------------------------------
 
-    def meeting(self, answers: Sequence[Answer]) -> str:
-        """Why checked mode needs to see all workgroups together, or ""."""
-        before = Touched({}, {})
+    def meetings(self, answers: Sequence[Answer]) -> tuple[list[list[int]], str]:
+        """For checked mode: slices that touch the same bytes, but in reading, in groups by their numbers, which have no byte in
+        common; and why all workgroups are to run together, or "".
+        """
+        groups: list[tuple[list[int], Touched]] = []
         for number, answer in enumerate(answers):
             if answer.failed:
-                return f"slice {number} failed alone: {answer.failed}"
-            mine = Touched.unpacked(answer.touched)
-            if meet(mine.written, before.read) or meet(mine.read, before.written) or meet(mine.written, before.written):
-                return f"slice {number} and one before it touch the same bytes"
-            before = before | mine
-        return ""
+                return [], f"slice {number} failed alone: {answer.failed}"
+            mine, members = Touched.unpacked(answer.touched), [number]
+            apart = []
+            for group, touched in groups:
+                if meet(mine.written, touched.read) or meet(mine.read, touched.written) or meet(mine.written, touched.written):
+                    members, mine = [*group, *members], mine | touched
+                else:
+                    apart.append((group, touched))
+            groups = [*apart, (members, mine)]
+        if len(groups) == 1 and len(answers) > 1:
+            return [], "all slices touch bytes of others"
+        return [sorted(members) for members, _ in groups if len(members) > 1], ""
 
-    def committed(self, tasks: Sequence[Task], answers: Sequence[Answer]) -> Run:
-        """Writes what the slices wrote, in order. Raises what the kernel raises."""
+    def committed(self, tasks: Sequence[Task], answers: Sequence[Answer], meetings: Sequence[Sequence[int]]) -> Run:
+        """Writes what the slices wrote, in order; those that meet run here, together. Raises what the kernel raises."""
         total, runs, notes = Touched({}, {}), [], []
+        seen: list[Finding] = []
+        together_with = {number: members for members in meetings for number in members}
         for number, (task, answer) in enumerate(zip(tasks, answers, strict=True)):
+            members = together_with.get(number, [number])
+            if number != members[0]:
+                continue  # it ran with the first of them
             mine = Touched.unpacked(answer.touched)
             again = answer.failed or ("it reads what an earlier one wrote" if meet(mine.read, total.written) else "")
-            if not again:
+            if not again and len(members) == 1:
                 self._write(answer, mine)
                 runs.append(answer.run)
+                seen += answer.findings
                 total = total | mine
                 continue
             waits = answer.waits  # perhaps for later ones, which then run with it
-            part = Part(self.kernel, self.geometry, self.args, range(task.part.start, tasks[-1].part.stop) if waits else task.part)
-            runs.append(part.run())
+            parts = [range(task.part.start, tasks[-1].part.stop)] if waits else [tasks[member].part for member in members]
+            part = Part(self.kernel, self.geometry, self.args, *parts)
+            try:
+                runs.append(part.run())
+            except SimError as error:
+                error.findings = self._arranged([*seen, *part.seen])
+                raise
+            seen += part.seen
             total = total | part.touched
-            notes.append(f"slice {number} ran in the caller's process{', with all behind it' if waits else ''}: {again}")
+            if len(members) > 1:
+                numbers = f"{', '.join(map(str, members[:-1]))} and {members[-1]}"
+                notes.append(f"slices {numbers} ran together in the caller's process: they touch the same bytes")
+            else:
+                notes.append(f"slice {number} ran in the caller's process{', with all behind it' if waits else ''}: {again}")
             if waits:
                 break
-        findings = together(chain.from_iterable(answer.findings for answer in answers))
         assumed = assumptions(self.kernel.info, self.args)
         run = joined([run for run in runs if run is not None], (*assumed, *notes))
         unique = {"unique_read_bytes": total.read, "unique_write_bytes": total.written}
         counters = {**run.counters, **{name: count(bits, self.device.memory) for name, bits in unique.items()}}
-        return replace(run, counters=counters, findings=arranged(findings, self.kernel.module.origins))
+        return replace(run, counters=counters, findings=list(self._arranged(seen)))
+
+    def _arranged(self, seen: Sequence[Finding]) -> tuple[Finding, ...]:
+        return tuple(arranged(together(seen), self.kernel.module.origins))
 
     def _write(self, answer: Answer, mine: Touched) -> None:
         for base, values, undefined in answer.values:

@@ -149,6 +149,18 @@ def test_unittest_classes_and_tests_that_launched_nothing(tmp_path: Path, worker
     assert "simgpu: 3 launches of kernels in the tests that passed; 1 of 4 passed without one" in done.stdout, done.stdout
 
 
+def test_processes_of_xdist_share_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first suite compiled, in two processes, the second one finds."""
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    monkeypatch.setenv("SIMGPU_CACHE_DIR", str(tmp_path / "cache"))
+    kept = []
+    for _ in range(2):
+        done = suite(tmp_path, "--simgpu", "mi300x", "-p", "xdist", "-n", "2", "-k", "not past", text=SUITE)
+        assert "2 passed" in done.stdout, done.stdout + done.stderr
+        kept.append({path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.is_file()})
+    assert kept[0] == kept[1] and kept[0]
+
+
 def test_a_sample_and_known_findings(tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="Triton is an optional extra")
     (tmp_path / "known.supp").write_text("{\n known\n simgpu:*\n fun:double\n src:test_suite.py:10\n}\n")

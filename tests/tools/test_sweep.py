@@ -87,7 +87,8 @@ def test_a_case_that_no_worker_ran_runs_the_next_time(here):
 
     rows = Rows("t.json")
     case = Case("run", "gemm", "mi100", "f32", "-m 4 -n 4 -k 4", "1")
-    ((_, row),) = sweep._outcomes(Dead(1), [case], 1)
+    ((_, future),) = cluster.as_they_finish(Dead(1), sweep.row_of, [case], 1)
+    row = sweep._row(case, future)
     assert row["status"] == "lost" and row["error"]
     rows.add(case, row)
     assert rows.of([case]) == [row] and not Rows("t.json").of([case])
@@ -102,7 +103,7 @@ def test_a_case_that_no_worker_ran_runs_the_next_time(here):
         (["--shapes", "quote", "-o", "t.csv"], "No closing quotation"),
         (["--shapes", "shapes", "-o", "mine.csv"], "mine.csv exists"),
         (["--shapes", "shapes", "-o", "t.csv", "--cluster", "local:0"], "1 to 1024"),
-        (["--shapes", "shapes", "-o", "t.csv", "--cluster", "mars"], "--cluster mars: give local:N"),
+        (["--shapes", "shapes", "-o", "t.csv", "--cluster", "mars"], "--cluster mars: give here, local:N"),
     ],
 )
 def test_bad_input(here, capsys, arguments, said):

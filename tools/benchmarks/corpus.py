@@ -1,9 +1,10 @@
 """Times compilers' kernels, warm and without imports: device, module, uploads, launch, downloads, each in a new process.
 
-python -m simgpu.tools.benchmarks.corpus FOLDER [--only NAME] [--threads 2] [--json]
+python -m simgpu.tools.benchmarks.corpus FOLDER [--only NAME] [--threads 2] [--json] [--cluster WHERE]
 
-FOLDER: see `robustness.corpus`. A process that has imported everything and run nothing forks for each kernel: once to
-fill the cache on disk, and then twice more; the better of those counts.
+FOLDER: see `robustness.corpus`; workers of a cluster find it under the same name. Kernels that share a machine slow each other:
+times of local:2 are for a look, not for a record. A process that has imported everything and run nothing forks for each kernel:
+once to fill the cache on disk, and then twice more; the better of those counts.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from simgpu.hardware.errors import SimError
+from simgpu.tools.cases.cluster import HERE, add_cluster_option, finished
 from simgpu.tools.robustness.corpus import Case, cases
+from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
+from simgpu.tools.shared.processes import output_of
 
 REPEATS = 2
 # Imported before the processes part.
@@ -34,11 +40,13 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="kernels whose names contain this")
     parser.add_argument("--threads", type=int, default=2, help="host threads (default: 2)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_cluster_option(parser)
     options = parser.parse_args()
-    from simgpu.tools.shared.console import print_json, show
-
     try:
-        figures = measure(options.folder, options.threads, options.only)
+        if options.cluster == HERE:
+            figures = measure(options.folder, options.threads, options.only)
+        else:
+            figures = measure_on(options.cluster, options.folder, options.threads, options.only)
     except SimError as error:
         parser.error(str(error))
     if options.json:
@@ -63,23 +71,40 @@ class Times:
 def measure(folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
     """The median and every kernel's Times, slowest first. UsageError for a folder without any, KernelFailed where a kernel
     fails."""
-    chosen = cases(folder, only or [])
-    if not chosen:
-        raise UsageError(f"{folder}: no kernels in its manifest{' of such a name' if only else ''}")
+    chosen = _chosen(folder, only)
     for module in EVERYONES:
         importlib.import_module(module)
+    return _figures([asdict(_times(case, threads)) for case in chosen])  # no progress: its thread would be forked
 
-    rows = sorted((_times(case, threads) for case in chosen), key=lambda row: -row.seconds)
-    return {
-        "kernels": len(rows), "median_seconds": statistics.median(row.seconds for row in rows),
-        "slowest_seconds": rows[0].seconds, "all": [asdict(row) for row in rows],
-    }  # fmt: skip
+
+def measure_on(cluster: str, folder: str, threads: int, only: list[str] | None = None) -> dict[str, Any]:
+    """The same where `--cluster` says; see `measure`."""
+    each = partial(_elsewhere, folder=str(Path(folder).resolve()), threads=threads)
+    names = [case.name for case in _chosen(folder, only)]
+    return _figures([future.result() for _, future in finished(cluster, each, names, "kernels")])
+
+
+def _elsewhere(name: str, folder: str, threads: int) -> dict[str, Any]:
+    """The times of a kernel in a Python of its own, whose only thread it forks."""
+    words = ["-m", "simgpu.tools.benchmarks.corpus", folder, "--only", name, "--threads", str(threads), "--json"]
+    (row,) = (row for row in json.loads(output_of(words))["all"] if row["name"] == name)  # --only has all that contain it
+    return dict(row)
+
+
+def _chosen(folder: str, only: list[str] | None) -> list[Case]:
+    if not (chosen := cases(folder, only or [])):
+        raise UsageError(f"{folder}: no kernels in its manifest{' of such a name' if only else ''}")
+    return chosen
+
+
+def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    rows.sort(key=lambda row: -row["seconds"])
+    seconds = [row["seconds"] for row in rows]
+    return {"kernels": len(rows), "median_seconds": statistics.median(seconds), "slowest_seconds": seconds[0], "all": rows}
 
 
 def corpus_table(figures: dict[str, Any]) -> Any:
     """The table of all."""
-    from simgpu.tools.shared.console import table
-
     title = f"{figures['kernels']} kernels, warm, without imports: median {figures['median_seconds']:.3f} s"
     columns = ("kernel", "target", "seconds", "launch", "first process", "wave-instructions")
     return table(title, columns, [tuple(row.values()) for row in figures["all"]], left=2)

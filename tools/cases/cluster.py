@@ -2,29 +2,87 @@
 
 from __future__ import annotations
 
+import shutil
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
 
 from simgpu.slices.processes import Processes
+from simgpu.tools.shared.console import counted
 from simgpu.tools.shared.errors import UsageError
 
-HELP = "where to run: local:N, processes of this machine (default: local:1), or tcp://HOST:PORT, a Dask scheduler; docs/cluster.md"
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+HERE = "here"
+AHEAD = 4  # tasks given to an executor for each that it runs at once
+HELP = (
+    "where to run: here, in this process, local:N, processes of this machine, tcp://HOST:PORT, a Dask scheduler, or slurm:N, "
+    "tasks of srun (default: {}); docs/cluster.md"
+)
+MOST = 1024  # processes or tasks
+RESTARTS = 2  # of a task of srun that ends before its work does
 
 
-def add_cluster_option(parser: ArgumentParser) -> None:
+def add_cluster_option(parser: ArgumentParser, default: str = HERE) -> None:
     """Adds --cluster."""
-    parser.add_argument("--cluster", default="local:1", metavar="WHERE", help=HELP)
+    parser.add_argument("--cluster", default=default, metavar="WHERE", help=HELP.format(default))
+
+
+def finished(
+    where: str, function: Callable[[Task], Result], tasks: Sequence[Task], noun: str
+) -> Iterator[tuple[Task, Future[Result]]]:
+    """Runs function(task) of all where `--cluster` says; each task with its future as they finish. Shows progress, in nouns.
+
+    The function is one of a module, by whose name workers find it. Raises UsageError for another cluster.
+    """
+    with executor_of(where) as (executor, at_once), counted(len(tasks), noun) as done:
+        ahead = 1 if where == HERE else AHEAD * at_once  # there each runs as it is given
+        for task, future in as_they_finish(executor, function, tasks, ahead):
+            done()
+            yield task, future
+
+
+def as_they_finish(
+    executor: Executor, function: Callable[[Task], Result], tasks: Iterable[Task], most: int
+) -> Iterator[tuple[Task, Future[Result]]]:
+    """The same in an executor; most: tasks that it is given at a time."""
+    waiting = iter(tasks)
+    pending: dict[Future[Result], Task] = {}
+    while True:
+        for task in islice(waiting, most - len(pending)):
+            pending[executor.submit(function, task)] = task
+        if not pending:
+            return
+        future = next(as_completed(pending))
+        yield pending.pop(future), future
+
+
+def processes_of(where: str) -> int:
+    """N of local:N, 0 for another cluster."""
+    kind, _, rest = where.partition(":")
+    return _count(rest) if kind == "local" else 0
+
+
+def _count(text: str) -> int:
+    """A number from 1 to MOST, or 0."""
+    return int(text) if text.isdecimal() and int(text) <= MOST else 0
 
 
 @contextmanager
 def executor_of(where: str) -> Iterator[tuple[Executor, int]]:
     """The executor that `--cluster` names, and how many tasks it runs at once; raises UsageError for another name."""
     kind, _, rest = where.partition(":")
-    if kind == "local" and rest.isdecimal() and 0 < int(rest) <= 1024:
-        with Processes(int(rest)) as executor:
-            yield executor, int(rest)
+    if where == HERE:
+        yield InThisProcess(), 1
+    elif count := processes_of(where):
+        with Processes(count) as executor:
+            yield executor, count
+    elif kind == "slurm" and (count := _count(rest)):
+        with _slurm(where, count) as executor:
+            yield executor, count
     elif kind in ("tcp", "tls"):
         try:
             from distributed import Client
@@ -37,4 +95,32 @@ def executor_of(where: str) -> Iterator[tuple[Executor, int]]:
         with client:
             yield client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
     else:
-        raise UsageError(f"--cluster {where}: give local:N, N processes from 1 to 1024, or tcp://HOST:PORT")
+        raise UsageError(f"--cluster {where}: give here, local:N or slurm:N, N from 1 to {MOST}, or tcp://HOST:PORT")
+
+
+class InThisProcess(Executor):
+    """Runs what it is given at once."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See `Executor.submit`; what interrupts this process is raised here."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _slurm(where: str, count: int) -> Executor:
+    """So many tasks of `srun`, one core each, that stay for all of the work."""
+    if shutil.which("srun") is None:
+        raise UsageError(f"--cluster {where}: there is no srun here: run it on a node of a Slurm cluster, in `salloc` or `sbatch`")
+    try:
+        from executorlib import SlurmJobExecutor
+    except ImportError:
+        raise UsageError(f"--cluster {where}: executorlib is not installed here: pip install 'simgpu[cluster]'") from None
+    try:
+        made: Executor = SlurmJobExecutor(max_workers=count, block_allocation=True, restart_limit=RESTARTS)
+    except ValueError as error:  # more than the allocation has
+        raise UsageError(f"--cluster {where}: {error}: give fewer, or ask Slurm for more") from None
+    return made

@@ -1,6 +1,6 @@
 """Throws damaged code objects and random instructions at the simulator: each must end in words.
 
-`python -m simgpu.tools.robustness.fuzz --count 1000 --seed 1 --jobs 2` runs that many cases of each kind:
+`python -m simgpu.tools.robustness.fuzz --count 1000 --seed 1 --cluster local:2` runs that many cases of each kind:
 
 * objects: a code object (given by `--objects`, or assembled here) with bytes flipped, overwritten,
   moved or cut off, in its headers, metadata, descriptors, symbols or code;
@@ -14,12 +14,15 @@ The first two are loaded and each kernel launched on small buffers with a small 
 a worker process with a cap on its memory. A finished run and a SimError are fine; another exception,
 an instruction that cannot be lowered for an internal reason, a crash or a hang is a failure, printed
 with the command that repeats it. The exit status is 1 if there was one. A case depends on its kind, the seed and its number only.
+On another machine of a cluster, too, cases run in a process of their own, so that none of them ends a worker; files of --objects
+must be where that machine finds them.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 import os
 import random
@@ -36,6 +39,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from simgpu.hardware.errors import SimError
+from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.processes import environment
 
 KINDS = ("objects", "streams", "host_calls", "bundle", "compressed", "tables", "debug", "metadata", "cache", "arrays")
@@ -47,6 +51,7 @@ CASE_SECONDS = 60
 READING_SECONDS = 10
 # Handlers stay loaded in a process: one that fuzzes is replaced before they fill its memory.
 CASES_PER_WORKER = 1000
+CASES_PER_TASK = 250  # of a cluster's worker
 WORKER_RESIDENT = 1 << 30
 INSTRUCTIONS = 20_000
 CRASHED, HUNG, RAISED = "crash", "hang", "exception"
@@ -249,14 +254,35 @@ def _ready(workers: Sequence[Worker]) -> list[Worker]:
         return [key.data for key, _ in selector.select(timeout=1.0)] if workers else []
 
 
+def run_on(
+    where: str, cases: Sequence[Case], objects: Sequence[str]
+) -> Iterator[tuple[Case, Outcome, int]]:
+    """The same where `--cluster` says: tasks of CASES_PER_TASK, whose workers have a process for the cases."""
+    from simgpu.tools.cases.cluster import HERE, finished, processes_of
+
+    if where == HERE or processes_of(where):
+        yield from run_all(iter(cases), processes_of(where) or 1, objects)
+        return
+    tasks = [cases[first : first + CASES_PER_TASK] for first in range(0, len(cases), CASES_PER_TASK)]
+    for _, future in finished(where, functools.partial(run_task, objects=objects), tasks, "tasks"):
+        yield from future.result()
+
+
+def run_task(cases: Sequence[Case], objects: Sequence[str]) -> list[tuple[Case, Outcome, int]]:
+    """What a worker of a cluster does."""
+    return list(run_all(iter(cases), 1, objects))
+
+
 # -- command -------------------------------------------------------------------------------------
 
 
 def parser() -> argparse.ArgumentParser:
+    from simgpu.tools.cases.cluster import add_cluster_option  # not in processes with a cap on their memory
+
     made = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.fuzz", description=(__doc__ or "").split("\n")[0])
     made.add_argument("--count", type=int, default=1000, help="cases of each kind (1000)")
     made.add_argument("--seed", type=int, default=1)
-    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
+    add_cluster_option(made, f"local:{os.cpu_count() or 1}")
     made.add_argument("--kind", choices=KINDS, action="append", help="only this kind")
     made.add_argument("--first", type=int, default=0, help="number of the first case (0)")
     made.add_argument("--objects", nargs="+", default=[], metavar="FILE", help="code objects to damage")
@@ -277,20 +303,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             outcome = run_case(Case(kind, options.seed, options.only), objects, strict=True)
             print(f"{kind}: {outcome.name}: {outcome.detail}")
         return 0
+    from simgpu.tools.shared.console import counted
+
     numbers = range(options.first, options.first + options.count)
-    cases = (Case(kind, options.seed, number) for kind in kinds for number in numbers)
+    cases = [Case(kind, options.seed, number) for kind in kinds for number in numbers]
     summary: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
     seen: collections.Counter[str] = collections.Counter()
     resident, begun = 0, time.monotonic()
     try:
-        for case, outcome, bytes_used in run_all(cases, options.jobs, objects):
-            summary[case.kind][outcome.name] += 1
-            resident = max(resident, bytes_used)
-            if outcome.failed:
-                signature = f"{outcome.name} {outcome.detail}"
-                if not seen[signature]:
-                    print(f"{outcome.name}: {case.repeat(objects)}\n  {outcome.detail}", flush=True)
-                seen[signature] += 1
+        with counted(len(cases), "cases") as done:
+            for case, outcome, bytes_used in run_on(options.cluster, cases, objects):
+                done()
+                summary[case.kind][outcome.name] += 1
+                resident = max(resident, bytes_used)
+                if outcome.failed:
+                    signature = f"{outcome.name} {outcome.detail}"
+                    if not seen[signature]:
+                        print(f"{outcome.name}: {case.repeat(objects)}\n  {outcome.detail}", flush=True)
+                    seen[signature] += 1
+    except UsageError as error:
+        parser().error(str(error))
     except KeyboardInterrupt:
         print("interrupted: what ended before")
     seconds = time.monotonic() - begun

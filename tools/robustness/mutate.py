@@ -41,7 +41,7 @@ from simgpu.hardware.isa import decode
 from simgpu.hardware.isa.instruction import Instruction
 from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.hardware.timing_rules.effects import effect_of
-from simgpu.tools.cases.cluster import add_cluster_option, executor_of
+from simgpu.tools.cases.cluster import add_cluster_option, finished
 from simgpu.tools.robustness.corpus import Case, cases
 from simgpu.tools.robustness.harmless import Lack, lacks
 from simgpu.tools.robustness.mutants import Mutant, declarations, mutants
@@ -248,11 +248,12 @@ def main() -> int:
     add_cluster_option(parser)
     options = parser.parse_args()
     outcomes: list[Outcome] = []
-    with executor_of(options.cluster) as (executor, _):
-        each = functools.partial(judged, threads=options.threads, limit=options.limit, seed=options.seed)
-        for mine, line in executor.map(each, cases(options.folder, options.only)):
-            outcomes += mine
-            print(line, file=sys.stderr, flush=True)
+    each = functools.partial(judged, threads=options.threads, limit=options.limit, seed=options.seed)
+    for _, future in finished(options.cluster, each, cases(options.folder, options.only), "kernels"):
+        mine, line = future.result()
+        outcomes += mine
+        print(line, file=sys.stderr, flush=True)
+    outcomes.sort(key=lambda outcome: outcome.case)
     if options.json:
         print_json(document(outcomes))
     else:

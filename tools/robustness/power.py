@@ -1,6 +1,7 @@
 """What the verdict is worth: faulty results that must FAIL, faithful ones that must PASS.
 
-    python -m simgpu.tools.robustness.power [--only OP] [--target T ...] [--longest L] [--faithful N] [--seed S] [--json]
+    python -m simgpu.tools.robustness.power [--only OP] [--target T ...] [--longest L] [--faithful N] [--seed S]
+        [--json] [--cluster WHERE]
 
 Power: of each operator, target, type and length, a kernel's result on normal deviates, 4096 elements or more, is spoilt in each
 way of FAULTS; the verdict must be FAIL, and PASS on the result itself. --faithful N: N random problems of random sizes and
@@ -13,6 +14,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,15 +36,17 @@ from simgpu.operators import (
 )
 from simgpu.operators.error_model import as_read
 from simgpu.operators.tree import Root
+from simgpu.tools.cases.cluster import add_cluster_option, finished
 from simgpu.tools.cases.execute import execute
 from simgpu.tools.cases.operators import workload
 from simgpu.tools.cases.workload import Workload
-from simgpu.tools.shared.console import print_json, progress, show, table
+from simgpu.tools.shared.console import print_json, quiet, show, table
 from simgpu.tools.shared.inputs import DISTRIBUTIONS
 
 TARGETS = ("mi100", "mi210", "mi300x", "mi355x")
 LENGTHS = (64, 512, 1024, 4096, 8192, 28672, 65536)  # of a sum: K, keys, elements of a row
 OUTPUTS = 4096
+SHARE = 50  # verdicts of --faithful that run as one task
 # What a common factor is off by, by type: 2^-9, but where operands are wider.
 FACTORS = {"f32": 2.0**-18, "f64": 2.0**-45}
 KINDS: dict[str, tuple[str, ...]] = {
@@ -227,21 +232,30 @@ class Mistake:
     what: str  # the fault that passed, or the distribution on which a faithful result failed
 
 
-def power(ops: list[str], targets: list[str], longest: int, seed: int) -> Iterator[tuple[str, int, list[Mistake]]]:
-    """Of each problem: its title, how many verdicts were asked, and which were wrong."""
-    for op in ops:
-        for target in targets:
-            for kind in KINDS[op]:
-                if not _has(target, kind):
-                    continue
-                for length in LENGTHS:
-                    if length > longest:
-                        continue
-                    subject = ran(problem(op, target, kind, length), seed, "normal")
-                    yield judged(subject)
+Told = tuple[str, int, list[Mistake]]  # of a problem: its title, how many verdicts were asked, and which were wrong
+Spoilt = tuple[str, str, str, int]  # operator, target, type and length of a problem
 
 
-def judged(subject: Subject) -> tuple[str, int, list[Mistake]]:
+def spoilt(ops: list[str], targets: list[str], longest: int) -> list[Spoilt]:
+    """The problems whose results are spoilt."""
+    pairs = product(ops, targets)
+    lengths = [length for length in LENGTHS if length <= longest]
+    return [(op, target, kind, length) for op, target in pairs for kind in KINDS[op] if _has(target, kind) for length in lengths]
+
+
+def power(of: Spoilt, seed: int) -> list[Told]:
+    """What the verdict says of one."""
+    with quiet():
+        return [judged(ran(problem(*of), seed, "normal"))]
+
+
+def faithful_share(share: tuple[int, np.random.SeedSequence]) -> list[Told]:
+    """`faithful` for so many verdicts."""
+    with quiet():
+        return list(faithful(*share))
+
+
+def judged(subject: Subject) -> Told:
     """The verdicts on a subject and on its spoilt results."""
     title = subject.tree.derivation.title
     mistakes, asked = [], 1
@@ -257,7 +271,7 @@ def judged(subject: Subject) -> tuple[str, int, list[Mistake]]:
     return title, asked, mistakes
 
 
-def faithful(count: int, seed: int) -> Iterator[tuple[str, int, list[Mistake]]]:
+def faithful(count: int, seed: int | np.random.SeedSequence) -> Iterator[Told]:
     """The same for random problems, each on every distribution."""
     rng = np.random.default_rng(seed)
     while count > 0:
@@ -276,6 +290,18 @@ def faithful(count: int, seed: int) -> Iterator[tuple[str, int, list[Mistake]]]:
         yield tree.derivation.title, asked, mistakes
 
 
+def _told(options: argparse.Namespace, ops: list[str]) -> Iterator[list[Told]]:
+    if options.faithful:
+        counts = [min(SHARE, options.faithful - first) for first in range(0, options.faithful, SHARE)]
+        shares = list(zip(counts, np.random.SeedSequence(options.seed).spawn(len(counts)), strict=True))
+        for _, future in finished(options.cluster, faithful_share, shares, f"times {SHARE} verdicts"):
+            yield future.result()
+        return
+    each = partial(power, seed=options.seed)
+    for _, future in finished(options.cluster, each, spoilt(ops, options.target, options.longest), "problems"):
+        yield future.result()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its status."""
     parser = argparse.ArgumentParser(prog="python -m simgpu.tools.robustness.power", description="What the verdict is worth.")
@@ -285,14 +311,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--faithful", type=int, default=0, metavar="N", help="N random problems that must pass instead")
     parser.add_argument("--seed", type=int, default=0, help="seed of sizes and inputs (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+    add_cluster_option(parser)
     options = parser.parse_args(arguments)
     ops = [options.only] if options.only else list(KINDS)
     mistakes: list[Mistake] = []
     total = 0
-    tried = power(ops, options.target, options.longest, options.seed)
-    source = faithful(options.faithful, options.seed) if options.faithful else tried
-    for title, asked, found in source:
-        with progress(f"{total:,} verdicts, {len(mistakes)} wrong; {title}"):
+    for told in _told(options, ops):
+        for _, asked, found in told:
             total += asked
             mistakes += found
     if options.json:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.segment import Segment, Segments
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -149,11 +152,60 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
         print(f"{name:32} {value:,.4g}" if isinstance(value, float) else f"{name:32} {value}")
 
 
+# What is shown on stderr now, to which a progress inside it writes; None: nothing is to be shown.
+_SHOWN: ContextVar[Status | Literal["none yet"] | None] = ContextVar("shown progress", default="none yet")
+
+
 @contextmanager
-def progress(message: str) -> Iterator[Callable[[str], None]]:
-    """Shows a spinner on stderr while the block runs, if stderr is a terminal; gives what changes its message."""
-    if not sys.stderr.isatty():
+def progress(message: str | RenderableType) -> Iterator[Callable[[RenderableType], None]]:
+    """Shows a spinner on stderr while the block runs, if stderr is a terminal; gives what changes its message.
+
+    Inside another one it takes the other's place until the block ends. A message that is no text is rendered anew as time goes on.
+    """
+    outer = _SHOWN.get()
+    if outer is None or not sys.stderr.isatty():
         yield lambda message: None
-        return
-    with Console(stderr=True).status(message) as status:
-        yield status.update
+    elif isinstance(outer, Status):
+        before = outer.status
+        outer.update(message)
+        try:
+            yield outer.update
+        finally:
+            outer.update(before)
+    else:
+        with Console(stderr=True).status(message) as status:
+            token = _SHOWN.set(status)
+            try:
+                yield status.update
+            finally:
+                _SHOWN.reset(token)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Shows no progress while the block runs."""
+    token = _SHOWN.set(None)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(token)
+
+
+@contextmanager
+def counted(total: int, noun: str) -> Iterator[Callable[[], None]]:
+    """Progress by how many of `total` are done, with an estimate of what is left; gives what is called when one more is."""
+    begun, done = time.perf_counter(), 0
+    with progress(f"0 of {total:,} {noun}") as said:
+
+        def step() -> None:
+            nonlocal done
+            done += 1
+            said(f"{done:,} of {total:,} {noun}, {about_left(begun, done / total)}")
+
+        yield step
+
+
+def about_left(begun: float, share: float) -> str:
+    """What is left of work of which a share is done since `begun` (perf_counter): "about 12 s left"."""
+    left = (time.perf_counter() - begun) * (1 - share) / share
+    return f"about {left:.0f} s left" if left < 100 else f"about {left / 60:.0f} min left"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.cases.cluster import add_cluster_option, executor_of
+from simgpu.tools.cases.cluster import add_cluster_option, finished
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ def _ranked(op: str, board: str, dtype: str, seed: int | None) -> list[Ranking]:
     return [rank(op, problem, target(board), kind) for kind, problem in wanted]
 
 
+def _ranking(search: tuple[str, str, str, int | None]) -> list[Ranking]:
+    return _ranked(*search)
+
+
 def _every_row(options: Namespace) -> int:
     """Prints the summary of all problems for every board and type."""
     from simgpu.hardware import target, targets
@@ -82,13 +86,13 @@ def _every_row(options: Namespace) -> int:
     lines = []
     boards = [name for name in targets() if not name.startswith("gpu")]
     pairs = [(name, kind) for name in boards for kind in target(name).dtypes() if kind in TYPES.get(options.op, (kind,))]
-    with progress("searching"), executor_of(options.cluster) as (executor, _):
-        ranked = [executor.submit(_ranked, options.op, name, kind, options.seed) for name, kind in pairs]
-        for (name, kind), future in zip(pairs, ranked, strict=True):
-            rows = future.result()
-            worst = max(rows, key=lambda row: row.regret)
-            figures = summarise("all", rows)[1:]
-            lines.append((target(name).name, kind, *figures, worst.problem, _text(worst.chosen), _text(worst.best)))
+    every = [(options.op, name, kind, options.seed) for name, kind in pairs]
+    found = {task: future.result() for task, future in finished(options.cluster, _ranking, every, "searches")}
+    for _, name, kind, _ in every:
+        rows = found[options.op, name, kind, options.seed]
+        worst = max(rows, key=lambda row: row.regret)
+        figures = summarise("all", rows)[1:]
+        lines.append((target(name).name, kind, *figures, worst.problem, _text(worst.chosen), _text(worst.best)))
     if options.json:
         print_json({"operator": options.op, "rows": [dict(zip(names, line, strict=True)) for line in lines]})
         return 0

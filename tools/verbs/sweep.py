@@ -9,24 +9,22 @@ import json
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import Future
 from functools import cache
-from itertools import islice, product
+from itertools import product
 from threading import Lock
 from typing import Any
 
 from simgpu.hardware.errors import SimError
 from simgpu.slices.worker import version
-from simgpu.tools.cases.cluster import add_cluster_option, executor_of
+from simgpu.tools.cases.cluster import add_cluster_option, finished
 from simgpu.tools.cases.operators import OPERATORS
 from simgpu.tools.cases.sweep import ERROR, FAIL, FORMATS, LOST, PASS, Case, Rows, flattened, shapes, written
-from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
+from simgpu.tools.shared.console import add_json_option, print_json, quiet, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.shared.parser import Parser
 
-AHEAD = 4  # cases given to the executor for each that it runs at once
 SHOWN = 20  # cases that did not pass
 SUMS = ("cycles", "seconds", "seconds_low", "seconds_high")  # of a computation's kernels, modelled
 
@@ -43,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.set_defaults(verb="run")
     parser.add_argument("-o", "--output", required=True, metavar="TABLE", help=f"the table, {', '.join(FORMATS)}; finished "
                         "cases are kept in TABLE.cases, and do not run again")  # fmt: skip
-    add_cluster_option(parser)
+    add_cluster_option(parser, "local:1")
     add_force_option(parser)
     add_json_option(parser)
 
@@ -60,32 +58,20 @@ def run(options: Namespace) -> int:
     cases = [Case(options.verb, options.op, target, dtype, shape, version()) for target, dtype, shape in wanted]
     left = [case for case in cases if case.key not in rows.finished]
     begun = time.perf_counter()
-    with executor_of(options.cluster) as (executor, at_once), progress("") as said:
-        for number, (case, row) in enumerate(_outcomes(executor, left, AHEAD * at_once), 1):
-            rows.add(case, row)
-            each = (time.perf_counter() - begun) / number
-            said(f"{number} of {len(left)} cases, about {each * (len(left) - number):.0f} s left")
+    for case, future in finished(options.cluster, row_of, left, "cases"):
+        rows.add(case, _row(case, future))
     found = rows.of(cases)
     write(options.output, written(found, suffix), force=True)
     _show(options, found, len(cases) - len(left), time.perf_counter() - begun)
     return int(any(row["status"] != PASS for row in found))
 
 
-def _outcomes(executor: Executor, cases: Iterable[Case], most: int) -> Iterator[tuple[Case, dict[str, Any]]]:
-    """Each case with its row, as they finish; most: given to the executor at a time."""
-    waiting = iter(cases)
-    pending: dict[Future[dict[str, Any]], Case] = {}
-    while True:
-        for case in islice(waiting, most - len(pending)):
-            pending[executor.submit(row_of, case)] = case
-        if not pending:
-            return
-        future = next(as_completed(pending))
-        case = pending.pop(future)
-        try:
-            yield case, future.result()
-        except Exception as error:  # whatever an executor says of a worker that died
-            yield case, {**_named(case), "status": LOST, "error": f"{type(error).__name__}: {error}"}
+def _row(case: Case, future: Future[dict[str, Any]]) -> dict[str, Any]:
+    """What became of a case."""
+    try:
+        return future.result()
+    except Exception as error:  # whatever an executor says of a worker that died
+        return {**_named(case), "status": LOST, "error": f"{type(error).__name__}: {error}"}
 
 
 def _named(case: Case) -> dict[str, Any]:
@@ -103,7 +89,7 @@ def row_of(case: Case) -> dict[str, Any]:
     parser, printed = Parser(prog=f"simgpu {case.verb}"), io.StringIO()
     verb.configure(parser)
     row = _named(case)
-    with _turn(), contextlib.redirect_stdout(printed):  # an executor may have threads, and there is one standard output
+    with _turn(), quiet(), contextlib.redirect_stdout(printed):  # an executor may have threads, and there is one standard output
         try:
             status = verb.run(parser.parse_args([*case.words(), "--json"], Namespace(words=[case.verb, *case.words()])))
         except SimError as error:

@@ -6,11 +6,13 @@ A trial prices a tile by the cost model, or with --device hip runs its kernels o
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
-from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
+from simgpu.tools.cases.cluster import HERE, add_cluster_option, finished
+from simgpu.tools.shared.console import add_json_option, counted, print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import real_device
 from simgpu.tools.shared.outputs import claim, write
@@ -18,11 +20,13 @@ from simgpu.tools.verbs.regret import OPS, TYPES
 
 if TYPE_CHECKING:
     from simgpu.hardware import hip
+    from simgpu.hardware.descriptor import HardwareDescriptor
     from simgpu.tools.cost.space import Space, Tile
 
 COLUMNS = ("start", "searches", "first trial", "trials to 2 %, median", "nine of ten", "not within the budget", "at the end")
 LAUNCHES = 20  # of a tile's kernels on a GPU; their median counts
 Measures = Callable[["Space"], Callable[["Tile"], float]]  # seconds of a space's tiles
+Ratios = dict[str, list[float]]  # by start, of each trial: the least time so far over the least of all
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -39,6 +43,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--svg", metavar="FILE", help="draw the time over the best by trial")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.set_defaults(timeout=None)  # a launch's on a GPU: the default
+    add_cluster_option(parser)
     add_json_option(parser)
 
 
@@ -46,8 +51,7 @@ def run(options: Namespace) -> int:
     """Prints a line a start."""
     from simgpu.hardware import target
     from simgpu.tools.cost.problems import drawn
-    from simgpu.tools.cost.space import space
-    from simgpu.tools.cost.trials import STARTS, Grid, trace, trials_until
+    from simgpu.tools.cost.trials import STARTS, trials_until
 
     op, kind = options.op, options.dtype
     if options.budget < 1 or options.problems < 1 or options.seed < 0:
@@ -58,20 +62,18 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--dtype {kind}: {op} on {options.target} has {', '.join(known)}")
     if options.svg:
         claim((options.svg,), options.force)
+    if options.device == "hip" and options.cluster != HERE:
+        raise UsageError(f"--cluster {options.cluster}: trials on a real GPU run here, one after another; leave it out")
     device = real_device(options, options.target) if options.device == "hip" else None
-    measures = _modelled if device is None else _on(device)
     starts = STARTS if options.start == "both" else (options.start,)
     traces: dict[str, list[list[float]]] = {start: [] for start in starts}
-    with progress("searching"):
-        for number, (_, problem) in enumerate(drawn(op, kind, options.seed, options.problems)):
-            tiles = space(op, problem, descriptor)
-            grid, measure = Grid.of(tiles), measures(tiles)
-            found = {start: trace(grid, start, options.budget, options.seed + number, measure) for start in starts}
-            # On a GPU nobody knows the best of all: it is that of the searches.
-            least = tiles.best()[1] if device is None else min(best[-1] for best in found.values())
-            for start, best in found.items():
-                spent = options.budget - len(best)  # where there are fewer tiles than trials
-                traces[start].append([seconds / least for seconds in (*best, *spent * best[-1:])])
+    searches = [
+        Search(op, problem, descriptor, starts, options.budget, options.seed + number)
+        for number, (_, problem) in enumerate(drawn(op, kind, options.seed, options.problems))
+    ]
+    for found in _found(searches, options.cluster) if device is None else _found_on(searches, device):
+        for start in starts:
+            traces[start].append(found[start])
     rows: list[tuple[Any, ...]] = []
     for start, ratios in traces.items():
         needed = sorted(trials_until(best, 1.0) or options.budget + 1 for best in ratios)
@@ -93,6 +95,50 @@ def run(options: Namespace) -> int:
     how = f"run on {device.name}; times over the best that was found" if device else "priced by the cost model; times over the best"
     show(f"Trials of a search for {op} tiles on {options.target}, {kind}, {how}", table("Searches", COLUMNS, rows, left=1))
     return 0
+
+
+@dataclass(frozen=True)
+class Search:
+    """One problem, searched from each start."""
+
+    op: str
+    problem: Any
+    descriptor: HardwareDescriptor
+    starts: tuple[str, ...]
+    budget: int
+    seed: int
+
+
+def _found(searches: list[Search], cluster: str) -> list[Ratios]:
+    """What they find where tiles are priced by the cost model, in their order."""
+    found = {task.seed: future.result() for task, future in finished(cluster, modelled, searches, "searches")}
+    return [found[search.seed] for search in searches]
+
+
+def _found_on(searches: list[Search], device: hip.Device) -> Iterator[Ratios]:
+    """What they find on a GPU."""
+    with counted(len(searches), "searches") as done:
+        for search in searches:
+            yield _ratios(search, _on(device), known=False)
+            done()
+
+
+def modelled(search: Search) -> Ratios:
+    """What a search finds where tiles are priced by the cost model."""
+    return _ratios(search, _modelled, known=True)
+
+
+def _ratios(search: Search, measures: Measures, known: bool) -> Ratios:
+    """known: whether the space's own seconds say what the least of all is; else it is the least that was found."""
+    from simgpu.tools.cost.space import space
+    from simgpu.tools.cost.trials import Grid, trace
+
+    tiles = space(search.op, search.problem, search.descriptor)
+    grid, measure = Grid.of(tiles), measures(tiles)
+    found = {start: trace(grid, start, search.budget, search.seed, measure) for start in search.starts}
+    least = tiles.best()[1] if known else min(best[-1] for best in found.values())
+    spent = {start: search.budget - len(best) for start, best in found.items()}  # where there are fewer tiles than trials
+    return {start: [seconds / least for seconds in (*best, *spent[start] * best[-1:])] for start, best in found.items()}
 
 
 def _modelled(space: Space) -> Callable[[Tile], float]:

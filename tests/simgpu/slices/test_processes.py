@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -121,6 +122,28 @@ def test_dask():
         assert not launch(executor, 7).notes
         os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
         launch(executor)
+
+
+def test_a_cut_connection_loses_nothing():
+    """A client of Dask, then a worker, loses its connection to the scheduler while slices run, which run anew."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+    with cluster, distributed.Client(cluster) as client:
+        executor, cuts = client.get_executor(pure=False), []
+
+        def clients() -> None:
+            cuts.append(client.scheduler_comm.comm)
+
+        def workers() -> None:
+            cuts.append(next(iter(cluster.scheduler.stream_comms.values())).comm)
+
+        for found in (clients, workers):
+            _ = [client.submit(time.sleep, 0.5, pure=False) for _ in range(2)]  # slices wait for them
+            for at, done in ((0.1, found), (0.2, lambda: cuts[-1].abort())):
+                threading.Timer(at, client.loop.add_callback, (done,)).start()
+            launch(executor)
+            assert cuts[-1].closed()
+        assert len(cuts) == 2
 
 
 def test_a_task_is_found_by_name():

@@ -245,13 +245,41 @@ def test_findings_of_slices_are_those_of_the_launch(pool):
     assert [replace(f, message="", place="") for f in run.findings] == [replace(f, message="", place="") for f in whole.findings]
 
 
-def test_a_race_between_slices_is_named(pool):
+@pytest.mark.parametrize(
+    ("moves", "note"),
+    [
+        ([(0, 1), (2, 3), (3, 2)], "slices 1 and 2 ran together in the caller's process: they touch the same bytes"),
+        ([(4, 5), (2, 3), (4, 6), (7, 3)], "slices 1 and 3 ran together"),
+        ([(0, 1), (2, 1), (3, 4), (5, 4)], "slices 0 and 1 ran together"),  # and 2 and 3
+        ([(0, 1), (2, 1)], "the launch ran whole, not in slices: all slices touch bytes of others"),
+    ],
+)
+def test_a_race_between_slices_is_named(pool, moves, note):
+    """Only those that meet run again; findings, bytes and counters are those of the whole launch."""
     gpu = simgpu.Device("gfx90a", check=True, threads=1)
     kernel = loaded_kernel(gpu, READ_AND_WRITE, "buffer", "buffer")
-    words, places = gpu.upload(np.zeros(4, np.int32)), gpu.upload(np.array([(0, 1), (2, 3), (3, 2)], np.int32))
-    run = kernel.launch(grid=3, args=[words, places], executor=pool, slices=3)
+    start = np.arange(8, dtype=np.int32)
+    words, whole, places = gpu.upload(start), gpu.upload(start), gpu.upload(np.array(moves, np.int32))
+    want = kernel.launch(grid=len(moves), args=[whole, places])
+    run = kernel.launch(grid=len(moves), args=[words, places], executor=pool, slices=len(moves))
     assert any(f.kind == "race" for f in run.findings)
-    assert "slice 2 and one before it touch the same bytes" in run.notes[-1]
+    assert note in run.notes[0]
+    assert {(f.kind, f.pc, f.other_pc) for f in run.findings} == {(f.kind, f.pc, f.other_pc) for f in want.findings}
+    assert (words.download() == whole.download()).all() and run.counters == want.counters
+
+
+def test_a_fault_of_slices_that_run_together_is_the_launchs(pool):
+    """Workgroup 1 reads where workgroup 0 says: far outside, which it does not do alone."""
+    gpu = simgpu.Device("gfx90a", check=True, threads=1)
+    kernel = loaded_kernel(gpu, "v_mov_b32 v6, v5\n" + READ_AND_WRITE, "buffer", "buffer")
+    moves = np.array([8, 2, 0, 9, 10, 11, 12, 13] + [1 << 24] * 6, np.int32)  # words, too: workgroup 0 writes over 1's `from`
+    faults = []
+    for options in ({}, {"executor": pool, "slices": 4}):
+        words = gpu.upload(moves)
+        with pytest.raises(MemoryFault) as caught:
+            kernel.launch(grid=4, args=[words, words], **options)
+        faults.append({(finding.kind, finding.pc) for finding in caught.value.findings})
+    assert faults[0] == faults[1] and faults[0]
 
 
 def test_undefined_bytes_travel_both_ways(pool):

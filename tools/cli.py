@@ -131,12 +131,15 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
     parser.add_argument("--version", action=Version, nargs=0, help="print the version, clang's and the host's")
     text = "print completion for a shell; its first line says where it goes"
     parser.add_argument("--completion", action=Completion, choices=("bash", "zsh", "fish"), help=text)
+    text = "show no progress; without it a terminal shows what takes long, on stderr"
+    parser.add_argument("--quiet", action="store_true", help=text)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     parsers = {name: verbs.add_parser(name, help=text, description=text) for name, text in VERBS.items()}
     module = None
     if verb is not None:
         module = _module(verb)
         module.configure(parsers[verb])
+        _add_quiet(parsers[verb], text)
         if {"-h", "--help"} & set(arguments):
             from simgpu.tools.shared.parser import add_examples
 
@@ -147,7 +150,20 @@ def _dispatch(arguments: list[str], verb: str | None, on_gpu: bool) -> int:
         from simgpu.tools.shared.processes import supervised
 
         return supervised(arguments)
-    return int(module.run(options))
+    if not options.quiet:
+        return int(module.run(options))
+    from simgpu.tools.shared.console import quiet
+
+    with quiet():
+        return int(module.run(options))
+
+
+def _add_quiet(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds --quiet to a verb's parser, and to those of what follows it."""
+    parser.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=text)
+    for action in parser._actions:
+        for other in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            _add_quiet(other, text)
 
 
 def _module(verb: str) -> Any:

@@ -203,15 +203,21 @@ class _Traced(Launch):
 
     def _step(self, worker: Worker, index: int, program: Program) -> None:
         """Execute the instruction at the stop and nothing else, and answer what it came back with, if anything."""
-        before = program.records[:, :2].copy()
-        program.records[:, :2] = self._pending(program)
+        inst = program.instructions[index]
+        behind = index + inst.size // 4
+        # Where it may go on: all of the code is looked through for an instruction that jumps only.
+        rows = slice(None) if inst.spec.kind == "control" else slice(behind, behind + 1)
+        before = program.records[rows, :2].copy()
+        program.records[rows, :2] = self._pending(program)
+        stop = program.records[index, :2].copy()
         program.records[index, :2] = self.replaced[id(program)][1][index]
         worker.job.stop = 1  # come back too where the wave ends or waits
         try:
             status = scheduler.run_worker(worker.job, worker.slots)
         finally:
             worker.job.stop = 0
-            program.records[:, :2] = before
+            program.records[index, :2] = stop
+            program.records[rows, :2] = before
         if status == scheduler.LIMIT:
             self._refill([worker])
         elif status == scheduler.NEED_PYTHON and current_wave(worker).status != Status.LOWER:

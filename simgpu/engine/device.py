@@ -148,6 +148,7 @@ class Device:
         self.stderr: TextIO | None = None
         self.shadows: dict[str, Any] = {}  # what checks keep from one launch to the next
         self.profiler: Watcher | None = None
+        self.shown: Callable[[Launch], AbstractContextManager[None]] | None = None  # entered around a launch, to show how far it is
         self.compiler: Compiler = compiler()
         scheduler.begin()
 
@@ -179,7 +180,7 @@ class Device:
     def sharing(self, checks: Sequence[Check]) -> Self:
         """The same GPU with the same memory, for launches that run other checks and that nobody watches; see `Module.on`."""
         other = copy.copy(self)
-        other.checks, other.profiler = checks, None
+        other.checks, other.profiler, other.shown = checks, None, None
         return other
 
     def alloc(self, nbytes: int) -> Buffer:

@@ -83,6 +83,8 @@ class Launch:
         self.groups = groups[0] * groups[1] * groups[2]
         if self.groups >= 1 << 62:
             raise LaunchError(f"{self.info.name}: {self.groups} workgroups; the limit is 2^62")
+        self.counter = np.zeros(1, np.int64)  # the next workgroup to begin
+        self.at_work: Sequence[Worker] = ()
         self.cooperative = cooperative
         if cooperative and self.groups > (room := kernel.resident_groups(geometry.block, geometry.dynamic_lds)):
             raise LaunchError(
@@ -193,7 +195,6 @@ class Launch:
         each = self.waves * (self.stride + wave_bytes) + lds_stride
         share = -(-self.groups // self.workers)
         resident = share if self.cooperative else max(1, min(RESIDENT_GROUPS, RESIDENT_BYTES // each, share))
-        self.counter = np.zeros(1, np.int64)
         self.budget = aligned_bytes(64).view(np.int64)  # [0]: record steps left, in a cache line of its own
         self.budget[0] = self.device.max_instructions
         shared = self._shared_arguments()
@@ -283,10 +284,21 @@ class Launch:
 
     # -- running -------------------------------------------------------------------------------
 
+    @property
+    def ended(self) -> tuple[int, int]:
+        """Workgroups that have ended, and all that are to run; for another thread to look at while the launch runs."""
+        begun = sum(min(max(int(self.counter[0]) - part.start, 0), len(part)) for part in self.parts)
+        return begun - sum(worker.job.taken for worker in self.at_work), sum(map(len, self.parts))
+
     def run(self) -> Run:
+        shown = self.device.shown
+        with nullcontext() if shown is None else shown(self):
+            return self._run_shown()
+
+    def _run_shown(self) -> Run:
         well = False
         try:
-            workers = self.begin()
+            workers = self.at_work = self.begin()
             try:
                 run = self._run(workers)
             except SimError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +13,13 @@ import numpy as np
 from simgpu.tools.benchmarks.operator import FEWEST
 from simgpu.tools.benchmarks.profile import profile_document, profiled, show_profile
 from simgpu.tools.cases.file_kernel import add_launch_options, file_kernel
+from simgpu.tools.page.launched import launches_document
+from simgpu.tools.page.page import Page, add_html_option
+from simgpu.tools.page.watching import Watching
 from simgpu.tools.shared.console import print_json, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.launching import launched
+from simgpu.tools.shared.outputs import claim
 
 if TYPE_CHECKING:
     from simgpu import Run
@@ -22,12 +28,14 @@ if TYPE_CHECKING:
 def configure(parser: ArgumentParser) -> None:
     """As `simgpu exec`, less what saves results."""
     add_launch_options(parser)
+    add_html_option(parser)
 
 
 def run(options: Namespace) -> int:
     """Prints the times of the launches that come after the first, and what each executes."""
     if options.device != "sim":
         raise UsageError("bench exec times the simulator: leave --device out, or give an operator, which --device hip validates")
+    claim([options.html], options.force)
     asked = file_kernel(options)
     device: Any = asked.device
     kernel, arguments, _ = asked.bind(device)
@@ -50,6 +58,13 @@ def run(options: Namespace) -> int:
         "wave_instructions": runs[-1].instructions,
         "millions_per_second": runs[-1].instructions / max(float(np.median(seconds)), 1e-9) / 1e6,
     }  # fmt: skip
+    if options.html:
+        watching = Watching()
+        launched(kernel.name, lambda: watching.launch(kernel, args=arguments, **asked.extents))
+        said = f"median {1e6 * figures['median_seconds']:,.1f} us of {FEWEST} launches in the simulator, not validated"
+        document = {**launches_document(watching.launches, [Path(options.file).parent]), "verdict": said}
+        page = Page(f"bench of {Path(options.file).name}", document, shlex.join(["simgpu", *options.words]))
+        page.save(options.html, options.force)
     if options.json:
         print_json({
             "file": options.file, "target": device.arch, "kernel": kernel.name, "threads": device.threads,

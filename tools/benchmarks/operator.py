@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +16,18 @@ from simgpu.tools.cases.execute import against_sim
 from simgpu.tools.cases.operator_options import headline, operator_document, operator_tree
 from simgpu.tools.cases.operators import workload
 from simgpu.tools.cases.timing import WARM_UP, Figures, Timer
+from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.agreement import Agreement
 from simgpu.tools.shared.console import print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import add_inputs_option
 from simgpu.tools.shared.launching import add_device_options, device_of, launched
+from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.verdict import Verdict
 
 if TYPE_CHECKING:
     from simgpu.operators.tree import Root
+    from simgpu.tools.page.watching import Watched
 
 FEWEST = 20  # launches; a median of fewer says little
 
@@ -35,6 +40,7 @@ def add_options(parser: ArgumentParser) -> None:
     )
     add_device_options(parser)
     add_inputs_option(parser)
+    add_html_option(parser)
     if parser.prog.endswith("attention"):
         attention_table.configure(parser)
 
@@ -51,6 +57,7 @@ def run(options: Namespace) -> int:
         raise LaunchError(f"--launches {options.launches}: give {FEWEST} or more, a median of fewer says little")
     if options.against_unfused and options.op != "attention":
         raise UsageError(f"--against-unfused compares attention with three kernels: {options.op} has no such baseline")
+    claim([options.html], options.force)
     tree = operator_tree(options)
     device: Any = device_of(options, options.target)
     real = options.device == "hip"
@@ -58,6 +65,8 @@ def run(options: Namespace) -> int:
     result = measure(options, device, tree)
     baseline = measure(options, device, _unfused(tree)) if options.against_unfused else None
     passed = result.passed and (baseline is None or baseline.passed)
+    if options.html:
+        _save_page(options, tree, [one for one in (result, baseline) if one], where)
     faster = baseline and baseline.figures.median / result.figures.median
     if options.json:
         print_json({
@@ -76,6 +85,29 @@ def run(options: Namespace) -> int:
     return 0 if passed else 1
 
 
+def _save_page(options: Namespace, tree: Root, measured: Sequence[Measured], where: str) -> None:
+    """Writes the file of --html: the plan, the times that a GPU took below its roof, and, simulated, one launch more to look at."""
+    from simgpu.tools.page.page import Page
+    from simgpu.tools.page.plans import plan_point, roofline_document, run_point, tree_document
+
+    points, document, verdicts = [plan_point(tree)], {}, []
+    for one in measured:
+        name, median = " + ".join(one.kernels), one.figures.median
+        if options.device == "hip":
+            points.append({**plan_point(tree), "name": name, "seconds": median})
+        points += [run_point(launch.kernel.name, launch.run) for launch in one.launches if launch.run is not None]
+        rate = f"{one.figures.flops / median / 1e12:.3g} TFLOPS"
+        passed = "PASS" if one.passed else "FAIL"
+        verdicts.append(f"{name}: median {1e6 * median:,.1f} us of {options.launches} launches, {rate}, {passed}")
+    if launches := [launch for one in measured for launch in one.launches]:
+        from simgpu.tools.page.launched import launches_document
+
+        document = launches_document(launches)
+    roof = roofline_document(tree.descriptor, tree.problem.dtype, points)
+    document |= {"tree": tree_document(tree), "roofline": roof, "verdict": f"On {where}. {'; '.join(verdicts)}"}
+    Page(f"bench of {tree.derivation.title}", document, shlex.join(["simgpu", *options.words])).save(options.html, options.force)
+
+
 @dataclass(frozen=True)
 class Measured:
     """What was timed."""
@@ -88,6 +120,7 @@ class Measured:
     agreement: Agreement | None  # with the simulator, if asked for
     clock: int | None  # MHz, of a GPU that says
     profile: dict[str, Any] | None  # by opcode, if asked for
+    launches: Sequence[Watched] = ()  # one more, for a page
 
     @property
     def passed(self) -> bool:
@@ -132,8 +165,14 @@ def measure(options: Namespace, device: Any, tree: Root) -> Measured:
     if options.profile:
         with progress(f"profiling {kernel.name}"):
             profile = profile_document(profiled(device, timer.launch))
+    launches: Sequence[Watched] = ()
+    if options.html and not real:
+        launches = launched(kernel.name, timer.watched)
+        for one in launches:
+            one.origins = kernel.origins
     figures = Figures(times, tree.problem.flops, work.moved_bytes, device.descriptor.matrix_tflops(tree.problem.dtype))
-    return Measured(tuple(step.name for step in kernel.steps), len(timer.sets), figures, verdict, steady, agreement, clock, profile)
+    names = tuple(step.name for step in kernel.steps)
+    return Measured(names, len(timer.sets), figures, verdict, steady, agreement, clock, profile, launches)
 
 
 def _unfused(tree: Root) -> Root:

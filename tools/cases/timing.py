@@ -14,6 +14,7 @@ from simgpu.tools.shared.arrays import require_memory
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel, Prepared
+    from simgpu.tools.page.watching import Watched
 
 WARM_UP = 3  # launches before those that count
 COLD = 2  # times L2 and Infinity Cache: what is touched between two uses of a buffer
@@ -115,6 +116,15 @@ class Timer:
     def launch(self) -> None:
         """Launches once more, on the first set of buffers."""
         self._time([0])
+
+    def watched(self) -> list[Watched]:
+        """What a page shows of one more launch in the simulator, of each kernel."""
+        from simgpu.tools.page.watching import Watching
+
+        watching = Watching()
+        for entry, call in self.prepared.calls(*self.sets[0]):
+            watching.launch(entry, **call)
+        return watching.launches
 
     def free(self) -> None:
         """Gives the device's memory back."""

@@ -55,6 +55,7 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
         **({"traffic": traffic_document(one.touched, *_arguments(one))} if one.touched else {}),
         **({"waves": waves_document(one.timed, numbers)} if one.timed and len(one.timed.result.log) else {}),
         **({"lds": lds_document(code.target, in_lds, numbers)} if in_lds else {}),
+        **({"stops": list(one.stops)} if one.stops else {}),
         "visits": _visits({offset: inst for offset, inst, _ in rows if inst is not None}, one.visits, matrix),
     }  # fmt: skip
 

@@ -22,14 +22,15 @@ FORMAT = 1  # of the document; another one is no page of this version
 MOST_BYTES = 5_000_000
 # The views' files, in the order in which they make up the page's one script.
 SCRIPTS = (
-    "base.js", "numbers.js", "source.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js", "traffic.js",
-    "compare.js", "shell.js",
+    "base.js", "numbers.js", "source.js", "registers.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js",
+    "traffic.js", "compare.js", "shell.js",
 )  # fmt: skip
 # Nothing may be fetched, whatever a document holds.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 # What a document that is too large does without, in this order: path of keys, and what the page says of it.
 SPARED = (
     (("kernels", "visits"), "values of matrix instructions"),
+    (("kernels", "stops"), "registers"),
     (("kernels", "files"), "source files"),
     (("kernels", "lds"), "addresses of LDS accesses"),
     (("kernels", "waves"), "the timeline of waves"),
@@ -74,7 +75,11 @@ class Page:
 
     def _filled(self, document: dict[str, Any], notes: list[str]) -> str:
         head = {"format": FORMAT, "simgpu": VERSION, "title": self.title, "command": self.command, "notes": notes}
-        text = json.dumps(plain({**head, **document}), separators=(",", ":"), allow_nan=False)
+        whole = {**head, **document}
+        try:
+            text = json.dumps(whole, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError):  # what JSON lacks; making all of a large document anew takes long
+            text = json.dumps(plain(whole), separators=(",", ":"), allow_nan=False)
         data = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
         here = files("simgpu.tools.page")
         style = (here / "style.css").read_text("utf-8")

@@ -54,6 +54,7 @@ class Watched:
     origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code, by line of its assembly
     widths: Mapping[str, int] = field(default_factory=dict)  # bytes of a row of the arguments that are matrices, by name
     timed: Prediction | None = None  # what the model of time says of it
+    stops: Sequence[Mapping[str, Any]] = ()  # registers as `simgpu trace` shows them: row of the code, text, who, tables
 
     @cached_property
     def rows(self) -> Rows:

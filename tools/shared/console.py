@@ -10,16 +10,18 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.segment import Segment, Segments
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 PIPED_WIDTH = 200  # columns of a table that no terminal limits, unless COLUMNS says otherwise
 GAP = 3  # blanks between a table's columns
@@ -152,8 +154,8 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
         print(f"{name:32} {value:,.4g}" if isinstance(value, float) else f"{name:32} {value}")
 
 
-# What is shown on stderr now, to which a progress inside it writes; None: nothing is to be shown.
-_SHOWN: ContextVar[Status | Literal["none yet"] | None] = ContextVar("shown progress", default="none yet")
+# What is shown on stderr now, to which a progress inside it writes; None: nothing yet; False: nothing is to be.
+_SHOWN: ContextVar[Status | bool | None] = ContextVar("shown progress", default=None)
 
 
 @contextmanager
@@ -163,9 +165,9 @@ def progress(message: str | RenderableType) -> Iterator[Callable[[RenderableType
     Inside another one it takes the other's place until the block ends. A message that is no text is rendered anew as time goes on.
     """
     outer = _SHOWN.get()
-    if outer is None or not sys.stderr.isatty():
+    if isinstance(outer, bool) or not sys.stderr.isatty():
         yield lambda message: None
-    elif isinstance(outer, Status):
+    elif outer is not None:
         before = outer.status
         outer.update(message)
         try:
@@ -184,7 +186,7 @@ def progress(message: str | RenderableType) -> Iterator[Callable[[RenderableType
 @contextmanager
 def quiet() -> Iterator[None]:
     """Shows no progress while the block runs."""
-    token = _SHOWN.set(None)
+    token = _SHOWN.set(False)
     try:
         yield
     finally:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simgpu import hardware
 from simgpu.hardware.errors import HipError, LaunchError, SimError
-from simgpu.tools.shared.console import progress, show, table
+from simgpu.tools.shared.console import about_left, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed
 
 if TYPE_CHECKING:
     from simgpu import Device, Finding, Run
+    from simgpu.engine.launch import Launch
     from simgpu.hardware import hip
 
 UNITS = {"bytes": "bytes", "flops": "FLOP", "conflicts": "clocks"}
 T = TypeVar("T")
 DEVICES = ("sim", "hip")
+COUNTED_AFTER = 2.0  # seconds of a launch before its workgroups are counted
 TIMEOUT_SECONDS = 60.0  # of a launch on a real GPU, where none is given
 
 
@@ -85,10 +89,35 @@ def simulated_device(options: Namespace, target: str, watch: Watch | None = None
     """The simulated GPU, checked for a watch."""
     from simgpu import Device
 
-    return Device(
+    device = Device(
         target, check=watch.check if watch else False, threads=options.threads, max_instructions=options.max_instructions,
         timeout=options.timeout,
     )  # fmt: skip
+    device.shown = showing
+    return device
+
+
+@contextmanager
+def showing(launch: Launch) -> Iterator[None]:
+    """Shows on a terminal how far a launch is, while the block runs."""
+    with progress(HowFar(launch)):
+        yield
+
+
+class HowFar:
+    """What is said of a launch while it runs, each time anew."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch, self._begun = launch, time.perf_counter()
+
+    def __rich__(self) -> str:
+        name, (ended, every) = self._launch.info.name, self._launch.ended
+        if time.perf_counter() - self._begun < COUNTED_AFTER:
+            return f"running {name}"
+        if not self._launch.at_work:
+            return f"compiling what {name} executes"
+        left = f", {about_left(self._begun, ended / every)}" if ended else ""
+        return f"running {name}: {ended:,} of {every:,} workgroups{left}"
 
 
 def real_device(options: Namespace, target: str) -> hip.Device:

@@ -15,7 +15,7 @@ from simgpu.tools.benchmarks import exec, operator
 from simgpu.tools.benchmarks.blas import threads_environment
 from simgpu.tools.benchmarks.goals import CORPUS, GOALS, NAMES, Goal, Measured
 from simgpu.tools.cases.operator_options import add_operator_options
-from simgpu.tools.shared.console import print_json, progress, show, table
+from simgpu.tools.shared.console import counted, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.processes import output_of
 
@@ -111,7 +111,11 @@ def goals(options: Namespace) -> int:
     host = host_document(threads)
     if options.profile:
         return _profiles(options, chosen, host, threads)
-    rows = [_row(goal, options, threads) for goal in chosen]
+    rows = []
+    with counted(len(chosen), "rows") as done:
+        for goal in chosen:
+            rows.append(_row(goal, options, threads))
+            done()
     if options.json:
         print_json({
             "host": host, "rows": [row.document() for row in rows], "met": sum(row.document()["met"] for row in rows),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ from simgpu.tools.cases.file_kernel import add_argument_options, file_kernel, ke
 from simgpu.tools.cases.operator_options import add_operator_options, names_operator
 from simgpu.tools.cases.operators import OPERATORS, workload
 from simgpu.tools.cases.sources import is_assembly
+from simgpu.tools.page.page import add_html_option
 from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
 from simgpu.tools.shared.inputs import add_inputs_option
 from simgpu.tools.shared.launching import add_limit_options, launched
+from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.parser import Parser
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ def _own_options(parser: ArgumentParser) -> None:
                       help="of the largest reference element (default: 1e-5)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="seed of generated inputs (default: 0)")
     add_limit_options(parser, parser)
+    add_html_option(parser)
     add_json_option(parser)
 
 
@@ -81,6 +85,7 @@ class Subject:
     kernel: Kernel
     arguments: dict[str, Any]  # of its launch
     source: str = ""  # its assembly, where known
+    origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code
     matrices: Mapping[str, np.ndarray] = field(default_factory=dict)  # references by name
 
 
@@ -98,6 +103,7 @@ def run(options: Namespace) -> int:
         own.error("the following arguments are required: --at")
     if options.hits < 1 or options.skip < 0:
         raise UsageError(f"--hits {options.hits} --skip {options.skip}: give at least 1 and at least 0")
+    claim([options.html], options.force)
     subject = _operator(options, rest) if operator else _file(options, own, rest)
     module = subject.kernel.module
     declarations = [Declaration.parse(text, module.device.arch) for text in options.tile]
@@ -110,6 +116,8 @@ def run(options: Namespace) -> int:
         [Comparison.of(declaration, snapshot, reference, options.tolerance) for declaration in declarations]
         for snapshot in snapshots
     ]
+    if options.html:
+        _save_page(options, subject, snapshots, chosen, lanes)
     if options.json:
         print_json([
             {**_document(snapshot, chosen, options.view, lanes), "tiles": [c.document() for c in tiles]}
@@ -123,6 +131,30 @@ def run(options: Namespace) -> int:
             for comparison in tiles:
                 show(*comparison.parts())
     return 1 if any(c.wrong.any() for tiles in compared for c in tiles) else 0
+
+
+def _save_page(
+    options: Namespace, subject: Subject, snapshots: Sequence[Snapshot], chosen: list[Reg] | None, lanes: range
+) -> None:
+    """Writes the file of --html: the code, the registers at each visit, and the wave's matrix and LDS instructions."""
+    from simgpu.tools.page.launched import launches_document
+    from simgpu.tools.page.page import Page
+    from simgpu.tools.page.watching import Watched
+
+    kernel = subject.kernel
+    watched = Watched(kernel, subject.arguments, origins=subject.origins).look(options.wave)
+    rows = {offset: row for row, (offset, _, _) in enumerate(watched.rows)}
+    watched.stops = [
+        {"row": rows.get(one.pc, 0), "text": one.text, "who": _lines(kernel.name, one)[1].plain,
+         "tables": [(sheet.title, sheet.columns, [[cell.plain for cell in row] for row in sheet.rows])
+                    for sheet in _tables(one, chosen, options.view, lanes)]}
+        for one in snapshots
+    ]  # fmt: skip
+    note = "nothing was counted: the kernel ran as far as to the last visit; fragments and LDS are those of its first workgroup"
+    document = launches_document([watched], [] if names_operator(options.what) else [Path(options.what).parent])
+    Page(f"trace of {kernel.name} at {options.at}", document, shlex.join(["simgpu", *options.words]), [note]).save(
+        options.html, options.force
+    )
 
 
 def _traced(options: Namespace, subject: Subject, offsets: list[int]) -> list[Snapshot]:
@@ -178,7 +210,7 @@ def _operator(options: Namespace, rest: list[str]) -> Subject:
     at = 0 if options.kernel is None else names.index(kernel_named(dict.fromkeys(names), options.kernel))
     launched(emitted.name, lambda: [entry.launch(**call) for entry, call in calls[:at]])
     kernel, call = calls[at]
-    return Subject(kernel, call, emitted.source, operator.matrices(tree, work))
+    return Subject(kernel, call, emitted.source, emitted.origins, operator.matrices(tree, work))
 
 
 def _reference(options: Namespace, subject: Subject) -> np.ndarray | None:

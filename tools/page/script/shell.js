@@ -2,6 +2,7 @@
 
 const VIEWS = [
   ["source", "Source", SourceView],
+  ["registers", "Registers", RegistersView],
   ["fragments", "Fragments", FragmentsView],
   ["lds", "LDS", LdsView],
   ["tree", "Tree", TreeView],

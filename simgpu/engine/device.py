@@ -98,7 +98,7 @@ class Buffer:
 
     def require(self, device: Device, purpose: str) -> None:
         """Raise LaunchError unless the buffer is the device's and not freed; purpose: what cannot be done else."""
-        if self._device is not device:
+        if self._device.memory is not device.memory:
             raise LaunchError(
                 f"{self!r} is memory of another Device ({self._device.arch}): this one ({device.arch}) cannot {purpose}; "
                 "upload the data to it"

@@ -7,5 +7,6 @@
     predict.py  rounds over the GPU, shared bandwidth, the clock: cycles and time
     lines.py    where the time goes, by instruction
     perfetto.py      a timeline of a CU
+    speedscope.py    where its clocks go, as stacks
     thread_trace.py  the same as rocprofv3's thread trace
 """

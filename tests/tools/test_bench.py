@@ -223,3 +223,14 @@ def test_rates_leave_out_what_a_target_lacks(monkeypatch: pytest.MonkeyPatch) ->
     found = rates.rates("mi100", "v_p")  # v_prng_b32 and the swaps of lanes are gfx950's
     assert set(found) == {"VALU, 32 bits", "VALU, 16 bits and packed"}
     assert all(rate.ns >= 0 for of_class in found.values() for rate in of_class)
+
+
+def test_pages(tmp_path: Path, capsys: Capture) -> None:
+    from simgpu.tools.page.page import read_document
+
+    file = tmp_path / "bench.html"
+    printed(capsys, "gemm", "-m", "40", "-n", "36", "-k", "20", "--html", str(file))
+    document = read_document(str(file))
+    assert "median" in document["verdict"] and document["verdict"].endswith("PASS")
+    assert document["kernels"][0]["instructions"] > 0 and document["roofline"]["points"][0]["name"] == "planned"
+    assert "exists" in failing(capsys, "gemm", "-m", "40", "-n", "36", "-k", "20", "--html", str(file))

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+import time
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from simgpu.tools.shared.console import GAP, Sheet, table
+import simgpu
+from simgpu.engine.launch import Launch
+from simgpu.tools.shared import launching
+from simgpu.tools.shared.console import GAP, Sheet, about_left, counted, progress, quiet, table
+from simgpu.tools.shared.launching import HowFar, showing
+from tests.support.kernels import loaded_kernel
 
 WORDS = st.text("abcdefg", min_size=1, max_size=9)
 NOTES = st.lists(WORDS, max_size=9).map(" ".join)
@@ -47,3 +54,82 @@ def test_columns_that_do_not_fit_follow() -> None:
         "name   alpha   beta", "───────────────────", "one        1      2", "two        4      5", "",
         "name   gamma", "────────────", "one        3", "    of the first", "two        6",
     ]  # fmt: skip
+
+
+# -- progress ---------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Stderr from here on; pytest sets its own behind fixtures."""
+    made = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", made)
+    return made
+
+
+def test_progress_inside_another_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_of(monkeypatch)
+    with progress("outer") as said:
+        with progress("inner"):
+            time.sleep(0.2)
+        with counted(4, "cases") as done:
+            done()
+            done()
+            time.sleep(0.2)
+        said("outer again")
+        time.sleep(0.2)
+    shown = terminal.getvalue()
+    assert "inner" in shown and "2 of 4 cases, about 0 s left" in shown and "outer again" in shown
+
+
+def test_quiet_and_pipes_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_of(monkeypatch)
+    with quiet(), progress("a"), counted(2, "cases") as done:
+        done()
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    with progress("b") as said:
+        said("c")
+    assert terminal.getvalue() == pipe.getvalue() == ""
+
+
+def test_what_is_left_is_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
+    assert about_left(90.0, 0.25) == "about 30 s left"
+    assert about_left(0.0, 0.2) == "about 7 min left"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_launch_says_how_many_workgroups_ended(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal_of(monkeypatch)
+    monkeypatch.setattr(launching, "COUNTED_AFTER", 0.0)
+    seen: list[Launch] = []
+    told: list[str] = []
+
+    class Told(HowFar):
+        def __init__(self, launch: Launch) -> None:
+            super().__init__(launch)
+            seen.append(launch)
+            told.append(self.__rich__())
+
+        def __rich__(self) -> str:
+            text = super().__rich__()
+            told.append(text)
+            return text
+
+    monkeypatch.setattr(launching, "HowFar", Told)
+    gpu = simgpu.Device("gfx90a", threads=threads)
+    gpu.shown = showing
+    kernel = loaded_kernel(gpu, "s_mov_b32 s4, 0x8000\nagain:\ns_sub_u32 s4, s4, 1\ns_cmp_lg_u32 s4, 0\ns_cbranch_scc1 again\n")
+    kernel.launch(grid=600)
+    assert seen[0].ended == (600, 600)
+    assert told[0] == f"compiling what {kernel.name} executes"
+    counts = [int(text.split()[2]) for text in told if "of 600 workgroups" in text]
+    assert counts == sorted(counts) and counts and counts[0] < 600

@@ -39,6 +39,20 @@ def test_the_clock_and_the_exports(tmp_path: Path, capsys: Capture) -> None:
     assert main(["time", "--perfetto", str(timeline), *GEMM]) == 2
 
 
+def test_stacks_for_speedscope_hold_every_clock(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "s.json"
+    assert main(["time", "--speedscope", str(path), "--json", *GEMM]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    document = json.loads(path.read_text())
+    (profile,), frames = document["profiles"], document["shared"]["frames"]
+    assert profile["endValue"] == sum(profile["weights"]) == sum(line["latency"] for line in kernel["lines"])
+    assert all(0 <= frame < len(frames) for stack in profile["samples"] for frame in stack)
+    stacks = [[frames[frame]["name"] for frame in stack] for stack in profile["samples"]]
+    assert {stack[0] for stack in stacks} == {kernel["kernel"]} and {len(stack) for stack in stacks} == {3, 4}
+    assert all(frames[stack[1]]["file"].endswith(".py") and frames[stack[1]]["line"] for stack in profile["samples"])
+    assert main(["time", "--speedscope", str(path), *GEMM]) == 2
+
+
 @pytest.mark.parametrize("arguments", [["--clock", "0", *GEMM], [*GEMM, "--device", "hip"]])
 def test_bad_requests_are_refused(arguments: list[str], capsys: Capture) -> None:
     assert main(["time", *arguments]) == 2

@@ -49,6 +49,7 @@ def _own_options(parser: ArgumentParser) -> None:
     parser.add_argument("--warm", action="store_true", help="caches hold what a launch before left (default: cold)")
     parser.add_argument("--lines", type=int, default=10, metavar="N", help="instructions that stall most (default: 10)")
     parser.add_argument("--perfetto", metavar="FILE", help="write a timeline of a CU, for ui.perfetto.dev")
+    parser.add_argument("--speedscope", metavar="FILE", help="write where the clocks go, for speedscope.app")
     parser.add_argument("--att", metavar="DIR", help="write a thread trace as rocprofv3 does, for ROCprof Compute Viewer")
     add_html_option(parser)
     add_json_option(parser)
@@ -60,7 +61,7 @@ def run(options: Namespace) -> int:
     wanted, rest = own_options(_own_options, options)
     if wanted.clock is not None and not 1 <= wanted.clock <= 10_000:
         raise UsageError(f"--clock {wanted.clock:g}: give MHz, 1 to 10000")
-    claim([wanted.perfetto, wanted.html], wanted.force)
+    claim([wanted.perfetto, wanted.speedscope, wanted.html], wanted.force)
     inner = Parser(prog=f"simgpu time {options.what}")
     if operator:
         add_operator_options(inner, more=_run_options, kernels=True)
@@ -81,6 +82,11 @@ def run(options: Namespace) -> int:
 
         text = json.dumps(timeline(found), separators=(",", ":"))
         write(wanted.perfetto, text.encode(), wanted.force)
+    if wanted.speedscope:
+        from simgpu.timing.speedscope import profiles
+
+        stacks = profiles([(one.kernel.name, one.prediction, one.places) for one in timed], f"simgpu time {options.what}")
+        write(wanted.speedscope, json.dumps(stacks, separators=(",", ":")).encode(), wanted.force)
     if wanted.att:
         from simgpu.timing.thread_trace import write_trace
 
@@ -108,6 +114,14 @@ class Timed:
     prediction: Prediction
     origins: Mapping[str, str] = field(default_factory=dict)
     folders: Sequence[Path] = ()
+
+    def places(self, offset: int) -> list[str]:
+        """The source lines that led to a code offset, the outermost call first."""
+        code, address = self.kernel.module.code, self.kernel.info.start + offset
+        own = str(code.source_line(address) or "")
+        if self.origins:
+            own = self.origins.get(own, "").removeprefix("before ")
+        return [*map(str, reversed(code.call_sites(address))), *([own] if own else [])]
 
     @classmethod
     def of(cls, kernel: Kernel, call: Mapping[str, Any], how: dict[str, Any], **known: Any) -> Timed:

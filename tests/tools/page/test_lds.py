@@ -119,6 +119,13 @@ def test_a_waves_accesses_lose_what_the_run_counts(target: str, shift: int) -> N
     assert len(found[-1].addresses) == 2 and (found[-2].addresses[0] >= 0).sum() == 23
 
 
+def test_a_checked_devices_buffers_serve_the_wave_that_is_looked_at() -> None:
+    """It runs on a device of its own that shares the memory and checks nothing."""
+    device = Device("mi300x", check=True)
+    kernel = loaded_kernel(device, BODY.format(shift=4), "buffer", group_segment_fixed_size=16384)
+    assert Watched(kernel, {"grid": 1, "block": 64, "args": [device.zeros(64)]}).look().visits
+
+
 MODEL = """([rules, cases]) => cases.map(([name, size, addresses, base, layout]) => {
   const moved = layout ? addresses.map((address) => simgpu.movedAddress(address, base, layout)) : addresses;
   return [simgpu.lostClocks(rules[name], size, moved), moved];

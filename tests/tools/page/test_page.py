@@ -19,7 +19,7 @@ from simgpu.tools.shared.errors import UsageError
 from tests.support.browser import Opened, needs_browser, window
 from tests.support.places import ROOT
 
-PAGES = ("gemm", "broken", "layout", "chain", "time", "report", "tight")
+PAGES = ("gemm", "broken", "layout", "chain", "time", "trace", "report", "tight")
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         "layout": ["layout", "v_mfma_f32_4x4x4f16", "--target", "gfx90a", "--cbsz", "2", "--abid", "1"],
         "time": ["time", "attention", "-L", "100", "-d", "64", "--dtype", "f16", "--target", "mi355x"],
         "report": ["report", "conv2d", *"--ic 16 --ih 20 --iw 20 --oc 32 --kh 3 --kw 3".split(), "--target", "mi210"],
+        "trace": ["trace", *"gemm -m 40 -n 36 -k 20 --at 0x20 --wave 1 --show".split(), "v[0:2],s8"],
         "tight": ["derive", "attention", "-L", "1024", "-d", "4096"],
         "chain": ["layout", "--chain", "v_mfma_f32_32x32x8_f16", "v_mfma_f32_32x32x8_f16", "--target", "gfx942"],
     }[request.param]
@@ -43,7 +44,7 @@ def page(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 # Shapes, rows and pixels of pictures.
 DRAWN = """() => {
   const pixels = (one) => one.getContext('2d').getImageData(0, 0, one.width, one.height).data.filter(Boolean).length;
-  return document.querySelectorAll('main .row, main svg rect, main svg path').length
+  return document.querySelectorAll('main .row, main td, main svg rect, main svg path').length
     + [...document.querySelectorAll('main canvas')].reduce((sum, one) => sum + pixels(one), 0);
 }"""
 

@@ -10,9 +10,9 @@ class CompareView {
 
   update() {
     const { against } = this.doc, mine = this.doc.kernels[state.kernel], other = against.kernels[state.kernel];
-    const cells = (a, b) => [a, b, h("span", { class: a === b ? "dim" : "differs" }, a === b ? "same" : `${a > b ? "+" : "−"}${number(Math.abs(a - b))}${b ? ` (${number((100 * (a - b)) / b)} %)` : ""}`)];
+    const cells = (a, b) => [a, b, h("span", { class: a === b ? "dim" : "differs" }, a === b ? "same" : [Math.abs(a - b), b && (100 * Math.abs(a - b)) / b].map((size, at) => size && (at ? " (" : "") + (a > b ? "+" : "−") + number(size) + (at ? " %)" : "")).filter(Boolean).join(""))];
     const names = [...new Set([...Object.keys(mine.counters), ...Object.keys(other.counters)])];
-    const counters = [["instructions", mine.instructions, other.instructions], ...names.map((name) => [name, mine.counters[name] ?? 0, other.counters[name] ?? 0])];
+    const counters = names.map((name) => [name, mine.counters[name] ?? 0, other.counters[name] ?? 0]);
     const c = mine.code.columns, rows = [];
     for (const [key, head] of COLUMNS) for (let at = 0; at < c.text.length; at++) {
       const a = c[key]?.[at] ?? 0, b = other.columns[key]?.[at] ?? 0;

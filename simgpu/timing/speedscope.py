@@ -1,0 +1,47 @@
+"""Where the clocks go as a profile that speedscope.app opens, and whatever else reads its format.
+
+A profile a kernel; a sample an instruction and what its waves did there, weighted with the clocks of all waves of the modelled CU;
+its stack: the kernel, the lines of source that led there, the instruction, and the reason for which it waited, if it did.
+Format: github.com/jlfwong/speedscope, src/lib/file-format-spec.ts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simgpu.timing.lines import lines
+from simgpu.timing.predict import Prediction
+from simgpu.version import VERSION
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+Places = Callable[[int], Sequence[str]]  # of a code offset: `file:line`, the outermost call first
+
+
+def profiles(kernels: Sequence[tuple[str, Prediction, Places]], title: str) -> dict[str, Any]:
+    """The document."""
+    numbers: dict[str, int] = {}  # of frames, by name
+    made = []
+    for name, one, places in kernels:
+        samples: list[list[int]] = []
+        weights: list[int] = []
+        for line in lines(one):
+            stack = [name, *places(line.offset), f"{line.offset:#x} {line.text}"]
+            issuing = line.latency - sum(line.reasons.values())
+            for reason, clocks in (("", issuing), *line.reasons.items()):
+                if clocks > 0:
+                    frames = [*stack, f"waits: {reason}"] if reason else stack
+                    samples.append([numbers.setdefault(frame, len(numbers)) for frame in frames])
+                    weights.append(clocks)
+        made.append({
+            "type": "sampled", "name": f"{name}, clocks of a CU's waves", "unit": "none", "startValue": 0, "endValue": sum(weights),
+            "samples": samples, "weights": weights,
+        })  # fmt: skip
+    frames = [_frame(name) for name in numbers]
+    shared = {"frames": frames}
+    return {"$schema": SCHEMA, "name": title, "exporter": f"simgpu {VERSION}", "shared": shared, "profiles": made}
+
+
+def _frame(name: str) -> dict[str, Any]:
+    file, _, line = name.rpartition(":")
+    return {"name": name, "file": file, "line": int(line)} if file and line.isdecimal() else {"name": name}

@@ -40,6 +40,11 @@ class Processes(Executor):
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
 
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the processes that there are now."""
+        return list(self._pool._processes or {})
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """See `Executor.submit`; raises RuntimeError once it is shut down."""
         result: Future[Any] = Future()

@@ -8,6 +8,7 @@
     mfma.py             dense products, by matrix instruction
     corpus.py           compilers' kernels
     launch.py           what an empty launch costs
+    slices.py           what cutting a launch costs
     start.py            from import to the first result
     memory.py           peak memory beyond the buffers
     operator.py         `simgpu bench OP`

@@ -31,7 +31,7 @@ class RooflineView {
     }
     parts.push(s("text", { class: "axis", x: (left + width - right) / 2, y: height - 12 }, "FLOP a byte"), s("text", { class: "start", x: 6, y: 12 }, "TFLOPS"));
     const rows = known.map((one) => [one.name, one.level, bytes(one.bytes[one.level]), one.intensity, one.roof, one.roof >= peak ? "the matrix units" : one.level]);
-    fill(this.node, h("h2", {}, `${gpu}, ${dtype}`), h("p", { class: "dim" }, "Circles: bytes as executed, of HBM each byte once, of L2 and LDS as asked for. Squares: what the plan moves. Each stands at the most that its level allows; a bar below it is the modelled time."),
+    fill(this.node, h("h2", {}, `${gpu}, ${dtype}`), h("p", { class: "dim" }, "Circles: bytes as executed, of HBM each byte once, of L2 and LDS as asked for. Squares: what the plan moves. Each stands at the most that its level allows; a bar below it is the time, modelled or measured."),
       s("svg", { class: "grid", width, height, "aria-label": "roofline" }, parts), table(["", "level", "moved", "FLOP a byte", "at most TFLOPS", "limited by"], rows));
   }
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from simgpu.timing.lines import lines
 from simgpu.timing.predict import Prediction
-from simgpu.version import VERSION
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 Places = Callable[[int], Sequence[str]]  # of a code offset: `file:line`, the outermost call first
@@ -37,9 +36,8 @@ def profiles(kernels: Sequence[tuple[str, Prediction, Places]], title: str) -> d
             "type": "sampled", "name": f"{name}, clocks of a CU's waves", "unit": "none", "startValue": 0, "endValue": sum(weights),
             "samples": samples, "weights": weights,
         })  # fmt: skip
-    frames = [_frame(name) for name in numbers]
-    shared = {"frames": frames}
-    return {"$schema": SCHEMA, "name": title, "exporter": f"simgpu {VERSION}", "shared": shared, "profiles": made}
+    shared = {"frames": [_frame(name) for name in numbers]}
+    return {"$schema": SCHEMA, "name": title, "exporter": "simgpu", "shared": shared, "profiles": made}
 
 
 def _frame(name: str) -> dict[str, Any]:

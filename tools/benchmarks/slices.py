@@ -41,7 +41,8 @@ def main() -> int:
     if options.json:
         print_json({"pairs": rows, "wall_ratio": wall, "processor_ratio": cpu})
         return 0
-    show(table(f"f16 GEMM of {options.size}, slices over one process", tuple(rows[0]), [tuple(row.values()) for row in rows], left=0))
+    title = f"f16 GEMM of {options.size}, slices over one process"
+    show(table(title, tuple(rows[0]), [tuple(row.values()) for row in rows], left=0))
     show(f"median: {wall:.3f} times the wall time, {cpu:.3f} times the processor time")
     return 0
 

@@ -168,7 +168,8 @@ def rates(target: str, only: str = "") -> dict[str, list[Rate]]:
                 times[line] = max(took - empty, 0.0) / TIMES
         if times:
             median = statistics.median(times.values())
-            found[name] = sorted((Rate(line, ns, ns / median if median else 1.0) for line, ns in times.items()), key=lambda rate: -rate.ns)
+            made = [Rate(line, ns, ns / median if median else 1.0) for line, ns in times.items()]
+            found[name] = sorted(made, key=lambda rate: -rate.ns)
     return found
 
 

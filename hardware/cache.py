@@ -14,6 +14,7 @@ import secrets
 import stat
 import warnings
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 MAGIC = b"simgpu cache 1\n"
@@ -96,6 +97,31 @@ class Folder:
         except OSError:
             pass
         return False
+
+    @contextlib.contextmanager
+    def made_once(self, name: str) -> Iterator[None]:
+        """For a block that loads a file or else makes and stores it: one process at a time, so that the next one finds it made.
+
+        Where the system cannot lock a file nobody waits, and several may make it.
+        """
+        lock = f".{name}.lock"
+        try:
+            import fcntl
+
+            held = os.open(self._name(lock), os.O_RDWR | os.O_CREAT | NO_LINK, 0o600, dir_fd=self._at) if self._usable else -1
+        except (ImportError, OSError):
+            held = -1
+        if held < 0:
+            yield
+            return
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name(lock), dir_fd=self._at)
+            os.close(held)
 
     def place(self, name: str, content: bytes) -> Path | None:
         """The path of a file that holds the content and nothing else, for others to load; None where there is none to be had."""

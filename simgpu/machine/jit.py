@@ -105,11 +105,14 @@ class Host:
         """What LLVM makes of a function: asks for the CPU's abilities, whatever name implies them."""
         return self.machine.emit_assembly(llvm.parse_assembly(text))
 
-    def object_code(self, text: str) -> bytes:
-        """Object file of a module's IR; raises RuntimeError where LLVM rejects it."""
+    def object_code(self, text: str, loops: bool = False) -> bytes:
+        """Object file of a module's IR; raises RuntimeError where LLVM rejects it.
+
+        loops: whether loops are to be vectorised; handlers have their vectors written out.
+        """
         parsed = llvm.parse_assembly(text)
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = False
+        options = llvm.create_pipeline_tuning_options(speed_level=3 if loops else 2)
+        options.loop_vectorization = loops
         options.slp_vectorization = False
         builder = llvm.create_pass_builder(self.machine, options)
         builder.getModulePassManager().run(parsed, builder)
@@ -164,9 +167,7 @@ class Compiler:
             if code is not None:
                 self.loaded += 1
             else:
-                code = make(name)
-                self.compiled += 1
-                self._kept.store(name, code)
+                code = self._made(name, make)
             self._load_called(key, code)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
@@ -176,6 +177,18 @@ class Compiler:
             self._addresses[key] = address
             self.code[address] = key, len(code)
             return address
+
+    def _made(self, name: str, make: Callable[[str], bytes]) -> bytes:
+        """A new function's object file, kept; another process's, where one makes it at this moment."""
+        with self._kept.made_once(name):
+            code = self._kept.load(name)
+            if code is not None:
+                self.loaded += 1
+            else:
+                code = make(name)
+                self.compiled += 1
+                self._kept.store(name, code)
+        return code
 
     def _load_called(self, key: str, code: bytes) -> None:
         """Have the functions loaded that an object file names: LLVM ends the process where one lacks."""

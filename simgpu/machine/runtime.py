@@ -6,8 +6,11 @@ first handler that does. So no worker holds its address, and a change of sources
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import llvmlite.binding as llvm
 import numba
@@ -15,13 +18,15 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import CALLED, compiler, host
 
-# No entry from Python to compile, and out of numba's cache, which would not notice that another file changed.
-PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True}
+# No entry from Python or C to compile, and out of numba's cache, which would not notice that another file changed.
+PART = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 BYTE = ir.IntType(8).as_pointer()
 I64 = ir.IntType(64)
 
@@ -50,12 +55,13 @@ class Runtime:
 
     def object_code(self, name: str) -> bytes:
         """Its object file, as function `name`, which needs nothing of numba to run."""
-        return host().object_code(self._ir(name))
+        return host().object_code(self._ir(name), loops=True)
 
     def _ir(self, name: str) -> str:
         """The function by C's convention: numba's own returns a status, and what it computes through a pointer."""
         kinds = (types.int64,) * self.parameters
-        self._compiled.compile(kinds)
+        with _left_as_ir():
+            self._compiled.compile(kinds)
         compiled = self._compiled.overloads[kinds]
         inner = compiled.fndesc.llvm_func_name
         result = "i64" if self.returns else "void"
@@ -76,6 +82,43 @@ class Runtime:
             if not value.is_declaration and value.name != name:
                 value.linkage = "internal"  # what is not used goes, and with it what it needs of numba
         return str(module)
+
+
+class NoEngine:
+    """In place of numba's engine: nothing is made machine code or loaded."""
+
+    def __init__(self) -> None:
+        self._value = ctypes.c_void_p()
+
+    def add_module(self, module: object) -> None:
+        """Nothing."""
+
+    def finalize_object(self) -> None:
+        """Nothing."""
+
+    def is_symbol_defined(self, name: str) -> bool:
+        """False: nothing is."""
+        return False
+
+    def get_global_value_address(self, name: str) -> int:
+        """Where nobody looks."""
+        return ctypes.addressof(self._value)
+
+
+@contextlib.contextmanager
+def _left_as_ir() -> Iterator[None]:
+    """For a block: numba neither optimises what it compiles nor makes it machine code.
+
+    It would do both for each function with all that it calls, and again in each of its callers, where `Host.object_code` does so
+    once for the whole: most of the time that the functions of checked mode's races took to compile.
+    """
+    codegen = cpu_target.target_context.codegen()
+    with (
+        global_compiler_lock,
+        mock.patch.object(numba.config, "OPT", type(numba.config.OPT)(0)),
+        mock.patch.object(codegen, "_engine", NoEngine()),
+    ):
+        yield
 
 
 def runtime(function: Callable[..., int | None]) -> Runtime:

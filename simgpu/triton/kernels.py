@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from triton.compiler.compiler import CompiledKernel
@@ -41,14 +41,15 @@ def compiled(function: Any) -> Iterator[Any]:
 
 def forget_quietly() -> None:
     """Has Triton's kernels that were loaded here die in silence when no session is left: there is no driver to unload them by."""
-    if CompiledKernel.__del__ is not _let_go:
+    if _unload is not None and CompiledKernel.__del__ is not _let_go:
         CompiledKernel.__del__ = _let_go
 
 
 def _let_go(kernel: CompiledKernel) -> None:
+    assert _unload is not None
     if isinstance(kernel.module, Binary) and not isinstance(driver._active, SimDriver):
         kernel.module = None
     _unload(kernel)
 
 
-_unload = CompiledKernel.__del__
+_unload: Callable[[Any], None] | None = getattr(CompiledKernel, "__del__", None)  # Triton before 3.8 unloads nothing

@@ -6,8 +6,10 @@ import os
 import stat
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,26 @@ def test_what_is_kept_is_found_by_any_later_process(base: Path) -> None:
     Folder("things").store("name", b"")
     assert Folder("things").load("name") == b""
     assert [path.name for path in (base / "things").iterdir()] == ["name"]  # nothing half written beside it
+
+
+def test_what_several_want_at_once_is_made_once(base: Path) -> None:
+    made = []
+
+    def want() -> bytes:
+        folder = Folder("things")  # of its own, as another process has it
+        with folder.made_once("name"):
+            found = folder.load("name")
+            if found is None:
+                time.sleep(0.05)
+                made.append(1)
+                folder.store("name", CONTENT)
+                found = CONTENT
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        assert {*pool.map(lambda _: want(), range(4))} == {CONTENT}
+    assert len(made) == 1
+    assert [path.name for path in (base / "things").iterdir()] == ["name"], "no lock is left"
 
 
 def test_folders_and_files_are_the_users_alone(base: Path) -> None:

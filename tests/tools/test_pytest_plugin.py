@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from simgpu.tools.torch import suites
 from tests.support.places import ROOT
 
 SUITE = '''
@@ -181,6 +182,39 @@ def test_pytorch_finds_its_gpu(tmp_path: Path) -> None:
     done = suite(tmp_path, "--simgpu", "mi300x", "--simgpu", "mi210", text=TORCH_SUITE)
     assert "26 passed" in done.stdout and "2 failed" in done.stdout, done.stdout + done.stderr
     assert done.stdout.count("past the end of argument x (100 torch.float32)") >= 2
+
+
+def test_suites_from_checkouts_make_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="Triton is an optional extra")
+    (tmp_path / "tests").mkdir()
+    skipped = "@pytest.mark.skip(reason='of no use')\ndef test_skipped():\n    pass\n\ndef test_nothing():\n    pass\n"
+    (tmp_path / "tests" / "test_suite.py").write_text(SUITE + skipped)
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
+    assert suites.main([f"mine={tmp_path}", "--sample", "9:1"]) == 1
+    out = capsys.readouterr().out
+    row = next(line.split() for line in out.splitlines() if line.startswith("mine "))
+    assert row[:7] == ["mine", "1.2.3", "mi300x", "4", "3", "75.0%", "1"], out
+    assert "mine: tests.test_suite::test_past_the_end[mi300x]: simgpu.hardware.errors.MemoryFault" in out
+
+
+def test_scripts_are_given_the_time_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / suites.SUITES["triton-tutorials"].folder
+    folder.mkdir(parents=True)
+    slow = "import time\nprint('soon', flush=True)\ntime.sleep(99)"
+    scripts = {"01-good": "print('fine')", "02-bad": "raise SystemExit('broken')", "03-slow": slow}
+    for name, text in scripts.items():
+        (folder / f"{name}.py").write_text(text)
+    assert suites.main([f"triton-tutorials={tmp_path}", "--seconds", "2"]) == 1
+    out = capsys.readouterr().out
+    assert "33.3%" in out and "02-bad.py: status 1; the last line was 'broken'" in out and "01-good" not in out
+    assert "03-slow.py: did not end in time; the last line was" in out
+
+
+@pytest.mark.parametrize("words", [["mine"], ["mine=/no/such/place"], ["mine=.", "--target", "mi9"], ["mine=.", "--sample", "few"]])
+def test_suites_that_cannot_run_are_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        suites.main(words)
+    assert "error: " in capsys.readouterr().err
 
 
 def test_an_unknown_target_is_told(tmp_path: Path) -> None:

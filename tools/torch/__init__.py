@@ -7,8 +7,10 @@
     blas.py          hipBLASLt, as Triton calls it
     autoload.py      SIMGPU=mi300x: a GPU for a whole process
     rocm.py          rocminfo, rocm-smi and hipconfig
+    generators.py    random numbers
     cuda.py          what is asked of `torch.cuda`
     pretend.py       what is replaced in PyTorch for all of that
     script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`
+    suites.py        the table of suites of others, from checkouts
 """

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from simgpu.tools.torch.generators import PhiloxGenerator
 from simgpu.tools.torch.rocm import HIP_VERSION
 from simgpu.triton import ModelledTime, Session
 from simgpu.triton.driver import active_driver
@@ -134,6 +135,12 @@ def _memory(_device: object = None) -> tuple[int, int]:
     return size, size
 
 
+def _seeded(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    GENERATOR.manual_seed(seed)
+
+
+GENERATOR = PhiloxGenerator()
 # By the name in `torch`. What has no effect here answers None.
 ANSWERS: dict[str, Any] = {
     **{f"cuda.{name}": _always(None) for name in (
@@ -153,8 +160,9 @@ ANSWERS: dict[str, Any] = {
     "cuda.get_arch_list": lambda: [_session().gpu.arch],
     "cuda.mem_get_info": _memory,
     "cuda.memory_stats": _always({}),
-    "cuda.manual_seed": lambda seed: torch.default_generator.manual_seed(seed),
-    "cuda.manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed),
+    "cuda.manual_seed": _seeded,
+    "cuda.manual_seed_all": lambda seed: _seeded(seed),
+    "cuda.default_generators": (GENERATOR,),
     "cuda.get_rng_state": lambda _device=None: torch.get_rng_state(),
     "cuda.set_rng_state": lambda state, _device=None: torch.set_rng_state(state),
     # Legacy constructors: tensors without a mark, the GPU's.

@@ -16,11 +16,10 @@ import torch
 import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from simgpu.tools.torch.places import GPU, HOST, PINNED, Place, mark, marked, place_of, tensors_in
+from simgpu.tools.torch.places import GPU, HERE, HOST, PINNED, Place, mark, marked, place_of, tensors_in
 from simgpu.tools.torch.registered import KernelsOfTheGpu, kernels_of_the_gpu
 
 _GPUS = ("cuda", "hip")
-HERE = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 
 
@@ -80,7 +79,7 @@ class CudaOnHost(TorchFunctionMode):
             positions[1] = _CPU
         if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
             sent["device"] = _CPU
-        with kernels_of_the_gpu(place == GPU, positions, pretended):
+        with kernels_of_the_gpu(place, positions, pretended):
             if func in _MOVES and place is not None:
                 return _moved(func, positions, sent, place)
             result = func(*positions, **sent)
@@ -148,7 +147,7 @@ def within(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with pretended(), KernelsOfTheGpu(True, pretended):
+        with pretended(), KernelsOfTheGpu(GPU, pretended):
             return function(*args, **kwargs)
 
     return wrapped

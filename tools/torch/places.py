@@ -13,9 +13,10 @@ import torch
 
 from simgpu.triton.tensors import GPU, HOST, MARK, PINNED
 
-__all__ = ["GPU", "HOST", "MARK", "PINNED", "Place"]
+__all__ = ["GPU", "HERE", "HOST", "MARK", "PINNED", "Place"]
 
 Place = str
+HERE = torch.device("cuda", 0)  # what tensors on the GPU say of their device
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:

@@ -18,8 +18,8 @@ from triton._C.libtriton import amd
 
 from simgpu.tools.torch import cuda
 from simgpu.tools.torch.blas import HipblasLt
-from simgpu.tools.torch.on_host import HERE, on_host, pretended, within
-from simgpu.tools.torch.places import GPU, HOST, mark, place_of, tensors_in
+from simgpu.tools.torch.on_host import on_host, pretended, within
+from simgpu.tools.torch.places import GPU, HERE, HOST, mark, place_of, tensors_in
 from simgpu.tools.torch.registered import REGISTERED
 from simgpu.tools.torch.rocm import on_path
 from simgpu.triton.driver import SimDriver, active_driver

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.accumulation import IN_F32, NARROW, in_f32
-from simgpu.tools.torch.places import GPU, place_of, tensors_in
+from simgpu.tools.torch.places import GPU, HERE, Place, place_of, tensors_in
+
+_CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
 
 
 class Registrations:
@@ -60,11 +63,11 @@ REGISTERED = Registrations()
 
 
 class KernelsOfTheGpu(TorchDispatchMode):
-    """Calls registered kernels for operators on the GPU's tensors; made: whether tensors that are made lie there."""
+    """Calls registered kernels for operators on the GPU's tensors; place: where the result is asked for, None: where they lie."""
 
-    def __init__(self, made: bool, pretended: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, place: Place | None, pretended: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
-        self._made = made
+        self._place = place
         self._pretended = pretended
 
     def __torch_dispatch__(
@@ -76,18 +79,20 @@ class KernelsOfTheGpu(TorchDispatchMode):
         if kernel is None and name not in IN_F32:
             return func(*args, **given)
         given_tensors = list(tensors_in((*args, *given.values())))
-        if not (any(place_of(tensor) == GPU for tensor in given_tensors) if given_tensors else self._made):
+        if not (any(place_of(tensor) == GPU for tensor in given_tensors) if given_tensors else self._place == GPU):
             return func(*args, **given)
         if kernel is None:
             return in_f32(func, args, given)
+        if given.get("device") == _CPU and self._place in (GPU, None):
+            given["device"] = HERE
         with self._pretended():
             return kernel(*args, **given)
 
 
 def kernels_of_the_gpu(
-    made: bool, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]]
+    place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]]
 ) -> AbstractContextManager[Any]:
     """The mode for one call of PyTorch's with these arguments; none where it would change nothing."""
     if REGISTERED or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
-        return KernelsOfTheGpu(made, pretended)
+        return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

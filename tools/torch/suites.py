@@ -1,0 +1,255 @@
+"""Test suites of others on a simulated GPU, from checkouts: `python -m simgpu.tools.torch.suites aiter=~/src/aiter`.
+
+Runs a random sample of each suite and prints a table: suite, version, target, tests that ran, passed, without a launch, time.
+Below it stands what did not pass, each with the last line of its error. docs/triton.md has tables that this printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from simgpu import hardware
+from simgpu.hardware.errors import SimError
+from simgpu.tools.shared.console import show, table
+from simgpu.tools.torch.autoload import TARGET
+from simgpu.tools.torch.pytest_plugin import LAUNCHES, sample_of
+
+
+@dataclass(frozen=True)
+class Suite:
+    """How the tests of a checkout are run.
+
+    tests: files, folders and options for pytest, or the pattern of scripts that are run one by one; folder: where they run;
+    imports: folder on Python's path; variables: of the environment; scripts: whether tests is such a pattern.
+    """
+
+    tests: tuple[str, ...] = ("tests",)
+    folder: str = "."
+    imports: str = "."
+    variables: Mapping[str, str] = field(default_factory=dict)
+    scripts: bool = False
+
+
+_UNIT = "python/test/unit"
+# By the name that is given with a checkout; others have their tests in `tests`.
+SUITES: dict[str, Suite] = {
+    "triton-core": Suite(("language/test_core.py",), _UNIT, _UNIT),
+    "triton-unit": Suite(("language", "runtime", "tools", "--ignore=language/test_core.py"), _UNIT, _UNIT),
+    "triton-kernels": Suite(imports=".", folder="python/triton_kernels"),
+    "triton-tutorials": Suite(("[0-9]*.py",), "python/tutorials", scripts=True),
+    "aiter": Suite(("op_tests/triton_tests",), variables={"AITER_TRITON_ONLY": "1"}),
+    "liger": Suite(("test/transformers",), imports="src"),
+    "flaggems": Suite((".", "--mode=quick", "--ref=cpu"), folder="tests", imports="src"),
+    "fla": Suite(("tests/modules", "tests/ops")),
+}
+# Where simgpu is installed, pytest loads it by itself.
+_PLUGIN = () if entry_points(group="pytest11", name="simgpu") else ("-p", "simgpu.tools.torch.pytest_plugin")
+
+USAGE = """examples:
+  python -m simgpu.tools.torch.suites triton-core=~/src/triton --sample 100:7
+  python -m simgpu.tools.torch.suites aiter=~/src/aiter liger=~/src/Liger-Kernel --target mi210 --check
+  python -m simgpu.tools.torch.suites mine=~/src/mine     tests lie in ~/src/mine/tests
+
+Names with paths of tests of their own: """ + ", ".join(SUITES)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test that ran: name, last line of its error ("" where it passed), seconds, kernels launched (None where not counted)."""
+
+    name: str
+    error: str
+    seconds: float
+    launches: int | None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A suite's sample: outcomes of tests that were not skipped, seconds of all, why it ended early ("" where it did not)."""
+
+    suite: str
+    version: str
+    outcomes: list[Outcome]
+    seconds: float
+    ended: str
+
+
+def version_of(checkout: Path) -> str:
+    """Commit and date of a checkout, or the version in its pyproject.toml, or "-"."""
+    with contextlib.suppress(OSError):
+        asked = ["git", "-C", str(checkout), "log", "-1", "--format=%h of %cs"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if told.returncode == 0 and (checkout / ".git").exists():
+            return told.stdout.strip()
+    with contextlib.suppress(OSError):
+        found = re.search(r'^version\s*=\s*"([^"]+)"', (checkout / "pyproject.toml").read_text(), re.MULTILINE)
+        return found[1] if found else "-"
+    return "-"
+
+
+def environment(suite: Suite, checkout: Path, options: Namespace) -> dict[str, str]:
+    """The variables of a suite's process: its own modules first on Python's path, and this simgpu's behind them."""
+    import simgpu
+
+    ours = str(Path(simgpu.__file__).resolve().parents[1])
+    path = [str(checkout / suite.imports), ours, os.environ.get("PYTHONPATH", "")]
+    given = {"PYTHONPATH": os.pathsep.join(filter(None, path)), "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1"}
+    return {**os.environ, "SIMGPU_AUTOTUNE": str(options.autotune), **given, **suite.variables}
+
+
+def run_tests(name: str, checkout: Path, options: Namespace) -> Ran:
+    """Runs a sample of a suite under pytest."""
+    suite = SUITES.get(name, Suite())
+    with tempfile.TemporaryDirectory(prefix="simgpu-suite-") as scratch:
+        report = Path(scratch, "report.xml")
+        command = [
+            sys.executable, "-m", "pytest", "-q", *_PLUGIN, "-p", "no:cacheprovider", "-W", "ignore", "--tb=short",
+            "--continue-on-collection-errors", f"--junitxml={report}", "--simgpu", options.target,
+            "--simgpu-check", "yes" if options.check else "no", "--simgpu-sample", options.sample, *suite.tests, *options.option,
+        ]  # fmt: skip
+        begun = time.monotonic()
+        variables = environment(suite, checkout, options)
+        status = _status(command, checkout / suite.folder, variables, options.seconds, subprocess.DEVNULL)
+        seconds = time.monotonic() - begun
+        outcomes = outcomes_of(report.read_bytes()) if report.exists() else []
+    if status in (0, 1):
+        ended = "" if outcomes else "no test ran"
+    else:
+        ended = f"ended after {seconds:.0f} s" if status is None else f"pytest ended with status {status}"
+    return Ran(name, version_of(checkout), outcomes, seconds, ended)
+
+
+def run_scripts(name: str, checkout: Path, options: Namespace) -> Ran:
+    """Runs scripts one by one, each for so long; one that ends with status 0 passed."""
+    suite = SUITES[name]
+    folder, outcomes = checkout / suite.folder, []
+    variables = environment(suite, checkout, options) | {TARGET: options.target}
+    for script in sorted(path for pattern in suite.tests for path in folder.glob(pattern)):
+        begun = time.monotonic()
+        with tempfile.TemporaryFile("w+") as said:
+            status = _status([sys.executable, "-W", "ignore", script.name], folder, variables, options.seconds, said)
+            said.seek(0)
+            last = (said.read().strip().splitlines() or [""])[-1]
+        end = "did not end in time" if status is None else f"status {status}"
+        error = f"{end}; the last line was {last!r}" if status != 0 else ""
+        outcomes.append(Outcome(script.name, error, time.monotonic() - begun, None))
+    return Ran(name, version_of(checkout), outcomes, sum(outcome.seconds for outcome in outcomes), "")
+
+
+def _status(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float, out: IO[str] | int) -> int | None:
+    """A process's exit status, None where its time was over; pytest, interrupted, still writes its report of what ran."""
+    process = subprocess.Popen(command, cwd=folder, env=dict(variables), stdout=out, stderr=subprocess.STDOUT)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        process.kill()
+        process.wait()
+        return None
+
+
+def outcomes_of(report: bytes) -> list[Outcome]:
+    """The tests of a report in JUnit's form that were not skipped; an error in a module counts as a test."""
+    found = []
+    for case in ElementTree.fromstring(report).iter("testcase"):
+        if case.find("skipped") is not None:
+            continue
+        failure = next((case.find(kind) for kind in ("failure", "error") if case.find(kind) is not None), None)
+        launches = [entry.get("value") for entry in case.iter("property") if entry.get("name") == LAUNCHES]
+        error = "" if failure is None else _last_error(failure.text or "")
+        counted = int(launches[-1] or 0) if launches else None
+        found.append(Outcome(f"{case.get('classname')}::{case.get('name')}", error, float(case.get("time") or 0), counted))
+    return found
+
+
+def _last_error(text: str) -> str:
+    """The last line of an error as pytest shows it that names one."""
+    lines = [line[1:].strip() for line in text.splitlines() if line.startswith("E ") and line[1:].strip()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failed|Timeout|Finding|Fault|Resources)\b", line)]
+    return (named or lines or [text.strip().splitlines()[-1] if text.strip() else "no reason given"])[-1][:300]
+
+
+def tell(ran: Sequence[Ran], options: Namespace) -> None:
+    """Prints the table, and what did not pass."""
+    columns = ("suite", "version", "target", "ran", "passed", "rate", "passed without a launch", "seconds")
+    rows = []
+    for one in ran:
+        passed = [outcome for outcome in one.outcomes if not outcome.error]
+        idle = sum(outcome.launches == 0 for outcome in passed)
+        rate = f"{len(passed) / len(one.outcomes):.1%}" if one.outcomes else "-"
+        rows.append((one.suite, one.version, options.target, len(one.outcomes), len(passed), rate, idle, round(one.seconds)))
+    show(table(f"{options.sample} (tests:seed), {'checked' if options.check else 'plain'} mode", columns, rows))
+    for one in ran:
+        if one.ended:
+            show(f"{one.suite}: {one.ended}")
+        for outcome in one.outcomes:
+            if outcome.error:
+                show(f"{one.suite}: {outcome.name}: {outcome.error}")
+    if options.slowest:
+        slow = sorted(((outcome, one) for one in ran for outcome in one.outcomes), key=lambda pair: -pair[0].seconds)
+        rows = [(one.suite, outcome.name, outcome.launches, round(outcome.seconds, 1)) for outcome, one in slow[: options.slowest]]
+        show("", table("slowest", ("suite", "test", "launches", "seconds"), rows))
+
+
+def parser() -> ArgumentParser:
+    """The command's options."""
+    made = ArgumentParser(
+        prog="python -m simgpu.tools.torch.suites", description=(__doc__ or "").split("\n\n")[1], epilog=USAGE,
+        formatter_class=RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("checkouts", nargs="+", metavar="NAME=PATH", help="a suite's name and its checkout")
+    made.add_argument("--target", default="mi300x", help="board or architecture (mi300x)")
+    made.add_argument("--sample", default="40:1", metavar="N[:SEED]", help="tests of each suite, chosen by the seed (40:1)")
+    made.add_argument("--check", action="store_true", help="checked mode")
+    made.add_argument("--seconds", type=float, default=1800, help="after which a suite, or a script, is ended (1800)")
+    made.add_argument("--autotune", type=int, default=1, metavar="N", help="candidates that an autotuner tries (1)")
+    made.add_argument("--slowest", type=int, default=0, metavar="N", help="the N slowest tests, too")
+    made.add_argument("--option", action="append", default=[], metavar="OPTION", help="for pytest: --option=--timeout=150")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the suites and prints the table; 1 where something did not pass."""
+    made = parser()
+    options = made.parse_args(arguments)
+    named = [text.partition("=") for text in options.checkouts]
+    try:
+        hardware.target(options.target)
+        sample_of(options.sample)
+    except (SimError, pytest.UsageError) as error:
+        made.error(str(error))
+    for name, _, path in named:
+        folder = Path(path).expanduser() / SUITES.get(name, Suite()).folder
+        if not path or not folder.is_dir():
+            made.error(f"{name}={path}: give NAME=PATH, where {folder} is a folder")
+    if twice := [name for name, count in Counter(name for name, _, _ in named).items() if count > 1]:
+        made.error(f"{twice[0]} is given twice")
+    ran = []
+    for name, _, path in named:
+        runs = run_scripts if SUITES.get(name, Suite()).scripts else run_tests
+        ran.append(runs(name, Path(path).expanduser().resolve(), options))
+    tell(ran, options)
+    return int(any(one.ended or any(outcome.error for outcome in one.outcomes) for one in ran))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

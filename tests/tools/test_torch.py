@@ -169,6 +169,49 @@ def test_products_are_rounded_once_and_mi200_has_no_denormals(target: str, dtype
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_into_a_tensor_and_of_a_type_that_is_named(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    torch.manual_seed(5)
+    a, b, c = (torch.randn(*shape, device="cuda").to(kind) for shape in ((9, 300), (300, 5), (9, 5)))
+    exact = a.double() @ b.double()
+    out, narrow = torch.empty(9, 5, device="cuda"), torch.empty(9, 5, device="cuda", dtype=kind)
+    assert torch.addmm(c.float(), a, b, out_dtype=torch.float32, out=out) is out and torch.mm(a, b, out=narrow) is narrow
+    assert torch.equal(narrow, exact.to(kind)) and narrow.is_cuda
+    for found, expected in ((torch.mm(a, b, out_dtype=torch.float32), exact), (out, exact + c.double())):
+        assert found.dtype == torch.float32 and found.is_cuda and (found - expected).abs().max() < 1e-4
+
+
+def test_a_library_s_factories_make_tensors_on_the_gpu() -> None:
+    library, seen = torch.library.Library("aten", "IMPL"), []
+
+    def zeros(size: Any, **options: Any) -> torch.Tensor:
+        seen.append(options["device"])
+        return torch.empty(size, dtype=options["dtype"], device=options["device"]).fill_(0)
+
+    try:
+        library.impl("zeros", zeros, "CUDA")
+        x = torch.ones(3, device="cuda")
+        made = [torch.zeros(3, dtype=torch.int64, device="cuda"), torch.zeros(3, dtype=torch.int64, device=x.device)]
+        assert all(tensor.is_cuda and tensor.sum() == 0 for tensor in made) and [place.type for place in seen] == ["cuda"] * 2
+        assert not torch.zeros(3).is_cuda and len(seen) == 2
+    finally:
+        library._destroy()
+
+
+def test_the_gpu_s_generator_has_seed_and_offset() -> None:
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    torch.manual_seed((1 << 63) + 5)
+    seed, offset = generator.get_state().view(torch.int64).tolist()
+    assert seed % (1 << 64) == (1 << 63) + 5 and offset == 0
+    generator.set_state(torch.tensor([7, 12]).view(torch.uint8))
+    assert generator.get_state().view(torch.int64).tolist() == [7, 12] and generator.initial_seed() == 7
+    host = torch.Generator().manual_seed(7)
+    assert torch.equal(torch.rand(3, device="cuda", generator=generator).cpu(), torch.rand(3, generator=host))
+    with pytest.raises(ValueError, match="16 bytes"):
+        generator.set_state(torch.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_gradients_of_norms_are_summed_in_f32(dtype: str) -> None:
     kind = getattr(torch, dtype)
     torch.manual_seed(4)

@@ -13,7 +13,9 @@ import torch
 
 from simgpu.triton.driver import active_driver
 
-PRODUCTS = frozenset(f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot"))
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
+# Into a tensor that is given, of a type that is named (the CPU has no such kernel), and both.
+PRODUCTS = frozenset(f"aten::{name}{overload}" for name in _PRODUCTS for overload in ("", ".out", ".dtype", ".dtype_out"))
 # Normalisations, whose sums over rows the CPU rounds row by row; the statistics beside a result are f32.
 NORMS = frozenset(("aten::native_layer_norm", "aten::native_group_norm"))
 BACKWARD = frozenset(f"{name}_backward" for name in NORMS)
@@ -25,9 +27,10 @@ _FLUSHES = "gfx90a"
 def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """An operator of IN_F32 on its arguments, computed in f32 where they are 16 bits wide."""
     narrow = next((arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.dtype in NARROW), None)
-    if narrow is None:
+    named = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.dtype)), None)
+    if narrow is None and named is None:
         return func(*args, **kwargs)
-    flushes = func.name() in PRODUCTS and active_driver().session.gpu.arch == _FLUSHES
+    flushes = func.name() in PRODUCTS and narrow is not None and active_driver().session.gpu.arch == _FLUSHES
 
     def wide(value: Any) -> Any:
         if not (isinstance(value, torch.Tensor) and value.dtype == narrow):
@@ -35,11 +38,18 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _flushed(value.float(), narrow) if flushes else value.float()
 
     def rounded(value: torch.Tensor | None) -> torch.Tensor | None:
-        return None if value is None else (_flushed(value, narrow) if flushes else value).to(narrow)
+        kind = named or narrow
+        if value is None or kind is None:
+            return value
+        return (_flushed(value, kind) if flushes and kind in NARROW else value).to(kind)
 
+    if func.name() in PRODUCTS:
+        operands = [wide(arg) for arg in args if not isinstance(arg, torch.dtype)]
+        scales = {name: value for name, value in kwargs.items() if name in ("alpha", "beta")}
+        found = rounded(func.overloadpacket.default(*operands, **scales))
+        out = kwargs.get("out")
+        return found if out is None else out.resize_(found.shape).copy_(found)
     found = func(*map(wide, args), **kwargs)
-    if isinstance(found, torch.Tensor):
-        return rounded(found)
     return (rounded(found[0]), *(found[1:] if func.name() in NORMS else map(rounded, found[1:])))
 
 

@@ -3,6 +3,7 @@
 Needs the optional extra `triton`; nothing else in simgpu imports it. See docs/triton.md.
 
     context.py       device(): a simulated GPU as Triton's current one
+    tuning.py        the autotuner
     driver.py        the driver that Triton sees
     kernels.py       what Triton compiled, by target
     arguments.py     a kernel's arguments by its signature

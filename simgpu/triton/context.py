@@ -18,6 +18,9 @@ from simgpu.triton.driver import SimDriver, active_driver
 from simgpu.triton.kernels import KERNELS, forget_quietly
 from simgpu.triton.session import Session
 from simgpu.triton.tensors import STORAGE, ArrayPointer
+from simgpu.triton.tuning import limited, shown, tuned
+
+BENCH, WHOLE, SAMPLE = "SIMGPU_BENCH", "whole", "sample"  # what of a benchmark's launches runs
 
 
 @contextmanager
@@ -42,8 +45,9 @@ def device(
             stack.enter_context(_changed(driver, name, chosen))
         stack.enter_context(_changed(jit, "native_specialize_impl", _with_arrays(jit.native_specialize_impl)))
         stack.enter_context(_changed(jit.JITFunction, "device_caches", KERNELS))
-        stack.enter_context(_changed(Autotuner, "run", _tuned(Autotuner.run)))
-        stack.enter_context(_changed(Autotuner, "prune_configs", _limited(Autotuner.prune_configs)))
+        stack.enter_context(_changed(Autotuner, "run", tuned(Autotuner.run)))
+        stack.enter_context(_changed(Autotuner, "prune_configs", limited(Autotuner.prune_configs)))
+        stack.enter_context(_changed(Autotuner, "_bench", shown(Autotuner._bench)))
         for name in [name for name in vars(triton.testing) if name.startswith("do_bench")]:  # by events, graphs, proton
             stack.enter_context(_changed(triton.testing, name, modelled_bench))
         yield session
@@ -75,59 +79,13 @@ def _with_arrays(specialize: Any) -> Any:
     return wrapped
 
 
-class TunedArray(np.ndarray[Any, Any]):
-    """An array with the methods of PyTorch's that the autotuner resets and restores arguments by."""
-
-    def zero_(self) -> None:
-        """All zeros."""
-        self[...] = 0
-
-    def clone(self) -> TunedArray:
-        """A copy."""
-        return self.copy()
-
-    def copy_(self, other: np.ndarray) -> None:
-        """Other's values."""
-        self[...] = other
-
-
-def _tuned(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Autotuning of numpy's arrays, and for each target of its own: what fits one may not fit the next."""
-
-    def wrapped(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        handled = {*tuner.reset_to_zero, *tuner.restore_value}
-        named = zip(tuner.arg_names, args)
-        args = tuple(_resettable(value) if name in handled else value for name, value in named) + args[len(tuner.arg_names) :]
-        kwargs = {name: _resettable(value) if name in handled else value for name, value in kwargs.items()}
-        chosen = tuner.__dict__.setdefault("chosen_by_target", {})
-        tuner.cache = chosen.setdefault(active_driver().session.gpu.descriptor.name, {})
-        return run(tuner, *args, **kwargs)
-
-    return wrapped
-
-
-def _limited(prune: Callable[..., Any]) -> Callable[..., Any]:
-    """Autotuning of the first SIMGPU_AUTOTUNE candidates, where that is set."""
-
-    def wrapped(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        limit = os.environ.get("SIMGPU_AUTOTUNE")
-        found = prune(tuner, *args, **kwargs)
-        if limit is None:
-            return found
-        if not limit.isdecimal() or int(limit) < 1:
-            raise LaunchError(f"SIMGPU_AUTOTUNE={limit!r}: give the number of candidates to try, 1 or more")
-        return found[: int(limit)]
-
-    return wrapped
-
-
-def _resettable(value: Any) -> Any:
-    return value.view(TunedArray) if isinstance(value, np.ndarray) else value
-
-
 def modelled_bench(fn: Callable[[], Any], *args: Any, **options: Any) -> Any:
-    """In place of `triton.testing.do_bench`: modelled time on the device in use (docs/timing.md)."""
-    return active_driver().session.clock.do_bench(fn, *args, **options)
+    """In place of `triton.testing.do_bench`: modelled time on the device in use (docs/timing.md); see `SIMGPU_BENCH` there."""
+    session, how = active_driver().session, os.environ.get(BENCH, WHOLE)
+    if how not in (WHOLE, SAMPLE):
+        raise LaunchError(f"{BENCH}={how!r}: give {WHOLE} or {SAMPLE}")
+    with session.clock.sampling(how == SAMPLE and not session.checked):
+        return session.clock.do_bench(fn, *args, **options)
 
 
 def _shown(value: Any) -> Any:

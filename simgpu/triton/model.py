@@ -5,9 +5,10 @@ The model is `simgpu.timing`'s (docs/timing.md): samples of a launch run again, 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 
@@ -21,6 +22,16 @@ class Clock:
     def __init__(self) -> None:
         self._timed: list[float] | None = None
         self._spent: float | None = None
+        self.samples = False  # whether nothing but the samples of a launch is to run
+
+    @contextlib.contextmanager
+    def sampling(self, alone: bool) -> Iterator[None]:
+        """For a block of benchmarks: whether launches end with their samples, their results as nobody needs them."""
+        outer, self.samples = self.samples, self.samples or alone
+        try:
+            yield
+        finally:
+            self.samples = outer
 
     @property
     def runs(self) -> bool:

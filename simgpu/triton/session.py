@@ -69,8 +69,8 @@ class Session:
     """A simulated device in use by Triton.
 
     gpu: the `simgpu.Device`; findings: what `check="collect"` gathered, over all launches; suppressions: findings that are not
-    told; launches: how many began; used: what they came to, by the kernel's name; clock: modelled time (docs/timing.md);
-    before: called ahead of each launch, when the memory is in place.
+    told; checked: whether in checked mode; launches: how many began; used: what they came to, by the kernel's name; clock:
+    modelled time (docs/timing.md); before: called ahead of each launch, when the memory is in place.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Session:
             raise LaunchError(f"guard={guard!r}: give one of {', '.join(GUARDS)}")
         self.name = target
         self.collect = check == "collect"
+        self.checked = bool(check)
         checked = True if self.collect else check
         self.gpu = Device(target, check=checked, threads=threads, max_instructions=max_instructions)
         self.gpu.memory.advice = ADVICE
@@ -139,6 +140,8 @@ class Session:
             try:
                 if self.clock.runs:  # before the launch changes what it reads
                     milliseconds = self._time(kernel, geometry, args)
+                    if self.clock.samples and milliseconds is not None:
+                        return
                 run = launch(kernel, geometry, args)
             except SimError as error:
                 found, error.findings = error.findings, tuple(self._told(kernel, error.findings))

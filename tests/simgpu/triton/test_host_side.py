@@ -313,6 +313,37 @@ def test_autotuning_tries_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> 
             kernels.tuned_double[lambda meta: (triton.cdiv(701, meta["BLOCK"]),)](x, out, 699)
 
 
+def test_candidates_run_as_far_as_their_time_needs_it() -> None:
+    x, grid = np.arange(90_000, dtype=np.float32), lambda meta: (triton.cdiv(90_000, meta["BLOCK"]),)
+    executed = {}
+    for check in (False, True):
+        kernels.tuned_double.__dict__.pop("chosen_by_target", None)
+        out = np.zeros_like(x)
+        with simgpu.triton.device("mi300x", check=check) as session, pytest.warns(simgpu.triton.ModelledTime):
+            kernels.tuned_double[grid](x, out, 90_000)
+            tuned = session.used["tuned_double"].instructions
+            kernels.tuned_double[grid](x, out, 90_000)
+            executed[check] = tuned / (session.used["tuned_double"].instructions - tuned)
+        assert np.array_equal(out, 2 * x)
+    assert executed[False] == 1 < executed[True], "in checked mode each candidate is checked"
+
+
+@pytest.mark.parametrize("how", ["whole", "sample", "some"])
+def test_a_benchmark_s_launches_may_end_with_their_samples(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = np.arange(5000, dtype=np.float32), np.zeros(5000, np.float32)
+    monkeypatch.setenv("SIMGPU_BENCH", how)
+    with simgpu.triton.device("mi300x") as session:
+        if how == "some":
+            with pytest.raises(simgpu.LaunchError, match="SIMGPU_BENCH='some': give whole or sample"):
+                triton.testing.do_bench(lambda: None)
+            return
+        with pytest.warns(simgpu.triton.ModelledTime):
+            spent = triton.testing.do_bench(lambda: kernels.vector_add[(40,)](x, x, out, 5000, BLOCK=128))
+        assert spent > 0 and session.launches == 1 and np.array_equal(out, 2 * x if how == "whole" else 0 * x)
+        kernels.vector_add[(40,)](x, x, out, 5000, BLOCK=128)
+    assert np.array_equal(out, 2 * x)
+
+
 def test_what_tuning_changed_is_put_back() -> None:
     x, out, count = np.arange(3000, dtype=np.float32), np.zeros(3000, np.float32), np.zeros(1, np.float32)
     with simgpu.triton.device("mi300x"), pytest.warns(simgpu.triton.ModelledTime):

@@ -11,7 +11,7 @@ import bisect
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -36,7 +36,8 @@ class Allocation:
 
     data: of whole granules, from `lead` bytes before the address on; host: whether the host owns the memory. In checked
     mode, undefined: the bits that nothing wrote, as many bytes; private: whether only the lane that wrote a byte reads it;
-    whole: whether all bytes were found to be defined.
+    whole: whether all bytes were found to be defined; element: the name of the element at an address ("" for none), where
+    whoever shares the memory knows it better than the launch's arguments tell.
     """
 
     address: int
@@ -50,6 +51,7 @@ class Allocation:
     whole: bool = False
     lead: int = 0
     host: bool = False
+    element: Callable[[int], str] | None = None
 
     def define(self, start: int, stop: int) -> None:
         """Note that the host wrote these bytes."""
@@ -130,7 +132,9 @@ class Memory:
                 allocation.undefined[:] = 0xFF
         return self._inserted(allocation)
 
-    def share(self, address: int, nbytes: int, writable: bool, label: str) -> Allocation:
+    def share(
+        self, address: int, nbytes: int, writable: bool, label: str, element: Callable[[int], str] | None = None
+    ) -> Allocation:
         """`nbytes` of the host's own memory, used as it is, at the host's address; all of it counts as defined.
 
         A granule that it has in part is reached as a whole; it lies on the same page.
@@ -138,7 +142,7 @@ class Memory:
         lead = address % GRANULE
         whole = (ctypes.c_uint8 * whole_granules(lead + nbytes)).from_address(address - lead)
         data = np.frombuffer(memoryview(whole), np.uint8)
-        allocation = Allocation(address, nbytes, data, writable, label, lead=lead, host=True)
+        allocation = Allocation(address, nbytes, data, writable, label, lead=lead, host=True, element=element)
         if self.checked:
             allocation.undefined = aligned_bytes(data.size)
             allocation.whole = True

@@ -47,6 +47,8 @@ def argument_names(launch: Launch) -> dict[int, str]:
 def element(launch: Launch, address: int) -> str:
     """The element of an argument's buffer that an address lies in, as ` (y[3, 5])` for messages; "" where no argument has it."""
     held = launch.device.memory.find(address)
+    if held is not None and held.element is not None:
+        return f" ({named})" if (named := held.element(address)) else ""
     for argument, value in zip(launch.info.explicit_arguments, launch.args, strict=False):
         if held is None or getattr(value, "address", None) != held.address:
             continue

@@ -35,7 +35,13 @@ class Value:
 
 
 def flatten(signature: Mapping[str, Any], values: Sequence[Any]) -> list[Value]:
-    """The kernel's arguments, from the signature (name to type) and the bound values in its order."""
+    """The kernel's arguments, from the signature (name to type) and the bound values in its order.
+
+    LaunchError where a caller that binds them itself gives another number.
+    """
+    if len(values) != len(signature):
+        names = ", ".join(signature)
+        raise LaunchError(f"the kernel takes {len(signature)} arguments, {len(values)} were given; they are {names}")
     flat: list[Value] = []
     for (name, kind), value in zip(signature.items(), values, strict=True):
         flat += _flatten(name, kind, value)

@@ -192,12 +192,39 @@ class Shared:
         spans = merged(span_of(name, tensor, self._guard) for name, tensor in self._tensors)
         for span in spans:
             if span.stop > span.start:
-                self._allocations.append(self._memory.share(span.start, span.stop - span.start, span.writable, span.label))
+                shared = self._memory.share(span.start, span.stop - span.start, span.writable, span.label, self._element)
+                self._allocations.append(shared)
         return self
 
     def __exit__(self, *_: object) -> None:
         for allocation in self._allocations:
             self._memory.free(allocation)
+
+    def _element(self, address: int) -> str:
+        """`out[3, 5]`: the element of the first tensor that has one at an address."""
+        return next(filter(None, (element_at(name, tensor, address) for name, tensor in self._tensors)), "")
+
+
+def element_at(name: str, tensor: Any, address: int) -> str:
+    """`out[3, 5]`, with `, byte 2` inside of it, for the tensor's element that an address lies in; "" where it has none there."""
+    tensor = unwrapped(tensor)
+    if isinstance(tensor, np.ndarray):
+        size, strides = tensor.itemsize, [stride // max(tensor.itemsize, 1) for stride in tensor.strides]
+    else:
+        size, strides = int(tensor.element_size()), [int(stride) for stride in tensor.stride()]
+    shape = tuple(tensor.shape)
+    if not all(shape) or any(stride < 0 for stride in strides):
+        return ""
+    left, byte = divmod(address - pointer_of(tensor), size)
+    if left < 0:
+        return ""
+    index = [0] * len(shape)
+    for axis in sorted(range(len(shape)), key=lambda axis: -strides[axis]):
+        if strides[axis]:
+            index[axis] = min(left // strides[axis], shape[axis] - 1)
+            left -= index[axis] * strides[axis]
+    named = f"{name.removeprefix('argument ')}[{', '.join(map(str, index))}]"
+    return "" if left else f"{named}, byte {byte}" if byte else named
 
 
 def pointer_of(tensor: Any) -> int:

@@ -245,3 +245,10 @@ def copy_by_table(table, out, first, second, third, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     source = tl.load(table + row).to(tl.pointer_type(tl.float32))
     tl.store(out + row * BLOCK + at, tl.load(source + at))
+
+
+@triton.jit
+def ratio(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    quotient = tl.load(x + at, mask=at < n, other=1.0) / tl.load(y + at, mask=at < n, other=1.0)
+    tl.store(out + at, quotient, mask=at < n)

@@ -46,9 +46,9 @@ def in_f32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if func.name() in PRODUCTS:
         operands = [wide(arg) for arg in args if not isinstance(arg, torch.dtype)]
         scales = {name: value for name, value in kwargs.items() if name in ("alpha", "beta")}
-        found = rounded(func.overloadpacket.default(*operands, **scales))
+        product = func.overloadpacket.default(*operands, **scales)
         out = kwargs.get("out")
-        return found if out is None else out.resize_(found.shape).copy_(found)
+        return rounded(product) if out is None else out.resize_(product.shape).copy_(rounded(product))
     found = func(*map(wide, args), **kwargs)
     return (rounded(found[0]), *(found[1:] if func.name() in NORMS else map(rounded, found[1:])))
 

@@ -206,8 +206,8 @@ def tell(ran: Sequence[Ran], options: Namespace) -> None:
                 show(f"{one.suite}: {outcome.name}: {outcome.error}")
     if options.slowest:
         slow = sorted(((outcome, one) for one in ran for outcome in one.outcomes), key=lambda pair: -pair[0].seconds)
-        rows = [(one.suite, outcome.name, outcome.launches, round(outcome.seconds, 1)) for outcome, one in slow[: options.slowest]]
-        show("", table("slowest", ("suite", "test", "launches", "seconds"), rows))
+        times = ((one.suite, outcome.name, outcome.launches, round(outcome.seconds, 1)) for outcome, one in slow[: options.slowest])
+        show("", table("slowest", ("suite", "test", "launches", "seconds"), times))
 
 
 def parser() -> ArgumentParser:

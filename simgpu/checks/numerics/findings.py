@@ -12,6 +12,7 @@ from simgpu.checks.numerics.stored_types import writes_memory
 from simgpu.checks.numerics.table import ENTRIES, Kind, Noted, lost, noted
 from simgpu.checks.numerics.vector import float_parameters, unpacked
 from simgpu.checks.numerics.wanted import Wanted
+from simgpu.engine import faults
 from simgpu.engine.finding import Finding, Location, finding_at, lanes_of, location_of, moment
 from simgpu.hardware.isa.instruction import Instruction, Reg
 from simgpu.hardware.isa.types import Type
@@ -71,7 +72,9 @@ class Reached:
                 said += [f"{count:,} {name}"] if count else []
             first = location_of(self.launch, found[0].record)
             total = sum(one.values for one in found)
-            return True, f"{' and '.join(said)} element{'s' if total > 1 else ''} reached memory, the first by {_place(first)}"
+            element = faults.element(self.launch, found[0].bits[1])
+            how_many = f"{' and '.join(said)} element{'s' if total > 1 else ''} reached memory"
+            return True, f"{how_many}, the first by {_place(first)}{element and f', into {element[2:-1]}'}"
         if self.unknown:
             where = location_of(self.launch, min(self.unknown))
             return True, f"whether any reached memory is open: what {_place(where)} stores has no type that the code tells"

@@ -13,7 +13,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
-from simgpu.machine.runtime import load32, runtime, store64
+from simgpu.machine.runtime import load32, load64, runtime, store64
 from simgpu.machine.values import I1, I32, I64
 
 WIDE = 1 << 63  # with the fields of an f64
@@ -53,16 +53,21 @@ def emit(frame: Frame, access: Access, data: Place) -> None:
             for field in (low.splat(LANES), high.splat(LANES)):
                 found = found | ((row & field) == field)
         with build.if_then((found.bitcast(I64) & frame.value(access.lanes)) != 0, likely=False):
-            note_stored.call(build, frame.wave, record, access.lanes, source, registers, fields)
+            frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+            base = frame.load(frame.at(access.entry, layout.ALLOC_BASE), I64, 8)
+            note_stored.call(build, frame.wave, record, access.lanes, source, registers, fields, base, access.size)
 
 
 @runtime
-def note_stored(wave: int, record: int, lanes: int, rows: int, registers: int, fields: int) -> None:
-    """Count NaN and infinities in the registers of a store's lanes; fields: see `table_of`."""
+def note_stored(wave: int, record: int, lanes: int, rows: int, registers: int, fields: int, base: int, size: int) -> None:
+    """Count NaN and infinities in the registers of a store's lanes, and note where the first goes.
+
+    fields: see `table_of`; base: address of the allocation, into which the wave's ADDRESSES are offsets; size: bytes a lane.
+    """
     wide = fields < 0
     low, high = fields & 0x7FFFFFFF, fields >> 32 & 0x7FFFFFFF
     for kind in (NAN, INFINITY):
-        mask, count, first = 0, 0, 0
+        mask, count, first, place = 0, 0, 0, 0
         for lane in range(LANES):
             if not lanes >> lane & 1:
                 continue
@@ -83,9 +88,12 @@ def note_stored(wave: int, record: int, lanes: int, rows: int, registers: int, f
                     if nan == (kind == NAN):
                         if mask == 0:
                             first = word
+                            within = 4 * (number - 1 if wide else number) + 2 * part
+                            place = base + load64(wave + layout.ADDRESSES + 8 * lane) + (within if within < size else within - 2)
                         mask |= 1 << lane
                         count += 1
         if mask:
             entry = enter(wave, record, kind, mask, count, 0)
             if entry:
                 store64(entry + 8 * FIRST, first)
+                store64(entry + 8 * (FIRST + 1), place)

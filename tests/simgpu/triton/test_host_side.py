@@ -20,7 +20,7 @@ pytest.importorskip("triton", reason="Triton is an optional extra")
 import triton
 
 import simgpu.triton
-from simgpu.triton.tensors import Span, merged, pointees
+from simgpu.triton.tensors import Span, element_at, merged, pointees
 from tests.support import triton_kernels as kernels
 
 
@@ -286,6 +286,26 @@ def test_dtypes(dtype: str) -> None:
     with simgpu.triton.device("gfx950", check=True):
         kernels.copy_past_the_end[(1,)](np.pad(x, (0, 14)), out, 50, BLOCK=64)
     assert np.array_equal(out, x)
+
+
+@pytest.mark.parametrize("shape,axes", [((40,), (0,)), ((5, 9), (1, 0)), ((3, 4, 5), (2, 0, 1)), ((4, 1, 6), (0, 1, 2)), ((), ())])
+def test_elements_are_named_by_their_index(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    array = np.zeros(shape, np.float32).transpose(axes)[..., ::2] if shape else np.zeros((), np.float32)
+    for index in np.ndindex(array.shape):
+        address = array.ctypes.data + sum(at * stride for at, stride in zip(index, array.strides, strict=True))
+        assert element_at("argument x", array, address) == f"x[{', '.join(map(str, index))}]"
+        assert element_at("argument x", array, address + 3) == f"x[{', '.join(map(str, index))}], byte 3"
+    assert element_at("x", array, array.ctypes.data - 4) == "" and element_at("x", np.zeros((0, 3)), address) == ""
+
+
+def test_a_nan_is_told_with_its_lines_and_where_it_went() -> None:
+    x, y, out = (np.ones((10, 100), np.float32) for _ in range(3))
+    x[7, 77] = y[7, 77] = 0
+    with simgpu.triton.device("mi300x", check="numerics"), pytest.raises(simgpu.triton.KernelFinding) as caught:
+        kernels.ratio[(8,)](x, y, out, 1000, BLOCK=128)
+    divided = line_with("quotient =")
+    assert f"triton_kernels.py:{divided + 1}), into out[7, 77]" in str(caught.value), caught.value
+    assert f"(triton_kernels.py:{divided})" in str(caught.value), caught.value
 
 
 def test_nothing_runs_on_an_empty_grid() -> None:

@@ -1,12 +1,13 @@
 """Kernels of a GEMM.
 
-    operands.py     layouts of A and B; what has no kernel
-    tile_order.py   which tile a workgroup takes
-    prologue.py     arguments, coordinates, buffers, accumulators
-    emitter.py      the main loop, and the kernel as a whole
-    ending.py       where C and what the epilogue adds lie; the ways of storing
-    store.py        accumulators through the epilogue to C
-    reduce.py       the second kernel, where K is split
+    operands.py      layouts of A and B; what has no kernel
+    tile_order.py    which tile a workgroup takes
+    prologue.py      arguments, coordinates, buffers, accumulators
+    block_scales.py  products that are scaled before they are added
+    emitter.py       the main loop, and the kernel as a whole
+    ending.py        where C and what the epilogue adds lie; the ways of storing
+    store.py         accumulators through the epilogue to C
+    reduce.py        the second kernel, where K is split
 """
 
 from simgpu.asm.gemm import emitter  # noqa: F401  (registration)

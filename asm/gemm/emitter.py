@@ -20,12 +20,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, product
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import WORD
+from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.emit import emit
+from simgpu.asm.gemm.block_scales import LATER, BlockScales
 from simgpu.asm.gemm.ending import Ending
 from simgpu.asm.gemm.operands import Operands, check, second_pass
 from simgpu.asm.gemm.prologue import (
@@ -34,6 +35,7 @@ from simgpu.asm.gemm.prologue import (
     epilogue_pointers,
     find_place,
     load_arguments,
+    loop_pointers,
     operand_tiles,
     scalars,
 )
@@ -73,7 +75,7 @@ class GemmEmitter(Visitor):
         self.plan, self.split, self.operands = plan, second_pass(plan), Operands.of(plan)
         problem, target = plan.problem, plan.descriptor.arch
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
-        extras = ("part",) if self.split else epilogue_names(problem)
+        extras = ("block_scales",) * bool(loop_pointers(problem)) + ("part",) if self.split else epilogue_names(problem)
         name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
@@ -84,13 +86,19 @@ class GemmEmitter(Visitor):
         k.comment(f"TiledComputation: one workgroup per {plan.tile_m}x{plan.tile_n} tile of C")
         self.arguments = load_arguments(k, plan)
         self.place = find_place(k, plan, self.arguments)
+        scaled = plan.problem.scales == "block"
+        self.scales = BlockScales(k, plan, self.operands.a, self.arguments, self.place) if scaled else None
         self.tiles = operand_tiles(k, plan, self.operands, self.arguments, self.place)
+        if self.scales is not None:
+            self.tiles.write_address["block scales",] = self.scales.write_address
         self.acc = clear_accumulators(k, plan, self.operands)
         block = root.first()
         assert isinstance(block, BlockGemmNode)
         self.visit(block)
         for staging in self.tiles.staging:
             staging.release()
+        if self.scales is not None:
+            self.scales.release()
         k.v.free(*self.tiles.write_address.values(), listed=True)
         k.s.free(self.tiles.wide_k, *([self.tiles.stage_step] if self.tiles.stage_step is not None else []), listed=True)
         Ending(k, plan, self.operands, self.arguments, self.place, self.acc).emit()
@@ -98,7 +106,7 @@ class GemmEmitter(Visitor):
         if not self.split:
             return kernel
         partials = plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c
-        operands = ("A", "B", "C", *epilogue_pointers(plan.problem))
+        operands = ("A", "B", "C", *epilogue_pointers(plan.problem), *loop_pointers(plan.problem))
         return replace(kernel, operands=operands, scratch=(("partials", partials),), following=(reduce_kernel(plan),))
 
     # -- main loop ---------------------------------------------------------------------------
@@ -189,24 +197,30 @@ class GemmEmitter(Visitor):
             for load in chain(*staging.loads()):
                 load()
         k.label(loaded)
+        for load in self.scales.loads() if self.scales is not None else ():
+            load()
         self._advance()
 
     def _advance(self) -> None:
         """On to the k tile behind the one that was loaded."""
         for staging in self.tiles.staging:
             staging.advance()
+        if self.scales is not None:
+            self.scales.advance()
         self.k.s_sub_u32(self.place.k_unloaded, self.place.k_unloaded, self.plan.tile_k)
 
     def _writes(self) -> list[Callable[[], None]]:
         """Staged registers to LDS, one call an LDS write."""
-        return [
-            write for staging in self.tiles.staging for write in staging.writes(self.tiles.write_address[staging.write_key])
-        ]
+        tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.staging]
+        return list(chain(*tiles, self.scales.writes() if self.scales is not None else ()))
 
     def _read_first_turn(self) -> None:
         """The fragments that a tile begins with, in the order of their use."""
         for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)[0]):
             staging.read(fragment, 0)
+        if self.scales is not None:
+            for mt in range(self.operands.a.atoms):
+                self.scales.read(mt)
 
     def visit_warp(self, warp: WarpGemmNode, prefetch: Prefetch) -> None:
         """One k tile from registers that its first fragments are on their way to."""
@@ -224,11 +238,20 @@ class GemmEmitter(Visitor):
     def visit_atom(self, atom: AtomHint, turn: int, step: int, mt: int, nt: int) -> None:
         """One matrix instruction."""
         staged_a, staged_b = self.tiles.staging
-        c = self.acc.atom(mt, nt)
-        note = f"C[{mt}][{nt}] += A[{mt}] B[{nt}], turn {turn}, step {step}"
+        d = self.acc.atom(mt, nt)
+        c: Operand = d
+        what = f"C[{mt}][{nt}] +="
+        if self.scales is not None:
+            d = self.scales.products(self._atom_number(turn, mt, nt))
+            c, what = (d, "products +=") if step else (0, "products =")
+        note = f"{what} A[{mt}] B[{nt}], turn {turn}, step {step}"
         self.k.emit(
-            self.mnemonic, c, staged_a.source(mt, step), staged_b.source(nt, step), c, note=note, **self.modifiers
+            self.mnemonic, d, staged_a.source(mt, step), staged_b.source(nt, step), c, note=note, **self.modifiers
         )
+
+    def _atom_number(self, turn: int, mt: int, nt: int) -> int:
+        """An atom's number among those of all turns of a tile, in the order in which they end."""
+        return turn * len(self.atoms) + self.atoms.index((mt, nt))
 
     def _moves(self, prefetch: Prefetch) -> dict[int, list[Callable[[], None]]]:
         """What follows each matrix instruction of a tile, by its number.
@@ -245,6 +268,7 @@ class GemmEmitter(Visitor):
         barrier = 0
         if prefetch is not Prefetch.NONE:
             barrier = self._add_prefetch(add, prefetch is Prefetch.WHOLE)
+        self._add_scaled_products(add, barrier, prefetch)
         for staging, fragment in sorted(self._turn_fragments(0), key=lambda item: self._uses(*item)):
             free = self._uses(staging, fragment)[1]
             for later in range(1, a.turns):
@@ -253,6 +277,23 @@ class GemmEmitter(Visitor):
             if prefetch is not Prefetch.NONE:
                 add(max(barrier, free + (a.turns - 1) * turn), partial(staging.read, fragment, 0))
         return moves
+
+    def _add_scaled_products(self, add: Callable[[int, Callable[[], None]], None], barrier: int, prefetch: Prefetch) -> None:
+        """Adds each atom's scaled products behind its last matrix instruction; with a prefetch, behind the barrier and the last use
+        of an atom's scales, the reads of the next tile's."""
+        a, scales = self.operands.a, self.scales
+        if scales is None:
+            return
+        behind: dict[int, int] = {}
+        end, registers = a.turns * len(self.order) - 1, range(scales.per_atom)
+        for turn in range(a.turns):
+            for pair in self.pairs:
+                first = turn * len(self.order) + self.order.index((a.steps - 1, *pair[0])) + LATER
+                for number, ((mt, nt), r) in enumerate(product(pair, registers)):
+                    behind[mt] = min(first + number * a.steps // len(registers), end)
+                    add(behind[mt], partial(scales.add, self.acc, self._atom_number(turn, mt, nt), mt, nt, r))
+        for mt, number in behind.items() if prefetch is not Prefetch.NONE else ():
+            add(max(barrier, number), partial(scales.read, mt))
 
     def _add_prefetch(self, add: Callable[[int, Callable[[], None]], None], whole: bool) -> int:
         """Adds LDS writes, loads, the barrier and the change of stage; returns the number that the barrier follows.
@@ -292,6 +333,8 @@ class GemmEmitter(Visitor):
             assert self.tiles.stage_step is not None
             for staging in self.tiles.staging:
                 staging.other_stage(self.tiles.stage_step)
+            if self.scales is not None:
+                self.scales.other_stage(self.tiles.stage_step)
 
         add(room, turn_writes)
         if not whole:
@@ -313,6 +356,8 @@ class GemmEmitter(Visitor):
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
             each = len(every) // len(loads)
             units += [(every[number * each : (number + 1) * each], unit) for number, unit in enumerate(loads)]
+        if self.scales is not None:
+            units.append((self.scales.writes(), self.scales.loads()))
         all_writes, all_loads = (sum(len(unit[part]) for unit in units) for part in (0, 1))
         written = loaded = place = 0
         for writes, following in units:
@@ -346,9 +391,21 @@ class GemmEmitter(Visitor):
         A step goes column by column through the first half of the rows, then through the second. So a turn begins with the rows of
         half of A and one column of B, takes another column every so many instructions, and in its last step gives them back in
         the same order: from the end of a fragment's use to its next turn's beginning it is nearly half a step, in which LDS brings
-        it.
+        it. With block scales two atoms take turns to go through all their steps, so that few products wait to be scaled.
         """
+        steps = range(self.operands.a.steps)
+        if self.scales is None:
+            return [(step, *place) for step in steps for place in self.atoms]
+        return [(step, *place) for pair in self.pairs for step in steps for place in pair]
+
+    @cached_property
+    def pairs(self) -> list[list[tuple[int, int]]]:
+        """`atoms`, two and two."""
+        return [self.atoms[first : first + 2] for first in range(0, len(self.atoms), 2)]
+
+    @cached_property
+    def atoms(self) -> list[tuple[int, int]]:
+        """(mt, nt) column by column through the first half of the rows, then through the second."""
         a, b = self.operands.a, self.operands.b
         half = -(-a.atoms // 2)
-        places = [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]
-        return [(step, *place) for step in range(a.steps) for place in places]
+        return [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]

@@ -136,7 +136,7 @@ class Ending:
 
     def _scales(self) -> tuple[Reg, Reg] | None:
         """Buffers of scales by row and by column; those of whole tensors become a part of alpha."""
-        if "scale_a" not in self.arguments:
+        if self.split or not self.problem.scales_at_end:
             return None
         k, place = self.k, self.place
         if self.problem.scales == "tensor":

@@ -28,7 +28,8 @@ class Operands:
         groups, element = WAVEFRONT // atom.n, problem.element.bytes
         words = max(1, plan.warp_k * element // WORD // groups)
         common = {
-            "k": plan.tile_k, "groups": groups, "kw": widest(words), "threads": plan.threads, "element": element,
+            "k": plan.tile_k, "groups": groups, "kw": widest(words), "reads": words // widest(words),
+            "threads": plan.threads, "element": element,
             "operand": mfma.find(atom.mnemonic, plan.descriptor.arch).registers("A"),
             "most_wide": WIDEST // dtype(problem.accumulator).bytes,
         }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import WORD
+from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.gemm.operands import Operands, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
@@ -25,13 +25,19 @@ SIZES = ("m", "n", "k", "k_part", "lda", "ldb", "ldc")
 
 def pointers(plan: GemmPlan) -> tuple[str, ...]:
     """Names of the kernel's pointers."""
-    return ("A", "B", "partials") if second_pass(plan) else ("A", "B", "C", *epilogue_pointers(plan.problem))
+    first = ("A", "B", "partials") if second_pass(plan) else ("A", "B", "C", *epilogue_pointers(plan.problem))
+    return first + loop_pointers(plan.problem)
 
 
 def epilogue_pointers(problem: GemmProblem) -> tuple[str, ...]:
-    """Names of the pointers behind C."""
-    scales = ["scale_a", "scale_b"] * (problem.scales != "none")
+    """Names of the pointers behind C that the epilogue reads."""
+    scales = ["scale_a", "scale_b"] * problem.scales_at_end
     return (*(["bias"] * problem.bias), *(["residual"] * problem.residual), *scales)
+
+
+def loop_pointers(problem: GemmProblem) -> tuple[str, ...]:
+    """Names of the pointers behind these that the main loop reads."""
+    return ("scale_a", "scale_b") if problem.scales == "block" else ()
 
 
 def epilogue_names(problem: GemmProblem) -> list[str]:
@@ -129,7 +135,8 @@ def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> P
 
 
 def tile_buffer(
-    k: KernelBuilder, resource: Reg, pointer: Reg, name: str, corner: tuple[Reg, Reg], stride: Reg, size: int, batch: Reg, each: Reg
+    k: KernelBuilder, resource: Reg, pointer: Reg, name: str, corner: tuple[Reg, Operand], stride: Reg, size: int, batch: Reg,
+    each: Reg,
 ) -> None:
     """Raw buffer at the corner (row, column) of matrix number `batch`; 64-bit arithmetic.
 
@@ -225,11 +232,11 @@ def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, S
 
 
 def clear_accumulators(k: KernelBuilder, plan: GemmPlan, operands: Operands) -> Accumulators:
-    """A wave's accumulators, set to 0 (gfx908 has no inline constant as an MFMA's C)."""
+    """A wave's sums, set to 0 (gfx908 has no inline constant as an MFMA's C)."""
     a, b, per_atom = operands.a, operands.b, plan.atom.acc_registers
     count = a.atoms * b.atoms * per_atom
     registers = k.array("accumulators", count)
-    k.comment(f"C:({plan.warp_m},{plan.warp_n}) of a wave in {count} AccVGPRs")
+    k.comment(f"C:({plan.warp_m},{plan.warp_n}) of a wave in {count} {'AccVGPRs' if registers.file == 'a' else 'ArchVGPRs'}")
     for number in range(count):
-        k.v_accvgpr_write_b32(registers[number], 0)
+        k.emit("v_accvgpr_write_b32" if registers.file == "a" else "v_mov_b32", registers[number], 0)
     return Accumulators(registers, a, b, per_atom, dtype(plan.problem.accumulator).bytes // WORD)

@@ -133,7 +133,8 @@ class _Reduction:
             start = (offset[0], offset[1]) if name in ("C", "residual") else (0, 0)
             found[name] = k.s.alloc(f"{name} buffer", 4)
             raw_buffer(k, found[name], arguments[name], start, name)
-        for name, size in zip(("scale_a", "scale_b"), self.problem.scale_shapes or (), strict=False):
+        shapes = self.problem.scale_shapes if self.problem.scales_at_end else None
+        for name, size in zip(("scale_a", "scale_b"), shapes or (), strict=False):
             k.s_mul_i32(offset[0], k.group_y, WORD * size[0])
             k.s_add_u32(found[name][0], found[name][0], offset[0])
             k.s_addc_u32(found[name][1], found[name][1], 0)
@@ -166,7 +167,7 @@ class _Reduction:
             if self.elements.size > 1:
                 k.v_lshlrev_b32(address, log2(self.elements.size), address)
             k.v_cndmask_b32(address, OUTSIDE, address, self.inside[e])
-            if problem.scales != "none":
+            if problem.scales_at_end:
                 self._row_scale(row, self.inside[e])
             sums = [value[i * words : (i + 1) * words] for i in range(self.per)]
             for number, x in enumerate(sums):
@@ -187,7 +188,7 @@ class _Reduction:
         if problem.epilogue_type != problem.accumulator:
             k.v_cvt_f32_i32(x, x)
         epilogue.scale(x)
-        if problem.scales != "none":
+        if problem.scales_at_end:
             self._offset(at, column, number, WORD if problem.scales == "row" else 0, inside)
             epilogue.multiply(x, self._load(Elements(k, "f32", "f32"), "scale_b", at))
             epilogue.multiply(x, self.row_scale)

@@ -286,7 +286,8 @@ class TileStore:
         for w, element in enumerate(elements):
             source = self.acc.element(group.mt, group.block * self.wide + w, group.r)
             for word in range(self.acc.words):
-                k.v_accvgpr_read_b32(element[word], source[word], note=f"A·B: atom {group.mt}, element {group.r}")
+                move = "v_accvgpr_read_b32" if source.file == "a" else "v_mov_b32"
+                k.emit(move, element[word], source[word], note=f"A·B: atom {group.mt}, element {group.r}")
             if self.inputs.exact:
                 k.v_cvt_f32_i32(element, element)
         for element in elements:

@@ -68,6 +68,7 @@ class TileLayout:
     element: int = WORD  # e
     operand: int = 1  # registers of a lane in one matrix instruction
     most_wide: int = 4  # the most atoms that interleave
+    reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
 
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
@@ -128,11 +129,6 @@ class TileLayout:
     def row_chunks(self) -> int:
         """Chunks of an LDS row."""
         return self.groups * self.line_spans
-
-    @property
-    def reads(self) -> int:
-        """Spans that one matrix instruction takes: 1, or 2 where its operand is wider than a chunk."""
-        return max(1, self.operand // self.kw)
 
     @property
     def steps(self) -> int:

@@ -374,7 +374,9 @@ class Staging:
             units |= {unit.row for unit in self.units}
         if self.transposition is not None:
             self.transposition.release()
-        self.k.v.free(self.staged, self.fragment_registers, *self.read_addresses, *units, listed=True)
+        fragments = self.fragment_registers
+        (self.k.a if fragments.file == "a" else self.k.v).free(fragments, listed=True)
+        self.k.v.free(self.staged, *self.read_addresses, *units, listed=True)
         scalars = [self.resource, *([self.step] if isinstance(self.step, Reg) else [])]
         self.k.s.free(*scalars, *([self.later_k] if self.layout.depth > 2 else []), listed=True)
 

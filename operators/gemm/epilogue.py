@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.gemm.problem import GATES, GemmProblem
+from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
 Array = NDArray[Any]
 
@@ -66,10 +66,20 @@ class Operands:
 
     @property
     def factor(self) -> Array | float:
-        """What the scales multiply an element of the product by, broadcast over rows and columns."""
-        if self.scale_a is None or self.scale_b is None:
+        """What the scales multiply an element of the product by, broadcast over rows and columns; 1 for those of blocks."""
+        if self.scale_a is None or self.scale_b is None or self.scale_a.ndim == self.a.ndim:
             return 1.0
         return np.asarray(self.scale_a[..., :, None] * self.scale_b[..., None, :])
+
+
+    def multiplied(self, problem: GemmProblem) -> tuple[Array, Array]:
+        """op(A) and op(B), each element times its block's scale where there are such."""
+        a, b = op(self.a, problem.trans_a), op(self.b, problem.trans_b)
+        if problem.scales != "block" or self.scale_a is None or self.scale_b is None:
+            return a, b
+        of_k = np.arange(problem.k) // SCALE_BLOCK
+        of_b = np.swapaxes(self.scale_b[..., of_k], -1, -2)[..., np.arange(problem.n) // SCALE_BLOCK]
+        return a * self.scale_a[..., of_k], b * of_b
 
 
 def op(stored: Array, trans: bool) -> Array:
@@ -80,7 +90,7 @@ def op(stored: Array, trans: bool) -> Array:
 def epilogue(problem: GemmProblem, product: Array, given: Operands) -> Array:
     """scale_c * (activation(alpha * scales * product + beta * C + bias) + R) in the product's type, not rounded to C's."""
     kind, p = product.dtype, problem
-    if p.scales != "none":
+    if p.scales_at_end:
         product = np.multiply(product, given.factor).astype(kind)
     if p.alpha != 1:
         product = np.multiply(product, p.alpha).astype(kind)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.compute import Array, Executor
-from simgpu.operators.gemm.epilogue import Operands, epilogue, op
+from simgpu.operators.gemm.epilogue import Operands, epilogue
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, GemmViews, TiledComputation, WarpGemmNode
 from simgpu.operators.levels import Level
 
@@ -20,7 +22,8 @@ class GemmExecutor(Executor, root=TiledComputation):
         problem, plan = tree.problem, tree.plan
         kind = self.kind(problem.accumulator)
         given = Operands.of(problem, a, b, *more)
-        self._a, self._b = op(given.a, problem.trans_a).astype(kind), op(given.b, problem.trans_b).astype(kind)
+        wide = replace(given, a=given.a.astype(kind), b=given.b.astype(kind))
+        self._a, self._b = (array.astype(kind) for array in wide.multiplied(problem))
         self._element = problem.element.bytes
         self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
         out: Array = np.zeros(tree.views[2].shape, kind)

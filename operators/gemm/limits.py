@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
-from simgpu.operators.gemm.problem import GATES, NARROW, GemmProblem
+from simgpu.operators.gemm.problem import GATES, NARROW, SCALE_BLOCK, GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     ALIGNMENT_SGPRS,
@@ -28,6 +28,11 @@ from simgpu.operators.resources import (
 # moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
+# Of f32 block scales: atoms whose products of a turn wait to be scaled; a lane's scale of A, up to two of B and their product, its
+# offset, its places in LDS to write and to read, and a load's offset.
+POOL_ATOMS = 4
+SCALE_VGPRS = 8
+SCALE_ROWS = 256  # of a block's scales in LDS: one a work-item
 ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
 _COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
 _ORDERING = 9  # of them and of scratch, while the tile's place in the order is computed
@@ -74,16 +79,26 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     e = problem.element.bytes
     threads = t.waves_m * t.waves_n * descriptor.wavefront_size
     lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
-    registers = (
-        RegisterRange("accumulators", "acc", t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
-        RegisterRange("A fragments", "arch", _up(t.warp_m * t.warp_k * e, lane_bytes)),
-        RegisterRange("B fragments", "arch", _up(t.warp_n * t.warp_k * e, lane_bytes)),
+    scaled = problem.scales == "block"  # sums are a vector instruction's then
+    fragments, sums_file = ("acc", "arch") if scaled else ("arch", "acc")
+    registers: tuple[RegisterRange, ...] = (
+        RegisterRange("accumulators", sums_file, t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
+        RegisterRange("A fragments", fragments, _up(t.warp_m * t.warp_k * e, lane_bytes)),
+        RegisterRange("B fragments", fragments, _up(t.warp_n * t.warp_k * e, lane_bytes)),
         RegisterRange("A staging", "arch", _staging(t.tile_m, t.tile_k, e, threads, problem.trans_a)),
         RegisterRange("B staging", "arch", _staging(t.tile_n, t.tile_k, e, threads, not problem.trans_b)),
         RegisterRange("addresses", "arch", ADDRESS_VGPRS + t.tile_m // atom.m + t.tile_n // atom.n),
         RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
     )
-    lds = (LdsArray("A", t.stages * t.tile_m * t.tile_k * e), LdsArray("B", t.stages * t.tile_n * t.tile_k * e))
+    column = t.stages * t.tile_k * e
+    lds: tuple[LdsArray, ...] = (LdsArray("A", t.tile_m * column), LdsArray("B", t.tile_n * column))
+    if scaled:
+        registers += (
+            RegisterRange("products to be scaled", "arch", POOL_ATOMS * atom.acc_registers),
+            RegisterRange("block scales", "arch", t.warp_m // atom.m * atom.acc_registers),
+            RegisterRange("block scales' staging", "arch", SCALE_VGPRS),
+        )
+        lds += (LdsArray("block scales", t.stages * scale_columns(t) * SCALE_ROWS * 4),)
     sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
     scalars = gemm_scalars(problem, descriptor, atom, t)
     nbytes, block_waves = sum(a.nbytes for a in lds), t.waves_m * t.waves_n
@@ -91,17 +106,22 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     return ResourcePlan(registers, lds, scalars, waves, blocks)
 
 
+def scale_columns(t: Tiling) -> int:
+    """Blocks of columns of op(B) with a scale of their own in a tile."""
+    return -(-t.tile_n // SCALE_BLOCK)
+
+
 def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave. Once the tile is known, all but one of the order's arguments are free for what comes later."""
     split, words = t.split_k > 1, dtype(problem.epilogue_type).registers
     bias, residual, narrow = (x and not split for x in (problem.bias, problem.residual, problem.dtype_c in NARROW))
-    by_tensor, by_row = (problem.scales == name and not split for name in ("tensor", "row"))
-    scaled = 2 * (by_tensor or by_row)
+    by_row, by_block = problem.scales == "row" and not split, problem.scales == "block"
+    scaled = 2 * ((problem.scales_at_end and not split) or by_block)
     pointers, strides, sizes, scales = 2 * (3 + bias + residual + scaled), 6, 7, words * (1 if split else 2) + narrow
     # Atoms of a wave along the operands whose rows, not k, are contiguous.
     across = [t.warp_m // atom.m] * problem.trans_a + [t.warp_n // atom.n] * (not problem.trans_b)
     loop = {
-        "buffers": 8,
+        "buffers": 8 + 8 * by_block,
         "stages_and_steps": 2 + (2 if problem.element.bytes < 4 else 1) * len(across),
         "byte_selectors": sum(_selectors(problem.element.bytes, atoms) for atoms in across),
     }
@@ -109,6 +129,8 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
     masks, buffers = 2 * (t.warp_n // atom.n), 4 * (1 + bias + residual + 2 * by_row)
     ending = buffers + masks + (0 if split else constants)  # which takes what the loop had
+    if by_block:
+        loop["block_scales"] = 2
     held = {**loop, "coordinates": _COORDINATES, "ending": max(0, ending - sum(loop.values())), "temporaries": 2}
     reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)
     arguments = pointers + strides + scales + sizes + ORDER_WORDS + ALIGNMENT_SGPRS

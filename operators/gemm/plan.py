@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.gemm.limits import Tiling, gemm_constraints, gemm_resources
 from simgpu.operators.gemm.problem import GemmProblem
@@ -153,6 +154,8 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
     one_of("policy", policy, POLICIES)
     atom = descriptor.atom(problem.dtype)
+    if problem.scales == "block" and policy == "published":
+        raise LaunchError("the paper's tiles (policy published) have no block scales: use policy corrected")
     require_narrow(problem.dtype_c, descriptor)
     tiling = (corrected_tiling if policy == "corrected" else published_tiling)(problem, descriptor, atom)
     return with_tiling(problem, descriptor, policy, tiling)

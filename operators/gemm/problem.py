@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
@@ -17,7 +18,8 @@ OUTPUTS = {
     "f64": ("f64", "f32", "f16", "bf16", *NARROW),
     "i32": ("i32", "f32", "f16", "bf16", *NARROW),
 }
-SCALES = ("none", "tensor", "row")
+SCALES = ("none", "tensor", "row", "block")
+SCALE_BLOCK = 128  # k of a block scale of A, columns of op(B) and k of one of B
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class GemmProblem:
     matrix right behind the one before it. LaunchError for sizes, strides or types that cannot be.
 
     The epilogue, in f32 where the accumulator is no f64 and C no i32:
-    `scales`: f32 factors of the product. "tensor" one of A and one of B, "row" one a row of A (m) and one a column of op(B) (n).
+    `scales`: f32 factors of the product. "tensor" one of A and one of B, "row" one a row of A (m) and one a column of op(B) (n);
+    "block", of fp8 and bf8, one for SCALE_BLOCK k of a row of A, stored (m, blocks of k), and one for SCALE_BLOCK columns by
+    SCALE_BLOCK k of op(B), stored (blocks of n, blocks of k): the products of each block of k are scaled before they are added.
     `bias` adds a row of n elements of `dtype_addend` to each row.
     `activation` (gelu is the exact one, x * Phi(x)). The gated ones take columns in pairs, gate and up, and leave n/2:
     C[i][j] = silu(x[i][2j]) * x[i][2j+1] is swiglu; with gelu geglu, with relu reglu. beta is then 0.
@@ -83,6 +87,8 @@ class GemmProblem:
             raise LaunchError(f"a residual has C's type, and {self.dtype_c} is too narrow for one: use f32, f16 or bf16 for C")
         if self.epilogue_type != "f32" and self.scales != "none":
             raise LaunchError(f"scales = {self.scales}: they are f32, the epilogue is in {self.epilogue_type}: use alpha")
+        if self.scales == "block" and self.dtype not in NARROW:
+            raise LaunchError(f"scales = block: of blocks of fp8 and bf8, A and B are {self.dtype}: use row or tensor")
 
     @property
     def stored_shapes(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
@@ -114,7 +120,14 @@ class GemmProblem:
     @property
     def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Shapes of A's and B's scales of one product of the batch; None without."""
-        return {"none": None, "tensor": ((1,), (1,)), "row": ((self.m,), (self.n,))}[self.scales]
+        blocks_n, blocks_k = -(-self.n // SCALE_BLOCK), -(-self.k // SCALE_BLOCK)
+        blocks = ((self.m, blocks_k), (blocks_n, blocks_k))
+        return {"none": None, "tensor": ((1,), (1,)), "row": ((self.m,), (self.n,)), "block": blocks}[self.scales]
+
+    @property
+    def scales_at_end(self) -> bool:
+        """Whether the epilogue scales the product: those of blocks are in the sums already."""
+        return self.scales in ("tensor", "row")
 
     @property
     def element(self) -> DType:
@@ -130,7 +143,7 @@ class GemmProblem:
     def epilogue_bytes(self) -> int:
         """Bytes of C, twice when beta reads it, of the residual, the bias and the scales."""
         c = self.batch * self.m * self.columns_c * (1 + (self.beta != 0) + self.residual) * dtype(self.dtype_c).bytes
-        scales = 4 * self.batch * sum(size for (size,) in self.scale_shapes or ())
+        scales = 4 * self.batch * sum(prod(shape) for shape in self.scale_shapes or ())
         return c + self.n * self.bias * dtype(self.dtype_addend).bytes + scales
 
     @property

@@ -16,7 +16,7 @@ from simgpu.operators.error_model import (
     may_be_nan,
 )
 from simgpu.operators.gemm.epilogue import Array, Operands, epilogue, op
-from simgpu.operators.gemm.problem import GATES, GemmProblem
+from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
 # Largest |derivative|: gelu 1.129 at x = 1.414, silu 1.0999 at x = 2.40 (both from setting the second derivative to 0).
 SLOPES = {"gelu": 1.13, "silu": 1.1}
@@ -39,7 +39,7 @@ def gemm(
     Operands in their stored shapes, C read only if beta is not 0.
     """
     given = Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b).map(_wide)
-    product = op(given.a, problem.trans_a) @ op(given.b, problem.trans_b)
+    product = np.matmul(*given.multiplied(problem))
     return _limited(problem, epilogue(problem, product, given), arch)
 
 
@@ -59,14 +59,15 @@ def gemm_error_bound(
 
     |alpha| * g * |A||B| + 3u * (|alpha||A||B| + |beta C|) with g = (k+2)*u/(1-(k+2)*u) (Higham, Accuracy and Stability, section
     3.1), u the roundoff of the accumulation step; plus the input error of xf32, the inputs that gfx90a flushes, and the subnormal
-    spacing. Scales multiply all of it and round three times, a bias is one more addition; an activation passes an error on with its
+    spacing. Scales multiply all of it and round three times, those of blocks once more for each block and what is subnormal of
+    their product; a bias is one more addition; an activation passes an error on with its
     largest slope and adds 16 roundoffs of f32 (f64: 2^-53) of its own; a gate's product has both factors' errors. C is rounded to
     its type at last. The reference's own error is bounded by the f64 term that is added for every type but i8, whose sums are
     exact: with C in i32 all of it is (alpha and beta integers).
     """
     p, given = problem, Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b).map(_wide)
     sizes = given.map(np.abs)
-    op_a, op_b = op(sizes.a, p.trans_a), op(sizes.b, p.trans_b)
+    op_a, op_b = sizes.multiplied(p)
     row = STEPS[p.dtype]
     step = row.step or (0.0 if p.epilogue_type == "i32" else UNIT_F32)  # of the epilogue
     factor = abs(p.alpha) * np.asarray(sizes.factor)
@@ -76,6 +77,10 @@ def gemm_error_bound(
     bound = sums * (gamma(p.k + 2, row.step) + own + 2.1 * row.input_error) + (4 * step + own) * (sums + extra)
     if p.scales != "none":
         bound = bound + 4 * step * sums
+    if p.scales == "block":
+        blocks = -(-p.k // SCALE_BLOCK)
+        bare = op(sizes.a, p.trans_a) @ op(sizes.b, p.trans_b)
+        bound = bound + gamma(blocks, step) * sums + abs(p.alpha) * SMALLEST_F32 * (bare + blocks)
     if arch == "gfx90a" and p.dtype in FLUSHED_INPUT:
         lost = FLUSHED_INPUT[p.dtype]
         bound = bound + factor * (lost * (op_a.sum(-1)[..., :, None] + op_b.sum(-2)[..., None, :] + p.k * lost))
@@ -103,7 +108,7 @@ def _behind(p: GemmProblem, given: Operands, bound: Array, size: Array, step: fl
         bound = (bound + 2 * step * size) * abs(p.scale_c)
     if p.dtype_c == p.epilogue_type:
         return np.asarray(bound)
-    value = epilogue(p, op(given.a, p.trans_a) @ op(given.b, p.trans_b), given)
+    value = epilogue(p, np.matmul(*given.multiplied(p)), given)
     return np.asarray(Rounding.of(p.dtype_c, arch).bound(value, bound))
 
 

@@ -46,6 +46,7 @@ class Bounds:
     per_side: int
     per_area: int
     longest: int
+    both: str = "VGPR file"  # name of the row that x*y and x + y share
 
     def broken(self, x: int, y: int) -> str:
         """The first constraint that x by y breaks, by its row's name; empty if it fits."""
@@ -53,7 +54,7 @@ class Bounds:
             "LDS": x + y <= self.lds,
             "ArchVGPR": x + y <= self.arch,
             "AccVGPR": x * y <= self.acc,
-            "VGPR file": self.per_side * (x + y) + self.per_area * x * y <= self.registers,
+            self.both: self.per_side * (x + y) + self.per_area * x * y <= self.registers,
         }
         return next((name for name, fits in rows.items() if not fits), "")
 

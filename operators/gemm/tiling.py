@@ -12,6 +12,10 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
+and with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, instead of the three of registers
+
+    (x + y)*(2 + 2*r + h*u*kv*e/1024) + 32 + 8 + 8*r + x*y*u^2*r/256 <= Varch, y a power of two, tK at most a block of k
+
 `sides.answers` gives optima for B = 1; B follows from what a tile leaves. The one of least time is taken; where the matrix units
 work half of it, of those within TOLERANCE an unsplit one with the fewest bytes. Of a tile, a step takes the longest of
 
@@ -31,8 +35,16 @@ from math import isqrt, lcm
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
-from simgpu.operators.gemm.limits import ADDRESS_VGPRS, TEMPORARY_VGPRS, Tiling, gemm_resources
-from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.limits import (
+    ADDRESS_VGPRS,
+    POOL_ATOMS,
+    SCALE_ROWS,
+    SCALE_VGPRS,
+    TEMPORARY_VGPRS,
+    Tiling,
+    gemm_resources,
+)
+from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import Bounds, answers
 from simgpu.operators.resources import Constraint
 from simgpu.operators.split import Reduction
@@ -84,12 +96,16 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
     least = unit * span * problem.element.bytes  # bytes of one operand and stage
     stages = max(1, min(2, _align(descriptor.lds_bytes, descriptor.lds_granule) // (2 * least)))
     smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1)
-    bounds = {spans: _bounds(problem, descriptor, replace(smallest, tile_k=spans * span)) for spans in (1, 2)}
+    most = min(2, SCALE_BLOCK // span) if problem.scales == "block" else 2
+    bounds = {spans: _bounds(problem, descriptor, replace(smallest, tile_k=spans * span)) for spans in range(1, most + 1)}
     named = answers(problem, sustained(descriptor), bounds[1])
+    if problem.scales == "block":  # a wave's columns lie in one block: sides along n are powers of two
+        named = {aim: (x, 1 << y.bit_length() - 1) for aim, (x, y) in named.items()}
     for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
         for spans, bound in bounds.items():
             if spans == 1 or (not bound.broken(x, y) and max(x, y) <= bound.longest):
-                tiling = replace(smallest, tile_m=x * unit, tile_n=y * unit, tile_k=spans * span, aim=aim)
+                held = spans * span if problem.scales == "block" else span
+                tiling = replace(smallest, tile_m=x * unit, tile_n=y * unit, tile_k=spans * span, warp_k=held, aim=aim)
                 yield replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
 
 
@@ -140,6 +156,14 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
     arch, total = arch - ADDRESS_VGPRS - TEMPORARY_VGPRS, total - ADDRESS_VGPRS - TEMPORARY_VGPRS
     per_side, per_area = 2 + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
     longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * unit_bytes))
+    if problem.scales == "block":  # staging, addresses and scales beside the sums; the fragments have the other file
+        acc = POOL_ATOMS * per_area
+        lds, beside = lds - t.stages * 2 * SCALE_ROWS * 4, 2 + per_area + spans * unit_bytes // 1024
+        most = unit * longest
+        return Bounds(
+            unit, lds // (t.stages * spans * unit_bytes), most, most * most, arch - SCALE_VGPRS - acc, beside, per_area, longest,
+            "ArchVGPR",
+        )  # fmt: skip
     return Bounds(
         unit, lds // (t.stages * spans * unit_bytes), arch // per_side, acc // per_area, total, per_side, per_area, longest
     )

@@ -202,7 +202,8 @@ def _corrected_lines(plan: GemmPlan) -> tuple[str, ...]:
 
 def _expression(problem: GemmProblem) -> str:
     a, b = "A^T" if problem.trans_a else "A", "B^T" if problem.trans_b else "B"
-    text = {"none": "", "tensor": "s_A * s_B * ", "row": "s_A[i] * s_B[j] * "}[problem.scales] + f"{a} @ {b}"
+    text = {"none": "", "tensor": "s_A * s_B * ", "row": "s_A[i] * s_B[j] * ",
+            "block": "sum of s_A[i,K] * s_B[J,K] * "}[problem.scales] + f"{a} @ {b}"
     text = text if problem.alpha == 1 else f"{problem.alpha:g} * {text}"
     if problem.beta != 0:
         text += f" + {problem.beta:g} * C"

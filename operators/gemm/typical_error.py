@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -16,8 +18,8 @@ from simgpu.operators.error_model import (
     as_read,
     may_be_nan,
 )
-from simgpu.operators.gemm.epilogue import Operands, activation, op
-from simgpu.operators.gemm.problem import GATES, GemmProblem
+from simgpu.operators.gemm.epilogue import Operands, activation
+from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.reference import SLOPES
 
 PARTS = 8  # of K, whose partial sums are looked at
@@ -48,15 +50,18 @@ def gemm_typical_error(
     if p.epilogue_type == "i32":
         return None
     given = Operands.of(p, a, b, c, bias, residual, scale_a, scale_b)
-    op_a, op_b = op(as_read(given.a, p.dtype, arch), p.trans_a), op(as_read(given.b, p.dtype, arch), p.trans_b)
+    read = replace(given, a=as_read(given.a, p.dtype, arch), b=as_read(given.b, p.dtype, arch))
+    op_a, op_b = read.multiplied(p)
     unit = UNIT.get(p.dtype, UNIT_F32)
     if p.dtype == "i8":  # exact sums, rounded once
         out = op_a @ op_b
         variance, drift = (TYPICAL_ROUNDING * unit * out) ** 2, np.zeros_like(out)
     else:
         out, variance, drift = _product(Accumulation.of(p.dtype, arch), op_a, op_b)
+        if p.scales == "block":
+            variance, drift = _scaled_blocks(op_a, op_b, unit, variance, drift)
     given = given.map(lambda array: array.astype(np.float64))
-    if p.scales != "none":  # their product rounded, and the product with it
+    if p.scales_at_end:  # their product rounded, and the product with it
         factor = np.asarray(given.factor)
         out, variance, drift = out * factor, variance * factor**2, drift * np.abs(factor)
         # A row's scale with alpha's is rounded once for all of its elements, and the same of columns.
@@ -81,6 +86,18 @@ def gemm_typical_error(
         variance, drift = p.scale_c**2 * variance + (unit * out) ** 2, abs(p.scale_c) * drift + unit * np.abs(out)
     made = TypicalError(out, np.sqrt(variance), drift, np.zeros((*out.shape[:-1], 1)))
     return made if p.dtype_c == p.epilogue_type else Rounding.of(p.dtype_c, arch).typical(made)
+
+
+def _scaled_blocks(a: Array, b: Array, unit: float, variance: Array, drift: Array) -> tuple[Array, Array]:
+    """Variance and drift of a sum of blocks, each of which is scaled and added: two roundings, one of them for all of a row's."""
+    sums = np.zeros_like(variance)
+    for first in range(0, a.shape[-1], SCALE_BLOCK):
+        part = slice(first, first + SCALE_BLOCK)
+        product = a[..., part] @ b[..., part, :]
+        sums = sums + product
+        variance = variance + (TYPICAL_ROUNDING * unit) ** 2 * (sums**2 + product**2)
+        drift = drift + unit * np.abs(product)
+    return variance, drift
 
 
 def _activated(p: GemmProblem, out: Array, variance: Array, drift: Array, unit: float) -> tuple[Array, Array, Array]:

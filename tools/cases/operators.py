@@ -116,7 +116,10 @@ def _gemm_options(sub: ArgumentParser) -> None:
     gates = "of column pairs, gate and up, which leave n/2 columns: reglu, geglu or swiglu"
     sub.add_argument("--activation", default="none", help=f"none (default), relu, gelu or silu; {gates}")
     sub.add_argument("--residual", action="store_true", help="add a matrix of C's type and strides behind the activation")
-    scales = "tensor (one of A, one of B) or row (one a row of A, one a column of op(B))"
+    scales = (
+        "tensor (one of A, one of B), row (one a row of A, one a column of op(B)) or block (fp8, bf8: one for 128 k of a row of A, "
+        "one for 128 columns by 128 k of op(B))"
+    )
     sub.add_argument("--scales", default="none", help=f"f32 factors of the product: none (default), {scales}")
     _output_options(sub, "C")
 

@@ -1,0 +1,139 @@
+"""GEMM with scales of blocks of k on the simulated GPU: every side of a tile, edges, the split, what the plan grants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("simgpu")
+
+from simgpu import asm
+from simgpu.asm.builder.instruction import Instr
+from simgpu.hardware import target as board
+from simgpu.hardware.errors import LaunchError
+from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation
+from simgpu.operators.gemm import reference
+from simgpu.operators.gemm.limits import Tiling
+from simgpu.operators.resources import RESERVED_SGPRS
+from tests.asm.test_scalar_plans import MOST_SLACK, used
+from tests.support.gemm_case import TRANSPOSES, gemm
+
+SCALED = ("gfx942", "gfx950")
+# Sides of which each has a case: rows that are no power of two, two blocks of columns, two spans of k; and blocks that share K.
+TILES = {
+    "gfx942": ((96, 128, 128, 1), (224, 64, 64, 2), (64, 256, 64, 1), (32, 32, 128, 2)),
+    "gfx950": ((192, 128, 128, 1), (64, 256, 128, 2), (96, 32, 128, 2)),
+}
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sizes=st.tuples(st.integers(1, 150), st.integers(1, 150), st.integers(1, 300) | st.sampled_from((128, 256, 3000))),
+    target=st.sampled_from(SCALED),
+    name=st.sampled_from(("fp8", "bf8")),
+    trans=st.sampled_from(TRANSPOSES),
+    beta=st.sampled_from((0, 2)),
+    pads=st.tuples(*[st.integers(0, 5)] * 3),
+    batch=st.sampled_from((1, 1, 3)),
+    bias=st.booleans(),
+    out=st.sampled_from(("f32", "bf16", "fp8")),
+)
+def test_any_shape_validates(sizes, target, name, trans, beta, pads, batch, bias, out):
+    gemm(*sizes, target, name, trans, 0.25, beta, pads, batch, bias, dtype_c=out, scales="block").check()
+
+
+@pytest.mark.parametrize(("target", "tile"), [(target, tile) for target in SCALED for tile in TILES[target]])
+def test_every_side_of_a_tile_validates(target, tile):
+    rows, columns, k, split = tile
+    tiling = Tiling(rows, columns, k, k, 2, 2, stages=2, blocks=1, split_k=split)
+    for trans in TRANSPOSES[1:3]:
+        gemm(rows + 37, columns + 77, 4 * k + 9, target, "fp8", trans, pads=(1, 3, 2), tiling=tiling, scales="block").check()
+
+
+@pytest.mark.parametrize("target", SCALED)
+@pytest.mark.parametrize("k", [70, 3000])
+def test_checked_mode_finds_nothing(target, k):
+    more = {"scales": "block", "dtype_c": "bf16", "residual": True, "activation": "swiglu"}
+    result = gemm(70, 66, k, target, "fp8", (False, True), pads=(1, 2, 3), bias=True, batch=2, check=True, **more)
+    assert bool(result.kernel.following) == (k == 3000)
+    result.check()
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+@pytest.mark.parametrize("target", SCALED)
+def test_each_block_has_its_own_scale(target):
+    """A product of ones is the sum over blocks of k of their length times both scales: a scale that is taken for another shows."""
+    m, n, k = 40, 300, 400
+
+    def ones(a, b, c):
+        a[...], b[...] = 1, 1
+
+    result = gemm(m, n, k, target, "fp8", edit=ones, scales="block")
+    source = np.random.default_rng(m * 90001 + n * 301 + k)
+    for shape in ((m, k), (k, n), (m, n)):  # what `gemm` drew before the scales
+        source.uniform(-1, 1, shape)
+    source.uniform(-1, 1, n)
+    of_a, of_b = (source.uniform(0.25, 2, shape).astype("f4").astype(float) for shape in ((m, 4), (3, 4)))
+    lengths = np.array([128, 128, 128, 16])
+    want = np.einsum("mk,k,jk->mj", of_a, lengths, of_b)[:, np.arange(n) // 128]
+    np.testing.assert_allclose(result.got, want, rtol=1e-6)
+
+
+def test_the_tree_and_the_reference_multiply_alike():
+    problem = GemmProblem(5, 140, 200, "fp8", scales="block")
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-1, 1, (5, 200)), rng.uniform(-1, 1, (200, 140))
+    scales = {name: rng.uniform(0.5, 2, shape) for name, shape in zip(("scale_a", "scale_b"), problem.scale_shapes)}
+    want = sum(
+        scales["scale_a"][:, kb, None] * np.repeat(scales["scale_b"][:, kb], 128)[:140] * (a[:, part] @ b[part])
+        for kb, part in enumerate((slice(0, 128), slice(128, 200)))
+    )
+    np.testing.assert_allclose(reference.gemm(problem, a, b, **scales), want, rtol=1e-12, atol=1e-13)
+    for level in ("device", "block"):
+        tree = TiledComputation.of(problem, board("gfx950"))
+        got = ComputeVisitor(level).visit(tree, a, b, None, None, None, *scales.values())
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("target", SCALED)
+def test_registers_are_the_plans(target):
+    for sizes in ((20, 30, 40), (4096, 4096, 256), (100, 100, 30000)):
+        for trans in TRANSPOSES:
+            more = {"bias": True, "activation": "swiglu", "dtype_c": "bf16", "residual": True}
+            tree = TiledComputation(*sizes, target, "corrected", "fp8", *trans, scales="block", **more)
+            kernel, plan = asm.emit(tree), tree.plan.resources
+            assert 0 <= plan.sgprs - RESERVED_SGPRS - used(kernel) < MOST_SLACK, (sizes, trans, plan.scalars)
+            assert kernel.resources.vgprs == plan.arch_vgprs <= 256 and kernel.resources.agprs == plan.acc_vgprs
+
+
+def test_products_are_added_before_their_registers_are_taken_again():
+    """In the largest tiles of both targets, instruction by instruction: a pool's register is read once between two products."""
+    for target in SCALED:
+        kernel = asm.emit(TiledComputation(4096, 4096, 1024, target, dtype="fp8", trans_b=True, scales="block"))
+        fresh: dict[int, bool] = {}
+        for item in kernel.items:
+            if not isinstance(item, Instr):
+                continue
+            if item.mnemonic.startswith("v_mfma") and item.operands[-1] == 0:
+                registers = range(item.operands[0].index, item.operands[0].index + item.operands[0].count)
+                assert not any(fresh.get(register) for register in registers), item.text()
+                fresh |= dict.fromkeys(registers, True)
+            elif item.mnemonic == "v_fmac_f32" and item.operands[1].index in fresh:
+                assert fresh[item.operands[1].index], item.text()
+                fresh[item.operands[1].index] = False
+        assert len(fresh) == 16 and not any(fresh.values())
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"dtype": "f16"}, "use row or tensor"), ({"dtype": "f64"}, "epilogue is in f64"), ({"scales": "blocks"}, "row, block"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_in_words(wrong, said):
+    with pytest.raises(LaunchError, match=said):
+        GemmProblem(**{"m": 4, "n": 4, "k": 4, "scales": "block", **wrong})
+
+
+def test_the_papers_tiles_have_no_block_scales():
+    with pytest.raises(LaunchError, match="use policy corrected"):
+        TiledComputation(4, 4, 4, "gfx942", "published", "fp8", scales="block")

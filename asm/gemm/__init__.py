@@ -2,6 +2,7 @@
 
     operands.py      layouts of A and B; what has no kernel
     tile_order.py    which tile a workgroup takes
+    groups.py        which group a tile lies in
     prologue.py      arguments, coordinates, buffers, accumulators
     block_scales.py  products that are scaled before they are added
     emitter.py       the main loop, and the kernel as a whole

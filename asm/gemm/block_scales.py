@@ -72,6 +72,8 @@ class BlockScales:
                 most = self.columns
             k.s_mul_i32(each[0], count, self.stride)
             k.s_mul_hi_u32(each[1], count, self.stride)
+            if name == "scale_a" and self.plan.problem.groups:  # the group's begin at the pointer
+                k.s_mov_b64(each, 0)
             tile_buffer(k, buffer, arguments[name], name, (first, 0), self.stride, WORD, place.batch, each)
             k.s_sub_u32(count, count, first)
             k.s_min_u32(count, count, most)

@@ -75,7 +75,7 @@ class GemmEmitter(Visitor):
         self.plan, self.split, self.operands = plan, second_pass(plan), Operands.of(plan)
         problem, target = plan.problem, plan.descriptor.arch
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
-        extras = ("block_scales",) * bool(loop_pointers(problem)) + ("part",) if self.split else epilogue_names(problem)
+        extras = ("block_scales",) * (problem.scales == "block") + ("part",) if self.split else epilogue_names(problem)
         name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
@@ -102,7 +102,7 @@ class GemmEmitter(Visitor):
         k.v.free(*self.tiles.write_address.values(), listed=True)
         k.s.free(self.tiles.wide_k, *([self.tiles.stage_step] if self.tiles.stage_step is not None else []), listed=True)
         Ending(k, plan, self.operands, self.arguments, self.place, self.acc).emit()
-        kernel = k.finish(plan=plan, grid=(plan.blocks, 1, 1), scalars=scalars(plan))
+        kernel = k.finish(plan=plan, grid=(plan.workgroups, 1, 1), scalars=scalars(plan))
         if not self.split:
             return kernel
         partials = plan.split_k * plan.problem.batch * plan.problem.m * plan.problem.n * self.size_c

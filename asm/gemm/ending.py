@@ -131,7 +131,7 @@ class Ending:
             return None
         k, kind = self.k, Elements(self.k, self.problem.dtype_addend, self.compute)
         resource = k.s.alloc("bias buffer", 4)
-        self._vector(resource, "bias", self.place.n0, None, kind.size)
+        self._vector(resource, "bias", self.place.n0, self.arguments["n"] if self.problem.groups else None, kind.size)
         return resource, kind
 
     def _scales(self) -> tuple[Reg, Reg] | None:
@@ -143,12 +143,13 @@ class Ending:
             self._scale_alpha()
             return None
         buffers = k.s.alloc("A's scales' buffer", 4), k.s.alloc("B's scales' buffer", 4)
-        for buffer, name, first, size in zip(buffers, ("scale_a", "scale_b"), (place.m0, place.n0), "mn", strict=True):
-            self._vector(buffer, name, first, self.arguments[size], WORD)
+        each = None if self.problem.groups else self.arguments["m"]  # the group's begin at the pointer
+        self._vector(buffers[0], "scale_a", place.m0, each, WORD)
+        self._vector(buffers[1], "scale_b", place.n0, self.arguments["n"], WORD)
         return buffers
 
     def _vector(self, resource: Reg, name: str, first: Reg, each: Reg | None, size: int) -> None:
-        """A raw buffer at element `first` of a vector of `each` elements a product of the batch, or of one for all."""
+        """A raw buffer at element `first` of a vector of `each` elements a product of the batch or group, or of one for all."""
         k, shift = self.k, self.k.s.alloc(f"{name} offset", 2)
         k.s_mov_b32(shift[1], 0)
         if each is None:
@@ -169,8 +170,9 @@ class Ending:
         k.v_mov_b32(product, alpha)
         for name in ("scale_a", "scale_b"):
             pointer = self.arguments[name]
-            k.s_add_u32(pointer[0], pointer[0], shift)
-            k.s_addc_u32(pointer[1], pointer[1], 0)
+            if name == "scale_b" or not self.problem.groups:
+                k.s_add_u32(pointer[0], pointer[0], shift)
+                k.s_addc_u32(pointer[1], pointer[1], 0)
             k.s_load_dword(pointer[0], pointer, 0, note=name)
             k.v_mul_f32(product, pointer[0], product)
         k.v_readfirstlane_b32(alpha, product)

@@ -70,6 +70,8 @@ def check(plan: GemmPlan) -> None:
             )
     if second_pass(plan) and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
         raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where C takes a second kernel, it must stay within 2^31 bytes")
+    if problem.groups and second_pass(plan):
+        raise LaunchError(f"activation {problem.activation} of f64 takes a second kernel, which knows no groups: use none or relu")
     if problem.dtype_c == "i32":
         if base_activation(problem) not in ("none", "relu") or problem.activation in GATES:
             raise LaunchError(

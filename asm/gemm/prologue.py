@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
+from simgpu.asm.gemm.groups import find_group
 from simgpu.asm.gemm.operands import Operands, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
@@ -36,13 +37,14 @@ def epilogue_pointers(problem: GemmProblem) -> tuple[str, ...]:
 
 
 def loop_pointers(problem: GemmProblem) -> tuple[str, ...]:
-    """Names of the pointers behind these that the main loop reads."""
-    return ("scale_a", "scale_b") if problem.scales == "block" else ()
+    """Names of the pointers behind these: what the main loop reads, and the groups' rows."""
+    return (*(["scale_a", "scale_b"] * (problem.scales == "block")), *(["group_rows"] * bool(problem.groups)))
 
 
 def epilogue_names(problem: GemmProblem) -> list[str]:
     """What of the epilogue is the kernel's own, for its name."""
-    said = [problem.dtype_c] * (problem.dtype_c != problem.accumulator) + [f"{problem.scales}_scales"] * (problem.scales != "none")
+    said = ["grouped"] * bool(problem.groups) + [problem.dtype_c] * (problem.dtype_c != problem.accumulator)
+    said += [f"{problem.scales}_scales"] * (problem.scales != "none")
     said += ["bias"] * problem.bias + [problem.activation] * (problem.activation != "none")
     return said + ["residual"] * problem.residual
 
@@ -56,7 +58,7 @@ def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
         k.argument(name, 8, value_type="i64")
     for name in ("alpha",) if second_pass(plan) else ("alpha", "beta"):
         k.argument(name, dtype(kind).bytes, value_type=kind)
-    for name in SIZES:
+    for name in (*SIZES, *(["groups"] * bool(plan.problem.groups))):
         k.argument(name, 4, value_type="i32")
     if plan.problem.dtype_c in NARROW and not second_pass(plan):
         k.argument("scale_c", 4, value_type="f32")
@@ -73,12 +75,15 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
     element, size_c = problem.element.bytes, dtype(problem.accumulator if split else problem.dtype_c).bytes
     ldc = problem.n if split else problem.ldc
     strides = (shapes[0][0] * problem.lda * element, shapes[1][0] * problem.ldb * element, problem.m * ldc * size_c)
+    if problem.groups:  # where a group's rows of A and C begin, the kernel finds
+        strides = (0, strides[1], 0)
     part = plan.k_steps_per_block * plan.tile_k if split else problem.k
     scales = [problem.alpha] if split else [problem.alpha, problem.beta]
     typed = [int(x) if problem.epilogue_type == "i32" else float(x) for x in scales]
     sizes = (problem.m, problem.n, problem.k, part, problem.lda, problem.ldb, ldc)
     scale_c = () if split or problem.dtype_c not in NARROW else (float(problem.scale_c),)
-    return (*strides, *typed, *sizes, *scale_c, *order_words(plan))
+    groups = (problem.groups,) * bool(problem.groups)
+    return (*strides, *typed, *sizes, *groups, *scale_c, *order_words(plan))
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class Place:
     wave_column: Reg
     m0: Reg  # the tile's first row and column
     n0: Reg
-    batch: Reg  # product of the batch
+    batch: Reg  # product of the batch, or group
     part: Reg  # part of K
     m_left: Reg  # rows and columns from the tile's first on
     n_left: Reg
@@ -119,6 +124,8 @@ def find_place(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg]) -> P
     m0, n0 = k.s.alloc("I: tile's first row"), k.s.alloc("J: tile's first column")
     batch, part = k.s.alloc("product of the batch"), k.s.alloc("part of K")
     TileOrder(k, arguments, plan.descriptor.xcds).emit(m0, n0, batch, part)
+    if plan.problem.groups:
+        find_group(k, plan, arguments, m0, batch)
     k.comment("tile (I, J): what is left of the view from its first element on")
     m_left, n_left = k.s.alloc("rows left"), k.s.alloc("columns left")
     k.s_mul_i32(m0, m0, plan.tile_m)

@@ -34,7 +34,7 @@ def division_words(divisor: int) -> tuple[int, int, int]:
 def order_words(plan: GemmPlan) -> tuple[int, ...]:
     """The values of NAMES for a plan; LaunchError if there are 2^31 workgroups or more."""
     gx, gy = plan.grid
-    total = plan.blocks
+    total = plan.workgroups
     if total >= LIMIT:
         raise LaunchError(f"{total} workgroups are more than a launch can have ({LIMIT - 1}): use a smaller batch")
     rows = group_rows(plan)

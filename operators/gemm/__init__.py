@@ -8,6 +8,7 @@
     order.py           which workgroup takes which tile
     tree.py            TiledComputation and the nodes below it
     epilogue.py        operands as arrays; scales, alpha, beta, bias, activation, residual
+    groups.py          products whose groups of rows have a matrix each
     execute.py         the tree with numpy, at any level
     traffic.py         what it moves
     reference.py       float64 results and error bounds

@@ -28,6 +28,7 @@ class Operands:
     residual: Array | None = None
     scale_a: Array | None = None
     scale_b: Array | None = None
+    group_rows: Array | None = None  # int, rows of each group
 
     @classmethod
     def of(
@@ -40,29 +41,40 @@ class Operands:
         residual: ArrayLike | None = None,
         scale_a: ArrayLike | None = None,
         scale_b: ArrayLike | None = None,
+        group_rows: ArrayLike | None = None,
     ) -> Operands:
         """The arrays that are given; LaunchError names the one that is missing or of another shape."""
         p, batch = problem, () if problem.batch == 1 else (problem.batch,)
-        shape_a, shape_b, shape_c = ((*batch, *shape) for shape in p.stored_shapes)
-        scales = [(*batch, *shape) for shape in p.scale_shapes or ((0,), (0,))]
+        groups = (p.groups,) if p.groups else ()
+        outers = batch, batch + groups, batch
+        shape_a, shape_b, shape_c = ((*outer, *shape) for outer, shape in zip(outers, p.stored_shapes, strict=True))
+        scales = [(*outer, *shape) for outer, shape in zip(outers, p.scale_shapes or ((0,), (0,)), strict=False)]
         optional = (
             (p.beta != 0, "C", c, shape_c, f"beta = {p.beta:g} reads C, but no C was given"),
-            (p.bias, "bias", bias, (p.n,), "the epilogue adds a bias, but none was given"),
+            (p.bias, "bias", bias, (*groups, p.n), "the epilogue adds a bias, but none was given"),
             (p.residual, "residual", residual, shape_c, "the epilogue adds a residual, but none was given"),
             (p.scales != "none", "scale_a", scale_a, scales[0], f"scales = {p.scales}, but none was given of A"),
             (p.scales != "none", "scale_b", scale_b, scales[1], f"scales = {p.scales}, but none was given of B"),
+            (bool(p.groups), "group_rows", group_rows, groups, "a grouped product has so many rows a group, but none were given"),
         )
         found: list[Array | None] = []
         for wanted, name, given, shape, missing in optional:
             if wanted and given is None:
                 raise LaunchError(f"{missing}: pass one of shape {shape}")
             found.append(None if not wanted or given is None else expect_shape(name, given, shape))
+        rows = found[-1]
+        if rows is not None and (rows.min() < 0 or rows.sum() != p.m):
+            raise LaunchError(f"group_rows sum to {rows.sum()}, the least is {rows.min()}: they divide the m = {p.m} rows")
         return cls(expect_shape("A", a, shape_a), expect_shape("B", b, shape_b), *found)
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """Those that are given, by the names that `of` has for them."""
+        return {name: array for name in self.__dataclass_fields__ if (array := getattr(self, name)) is not None}
 
     def map(self, function: Callable[[Array], Array]) -> Operands:
         """Each array with a function applied."""
-        arrays = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return replace(self, **{name: function(array) for name, array in arrays.items() if array is not None})
+        return replace(self, **{name: function(array) for name, array in self.arrays.items()})
 
     @property
     def factor(self) -> Array | float:

@@ -133,7 +133,8 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
         loop["block_scales"] = 2
     held = {**loop, "coordinates": _COORDINATES, "ending": max(0, ending - sum(loop.values())), "temporaries": 2}
     reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)
-    arguments = pointers + strides + scales + sizes + ORDER_WORDS + ALIGNMENT_SGPRS
+    grouped = 3 * bool(problem.groups)  # where the groups' rows are, and how many groups
+    arguments = pointers + strides + scales + sizes + grouped + ORDER_WORDS + ALIGNMENT_SGPRS
     return scalar_ranges(arguments_less_those_reused=arguments - reused, **held)
 
 
@@ -155,7 +156,8 @@ def gemm_constraints(
     lds_limit, lds_use = d.lds_bytes // t.blocks, d.lds_allocation(r.lds_bytes)
     rho = bandwidth_rho(problem, d)
     demand = (1 / t.tile_m + 1 / t.tile_n) / rho * d.reread_bandwidth_tb if t.tile_m and t.tile_n else 0.0
-    grid = -(-problem.m // max(1, t.tile_m)) * -(-problem.n // max(1, t.tile_n))
+    even = problem.even
+    grid = -(-even.m // max(1, t.tile_m)) * -(-even.n // max(1, t.tile_n)) * (even.batch if problem.groups else 1)
     tiles = grid * problem.batch * t.split_k
     ragged = sum(
         bool(remainder) or not size

@@ -24,7 +24,7 @@ def tile_at(plan: GemmPlan, workgroup: int) -> tuple[int, int, int, int]:
     """(row, column, product of the batch, part of K) of the tile that a workgroup of the launch takes."""
     gx, gy = plan.grid
     local, xcd = divmod(workgroup, plan.descriptor.xcds)
-    each, rest = divmod(plan.blocks, plan.descriptor.xcds)
+    each, rest = divmod(plan.workgroups, plan.descriptor.xcds)
     number, tile = divmod(xcd * each + min(xcd, rest) + local, gx * gy)
     batch, part = divmod(number, plan.split_k)
     rows = group_rows(plan)

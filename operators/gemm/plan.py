@@ -101,8 +101,10 @@ class GemmPlan(Derivation):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(gx, gy): blocks along n, blocks along m."""
-        return _ceil_div(self.problem.n, self.tile_n), _ceil_div(self.problem.m, self.tile_m)
+        """(gx, gy): blocks along n, blocks along m; of a grouped product as many as its groups may need at most: each of those that
+        have rows may end in the middle of a tile."""
+        m, filled = self.problem.m, min(self.problem.groups, self.problem.m)
+        return _ceil_div(self.problem.n, self.tile_n), filled + (m - filled) // self.tile_m if filled else _ceil_div(m, self.tile_m)
 
     @property
     def split_k(self) -> int:
@@ -111,7 +113,13 @@ class GemmPlan(Derivation):
 
     @property
     def blocks(self) -> int:
-        """Blocks of everything: grid, batch and split."""
+        """Blocks of everything: grid, batch and split; of a grouped product those that have work where groups are of one size."""
+        p = self.problem.even
+        return _ceil_div(p.n, self.tile_n) * _ceil_div(p.m, self.tile_m) * p.batch * self.split_k
+
+    @property
+    def workgroups(self) -> int:
+        """Workgroups of the launch: `blocks`, and those of a grouped product that may find nothing to do."""
         return self.grid[0] * self.grid[1] * self.problem.batch * self.split_k
 
     @property
@@ -132,15 +140,15 @@ class GemmPlan(Derivation):
     @property
     def fill(self) -> float:
         """Useful share of the products that the padded tiles execute."""
-        p = self.problem
-        gx, gy = self.grid
+        p = self.problem.even
+        gx, gy = _ceil_div(p.n, self.tile_n), _ceil_div(p.m, self.tile_m)
         return p.m * p.n * p.k / (gx * self.tile_n * gy * self.tile_m * self.split_k * self.k_steps_per_block * self.tile_k)
 
     @property
     def title(self) -> str:
         """Sizes, type and target, for messages."""
         p = self.problem
-        times = "" if p.batch == 1 else f"{p.batch} x "
+        times = f"{p.batch} x " if p.batch > 1 else f"{p.groups} groups, " if p.groups else ""
         return f"gemm {times}{p.m}x{p.n}x{p.k} {p.dtype} on {self.descriptor.name or self.descriptor.arch}"
 
     @property
@@ -156,6 +164,8 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
     atom = descriptor.atom(problem.dtype)
     if problem.scales == "block" and policy == "published":
         raise LaunchError("the paper's tiles (policy published) have no block scales: use policy corrected")
+    if problem.groups and policy == "published":
+        raise LaunchError("the paper's tiles (policy published) have no groups: use policy corrected")
     require_narrow(problem.dtype_c, descriptor)
     tiling = (corrected_tiling if policy == "corrected" else published_tiling)(problem, descriptor, atom)
     return with_tiling(problem, descriptor, policy, tiling)

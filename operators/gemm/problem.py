@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from simgpu.hardware.dtypes import DType, dtype
@@ -40,6 +40,8 @@ class GemmProblem:
     `activation` (gelu is the exact one, x * Phi(x)). The gated ones take columns in pairs, gate and up, and leave n/2:
     C[i][j] = silu(x[i][2j]) * x[i][2j+1] is swiglu; with gelu geglu, with relu reglu. beta is then 0.
     `residual` adds R (m, columns of C), of C's type and strides, behind the activation.
+    `groups` above 0: a grouped product. The m rows of A and C are those of the groups in turn, as many each as an operand says
+    (`operators.gemm.groups`); B, bias and B's scales have a leading dimension of `groups`.
     `scale_c` multiplies what is rounded to fp8 or bf8, which saturates: beyond the largest value all but NaN becomes that.
     """
 
@@ -61,6 +63,7 @@ class GemmProblem:
     scale_c: float = 1.0
     residual: bool = False
     scales: str = "none"
+    groups: int = 0
 
     def __post_init__(self) -> None:
         one_of("activation", self.activation, ACTIVATIONS)
@@ -75,6 +78,15 @@ class GemmProblem:
                 raise LaunchError(f"{name} = {stride} is shorter than a stored row of {columns} elements: give {name} >= {columns}")
             object.__setattr__(self, name, stride)
         self._check_epilogue()
+        if self.groups:
+            self._check_groups()
+
+    def _check_groups(self) -> None:
+        object.__setattr__(self, "groups", positive_dimension("groups", self.groups))
+        if self.batch > 1:
+            raise LaunchError(f"batch = {self.batch}: a grouped product has no batch: give each product groups of its own")
+        if self.trans_a:
+            raise LaunchError("trans_a: the groups' rows lie behind each other, A is stored (m,k): leave trans_a out")
 
     def _check_epilogue(self) -> None:
         if self.activation in GATES and self.n % 2:
@@ -96,6 +108,11 @@ class GemmProblem:
         a = (self.k, self.m) if self.trans_a else (self.m, self.k)
         b = (self.n, self.k) if self.trans_b else (self.k, self.n)
         return a, b, (self.m, self.columns_c)
+
+    @property
+    def even(self) -> GemmProblem:
+        """A grouped product as a batch whose groups have the same number of rows; any other as it is."""
+        return replace(self, m=-(-self.m // self.groups), batch=self.groups, groups=0) if self.groups else self
 
     @property
     def columns_c(self) -> int:
@@ -143,10 +160,12 @@ class GemmProblem:
     def epilogue_bytes(self) -> int:
         """Bytes of C, twice when beta reads it, of the residual, the bias and the scales."""
         c = self.batch * self.m * self.columns_c * (1 + (self.beta != 0) + self.residual) * dtype(self.dtype_c).bytes
-        scales = 4 * self.batch * sum(prod(shape) for shape in self.scale_shapes or ())
-        return c + self.n * self.bias * dtype(self.dtype_addend).bytes + scales
+        of_a, of_b = (4 * self.batch * prod(shape) for shape in self.scale_shapes or ((0,), (0,)))
+        groups = max(1, self.groups)
+        return c + groups * (self.n * self.bias * dtype(self.dtype_addend).bytes + of_b) + of_a
 
     @property
     def bytes_once(self) -> int:
         """Bytes if every element of A, B and the bias crosses memory once, and of C (twice when beta reads it)."""
-        return self.batch * (self.m * self.k + self.k * self.n) * self.element.bytes + self.epilogue_bytes
+        weights = max(1, self.groups) * self.k * self.n
+        return self.batch * (self.m * self.k + weights) * self.element.bytes + self.epilogue_bytes

@@ -16,6 +16,7 @@ from simgpu.operators.error_model import (
     may_be_nan,
 )
 from simgpu.operators.gemm.epilogue import Array, Operands, epilogue, op
+from simgpu.operators.gemm.groups import parts
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
 # Largest |derivative|: gelu 1.129 at x = 1.414, silu 1.0999 at x = 2.40 (both from setting the second derivative to 0).
@@ -32,13 +33,17 @@ def gemm(
     residual: ArrayLike | None = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
+    group_rows: ArrayLike | None = None,
     arch: str = "gfx950",
 ) -> NDArray[np.float64]:
     """The product and its epilogue in float64, (m,columns of C), not rounded to C's type, but as large as that can be on `arch`.
 
     Operands in their stored shapes, C read only if beta is not 0.
     """
-    given = Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b).map(_wide)
+    given = Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
+    if problem.groups:
+        return np.concatenate([gemm(one, **its.arrays, arch=arch) for one, its in parts(problem, given)])
+    given = given.map(_wide)
     product = np.matmul(*given.multiplied(problem))
     return _limited(problem, epilogue(problem, product, given), arch)
 
@@ -54,6 +59,7 @@ def gemm_error_bound(
     residual: ArrayLike | None = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
+    group_rows: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Elementwise bound, (m,columns of C), on |kernel - float64 reference| for any order of summation, without overflow.
 
@@ -65,7 +71,10 @@ def gemm_error_bound(
     its type at last. The reference's own error is bounded by the f64 term that is added for every type but i8, whose sums are
     exact: with C in i32 all of it is (alpha and beta integers).
     """
-    p, given = problem, Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b).map(_wide)
+    given = Operands.of(problem, a, b, c, bias, residual, scale_a, scale_b, group_rows)
+    if problem.groups:
+        return np.concatenate([gemm_error_bound(one, **its.arrays, arch=arch) for one, its in parts(problem, given)])
+    p, given = problem, given.map(_wide)
     sizes = given.map(np.abs)
     op_a, op_b = sizes.multiplied(p)
     row = STEPS[p.dtype]

@@ -98,7 +98,7 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
     smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1)
     most = min(2, SCALE_BLOCK // span) if problem.scales == "block" else 2
     bounds = {spans: _bounds(problem, descriptor, replace(smallest, tile_k=spans * span)) for spans in range(1, most + 1)}
-    named = answers(problem, sustained(descriptor), bounds[1])
+    named = answers(problem.even, sustained(descriptor), bounds[1])
     if problem.scales == "block":  # a wave's columns lie in one block: sides along n are powers of two
         named = {aim: (x, 1 << y.bit_length() - 1) for aim, (x, y) in named.items()}
     for (x, y), aim in {sides: aim for aim, sides in reversed(named.items())}.items():
@@ -106,12 +106,12 @@ def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom
             if spans == 1 or (not bound.broken(x, y) and max(x, y) <= bound.longest):
                 held = spans * span if problem.scales == "block" else span
                 tiling = replace(smallest, tile_m=x * unit, tile_n=y * unit, tile_k=spans * span, warp_k=held, aim=aim)
-                yield replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
+                yield tiling if problem.groups else replace(tiling, split_k=gemm_reduction(problem, descriptor, tiling).split())
 
 
 def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> Reduction:
     """What decides a tile's split of K, and its time."""
-    p, rates = problem, sustained(descriptor)
+    p, rates = problem.even, sustained(descriptor)
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     clocks = step_clocks(problem, descriptor, t)
     blocks = gemm_resources(problem, descriptor, descriptor.atom(p.dtype), t).blocks_per_cu
@@ -141,9 +141,11 @@ def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling)
 
 
 def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> tuple[Constraint, ...]:
-    """Soft rows of what a tile's time consists of: of a step against the matrix units, of the whole against the CUs."""
+    """Soft rows of what a tile's time consists of: of a step against the matrix units, of the whole against the CUs; none of a
+    split, which grouped products have not."""
     work, clocks = gemm_reduction(problem, descriptor, t), step_clocks(problem, descriptor, t)
-    return work.time_rows(t.split_k, "K", clocks, "of a K step")
+    rows = work.time_rows(t.split_k, "K", clocks, "of a K step")
+    return tuple(row for row in rows if row.name != "split of K") if problem.groups else rows
 
 
 def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
@@ -177,7 +179,7 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
     broken = bounds.broken(x + 1, y) and bounds.broken(x, y + 1)
     if broken:
         return broken
-    if t.tile_m >= problem.m and t.tile_n >= problem.n:
+    if t.tile_m >= problem.even.m and t.tile_n >= problem.n:
         return "problem size"
     work = gemm_reduction(problem, d, t)
     terms = {"occupancy": work.cu(t.split_k), "L2 bandwidth": work.l2(t.split_k), "HBM bandwidth": work.hbm(t.split_k)}

@@ -11,9 +11,9 @@ from simgpu.operators.traffic import Counters, block_counters
 def gemm_counters(plan: GemmPlan) -> Counters:
     """The counters of a GEMM in closed form: A is read once a block column, B once a block row; from LDS, once a wave
     column or row. A split K writes and reads a partial C for each part."""
-    p, atom = plan.problem, plan.atom
+    p, atom = plan.problem.even, plan.atom  # groups as if all had the same rows
     e, times = p.element.bytes, p.batch
-    gx, gy = plan.grid
+    gx, gy = -(-p.n // plan.tile_n), -(-p.m // plan.tile_m)
     staged = times * p.k * e * (p.m * gx + p.n * gy)
     partial = 2 * plan.split_k * times * p.m * p.n * dtype(p.accumulator).bytes if plan.split_k > 1 else 0
     return Counters(

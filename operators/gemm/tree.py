@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from simgpu.hardware import target as find_target
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.operators.gemm.plan import GemmPlan, plan_gemm
+from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import Constraint
@@ -137,10 +137,11 @@ class TiledComputation(Root):
         scale_c: float = 1.0,
         residual: bool = False,
         scales: str = "none",
+        groups: int = 0,
     ) -> None:
         self.problem = GemmProblem(
             m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc, batch, bias, activation,
-            dtype_c, scale_c, residual, scales,
+            dtype_c, scale_c, residual, scales, groups,
         )  # fmt: skip
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
@@ -154,6 +155,12 @@ class TiledComputation(Root):
         given = {field.name: getattr(problem, field.name) for field in fields(problem)}
         return cls(**given, target=descriptor, policy=policy)
 
+    def like(self, problem: GemmProblem) -> TiledComputation:
+        """The tree of another problem with these tiles."""
+        tree = self.of(problem, self.descriptor, self.derivation.policy)
+        tree.derivation = with_tiling(problem, self.descriptor, self.derivation.policy, self.derivation.tiling)
+        return tree
+
     @property
     def plan(self) -> GemmPlan:
         """The feasible plan; ResourceError names the violated limit and what to change. `derivation` is the plan unchecked."""
@@ -164,7 +171,8 @@ class TiledComputation(Root):
         return self.of(self.problem, descriptor, self.derivation.policy)
 
     def children(self) -> Iterator[BlockGemmNode]:
-        """One node a workgroup: by product of the batch, by row and column of C, by part of K."""
+        """One node a workgroup: by product of the batch, by row and column of C, by part of K. Of a grouped product, whose groups'
+        rows memory knows, as if all rows were one group's."""
         plan = self.derivation
         a, _, c = self.views
         parts = plan.k_steps_per_block * plan.tile_k
@@ -183,6 +191,7 @@ class TiledComputation(Root):
             f"TiledComputation  C = {_expression(p)}",
             "  ".join(map(str, self.views)),
             f"CU grid: {extra}{gy}x{gx} ({plan.blocks} tiles) [parallel -- one BlockGemmNode per CU]",
+            *((f"groups: {p.groups}, of any rows each; the grid has a tile of rows for each that may be cut",) if p.groups else ()),
         )
         loops = (
             f"for I in {gy}, J in {gx}{also} [parallel] / for K in {plan.k_steps_per_block} [sequential]",

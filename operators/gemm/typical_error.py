@@ -19,6 +19,7 @@ from simgpu.operators.error_model import (
     may_be_nan,
 )
 from simgpu.operators.gemm.epilogue import Operands, activation
+from simgpu.operators.gemm.groups import parts
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.reference import SLOPES
 
@@ -39,6 +40,7 @@ def gemm_typical_error(
     residual: ArrayLike | None = None,
     scale_a: ArrayLike | None = None,
     scale_b: ArrayLike | None = None,
+    group_rows: ArrayLike | None = None,
 ) -> TypicalError | None:
     """What a faithful kernel's C looks like, (m,columns) or (batch,m,columns); operands in their stored shapes. None for i8 with C
     in i32, which is exact.
@@ -49,7 +51,10 @@ def gemm_typical_error(
     p = problem
     if p.epilogue_type == "i32":
         return None
-    given = Operands.of(p, a, b, c, bias, residual, scale_a, scale_b)
+    given = Operands.of(p, a, b, c, bias, residual, scale_a, scale_b, group_rows)
+    if p.groups:
+        found = [gemm_typical_error(one, **its.arrays, arch=arch) for one, its in parts(p, given)]
+        return TypicalError.joined([one for one in found if one is not None], 0)
     read = replace(given, a=as_read(given.a, p.dtype, arch), b=as_read(given.b, p.dtype, arch))
     op_a, op_b = read.multiplied(p)
     unit = UNIT.get(p.dtype, UNIT_F32)

@@ -84,26 +84,32 @@ def padded(shape: tuple[int, ...], stride: int, kind: np.dtype, source: np.rando
 
 def gemm(m, n, k, target="gfx908", name="f32", trans=(False, False), alpha=1.0, beta=0.0, pads=(0, 0, 0), batch=1, bias=False,
          activation="none", policy="corrected", guard=GUARD, edit=None, descriptor=None, check=False, tiling=None,
-         **epilogue) -> Result:  # fmt: skip
+         group_rows=(), **epilogue) -> Result:  # fmt: skip
     """Runs one; `edit(a, b, c)` changes the inputs; descriptor: a HardwareDescriptor in place of the target's; check: the
-    device's; tiling: another than the plan's; epilogue: dtype_c, scale_c, residual, scales of GemmProblem."""
+    device's; tiling: another than the plan's; group_rows: of a grouped product; epilogue: dtype_c, scale_c, residual, scales of
+    GemmProblem."""
     source = np.random.default_rng(m * 90001 + n * 301 + k)
-    outer = () if batch == 1 else (batch,)
-    problem = GemmProblem(m, n, k, name, *trans, alpha, beta, batch=batch, bias=bias, activation=activation, **epilogue)
+    outer, each = () if batch == 1 else (batch,), (len(group_rows),) if group_rows else ()
+    problem = GemmProblem(
+        m, n, k, name, *trans, alpha, beta, batch=batch, bias=bias, activation=activation, groups=len(group_rows), **epilogue
+    )
     shapes = problem.stored_shapes
     strides = [shape[1] + pad for shape, pad in zip(shapes, pads)]
     kinds = [numpy_dtype(kind, target) for kind in (name, name, problem.dtype_c)]
     memories, views = zip(*(
-        padded((*outer, *shape), stride, kind, source, guard) for shape, stride, kind in zip(shapes, strides, kinds)
+        padded((*around, *shape), stride, kind, source, guard)
+        for around, shape, stride, kind in zip((outer, outer + each, outer), shapes, strides, kinds)
     ))  # fmt: skip
     a, b, c = views
-    values = source.integers(-9, 9, n) if kinds[2].kind in "iu" else source.uniform(-1, 1, n)
+    values = source.integers(-9, 9, (*each, n)) if kinds[2].kind in "iu" else source.uniform(-1, 1, (*each, n))
     more = {"bias": values.astype(numpy_dtype(problem.dtype_addend, target))} if bias else {}
     more_memories = dict(more)
     if problem.residual:
         more_memories["residual"], more["residual"] = padded((*outer, *shapes[2]), strides[2], kinds[2], source, guard)
-    for scale, shape in zip(("scale_a", "scale_b"), problem.scale_shapes or ()):
-        more[scale] = more_memories[scale] = source.uniform(0.25, 2, (*outer, *shape)).astype("f4")
+    for scale, shape, around in zip(("scale_a", "scale_b"), problem.scale_shapes or (), (outer, outer + each)):
+        more[scale] = more_memories[scale] = source.uniform(0.25, 2, (*around, *shape)).astype("f4")
+    if group_rows:
+        more["group_rows"] = more_memories["group_rows"] = np.array(group_rows, "i4")
     if edit:
         edit(a, b, c)
     if beta == 0:

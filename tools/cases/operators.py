@@ -121,6 +121,7 @@ def _gemm_options(sub: ArgumentParser) -> None:
         "one for 128 columns by 128 k of op(B))"
     )
     sub.add_argument("--scales", default="none", help=f"f32 factors of the product: none (default), {scales}")
+    sub.add_argument("--groups", type=int, default=0, help="grouped: the m rows are of so many groups, each with a B of its own")
     _output_options(sub, "C")
 
 
@@ -132,34 +133,39 @@ def _output_options(sub: ArgumentParser, name: str) -> None:
 
 def _gemm(o: Namespace) -> TiledComputation:
     names = ("policy", "dtype", "trans_a", "trans_b", "alpha", "beta", "lda", "ldb", "ldc", "batch", "bias", "activation",
-             "dtype_c", "scale_c", "residual", "scales")  # fmt: skip
+             "dtype_c", "scale_c", "residual", "scales", "groups")  # fmt: skip
     return TiledComputation(o.m, o.n, o.k, target=o.target, **{name: getattr(o, name) for name in names})
 
 
 def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workload:
     """A, B, C and what the epilogue adds. C is NaN where beta = 0, since it must not be read; nothing lies behind a last element.
 
-    Scales are uniform in [1/4, 2).
+    Scales are uniform in [1/4, 2). A grouped product's rows go to groups of which some are far likelier than others.
     """
     p = tree.problem
     reads_c = p.beta != 0
     kinds = array_type(p.dtype, arch), array_type(p.dtype, arch), array_type(p.dtype_c, arch)
-    outer = () if p.batch == 1 else (p.batch,)
+    outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
     operands = []
-    for kind, (rows, columns), stride in zip(kinds, p.stored_shapes, (p.lda, p.ldb, p.ldc), strict=True):
+    outers, strides = (outer, outer + groups, outer), (p.lda, p.ldb, p.ldc)
+    for kind, around, (rows, columns), stride in zip(kinds, outers, p.stored_shapes, strides, strict=True):
         assert stride
-        strides = (*((rows * stride,) if outer else ()), stride, 1)
-        operands.append(Strided.empty(kind, (*outer, rows, columns), strides, guard=0))
+        apart = (*((rows * stride,) if around else ()), stride, 1)
+        operands.append(Strided.empty(kind, (*around, rows, columns), apart, guard=0))
     a, b, c = operands[0].drawn(inputs), operands[1].drawn(inputs), operands[2].drawn(inputs) if reads_c else operands[2]
     more: dict[str, Strided] = {}
     if p.bias:
-        more["bias"] = Strided.empty(array_type(p.dtype_addend, arch), (p.n,), (1,), guard=0).drawn(inputs)
+        whole = (*groups, p.n)
+        more["bias"] = Strided.empty(array_type(p.dtype_addend, arch), whole, contiguous(whole), guard=0).drawn(inputs)
     if p.residual:
         more["residual"] = operands[2].drawn(inputs)
-    for name, shape in zip(("scale_a", "scale_b"), p.scale_shapes or (), strict=False):
-        whole = (*outer, *shape)
+    for name, around, shape in zip(("scale_a", "scale_b"), outers, p.scale_shapes or (), strict=False):
+        whole = (*around, *shape)
         factors = Strided.empty(np.dtype(np.float32), whole, contiguous(whole), guard=0)
         more[name] = factors.filled(inputs.rng.uniform(0.25, 2, whole).astype(np.float32))
+    if p.groups:
+        rows_of = inputs.rng.multinomial(p.m, inputs.rng.dirichlet(np.ones(p.groups)))
+        more["group_rows"] = Strided.empty(np.dtype(np.int32), groups, (1,), guard=0).filled(rows_of.astype(np.int32))
     given = a.view, b.view, c.view if reads_c else None
     read = {name: operand.view for name, operand in more.items()}
     return Workload(
@@ -177,9 +183,11 @@ def _gemm_figures(plan: Any) -> dict[str, Any]:
 def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
     """op(A), op(B), and as C their product, which the accumulators hold before alpha and beta; of a batch the first.
 
-    Where K is split, each workgroup has the product of its part: C.0, C.1, ...
+    Where K is split, each workgroup has the product of its part: C.0, C.1, ... Of a grouped product nothing.
     """
     p = tree.problem
+    if p.groups:
+        return {}
     a, b = (operand.view.astype(np.float64).reshape(-1, *operand.shape[-2:])[0] for operand in work.operands[:2])
     a, b = a.T if p.trans_a else a, b.T if p.trans_b else b
     plan = tree.plan
@@ -194,8 +202,11 @@ def _gemm_host_bytes(p: GemmProblem) -> int:
     """Bytes of the operands on both sides, of float64 copies, the reference and the bound."""
     sizes = p.element.bytes, p.element.bytes, dtype(p.dtype_c).bytes
     strides = p.lda or 0, p.ldb or 0, p.ldc or 0
-    stored = sum(rows * stride * size for (rows, _), stride, size in zip(p.stored_shapes, strides, sizes, strict=True))
-    return p.batch * (2 * stored + 8 * (2 * (p.m + p.n) * p.k + 6 * p.m * p.n))
+    times = 1, max(1, p.groups), 1
+    stored = sum(
+        count * rows * stride * size for count, (rows, _), stride, size in zip(times, p.stored_shapes, strides, sizes, strict=True)
+    )
+    return p.batch * (2 * stored + 8 * (2 * (p.m + times[1] * p.n) * p.k + 6 * p.m * p.n))
 
 
 # -- conv2d --------------------------------------------------------------------------------------

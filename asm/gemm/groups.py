@@ -1,0 +1,110 @@
+"""Which group of a grouped GEMM a workgroup's tile lies in: a search through a prefix sum of tile counts.
+
+Memory holds each group's rows. 64 lanes take 64 groups at once: their tiles of rows, and the tiles and rows of those before them,
+by DPP; the first lane whose groups so far have more tiles than the tile's number has the group. A workgroup behind the last one's
+tiles ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simgpu.asm.builder.kernel import WAVEFRONT, KernelBuilder
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.gemm.tile_order import division_words
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.integer_math import log2
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.plan import GemmPlan
+from simgpu.operators.gemm.problem import SCALE_BLOCK
+
+MASKS: dict[str, Any] = {"row_mask": "0xf", "bank_mask": "0xf", "bound_ctrl": 0}
+# Lanes of a row of 16 add those before them, then rows 1 and 3 the row before, then rows 2 and 3 the half before.
+_SCAN: tuple[dict[str, Any], ...] = (
+    *({"row_shr": step, **MASKS} for step in (1, 2, 4, 8)),
+    {"row_bcast": 15, **MASKS, "row_mask": "0xa"},
+    {"row_bcast": 31, **MASKS, "row_mask": "0xc"},
+)
+
+
+def find_group(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], tile: Reg, group: Reg) -> None:
+    """group = the tile's, tile = its number in the group, m = the group's rows; A, C and what lies as they do begin at its first.
+
+    tile (an SGPR) is the number among all groups' tiles of rows.
+    """
+    k.comment("which group: the first that ends behind the tile")
+    buffer, start = k.s.alloc("groups' rows buffer", 4), k.s.alloc("rows before the group")
+    raw_buffer(k, buffer, arguments["group_rows"], (0, 0), "groups' rows")
+    k.s_lshl_b32(buffer[2], arguments["groups"], log2(WORD), note="bytes in range")
+    k.s_mov_b32(group, 0)
+    k.s_mov_b32(start, 0)
+    names = ("offset", "rows of the lane's group", "rows up to its end", "its tiles", "tiles up to its end")
+    offset, rows, row_ends, tiles, tile_ends = registers = [k.v.alloc(name) for name in names]
+    last, value = k.s.alloc("last lane or the group's"), k.s.alloc("value")
+    again, found = k.new_label("groups"), k.new_label("group_found")
+    k.label(again)
+    k.v_and_b32(offset, WAVEFRONT - 1, k.work_item)
+    k.v_add_lshl_u32(offset, group, offset, log2(WORD))
+    k.buffer_load_dword(rows, offset, buffer, 0, offen=True, note="a group a lane; behind the last one 0 rows")
+    k.v_add_u32(tiles, plan.tile_m - 1, rows)
+    _, magic, shift = division_words(plan.tile_m)
+    k.s_mov_b32(value, magic)
+    k.v_lshlrev_b32(tiles, 1, tiles)
+    k.v_mul_hi_u32(tiles, tiles, value)
+    k.v_lshrrev_b32(tiles, shift, tiles, note=f"tiles of {plan.tile_m} rows")
+    for ends, each in ((row_ends, rows), (tile_ends, tiles)):
+        k.v_mov_b32(ends, each)
+        for step in _SCAN:
+            k.emit("v_add_u32_dpp", ends, ends, ends, **step)
+    k.v_cmp_lt_u32("vcc", tile, tile_ends)
+    k.s_cbranch_vccnz(found)
+    k.v_readlane_b32(value, tile_ends, WAVEFRONT - 1)
+    k.s_sub_u32(tile, tile, value)
+    k.v_readlane_b32(value, row_ends, WAVEFRONT - 1)
+    k.s_add_u32(start, start, value)
+    k.s_add_u32(group, group, WAVEFRONT)
+    k.s_cmp_lt_i32(group, arguments["groups"])
+    k.s_cbranch_scc1(again)
+    k.s_endpgm(note="more workgroups than tiles")
+    k.label(found)
+    k.s_ff1_i32_b64(last, "vcc")
+    k.s_add_u32(group, group, last)
+    for total, ends, each in ((tile, tile_ends, tiles), (start, row_ends, rows)):
+        k.v_sub_u32(ends, ends, each)
+        k.v_readlane_b32(value, ends, last)
+        (k.s_sub_u32 if total is tile else k.s_add_u32)(total, total, value)
+    k.v_readlane_b32(arguments["m"], rows, last, note="the group's rows")
+    k.v.free(*registers)
+    k.s.free(buffer, last, value)
+    _begin_at(k, plan, arguments, start)
+    k.s.free(start)
+
+
+def _begin_at(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], start: Reg) -> None:
+    """Moves the pointers of what has a row for each of A's to row `start`."""
+    problem, size_c = plan.problem, dtype(plan.problem.dtype_c).bytes
+    strides: dict[str, tuple[Reg | None, int]] = {"A": (arguments["lda"], problem.element.bytes), "C": (arguments["ldc"], size_c)}
+    if problem.residual:
+        strides["residual"] = arguments["ldc"], size_c
+    scale = None
+    if problem.scales == "row":
+        strides["scale_a"] = None, WORD
+    elif problem.scales == "block":
+        scale = k.s.alloc("blocks of k")
+        k.s_add_u32(scale, arguments["k"], SCALE_BLOCK - 1)
+        k.s_lshr_b32(scale, scale, log2(SCALE_BLOCK))
+        strides["scale_a"] = scale, WORD
+    offset = k.s.alloc("bytes before the group", 2)
+    for name, (stride, size) in strides.items():
+        if stride is None:
+            k.s_mov_b32(offset[0], start)
+            k.s_mov_b32(offset[1], 0)
+        else:
+            k.s_mul_i32(offset[0], start, stride)
+            k.s_mul_hi_u32(offset[1], start, stride)
+        if size > 1:
+            k.s_lshl_b64(offset, offset, log2(size))
+        k.s_add_u32(arguments[name][0], arguments[name][0], offset[0], note=f"{name}: the group's first row")
+        k.s_addc_u32(arguments[name][1], arguments[name][1], offset[1])
+    k.s.free(offset, *([scale] if scale is not None else []))

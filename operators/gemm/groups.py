@@ -1,0 +1,29 @@
+"""Grouped GEMM: one launch multiplies the rows of each group by a matrix of its own, as the experts of a mixture do.
+
+Group g has its own count of rows, which only memory knows when the kernel starts: `group_rows`, int32. Its rows lie behind those of
+the group before it in A, C and the residual; B, the bias and B's scales have a matrix, row or scales for each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from simgpu.operators.gemm.epilogue import Operands
+from simgpu.operators.gemm.problem import GemmProblem
+
+
+def parts(problem: GemmProblem, given: Operands) -> Iterator[tuple[GemmProblem, Operands]]:
+    """Each group that has rows as a GEMM of its own."""
+    assert given.group_rows is not None
+    ends = np.cumsum(given.group_rows)
+    for number, (end, rows) in enumerate(zip(ends, given.group_rows, strict=True)):
+        if rows:
+            places = {name: number if name in ("b", "bias", "scale_b") else slice(end - rows, end) for name in given.arrays}
+            if problem.scales == "tensor":
+                places["scale_a"] = slice(None)
+            del places["group_rows"]
+            arrays = {name: given.arrays[name][place] for name, place in places.items()}
+            yield replace(problem, m=int(rows), groups=0), Operands(**arrays)

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, product
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
-from simgpu.asm.builder.registers import WORD, Operand
+from simgpu.asm.builder.registers import Operand
 from simgpu.asm.emit import emit
 from simgpu.asm.gemm.block_scales import LATER, BlockScales
 from simgpu.asm.gemm.ending import Ending
@@ -40,17 +40,15 @@ from simgpu.asm.gemm.prologue import (
     scalars,
 )
 from simgpu.asm.gemm.reduce import reduce_kernel
+from simgpu.asm.gemm.turn import LDS_CLOCKS, Turn
 from simgpu.asm.parts.integer_math import branch_if_zero
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.asm.parts.staging import Fragment, Staging
-from simgpu.hardware.descriptor import CLOCKS_PER_PASS
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import sustained
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.tree import AtomHint, BlockGemmNode, TiledComputation, WarpGemmNode
 from simgpu.operators.tree import Visitor
-
-LDS_CLOCKS = 128  # of an LDS write until it is done, assumed (facts: 60 to 130); sets distances, not correctness
 
 
 @emit.register(TiledComputation)
@@ -77,6 +75,7 @@ class GemmEmitter(Visitor):
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
         extras = ("block_scales",) * (problem.scales == "block") + ("part",) if self.split else epilogue_names(problem)
         name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
+        self.turn = Turn(plan, self.operands)
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
         self.size_c = dtype(problem.accumulator if self.split else problem.dtype_c).bytes
@@ -230,8 +229,8 @@ class GemmEmitter(Visitor):
         which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
         self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.span * layout.reads} k{which}")
         moves = self._moves(prefetch)
-        for number, place in enumerate(self.order * layout.turns):
-            self.visit(atom, number // len(self.order), *place)
+        for number, place in enumerate(self.turn.order * layout.turns):
+            self.visit(atom, number // len(self.turn.order), *place)
             for move in moves.get(number, ()):
                 move()
 
@@ -251,7 +250,7 @@ class GemmEmitter(Visitor):
 
     def _atom_number(self, turn: int, mt: int, nt: int) -> int:
         """An atom's number among those of all turns of a tile, in the order in which they end."""
-        return turn * len(self.atoms) + self.atoms.index((mt, nt))
+        return turn * len(self.turn.atoms) + self.turn.atoms.index((mt, nt))
 
     def _moves(self, prefetch: Prefetch) -> dict[int, list[Callable[[], None]]]:
         """What follows each matrix instruction of a tile, by its number.
@@ -259,7 +258,7 @@ class GemmEmitter(Visitor):
         The next turn's fragments are read as soon as their registers are free. With a prefetch, the next tile goes from
         registers to LDS, the loads of the one behind it follow, and a barrier in time for the reads of its first turn.
         """
-        a, turn = self.operands.a, len(self.order)
+        a, turn = self.operands.a, len(self.turn.order)
         moves: dict[int, list[Callable[[], None]]] = {}
 
         def add(number: int, move: Callable[[], None]) -> None:
@@ -285,10 +284,10 @@ class GemmEmitter(Visitor):
         if scales is None:
             return
         behind: dict[int, int] = {}
-        end, registers = a.turns * len(self.order) - 1, range(scales.per_atom)
+        end, registers = a.turns * len(self.turn.order) - 1, range(scales.per_atom)
         for turn in range(a.turns):
-            for pair in self.pairs:
-                first = turn * len(self.order) + self.order.index((a.steps - 1, *pair[0])) + LATER
+            for pair in self.turn.pairs:
+                first = turn * len(self.turn.order) + self.turn.order.index((a.steps - 1, *pair[0])) + LATER
                 for number, ((mt, nt), r) in enumerate(product(pair, registers)):
                     behind[mt] = min(first + number * a.steps // len(registers), end)
                     add(behind[mt], partial(scales.add, self.acc, self._atom_number(turn, mt, nt), mt, nt, r))
@@ -308,11 +307,11 @@ class GemmEmitter(Visitor):
         enough the loads come earlier.
         """
         a, fragments = self.operands.a, self._turn_fragments(0)
-        barrier = len(self.order) * (a.turns - 1) + min(self._uses(*item)[1] for item in fragments)
-        clocks, count = self.plan.atom.passes * CLOCKS_PER_PASS, len(self.order) * a.turns
+        barrier = len(self.turn.order) * (a.turns - 1) + min(self._uses(*item)[1] for item in fragments)
+        clocks, count = self.turn.clocks, len(self.turn.order) * a.turns
         ahead = -(-LDS_CLOCKS // clocks)
         if whole:
-            latest = count - ahead - int(self.read_pace * len(fragments) / 2)
+            latest = count - ahead - int(self.turn.read_pace * len(fragments) / 2)
             waited = -(-sustained(self.plan.descriptor).rates.memory_clocks // clocks)
             barrier = max(barrier, min(latest, ahead + waited))
         room = max(min(1, barrier), barrier - ahead)
@@ -341,13 +340,6 @@ class GemmEmitter(Visitor):
             add(room, self._load_next)
         add(barrier, turn_stage)
         return barrier
-
-    @cached_property
-    def read_pace(self) -> float:
-        """Matrix instructions in which LDS brings all waves one fragment."""
-        nbytes = WORD * self._turn_fragments(0)[0][1].registers.count * self.plan.threads
-        rate = sustained(self.plan.descriptor).rates.lds_read
-        return nbytes / rate / (self.plan.atom.passes * CLOCKS_PER_PASS)
 
     def _add_writes_and_loads(self, add: Callable[[int, Callable[[], None]], None], room: int, end: int) -> None:
         """Each unit's LDS writes before number `room`, and behind them the loads that take its registers, before `end`."""
@@ -381,31 +373,5 @@ class GemmEmitter(Visitor):
     def _uses(self, staging: Staging, fragment: Fragment) -> tuple[int, int]:
         """Numbers of the turn's first and last matrix instruction that read the fragment."""
         which = 1 if staging.layout is self.operands.a else 2
-        numbers = [number for number, place in enumerate(self.order) if (place[which], place[0]) in fragment.feeds]
+        numbers = [number for number, place in enumerate(self.turn.order) if (place[which], place[0]) in fragment.feeds]
         return min(numbers), max(numbers)
-
-    @cached_property
-    def order(self) -> list[tuple[int, int, int]]:
-        """(step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
-
-        A step goes column by column through the first half of the rows, then through the second. So a turn begins with the rows of
-        half of A and one column of B, takes another column every so many instructions, and in its last step gives them back in
-        the same order: from the end of a fragment's use to its next turn's beginning it is nearly half a step, in which LDS brings
-        it. With block scales two atoms take turns to go through all their steps, so that few products wait to be scaled.
-        """
-        steps = range(self.operands.a.steps)
-        if self.scales is None:
-            return [(step, *place) for step in steps for place in self.atoms]
-        return [(step, *place) for pair in self.pairs for step in steps for place in pair]
-
-    @cached_property
-    def pairs(self) -> list[list[tuple[int, int]]]:
-        """`atoms`, two and two."""
-        return [self.atoms[first : first + 2] for first in range(0, len(self.atoms), 2)]
-
-    @cached_property
-    def atoms(self) -> list[tuple[int, int]]:
-        """(mt, nt) column by column through the first half of the rows, then through the second."""
-        a, b = self.operands.a, self.operands.b
-        half = -(-a.atoms // 2)
-        return [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.liveness import live_registers, ranges
 from simgpu.asm.gemm.emitter import GemmEmitter
 from simgpu.asm.gemm.operands import Operands, check
+from simgpu.asm.gemm.turn import Turn
 from simgpu.hardware import target as board
 from simgpu.hardware.code_object.code_object import CodeObject
 from simgpu.hardware.errors import LaunchError, ResourceError, TargetError
@@ -112,6 +114,21 @@ def test_split_k_adds_its_parts(target, name):
     result = gemm(33, 50, 3000, target, name, pads=(1, 2, 3), alpha=3, beta=2, batch=2, bias=True)
     assert result.kernel.plan.split_k > 2 and len(result.runs) == 2
     result.check()
+
+
+@pytest.mark.parametrize(("sides", "in_turns"), [((96, 160), True), ((32, 32), True), ((128, 160), True), ((224, 256), False)])
+def test_a_turn_leaves_lds_the_time_to_bring_its_fragments(sides, in_turns):
+    """Small waves go through all steps of two atoms, so that a fragment has half a turn to be read again, not half a step; between
+    two instructions of an accumulator there is always another's, where a wave has two."""
+    tree = TiledComputation(4096, 4096, 64, "gfx942", dtype="bf16", trans_b=True)
+    plan = with_tiling(tree.problem, tree.descriptor, "corrected", replace(tree.plan.tiling, tile_m=sides[0], tile_n=sides[1]))
+    operands = Operands.of(plan)
+    turn, steps = Turn(plan, operands), operands.a.steps
+    atoms = plan.warp_m // 16 * (plan.warp_n // 16)
+    assert sorted(turn.order) == sorted((step, mt, nt) for step in range(steps) for mt, nt in turn.atoms)
+    assert ([step for step, *_ in turn.order] == sorted(step for step, *_ in turn.order)) is not (in_turns and atoms > 2)
+    if atoms > 1:
+        assert all(before[1:] != after[1:] for before, after in itertools.pairwise(turn.order[: -1 if atoms % 2 else None]))
 
 
 def test_split_k_is_deterministic():

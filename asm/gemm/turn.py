@@ -1,0 +1,66 @@
+"""In which order a turn of a k tile multiplies its atoms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from simgpu.asm.builder.registers import WORD
+from simgpu.asm.gemm.operands import Operands
+from simgpu.hardware.descriptor import CLOCKS_PER_PASS
+from simgpu.hardware.rates.sustained import sustained
+from simgpu.operators.gemm.plan import GemmPlan
+
+LDS_CLOCKS = 128  # of an LDS access until it is done, assumed (facts: 60 to 130); sets distances, not correctness
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The matrix instructions between two fillings of the fragment registers."""
+
+    plan: GemmPlan
+    operands: Operands
+
+    @property
+    def clocks(self) -> int:
+        """Clocks of a matrix instruction."""
+        return self.plan.atom.passes * CLOCKS_PER_PASS
+
+    @cached_property
+    def read_pace(self) -> float:
+        """Matrix instructions in which LDS brings all waves one fragment."""
+        a = self.operands.a
+        nbytes = WORD * (a.wide * a.operand if a.lines else a.kw) * self.plan.threads
+        return nbytes / sustained(self.plan.descriptor).rates.lds_read / self.clocks
+
+    @cached_property
+    def order(self) -> list[tuple[int, int, int]]:
+        """(step, mt, nt) of a turn's matrix instructions: steps outermost, so that accumulators are independent.
+
+        A step goes column by column through the first half of the rows, then through the second. So a turn begins with the rows of
+        half of A and one column of B, takes another column every so many instructions, and in its last step gives them back in
+        the same order: from the end of a fragment's use to its next turn's beginning it is nearly half a step, in which LDS brings
+        it. Where that is too short for it, two atoms take turns to go through all their steps: then it is nearly half a turn.
+        With block scales they always do, so that few products wait to be scaled.
+        """
+        steps = range(self.operands.a.steps)
+        if self.plan.problem.scales != "block" and self._half_a_step_brings_fragments():
+            return [(step, *place) for step in steps for place in self.atoms]
+        return [(step, *place) for pair in self.pairs for step in steps for place in pair]
+
+    def _half_a_step_brings_fragments(self) -> bool:
+        """Whether LDS brings B's fragments in the matrix instructions of half a step: its latency, and all waves' reads."""
+        a, b = self.operands.a, self.operands.b
+        return a.atoms // 2 * b.atoms >= LDS_CLOCKS / self.clocks + b.atoms * self.read_pace
+
+    @cached_property
+    def pairs(self) -> list[list[tuple[int, int]]]:
+        """`atoms`, two and two."""
+        return [self.atoms[first : first + 2] for first in range(0, len(self.atoms), 2)]
+
+    @cached_property
+    def atoms(self) -> list[tuple[int, int]]:
+        """(mt, nt) column by column through the first half of the rows, then through the second."""
+        a, b = self.operands.a, self.operands.b
+        half = -(-a.atoms // 2)
+        return [(mt, nt) for rows in (range(half), range(half, a.atoms)) for nt in range(b.atoms) for mt in rows]

@@ -10,9 +10,9 @@ from simgpu.asm.parts.activation_f64 import PAIRS
 from simgpu.asm.parts.lds_tile import WIDEST, TileLayout, widest
 from simgpu.hardware import mfma
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
 from simgpu.operators.gemm.plan import GemmPlan
-from simgpu.operators.gemm.problem import GATES, GemmProblem
+from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ def check(plan: GemmPlan) -> None:
             )
     if second_pass(plan) and problem.ldc is not None and problem.m * problem.ldc * size_c >= 1 << 31:
         raise LaunchError(f"m·ldc = {problem.m * problem.ldc}: where C takes a second kernel, it must stay within 2^31 bytes")
+    if problem.scales == "block" and (plan.tile_n & (plan.tile_n - 1) or plan.warp_k != plan.tile_k or SCALE_BLOCK % plan.tile_k):
+        raise ResourceError(
+            f"block scales and a tile of {plan.tile_n} columns by {plan.tile_k} k, {plan.warp_k} at once: use columns that are a "
+            f"power of two and all of a k that divides {SCALE_BLOCK} at once"
+        )
     if problem.groups and second_pass(plan):
         raise LaunchError(f"activation {problem.activation} of f64 takes a second kernel, which knows no groups: use none or relu")
     if problem.dtype_c == "i32":

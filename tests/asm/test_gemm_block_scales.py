@@ -12,10 +12,11 @@ pytest.importorskip("simgpu")
 from simgpu import asm
 from simgpu.asm.builder.instruction import Instr
 from simgpu.hardware import target as board
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError, ResourceError
 from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation
 from simgpu.operators.gemm import reference
 from simgpu.operators.gemm.limits import Tiling
+from simgpu.operators.gemm.plan import with_tiling
 from simgpu.operators.resources import RESERVED_SGPRS
 from tests.asm.test_scalar_plans import MOST_SLACK, used
 from tests.support.gemm_case import TRANSPOSES, gemm
@@ -132,6 +133,14 @@ def test_products_are_added_before_their_registers_are_taken_again():
 def test_what_cannot_be_is_refused_in_words(wrong, said):
     with pytest.raises(LaunchError, match=said):
         GemmProblem(**{"m": 4, "n": 4, "k": 4, "scales": "block", **wrong})
+
+
+@pytest.mark.parametrize(("columns", "k", "at_once"), [(96, 64, 64), (64, 128, 64), (64, 256, 256)])
+def test_tiles_that_a_block_does_not_fit_are_refused(columns, k, at_once):
+    tree = TiledComputation(64, 96, 256, "gfx942", dtype="fp8", scales="block")
+    tree.derivation = with_tiling(tree.problem, tree.descriptor, "corrected", Tiling(64, columns, k, at_once, 2, 2, 1, 1))
+    with pytest.raises(ResourceError, match="power of two"):
+        asm.emit(tree)
 
 
 def test_the_papers_tiles_have_no_block_scales():

@@ -55,8 +55,11 @@ class Turn:
 
     @cached_property
     def pairs(self) -> list[list[tuple[int, int]]]:
-        """`atoms`, two and two."""
-        return [self.atoms[first : first + 2] for first in range(0, len(self.atoms), 2)]
+        """`atoms`, two and two; the last of an odd number is the third of a pair, but one of its own with block scales, whose pool
+        holds two pairs."""
+        count = len(self.atoms)
+        starts = list(range(0, count - 1 if count > 1 and self.plan.problem.scales != "block" else count, 2))
+        return [self.atoms[first:end] for first, end in zip(starts, [*starts[1:], count], strict=True)]
 
     @cached_property
     def atoms(self) -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """What others publish beside what we say: measured times for `simgpu validate-time`, the paper for `simgpu paper`.
 
     rows.py     the tables of measurements, as they are read and split
-    tile_kernel.py  a tiled matrix product of which only parameters are known
+    tile_loop.py  the instructions of a tiled matrix product of which only parameters are known
+    tile_kernel.py  what such a product takes
     tensile.py  rocBLAS's kernels, by what their names describe
     measured.py  microbenchmarks, as the model runs them
     own_kernels.py  stencils, norms, transposes and streams, by kernels of ours

@@ -98,7 +98,11 @@ def _tensile(row: Row, _checkout: Path | None) -> Judge:
     m, n, batch, k = tensile.shape_of(row)
 
     def judge(on: Mechanisms) -> Judged:
-        got = tile_kernel.model(kernel, chip, m, n, k, batch, on=on).cycles + tensile.overhead(kernel, chip) * on.launch
+        found = (
+            tile_kernel.at_its_clock(kernel, chip, m, n, k, batch, on=on)[0] if tensile.split_is_told(row, chip)
+            else tile_kernel.tuned(kernel, chip, m, n, k, batch, on=on)
+        )  # fmt: skip
+        got = found.cycles + tensile.overhead(kernel, chip) * on.launch
         name = f"{row.kernel.split()[-1]} {row.shape}"
         return Judged("tensile", "long", chip.name, kernel.atom.a_type, name, cycles, got, row.fits)
 

@@ -25,7 +25,8 @@ from simgpu.timing.predict import Gpu, Load, Mechanisms, settled
 from simgpu.tools.validation import own_kernels
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Row
-from simgpu.tools.validation.tile_kernel import Modelled, TileKernel, model
+from simgpu.tools.validation.tile_kernel import at_its_clock
+from simgpu.tools.validation.tile_loop import TileKernel
 
 BOARDS = {
     "MI100": "mi100", "MI210": "mi210", "MI250X": "mi250x", "MI250": "mi210", "MI300X": "mi300x", "MI300A": "mi300a",
@@ -96,7 +97,6 @@ def _lds(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | N
     return clocks_of(Loop([read] * 16, (banks, 0, 0)), chip, waves, on=on) / 16
 
 
-CLOCK_PASSES = 3  # of the fixed point of a clock and the matrix work done at it
 GLUON = "v_mfma_f32_16x16x32_f16"  # of all its f16 kernels
 
 
@@ -106,7 +106,7 @@ def _tile(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | 
     ahead = 3 if 3 * (m + n) * k * 2 <= chip.lds_bytes else 2
     sides = max(32, m // 2), max(32, n // 2)
     tile = TileKernel(mfma.find(GLUON, chip.arch), 2, 2, m, n, k, *sides, direct=True, stages=ahead, ahead=ahead, columns=4)
-    return 100 * _at_its_clock(tile, chip, 16 * m, 16 * n, 8192, on, warm=True)[0].efficiency
+    return 100 * at_its_clock(tile, chip, 16 * m, 16 * n, 8192, on=on, warm=True)[0].efficiency
 
 
 def _ladder(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
@@ -115,20 +115,8 @@ def _ladder(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float 
     n = columns * int(re.search(r"(\d+) workgroups", row.shape)[1])  # type: ignore[index]
     atom = mfma.find(GLUON, chip.arch)
     tile = TileKernel(atom, 2, 2, m, columns, 64, m // 2, columns // 2, direct=True, stages=2, ahead=2, columns=n // columns)
-    found, mhz = _at_its_clock(tile, chip, m, n, k, on)
+    found, mhz = at_its_clock(tile, chip, m, n, k, on=on)
     return 2 * (m * k + k * n + m * n) / (found.cycles / mhz + pipelines(chip.arch).launch_us) / 1e3
-
-
-def _at_its_clock(
-    tile: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, on: Mechanisms | None, warm: bool = False
-) -> tuple[Modelled, float]:
-    """A product of f16 at the clock that the board holds for it, and that clock in MHz."""
-    mhz = float(chip.clock_mhz)
-    active = min(1.0, (m // tile.m) * (n // tile.n) / chip.num_cus)
-    for _ in range(CLOCK_PASSES):
-        found = model(tile, chip, m, n, k, mhz=mhz, on=on, warm=warm)
-        mhz = sustained_clock(chip, found.efficiency, active, "f16").mhz
-    return found, mhz
 
 
 def _rate(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:

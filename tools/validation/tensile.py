@@ -14,7 +14,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.rows import Row
-from simgpu.tools.validation.tile_kernel import TileKernel
+from simgpu.tools.validation.tile_loop import TileKernel
 
 # Letters of a problem type: name of the matrix instruction's operands, bytes of an element, of a result.
 TYPES = {
@@ -51,23 +51,48 @@ def kernel_of(row: Row, chip: HardwareDescriptor) -> TileKernel:
         raise NotJudged("not a kernel of matrix instructions, or its tile is not in the name")
     m, n, k = tile
     row_of = _instruction(kind[0], atom, chip.arch)
+    wave_m, wave_n = _wave(name, m, n, row_of)
+    width, columns = kind[1], max(1, abs(_number(name, "WGM") or 1))
+    load = _number(name, "GRVW") or 16 // width
+    loads = [max(4, min(16, width * (_number(name, f"GLVW{side}") or load))) for side in "AB"]
+    remapped = _number(name, "SRVW") or 0
+    # With sources swapped, lanes beside each other hold what lies side by side; without, a lane holds four of a column (f64: one).
+    swapped = bool(re.search(r"_SS1(?:_|$)|_VW\d", name)) or chip.arch == "gfx942"
+    stored = remapped or (_number(name, "SVW") or 1 if swapped else 1 if width == 8 else 4)
+    wide = min(16, width * (_number(name, "LRVW") or max(1, 8 // width))) if width < 8 else 16
+    # LDS holds an operand as memory does: where K does not lie side by side, an element a read, unless a lane takes several rows.
+    packed = "_VW" in name or chip.arch == "gfx942"
+    reads = [wide if along or packed or width >= 4 else width for along in ("_Alik_" in name, "_Bljk_" in name)]
+    spread = re.search(r"_GRPM(\d+)(?:p(\d+))?(?:_|$)", name)
+    return TileKernel(
+        row_of, width, kind[2], m, n, k, wave_m, wave_n, split=max(1, _number(name, "GSU") or 1), load_a=loads[0], load_b=loads[1],
+        read_a=reads[0], read_b=reads[1], stages=1 if "1LDSB1" in name else 2,
+        ahead=min(2, _number(name, "PGR") or 1), columns=columns, parts_ahead=_number(name, "PLR") or 1,
+        each_matrix=float(f"{spread[1]}.{spread[2] or 0}") if spread else 1.0,
+        stored=stored, in_rows=not swapped and not remapped,
+    )  # fmt: skip
+
+
+def _wave(name: str, m: int, n: int, atom: mfma.MatrixInstruction) -> tuple[int, int]:
+    """A wave's part of the tile; where the name tells no part of it, that which reads least of LDS. NotJudged where none fits."""
     threads, wave = _numbers(name, "WG", 3), _numbers(name, "TT", 2)
     waves = max(1, threads[0] * threads[1] * threads[2] // 64) if threads else 4
-    wave_n = wave[1] if wave else n
-    if n % wave_n or waves % (n // wave_n) or m % (waves // (n // wave_n)):
-        wave_n = n
-    if m % waves and wave_n == n:
-        raise NotJudged("how its waves divide the tile is not told")
-    wave_m = m // (waves // (n // wave_n))
-    if wave_m < row_of.m or wave_n < row_of.n:
-        raise NotJudged("its waves' tiles are smaller than the matrix instruction: K is divided among waves")
-    load = min(16, kind[1] * (_number(name, "GRVW") or 16 // kind[1]))
-    split, columns = max(1, _number(name, "GSU") or 1), max(1, _number(name, "WGM") or 1)
-    stages = 1 if "1LDSB1" in name else 2
-    return TileKernel(
-        row_of, kind[1], kind[2], m, n, k, wave_m, wave_n, split=split, load=max(4, load), lds=8 if kind[1] < 8 else 16,
-        stages=stages, columns=columns,
-    )  # fmt: skip
+    wave_n = wave[1] if wave else 0
+    if not wave_n and threads and threads[0] % atom.m == 0 and m % (threads[0] // atom.m) == 0:
+        wave_n = n * (threads[0] // atom.m) // waves
+    fits = [
+        (m // rows, n * rows // waves) for rows in range(1, waves + 1)
+        if waves % rows == 0 and m % (rows * atom.m) == 0 and n * rows % (waves * atom.n) == 0
+    ]  # fmt: skip
+    told = [fit for fit in fits if fit[1] == wave_n]
+    if not fits:
+        raise NotJudged("how its waves divide the tile is not told, or K is divided among them")
+    return min(told or fits, key=sum)
+
+
+def split_is_told(row: Row, chip: HardwareDescriptor) -> bool:
+    """Whether a name tells how K is split among workgroups: on MI300X it is an argument of most kernels."""
+    return chip.arch != "gfx942" or "_GSU" in row.kernel
 
 
 def shape_of(row: Row) -> tuple[int, int, int, int]:

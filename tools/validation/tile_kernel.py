@@ -1,78 +1,77 @@
-"""A tiled matrix product as instructions, where only its parameters are known: the loop that a kernel's name describes.
+"""What a tiled matrix product takes, where only its parameters are known: its instructions (`tile_loop`) on the model of a GPU.
 
-Every wave loads its part of the next tiles of A and B, multiplies what LDS holds, stores the tiles to LDS and meets the others;
-memory instructions are spread among the matrix instructions, as Tensile and hand-written loops do. Addresses are taken to be
-coalesced and free of bank conflicts.
+Addresses are taken to be coalesced and free of bank conflicts; which level of the caches serves a load follows from which
+workgroups run together and share a tile.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simgpu.hardware.descriptor import CLOCKS_PER_PASS, HardwareDescriptor
-from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.hardware.rates.pipelines import Pipelines, pipelines
-from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
+from simgpu.hardware.rates.sustained import sustained
+from simgpu.hardware.timing_rules.issue import Issue, Kind, Unit
 from simgpu.timing import cu
 from simgpu.timing.caches import Shares
-from simgpu.timing.code import columns
-from simgpu.timing.predict import Gpu, Load, Mechanisms, Resources, resident_groups, settled
+from simgpu.timing.code import STORE, columns
+from simgpu.timing.predict import STEADY_CLOCK, Gpu, Load, Mechanisms, Resources, resident_groups, settled
+from simgpu.tools.validation.tile_loop import WAVE, TileKernel, before, behind, step
 
-WAVE = 64
-FIRST, SECOND = 0.6, 0.85  # of a step's matrix instructions: until loads must be there, until LDS holds the next tile
-PARTS = 4  # of a tile's depth that is read ahead of its step: one
 STEPS = 40_000  # wave-instructions of a workgroup that are modelled at most; longer loops are extrapolated
 
 
-@dataclass(frozen=True)
-class TileKernel:
-    """m, n: of a workgroup's tile; k: of a step; wave_m, wave_n: of a wave's; split: workgroups that share a tile's K.
+def resources(kernel: TileKernel) -> Resources:
+    """Registers and LDS, by what the tile needs."""
+    acc = kernel.results * max(1, kernel.out // 4 if kernel.out > 4 else 1)
+    depth = kernel.k if kernel.direct else kernel.atom.k * min(kernel.parts, kernel.parts_ahead + 1)
+    parts = (kernel.wave_m + kernel.wave_n) * depth * kernel.element // WAVE // 4
+    loaded = 0 if kernel.direct else sum(load.lane_bytes for load in kernel.loaded) // 4
+    lds = kernel.stages * (kernel.m + kernel.n) * kernel.k * kernel.element
+    return Resources(min(256, 48 + parts + loaded), min(256, acc), 80, lds, kernel.waves)
 
-    load, lds: bytes of a lane's load from memory, and of its read of LDS; direct: whether loads go to LDS by themselves; stages:
-    tiles in LDS at once; ahead: steps between a load and its use; columns: `WGM`, tiles of n that workgroups go through first.
-    """
 
-    atom: MatrixInstruction
-    element: int  # bytes
-    out: int  # bytes of a result
-    m: int
-    n: int
-    k: int
-    wave_m: int
-    wave_n: int
-    split: int = 1
-    load: int = 16
-    lds: int = 16
-    direct: bool = False
-    stages: int = 1
-    ahead: int = 1
-    columns: int = 1
+CLOCK_PASSES = 3  # of the fixed point of a clock and the matrix work done at it
 
-    @property
-    def waves(self) -> int:
-        """Of a workgroup."""
-        return (self.m // self.wave_m) * (self.n // self.wave_n)
 
-    @property
-    def atoms(self) -> int:
-        """Matrix instructions of a wave's step."""
-        each = self.atom.m * self.atom.n * self.atom.blocks * self.atom.k
-        return max(1, self.wave_m * self.wave_n * self.k // each)
+def at_its_clock(
+    kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, on: Mechanisms | None = None,
+    warm: bool = False,
+) -> tuple[Modelled, float]:  # fmt: skip
+    """A product at the clock that the board holds for it, and that clock in MHz."""
+    mhz = float(chip.clock_mhz)
+    groups = math.ceil(m / kernel.m) * math.ceil(n / kernel.n) * kernel.split * batch
+    for _ in range(CLOCK_PASSES):
+        found = model(kernel, chip, m, n, k, batch, mhz=mhz, on=on, warm=warm)
+        before, mhz = mhz, sustained_clock(chip, found.efficiency, min(1.0, groups / chip.num_cus), kernel.atom.a_type).mhz
+        if abs(mhz / before - 1) < STEADY_CLOCK:
+            break
+    return found, mhz
 
-    def loads(self) -> tuple[int, int]:
-        """Loads of A and B of a wave's step."""
-        each = self.waves * WAVE * self.load
-        return math.ceil(self.m * self.k * self.element / each), math.ceil(self.n * self.k * self.element / each)
 
-    def resources(self) -> Resources:
-        """Registers and LDS, by what the tile needs."""
-        acc = self.wave_m * self.wave_n // WAVE * max(1, self.out // 4 if self.out > 4 else 1)
-        parts = (self.wave_m + self.wave_n) * self.k * self.element // WAVE // 4
-        arch = min(256, 48 + parts + 0 if self.direct else 48 + parts + sum(self.loads()) * self.load // 4)
-        return Resources(arch, min(256, acc), 80, self.stages * (self.m + self.n) * self.k * self.element, self.waves)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+def tuned(
+    kernel: TileKernel, chip: HardwareDescriptor, m: int, n: int, k: int, batch: int = 1, *, on: Mechanisms | None = None
+) -> Modelled:
+    """A product whose K is split as is fastest, as tuning left it: partial sums in f32 that a second kernel adds."""
+    best, mhz = at_its_clock(kernel, chip, m, n, k, batch, on=on)
+    groups = math.ceil(m / kernel.m) * math.ceil(n / kernel.n) * batch
+    for split in SPLITS[1:]:
+        if groups * split > 2 * chip.num_cus or k // split < kernel.k:
+            break
+        part = replace(kernel, split=split, out=4)
+        found, mhz = at_its_clock(part, chip, m, n, k, batch, on=on)
+        adding = (split * 4 + kernel.out) * m * n * batch / sustained(chip).mall + pipelines(chip.arch).launch_us * 1e-6
+        cycles = found.cycles + adding * mhz * 1e6
+        if cycles < best.cycles:
+            best = replace(found, cycles=cycles)
+    return best
 
 
 @dataclass(frozen=True)
@@ -94,14 +93,15 @@ def model(
     tiles = math.ceil(m / kernel.m), math.ceil(n / kernel.n)
     groups = tiles[0] * tiles[1] * kernel.split * batch
     steps = max(1, math.ceil(k / kernel.split / kernel.k))
-    length = len(_loop(kernel))
+    length = len(step(kernel))
     most = max(4, min(steps, STEPS // max(1, length * kernel.waves)))
-    resident = min(resident_groups(chip, kernel.resources()), math.ceil(groups / chip.num_cus))
+    resident = min(resident_groups(chip, resources(kernel)), math.ceil(groups / chip.num_cus))
     traffic = _traffic(kernel, chip, tiles, groups, resident, warm, on)
 
     def cycles(count: int) -> tuple[float, cu.CuResult]:
         code, work = _built(kernel, row, count, on, min(math.ceil(groups / chip.num_cus), 4 * resident))
         past, late = (np.repeat(np.array(part)[:, None], len(code.unit), 1) for part in traffic)
+        past[:, code.flags & STORE != 0] = [[_whole(kernel)], [1.0]]
         shares = Shares(past, late)
 
         def run(load: Load) -> tuple[tuple[Gpu, cu.CuResult], Load, float]:
@@ -150,58 +150,12 @@ def _distinct(*columns: np.ndarray) -> int:
     return len({*zip(*columns, strict=True)})
 
 
-def _loop(kernel: TileKernel) -> list[Issue]:
-    """A wave's step."""
-    atom = kernel.atom
-    clocks = atom.passes * CLOCKS_PER_PASS
-    delay = CLOCKS_PER_PASS if atom.coexec_delay is None else atom.coexec_delay
-    matrix = Issue(Unit.MATRIX, Kind.MATRIX, clocks, shadow=clocks if delay < 0 else max(SLOT, delay))
-    count = sum(kernel.loads())
-    load = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=kernel.load, counts_vm=True, dma=kernel.direct)
-    store = Issue(Unit.LDS, Kind.LDS, lane_bytes=kernel.load, store=True, counts_lgkm=True)
-    read = Issue(Unit.LDS, Kind.LDS, lane_bytes=kernel.lds, counts_lgkm=True)
-    reads = max(1, math.ceil((kernel.wave_m + kernel.wave_n) * kernel.k * kernel.element / (WAVE * kernel.lds)))
-    barrier, scalar = Issue(Unit.NONE, Kind.BARRIER), Issue(Unit.SCALAR)
-    early = reads - max(1, reads // PARTS)  # reads of the tile's later parts, the others are ahead of their step
-    first, second = round(FIRST * kernel.atoms), round(SECOND * kernel.atoms)
-    arrived = Issue(Unit.NONE, Kind.WAIT, vm=count * (kernel.ahead - 1))
-    made = _spread([matrix] * first, [*_merged([load] * count, [read] * early), scalar, scalar])
-    made += [arrived, *_spread([matrix] * (second - first), [] if kernel.direct else [store] * count)]
-    made += [Issue(Unit.NONE, Kind.WAIT, lgkm=0), barrier]
-    made += [*_spread([matrix] * (kernel.atoms - second), [read] * (reads - early)), Issue(Unit.NONE, Kind.WAIT, lgkm=0)]
-    return [*made, scalar, Issue(Unit.BRANCH, Kind.BRANCH)]
-
-
-def _merged(one: list[Issue], other: list[Issue]) -> list[Issue]:
-    """Both, evenly mixed."""
-    keyed = [((at + 0.5) / len(part), issue) for part in (one, other) for at, issue in enumerate(part)]
-    return [issue for _, issue in sorted(keyed, key=lambda pair: pair[0])]
-
-
-def _spread(matrix: list[Issue], others: list[Issue]) -> list[Issue]:
-    """The others between the matrix instructions, evenly."""
-    made: list[Issue] = []
-    placed = 0
-    for at, one in enumerate(matrix, start=1):
-        made.append(one)
-        due = len(others) * at // len(matrix)
-        made += others[placed:due]
-        placed = due
-    return made + others[placed:]
-
-
 def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, groups: int) -> tuple[cu.Code, cu.Work]:
-    loop = _loop(kernel)
-    loads = [issue for issue in loop if issue.kind is Kind.VMEM]
-    start = [*[Issue(Unit.VALU)] * 40, *[Issue(Unit.SCALAR)] * 40, *loads * kernel.ahead, Issue(Unit.NONE, Kind.WAIT, vm=0)]
-    results = kernel.wave_m * kernel.wave_n // WAVE
-    nbytes = min(16, kernel.out * 4)
-    store = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=nbytes, store=True, counts_vm=True)
-    end = [part for _ in range(max(1, results * kernel.out // nbytes)) for part in (*[Issue(Unit.VALU)] * 6, store)]
-    issues = [*start, *loop, *end, Issue(Unit.NONE, Kind.END)]
+    start, loop = before(kernel), step(kernel)
+    issues = [*start, *loop, *behind(kernel), Issue(Unit.NONE, Kind.END)]
     code = columns({number: (issue, 1) for number, issue in enumerate(issues)}, len(issues), row)
-    first, behind = len(start), len(start) + len(loop)
-    trace = np.array([*range(first), *list(range(first, behind)) * steps, *range(behind, len(issues))], np.int64)
+    first, last = len(start), len(start) + len(loop)
+    trace = np.array([*range(first), *list(range(first, last)) * steps, *range(last, len(issues))], np.int64)
     kinds = code.accesses
     rows = np.zeros((len(issues), 3), np.int32)
     for number, issue in enumerate(issues):
@@ -209,10 +163,29 @@ def _built(kernel: TileKernel, row: Pipelines, steps: int, on: Mechanisms, group
             rate = 256 if row.lds_port_overhead == 0 and not issue.store else 128
             rows[number, 0] = math.ceil(WAVE * issue.lane_bytes / rate)
         elif issue.kind is Kind.VMEM:
-            line = 64 if issue.store else row.cache_line
-            rows[number] = WAVE * issue.lane_bytes // 64, *[math.ceil(WAVE * issue.lane_bytes / line)] * 2
+            rows[number] = _stored(kernel, issue) if issue.store else _loaded(issue, row)
     if not on.lds:
         rows[code.kind == Kind.LDS, 0] = 0
     accesses = rows[trace[kinds[trace]]]
     zeros = np.zeros(kernel.waves, np.int64)
     return code, cu.Work(trace, zeros, zeros + len(trace), accesses, zeros, kernel.waves, np.zeros(groups, np.int64))
+
+
+def _whole(kernel: TileKernel) -> float:
+    """The part of a line that a store of results fills: L2 puts the parts together before it writes them back."""
+    store = next(issue for issue in behind(kernel) if issue.store)
+    return WAVE * store.lane_bytes / (64 * _stored(kernel, store)[1])
+
+
+def _loaded(issue: Issue, row: Pipelines) -> tuple[int, int, int]:
+    """Clocks of the coalescer and lines of a load: lanes lie beside each other."""
+    lines = math.ceil(WAVE * issue.lane_bytes / row.cache_line)
+    return WAVE * issue.lane_bytes // 64, lines, lines
+
+
+def _stored(kernel: TileKernel, issue: Issue) -> tuple[int, int, int]:
+    """Of a store of results, as matrix instructions leave them: columns, or rows, as many as the
+    instruction has. Lanes pass 16 a clock, and a line a clock."""
+    columns = kernel.atom.n if kernel.in_rows else WAVE // kernel.atom.m
+    lines = columns * math.ceil(WAVE // columns * issue.lane_bytes / 64)
+    return max(WAVE // 16, lines), lines, lines

@@ -1,0 +1,239 @@
+"""The instructions of a tiled product's wave, where only its parameters are known: what comes before the loop, a step, the end.
+
+Two schedules. `direct`: loads go to LDS by themselves and are spread through the step. Otherwise Tensile's (ROCm/Tensile,
+ScheduleIterAlg 3): loads to registers, one a matrix instruction from the step's start on; what they brought is stored to LDS as
+late as the last part's reads allow, each store behind a wait for its load; a barrier; the reads of a part of K stand in the part
+before it. With two tiles ahead (PrefetchGlobalRead 2) a register is loaded again as soon as it is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simgpu.hardware.descriptor import CLOCKS_PER_PASS
+from simgpu.hardware.mfma import MatrixInstruction
+from simgpu.hardware.timing_rules.issue import SLOT, Issue, Kind, Unit
+
+WAVE = 64
+FIRST, SECOND = 0.6, 0.85  # of a direct step's matrix instructions: until loads must be there, until LDS holds the next tile
+PARTS = 4  # of a direct step's depth that is read ahead of it: one
+# Vector and scalar instructions before the loop, each. Of 40, 200, 500 and 1,000 best on Tensile's tenth that may calibrate.
+SET_UP, DIRECT_SET_UP = 500, 40
+WORD = 4  # bytes of a register
+MOST_LGKM = 15  # that s_waitcnt can leave in flight
+
+VALU, SCALAR = Issue(Unit.VALU), Issue(Unit.SCALAR)
+BARRIER = Issue(Unit.NONE, Kind.BARRIER)
+
+
+def wait(vm: int = -1, lgkm: int = -1) -> Issue:
+    """s_waitcnt."""
+    return Issue(Unit.NONE, Kind.WAIT, vm=vm, lgkm=lgkm)
+
+
+@dataclass(frozen=True)
+class TileKernel:
+    """m, n: of a workgroup's tile; k: of a step; wave_m, wave_n: of a wave's; split: workgroups that share a tile's K.
+
+    load_a, load_b, read_a, read_b: bytes of a lane's loads from memory and of its reads of LDS; direct: whether loads go to LDS by
+    themselves; stages: tiles in LDS at once; ahead: steps between a load and its use; columns: `WGM`, tiles of n that workgroups go
+    through first; each_matrix: loads that stand behind a matrix instruction; stored: results of a lane that are stored together;
+    in_rows: whether these lie one behind the other in a lane, not lanes beside each other; parts_ahead: parts of a step that are
+    read from LDS before they are multiplied.
+    """
+
+    atom: MatrixInstruction
+    element: int  # bytes
+    out: int  # bytes of a result
+    m: int
+    n: int
+    k: int
+    wave_m: int
+    wave_n: int
+    split: int = 1
+    load_a: int = 16
+    load_b: int = 16
+    read_a: int = 16
+    read_b: int = 16
+    direct: bool = False
+    stages: int = 1
+    ahead: int = 1
+    columns: int = 1
+    each_matrix: float = 1.0
+    stored: int = 1
+    in_rows: bool = False
+    parts_ahead: int = 1
+
+    @property
+    def waves(self) -> int:
+        """Of a workgroup."""
+        return (self.m // self.wave_m) * (self.n // self.wave_n)
+
+    @property
+    def atoms(self) -> int:
+        """Matrix instructions of a wave's step."""
+        each = self.atom.m * self.atom.n * self.atom.blocks * self.atom.k
+        return max(1, self.wave_m * self.wave_n * self.k // each)
+
+    @property
+    def results(self) -> int:
+        """Of a lane."""
+        return self.wave_m * self.wave_n // WAVE
+
+    def loads(self) -> tuple[int, int]:
+        """Loads of A and B of a wave's step."""
+        sides = (self.m, self.load_a), (self.n, self.load_b)
+        a, b = (math.ceil(side * self.k * self.element / (self.waves * WAVE * nbytes)) for side, nbytes in sides)
+        return a, b
+
+    @property
+    def loaded(self) -> Sequence[Issue]:
+        """The loads of a wave's step."""
+        return [
+            Issue(Unit.VMEM, Kind.VMEM, lane_bytes=nbytes, counts_vm=True, dma=self.direct)
+            for count, nbytes in zip(self.loads(), (self.load_a, self.load_b), strict=True) for _ in range(count)
+        ]  # fmt: skip
+
+    @property
+    def parts(self) -> int:
+        """Of a step's K, a matrix instruction deep each."""
+        return max(1, self.k // self.atom.k)
+
+    def reads(self) -> tuple[int, int]:
+        """Reads of LDS of a wave's step, for A and B."""
+        sides = (self.wave_m, self.read_a), (self.wave_n, self.read_b)
+        a, b = (max(1, math.ceil(side * self.k * self.element / (WAVE * nbytes))) for side, nbytes in sides)
+        return a, b
+
+    def reading(self, part: int) -> list[Issue]:
+        """The reads of a part of a step: as many as the matrix instructions of that part take."""
+        made: list[Issue] = []
+        for count, nbytes in zip(self.reads(), (self.read_a, self.read_b), strict=True):
+            mine = count * (part + 1) // self.parts - count * part // self.parts
+            made += [Issue(Unit.LDS, Kind.LDS, lane_bytes=nbytes, counts_lgkm=True)] * mine
+        return made
+
+    @property
+    def packs(self) -> int:
+        """Vector instructions of a part that put narrow reads of it together, two a time."""
+        counts = zip(self.reads(), (self.read_a, self.read_b), strict=True)
+        return sum(count // 2 for count, nbytes in counts if nbytes < WORD) // self.parts
+
+
+def matrix_of(kernel: TileKernel) -> Issue:
+    """The kernel's matrix instruction."""
+    clocks = kernel.atom.passes * CLOCKS_PER_PASS
+    delay = CLOCKS_PER_PASS if kernel.atom.coexec_delay is None else kernel.atom.coexec_delay
+    return Issue(Unit.MATRIX, Kind.MATRIX, clocks, shadow=clocks if delay < 0 else max(SLOT, delay))
+
+
+def store_of(load: Issue) -> Issue:
+    """To LDS, of what a load brought."""
+    return Issue(Unit.LDS, Kind.LDS, lane_bytes=load.lane_bytes, store=True, counts_lgkm=True)
+
+
+def step(kernel: TileKernel) -> list[Issue]:
+    """A wave's step."""
+    return [*(_direct(kernel) if kernel.direct else _staged(kernel)), SCALAR, Issue(Unit.BRANCH, Kind.BRANCH)]
+
+
+def before(kernel: TileKernel) -> list[Issue]:
+    """What comes before the loop."""
+    count = DIRECT_SET_UP if kernel.direct else SET_UP
+    made = [*[VALU] * count, *[SCALAR] * count, *list(kernel.loaded) * kernel.ahead]
+    if kernel.direct:
+        return [*made, wait(vm=0)]
+    made += [wait(vm=len(kernel.loaded) * (kernel.ahead - 1)), *map(store_of, kernel.loaded), wait(lgkm=0), BARRIER]
+    return [*made, *kernel.reading(0), wait(lgkm=0), *[VALU] * kernel.packs]
+
+
+def behind(kernel: TileKernel) -> list[Issue]:
+    """The end: results scaled, rounded and stored."""
+    store = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=min(16, kernel.stored * kernel.out), store=True, counts_vm=True)
+    together = max(1, store.lane_bytes // kernel.out)
+    each = [*[VALU] * (ROUNDING.get((kernel.atom.a_type, kernel.out), 2) * together + 2), store]
+    return each * max(1, kernel.results // together)
+
+
+# Vector instructions of a result beside its scaling: none of these chips rounds to bf16 by itself before gfx950.
+ROUNDING = {("bf16", 2): 7, ("f16", 2): 3}
+
+
+def _staged(kernel: TileKernel) -> list[Issue]:
+    count, parts, loaded = kernel.atoms, min(kernel.parts, kernel.atoms), kernel.loaded
+    last = count * (parts - 1) // parts if parts > 1 else count // 2  # where the last part begins
+    slots: list[list[Issue]] = [[] for _ in range(count)]
+    first = max(0, last - len(loaded))  # where stores to LDS begin
+    if kernel.ahead == 1:
+        _place(slots, loaded, 0, min(count, math.ceil(len(loaded) / kernel.each_matrix)))
+    if kernel.stages == 1:  # all of this tile is read before the next one is stored
+        _place(slots, [read for part in range(1, parts) for read in kernel.reading(part)], 0, max(1, first))
+        slots[max(0, first - 1)] += [wait(lgkm=0), BARRIER]
+    else:
+        for part in range(parts - 1):
+            begin, end = count * part // parts, count * (part + 1) // parts
+            _place(slots, kernel.reading(part + 1), begin, max(begin + 1, (begin + end) // 2))
+    for at, load in enumerate(loaded):
+        slot = slots[first + (last - first) * at // len(loaded)] if last > first else slots[first]
+        slot += [wait(vm=len(loaded) - 1 - (at if kernel.ahead == 1 else 0)), store_of(load)]
+        if kernel.ahead > 1:
+            slot.append(load)
+    slots[max(0, last - 1)] += [wait(lgkm=0), BARRIER]
+    _place(slots, kernel.reading(0), last, max(last + 1, (last + count) // 2))
+    made: list[Issue] = []
+    begins = {count * part // parts for part in range(1, parts)}
+    for at, slot in enumerate(slots):
+        if at in begins:
+            made += [wait(lgkm=_since_read(made)), *[VALU] * kernel.packs]
+        made += [matrix_of(kernel), *slot]
+    return [*made, wait(lgkm=0), *[VALU] * kernel.packs]
+
+
+def _place(slots: list[list[Issue]], issues: Sequence[Issue], begin: int, end: int) -> None:
+    """Puts the issues evenly behind the matrix instructions from `begin` to before `end`."""
+    for at, issue in enumerate(issues):
+        slots[min(len(slots) - 1, begin + (end - begin) * at // len(issues))].append(issue)
+
+
+def _since_read(made: Sequence[Issue]) -> int:
+    """Stores to LDS behind the last read: what a wait for reads may leave in flight."""
+    found = 0
+    for issue in reversed(made):
+        if issue.kind is Kind.LDS:
+            if not issue.store:
+                break
+            found += 1
+    return min(MOST_LGKM, found)
+
+
+def _direct(kernel: TileKernel) -> list[Issue]:
+    matrix, loaded, reads = (
+        matrix_of(kernel),
+        kernel.loaded,
+        [read for part in range(kernel.parts) for read in kernel.reading(part)],
+    )
+    early = len(reads) - max(1, len(reads) // PARTS)  # reads of the tile's later parts, the others are ahead of their step
+    first, second = round(FIRST * kernel.atoms), round(SECOND * kernel.atoms)
+    made = _spread([matrix] * first, [*_merged(loaded, reads[:early]), SCALAR, SCALAR])
+    made += [wait(vm=len(loaded) * (kernel.ahead - 1)), *[matrix] * (second - first), wait(lgkm=0), BARRIER]
+    return [*made, *_spread([matrix] * (kernel.atoms - second), reads[early:]), wait(lgkm=0)]
+
+
+def _merged(one: Sequence[Issue], other: Sequence[Issue]) -> list[Issue]:
+    """Both, evenly mixed."""
+    keyed = [((at + 0.5) / len(part), issue) for part in (one, other) for at, issue in enumerate(part)]
+    return [issue for _, issue in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def _spread(matrix: list[Issue], others: list[Issue]) -> list[Issue]:
+    """The others between the matrix instructions, evenly."""
+    made: list[Issue] = []
+    placed = 0
+    for at, one in enumerate(matrix, start=1):
+        made.append(one)
+        due = len(others) * at // len(matrix)
+        made += others[placed:due]
+        placed = due
+    return made + others[placed:]

@@ -9,12 +9,17 @@ Legend of the tags:
   [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths that AMD's microbenchmarks gave
   [C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
   [CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
+  [UMC]    Linux, drivers/gpu/drm/amd/amdgpu/umc_v6_7: where MI200's memory has an address
+  [ATL]    Linux, drivers/ras/amd/atl: MI300's, by exclusive or of up to seven address bits
+  [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
 Where nothing was published the figure of a neighbour stands, and says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from simgpu.hardware.errors import TargetError
 
@@ -44,6 +49,7 @@ class Pipelines:
     l2_ways: int
     mall_ns: float  # nanoseconds of a load that the Infinity Cache has; memory's where there is none
     memory_ns: float  # of one that no cache has: neither runs at the engine's clock
+    memory_channels: int  # of a GPU or GCD that lines fall on by address (`memory_channel`); 0: by a hash that idles none
     queue_ns: float  # that a request holds memory: latency grows by queue_ns / 2 · load / (1 - load) (a queue with even service)
     burst: int  # bytes that a CU may take ahead of its share of L2 and memory
     # Scalar side and control.
@@ -72,6 +78,7 @@ _GFX90A = Pipelines(
     l2_share=0.72,  # 5,016 of 6,963 GB/s [RPC]
     l2_line=128, l2_ways=16,  # [RPC]
     mall_ns=335, memory_ns=335,  # 335; with misses of the TLB 376 to 394 [GPUB]
+    memory_channels=32,  # blocks of 256 bytes in turn, 8 KB of them [UMC]
     queue_ns=160,  # as gfx950
     burst=8 << 10,  # assumed
     scalar_hit=64,  # assumed: as LDS
@@ -92,6 +99,7 @@ _GFX942 = replace(
     cu_memory=60,  # 0.015 of 4 TB/s a workgroup [ORI]
     mall_ns=260,  # 262 [CHASE]; 218, and 47 more with a miss of the TLB [C&C]
     memory_ns=350,  # 353 [CHASE]
+    memory_channels=0,  # [ATL]; a matrix whose rows are 256 KB and a lane apart is read at L2's rate [HPC]
     launch_us=2.7,  # Formocast, ROCm/rocm-libraries
 )
 _ROWS = {
@@ -109,6 +117,16 @@ _ROWS = {
         launch_us=2.4,  # 2.1 to 2.6: Formocast
     ),
 }
+
+
+BLOCK, TURN = 256, 1 << 16
+
+
+def memory_channel(addresses: np.ndarray, channels: int) -> np.ndarray:
+    """The channel of each address, where `channels` of them take blocks of 256 bytes in turn, each 64 KB beginning with another of
+    four: a transpose whose rows are 64 KB apart gets along with 4 channels' rate, a matrix whose rows are 256 KB apart with that of
+    one where its waves keep step (140 to 176 ms for 8.6 GB, 49 to 61 GB/s [HPC])."""
+    return (addresses // BLOCK ^ addresses // TURN % 4) % channels
 
 
 def pipelines(arch: str) -> Pipelines:

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.rates.pipelines import Pipelines
+from simgpu.hardware.rates.pipelines import Pipelines, memory_channel
 from simgpu.timing.code import STORE, Code
 from simgpu.timing.trace import CLOCKS, COUNT, FIRST, LINE_BYTES, Trace
 
@@ -36,17 +36,18 @@ def vector_cache(trace: Trace, code: Code, row: Pipelines, resident: int) -> Ser
     rows = np.zeros((len(trace.accesses), 3), np.int32)
     numbers = trace.steps[code.accesses[trace.steps]]
     shift = (row.cache_line // LINE_BYTES).bit_length() - 1
-    capacity = max(VECTOR_WAYS, row.cache_bytes // row.cache_line // max(1, resident))
+    sets = row.cache_bytes // row.cache_line // VECTOR_WAYS
+    ways = max(1, VECTOR_WAYS // max(1, resident))  # of each set: what others want lies in the same sets
     out, owners = np.empty(len(trace.lines), np.uint32), np.empty(len(trace.lines), np.int32)
     stores = (code.flags[numbers] & STORE != 0).astype(np.uint8)
-    count = _vector(trace.accesses, trace.access_starts, trace.lines, stores, shift, capacity // VECTOR_WAYS, rows, out, owners)
+    count = _vector(trace.accesses, trace.access_starts, trace.lines, stores, shift, sets, ways, rows, out, owners)
     return Served(rows, out[:count], owners[:count])
 
 
 @numba.njit(cache=True, nogil=True)
-def _vector(accesses, starts, lines, stores, shift, sets, rows, out, owners):  # type: ignore[no-untyped-def]
-    tags = np.full((sets, VECTOR_WAYS), -1, np.int64)
-    used = np.zeros((sets, VECTOR_WAYS), np.int64)
+def _vector(accesses, starts, lines, stores, shift, sets, ways, rows, out, owners):  # type: ignore[no-untyped-def]
+    tags = np.full((sets, ways), -1, np.int64)
+    used = np.zeros((sets, ways), np.int64)
     waves, longest, now, count = len(starts) - 1, 0, 0, 0
     for wave in range(waves):
         longest = max(longest, starts[wave + 1] - starts[wave])
@@ -72,7 +73,7 @@ def _vector(accesses, starts, lines, stores, shift, sets, rows, out, owners):  #
                 now += 1
                 group = line % sets
                 oldest, hit = 0, False
-                for way in range(VECTOR_WAYS):
+                for way in range(ways):
                     if tags[group, way] == line:
                         used[group, way], hit = now, True
                         break
@@ -94,7 +95,8 @@ class Shares:
     past: bytes that L2 passes on for each that it is asked for, and the share of these that reach memory; a line that is stored
     to is passed on once. late: the share of requests to L2 that waits for what lies behind, and of these that wait for memory: more
     than pass, since a line that another workgroup has just asked for is on its way, and no sooner there for the next. l2_bytes,
-    past_l2_bytes, hbm_bytes: that the workgroups looked at asked of each level.
+    past_l2_bytes, hbm_bytes: that the workgroups looked at asked of each level; channels: the share of memory's that their lines
+    keep busy.
     """
 
     past: np.ndarray
@@ -102,6 +104,7 @@ class Shares:
     l2_bytes: int = 0
     past_l2_bytes: int = 0
     hbm_bytes: int = 0
+    channels: float = 1.0
 
 
 def shares(
@@ -114,20 +117,26 @@ def shares(
     them: a line that another asked for within so many lines is still on its way.
     """
     count = len(code.unit)
-    tallies = np.zeros((5, count), np.int64)
+    tallies, channels = np.zeros((5, count), np.int64), 1.0
     if traces:
         shift = (row.l2_line // LINE_BYTES).bit_length() - 1
         ends = np.cumsum([0, *(len(one.lines) for one in served)])
         lines = np.concatenate([one.lines for one in served]).astype(np.int64) >> shift
         numbers = [trace.steps[code.accesses[trace.steps]] for trace in traces]
         owners = np.concatenate([number[one.owners] for number, one in zip(numbers, served, strict=True)])
+        waves = np.concatenate([
+            at * trace.waves + np.searchsorted(trace.access_starts, one.owners, "right")
+            for at, (trace, one) in enumerate(zip(traces, served, strict=True))
+        ])  # fmt: skip
+        askers = waves.astype(np.int64) * count + owners
         xcds = np.array([trace.group % chip.xcds for trace in traces], np.int64)
-        lowest = int(lines.min(initial=0))
-        seen = np.full(int(lines.max(initial=0)) - lowest + 1, -1, np.int64)
+        known, places = np.unique(lines, return_inverse=True)
+        seen = np.full(len(known), -1, np.int64)
+        channels = _busy(traces, lines, ends, row)
         window = row.in_flight // row.l2_line // max(1, resident)
         sets = max(1, chip.l2_bytes // row.l2_line // row.l2_ways)
         stores = (code.flags & STORE != 0).astype(np.uint8)
-        _l2(lines - lowest, owners, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, stores, tallies)
+        _l2(lines, places, owners, askers, ends, xcds, chip.xcds, sets, row.l2_ways, window, seen, stores, tallies)
     asked, passed, fetched, behind, memory = tallies
     if warm:
         footprint = int(np.count_nonzero(seen >= 0)) * row.l2_line if traces else 0
@@ -142,7 +151,19 @@ def shares(
     request = np.where(code.flags & STORE != 0, LINE_BYTES, row.cache_line)  # bytes; L2 passes whole lines on
     past[0] *= row.l2_line / request
     l2_bytes = int((asked * request).sum())
-    return Shares(past, late, l2_bytes, *(int(tally.sum()) * row.l2_line for tally in (passed, fetched)))
+    past_l2, hbm = (int(tally.sum()) * row.l2_line for tally in (passed, fetched))
+    return Shares(past, late, l2_bytes, past_l2, hbm, channels)
+
+
+def _busy(traces: Sequence[Trace], lines: np.ndarray, ends: np.ndarray, row: Pipelines) -> float:
+    """The share of memory's channels that lines keep busy, 1 where all are as good; a beginning that stopped before all its waves
+    came to memory does not tell it."""
+    known = [(np.diff(trace.access_starts) > 0).all() for trace in traces]
+    told = np.unique(lines[np.repeat(known, np.diff(ends))])
+    if not row.memory_channels or not len(told):
+        return 1.0
+    asked = np.bincount(memory_channel(told * row.l2_line, row.memory_channels))
+    return len(told) / (row.memory_channels * int(asked.max()))
 
 
 def _of_all(asked: np.ndarray, near: np.ndarray, far: np.ndarray, code: Code) -> np.ndarray:
@@ -161,11 +182,13 @@ ASKED, PASSED, FETCHED, BEHIND, MEMORY = range(5)  # requests to L2, passed on, 
 
 
 @numba.njit(cache=True, nogil=True)
-def _l2(lines, owners, ends, xcds, count, sets, ways, window, seen, stores, tallies):  # type: ignore[no-untyped-def]
-    """A few lines of each workgroup in turn, through the caches of their XCDs; times count lines of a workgroup."""
+def _l2(lines, places, owners, askers, ends, xcds, count, sets, ways, window, seen, stores, tallies):  # type: ignore[no-untyped-def]
+    """A few lines of each workgroup in turn, through the caches of their XCDs; times count lines of a workgroup; askers: wave and
+    instruction of each line."""
     tags = np.full((count, sets, ways), -1, np.int64)
     used = np.zeros((count, sets, ways), np.int64)
     filled = np.zeros((count, sets, ways), np.int64)
+    filler = np.zeros((count, sets, ways), np.int64)
     dirty = np.zeros((count, sets, ways), np.uint8)
     groups, now = len(ends) - 1, 0
     at = ends[:-1].copy()
@@ -183,7 +206,7 @@ def _l2(lines, owners, ends, xcds, count, sets, ways, window, seen, stores, tall
                 time = place - ends[group]
                 now += 1
                 tallies[ASKED, owner] += 1
-                index = line % sets
+                index = (line ^ line // sets ^ line // (sets * sets)) % sets
                 oldest, hit = 0, False
                 for way in range(ways):
                     if tags[xcd, index, way] == line:
@@ -195,18 +218,21 @@ def _l2(lines, owners, ends, xcds, count, sets, ways, window, seen, stores, tall
                 if not hit:
                     tags[xcd, index, oldest], used[xcd, index, oldest] = line, now
                     filled[xcd, index, oldest], dirty[xcd, index, oldest] = time, 0
+                    filler[xcd, index, oldest] = askers[place]
                 if stores[owner]:  # written back once
                     if not dirty[xcd, index, oldest]:
                         dirty[xcd, index, oldest] = 1
                         tallies[PASSED, owner] += 1
                         tallies[FETCHED, owner] += 1
-                        seen[line] = max(seen[line], time)
+                        seen[places[place]] = max(seen[places[place]], time)
                 elif not hit:
                     tallies[PASSED, owner] += 1
-                    if seen[line] < 0:
-                        seen[line] = time
+                    if seen[places[place]] < 0:
+                        seen[places[place]] = time
                         tallies[FETCHED, owner] += 1
-                if time - filled[xcd, index, oldest] < window:
+                # A wave that comes to an instruction again has what it loaded there before.
+                again = hit and filler[xcd, index, oldest] == askers[place]
+                if time - filled[xcd, index, oldest] < window and not again:
                     tallies[BEHIND, owner] += 1
-                    tallies[MEMORY, owner] += time - seen[line] < window
+                    tallies[MEMORY, owner] += time - seen[places[place]] < window
             at[group] = stop

@@ -56,6 +56,7 @@ class Mechanisms:
     bandwidth: bool = True
     queues: bool = True
     caches: bool = True
+    channels: bool = True
     code_fetch: bool = True
     rounds: bool = True
     dispatch: bool = True
@@ -223,18 +224,24 @@ class Gpu:
         """Clocks in which the dispatchers of all XCDs start the launch's waves: it takes no less."""
         return self.groups * self.waves / (self.row.waves_per_clock * self.chip.xcds) if self.on.dispatch else 0.0
 
+    @property
+    def memory(self) -> float:
+        """Bytes a second of HBM, or of the share of its channels that are busy."""
+        share = self.traffic.channels if self.on.channels else 1.0
+        return min(sustained(self.chip).hbm, share * self.chip.hbm_bandwidth_tb * 1e12)
+
     def load_of(self, result: cu.CuResult) -> Load:
         """How busy all CUs together keep the Infinity Cache and memory, of what these sustain."""
         if not self.on.queues:
             return 0.0, 0.0
         have, seconds = sustained(self.chip), max(1, result.clocks) / (self.mhz * 1e6)
         mall, hbm = (float(result.tally[which]) * self.active / seconds for which in (cu.MALL_BYTES, cu.HBM_BYTES))
-        return min(MOST_LOAD, mall / have.mall), min(MOST_LOAD, hbm / have.hbm)
+        return min(MOST_LOAD, mall / have.mall), min(MOST_LOAD, hbm / self.memory)
 
     def run(self, groups: int, sharing: int, events: int = 0) -> cu.CuResult:
         """So many workgroups, or as many as are modelled, while `sharing` CUs want memory."""
         work = replace(self.work, order=self.work.order[:groups])
-        rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on)
+        rates = _rates(self.chip, self.row, self.mhz, sharing, self.load, self.on, self.memory)
         arrivals = _arrivals(self.chip, self.row, self.active, self.waves, self.resident, self.on)
         return cu.run_cu(
             self.code, work, self.resident, arrivals, self.traffic.past, self.traffic.late,
@@ -272,10 +279,10 @@ def _queued(row: Pipelines, load: float) -> float:
 
 
 def _rates(
-    chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, load: Load, on: Mechanisms
+    chip: HardwareDescriptor, row: Pipelines, mhz: float, sharing: float, load: Load, on: Mechanisms, memory: float
 ) -> np.ndarray:
-    """Bytes a clock that a CU has of each level, when `sharing` of them want it; those that its misses draw from memory are the
-    bytes that it can have in flight over their latency, loaded."""
+    """Bytes a clock that a CU has of each level, if `sharing` of them want it; memory: HBM's bytes a second; those that its misses
+    draw from memory are the bytes that it can have in flight over their latency, loaded."""
     rates = np.full(cu.RATES, 1e9)
     if on.bandwidth:
         have = sustained(chip)
@@ -285,7 +292,7 @@ def _rates(
         rates[cu.L2_RATE] = min(float(have.rates.cache), l2 / sharing)
         rates[cu.STORE_RATE] = min(64.0, l2 / 2 / sharing)
         rates[cu.MALL_RATE] = have.mall / clock / sharing
-        rates[cu.HBM_RATE] = have.hbm / clock / sharing
+        rates[cu.HBM_RATE] = memory / clock / sharing
         rates[cu.MISS_RATE] = row.in_flight / (row.in_flight / row.cu_memory + _queued(row, load[1])) * 1e9 / clock
     rates[cu.BURST], rates[cu.ROOM] = row.burst, chip.l2_bytes * chip.xcds / chip.num_cus
     return rates

@@ -60,7 +60,7 @@ def trace_of(code: Code, streams: Sequence[np.ndarray], entry: int, complete: bo
     return Trace(steps, starts, accesses, access_starts, lines, complete, group)
 
 
-PAGE_LINES = 64  # lines of a page, which stay together
+PAGE_LINES = 1 << 15  # lines of a page, which stay together: the driver maps 2 MiB at a time
 
 
 def renumbered(traces: Sequence[Trace]) -> list[Trace]:

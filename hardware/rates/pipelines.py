@@ -59,7 +59,8 @@ class Pipelines:
     code_line: int  # bytes of an instruction cache line
     code_stream: int  # clocks from one line of straight code that no wave of the CU ran before to the next
     # Around a CU.
-    waves_per_clock: float  # that the dispatcher starts on an XCD
+    groups_per_clock: float  # that the dispatcher starts on an XCD
+    waves_per_clock: float  # of them
     start: int  # clocks from a workgroup's dispatch to its first instruction
     launch_us: float  # from the host's submission to the first dispatch, and from the last wave's end to the signal
 
@@ -86,8 +87,9 @@ _GFX90A = Pipelines(
     barrier=16,  # assumed
     code_line=64,  # [GCN]
     code_stream=32,  # assumed
-    # ROCm's seismic stencils along x and y: 2^21 waves in 1.08 to 1.12 ms on a GCD of MI250X, however many points they read
-    waves_per_clock=1.18,
+    # gpu-stream's kernel that only stores: workgroups of 32 to 256 lanes, 0.26 to 0.33 a clock however large; of 1,024 lanes, at
+    # 1,526 GB/s on MI210, waves of 1.75 a clock [GPUB]. ROCm's seismic stencils along x and y: 0.28 workgroups a clock.
+    groups_per_clock=0.3, waves_per_clock=1.75,
     start=200,  # assumed
     launch_us=2.1,  # 64 KB kernels, back to back [GPUB]
 )

@@ -374,8 +374,8 @@ def _run(  # type: ignore[no-untyped-def]
             ends[group_of[place]] = max(ends[group_of[place]], finish)
             if live[place] == 0:
                 left -= 1
-                if begun < groups:
-                    pending[place], waiting = time, True
+                if begun < groups:  # its place is free when L2 has its stores
+                    pending[place], waiting = ends[group_of[place]], True
         else:
             came[wave] = ready
             why[wave], whom[wave] = OTHER, -1

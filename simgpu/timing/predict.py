@@ -221,8 +221,8 @@ class Gpu:
 
     @property
     def dispatched(self) -> float:
-        """Clocks in which the dispatchers of all XCDs start the launch's waves: it takes no less."""
-        return self.groups * self.waves / (self.row.waves_per_clock * self.chip.xcds) if self.on.dispatch else 0.0
+        """Clocks in which the dispatchers of all XCDs start the launch's workgroups: it takes no less."""
+        return self.groups / self.chip.xcds * _apart(self.row, self.waves) if self.on.dispatch else 0.0
 
     @property
     def memory(self) -> float:
@@ -298,9 +298,14 @@ def _rates(
     return rates
 
 
+def _apart(row: Pipelines, waves: int) -> float:
+    """Clocks from the start of a workgroup of so many waves on an XCD to the next one's."""
+    return max(1 / row.groups_per_clock, waves / row.waves_per_clock)
+
+
 def _arrivals(chip: HardwareDescriptor, row: Pipelines, active: int, waves: int, resident: int, on: Mechanisms) -> np.ndarray:
     """Clocks at which the workgroups of the first round begin on the CU that gets them last."""
-    each = active / chip.xcds * waves / row.waves_per_clock if on.dispatch else 0.0
+    each = active / chip.xcds * _apart(row, waves) if on.dispatch else 0.0
     return np.array([each * (place + 1) for place in range(resident)], np.int64)
 
 

@@ -139,11 +139,12 @@ def test_a_loop_past_the_sample_is_told() -> None:
     assert any("went on past" in note for note in one.notes) and one.high / one.seconds > 1.5
 
 
-def test_a_launch_takes_no_less_than_its_dispatch() -> None:
-    """ROCm's seismic stencils: 2^21 waves take 1.08 to 1.12 ms whatever they read, 1.18 a clock."""
+@pytest.mark.parametrize("block, rate", [(64, 0.3), (256, 0.3), (1024, 1.75 / 16)])
+def test_a_launch_takes_no_less_than_its_dispatch(block: int, rate: float) -> None:
+    """gpu-stream on MI210: 0.26 to 0.33 small workgroups a clock, of large ones 1.75 waves."""
     kernel, buffer = made("s_nop 0", 256)
-    one = kernel.time(1 << 18, 64, [buffer], mhz=1000)
-    assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 18) / 1.18, rel=0.02)
+    one = kernel.time(1 << 18, block, [buffer], mhz=1000)
+    assert one.limit == "dispatch" and one.cycles == pytest.approx((1 << 18) / rate, rel=0.02)
 
 
 def test_partial_workgroups_have_fewer_waves() -> None:

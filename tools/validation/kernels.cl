@@ -115,3 +115,20 @@ WIDE void copy(global double *c, global const double *a) { c[AT(0)] = a[AT(0)]; 
 WIDE void scale(global double *b, global const double *c) { b[AT(0)] = 0.4 * c[AT(0)]; }
 WIDE void add(global double *c, global const double *a, global const double *b) { c[AT(0)] = a[AT(0)] + b[AT(0)]; }
 WIDE void triad(global double *a, global const double *b, global const double *c) { a[AT(0)] = b[AT(0)] + 0.4 * c[AT(0)]; }
+
+// Streams and stencils of which LDS lets a compute unit hold two workgroups, double: an element a lane.
+#define TWO_A_UNIT(NAME, FIRST, LAST, VALUE)                                                                             \
+    WIDE void NAME(global double *a, global const double *b, global const double *c, long n, int never) {                \
+        local double room[4096];                                                                                         \
+        long i = AT(0);                                                                                                  \
+        if (i < FIRST || i >= n - LAST) return;                                                                          \
+        if (never) room[get_local_id(0)] = b[i];                                                                         \
+        VALUE;                                                                                                           \
+        if (never) a[i] = room[get_local_id(0) ^ 1];                                                                     \
+    }
+TWO_A_UNIT(two_init, 0, 0, a[i] = 0.25)
+TWO_A_UNIT(two_read, 0, 0, if (b[i] == 123.0) a[i] = 1)
+TWO_A_UNIT(two_scale, 0, 0, a[i] = b[i] * 1.25)
+TWO_A_UNIT(two_triad, 0, 0, a[i] = b[i] * 1.25 + c[i])
+TWO_A_UNIT(two_3pt, 1, 1, a[i] = 0.5 * (b[i - 1] + b[i + 1]) - b[i])
+TWO_A_UNIT(two_5pt, 2, 2, a[i] = 0.5 * (b[i + 1] + b[i + 2]) + 0.25 * (b[i - 1] + b[i - 2]) - b[i])

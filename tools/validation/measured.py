@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -134,23 +134,6 @@ def _rate(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | 
     return clocks * 1000 * groups / chip.num_cus / mhz / 1e3
 
 
-def _stream(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
-    """gpu-stream: a workgroup a CU strides through arrays of f64, in GB/s."""
-    kernel, block = row.kernel.split()[-1], re.search(r"blockSize=(\d+)", row.shape)
-    reads = {"read": 1, "scale": 1, "triad": 3}.get(kernel)
-    if block is None or reads is None:  # the loops of the others are not published as compiled
-        return None
-    lanes = min(64, int(block[1]))
-    waves = max(1, int(block[1]) // 64)
-    store = kernel != "read"
-    load = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True)
-    body = [*[load] * reads, Issue(Unit.NONE, Kind.WAIT, vm=0), *[Issue(Unit.VALU)] * 4]
-    body += [replace(load, store=True)] * store + [Issue(Unit.SCALAR)] * 2 + [Issue(Unit.BRANCH, Kind.BRANCH)]
-    lines = -(-lanes * 8 // 64)
-    clocks = clocks_of(Loop(body, (16 * lanes // 64, lines, lines)), chip, waves, groups=chip.num_cus, on=on)
-    return (reads + store) * lanes * 8 * waves * chip.num_cus / clocks * chip.clock_mhz / 1e3
-
-
 def _latency(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float | None:
     """gpu-latency: a pointer chase of one wave, in clocks."""
     size = int(re.search(r"working set (\d+) kB", row.shape)[1]) << 10  # type: ignore[index]
@@ -162,5 +145,5 @@ def _latency(row: Row, chip: HardwareDescriptor, on: Mechanisms | None) -> float
 
 JUDGES: Sequence[tuple[str, Callable[[Row, HardwareDescriptor, Mechanisms | None], float | None]]] = (
     ("LDS ds_read", _lds), ("gluon TCP-bound tile", _tile), ("gluon memory-bound", _ladder), ("ipc.hip", _rate),
-    ("gpu-stream", _stream), ("gpu-latency", _latency),
+    ("gpu-latency", _latency),
 )  # fmt: skip

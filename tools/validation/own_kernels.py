@@ -1,8 +1,8 @@
 """Stencils, a norm, transposes and streams: kernels of `kernels.cl`, which do what the published ones do, timed as any launch is.
 
 Sizes and grids are those of the sources: amd/amd-lab-notes (Laplacian, Jacobi), ROCm/rocm-blogs (seismic stencils; its grid is not
-told, workgroups of 256 x 1 x 1 are assumed), amd/HPCTrainingExamples (transposes, yAx), UoB-HPC/BabelStream. What a compiler of
-that time made of them is not known, only what today's clang makes of ours.
+told, workgroups of 256 x 1 x 1 are assumed), amd/HPCTrainingExamples (transposes, yAx), UoB-HPC/BabelStream, te42kyfo/gpu-benches
+(gpu-stream). What a compiler of that time made of them is not known, only what today's clang makes of ours.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def launch_of(row: Row, chip: HardwareDescriptor) -> Launched | None:
     line = re.fullmatch(r"seismic stencil ([xyz]) unaligned", name)
     if line and row.metric == "effective bandwidth":
         return _line("xyz".index(line[1]), int(re.search(r"R=(\d+)", row.shape)[1]))  # type: ignore[index]
+    if name.startswith("gpu-stream "):
+        return _two_a_unit(name.split()[-1], int(re.search(r"blockSize=(\d+)", row.shape)[1]), chip)  # type: ignore[index]
     if name.startswith("BabelStream "):
         return _stream(name.split()[-1], chip)
     return None
@@ -95,6 +97,18 @@ def _stream(name: str, chip: HardwareDescriptor) -> Launched | None:
     kernel = {"Copy": "copy", "Mul": "scale", "Add": "add", "Triad": "triad"}.get(name)
     arrays = 3 if name in ("Add", "Triad") else 2
     return Launched(kernel, grid, block, (whole,) * arrays, arrays * F64 * n) if kernel else None
+
+
+STREAMS = {"init": 1, "read": 1, "scale": 2, "triad": 3, "3pt": 2, "5pt": 2}  # arrays that a bandwidth counts
+
+
+def _two_a_unit(name: str, block: int, chip: HardwareDescriptor) -> Launched | None:
+    if name not in STREAMS or (name.endswith("pt") and chip.name != "mi100"):  # which stencils MI210's columns name is not told
+        return None
+    n = (128 << 20) + 2
+    whole = Bytes(F64 * n)
+    arguments = (whole, whole, whole, n, 0)
+    return Launched(f"two_{name}", (n // block + 1, 1, 1), (block, 1, 1), arguments, STREAMS[name] * F64 * n)
 
 
 UNITS: Mapping[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6}

@@ -182,3 +182,14 @@ def test_the_answer_is_the_same_every_time() -> None:
     first, second = (run(body, 60, waves=12, groups=5, resident=2, access=(9, 8, 3), beyond=0.3, rate=30.0) for _ in range(2))
     for name in cu.CuResult.__dataclass_fields__:
         assert np.array_equal(getattr(first, name), getattr(second, name))
+
+
+@pytest.mark.parametrize("resident", [1, 2])
+def test_a_place_is_free_when_l2_has_the_workgroups_stores(resident: int) -> None:
+    """gpu-stream on MI210, two workgroups a CU: one that loads and stores holds its place 435 clocks longer than one that loads."""
+    row = pipelines("gfx90a")
+    store = Issue(Unit.VMEM, Kind.VMEM, lane_bytes=8, counts_vm=True, store=True)
+    ends = run([store], 1, waves=1, arch="gfx90a", access=(16, 8, 8), groups=6, resident=resident).ends
+    assert (np.diff(ends[::resident]) >= row.l2_latency).all()
+    quick = run([replace(store, store=False)], 1, waves=1, arch="gfx90a", access=(16, 8, 0), groups=6, resident=resident).ends
+    assert ends[-1] > quick[-1]

@@ -127,7 +127,7 @@ def test_a_launch_says_how_many_workgroups_ended(threads: int, monkeypatch: pyte
     monkeypatch.setattr(launching, "HowFar", Told)
     gpu = simgpu.Device("gfx90a", threads=threads)
     gpu.shown = showing
-    kernel = loaded_kernel(gpu, "s_mov_b32 s4, 0x8000\nagain:\ns_sub_u32 s4, s4, 1\ns_cmp_lg_u32 s4, 0\ns_cbranch_scc1 again\n")
+    kernel = loaded_kernel(gpu, "s_mov_b32 s4, 0x20000\nagain:\ns_sub_u32 s4, s4, 1\ns_cmp_lg_u32 s4, 0\ns_cbranch_scc1 again\n")
     kernel.launch(grid=600)
     assert seen[0].ended == (600, 600)
     assert told[0] == f"compiling what {kernel.name} executes"

@@ -25,7 +25,11 @@ class _Thing:
 
 
 class Kept:
-    """Things by key, of each as many as were used at once."""
+    """Things by key, of each as many as were used at once.
+
+    An exception of a signal's handler may come between any two steps: a number may then lie in one of the tables only,
+    which later calls pass over.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,10 +40,13 @@ class Kept:
     def take(self, key: Hashable, make: Callable[[], T]) -> T:
         """A thing of this key that a launch gave back, or a new one; nobody else has it until it is given back."""
         with self._lock:
-            if numbers := self._by_key.get(key):
-                thing = self._remove(numbers[-1])
-                content: T = thing.content
-                return content
+            numbers = self._by_key.get(key, [])
+            while numbers:
+                thing = self._things.pop(numbers.pop(), None)
+                if thing is not None:
+                    self._nbytes -= thing.nbytes
+                    content: T = thing.content
+                    return content
         return make()
 
     def give_back(self, key: Hashable, content: T, nbytes: int, drop: Callable[[T], None] = lambda content: None) -> None:
@@ -50,16 +57,21 @@ class Kept:
             self._things[self._returned] = _Thing(key, content, nbytes, drop)
             self._by_key.setdefault(key, []).append(self._returned)
             self._nbytes += nbytes
-            while self._things and (self._nbytes > KEPT_BYTES or len(self._things) > KEPT_THINGS):
-                dropped.append(self._remove(next(iter(self._things))))
+            while self._nbytes > KEPT_BYTES or len(self._things) > KEPT_THINGS:
+                dropped += self._oldest()
         for thing in dropped:
             thing.drop(thing.content)
 
-    def _remove(self, number: int) -> _Thing:
-        thing = self._things.pop(number)
-        numbers = self._by_key[thing.key]
-        numbers.remove(number)
+    def _oldest(self) -> list[_Thing]:
+        """What came back first, no longer kept; nothing of nothing."""
+        if not self._things:
+            self._nbytes = 0
+            return []
+        number, thing = self._things.popitem(last=False)
+        numbers = self._by_key.get(thing.key, [])
+        if number in numbers:
+            numbers.remove(number)
         if not numbers:
-            del self._by_key[thing.key]
+            self._by_key.pop(thing.key, None)
         self._nbytes -= thing.nbytes
-        return thing
+        return [thing]

@@ -25,7 +25,7 @@ def test_a_barrier_on_the_wrong_side_is_one_finding() -> None:
     assert {place.source for place in finding.places} | {place.other_source for place in finding.places} <= lines
     assert all(isinstance(place, Place) and place.count for place in finding.places)
     said = str(finding)
-    assert "one cause shows at 6 pairs of places, the next:" in said and len(said.splitlines()) == 7
+    assert "one cause shows at 6 pairs of places, the next:" in said and len(said.splitlines()) == 8
     assert finding.document()["places"][0]["pc"] == finding.places[0].pc
 
 

@@ -121,7 +121,7 @@ def test_handlers_need_no_library(
     """Nor anything of x86; rounding upward on Haswell, where LLVM does not take every conversion."""
     where = elsewhere(triple, cpu)
     assert build(where, mode) == MNEMONICS
-    assert where.undefined() == set()
+    assert where.undefined() <= {jit.compiler().name(key) for key in jit.CALLED}
     for text, data in where.code.values():
         assert "llvm.x86" not in text
         assert ELFFile(io.BytesIO(data)).header["e_machine"] == machine

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from simgpu.hardware.isa import types as t
 from simgpu.hardware.isa.instruction import Imm, Instruction, Off, Reg
 from simgpu.machine import layout
@@ -100,9 +102,18 @@ def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: V
         global_atomic(frame, inst, places, global_addresses(frame, places), lanes)
         return
     rows = rows_of(inst)
+    _whole_wave(frame, inst, places, rows, lanes, otherwise=lambda: _any_lanes(frame, inst, places, rows, lanes))
+
+
+def _whole_wave(
+    frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Value, otherwise: Callable[[], None]
+) -> None:
+    """A load or store of all lanes within the allocation that this record hit last, or else what `otherwise` emits."""
     if "vaddr" not in places or not direct.serves(frame, rows):
-        _any_lanes(frame, inst, places, rows, lanes)
+        otherwise()
         return
+    memory = inst.spec.memory
+    assert memory is not None
     store = memory.op == "store"
     offset, vaddr = signed_offset(frame, places["offset"]), frame.operand(places["vaddr"].slot)
     whole = lanes == ALL_LANES
@@ -112,11 +123,7 @@ def transfer(frame: Frame, inst: Instruction, places: dict[str, Place], lanes: V
     else:
         access, near = direct_global.of_addresses(frame, vaddr, offset, rows.lane_bytes, store)
         whole = whole & near
-    access.run(
-        whole,
-        frame.operand(places["vdata" if store else "vdst"].slot),
-        otherwise=lambda: _any_lanes(frame, inst, places, rows, lanes),
-    )
+    access.run(whole, frame.operand(places["vdata" if store else "vdst"].slot), otherwise)
 
 
 def _any_lanes(frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, lanes: Value) -> None:
@@ -149,30 +156,53 @@ def load_result(frame: Frame, rows: Rows, vdst: Place, lanes: Value) -> None:
 def _flat(
     frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Value, lanes: Value
 ) -> None:
-    """Flat addressing: the high half of the register names LDS, private memory or device memory, lane by lane.
-
-    The offset does not count for that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
-    """
-    build = frame.build
-    high = frame.row(frame.operand(places["vaddr"].slot), 1)
-    shared, own = ((high == aperture).bitcast(I64) & lanes for aperture in (SHARED_APERTURE, PRIVATE_APERTURE))
-    elsewhere = lanes & ~(shared | own)
-    low = addresses & 0xFFFFFFFF
+    """Flat addressing: what lies in an allocation lies neither in LDS nor in private memory."""
     memory = inst.spec.memory
     assert memory is not None
     if memory.op == "atomic":
-        with build.if_then(shared != 0, likely=False):
-            base = LDSAccess(frame, low, memory.bits // 8).base.address()
-            LDSAccess(frame, low, memory.bits // 8).check(shared)
-            host = low + base
-            global_atomic(frame, inst, places, host, shared, host_addresses=True)
-            observe(frame, Access("lds", low, shared, memory.bits // 8, True, True, True))
-        with build.if_then(elsewhere != 0):
-            global_atomic(frame, inst, places, addresses, elsewhere)
-        with build.if_then(own != 0, likely=False):
-            scratch.atomic(frame, inst, places, low, own)
+        _flat_atomic(frame, inst, places, addresses, lanes)
         return
     rows = rows_of(inst)
+    _whole_wave(frame, inst, places, rows, lanes, lambda: _flat_lanes(frame, inst, places, rows, addresses, lanes))
+
+
+def _spaces(frame: Frame, places: dict[str, Place], lanes: Value) -> tuple[Value, Value, Value]:
+    """Lanes in LDS, in private and in device memory, as the high half of the address register says, lane by lane.
+
+    The offset does not count for that (LLVM, SelectFlatOffsetImpl); in LDS and private memory it is added in 32 bits.
+    """
+    high = frame.row(frame.operand(places["vaddr"].slot), 1)
+    shared, own = ((high == aperture).bitcast(I64) & lanes for aperture in (SHARED_APERTURE, PRIVATE_APERTURE))
+    return shared, own, lanes & ~(shared | own)
+
+
+def _flat_atomic(
+    frame: Frame, inst: Instruction, places: dict[str, Place], addresses: Value, lanes: Value
+) -> None:
+    build, memory = frame.build, inst.spec.memory
+    assert memory is not None
+    shared, own, elsewhere = _spaces(frame, places, lanes)
+    low = addresses & 0xFFFFFFFF
+    with build.if_then(shared != 0, likely=False):
+        base = LDSAccess(frame, low, memory.bits // 8).base.address()
+        LDSAccess(frame, low, memory.bits // 8).check(shared)
+        host = low + base
+        global_atomic(frame, inst, places, host, shared, host_addresses=True)
+        observe(frame, Access("lds", low, shared, memory.bits // 8, True, True, True))
+    with build.if_then(elsewhere != 0):
+        global_atomic(frame, inst, places, addresses, elsewhere)
+    with build.if_then(own != 0, likely=False):
+        scratch.atomic(frame, inst, places, low, own)
+
+
+def _flat_lanes(
+    frame: Frame, inst: Instruction, places: dict[str, Place], rows: Rows, addresses: Value, lanes: Value
+) -> None:
+    """A flat load or store of any lanes."""
+    build, memory = frame.build, inst.spec.memory
+    assert memory is not None
+    shared, own, elsewhere = _spaces(frame, places, lanes)
+    low = addresses & 0xFFFFFFFF
     store = memory.op == "store"
     if store:
         source = frame.operand(places["vdata"].slot)

@@ -106,7 +106,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "global_load_ubyte v40, v0, s[4:5]", "global_load_ushort v40, v1, s[4:5]", "global_load_short_d16 v40, v35, s[4:5]",
         "global_load_dwordx3 v[40:42], v36, s[4:5]", "global_store_dword v1, v4, s[8:9]",
         "global_store_dwordx4 v32, v[4:7], s[8:9]", "global_store_short v35, v4, s[8:9]", "global_store_byte v0, v4, s[8:9]",
-        "flat_load_dword v40, v[2:3]", "buffer_load_dword v40, v1, s[12:15], 0 offen",
+        "flat_load_dwordx4 v[40:43], v[2:3]", "buffer_load_dword v40, v1, s[12:15], 0 offen",
         "buffer_load_dwordx4 v[40:43], v32, s[12:15], 0 offen", "buffer_store_dword v4, v1, s[12:15], 0 offen",
         "buffer_load_ushort v40, v35, s[12:15], 0 offen", "buffer_load_format_x v40, v1, s[12:15], 0 offen",
         "buffer_load_format_xyzw v[40:43], v32, s[12:15], 0 offen",

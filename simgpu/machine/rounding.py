@@ -16,7 +16,7 @@ from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.lane_ops import LLVMOps, element
 from simgpu.machine.mode import DOWN, NEAREST, TO_ZERO, UP, Mode
-from simgpu.machine.values import F32, F64, I16, I32, Value
+from simgpu.machine.values import F32, F64, I16, I32, Value, joined
 
 # llvm.set.rounding's numbers (C's FLT_ROUNDS): 0 to zero, 1 nearest even, 2 up, 3 down.
 _FLT_ROUNDS = {NEAREST: 1, UP: 2, DOWN: 3, TO_ZERO: 0}
@@ -92,9 +92,7 @@ class RoundedOps(LLVMOps):
             part = Value(self.builder, a).shuffled(range(first, first + 8), a)
             pieces.append(self._strict("fptrunc", piece, [part]))
         self._set(NEAREST)
-        while len(pieces) > 1:
-            pieces = [x.shuffled(range(2 * x.lanes), y) for x, y in zip(pieces[::2], pieces[1::2], strict=True)]
-        return pieces[0]
+        return joined(pieces, self.lanes)[0]
 
     def _from_integer(self, source: Type, target: Type, a: Any) -> Any:
         name = "sitofp" if source.kind == "signed" else "uitofp"

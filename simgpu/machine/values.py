@@ -260,3 +260,11 @@ def _with_values(method: Callable[..., Any]) -> Callable[..., Any]:
 for _name, _method in inspect.getmembers(ir.IRBuilder, inspect.isfunction):
     if not _name.startswith("_"):
         setattr(Builder, _name, _with_values(_method))
+
+
+def joined(pieces: Sequence[Value], lanes: int) -> list[Value]:
+    """Vectors of a size, one after the other, as vectors of so many lanes."""
+    pieces = list(pieces)
+    while (size := 2 * pieces[0].lanes) <= lanes:
+        pieces = [a.shuffled(range(size), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces

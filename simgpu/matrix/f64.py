@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import F64, I64, Value, default_nan, fma
+from simgpu.machine.values import F64, I64, Value, default_nan, fma, joined
 from simgpu.matrix.fragments import DROW, Walk, elements, stack
 from simgpu.matrix.sums import told
 
@@ -27,7 +27,7 @@ def double_sum(frame: Frame, walk: Walk, d: Any, c: Callable[[int], Value], a: A
             _summed(frame, walk, pair * per_pair + part, old.shuffled(range(part * WIDTH, (part + 1) * WIDTH)), a, b)
             for part in range(per_pair)
         ]
-        frame.write_wide(d.at(pair * PAIR), joined(parts).bitcast(ir.VectorType(I64, LANES)), None)
+        frame.write_wide(d.at(pair * PAIR), joined(parts, LANES)[0].bitcast(ir.VectorType(I64, LANES)), None)
 
 
 def _summed(frame: Frame, walk: Walk, group: int, old: Value, a: Any, b: Any) -> Value:
@@ -36,13 +36,6 @@ def _summed(frame: Frame, walk: Walk, group: int, old: Value, a: Any, b: Any) ->
         total = fma(elements(a, walk.a[group, step], F64), elements(b, walk.b[group, step], F64), total)
     told(frame, group, total, lambda: old)
     return default_nan(total)
-
-
-def joined(parts: list[Value]) -> Value:
-    """One vector of the lanes of several."""
-    while len(parts) > 1:
-        parts = [low.shuffled(range(2 * low.lanes), high) for low, high in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
 
 
 def doubles(frame: Frame, registers: Any, pair: int, negate: bool) -> Value:

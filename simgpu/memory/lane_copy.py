@@ -16,7 +16,7 @@ from llvmlite import ir
 from simgpu.machine import intrinsics, layout
 from simgpu.machine.frame import ALL_LANES, ROW32, Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I8, I16, I32, I64, Value, where
+from simgpu.machine.values import I1, I8, I16, I32, I64, Value, joined, where
 
 WIDE64 = ir.VectorType(I64, LANES)
 
@@ -263,16 +263,9 @@ class LaneCopy:
                 staging(self.frame).at(part * ROW + first * 4).store(row, align=64)
 
 
-def joined(pieces: list[Value], lanes: int = 16) -> list[Value]:
-    """Vectors one after the other, as vectors of so many lanes."""
-    while (size := 2 * pieces[0].lanes) <= lanes:
-        pieces = [a.shuffled(range(size), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
-    return pieces
-
-
 def paired(places: list[Value]) -> list[Value]:
     """Two dwords from each of 16 places, as two <16 x i32>."""
-    first, second = joined([place.load(ir.VectorType(I32, 2), align=1) for place in places])
+    first, second = joined([place.load(ir.VectorType(I32, 2), align=1) for place in places], 16)
     return [first.shuffled([2 * lane + part for lane in range(16)], second) for part in (0, 1)]
 
 
@@ -283,7 +276,7 @@ def transposed(places: list[Value]) -> list[Value]:
     leaves the places in order.
     """
     quad = ir.VectorType(I32, 4)
-    vectors = [joined([places[4 * q + j].load(quad, align=1) for q in range(4)])[0] for j in range(4)]
+    vectors = [joined([places[4 * q + j].load(quad, align=1) for q in range(4)], 16)[0] for j in range(4)]
 
     def mixed(a: Value, b: Value, pattern: tuple[int, int, int, int]) -> Value:
         return a.shuffled([4 * q + p if p < 4 else 16 + 4 * q + p - 4 for q in range(4) for p in pattern], b)

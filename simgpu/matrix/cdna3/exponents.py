@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import I8, I32, Value, uadd_sat, umin
+from simgpu.machine.values import I8, I32, Value, joined, uadd_sat, umin
 from simgpu.matrix.fragments import GROUP
 from simgpu.matrix.sums import Groups
 
@@ -54,8 +54,7 @@ class Exponents:
         values = [self.b.at(groups.b_offset(row + group, step).ashr(2)).load(of_group, 1) for group in apart]
         if len(values) == 1:
             return values[0].shuffled([lane % near for lane in range(LANES)])
-        pairs = [low.shuffled(range(2 * GROUP), high) for low, high in zip(values[::2], values[1::2], strict=True)]
-        return pairs[0].shuffled(range(LANES), pairs[1])
+        return joined(values, LANES)[0]
 
 
 def _distinct(groups: Groups) -> int:

@@ -17,8 +17,8 @@ from llvmlite import ir
 from simgpu.machine import intrinsics
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.values import I1, I16, I32, I64, Value, where
-from simgpu.memory.lane_copy import Rows, joined, transposed
+from simgpu.machine.values import I1, I16, I32, I64, Value, joined, where
+from simgpu.memory.lane_copy import Rows, transposed
 
 GROUP = 16  # lanes at a time: dwords of a vector
 BLOCK = ir.VectorType(I32, GROUP)
@@ -139,7 +139,7 @@ def _of_runs(span: Span, group: int, nbytes: int = LINE) -> list[Value]:
     """The dwords of 16 lanes, loaded `nbytes` at a time: neighbours that share them follow each other."""
     lanes = range(group * GROUP, (group + 1) * GROUP, nbytes // span.lane_bytes)
     kind = ir.VectorType(I32, nbytes // 4)
-    return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes]))
+    return _columns(joined([span.place(lane).load(kind, align=1) for lane in lanes], GROUP))
 
 
 def _of_places(span: Span, group: int) -> list[Value]:

@@ -13,7 +13,7 @@ from simgpu.engine.device import Kernel
 from simgpu.engine.launch import Launch
 from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.initial_state import registers
-from simgpu.engine.workers.worker import Worker, current_wave
+from simgpu.engine.workers.worker import Worker, current_wave, place_of_wave, wave_of
 from simgpu.hardware.code_object.arguments import Geometry, check_geometry
 from simgpu.hardware.errors import Deadlock, InstructionLimit, LaunchError
 from simgpu.hardware.rates.pipelines import pipelines
@@ -35,23 +35,23 @@ PARTS = 5  # of a launch of several rounds, from each of which comes a sample
 WITHIN = 0.618  # where in its part it lies: at no simple fraction of the launch, where an edge of the grid may be
 
 
-class _Enough(Exception):
-    """A wave went as far as it shall."""
-
-
 class _Sampling(Launch):
-    """A launch of chosen workgroups, one at a time, each as far as is asked."""
+    """A launch of chosen workgroups, one at a time, each wave as far as is asked."""
 
     fuse = False
+    stopped = False  # whether a wave of the workgroup went as far as it shall
 
     def __init__(self, kernel: Kernel, geometry: Geometry, args: Sequence[object]) -> None:
         super().__init__(kernel, geometry, args)
         self.workers = 1
 
     def _serve(self, worker: Worker) -> None:
-        if current_wave(worker).status == Status.PATH:
-            raise _Enough
-        super()._serve(worker)
+        if current_wave(worker).status != Status.PATH:
+            super()._serve(worker)
+            return
+        # The other waves go on, until they went as far or wait for this one.
+        wave_of(worker, *place_of_wave(worker)).status = Status.WAITING
+        worker.job.turn, self.stopped = -1, True
 
     def begin(self) -> list[Worker]:
         (self.worker,) = workers = super().begin()
@@ -68,9 +68,12 @@ class _Sampling(Launch):
         job.open = 1
         for slot in worker.slots:
             slot.state = scheduler.EMPTY
+        self.stopped = False
         try:
             self._run_groups([worker], group, group + 1)
-        except _Enough:
+        except Deadlock:
+            if not self.stopped:
+                raise
             worker.error = None
         used = np.minimum(storage.tallies[:, USED], storage.streams.shape[1])
         streams = [stream[:count].copy() for stream, count in zip(storage.streams, used, strict=True)]

@@ -139,6 +139,15 @@ def test_a_loop_past_the_sample_is_told() -> None:
     assert any("went on past" in note for note in one.notes) and one.high / one.seconds > 1.5
 
 
+def test_all_waves_of_a_beginning_go_on_where_one_has_gone_far_enough() -> None:
+    """Else the beginnings of long kernels hold one wave's accesses, and caches see a part of the round."""
+    kernel, buffer = made(LOOP.replace("s_and_b32 s7, s2, 1", "s_mov_b32 s7, 0x100000"), 1 << 17)
+    one = kernel.time(104, 256, [buffer])
+    for trace in one.sampled.beginnings:
+        executed = np.diff(trace.starts)
+        assert len(executed) == 4 and executed.min() > 0.9 * executed.max() > 100
+
+
 @pytest.mark.parametrize("block, rate", [(64, 0.3), (256, 0.3), (1024, 1.75 / 16)])
 def test_a_launch_takes_no_less_than_its_dispatch(block: int, rate: float) -> None:
     """gpu-stream on MI210: 0.26 to 0.33 small workgroups a clock, of large ones 1.75 waves."""

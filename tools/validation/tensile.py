@@ -21,6 +21,16 @@ TYPES = {
     "SB": ("f32", 4, 4), "DB": ("f64", 8, 8), "HB": ("f16", 2, 2), "HBH": ("f16", 2, 2), "HHS": ("f16", 2, 2),
     "HSS": ("f16", 2, 4), "BBS": ("bf16", 2, 2), "BSS": ("bf16", 2, 4), "I8II": ("i8", 1, 4), "4xi8II": ("i8", 1, 4),
 }  # fmt: skip
+# What most kernels have whose names leave it out, by architecture and letters (rocBLAS b520bc83f, Tensile/Logic/asm_full, all
+# kernels of matrix instructions): 1LDSBuffer, PrefetchGlobalRead, SourceSwap, StoreVectorWidth, StoreRemapVectorWidth.
+LEFT_OUT = {
+    ("gfx908", "HHS"): (0, 2, 0, 4, 0), ("gfx908", "SB"): (0, 2, 0, 4, 0),
+    ("gfx90a", "SB"): (1, 2, 1, 1, 0), ("gfx90a", "DB"): (1, 2, 1, 2, 0), ("gfx90a", "BBS"): (0, 2, 0, 4, 0),
+    ("gfx90a", "BSS"): (1, 1, 0, 4, 0), ("gfx90a", "HHS"): (1, 2, 0, 4, 0), ("gfx90a", "HSS"): (1, 1, 0, 4, 0),
+    ("gfx90a", "I8II"): (0, 2, 0, 4, 4), ("gfx942", "SB"): (1, 2, 1, 4, 0), ("gfx942", "BBS"): (0, 2, 1, 4, 0),
+    ("gfx942", "HHS"): (0, 2, 1, 4, 0),
+}  # fmt: skip
+USUAL = (0, 1, 0, 4, 0)
 BOARDS = {"MI100": "mi100", "MI210": "mi250x", "MI300X": "mi300x"}
 # Cycles from which on a row is the kernel's: below, the host's overhead is a part of it.
 LONG = {"f32": 5e5, "f64": 2e5, "f16": 1.5e5, "bf16": 1.5e5, "i8": 1.5e5}
@@ -55,10 +65,14 @@ def kernel_of(row: Row, chip: HardwareDescriptor) -> TileKernel:
     width, columns = kind[1], max(1, abs(_number(name, "WGM") or 1))
     load = _number(name, "GRVW") or 16 // width
     loads = [max(4, min(16, width * (_number(name, f"GLVW{side}") or load))) for side in "AB"]
-    remapped = _number(name, "SRVW") or 0
+    tags = ("1LDSB", "PGR", "SS", "SVW", "SRVW")
+    usual = LEFT_OUT.get((chip.arch, letters[1]), USUAL) if letters else USUAL
+    told = (_number(name, tag) for tag in tags)
+    one_buffer, ahead, swapped, together, remapped = (
+        left_out if value is None else value for value, left_out in zip(told, usual, strict=True)
+    )
     # With sources swapped, lanes beside each other hold what lies side by side; without, a lane holds four of a column (f64: one).
-    swapped = bool(re.search(r"_SS1(?:_|$)|_VW\d", name)) or chip.arch == "gfx942"
-    stored = remapped or (_number(name, "SVW") or 1 if swapped else 1 if width == 8 else 4)
+    stored = remapped or (max(1, together) if swapped else 1 if width == 8 else 4)
     wide = min(16, width * (_number(name, "LRVW") or max(1, 8 // width))) if width < 8 else 16
     # LDS holds an operand as memory does: where K does not lie side by side, an element a read, unless a lane takes several rows.
     packed = "_VW" in name or chip.arch == "gfx942"
@@ -66,8 +80,8 @@ def kernel_of(row: Row, chip: HardwareDescriptor) -> TileKernel:
     spread = re.search(r"_GRPM(\d+)(?:p(\d+))?(?:_|$)", name)
     return TileKernel(
         row_of, width, kind[2], m, n, k, wave_m, wave_n, split=max(1, _number(name, "GSU") or 1), load_a=loads[0], load_b=loads[1],
-        read_a=reads[0], read_b=reads[1], stages=1 if "1LDSB1" in name else 2,
-        ahead=min(2, _number(name, "PGR") or 1), columns=columns, parts_ahead=_number(name, "PLR") or 1,
+        read_a=reads[0], read_b=reads[1], stages=1 if one_buffer else 2,
+        ahead=min(2, max(1, ahead)), columns=columns, parts_ahead=_number(name, "PLR") or 1,
         each_matrix=float(f"{spread[1]}.{spread[2] or 0}") if spread else 1.0,
         stored=stored, in_rows=not swapped and not remapped,
     )  # fmt: skip

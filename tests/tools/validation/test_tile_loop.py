@@ -11,7 +11,7 @@ from simgpu.tools.validation.rows import Row
 from simgpu.tools.validation.tile_kernel import at_its_clock, tuned
 from simgpu.tools.validation.tile_loop import TileKernel, before, behind, step
 
-MI100, MI300X = hardware.target("mi100"), hardware.target("mi300x")
+MI100, MI250X, MI300X = (hardware.target(name) for name in ("mi100", "mi250x", "mi300x"))
 TAIL = "GRVW8_LRVW4_PGR1_PLR1_SRVW4_TT2_64_WG64_4_1_WGM8"
 
 
@@ -79,11 +79,19 @@ def test_waves_that_no_name_tells_divide_a_tile_so_that_they_read_least() -> Non
     assert kernel("Cijk_Ailk_Bjlk_SB_MT128x64x16_MI32x32x2x1_SN_TT1_64_WG128_2_1").wave_m == 32
 
 
-@pytest.mark.parametrize("said, each", [("SRVW4", 4), ("SRVW0_SS1_SVW2", 2), ("SRVW0_SS1", 1)])
+@pytest.mark.parametrize("said, each", [("SRVW4", 4), ("SRVW0_SS1_SVW2", 2), ("SRVW0_SS1_SVW1", 1)])
 def test_results_are_stored_as_many_at_a_time_as_the_name_says(said: str, each: int) -> None:
     tile = half(rest=TAIL.replace("SRVW4", said))
     stores = of(Kind.VMEM, behind(tile), store=True)
     assert len(stores) == tile.results // each
+
+
+def test_what_a_name_leaves_out_is_as_most_of_its_library_have_it() -> None:
+    """DGEMM of gfx90a: one tile in LDS, two on their way (458 of 478 and 576 of 585 kernels that do not say so)."""
+    tile = kernel("Cijk_Ailk_Bjlk_DB_MT128x128x16_MI16x16x4x1_SN_WGM8", MI250X)
+    assert (tile.stages, tile.ahead, tile.stored) == (1, 2, 2)
+    tile = kernel("Cijk_Ailk_Bjlk_DB_MT128x128x16_MI16x16x4x1_SN_1LDSB0_PGR1_SVW1_WGM8", MI250X)
+    assert (tile.stages, tile.ahead, tile.stored) == (2, 1, 1)
 
 
 def test_tuning_splits_a_long_k_where_tiles_are_few() -> None:

@@ -9,8 +9,9 @@ Legend of the tags:
   [ORI]    ROCm/rocm-libraries, shared/origami, hardware.hpp: bandwidths that AMD's microbenchmarks gave
   [C&C]    Chips and Cheese, "Testing AMD's Giant MI300X"
   [CHASE]  a pointer chase on an MI300X, from its owner's log of 2026-09-16 (L2 85 ns, Infinity Cache 262 ns, 1 GiB 353 ns)
-  [UMC]    Linux, drivers/gpu/drm/amd/amdgpu/umc_v6_7: where MI200's memory has an address
-  [ATL]    Linux, drivers/ras/amd/atl: MI300's, by exclusive or of up to seven address bits
+  [UMC]    Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_umc.h and umc_v6_7.h: MI200's memory, 32 channels of 256 bytes
+  [ATL]    Linux, drivers/ras/amd/atl/dehash.c: bits of the channel are exclusive ors of the address's, on MI200 of up to four each
+           (8, 16, 21, 30 and so on), on MI300 of up to seven; settings turn the higher ones off
   [HPC]    amd/HPCTrainingExamples, transposes and yAx on MI210 and MI300A
 Where nothing was published the figure of a neighbour stands, and says so.
 """
@@ -126,8 +127,9 @@ BLOCK, TURN = 256, 1 << 16
 
 def memory_channel(addresses: np.ndarray, channels: int) -> np.ndarray:
     """The channel of each address, where `channels` of them take blocks of 256 bytes in turn, each 64 KB beginning with another of
-    four: a transpose whose rows are 64 KB apart gets along with 4 channels' rate, a matrix whose rows are 256 KB apart with that of
-    one where its waves keep step (140 to 176 ms for 8.6 GB, 49 to 61 GB/s [HPC])."""
+    four. Which of its hashes [ATL] a board has on is not published, so this is what measurements show: a transpose whose rows are
+    64 KB apart gets along with 4 channels' rate, a matrix whose rows are 256 KB apart with that of one where its waves keep step
+    (140 to 176 ms for 8.6 GB, 49 to 61 GB/s [HPC])."""
     return (addresses // BLOCK ^ addresses // TURN % 4) % channels
 
 

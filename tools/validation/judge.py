@@ -69,6 +69,8 @@ def judges(folder: Path, checkout: Path | None, sets: Sequence[str], limit: int 
             if name == "aiter" and limit is not None and taken >= limit:
                 break
             try:
+                if row.value <= 0:
+                    raise NotJudged("its measurement is 0")
                 judge = makers[name](row, checkout)
                 found.judged.append(judge(Mechanisms()))
             except NotJudged as why:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import math
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,14 +59,32 @@ class Row:
 
 
 def read(folder: Path, pattern: str) -> list[Row]:
-    """The rows of the tables whose names match, without those that another row repeats."""
+    """The rows of the tables whose names match, without those that another row repeats; UsageError for what is no such table."""
     found: dict[str, Row] = {}
     for path in sorted(folder.glob(pattern)):
-        with gzip.open(path, "rt", newline="") as file:
-            for entry in csv.DictReader(file):
-                row = Row(**{name: entry[name] for name in COLUMNS}, value=float(entry["value"]))
-                found.setdefault(row.key, row)
+        try:
+            with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
+                table = csv.DictReader(file)
+                if missing := {*COLUMNS, "value"}.difference(table.fieldnames or ()):
+                    raise UsageError(f"{path}: no column {', '.join(sorted(missing))}")
+                for number, entry in enumerate(table, start=2):
+                    row = _row(entry, f"{path}, row {number}")
+                    found.setdefault(row.key, row)
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+            raise UsageError(f"{path}: cannot be read as a gzipped table: {error}") from None
     return list(found.values())
+
+
+def _row(entry: dict[str, str], place: str) -> Row:
+    if any(entry[name] is None for name in (*COLUMNS, "value")):
+        raise UsageError(f"{place}: fewer fields than columns")
+    try:
+        value = float(entry["value"])
+    except ValueError:
+        raise UsageError(f"{place}: value {entry['value']!r} is no number") from None
+    if not math.isfinite(value):
+        raise UsageError(f"{place}: value {value:g} is no measurement")
+    return Row(**{name: entry[name] for name in COLUMNS}, value=value)
 
 
 def data_folder(given: str | None) -> Path:

@@ -18,6 +18,7 @@ from simgpu.hardware import mfma
 from simgpu.hardware.rates.clocks import sustained_clock
 from simgpu.timing.predict import Mechanisms
 from simgpu.tools.cli import main
+from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.validation import aiter, clock_fit, judge, measured, own_kernels, tensile
 from simgpu.tools.validation.aiter import NotJudged
 from simgpu.tools.validation.judge import Judged, table
@@ -45,6 +46,33 @@ def test_rows_come_back_once_each(tmp_path: Path) -> None:
     folder = written(tmp_path, [LDS, other, replace(LDS, value=1.0)])
     assert read(folder, "measured*") == [LDS, other]
     assert LDS.group == "compute" and TENSILE.group == "other"
+
+
+HEAD = ",".join(COLUMNS).encode()
+CUT_SHORT = gzip.compress(HEAD)[:-6]
+
+
+@pytest.mark.parametrize(
+    "held, why",
+    [
+        (b"not gzip", "gzipped table"), (CUT_SHORT, "gzipped table"), (gzip.compress(b"kernel,shape\n"), "no column arch, board"),
+        (gzip.compress(HEAD + b"\n1,2,3\n"), "row 2: fewer fields"),
+        (gzip.compress(HEAD + b"\n" + b"x," * 8 + b"much,us,\n"), "row 2: value 'much' is no number"),
+        (gzip.compress(HEAD + b"\n" + b"x," * 8 + b"nan,us,\n"), "value nan is no measurement"),
+        (gzip.compress(b"\xff\xfe\n"), "gzipped table"),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_is_refused_by_its_name(held: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "measured.csv.gz").write_bytes(held)
+    with pytest.raises(UsageError, match=why) as refused:
+        read(tmp_path, "measured*")
+    assert str(tmp_path / "measured.csv.gz") in str(refused.value)
+
+
+def test_a_measurement_of_0_is_not_judged(tmp_path: Path) -> None:
+    found = judge.Findings()
+    list(judge.judges(written(tmp_path, [replace(LDS, value=0.0)]), None, ("measured",), None, found))
+    assert not found.judged and found.reasons == {("measured", "its measurement is 0"): 1}
 
 
 def test_a_tenth_may_calibrate_and_the_choice_is_the_row_s_own() -> None:

@@ -97,6 +97,17 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def half_bytes(self) -> int:
+        """Bytes of the bitmaps of bytes read, which lie before those of bytes written; 0 without any."""
+        return PAGE * self._half if self.bitmaps is not None else 0
+
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """Where the bits of each tracked allocation lie among those of bytes read: its first bit and how many, by base address."""
+        rows = self.rows[self._counted]
+        places = zip(rows[:, SIZE].tolist(), self._starts.tolist(), strict=False)
+        return {base: (8 * PAGE * start, size) for base, (size, start) in zip(rows[:, BASE].tolist(), places, strict=True)}
+
     def unique_bytes(self) -> tuple[int, int]:
         """Bytes of tracked memory read and written at least once, of those that were asked for."""
         assert self.bitmaps is not None

@@ -42,11 +42,13 @@ Rows = Sequence[tuple[int, Instruction | None, str]]
 def code_document(
     code: CodeObject, info: Kernel, rows: Rows, run: Run | None = None, findings: Sequence[Finding] = (),
     origins: Mapping[str, str] | None = None, timed: Sequence[Line] = (), folders: Sequence[Path] = (),
+    distinct: Mapping[int, int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The kernel's instructions in columns, a row each.
 
     rows: what `listed` says; run: whose counts they have; origins: Python lines by line of the assembly (`EmittedKernel.origins`);
-    timed: what the model of time says of instructions; folders: where source files may lie.
+    timed: what the model of time says of instructions; folders: where source files may lie; distinct: bytes of device memory that
+    each instruction touched, each once, by offset.
     """
     at = {offset: number for number, (offset, _, _) in enumerate(rows)}
     steps = [Step.of(info.start + offset, inst) if inst is not None else None for offset, inst, _ in rows]
@@ -68,6 +70,7 @@ def code_document(
         "agprs": [(held >> FILES["a"] & (1 << 256) - 1).bit_count() for held in live],
         "sgprs": [(held >> FILES["s"] & (1 << 128) - 1).bit_count() for held in live],
         "bytes": [lanes.get(offset, 0) * _bytes_of(inst) for offset, inst, _ in rows],
+        "distinct": [distinct.get(offset, 0) for offset, _, _ in rows] if distinct else [],
         "idle": [64 * profile[offset] - lanes[offset] if offset in lanes and _by_lanes(inst) else 0 for offset, inst, _ in rows],
         "lds_lost": [lost.get(offset, 0) for offset, _, _ in rows],
         "stall": [lines[offset].stall + lines[offset].idle if offset in lines else 0 for offset, _, _ in rows],

@@ -18,7 +18,7 @@ from simgpu.timing.lines import lines
 from simgpu.tools.page.code import code_document
 from simgpu.tools.page.fragments import instruction
 from simgpu.tools.page.lds import accesses, lds_document
-from simgpu.tools.page.traffic import traffic_document
+from simgpu.tools.page.traffic import Outside, traffic_document
 from simgpu.tools.page.watching import Watched
 from simgpu.tools.page.waves import waves_document
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from simgpu.debugger.snapshot import Snapshot
 
 MODIFIERS = ("cbsz", "abid", "blgp")
+WRONG_PLACES = ("out-of-bounds", "use-after-free", "buffer")  # findings whose place is an address
 MOST_VISITS = 16  # of one matrix instruction whose values a page holds
 MOST_VALUES = 1_500_000  # bytes of registers of all of them
 
@@ -50,9 +51,12 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
         "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
         "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
         "assumed": list(run.notes) if run else [],
-        "code": code_document(code, info, rows, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders),
+        "code": code_document(
+            code, info, rows, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders,
+            one.touches.distinct if one.touches else None,
+        ),
         "matrix": matrix,
-        **({"traffic": traffic_document(one.touched, *_arguments(one))} if one.touched else {}),
+        **({"traffic": traffic_document(one.touched, *_arguments(one), _outside(one, numbers))} if one.touched else {}),
         **({"waves": waves_document(one.timed, numbers)} if one.timed and len(one.timed.result.log) else {}),
         **({"lds": lds_document(code.target, in_lds, numbers)} if in_lds else {}),
         **({"stops": list(one.stops)} if one.stops else {}),
@@ -73,6 +77,20 @@ def _arguments(one: Watched) -> tuple[dict[int, str], dict[int, tuple[int, int]]
         if width:
             shapes[value.address] = (value.nbytes // width, width)
     return names, shapes
+
+
+def _outside(one: Watched, rows: Mapping[int, int]) -> list[Outside]:
+    """Accesses that reached beyond a buffer: what the hardware clips by a buffer resource, and what checked mode found."""
+    touches, start = one.touches, one.kernel.info.start
+    clipped = [
+        Outside(base, rows[offset], lanes) for offset, (lanes, base) in (touches.beyond if touches else {}).items() if offset in rows
+    ]
+    found = [
+        Outside(int(finding.place, 16), rows[finding.pc - start], wrong=f"{finding.kind}: {finding.message}")
+        for finding in one.findings
+        if finding.kind in WRONG_PLACES and finding.place.startswith("0x") and finding.pc - start in rows
+    ]
+    return clipped + found
 
 
 def _listed(extents: Any) -> list[int]:

@@ -104,7 +104,7 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html())}" style="{look}" title="{escape(self.title)}"></iframe>'
 
 
-COMPARED = ("executions", "bytes", "idle", "lds_lost", "stall")  # columns of a kernel's code
+COMPARED = ("executions", "bytes", "distinct", "idle", "lds_lost", "stall")  # columns of a kernel's code
 
 
 def compared(document: dict[str, Any], path: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,38 @@ from simgpu.tools.page.watching import Touched
 EDGE = 96  # cells of a picture's side at most
 
 
+@dataclass(frozen=True)
+class Outside:
+    """An instruction's accesses beyond a buffer. address: in it, or nearest behind it; row: of the code; lanes: that a buffer resource
+    clips, whose loads give 0 and whose stores are dropped; wrong: what checked mode says of an access that is an error."""
+
+    address: int
+    row: int
+    lanes: int = 0
+    wrong: str = ""
+
+
 def traffic_document(
-    touched: Sequence[Touched], names: Mapping[int, str], shapes: Mapping[int, tuple[int, int]]
+    touched: Sequence[Touched], names: Mapping[int, str], shapes: Mapping[int, tuple[int, int]], outside: Sequence[Outside] = ()
 ) -> list[dict[str, Any]]:
     """A picture a buffer. names: of arguments, by address; shapes: rows and bytes of a row, by address, where a buffer is a matrix.
 
-    Cells hold the share, 0 to 255, of their bytes that were read only, written only, and both, in that order.
+    Cells hold the share, 0 to 255, of their bytes that were read only, written only, and both, in that order; `times`: how often
+    the bytes of each that were read were, on average, in tenths.
     """
+    shown = [one for one in touched if one.nbytes and (one.address in names or one.read.any() or one.written.any())]
+    owners = {id(entry): _owner(shown, entry.address) for entry in outside}
     return [
         _picture(one, names.get(one.address, one.label or hex(one.address)), shapes.get(one.address))
-        for one in sorted(touched, key=lambda one: (one.address not in names, one.address))
-        if one.nbytes and (one.address in names or one.read.any() or one.written.any())
+        | {"clipped": [[e.row, e.lanes] for e in outside if e.lanes and owners[id(e)] == one.address]}
+        | {"wrong": [[e.row, e.wrong] for e in outside if e.wrong and owners[id(e)] == one.address]}
+        for one in sorted(shown, key=lambda one: (one.address not in names, one.address))
     ]
+
+
+def _owner(buffers: Sequence[Touched], address: int) -> int | None:
+    """The address of the buffer that an address lies in, or that is the last before it."""
+    return max((one.address for one in buffers if one.address <= address), default=min((one.address for one in buffers), default=None))
 
 
 def _picture(one: Touched, name: str, shape: tuple[int, int] | None) -> dict[str, Any]:
@@ -34,13 +55,35 @@ def _picture(one: Touched, name: str, shape: tuple[int, int] | None) -> dict[str
     totals = [int(np.bitwise_count(kind).sum(dtype=np.int64)) for kind in kinds]
     unit = 8 if shape[1] % 8 == 0 else 1  # bytes that count as one: of a row of whole bytes of bits, those
     counts = [_counts(kind, shape, unit) for kind in kinds]
-    cells = np.stack([_cells(each, unit) for each in counts], axis=-1)
+    sums = [_cells(each) for each in counts]
+    rows, columns = _edges(shape[0]), _edges(shape[1] // unit)
+    area = unit * np.diff(rows)[:, None] * np.diff(columns)[None]
+    cells = np.ceil(255 * np.stack(sums, axis=-1) / area[..., None]).astype(np.int64)  # what is not 0 is at least 1
     return {
         "name": name, "bytes": one.nbytes, "rows": shape[0], "row_bytes": shape[1], "unit": unit, "read": totals[0] + totals[2],
         "written": totals[1] + totals[2], "both": totals[2], "never": one.nbytes - sum(totals),
         "behind": sum(totals) - sum(int(each.sum(dtype=np.int64)) for each in counts),
         "cells": cells.reshape(-1).tolist(), "across": cells.shape[1], "down": cells.shape[0],
+        **({} if one.times is None else _again(one.times, shape, unit, sums[0] + sums[2])),
     }  # fmt: skip
+
+
+def _again(times: np.ndarray, shape: tuple[int, int], unit: int, read: np.ndarray) -> dict[str, Any]:
+    """How often bytes were read: most, those read more than once, and the average of each cell in tenths. read: bytes by cell."""
+    room = np.zeros(shape[0] * shape[1], np.uint16)
+    room[: min(len(times), room.size)] = times[: room.size]
+    sums = _cells(np.add.reduceat(room, np.arange(0, room.size, unit), dtype=np.uint32).reshape(shape[0], -1))
+    average = np.rint(10 * sums / np.maximum(read, 1)).astype(np.int64)
+    return {
+        "again": int((times > 1).sum()), "most": int(times.max(initial=0)), "asked": int(times.sum(dtype=np.int64)),
+        "times": average.reshape(-1).tolist(),
+    }  # fmt: skip
+
+
+def _edges(extent: int) -> np.ndarray:
+    """Where each cell of a side begins, and its end."""
+    count = min(extent, EDGE)
+    return np.arange(count + 1) * extent // count
 
 
 def _counts(bits: np.ndarray, shape: tuple[int, int], unit: int) -> np.ndarray:
@@ -52,13 +95,10 @@ def _counts(bits: np.ndarray, shape: tuple[int, int], unit: int) -> np.ndarray:
     return room.reshape(rows, -1)
 
 
-def _cells(counts: np.ndarray, unit: int) -> np.ndarray:
-    """(down, across), 0 to 255: the share of bytes set in each cell; what is not 0 is at least 1."""
+def _cells(counts: np.ndarray) -> np.ndarray:
+    """int64 (down, across): the sum of `counts` (rows, units of a row) in each cell."""
     rows, width = counts.shape
-    down, across = min(rows, EDGE), min(width, EDGE)
-    tops, lefts = (np.arange(count) * extent // count for count, extent in ((down, rows), (across, width)))
+    tops, lefts = _edges(rows)[:-1], _edges(width)[:-1]
     starts = (np.arange(rows)[:, None] * width + lefts).reshape(-1)
-    by_row = np.add.reduceat(counts.reshape(-1), starts, dtype=np.uint32).reshape(rows, across)
-    sums = np.add.reduceat(by_row, tops, axis=0, dtype=np.int64)
-    area = unit * np.diff(np.append(tops, rows))[:, None] * np.diff(np.append(lefts, width))[None]
-    return np.ceil(255 * sums / area).astype(np.int64)
+    by_row = np.add.reduceat(counts.reshape(-1), starts, dtype=np.int64).reshape(rows, len(lefts))
+    return np.add.reduceat(by_row, tops, axis=0)

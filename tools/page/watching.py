@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simgpu.debugger.native.touching import Touches, Touching
 from simgpu.debugger.snapshot import Snapshot, trace
 from simgpu.engine.allocations import Saved
 from simgpu.hardware.errors import SimError
@@ -18,9 +19,12 @@ from simgpu.tools.page.lds import has_addresses
 
 if TYPE_CHECKING:
     from simgpu import Finding, Kernel, Run
+    from simgpu.engine.check import Check
+    from simgpu.engine.device import Device
     from simgpu.engine.launch import Launch
     from simgpu.timing.predict import Prediction
 
+Bits = Mapping[int, np.ndarray]  # of allocations, by base address
 MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
 MOST_ACCESSES = 96  # LDS instructions whose addresses are
 MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it comes to them
@@ -30,7 +34,8 @@ MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it 
 class Touched:
     """An allocation that a launch could reach: what it is, and for each of its bytes a bit, whether it was read or written.
 
-    read, written: uint8, eight bytes' bits each, the first lowest; none behind the last byte.
+    read, written: uint8, eight bytes' bits each, the first lowest; none behind the last byte; times: uint16, how often each byte was
+    read, at most 65535, None where nobody counted.
     """
 
     address: int
@@ -38,6 +43,7 @@ class Touched:
     label: str
     read: np.ndarray
     written: np.ndarray
+    times: np.ndarray | None = None
 
 
 @dataclass
@@ -49,6 +55,7 @@ class Watched:
     visits: list[Snapshot] = field(default_factory=list)
     run: Run | None = None
     touched: list[Touched] = field(default_factory=list)
+    touches: Touches | None = None  # by instruction; None where nobody counted
     error: str = ""
     findings: Sequence[Finding] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code, by line of its assembly
@@ -76,6 +83,7 @@ class Watching:
     def launch(self, kernel: Kernel, **call: Any) -> Run:
         """The run; raises as `Kernel.launch`, and keeps what was found until then."""
         watched = Watched(kernel, call).look()
+        watched.touches = touches_of(kernel, call, watched.rows)
         self.launches.append(watched)
         device = kernel.module.device
         before, device.profiler = device.profiler, _Listener(watched)
@@ -83,11 +91,34 @@ class Watching:
             run: Run = kernel.launch(**call)
         except SimError as error:
             watched.error, watched.findings = f"{type(error).__name__}: {error}", error.findings
+            if watched.touches is not None:
+                watched.touched = _touched(device, watched.touches.read, watched.touches.written, watched.touches)
             raise
         finally:
             device.profiler = before
         watched.run, watched.findings = run, run.findings
         return run
+
+
+def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> Touches | None:
+    """What each instruction of a launch touches, counted in a launch of its own; the device's memory is as before afterwards.
+
+    Of one that fails, what it touched until then: the launch will say why. None where nothing is counted.
+    """
+    memory = [offset for offset, inst, _ in rows if inst is not None and inst.spec.memory is not None and inst.spec.encoding != "ds"]
+    if not memory:
+        return None
+    touching = Touching(memory)
+    saved = Saved.of(kernel.module.device.memory)
+    counting = _sharing(kernel, [touching])
+    counting.module.device.shown = kernel.module.device.shown
+    try:
+        counting.launch(**call)
+    except SimError:
+        pass
+    finally:
+        saved.restore()
+    return touching.touches
 
 
 @dataclass(frozen=True)
@@ -100,20 +131,26 @@ class _Listener:
         return nullcontext()
 
     def finished(self, launch: Launch, run: Run) -> None:
-        self.watched.touched = touched_of(launch)
+        self.watched.touched = touched_of(launch, self.watched.touches)
 
 
-def touched_of(launch: Launch) -> list[Touched]:
-    """The buffers of a launch that ended, by address; those that its arguments point into carry the arguments' names."""
+def touched_of(launch: Launch, touches: Touches | None = None) -> list[Touched]:
+    """The buffers of a launch that ended, by address; touches: what was counted of the same launch before."""
     if launch.table.bitmaps is None:
         return []
-    both = [launch.table.touched_bits(which) for which in (0, 1)]
+    read, written = (launch.table.touched_bits(which) for which in (0, 1))
+    return _touched(launch.device, read, written, touches)
+
+
+def _touched(device: Device, read: Bits, written: Bits, touches: Touches | None) -> list[Touched]:
+    times = touches.reads if touches is not None else {}
     found = []
-    for allocation in launch.device.memory.allocations:
-        if allocation.tracked:
-            none = np.zeros(-(-allocation.data.size // 8), np.uint8)
-            read, written = (_part(bits.get(allocation.base, none), allocation.lead, allocation.nbytes) for bits in both)
-            found.append(Touched(allocation.address, allocation.nbytes, allocation.label, read, written))
+    for one in device.memory.allocations:
+        if one.tracked:
+            none = np.zeros(-(-one.data.size // 8), np.uint8)
+            parts = (_part(bits.get(one.base, none), one.lead, one.nbytes) for bits in (read, written))
+            counted = times[one.base][one.lead : one.lead + one.nbytes] if one.base in times else None
+            found.append(Touched(one.address, one.nbytes, one.label, *parts, counted))
     return found
 
 
@@ -163,8 +200,11 @@ def extents(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(kernel: Kernel) -> Kernel:
     """The kernel on a device that shares the memory and checks nothing."""
+    return _sharing(kernel, []) if kernel.module.device.checks else kernel
+
+
+def _sharing(kernel: Kernel, checks: Sequence[Check]) -> Kernel:
+    """The kernel on a device that shares the memory, with other checks."""
     from simgpu.device import Kernel as Plain
 
-    module = kernel.module
-    device = module.device
-    return Plain(module.on(device.sharing([])), kernel.info) if device.checks else kernel
+    return Plain(kernel.module.on(kernel.module.device.sharing(checks)), kernel.info)

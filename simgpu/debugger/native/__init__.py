@@ -7,4 +7,5 @@
     emitted.py     expressions as machine code
     conditions.py  expressions on registers, parsed, and compiled into points' tests
     noting.py      what waves execute and access, noted in one run
+    touching.py    which bytes of device memory each instruction touches
 """

@@ -30,6 +30,13 @@ const number = (value) =>
   typeof value !== "number" ? String(value ?? "") : Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4);
 const hex = (value) => "0x" + value.toString(16);
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+const sum = (values) => values.reduce((all, value) => all + value, 0);
+/** The step of an arrow key, [across, down], which then does nothing else; undefined for other keys. */
+function arrows(event) {
+  const step = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
+  if (step) event.preventDefault();
+  return step;
+}
 const range = (count) => Array.from({ length: count }, (_, at) => at);
 
 function bytes(count) {
@@ -42,12 +49,18 @@ function bytes(count) {
 /** Text as a button that selects something. */
 const link = (text, changes, title) => h("button", { class: "link", type: "button", title, onclick: () => select(changes) }, text);
 
-function table(columns, rows, options = {}) {
-  const cell = (value, at) => (value instanceof Node || Array.isArray(value) ? h("td", {}, value) : h("td", { class: typeof value === "number" ? "n" : "" }, number(value)));
-  return h("table", options, h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell)))));
-}
+const td = (value) => (value instanceof Node || Array.isArray(value) ? h("td", {}, value) : h("td", { class: typeof value === "number" ? "n" : "" }, number(value)));
+/** A table; rows: lists of cells, or made rows. */
+const table = (columns, rows, options) => h("table", options, h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
+  h("tbody", {}, rows.map((row) => (Array.isArray(row) ? h("tr", {}, row.map(td)) : row))));
 
+const button = (text, onclick) => h("button", { type: "button", onclick }, text);
+/** A number or word beside a picture's axis. */
+const axis = (x, y, text) => s("text", { class: "axis", x, y }, text);
+/** Names and what they stand for, [name, value, title]; those without a value are left out. */
+const terms = (entries) => h("dl", {}, entries.map(([name, value, title]) => value !== undefined && [h("dt", { title }, name), h("dd", {}, value)]));
+/** A paragraph beside the matter. */
+const aside = (...children) => h("p", { class: "dim" }, children);
 const card = (title, ...children) => h("section", { class: "card" }, title && h("h2", {}, title), children);
 
 /** A labelled <select>; options are [value, text]. */
@@ -66,14 +79,13 @@ function slider(label, low, high, step, value, oninput, shown = String) {
 // -- the selection ---------------------------------------------------------------------------------
 
 // What is selected, in all views: numbers and short words, as they stand in the fragment.
-const WORDS = ["view", "heat", "operand", "colour", "open"];
+const WORDS = ["view", "heat", "operand", "colour"];
 const state = { view: "", kernel: 0 };
 const listeners = [];
 
 function read() {
   const found = {};
-  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) found[key] = WORDS.includes(key) ? value : Number(value);
-  for (const key of Object.keys(found)) if (!WORDS.includes(key) && !Number.isInteger(found[key])) delete found[key];
+  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) if (WORDS.includes(key)) found[key] = value; else if (Number.isInteger(+value)) found[key] = +value;
   return found;
 }
 
@@ -88,6 +100,17 @@ function select(changes) {
 
 /** Whether any of the keys changed. */
 const changed = (before, ...keys) => keys.some((key) => before[key] !== state[key]);
+
+/** What draws a part of the document: `node`, filled by `update(before)` whenever the selection changes. */
+class View {
+  constructor(doc, name) {
+    this.doc = doc;
+    this.node = h("div", { class: `view ${name}` });
+  }
+
+  /** The kernel that is selected, undefined in a document without any. */
+  get kernel() { return this.doc.kernels?.[state.kernel]; }
+}
 
 // -- long lists ------------------------------------------------------------------------------------
 

@@ -1,15 +1,10 @@
 // Two runs of the same kernels side by side: counters, and the instructions that differ.
 
-class CompareView {
-  constructor(doc) {
-    this.doc = doc;
-    this.node = h("div", { class: "view compare" });
-  }
-
+class CompareView extends View {
   static has = (doc) => Boolean(doc.against);
 
   update() {
-    const { against } = this.doc, mine = this.doc.kernels[state.kernel], other = against.kernels[state.kernel];
+    const { against } = this.doc, mine = this.kernel, other = against.kernels[state.kernel];
     const cells = (a, b) => [a, b, h("span", { class: a === b ? "dim" : "differs" }, a === b ? "same" : [Math.abs(a - b), b && (100 * Math.abs(a - b)) / b].map((size, at) => size && (at ? " (" : "") + (a > b ? "+" : "−") + number(size) + (at ? " %)" : "")).filter(Boolean).join(""))];
     const names = [...new Set([...Object.keys(mine.counters), ...Object.keys(other.counters)])];
     const counters = names.map((name) => [name, mine.counters[name] ?? 0, other.counters[name] ?? 0]);

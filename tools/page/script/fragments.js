@@ -1,7 +1,7 @@
 // Who owns which element: the operands of a matrix instruction as grids, its registers as lanes, both of one selection.
 
 const LANES = 64;
-const laneOf = (place) => place >> 5 & 63, registerOf = (place) => place >> 11, bitOf = (place) => place & 31;
+const laneOf = (place) => (place < 0 ? -1 : place >> 5 & 63), registerOf = (place) => place >> 11, bitOf = (place) => place & 31;
 const NAMES = { A: "A", B: "B", D: "D", IDX: "indices", SCALE_A: "scales of A", SCALE_B: "scales of B" };
 
 /** The element at an index of an operand's places: [row, column, block]. */
@@ -10,21 +10,19 @@ const elementAt = (operand, at) => {
   return [Math.floor((at % each) / operand.columns), at % operand.columns, Math.floor(at / each)];
 };
 
-class FragmentsView {
-  constructor(doc) {
-    this.doc = doc;
-    this.node = h("div", { class: "view fragments" });
-    this.pasted = null;
-  }
+class FragmentsView extends View {
+  pasted = null;
 
   static has = (doc) => doc.fragments?.length > 0;
 
   /** The instruction that is shown: that of the selected row, or the one chosen. */
   get one() { return this.doc.fragments[clamp(state.fragment ?? 0, 0, this.doc.fragments.length - 1)]; }
 
+  of(name) { return this.one.operands[name]; }
+
   /** Rows of the kernel that are this instruction and have values. */
   get places() {
-    const kernel = this.doc.kernels?.[state.kernel];
+    const kernel = this.kernel;
     return kernel?.visits ? Object.keys(kernel.visits).map(Number).filter((row) => kernel.matrix[row] === this.one.key) : [];
   }
 
@@ -32,11 +30,11 @@ class FragmentsView {
     const rows = this.places;
     if (!rows.length) return null;
     this.place = rows.includes(state.row) ? state.row : rows.includes(this.place) ? this.place : rows[0];
-    return this.doc.kernels[state.kernel].visits[this.place];
+    return this.kernel.visits[this.place];
   }
 
   build() {
-    const one = this.one, visits = this.visits, kernel = this.doc.kernels?.[state.kernel];
+    const one = this.one, visits = this.visits, kernel = this.kernel;
     this.built = this.signature();
     this.names = Object.keys(one.operands);
     const block = one.blocks > 1 ? slider("Block", 0, one.blocks - 1, 1, this.block, (value) => select({ block: value })) : null;
@@ -44,7 +42,7 @@ class FragmentsView {
     const colours = [["lane", "lane"], ["register", "register"], ...(visits ? [["value", "value"]] : [])];
     const values = visits && [
       choice("At", this.places.map((row) => [row, hex(kernel.code.columns.offset[row])]), this.place, (row) => select({ row: +row })),
-      slider("Visit", 0, visits.length - 1, 1, this.visit, (visit) => select({ visit }), (at) => `${at} of ${visits.length}`),
+      slider("Visit", 0, visits.length - 1, 1, this.visit, (visit) => select({ visit }), (at) => `${at + 1} of ${visits.length}`),
     ];
     this.info = h("div", { class: "info", "aria-live": "polite" });
     const grids = h("div", { class: "matrices" });
@@ -57,7 +55,7 @@ class FragmentsView {
     fill(this.node,
       h("div", { class: "bar" }, picker, choice("Colour by", colours, this.colour, (colour) => select({ colour })), block, values),
       h("details", { class: "about", open: true }, h("summary", {}, h("code", {}, one.key), ` on ${one.target}`), one.lines.slice(0, 3).map((line) => h("p", {}, line))),
-      grids, h("h2", {}, "Registers"), h("p", { class: "dim" }, "A column is a lane, a row a register of the operand."), this.files,
+      grids, h("h2", {}, "Registers"), aside("A column is a lane, a row a register of the operand."), this.files,
       this.doc.chains ? this.chains() : null, this.notations());
   }
 
@@ -78,12 +76,12 @@ class FragmentsView {
   values(name) {
     const visit = this.visits?.[this.visit];
     if (!visit?.[name]) return null;
-    return valuesOf(this.one.operands[name], visit[name]);
+    return valuesOf(this.of(name), visit[name]);
   }
 
   /** The colour of each element of an operand. */
   tints(name) {
-    const { places, registers } = this.one.operands[name];
+    const { places, registers } = this.of(name);
     if (this.colour === "value") {
       const values = this.values(name);
       if (values) {
@@ -96,12 +94,12 @@ class FragmentsView {
   }
 
   grid(name) {
-    const operand = this.one.operands[name], { rows, columns, places, bits } = operand, edge = this.edge;
+    const operand = this.of(name), { rows, columns, places, bits } = operand, edge = this.edge;
     const block = this.block, first = block * rows * columns, tints = this.tints(name), values = this.values(name);
     const left = 26, top = 20, parts = [], step = edge < 18 ? 4 : 1;
     this.cells[name] = new Map();
-    for (let j = 0; j < columns; j += step) parts.push(s("text", { class: "axis", x: left + (j + 0.5) * edge, y: top - 5 }, String(j)));
-    for (let i = 0; i < rows; i += step) parts.push(s("text", { class: "axis", x: left - 11, y: top + (i + 0.5) * edge + 4 }, String(i)));
+    for (let j = 0; j < columns; j += step) parts.push(axis(left + (j + 0.5) * edge, top - 5, j));
+    for (let i = 0; i < rows; i += step) parts.push(axis(left - 11, top + (i + 0.5) * edge + 4, i));
     for (let at = first; at < first + rows * columns; at++) {
       const [i, j] = elementAt(operand, at), place = places[at], x = left + j * edge, y = top + i * edge, tint = tints[at];
       const texts = [];
@@ -117,16 +115,16 @@ class FragmentsView {
       parts.push(cell);
     }
     const made = s("svg", { width: left + columns * edge + 4, height: top + rows * edge + 4, class: "grid", role: "grid", tabindex: 0, "aria-label": `${NAMES[name]}: ${rows} by ${columns}`,
-      onmousemove: (e) => this.hover(name, e), onmouseleave: () => this.mark(), onclick: (e) => this.pick(name, e), onkeydown: (e) => this.move(name, e) }, parts);
+      ...this.pointing(name), onkeydown: (e) => this.move(name, e) }, parts);
     const shape = `${NAMES[name]} (${rows}, ${columns})${this.one.blocks > 1 ? `, block ${block}` : ""}`;
     return [h("figcaption", {}, h("b", {}, shape), ` ${operand.type}, ${operand.registers} register${operand.registers > 1 ? "s" : ""} a lane`, operand.doubt && h("span", { class: "tag note", title: operand.doubt }, "unverified")), made];
   }
 
   registers(name) {
-    const operand = this.one.operands[name], { places, registers, bits } = operand, tints = this.tints(name);
+    const operand = this.of(name), { places, registers, bits } = operand, tints = this.tints(name);
     const edge = 15, left = 40, packed = Math.max(1, Math.floor(32 / bits)), parts = [];
-    for (let lane = 0; lane < LANES; lane += 4) parts.push(s("text", { class: "axis", x: left + (lane + 0.5) * edge, y: 12 }, String(lane)));
-    for (let r = 0; r < registers; r++) parts.push(s("text", { class: "axis", x: left - 18, y: 18 + r * edge + 11 }, `v${r}`));
+    for (let lane = 0; lane < LANES; lane += 4) parts.push(axis(left + (lane + 0.5) * edge, 12, lane));
+    for (let r = 0; r < registers; r++) parts.push(axis(left - 18, 18 + r * edge + 11, `v${r}`));
     const seen = new Set();
     places.forEach((place, at) => {
       if (place < 0 || seen.has(place)) return;
@@ -134,46 +132,41 @@ class FragmentsView {
       const high = edge / packed, y = 18 + registerOf(place) * edge + (Math.floor(bitOf(place) / 32 * packed)) * high;
       parts.push(s("rect", { x: left + laneOf(place) * edge, y, width: edge, height: bits > 32 ? 2 * edge : high, fill: css(tints[at]), class: "slot", "data-at": at }));
     });
-    const svg = s("svg", { width: left + LANES * edge + 4, height: 22 + registers * edge, class: "grid", "aria-label": `registers of ${NAMES[name]}`, onmousemove: (e) => this.hover(name, e), onmouseleave: () => this.mark(), onclick: (e) => this.pick(name, e) }, parts);
+    const svg = s("svg", { width: left + LANES * edge + 4, height: 22 + registers * edge, class: "grid", "aria-label": `registers of ${NAMES[name]}`, ...this.pointing(name) }, parts);
     (this.slots ??= {})[name] = svg;
     return h("figure", { class: "file" }, h("figcaption", {}, h("b", {}, NAMES[name])), svg);
   }
 
-  hover(name, event) {
-    const at = event.target.closest("[data-at]")?.dataset.at;
-    if (at !== undefined) this.mark(name, +at);
-  }
-
-  pick(name, event) {
-    const at = event.target.closest("[data-at]")?.dataset.at;
-    if (at !== undefined) this.choose(name, +at);
+  /** Listeners of a picture whose parts know their element: to mark what is pointed at, to choose what is clicked. */
+  pointing(name) {
+    const to = (then) => (event) => { const at = event.target.closest("[data-at]")?.dataset.at; if (at !== undefined) then(name, +at); };
+    return { onmousemove: to((...place) => this.mark(...place)), onmouseleave: () => this.mark(), onclick: to((...place) => this.choose(...place)) };
   }
 
   choose(name, at) {
-    const operand = this.one.operands[name], place = operand.places[at];
+    const operand = this.of(name), place = operand.places[at];
     select({ operand: name, element: at, lane: place >= 0 ? laneOf(place) : undefined, block: this.one.blocks > 1 ? elementAt(operand, at)[2] : state.block });
   }
 
   move(name, event) {
-    const { rows, columns } = this.one.operands[name];
-    const [di, dj] = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key] || [0, 0];
-    if (!di && !dj) return;
-    event.preventDefault();
-    const [i, j, block] = elementAt(this.one.operands[name], state.operand === name ? state.element ?? 0 : 0);
-    this.choose(name, block * rows * columns + clamp(i + di, 0, rows - 1) * columns + clamp(j + dj, 0, columns - 1));
+    const { rows, columns } = this.of(name);
+    const step = arrows(event);
+    if (!step) return;
+    const [i, j, block] = elementAt(this.of(name), state.operand === name ? state.element ?? 0 : 0);
+    this.choose(name, block * rows * columns + clamp(i + step[1], 0, rows - 1) * columns + clamp(j + step[0], 0, columns - 1));
   }
 
   /** Marks an element, what its lane holds, and what it is a product of; without arguments, the selected one. */
   mark(name = state.operand, at = state.element) {
     const one = this.one;
     this.node.querySelectorAll(".near, .at, .lane").forEach((cell) => cell.classList.remove("near", "at", "lane"));
-    if (!name || !one.operands[name] || at === undefined || at >= one.operands[name].places.length) {
-      if (state.lane === undefined) return fill(this.info, h("p", { class: "dim" }, "Point at an element or a register; click to keep it; arrow keys move."));
+    if (!name || !this.of(name) || at === undefined || at >= this.of(name).places.length) {
+      if (state.lane === undefined) return fill(this.info, aside("Point at an element or a register; click to keep it; arrow keys move."));
       this.markLane(state.lane);
       this.raise();
       return fill(this.info, h("h3", {}, `Lane ${state.lane}`), this.held(state.lane));
     }
-    const operand = one.operands[name], [i, j, block] = elementAt(operand, at), place = operand.places[at], lane = laneOf(place);
+    const operand = this.of(name), [i, j, block] = elementAt(operand, at), place = operand.places[at], lane = laneOf(place);
     if (place >= 0) this.markLane(lane);
     const cell = this.cells[name].get(at);
     cell?.classList.add("at");
@@ -184,7 +177,7 @@ class FragmentsView {
     fill(this.info, 
       h("h3", {}, `${NAMES[name]}[${i}, ${j}]${one.blocks > 1 ? ` of block ${block}` : ""}`),
       place < 0 ? h("p", {}, "in no register") : h("p", {}, h("b", {}, `lane ${lane}`), `, register ${registerOf(place)}${pair ? ` and ${registerOf(place) + 1}` : ""}${operand.bits < 32 ? `, bits ${bitOf(place)} to ${last}` : ""}`),
-      values && h("p", {}, "value ", h("b", {}, shortly(values[at]))), h("p", { class: "dim" }, `Lane ${lane} holds`), this.held(lane));
+      values && h("p", {}, "value ", h("b", {}, shortly(values[at]))), aside(`Lane ${lane} holds`), this.held(lane));
   }
 
   /** What is marked is drawn last, so that no neighbour covers its edge. */
@@ -192,32 +185,33 @@ class FragmentsView {
     for (const kind of [".near", ".lane", ".at"]) this.node.querySelectorAll(kind).forEach((cell) => cell.parentNode.append(cell));
   }
 
-  near(test) {
-    for (const [name, cells] of Object.entries(this.cells)) for (const [at, cell] of cells) if (test(name, elementAt(this.one.operands[name], at))) cell.classList.add("near");
+  near(test, mark = "near") {
+    for (const [name, cells] of Object.entries(this.cells)) for (const [at, cell] of cells) if (test(name, elementAt(this.of(name), at), at)) cell.classList.add(mark);
   }
 
   markLane(lane) {
-    for (const [name, cells] of Object.entries(this.cells)) for (const [at, cell] of cells) if (this.one.operands[name].places[at] >= 0 && laneOf(this.one.operands[name].places[at]) === lane) cell.classList.add("lane");
-    for (const [name, svg] of Object.entries(this.slots)) svg.querySelectorAll("[data-at]").forEach((slot) => laneOf(this.one.operands[name].places[slot.dataset.at]) === lane && slot.classList.add("lane"));
+    const holds = (name, at) => laneOf(this.of(name).places[at]) === lane;
+    this.near((name, _, at) => holds(name, at), "lane");
+    for (const [name, svg] of Object.entries(this.slots)) svg.querySelectorAll("[data-at]").forEach((slot) => holds(name, slot.dataset.at) && slot.classList.add("lane"));
   }
 
   /** What a lane holds of each operand. */
   held(lane) {
     return h("dl", { class: "held" }, this.names.map((name) => {
-      const operand = this.one.operands[name], found = operand.places.map((place, at) => [place, at]).filter(([place]) => place >= 0 && laneOf(place) === lane).sort((a, b) => a[0] - b[0]);
+      const operand = this.of(name), found = operand.places.map((place, at) => [place, at]).filter(([place]) => laneOf(place) === lane).sort((a, b) => a[0] - b[0]);
       const texts = found.slice(0, 16).map(([, at]) => { const [i, j, block] = elementAt(operand, at); return `${i},${j}${this.one.blocks > 1 ? "." + block : ""}`; });
       return [h("dt", {}, name), h("dd", {}, texts.join("  ") + (found.length > 16 ? ` and ${found.length - 16} more` : "") || "nothing")];
     }));
   }
 
   notations() {
-    const one = this.one, rows = this.names.filter((name) => one.operands[name].triton).map((name) => [name, this.copied(one.operands[name].triton), this.copied(one.operands[name].cute)]);
-    const formulas = h("div", {}, this.names.map((name) => h("p", {}, h("code", {}, one.operands[name].formula))));
+    const one = this.one, rows = this.names.filter((name) => this.of(name).triton).map((name) => [name, this.copied(this.of(name).triton), this.copied(this.of(name).cute)]);
+    const formulas = h("div", {}, this.names.map((name) => h("p", {}, h("code", {}, this.of(name).formula))));
     this.box = h("textarea", { rows: 3, spellcheck: "false", placeholder: "#ttg.linear<{register = [[1, 0], [2, 0]], lane = [[0, 1], …], …}>   or   ((16,4),4):((16,4),1)", "aria-label": "A layout to compare" }, this.pasted?.text ?? "");
     this.said = h("p", { class: "said", "aria-live": "polite" }, this.pasted?.said ?? "");
-    const pick = h("select", { "aria-label": "operand" }, this.names.filter((name) => one.operands[name].triton).map((name) => h("option", { selected: name === this.pasted?.name }, name)));
+    const pick = h("select", { "aria-label": "operand" }, this.names.filter((name) => this.of(name).triton).map((name) => h("option", { selected: name === this.pasted?.name }, name)));
     return [h("h2", {}, "The same layout, as others write it"), formulas, rows.length ? table(["", "Triton (rows, columns" + (one.blocks > 1 ? ", block first)" : ")"), "CuTe: (lanes, values) to row + rows · column"], rows) : null,
-      rows.length ? h("div", { class: "paste" }, h("p", {}, "Paste a layout in either notation to see where it differs:"), this.box, h("div", { class: "bar" }, h("label", {}, "as ", pick), h("button", { type: "button", onclick: () => this.compare(pick.value) }, "Compare")), this.said) : null];
+      rows.length ? h("div", { class: "paste" }, h("p", {}, "Paste a layout in either notation to see where it differs:"), this.box, h("div", { class: "bar" }, h("label", {}, "as ", pick), button("Compare", () => this.compare(pick.value))), this.said) : null];
   }
 
   copied(text) {
@@ -225,16 +219,15 @@ class FragmentsView {
   }
 
   compare(name) {
-    const operand = this.one.operands[name], text = this.box.value.trim();
+    const operand = this.of(name), text = this.box.value.trim();
     const layout = pastedLayout(text, operand, this.one.blocks);
     if (typeof layout === "string") { this.said.textContent = layout; return; }
     const differ = new Set(operand.places.map((_, at) => at));
-    let there = 0;
     layout.forEach((at, index) => {
       const lane = index % LANES, value = Math.floor(index / LANES), bit = value * operand.bits;
-      if (operand.places[at] === ((bit >> 5) << 11 | lane << 5 | bit & 31)) { differ.delete(at); there++; }
+      if (operand.places[at] === ((bit >> 5) << 11 | lane << 5 | bit & 31)) differ.delete(at);
     });
-    this.pasted = { name, text, differ, said: differ.size ? `${number(differ.size)} of ${number(operand.places.length)} elements of ${name} lie elsewhere: they are outlined.` : `The same as ${name}: all ${number(there)} elements.` };
+    this.pasted = { name, text, differ, said: differ.size ? `${number(differ.size)} of ${number(operand.places.length)} elements of ${name} lie elsewhere: they are outlined.` : `The same as ${name}: all ${number(operand.places.length)} elements.` };
     this.build();
     this.mark();
   }
@@ -250,18 +243,18 @@ class FragmentsView {
   arrows(link) {
     const steps = Math.min(link.steps, 4), k = link.rows[0][0].length, edge = 15, rows = Math.max(...link.rows.flat(2)) + 1;
     const parts = [], high = Math.max(rows, steps * (k + 1)) * edge + 30;
-    for (let row = 0; row < rows; row++) parts.push(s("rect", { x: 40, y: 20 + row * edge, width: 60, height: edge - 1, fill: css(cividis(row / rows)) }), s("text", { class: "axis", x: 26, y: 31 + row * edge }, String(row)));
+    for (let row = 0; row < rows; row++) parts.push(s("rect", { x: 40, y: 20 + row * edge, width: 60, height: edge - 1, fill: css(cividis(row / rows)) }), axis(26, 31 + row * edge, row));
     for (let step = 0; step < steps; step++) for (let at = 0; at < k; at++) {
       const row = link.rows[step][0][at], y = 20 + (step * (k + 1) + at) * edge;
       parts.push(s("path", { class: "chain", d: `M100 ${27 + row * edge}C170 ${27 + row * edge} 190 ${y + 7} 258 ${y + 7}`, stroke: css(cividis(row / rows)) }),
-        s("rect", { x: 260, y, width: 60, height: edge - 1, fill: css(cividis(row / rows)) }), s("text", { class: "axis", x: 344, y: y + 11 }, `s${step} k${at}`));
+        s("rect", { x: 260, y, width: 60, height: edge - 1, fill: css(cividis(row / rows)) }), axis(344, y + 11, `s${step} k${at}`));
     }
-    return s("svg", { width: 400, height: high, class: "grid", "aria-label": "rows of D as k" }, s("text", { class: "axis", x: 70, y: 12 }, "row of D"), s("text", { class: "axis", x: 290, y: 12 }, `k of ${link.operand}`), parts);
+    return s("svg", { width: 400, height: high, class: "grid", "aria-label": "rows of D as k" }, axis(70, 12, "row of D"), axis(290, 12, `k of ${link.operand}`), parts);
   }
 
   update(before) {
     if (changed(before, "row") && state.row !== undefined) {
-      const key = this.doc.kernels?.[state.kernel]?.matrix[state.row], at = this.doc.fragments.findIndex((f) => f.key === key);
+      const key = this.kernel?.matrix[state.row], at = this.doc.fragments.findIndex((f) => f.key === key);
       if (at >= 0 && at !== (state.fragment ?? 0)) return select({ fragment: at, element: undefined });
     }
     if (this.built !== this.signature()) this.build();

@@ -12,22 +12,24 @@ const VIEWS = [
   ["compare", "Compare", CompareView],
 ];
 
+const icon = (text, title, onclick) => h("button", { type: "button", class: "icon", title, "aria-label": title, onclick }, text);
+
 function theme() {
   const next = { "": "dark", dark: "light", light: "" };
-  const root = document.documentElement, button = h("button", { type: "button", class: "icon", title: "light or dark", "aria-label": "light or dark", onclick: () => set(next[root.dataset.theme ?? ""]) });
+  const root = document.documentElement, made = icon("", "light or dark", () => set(next[root.dataset.theme ?? ""]));
   const set = (name) => {
     if (name) root.dataset.theme = name; else delete root.dataset.theme;
-    button.textContent = { dark: "☾", light: "☀", "": "◐" }[name];
+    made.textContent = { dark: "☾", light: "☀", "": "◐" }[name];
   };
   set("");
-  return button;
+  return made;
 }
 
 const KEYS = [["1 … 9", "choose a view"], ["/", "search instructions"], ["↑ ↓ ← →", "move in a list or a grid"], ["Enter", "next found; with Shift, the one before"], ["?", "this help"]];
 
 function start(doc) {
   const views = VIEWS.filter(([, , view]) => view.has(doc)), made = {};
-  const main = h("main", {}), help = h("dialog", {}, h("h2", {}, "Keys"), h("dl", {}, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])), h("p", {}, "What is selected stands in the address: a copy of it opens the page at the same place."), h("form", { method: "dialog" }, h("button", {}, "Close")));
+  const main = h("main", {}), help = h("dialog", {}, h("h2", {}, "Keys"), terms(KEYS.map(([key, what]) => [h("kbd", {}, key), what])), h("p", {}, "What is selected stands in the address: a copy of it opens the page at the same place."), h("form", { method: "dialog" }, h("button", {}, "Close")));
   const tabs = h("div", { role: "tablist", class: "tabs" }, views.map(([id, title], at) => h("button", { role: "tab", id: `tab-${id}`, type: "button", title: `key ${at + 1}`, onclick: () => select({ view: id }) }, title)));
   tabs.addEventListener("keydown", (e) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
@@ -38,13 +40,13 @@ function start(doc) {
   });
   const kernels = doc.kernels?.length > 1 ? choice("Kernel", doc.kernels.map((kernel, at) => [at, kernel.name]), state.kernel, (at) => select({ kernel: +at, row: undefined, visit: undefined })) : null;
   document.body.append(
-    h("header", {}, h("div", { class: "title" }, h("h1", {}, doc.title), h("p", { class: "dim" }, doc.command || `simgpu ${doc.simgpu}`)), kernels, tabs, theme(), h("button", { type: "button", class: "icon", title: "keys", "aria-label": "keys", onclick: () => help.showModal() }, "?")),
+    h("header", {}, h("div", { class: "title" }, h("h1", {}, doc.title), aside(doc.command || `simgpu ${doc.simgpu}`)), kernels, tabs, theme(), icon("?", "keys", () => help.showModal())),
     facts(doc), ...(doc.notes || []).map((note) => h("p", { class: "notice" }, note)), main, help);
   const show = (before) => {
-    const [id, , View] = views.find(([name]) => name === state.view) || views[0];
+    const [id, , Chosen] = views.find(([name]) => name === state.view) || views[0];
     if (state.view !== id) state.view = id;
     const first = !made[id];
-    made[id] ??= new View(doc);
+    made[id] ??= new Chosen(doc, id);
     if (main.firstChild !== made[id].node) fill(main, made[id].node);
     for (const tab of tabs.children) {
       const on = tab.id === `tab-${id}`;

@@ -4,6 +4,7 @@
 const COLUMNS = [
   ["executions", "executed", "wave-instructions executed"],
   ["bytes", "bytes", "bytes asked for or stored by all lanes"],
+  ["distinct", "distinct", "bytes of device memory touched, each once"],
   ["idle", "idle lanes", "lanes of 64 that had nothing to do, all executions of a memory instruction together"],
   ["lds_lost", "LDS lost", "clocks lost to LDS bank conflicts"],
   ["stall", "stall", "modelled clocks in which a wave did not go on, all waves of a compute unit"],
@@ -23,15 +24,8 @@ function placed(jumps) {
   });
 }
 
-class SourceView {
-  constructor(doc) {
-    this.doc = doc;
-    this.node = h("div", { class: "view source" });
-  }
-
+class SourceView extends View {
   static has = (doc) => doc.kernels?.length > 0;
-
-  get kernel() { return this.doc.kernels[state.kernel]; }
 
   build() {
     const { code } = this.kernel, columns = code.columns;
@@ -47,9 +41,9 @@ class SourceView {
     this.details = h("aside", { class: "details", "aria-live": "polite" });
     this.search = h("input", { type: "search", placeholder: "Search instructions   /", "aria-label": "Search instructions", oninput: () => this.find(0), onkeydown: (e) => { if (e.key === "Enter") this.find(e.shiftKey ? -1 : 1); } });
     this.found = h("span", { class: "dim", "aria-live": "polite" });
-    const heats = [["", "nothing"], ...this.shown.map(([key, head]) => [key, head])];
+    const heats = [["", "nothing"], ...this.shown];
     const bar = h("div", { class: "bar" }, choice("Heat by", heats, this.heat, (heat) => select({ heat })), this.search, this.found,
-      code.findings.length ? h("span", { class: "tags" }, code.findings.map((f, at) => h("button", { class: `tag ${f.severity}`, type: "button", title: f.message, onclick: () => f.row !== null && select({ row: f.row, finding: at }) }, f.kind))) : null,
+      code.findings.length ? h("span", { class: "tags" }, code.findings.map((f) => h("button", { class: `tag ${f.severity}`, type: "button", title: f.message, onclick: () => f.row !== null && select({ row: f.row }) }, f.kind))) : null,
       h("span", { class: "legend" }, [...new Set(columns.class)].filter(Boolean).map((name) => h("span", { class: `dot c-${name}` }, CLASS_NAMES[name]))));
     this.jumps = placed(code.jumps);
     this.jumpWidth = 14 + JUMP * Math.min(DEEPEST, 1 + Math.max(0, ...this.jumps.map(([, , place]) => place)));
@@ -88,11 +82,12 @@ class SourceView {
     const c = code.columns, findings = this.findings.get(at), heat = c[this.heat]?.[at] || 0;
     const [mnemonic, ...rest] = c.text[at].split(" ");
     const marks = findings && h("span", { class: `mark ${code.findings[findings[0]].severity}`, title: findings.map((f) => code.findings[f].message).join("\n") }, "●");
+    const doubt = c.fidelity[at] !== "exact" && h("span", { class: "dim", title: `fidelity: ${c.fidelity[at]}` }, " ≈");
     const strip = ["vgprs", "agprs", "sgprs"].filter((key) => c[key]).map((key) => h("i", { class: key, style: { width: `${(100 * c[key][at]) / this.most[key]}%` } }));
     const title = `${c.vgprs?.[at] ?? 0} vector, ${c.agprs?.[at] ?? 0} accumulation, ${c.sgprs?.[at] ?? 0} scalar registers live`;
     const never = c.executions && !c.executions[at];
     return h("div", { class: `row${state.row === at ? " on" : ""}${never ? " never" : ""}${this.hit?.has(at) ? " hit" : ""}${this.related(code, at) ? " kin" : ""}`, role: "option", "aria-selected": state.row === at, id: `i${at}`, style: { "--heat": this.warmth(heat) }, onclick: () => select({ row: at }) },
-      h("span"), h("span", { class: "dim" }, hex(c.offset[at])), h("span", { class: "text" }, marks, h("b", { class: `c-${c.class[at]}` }, mnemonic), " ", rest.join(" ")),
+      h("span"), h("span", { class: "dim" }, hex(c.offset[at])), h("span", { class: "text" }, marks, h("b", { class: `c-${c.class[at]}` }, mnemonic), " ", rest.join(" "), doubt),
       this.shown.map(([key]) => h("span", { class: `n${key === this.heat ? " hot" : ""}`, title: key === "stall" && c.reason ? c.reason[at] : null }, c[key][at] ? number(c[key][at]) : "")), h("span", { class: "strip", title }, strip));
   }
 
@@ -133,7 +128,7 @@ class SourceView {
 
   lineHeat(code) {
     const by = new Map(), heat = code.columns[this.heat] || [];
-    this.rowsOf.forEach((rows, name) => by.set(name, rows.reduce((sum, row) => sum + (heat[row] || 0), 0)));
+    this.rowsOf.forEach((rows, name) => by.set(name, sum(rows.map((row) => heat[row] || 0))));
     return { by, most: Math.max(1, ...by.values()) };
   }
 
@@ -155,8 +150,7 @@ class SourceView {
   }
 
   update(before) {
-    if (this.built !== state.kernel) { this.build(); }
-    else if (changed(before, "heat")) { this.build(); }
+    if (this.built !== state.kernel || changed(before, "heat")) this.build();
     if (state.row !== undefined && state.row >= this.list.count) return select({ row: undefined });
     const { code } = this.kernel;
     if (state.row !== undefined && code.columns.line && this.files.length) {
@@ -173,7 +167,7 @@ class SourceView {
 
   detail(code) {
     const at = state.row, c = code.columns;
-    if (at === undefined) return [h("p", { class: "dim" }, "Click an instruction or a source line; arrow keys move; / searches.")];
+    if (at === undefined) return [aside("Click an instruction or a source line; arrow keys move; / searches.")];
     const facts = [...this.shown.map(([key, head, title]) => [head, c[key][at], title]), ["fidelity", c.fidelity[at]], ["live behind it", code.live?.[at] || "nothing"]];
     if (c.reason?.[at]) facts.push(["stalls on", c.reason[at]]);
     if (c.line?.[at] >= 0) facts.push(["from", code.lines[c.line[at]]]);
@@ -181,6 +175,6 @@ class SourceView {
     const also = [this.kernel.matrix[at] && link("its fragments", { view: "fragments" }), this.kernel.lds?.accesses.some((access) => access.row === at) && link("its LDS banks", { view: "lds" }), ...jumps];
     const told = (this.findings.get(at) || []).map((f) => h("pre", { class: `finding ${code.findings[f].severity}` }, code.findings[f].text));
     return [h("h3", {}, h("code", {}, `${this.kernel.name}+${hex(c.offset[at])}  ${c.text[at]}`)), h("p", { class: "links" }, also),
-      h("dl", {}, facts.filter(([, value]) => value !== undefined && value !== 0).map(([name, value, title]) => [h("dt", { title }, name), h("dd", {}, number(value))])), ...told];
+      terms(facts.map(([name, value, title]) => [name, value ? number(value) : undefined, title])), ...told];
   }
 }

@@ -2,42 +2,50 @@
 
 const TRAFFIC = [[0, 114, 178], [213, 94, 0], [0, 158, 115]];  // read, written, both: Okabe and Ito
 
-class TrafficView {
-  constructor(doc) {
-    this.doc = doc;
-    this.node = h("div", { class: "view traffic" });
-  }
-
+class TrafficView extends View {
   static has = (doc) => doc.kernels?.some((kernel) => kernel.traffic?.length);
 
   build() {
-    const kernel = this.doc.kernels[state.kernel], c = kernel.counters;
+    const { kernel } = this, c = kernel.counters, told = kernel.traffic || [];
     this.built = state.kernel;
-    const share = (asked, distinct) => (distinct ? `${number(asked / distinct)} times each` : "nothing");
-    fill(this.node, h("p", {}, `Read ${bytes(c.global_read_bytes ?? 0)}, ${bytes(c.unique_read_bytes ?? 0)} of them distinct (${share(c.global_read_bytes, c.unique_read_bytes)}); written ${bytes(c.global_write_bytes ?? 0)}, ${bytes(c.unique_write_bytes ?? 0)} distinct (${share(c.global_write_bytes, c.unique_write_bytes)}).`),
-      h("p", { class: "legend", style: { margin: 0 } }, ["read", "written", "both", "never touched"].map((name, at) => h("span", { class: "dot", style: { color: at < 3 ? css(TRAFFIC[at]) : "var(--line)" } }, name))),
-      h("div", { class: "buffers" }, (kernel.traffic || []).map((one) => this.picture(one))));
+    this.by = told.some((one) => one.times) && this.by === "times" ? "times" : "kind";
+    const line = (verb, asked, distinct) => `${verb} ${bytes(c[asked] ?? 0)}, ${bytes(c[distinct] ?? 0)} distinct`;
+    const most = Math.max(1, ...told.flatMap((one) => one.times || [])) / 10;
+    const legend = this.by === "times" ? [h("span", {}, "read once"), h("span", { class: "scale" }), h("span", {}, `${number(most)} times`)]
+      : ["read", "written", "both", "never touched"].map((name, at) => h("span", { class: "dot", style: { color: at < 3 ? css(TRAFFIC[at]) : "var(--dim)" } }, name));
+    fill(this.node, c.global_read_bytes === undefined ? null : h("p", {}, `${line("Read", "global_read_bytes", "unique_read_bytes")}; ${line("written", "global_write_bytes", "unique_write_bytes")}.`),
+      h("div", { class: "bar" }, told.some((one) => one.times) && choice("Colour by", [["kind", "read or written"], ["times", "how often read"]], this.by, (by) => { this.by = by; this.build(); }), h("span", { class: "legend" }, legend)),
+      h("div", { class: "buffers" }, told.map((one) => this.picture(one, most))));
   }
 
-  picture(one) {
-    const { across, down, cells } = one, scale = Math.max(1, Math.floor(288 / Math.max(across, down))), canvas = h("canvas", { width: across, height: down, style: { width: `${across * scale}px`, height: `${down * scale}px` } });
+  /** Red, green, blue and opacity of a cell. */
+  tint({ cells, times }, at, most) {
+    const parts = [0, 1, 2].map((kind) => cells[3 * at + kind] / 255), [read, written, both] = parts, touched = read + written + both;
+    if (this.by === "times") return read + both ? [...cividis(most > 1 ? Math.log(Math.max(1, (times?.[at] ?? 10) / 10)) / Math.log(most) : 0), 255] : [128, 128, 128, 40];
+    return touched ? [...[0, 1, 2].map((channel) => TRAFFIC.reduce((total, colour, kind) => total + (parts[kind] / touched) * colour[channel], 0)), 90 + 165 * Math.min(1, touched)] : [128, 128, 128, 40];
+  }
+
+  picture(one, most) {
+    const { across, down, cells } = one, scale = Math.max(1, Math.floor(288 / Math.max(across, down))), canvas = h("canvas", { width: across, height: down, tabindex: 0, role: "img", "aria-label": `${one.name}: which bytes were touched; arrow keys move`, style: { width: `${across * scale}px`, height: `${down * scale}px` } });
     const pen = canvas.getContext("2d"), pixels = pen.createImageData(across, down);
-    for (let at = 0; at < across * down; at++) {
-      const parts = [0, 1, 2].map((kind) => cells[3 * at + kind] / 255), sum = parts[0] + parts[1] + parts[2];
-      for (let channel = 0; channel < 3; channel++) pixels.data[4 * at + channel] = sum ? TRAFFIC.reduce((total, colour, kind) => total + (parts[kind] / sum) * colour[channel], 0) : 128;
-      pixels.data[4 * at + 3] = sum ? 90 + 165 * Math.min(1, sum) : 40;
-    }
+    for (let at = 0; at < across * down; at++) pixels.data.set(this.tint(one, at, most), 4 * at);
     pen.putImageData(pixels, 0, 0);
-    const told = h("p", { class: "dim" }, "Point at the picture.");
-    canvas.addEventListener("mousemove", (e) => {
-      const box = canvas.getBoundingClientRect(), column = clamp(Math.floor(((e.clientX - box.left) / box.width) * across), 0, across - 1), row = clamp(Math.floor(((e.clientY - box.top) / box.height) * down), 0, down - 1);
+    const told = aside("Point at the picture.");
+    let here = [0, 0];
+    const say = (column, row) => {
+      here = [clamp(column, 0, across - 1), clamp(row, 0, down - 1)];
+      const at = here[1] * across + here[0], share = [0, 1, 2].map((kind) => Math.round(cells[3 * at + kind] / 2.55));
       const part = (extent, count, at, unit = 1) => [unit * Math.floor((at * extent) / count), unit * Math.floor(((at + 1) * extent) / count) - 1].filter((v, i, all) => !i || v > all[0]).join("–");
-      const share = [0, 1, 2].map((kind) => Math.round(cells[3 * (row * across + column) + kind] / 2.55));
-      told.textContent = `row ${part(one.rows, down, row)}, bytes ${part(one.row_bytes / one.unit, across, column, one.unit)}: ${share[0] + share[2]} % read, ${share[1] + share[2]} % written`;
-    });
-    const behind = one.behind ? `, ${number(one.behind)} of them behind its last whole row` : "";
-    return h("figure", { class: "card" }, h("figcaption", {}, h("b", {}, one.name), ` ${bytes(one.bytes)}, ${number(one.rows)} rows of ${number(one.row_bytes)} bytes`), canvas,
-      h("p", {}, `${bytes(one.read)} read, ${bytes(one.written)} written, ${bytes(one.never)} never touched${behind}`), told);
+      told.textContent = `row ${part(one.rows, down, here[1])}, bytes ${part(one.row_bytes / one.unit, across, here[0], one.unit)}: ${share[0] + share[2]} % read${one.times?.[at] ? `, ${number(one.times[at] / 10)} times` : ""}, ${share[1] + share[2]} % written`;
+    };
+    canvas.addEventListener("mousemove", (e) => say(Math.floor(e.offsetX / scale), Math.floor(e.offsetY / scale)));
+    canvas.addEventListener("keydown", (e) => { const step = arrows(e); if (step) say(here[0] + step[0], here[1] + step[1]); });
+    const { columns } = this.kernel.code, share = (count) => `${bytes(count)} (${number((100 * count) / one.bytes)} %)`, to = (row) => link(hex(columns.offset[row]), { view: "source", row }, columns.text[row]);
+    const facts = { read: share(one.read), written: share(one.written), "re-read": one.asked ? `${share(one.again)}; ${number(one.asked / one.read)} times each, at most ${number(one.most)}` : undefined,
+      "never touched": share(one.never) + (one.behind ? `; ${number(one.behind)} touched behind its last whole row` : ""),
+      "out of range": one.clipped.length ? [`${number(sum(one.clipped.map(([, lanes]) => lanes)))} lanes, which a buffer resource clips, at`, one.clipped.slice(0, 8).map(([row]) => to(row)), one.clipped.length > 8 ? "…" : ""] : one.wrong.length ? "" : "nothing" };
+    return h("figure", { class: "card" }, h("figcaption", {}, h("b", {}, one.name), ` ${bytes(one.bytes)}, ${number(one.rows)} rows of ${number(one.row_bytes)} bytes`), canvas, told,
+      terms(Object.entries(facts)), one.wrong.map(([row, text]) => h("p", { class: "bad" }, to(row), ` ${text}`)));
   }
 
   update() { if (this.built !== state.kernel) this.build(); }

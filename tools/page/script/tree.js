@@ -1,23 +1,18 @@
 // A plan: the algorithm tree to open and close, each level's tile inside the one above, limits as bars.
 
-class TreeView {
-  constructor(doc) {
-    this.doc = doc;
-    this.node = h("div", { class: "view tree" });
-  }
-
+class TreeView extends View {
   static has = (doc) => Boolean(doc.tree);
 
   build() {
     const { tree, resources } = this.doc;
     this.branches = [];
     const nested = tree.nodes.reduceRight((inside, node, at) => this.branch(node, at, inside), null);
-    const buttons = h("div", { class: "bar" }, h("button", { type: "button", onclick: () => this.branches.forEach((one) => { one.open = true; }) }, "Open all"), h("button", { type: "button", onclick: () => this.branches.forEach((one) => { one.open = false; }) }, "Close all"));
+    const buttons = h("div", { class: "bar" }, button("Open all", () => this.branches.forEach((one) => { one.open = true; })), button("Close all", () => this.branches.forEach((one) => { one.open = false; })));
     const said = tree.feasible ? `${tree.policy} tiles, bound by ${tree.binding}` : `does not fit: ${tree.remedy}`;
     fill(this.node, h("div", { class: "two" },
       h("div", {}, buttons, h("p", { class: tree.feasible ? "" : "bad" }, said), nested),
-      h("div", {}, h("h2", {}, "Tiles, each in the one above"), this.pictures(), h("h2", {}, "Limits"), this.bars(tree.nodes.flatMap((node) => node.constraints.map((one) => ({ ...one, level: node.level })))),
-        (resources || []).map(({ kernel, rows }) => [h("h2", {}, `As linked: ${kernel}`), this.linked(rows)]))));
+      h("div", {}, h("h2", {}, "Tiles, each in the one above"), this.pictures(), h("h2", {}, "Limits"), this.bars(this.planned(tree)),
+        (resources || []).map(({ kernel, rows }) => [h("h2", {}, `As linked: ${kernel}`), this.bars(this.linked(rows))]))));
   }
 
   branch(node, at, inside) {
@@ -50,24 +45,27 @@ class TreeView {
     });
   }
 
+  /** Limits as bars. rows: { level, name, binding, share, bad, said, left, note, remedy } */
   bars(rows) {
-    return h("div", { class: "bars" }, rows.map((row) => {
-      const share = row.limit ? row.use / row.limit : 0, bad = row.hard && !row.satisfied;
-      return [h("span", { class: "dim" }, row.level), h("span", {}, row.name, row.binding ? h("span", { class: "tag note" }, "binds") : null), this.gauge(share, bad, row.binding),
-        h("span", { class: "n", title: row.note }, `${number(row.use)} of ${number(row.limit)} ${row.unit}`), h("span", { class: `n${bad ? " bad" : " dim"}`, title: row.remedy }, `${number(row.slack)} left`)];
-    }));
+    return h("div", { class: "bars" }, rows.map((row) => [h("span", { class: "dim" }, row.level), h("span", {}, row.name, row.binding ? h("span", { class: "tag note" }, "binds") : null), this.gauge(row.share, row.bad, row.binding),
+      h("span", { class: "n", title: row.note }, `${row.said} ${row.unit}`), h("span", { class: `n${row.bad ? " bad" : " dim"}`, title: row.remedy }, row.left)]));
   }
 
   gauge(share, bad, binding) {
     return h("span", { class: `gauge${bad ? " bad" : share > 1 ? " over" : ""}${binding ? " binds" : ""}`, role: "meter", "aria-valuenow": Math.round(100 * share), "aria-valuemin": 0, "aria-valuemax": 100, title: `${number(100 * share)} %` }, h("i", { style: { width: `${100 * clamp(share, 0, 1)}%` } }));
   }
 
+  left({ slack, floor }) { return `${number(Math.abs(slack))} ${slack < 0 ? (floor ? "below" : "over") : floor ? "above" : "left"}`; }
+
+  /** Limits of a plan: what it uses of each. */
+  planned({ nodes }) {
+    return nodes.flatMap((node) => node.constraints.map((row) => ({ ...row, level: node.level, share: row.limit ? row.use / row.limit : 0, bad: row.hard && !row.satisfied, said: `${number(row.use)} of ${number(row.limit)}`, left: this.left(row) })));
+  }
+
+  /** Limits of a linked kernel: what the plan derived and what the code takes. */
   linked(rows) {
-    return h("div", { class: "bars" }, rows.map((row) => {
-      const share = row.limit ? Math.max(row.derived, row.actual ?? 0) / row.limit : 0, bad = row.hard && row.slack < 0;
-      return [h("span", { class: "dim" }, row.node), h("span", {}, row.name, row.binding ? h("span", { class: "tag note" }, "binds") : null), this.gauge(share, bad, row.binding),
-        h("span", { class: "n", title: row.note }, `${number(row.derived)}${row.actual !== null ? `, takes ${number(row.actual)}` : ""} of ${row.floor ? "at least " : ""}${number(row.limit)} ${row.unit}`), h("span", { class: `n${bad ? " bad" : " dim"}` }, `${number(row.slack)} ${row.floor ? "above" : "left"}`)];
-    }));
+    return rows.map((row) => ({ ...row, level: row.node, share: row.limit ? Math.max(row.derived, row.actual ?? 0) / row.limit : 0, bad: row.hard && row.slack < 0,
+      said: `${number(row.derived)}${row.actual !== null ? `, takes ${number(row.actual)}` : ""} of ${row.floor ? "at least " : ""}${number(row.limit)}`, left: this.left(row) }));
   }
 
   update() { if (!this.node.firstChild) this.build(); }

@@ -1,14 +1,9 @@
 // The modelled compute unit: a line a wave's place, an event an instruction, over clocks.
 
-class WavesView {
-  constructor(doc) {
-    this.doc = doc;
-    this.node = h("div", { class: "view waves" });
-  }
-
+class WavesView extends View {
   static has = (doc) => doc.kernels?.some((kernel) => kernel.waves);
 
-  get waves() { return this.doc.kernels[state.kernel].waves; }
+  get waves() { return this.kernel.waves; }
 
   build() {
     const waves = this.waves;
@@ -20,9 +15,9 @@ class WavesView {
     this.to = this.end;
     this.high = clamp(Math.floor(520 / waves.places.length), 8, 26);
     this.canvas = h("canvas", { class: "timeline", tabindex: 0, role: "img", "aria-label": "waves over clocks; + and - zoom, arrows move" });
-    this.told = h("p", { class: "dim" }, "Wheel zooms, dragging moves; click an event to select its instruction. Keys: + − ← →");
-    const classes = [...new Set(this.doc.kernels[state.kernel].code.columns.class)].filter(Boolean);
-    fill(this.node, h("p", {}, waves.said), waves.model_notes.map((note) => h("p", { class: "dim" }, note)),
+    this.told = aside("Wheel zooms, dragging moves; click an event to select its instruction. Keys: + − ← →");
+    const classes = [...new Set(this.kernel.code.columns.class)].filter(Boolean);
+    fill(this.node, h("p", {}, waves.said), waves.model_notes.map((note) => aside(note)),
       h("div", { class: "bar" }, h("span", { class: "legend", style: { margin: 0 } }, classes.map((name) => h("span", { class: `dot c-${name}` }, CLASS_NAMES[name])), h("span", {}, "pale: waiting to issue")), h("span", { class: "dim" }, waves.cut ? `the first ${number(waves.row.length)} events` : "")), this.canvas, this.told,
       h("p", {}, "Of the peaks: ", Object.entries(waves.shares).map(([unit, share]) => `${unit} ${number(100 * share)} %`).join(", ")));
     const at = (e) => { const box = this.canvas.getBoundingClientRect(); return [this.from + ((e.clientX - box.left - 110) / (box.width - 110)) * (this.to - this.from), Math.floor((e.clientY - box.top - 18) / this.high)]; };
@@ -48,8 +43,8 @@ class WavesView {
   event(clock, place) { return this.waves.place.findIndex((where, at) => where === place && this.came[at] <= clock && clock < this.came[at] + this.waves.until[at]); }
 
   say(at) {
-    const { code } = this.doc.kernels[state.kernel], waves = this.waves, row = waves.row[at];
-    return `${waves.places[waves.place[at]]}, workgroup ${waves.group[at]}, clock ${number(this.came[at])}: ${code.columns.text[row]}, ${number(waves.until[at])} clocks, ${number(waves.issue[at])} of them waiting`;
+    const { code } = this.kernel, waves = this.waves, row = waves.row[at];
+    return `${waves.places[waves.place[at]]}, workgroup ${waves.group[at]}, clock ${number(this.came[at])}: ${code.columns.text[row]}, ${number(waves.until[at])} clocks, ${number(waves.issue[at])} of them waiting${code.columns.reason?.[row] ? `; stalls on ${code.columns.reason[row]}` : ""}`;
   }
 
   draw() {
@@ -57,7 +52,7 @@ class WavesView {
     this.canvas.style.height = `${high}px`;
     this.canvas.width = width * ratio;
     this.canvas.height = high * ratio;
-    const pen = this.canvas.getContext("2d"), style = getComputedStyle(this.canvas), { code } = this.doc.kernels[state.kernel];
+    const pen = this.canvas.getContext("2d"), style = getComputedStyle(this.canvas), { code } = this.kernel;
     pen.scale(ratio, ratio);
     pen.font = `11px ${style.getPropertyValue("--mono")}`;
     const x = (clock) => 110 + ((clock - this.from) / (this.to - this.from)) * (width - 110), dim = style.color, tints = {};
@@ -67,7 +62,7 @@ class WavesView {
     probe.remove();
     pen.fillStyle = dim;
     waves.places.forEach((place, at) => pen.fillText(place, 0, 18 + at * this.high + this.high / 2 + 4));
-    for (const part of [0, 0.25, 0.5, 0.75]) pen.fillText(number(Math.round(this.from + part * (this.to - this.from))), x(this.from + part * (this.to - this.from)), 11);
+    for (const clock of [0, 0.25, 0.5, 0.75].map((part) => this.from + part * (this.to - this.from))) pen.fillText(number(Math.round(clock)), x(clock), 11);
     pen.beginPath();
     pen.rect(110, 0, width, high);
     pen.clip();
@@ -85,9 +80,9 @@ class WavesView {
   }
 
   update() {
-    if (!this.waves) return fill(this.node, h("p", { class: "dim" }, "No time was modelled for this kernel."));
+    if (!this.waves) return fill(this.node, aside("No time was modelled for this kernel."));
     if (this.built !== state.kernel) this.build();
     this.draw();
-    if (state.row !== undefined) this.told.textContent = `Selected: ${this.doc.kernels[state.kernel].code.columns.text[state.row]}`;
+    if (state.row !== undefined) this.told.textContent = `Selected: ${this.kernel.code.columns.text[state.row]}`;
   }
 }

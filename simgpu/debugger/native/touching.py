@@ -1,0 +1,226 @@
+"""Which bytes of device memory each instruction of a launch touches, and how often each byte is read, counted natively in one run.
+
+A launch's own bitmaps (`memory.table`) say which bytes all instructions touched together. Here each instruction has bits of its own,
+numbered as those are: bit b of an allocation is its byte b. A worker counts for itself; what workers counted is joined at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+
+from simgpu.checks.bounds import base_of
+from simgpu.checks.races.storage import lazy_zeros
+from simgpu.engine.check import Check
+from simgpu.engine.fields import context_fields
+from simgpu.engine.workgroup import context
+from simgpu.hardware.isa.instruction import Instruction
+from simgpu.machine import layout
+from simgpu.machine.frame import Frame
+from simgpu.machine.hooks import Access
+from simgpu.machine.layout import LANES
+from simgpu.machine.operands import Place, Plan
+from simgpu.machine.runtime import PART, load32, load64, pointer, runtime, store8, store64
+from simgpu.machine.values import I64
+from simgpu.memory.table import PAGE
+
+if TYPE_CHECKING:
+    from simgpu.engine.finding import Finding
+    from simgpu.engine.launch import Launch
+    from simgpu.engine.workers.worker import Worker
+
+(BLOCK,) = context_fields("touching", 1)  # address of the worker's block, 0 where nothing is counted; its words:
+# of the launch's bitmaps: address and bytes; then addresses: an instruction's number by record, bits, pages with bits, reads of
+# each byte, lanes
+BITMAPS, HALF, NUMBERS, BITS, PAGES, READS, LANE_COUNTS, WORDS = range(8)
+ASKED, SERVED, BASE, LANE_FIELDS = range(4)  # lanes that a buffer instruction asked for, those served, and its resource's base
+BASE_BITS = (1 << 48) - 1  # of a buffer resource
+PIECE = 16  # bytes that are marked at once
+MOST_BYTES = 256 << 20  # of the device's memory that is counted
+
+
+@numba.njit(**PART)
+def halves(address: int, count: int) -> np.ndarray:
+    """`count` u16 at a host address."""
+    return numba.carray(pointer(address), count, np.uint16)
+
+
+@runtime
+def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> None:
+    """An access to the wave's ADDRESSES, offsets into the allocation whose bitmap is given, 0 of one that is not counted.
+
+    how: bytes a lane · 2, + 1 where it reads.
+    """
+    block = context(wave, BLOCK)
+    if bitmap == 0 or block == 0:
+        return
+    first, half = bitmap - load64(block + 8 * BITMAPS), load64(block + 8 * HALF)
+    number = load32(load64(block + 8 * NUMBERS) + 4 * record)
+    bits, pages = load64(block + 8 * BITS) + number * half, load64(block + 8 * PAGES) + number * (half // PAGE)
+    size, reads = how >> 1, how & 1
+    for lane in range(LANES):
+        if not lanes >> lane & 1:
+            continue
+        start = 8 * first + load64(wave + layout.ADDRESSES + 8 * lane)
+        for at in range(start, start + size, PIECE):
+            count = min(PIECE, start + size - at)
+            ones, low, word = (1 << count) - 1, at & 63, bits + 8 * (at >> 6)
+            store64(word, load64(word) | ones << low)
+            store8(pages + at // (8 * PAGE), 1)
+            if low + count > 64:
+                store64(word + 8, load64(word + 8) | ones >> (64 - low))
+                store8(pages + (at + count) // (8 * PAGE), 1)
+            if reads:
+                times = halves(load64(block + 8 * READS) + 2 * at, count)
+                if count == PIECE:  # a number of turns that is known is one addition of a vector
+                    for byte in range(PIECE):
+                        times[byte] += times[byte] != 0xFFFF
+                else:
+                    for byte in range(count):
+                        times[byte] += times[byte] != 0xFFFF
+    note_lanes(block, number, SERVED, lanes)
+
+
+@numba.njit(**PART)
+def note_lanes(block: int, number: int, which: int, lanes: int) -> None:
+    """Adds lanes to a count of an instruction."""
+    place, count = load64(block + 8 * LANE_COUNTS) + 8 * (LANE_FIELDS * number + which), 0
+    for lane in range(LANES):
+        count += lanes >> lane & 1
+    store64(place, load64(place) + count)
+
+
+@runtime
+def note_buffer(wave: int, record: int, lanes: int, base: int) -> None:
+    """Lanes that a buffer instruction asks for, before it knows which lie in its resource."""
+    block = context(wave, BLOCK)
+    if block:
+        number = load32(load64(block + 8 * NUMBERS) + 4 * record)
+        note_lanes(block, number, ASKED, lanes)
+        store64(load64(block + 8 * LANE_COUNTS) + 8 * (LANE_FIELDS * number + BASE), base)
+
+
+@dataclass
+class Touches:
+    """What a launch touched of tracked memory.
+
+    distinct: bytes that each instruction touched, each once, by code offset; reads: how often each byte of an allocation was read,
+    uint16, at most 65535, by base address; beyond: lanes of buffer instructions that lay outside their resource, by code offset,
+    with the resource's base; read, written: the launch's bitmaps when it ended or failed (`Table.touched_bits`).
+    """
+
+    read: Mapping[int, np.ndarray]
+    written: Mapping[int, np.ndarray]
+    distinct: dict[int, int] = field(default_factory=dict)
+    reads: dict[int, np.ndarray] = field(default_factory=dict)
+    beyond: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Touching(Check):
+    """Counts in a launch of its own device. offsets: of the instructions that have bits of their own,
+    bytes from the kernel's first one.
+
+    After the launch `touches` is what it touched, None where there was more memory than MOST_BYTES, or none counted.
+    """
+
+    sums = True  # matrix instructions, which it does not look at, stay fused
+
+    def __init__(self, offsets: Iterable[int]) -> None:
+        self.offsets = list(offsets)
+        self.touches: Touches | None = None
+
+    def concerns(self, inst: Instruction) -> bool:
+        return inst.spec.memory is not None
+
+    def plan(self, inst: Instruction, plan: Plan) -> Place | None:
+        found = base_of(inst)
+        return plan.register(found[1], 128) if found is not None and found[0] == "resource" else None
+
+    def before(self, frame: Frame, inst: Instruction, planned: Any) -> None:
+        if isinstance(planned, Place) and inst.spec.encoding != "smem":
+            base = frame.build.and_(frame.load(frame.operand(planned.slot), I64), ir.Constant(I64, BASE_BITS))
+            note_buffer.call(frame.build, frame.wave, _record(frame), frame.exec_bits(), base)
+
+    def access(self, frame: Frame, access: Access) -> None:
+        if access.space == "lds":
+            return
+        frame.store(access.offsets, frame.at(frame.wave, layout.ADDRESSES), align=8)
+        bitmap = frame.load(frame.at(access.entry, layout.ALLOC_READ), I64, 8)
+        lanes = ir.Constant(I64, 1) if access.lanes is None else access.lanes
+        how = access.size << 1 | int(access.reads)
+        note_bytes.call(frame.build, frame.wave, _record(frame), lanes, how, bitmap)
+
+    def prepare(self, launch: Launch, worker: Worker) -> None:
+        table = launch.table
+        worker.set_context(BLOCK, 0)
+        if table.bitmaps is None or not 0 < 8 * table.half_bytes <= MOST_BYTES:
+            return
+        numbers = np.zeros(launch.program.count + 1, np.int32)
+        numbers[[launch.entry + offset // 4 for offset in self.offsets]] = np.arange(1, len(self.offsets) + 1)
+        count, half = len(self.offsets) + 1, table.half_bytes
+        mine = Counts(
+            numbers, lazy_zeros(count * half).reshape(count, -1, PAGE), np.zeros((count, half // PAGE), np.uint8),
+            lazy_zeros(16 * half).view(np.uint16), np.zeros((count, LANE_FIELDS), np.int64), np.zeros(WORDS, np.int64),
+        )  # fmt: skip
+        arrays = mine.numbers, mine.bits, mine.pages, mine.reads, mine.lanes
+        mine.block[:] = [table.bitmaps.address, half, *(array.ctypes.data for array in arrays)]
+        worker.checks["touching"] = mine
+        worker.set_context(BLOCK, mine.block.ctypes.data)
+
+    def finish(self, launch: Launch, workers: list[Worker]) -> list[Finding]:
+        counts = [worker.checks["touching"] for worker in workers if "touching" in worker.checks]
+        if counts:
+            self.touches = _joined(launch, counts, self.offsets)
+        return []
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A worker's. bits: uint8 (instructions, pages, PAGE); pages: whether one has bits; reads: uint16, by bit; lanes: LANE_FIELDS
+    an instruction. Number 0 is every instruction that has none of its own."""
+
+    numbers: np.ndarray
+    bits: np.ndarray
+    pages: np.ndarray
+    reads: np.ndarray
+    lanes: np.ndarray
+    block: np.ndarray
+
+
+def _record(frame: Frame) -> Any:
+    return frame.build.zext(frame.slot(layout.SLOT_INDEX), I64)
+
+
+def _joined(launch: Launch, counts: list[Counts], offsets: list[int]) -> Touches:
+    distinct, beyond = {}, {}
+    lanes = np.sum([one.lanes for one in counts], axis=0)
+    for number, offset in enumerate(offsets, 1):
+        touched = np.flatnonzero(np.logical_or.reduce([one.pages[number] for one in counts]))
+        if len(touched):
+            bits = np.bitwise_or.reduce([one.bits[number, touched] for one in counts])
+            distinct[offset] = int(np.bitwise_count(bits.view(np.uint64)).sum(dtype=np.int64))
+        if lanes[number, ASKED] > lanes[number, SERVED]:
+            base = max(int(one.lanes[number, BASE]) for one in counts)
+            beyond[offset] = int(lanes[number, ASKED] - lanes[number, SERVED]), base
+    read, written = (launch.table.touched_bits(which) for which in (0, 1))
+    return Touches(read, written, distinct, _reads(launch.table.spans(), counts), beyond)
+
+
+def _reads(spans: Mapping[int, tuple[int, int]], counts: list[Counts]) -> dict[int, np.ndarray]:
+    """By base address of the allocations of which something was read. spans: each one's first bit and bytes."""
+    pages = np.logical_or.reduce([one.pages.any(axis=0) for one in counts])
+    found = {}
+    for base, (first, size) in spans.items():
+        if pages[first // (8 * PAGE) : -(-(first + size) // (8 * PAGE))].any():
+            parts = [one.reads[first : first + size] for one in counts]
+            whole = parts[0].copy()
+            for part in parts[1:]:
+                whole += np.minimum(part, 0xFFFF - whole)
+            if whole.any():
+                found[base] = whole
+    return found

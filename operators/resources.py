@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Self
 
 from simgpu.hardware.descriptor import HardwareDescriptor
@@ -168,6 +169,17 @@ class Derivation:
     def at(self, level: Level) -> tuple[Constraint, ...]:
         """The constraints of one level."""
         return tuple(row for row in self.constraints if row.level is level)
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: what was decided, and every limit with its use; what does not fit is told with what to change."""
+        rows = "".join(
+            f"<tr><td>{row.level}</td><td>{escape(row.name)}{' <b>binds</b>' if row.binding else ''}</td><td>{row.use:,.6g} of "
+            f"{row.limit:,.6g} {escape(row.unit)}</td><td>{escape(row.note)}</td></tr>"
+            for row in self.constraints
+        )
+        sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
+        said = sizes if self.feasible else f"does not fit: {self.remedy}"
+        return f"<p><b>{escape(self.title)}</b>: {escape(said)}</p><table>{rows}</table>"
 
     def check(self) -> Self:
         """The plan itself; ResourceError with the violated limit and what to change if it cannot run."""

@@ -205,13 +205,8 @@ class Root(Node):
 
     def _repr_html_(self) -> str:
         """For Jupyter: the tree, and every limit with its use; what does not fit is told with what to change."""
-        rows = "".join(
-            f"<tr><td>{row.level}</td><td>{escape(row.name)}{' <b>binds</b>' if row.binding else ''}</td><td>{row.use:,.6g} of "
-            f"{row.limit:,.6g} {escape(row.unit)}</td><td>{escape(row.note)}</td></tr>"
-            for row in self.derivation.constraints
-        )
-        shown = render(self) if self.derivation.feasible else f"{self!r} does not fit: {self.derivation.remedy}"
-        return f"<pre>{escape(shown)}</pre><table>{rows}</table>"
+        shown = f"<pre>{escape(render(self))}</pre>" if self.derivation.feasible else ""
+        return shown + str(self.derivation._repr_html_())
 
     def tree(self) -> str:
         """The tree as text, in the form of the paper's Figure 1; ResourceError if the tiles cannot fit."""

@@ -20,6 +20,7 @@ from simgpu.tools.benchmarks.goals import GOALS, Measured, Setting
 from simgpu.tools.benchmarks.turn_about import best_seconds
 from simgpu.tools.cli import main
 from simgpu.tools.matrix.kernel import NAME, kernel
+from simgpu.tools.page.page import read_document
 from simgpu.tools.shared.errors import KernelFailed
 from simgpu.tools.shared.processes import output_of
 from simgpu.tools.verbs import bench
@@ -82,6 +83,16 @@ def test_the_table_measures_in_processes_of_its_own(capsys: Capture) -> None:
     head, title, rows = out.partition("Goals;")
     assert all(word in head for word in ("simgpu", "cores", "Python", "numpy", "numba", "llvmlite", "LLVM", "BLAS", "2 threads"))
     assert title and "/nowhere not found: give --corpus FOLDER" in rows and "<= 0.05 s" in rows and " of 2 met" in rows
+
+
+def test_the_table_is_a_page_too(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "goals.html"
+    out = printed(capsys, "--html", str(file), "--only", "corpus", "--corpus", "/nowhere")
+    document = read_document(str(file))
+    ((title, columns, (row,)),) = document["tables"]
+    assert title == "0 of 1 goals met" and len(columns) == len(row) and row[0] == "corpus" and "/nowhere" in row[-1]
+    assert all(note in out for note in document["notes"]) and document["command"].startswith("simgpu bench --html")
+    assert "--force to overwrite it" in failing(capsys, "--html", str(file))
 
 
 def test_json_has_host_rows_and_detail(capsys: Capture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -71,6 +72,11 @@ def test_bash_completes_verbs_operators_and_options(capsys: pytest.CaptureFixtur
     assert completed("run", "at") == {"attention"}
     assert completed("run", "gemm", "--trans") == {"--trans-a", "--trans-b"}
     assert completed("layout", "--ht") == {"--html"}
+    assert completed("--qu") == completed("exec", "--qu") == completed("--quiet", "run", "gemm", "--qu") == {"--quiet"}
+    assert completed("--completion", "") == set(SHELLS)
+    assert completed("run", "gemm", "--target", "mi30") == {"mi300a", "mi300x"}
+    assert completed("time", "gemm", "--dtype", "bf") >= {"bf16"} and completed("run", "gemm", "--device", "h") == {"hip"}
+    assert "softmax" in completed("regret", "s")
     (tmp_path / "kernel.co").write_text("")
     assert completed("exec", "ker") == {"kernel.co"}
 
@@ -84,6 +90,20 @@ def test_every_shell_knows_every_verb(shell: str, capsys: pytest.CaptureFixture[
         (tmp_path / "script").write_text(script)
         done = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_option_of_every_verb_is_in_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the parsers as `--help` prints them."""
+    assert main(["--completion", shell]) == 0
+    script = capsys.readouterr().out
+    for verb in VERBS:
+        assert main([verb, "--help"]) == 0
+        said = capsys.readouterr().out
+        mine = [line for line in script.splitlines() if line.lstrip().startswith(f"{verb})") or f"from {verb}'" in line]
+        words = set(re.split(r"[\s\"'();]+", " ".join(mine)))
+        for option in re.findall(r"^  (--[a-z][a-z0-9-]*)", said, re.MULTILINE):
+            assert (option if shell != "fish" else option.removeprefix("--")) in words, (verb, option)
 
 
 def test_a_shell_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def _outside(one: Watched, rows: Mapping[int, int]) -> list[Outside]:
     """Accesses that reached beyond a buffer: what the hardware clips by a buffer resource, and what checked mode found."""
     touches, start = one.touches, one.kernel.info.start
     clipped = [
-        Outside(base, rows[offset], lanes) for offset, (lanes, base) in (touches.beyond if touches else {}).items() if offset in rows
+        Outside(base, rows[offset], lanes) for offset, (lanes, base) in (touches.beyond if touches else {}).items()
     ]
     found = [
         Outside(int(finding.place, 16), rows[finding.pc - start], wrong=f"{finding.kind}: {finding.message}")

@@ -22,7 +22,7 @@ FORMAT = 1  # of the document; another one is no page of this version
 MOST_BYTES = 5_000_000
 # The views' files, in the order in which they make up the page's one script.
 SCRIPTS = (
-    "base.js", "numbers.js", "source.js", "registers.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js",
+    "base.js", "numbers.js", "source.js", "tables.js", "fragments.js", "lds.js", "tree.js", "roofline.js", "waves.js",
     "traffic.js", "compare.js", "shell.js",
 )  # fmt: skip
 # Nothing may be fetched, whatever a document holds.

@@ -15,8 +15,8 @@ EDGE = 96  # cells of a picture's side at most
 
 @dataclass(frozen=True)
 class Outside:
-    """An instruction's accesses beyond a buffer. address: in it, or nearest behind it; row: of the code; lanes: that a buffer resource
-    clips, whose loads give 0 and whose stores are dropped; wrong: what checked mode says of an access that is an error."""
+    """An instruction's accesses beyond a buffer. address: in it, or nearest behind it; row: of the code; lanes: that a buffer
+    resource clips, whose loads give 0 and whose stores are dropped; wrong: what checked mode says of an access that is an error."""
 
     address: int
     row: int
@@ -44,7 +44,8 @@ def traffic_document(
 
 def _owner(buffers: Sequence[Touched], address: int) -> int | None:
     """The address of the buffer that an address lies in, or that is the last before it."""
-    return max((one.address for one in buffers if one.address <= address), default=min((one.address for one in buffers), default=None))
+    addresses = sorted(one.address for one in buffers)
+    return max((first for first in addresses if first <= address), default=addresses[0] if addresses else None)
 
 
 def _picture(one: Touched, name: str, shape: tuple[int, int] | None) -> dict[str, Any]:

@@ -34,8 +34,8 @@ MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it 
 class Touched:
     """An allocation that a launch could reach: what it is, and for each of its bytes a bit, whether it was read or written.
 
-    read, written: uint8, eight bytes' bits each, the first lowest; none behind the last byte; times: uint16, how often each byte was
-    read, at most 65535, None where nobody counted.
+    read, written: uint8, eight bytes' bits each, the first lowest; none behind the last byte; times: uint16, how often each byte
+    was read, at most 65535, None where nobody counted.
     """
 
     address: int
@@ -105,7 +105,8 @@ def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> Touches |
 
     Of one that fails, what it touched until then: the launch will say why. None where nothing is counted.
     """
-    memory = [offset for offset, inst, _ in rows if inst is not None and inst.spec.memory is not None and inst.spec.encoding != "ds"]
+    accessing = [(offset, inst) for offset, inst, _ in rows if inst is not None and inst.spec.memory is not None]
+    memory = [offset for offset, inst in accessing if inst.spec.encoding != "ds"]
     if not memory:
         return None
     touching = Touching(memory)
@@ -148,9 +149,9 @@ def _touched(device: Device, read: Bits, written: Bits, touches: Touches | None)
     for one in device.memory.allocations:
         if one.tracked:
             none = np.zeros(-(-one.data.size // 8), np.uint8)
-            parts = (_part(bits.get(one.base, none), one.lead, one.nbytes) for bits in (read, written))
+            was_read, was_written = (_part(bits.get(one.base, none), one.lead, one.nbytes) for bits in (read, written))
             counted = times[one.base][one.lead : one.lead + one.nbytes] if one.base in times else None
-            found.append(Touched(one.address, one.nbytes, one.label, *parts, counted))
+            found.append(Touched(one.address, one.nbytes, one.label, was_read, was_written, counted))
     return found
 
 

@@ -1,11 +1,14 @@
-"""Completion for shells: verbs, operators and options, as scripts that ask nothing when they are used."""
+"""Completion for shells: verbs, operators, options and their values, as scripts that ask nothing when they are used."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
+BEFORE = ("--help", "--version", "--completion", "--quiet")  # options before the verb
+Verbs = Mapping[str, tuple[str, argparse.ArgumentParser]]  # what each is for, and its parser
 HOW = {
     "bash": 'add to ~/.bashrc: eval "$(simgpu --completion bash)"',
     "zsh": 'add to ~/.zshrc, behind compinit: eval "$(simgpu --completion zsh)"',
@@ -13,21 +16,55 @@ HOW = {
 }
 
 
-def completion(shell: str, verbs: Mapping[str, tuple[str, argparse.ArgumentParser]]) -> str:
-    """The script of a shell. verbs: what each is for, and its parser."""
+def completion(shell: str, verbs: Verbs) -> str:
+    """The script of a shell."""
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](verbs)
 
 
-def words(parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
-    """(options, words) that may stand behind a verb: of its sub-parsers', too."""
-    options: dict[str, None] = {}
-    named: dict[str, None] = {}
-    for one in _parsers(parser):
+@dataclass(frozen=True)
+class Known:
+    """What may stand behind a verb: options, words in place of an argument, and the values of options that take one of a few."""
+
+    options: list[str]
+    words: list[str]
+    values: dict[str, list[str]]
+
+
+def known(verb: str, verbs: Verbs) -> Known:
+    """What a verb's parser takes, and those of what follows it: of a verb that leaves the rest of its line to `run` or `exec`, 
+    theirs."""
+    parsers = list(_parsers(verbs[verb][1]))
+    if any(action.nargs == argparse.REMAINDER for one in parsers for action in one._actions):
+        parsers += [one for other in TAKES_ANY for one in _parsers(verbs[other][1])]
+    found = Known(list(EVERYWHERE), [], {})
+    for one in parsers:
         for action in one._actions:
-            options |= dict.fromkeys(option for option in action.option_strings if action.help != argparse.SUPPRESS)
-            if isinstance(action, argparse._SubParsersAction):
-                named |= dict.fromkeys(action.choices)
-    return list(options), list(named)
+            choices = list(map(str, action.choices or ())) or VALUES.get(action.dest, list)()
+            if not action.option_strings:
+                found.words.extend(word for word in choices if word not in found.words)
+            elif action.help != argparse.SUPPRESS:
+                found.options.extend(option for option in action.option_strings if option not in found.options)
+                found.values.update(dict.fromkeys(action.option_strings, choices) if choices else {})
+    return found
+
+
+def _targets() -> list[str]:
+    from simgpu.hardware import targets
+    from simgpu.hardware.targets import architectures
+
+    return [*targets(), *architectures()]
+
+
+def _dtypes() -> list[str]:
+    from simgpu.hardware import target, targets
+
+    return sorted({name for board in targets() for name in target(board).dtypes()})
+
+
+EVERYWHERE = ("--quiet",)
+TAKES_ANY = ("run", "exec")  # verbs of operators and of code objects, whose options others pass on
+# Values of options that argparse leaves open, by the option's name.
+VALUES: dict[str, Callable[[], list[str]]] = {"target": _targets, "dtype": _dtypes}
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -38,52 +75,75 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
                 yield from _parsers(below)
 
 
-def _bash(verbs: Mapping[str, tuple[str, argparse.ArgumentParser]]) -> str:
+def _cases(verbs: Verbs, assigned: str) -> str:
+    """A line of `case` a verb, in what bash and zsh share. assigned: how a list is given to a variable."""
+    lines = []
+    for verb in verbs:
+        it = known(verb, verbs)
+        values = "".join(f" {option}) values={assigned % ' '.join(words)} ;;" for option, words in it.values.items())
+        picked = f' case "$previous" in{values} esac;' if values else ""
+        lines.append(f"    {verb}) words_={assigned % ' '.join(it.words)}; options={assigned % ' '.join(it.options)};{picked} ;;")
+    return "\n".join(lines)
+
+
+def _bash(verbs: Verbs) -> str:
     """For bash 4 and later; files complete where no option does."""
-    cases = []
-    for verb, (_, parser) in verbs.items():
-        options, named = words(parser)
-        cases.append(f"    {verb}) words=\"{' '.join(named)}\"; options=\"{' '.join(options)}\" ;;")
     return f"""# {HOW["bash"]}
 _simgpu() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} words options
-  if (( COMP_CWORD == 1 )); then
-    COMPREPLY=($(compgen -W "{' '.join(verbs)} --help --version --completion" -- "$word"))
+  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb="" words_ options values at
+  for (( at = 1; at < COMP_CWORD; at++ )); do
+    if [[ ${{COMP_WORDS[at]}} != -* ]]; then verb=${{COMP_WORDS[at]}}; break; fi
+  done
+  if [[ $previous == --completion ]]; then
+    COMPREPLY=($(compgen -W "{' '.join(SHELLS)}" -- "$word"))
     return
   fi
-  case ${{COMP_WORDS[1]}} in
-{chr(10).join(cases)}
+  if [[ -z $verb ]]; then
+    COMPREPLY=($(compgen -W "{' '.join((*verbs, *BEFORE))}" -- "$word"))
+    return
+  fi
+  case $verb in
+{_cases(verbs, '"%s"')}
   esac
-  if [[ $word == -* ]]; then
+  if [[ -n $values ]]; then
+    COMPREPLY=($(compgen -W "$values" -- "$word"))
+  elif [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$word"))
   else
-    COMPREPLY=($(compgen -W "$words" -- "$word") $(compgen -f -- "$word"))
+    COMPREPLY=($(compgen -W "$words_" -- "$word") $(compgen -f -- "$word"))
   fi
 }}
 complete -o filenames -F _simgpu simgpu
 """
 
 
-def _zsh(verbs: Mapping[str, tuple[str, argparse.ArgumentParser]]) -> str:
+def _zsh(verbs: Verbs) -> str:
     listed = "\n".join(f"    {_quoted(f'{verb}:{_plain(text)}')}" for verb, (text, _) in verbs.items())
-    cases = []
-    for verb, (_, parser) in verbs.items():
-        options, named = words(parser)
-        cases.append(f"    {verb}) words_=({' '.join(named)}); options=({' '.join(options)}) ;;")
     return f"""# {HOW["zsh"]}
 _simgpu() {{
-  local -a verbs words_ options
+  local -a verbs words_ options values
+  local verb previous=$words[CURRENT-1] at
   verbs=(
 {listed}
   )
-  if (( CURRENT == 2 )); then
-    _describe verb verbs
+  for (( at = 2; at < CURRENT; at++ )); do
+    if [[ $words[at] != -* ]]; then verb=$words[at]; break; fi
+  done
+  if [[ $previous == --completion ]]; then
+    compadd -- {' '.join(SHELLS)}
     return
   fi
-  case $words[2] in
-{chr(10).join(cases)}
+  if [[ -z $verb ]]; then
+    _describe verb verbs
+    compadd -- {' '.join(BEFORE)}
+    return
+  fi
+  case $verb in
+{_cases(verbs, '(%s)')}
   esac
-  if [[ $PREFIX == -* ]]; then
+  if (( $#values )); then
+    compadd -- $values
+  elif [[ $PREFIX == -* ]]; then
     compadd -- $options
   else
     compadd -- $words_
@@ -94,18 +154,26 @@ compdef _simgpu simgpu
 """
 
 
-def _fish(verbs: Mapping[str, tuple[str, argparse.ArgumentParser]]) -> str:
+def _fish(verbs: Verbs) -> str:
     lines = [f"# {HOW['fish']}"]
-    for verb, (text, parser) in verbs.items():
+    for option in BEFORE:
+        value = f" -x -a {_quoted(' '.join(SHELLS))}" if option == "--completion" else ""
+        lines.append(f"complete -c simgpu -n __fish_use_subcommand {_switch(option)}{value}")
+    for verb, (text, _) in verbs.items():
         lines.append(f"complete -c simgpu -n __fish_use_subcommand -f -a {verb} -d {_quoted(_plain(text))}")
-        options, named = words(parser)
+        it = known(verb, verbs)
         seen = f"-n '__fish_seen_subcommand_from {verb}'"
-        if named:
-            lines.append(f"complete -c simgpu {seen} -a {_quoted(' '.join(named))}")
-        for option in options:
-            kind = "-l" if option.startswith("--") else "-s" if len(option) == 2 else "-o"
-            lines.append(f"complete -c simgpu {seen} {kind} {option.lstrip('-')}")
+        if it.words:
+            lines.append(f"complete -c simgpu {seen} -a {_quoted(' '.join(it.words))}")
+        for option in it.options:
+            value = f" -x -a {_quoted(' '.join(it.values[option]))}" if option in it.values else ""
+            lines.append(f"complete -c simgpu {seen} {_switch(option)}{value}")
     return "\n".join(lines) + "\n"
+
+
+def _switch(option: str) -> str:
+    """An option as fish's `complete` takes it."""
+    return f"{'-l' if option.startswith('--') else '-s' if len(option) == 2 else '-o'} {option.lstrip('-')}"
 
 
 def _plain(text: str) -> str:

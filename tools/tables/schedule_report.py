@@ -11,7 +11,7 @@ from simgpu.hardware.errors import LaunchError, MemoryFault
 from simgpu.operators.tree import Root
 from simgpu.timing.lines import Line, lines
 from simgpu.timing.predict import Prediction, predict
-from simgpu.tools.shared.console import print_json, show, table
+from simgpu.tools.shared.console import print_json, progress, show, table
 
 if TYPE_CHECKING:
     from simgpu.asm import EmittedKernel
@@ -51,10 +51,11 @@ def predictions(tree: Root, matrix_only: bool = False) -> dict[str, Prediction]:
         multiplies = any(getattr(item, "mnemonic", "").startswith(("v_mfma", "v_smfmac")) for item in step.items)
         if matrix_only and not multiplies:
             continue
-        try:
-            answers[step.name] = _timed(kernel, step, tree, ROOM[0])
-        except MemoryFault:
-            answers[step.name] = _timed(kernel, step, tree, ROOM[1])
+        with progress(f"modelling the time of {step.name}"):
+            try:
+                answers[step.name] = _timed(kernel, step, tree, ROOM[0])
+            except MemoryFault:
+                answers[step.name] = _timed(kernel, step, tree, ROOM[1])
     return answers
 
 

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from math import exp, log
 from pathlib import Path
 
-from simgpu.tools.shared.console import add_json_option, print_json, show, table
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError
 
 SHAPES = ("4096x4096x4096", "8192x8192x8192", "16x28672x8192", "512x512x32768")
@@ -36,7 +36,8 @@ def run(options: Namespace) -> int:
         if len(parts) != 3 or not all(part.isdigit() for part in parts):
             raise UsageError(f"{shape!r} is no GEMM: give M x N x K as in {SHAPES[0]}")
         m, n, k = map(int, parts)
-        found = baselines(GemmProblem(m, n, k, options.dtype), descriptor)
+        with progress(f"searching for {shape}"):
+            found = baselines(GemmProblem(m, n, k, options.dtype), descriptor)
         rows = [row.row(found[0].seconds) for row in found]
         tables.append(table(shape, COLUMNS, rows, left=2))
         document.append({"shape": shape, "rows": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
@@ -55,7 +56,8 @@ def _origami(options: Namespace) -> int:
     path = Path(options.origami)
     if not path.is_file():
         raise UsageError(f"{path} is no file: give a ranking of shared/origami/python/tests/baselines/rankings")
-    found = list(origami(path.read_text(), target(options.target), options.dtype))
+    with progress("planning what Origami ranks"):
+        found = list(origami(path.read_text(), target(options.target), options.dtype))
     if not found:
         raise UsageError(f"{path} ranks no tile that fits {options.target}: give a ranking of its architecture")
     groups = {

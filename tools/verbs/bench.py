@@ -6,6 +6,7 @@ A goal is a row of `benchmarks.goals`; each is measured in a new process.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from simgpu.tools.benchmarks import exec, operator
 from simgpu.tools.benchmarks.blas import threads_environment
 from simgpu.tools.benchmarks.goals import CORPUS, GOALS, NAMES, Goal, Measured
 from simgpu.tools.cases.operator_options import add_operator_options
+from simgpu.tools.page.page import Page, add_html_option
 from simgpu.tools.shared.console import counted, print_json, progress, show, table
 from simgpu.tools.shared.errors import KernelFailed, UsageError
+from simgpu.tools.shared.outputs import claim
 from simgpu.tools.shared.processes import output_of
 
 
@@ -27,6 +30,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--corpus", default=CORPUS, metavar="FOLDER", help=f"compilers' kernels (default: {CORPUS})")
     parser.add_argument("--verbose", action="store_true", help="the table of all of the corpus, too")
     parser.add_argument("--profile", action="store_true", help=PROFILE)
+    add_html_option(parser)
     operators = add_operator_options(parser, more=_of_operator, required=False)
     text = "a kernel of any code object, as `simgpu exec` takes it; its result is not validated"
     sub = operators.add_parser("exec", help=text, description=text)
@@ -46,8 +50,9 @@ def _of_operator(parser: ArgumentParser) -> None:
 def _both(parser: ArgumentParser) -> None:
     """Adds what may stand before or behind OP."""
     parser.add_argument("--profile", action="store_true", default=SUPPRESS, help=PROFILE)
-    (threads,) = [action for action in parser._actions if action.dest == "threads"]
-    threads.default = SUPPRESS
+    for action in parser._actions:
+        if action.dest in ("threads", "html", "force"):
+            action.default = SUPPRESS
 
 
 def run(options: Namespace) -> int:
@@ -111,11 +116,20 @@ def goals(options: Namespace) -> int:
     host = host_document(threads)
     if options.profile:
         return _profiles(options, chosen, host, threads)
+    if options.html is not None:
+        claim([options.html], options.force)
     rows = []
     with counted(len(chosen), "rows") as done:
         for goal in chosen:
             rows.append(_row(goal, options, threads))
             done()
+    columns = ("row", "work", "goal", "measured", "over goal", "met", "note")
+    if options.html is not None:
+        title = f"{sum(row.document()['met'] for row in rows)} of {len(rows)} goals met"
+        tables = [[title, columns, [row.cells() for row in rows]]]
+        Page("goals of speed", {"tables": tables}, shlex.join(["simgpu", *options.words]), host_lines(host)).save(
+            options.html, options.force
+        )
     if options.json:
         print_json({
             "host": host, "rows": [row.document() for row in rows], "met": sum(row.document()["met"] for row in rows),
@@ -123,7 +137,6 @@ def goals(options: Namespace) -> int:
         })  # fmt: skip
     else:
         show(*host_lines(host))
-        columns = ("row", "work", "goal", "measured", "over goal", "met", "note")
         show(table("Goals; `over goal` of 1 or less meets one", columns, [row.cells() for row in rows], left=2))
         for row in rows:
             if options.verbose and row.goal.name == "corpus" and row.measured and row.measured.detail:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from simgpu.hardware import cache
 from simgpu.hardware.errors import HipError, ToolchainError
-from simgpu.tools.shared.console import add_json_option, print_json, show
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show
 from simgpu.version import VERSION
 
 NEEDED, USEFUL = "needed", "optional"
@@ -50,7 +50,8 @@ class Item:
 
 def run(options: Namespace) -> int:
     """Prints what is there; status 1 if something is missing that simgpu cannot do without."""
-    items = list(_items())
+    with progress("looking around"):
+        items = list(_items())
     lacking = [item for item in items if not item.found]
     if options.json:
         print_json([item.document() for item in items])

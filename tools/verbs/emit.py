@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simgpu.tools.cases.operator_options import add_operator_options, operator_document
 from simgpu.tools.cases.operators import OPERATORS
-from simgpu.tools.shared.console import print_json, show
+from simgpu.tools.shared.console import print_json, progress, show
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ def run(options: Namespace) -> int:
     claim((options.output, options.object), options.force)
     operator = OPERATORS[options.op]
     tree = operator.tree(options)
-    kernel = operator.chosen(options).emit(tree)
-    code = kernel.assemble() if options.object or options.listing else b""
-    text = _listing(kernel, code) if options.listing else kernel.source
+    with progress("emitting"):
+        kernel = operator.chosen(options).emit(tree)
+        code = kernel.assemble() if options.object or options.listing else b""
+        text = _listing(kernel, code) if options.listing else kernel.source
     if options.output:
         write(options.output, text.encode(), options.force)
     if options.object:

@@ -9,7 +9,7 @@ from typing import Any
 
 from simgpu.tools.museum import EXHIBITS
 from simgpu.tools.museum.exhibit import Exhibit, Outcome
-from simgpu.tools.shared.console import add_json_option, print_json, show, table
+from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
 from simgpu.tools.shared.errors import UsageError, did_you_mean
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 
@@ -37,7 +37,8 @@ def run(options: Namespace) -> int:
         claim(files, options.force)
         for path, repaired in files.items():
             write(path, exhibit.text(repaired).encode(), options.force)
-    outcomes = {"before": exhibit.run(False), "after": exhibit.run(True)}
+    with progress(f"running {options.name}"):
+        outcomes = {"before": exhibit.run(False), "after": exhibit.run(True)}
     if options.json:
         print_json({"name": options.name, **_document(exhibit), **{when: _outcome(outcome) for when, outcome in outcomes.items()}})
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from simgpu.tools.shared.console import add_json_option, print_json
+from simgpu.tools.shared.console import add_json_option, print_json, progress
 from simgpu.tools.shared.outputs import add_force_option, claim, write
 from simgpu.tools.validation.paper.entry import Entry
 from simgpu.tools.validation.paper.families import FAMILIES, family_table
@@ -23,7 +23,8 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Prints the document, or its rows as JSON."""
     claim([options.output], options.force)
-    text = document()
+    with progress("computing the paper's tables"):
+        text = document()
     if options.output is not None:
         write(options.output, text.encode(), options.force)
     if options.json:

@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from simgpu.tools.cases.cluster import add_cluster_option, finished
-from simgpu.tools.shared.console import add_json_option, print_json, progress, show, table
+from simgpu.tools.shared.console import add_json_option, counted, print_json, show, table
 
 if TYPE_CHECKING:
     from simgpu.tools.cost.ranking import Ranking
@@ -34,13 +34,18 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Prints the table of regrets."""
-    from simgpu.tools.cost.ranking import SUMMARY, summarise
+    from simgpu.hardware import target
+    from simgpu.tools.cost.ranking import SUMMARY, rank, summarise
     from simgpu.tools.cost.space import TILES
 
     if options.all:
         return _every_row(options)
-    with progress("searching"):
-        rows = _ranked(options.op, options.target, options.dtype, options.seed)
+    problems = _problems(options.op, options.dtype, options.seed)
+    with counted(len(problems), "problems") as done:
+        rows = []
+        for kind, problem in problems:
+            rows.append(rank(options.op, problem, target(options.target), kind))
+            done()
     kinds = dict.fromkeys(row.kind for row in rows)
     summary = [summarise(kind, [row for row in rows if row.kind == kind]) for kind in kinds]
     summary.append(summarise("all", rows))
@@ -64,17 +69,19 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _ranked(op: str, board: str, dtype: str, seed: int | None) -> list[Ranking]:
-    from simgpu.hardware import target
+def _problems(op: str, dtype: str, seed: int | None) -> list[tuple[str, Any]]:
+    """The listed problems, or those drawn with a seed, each behind its kind."""
     from simgpu.tools.cost.problems import drawn, listed
-    from simgpu.tools.cost.ranking import rank
 
-    wanted = listed(op, dtype) if seed is None else drawn(op, dtype, seed, DRAWN)
-    return [rank(op, problem, target(board), kind) for kind, problem in wanted]
+    return list(listed(op, dtype) if seed is None else drawn(op, dtype, seed, DRAWN))
 
 
 def _ranking(search: tuple[str, str, str, int | None]) -> list[Ranking]:
-    return _ranked(*search)
+    from simgpu.hardware import target
+    from simgpu.tools.cost.ranking import rank
+
+    op, board, dtype, seed = search
+    return [rank(op, problem, target(board), kind) for kind, problem in _problems(op, dtype, seed)]
 
 
 def _every_row(options: Namespace) -> int:

@@ -11,7 +11,7 @@ from simgpu.hardware.errors import LaunchError, TargetError, ToolchainError, Uns
 from simgpu.tools.cases.operator_options import add_operator_options, headline, operator_document, operator_tree
 from simgpu.tools.page.page import add_html_option
 from simgpu.tools.page.plan_page import save_plan_page
-from simgpu.tools.shared.console import print_json, show
+from simgpu.tools.shared.console import print_json, progress, show
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.tables.limits import (
     bar_chart,
@@ -75,8 +75,10 @@ def _resources(tree: Root, options: Namespace) -> None:
     from simgpu.tools.tables.resources import resource_documents, resource_rows, resource_table
 
     report = tree_report(tree)
-    counted = counter_rows(tree) if report.feasible else ()
-    kernel, uses, why_not = _kernels(tree)
+    with progress("counting what the tree moves"):
+        counted = counter_rows(tree) if report.feasible else ()
+    with progress("assembling its kernels"):
+        kernel, uses, why_not = _kernels(tree)
     steps = kernel.steps if kernel else ()
     taken = [
         (step, use, resource_rows(step.plan, step.block[0], use) if step.plan else []) for step, use in zip_longest(steps, uses)

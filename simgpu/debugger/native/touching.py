@@ -1,6 +1,6 @@
 """Which bytes of device memory each instruction of a launch touches, and how often each byte is read, counted natively in one run.
 
-A launch's own bitmaps (`memory.table`) say which bytes all instructions touched together. Here each instruction has bits of its own,
+A launch's own bitmaps (`memory.table`) say which bytes all instructions touched together. Here each one has bits of its own,
 numbered as those are: bit b of an allocation is its byte b. A worker counts for itself; what workers counted is joined at the end.
 """
 

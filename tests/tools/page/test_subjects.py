@@ -12,7 +12,7 @@ import pytest
 import simgpu
 from simgpu import Device, LaunchError, asm, hardware
 from simgpu.debugger.snapshot import trace
-from simgpu.operators import FusedAttention, TiledComputation
+from simgpu.operators import FusedAttention, TiledComputation, derive_tiles
 from simgpu.operators.attention.problem import AttentionProblem
 from simgpu.tools.page.page import read_document
 from tests.support.browser import Opened, needs_browser
@@ -90,6 +90,10 @@ def test_layouts_snapshots_and_plans() -> None:
     assert tree.tree() in text and all(row.name in text for row in tree.derivation.constraints)
     tight = FusedAttention(AttentionProblem(1024, 1024, 4096), "mi100", "corrected")
     assert tight.derivation.remedy in text_of(tight._repr_html_())
+    for plan in (tree.derivation, tight.derivation, derive_tiles(hardware.target("mi300x"), L=4096, d=128)):
+        text = text_of(plan._repr_html_())
+        assert plan.title in text and all(row.name in text and row.unit in text for row in plan.constraints)
+        assert all(name in text for name in plan.sizes) if plan.feasible else plan.remedy in text
 
 
 @needs_browser

@@ -1,4 +1,4 @@
-"""What each instruction touches and how often each byte is read: against addresses worked out in Python, and the launch's bitmaps."""
+"""What each instruction touches and how often each byte is read: against addresses worked out here, and the bitmaps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from simgpu import Device, asm
 from simgpu.hardware.errors import MemoryFault
 from simgpu.operators import TiledComputation
-from simgpu.tools.cli import main
 from simgpu.tools.page.launched import launches_document
 from simgpu.tools.page.page import read_document
 from simgpu.tools.page.watching import Watched, Watching

@@ -5,7 +5,10 @@ class CompareView extends View {
 
   update() {
     const { against } = this.doc, mine = this.kernel, other = against.kernels[state.kernel];
-    const cells = (a, b) => [a, b, h("span", { class: a === b ? "dim" : "differs" }, a === b ? "same" : [Math.abs(a - b), b && (100 * Math.abs(a - b)) / b].map((size, at) => size && (at ? " (" : "") + (a > b ? "+" : "−") + number(size) + (at ? " %)" : "")).filter(Boolean).join(""))];
+    const cells = (a, b) => {
+      const sign = a > b ? "+" : "−", by = Math.abs(a - b), share = b ? ` (${sign}${number((100 * by) / b)} %)` : "";
+      return [a, b, h("span", { class: by ? "differs" : "dim" }, by ? sign + number(by) + share : "same")];
+    };
     const names = [...new Set([...Object.keys(mine.counters), ...Object.keys(other.counters)])];
     const counters = names.map((name) => [name, mine.counters[name] ?? 0, other.counters[name] ?? 0]);
     const c = mine.code.columns, rows = [];

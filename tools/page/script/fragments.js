@@ -205,11 +205,11 @@ class FragmentsView extends View {
   }
 
   notations() {
-    const one = this.one, rows = this.names.filter((name) => this.of(name).triton).map((name) => [name, this.copied(this.of(name).triton), this.copied(this.of(name).cute)]);
+    const one = this.one, known = this.names.filter((name) => this.of(name).triton), rows = known.map((name) => [name, this.copied(this.of(name).triton), this.copied(this.of(name).cute)]);
     const formulas = h("div", {}, this.names.map((name) => h("p", {}, h("code", {}, this.of(name).formula))));
     this.box = h("textarea", { rows: 3, spellcheck: "false", placeholder: "#ttg.linear<{register = [[1, 0], [2, 0]], lane = [[0, 1], …], …}>   or   ((16,4),4):((16,4),1)", "aria-label": "A layout to compare" }, this.pasted?.text ?? "");
     this.said = h("p", { class: "said", "aria-live": "polite" }, this.pasted?.said ?? "");
-    const pick = h("select", { "aria-label": "operand" }, this.names.filter((name) => this.of(name).triton).map((name) => h("option", { selected: name === this.pasted?.name }, name)));
+    const pick = h("select", { "aria-label": "operand" }, known.map((name) => h("option", { selected: name === this.pasted?.name }, name)));
     return [h("h2", {}, "The same layout, as others write it"), formulas, rows.length ? table(["", "Triton (rows, columns" + (one.blocks > 1 ? ", block first)" : ")"), "CuTe: (lanes, values) to row + rows · column"], rows) : null,
       rows.length ? h("div", { class: "paste" }, h("p", {}, "Paste a layout in either notation to see where it differs:"), this.box, h("div", { class: "bar" }, h("label", {}, "as ", pick), button("Compare", () => this.compare(pick.value))), this.said) : null];
   }

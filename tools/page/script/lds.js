@@ -74,7 +74,7 @@ class LdsView extends View {
       choice("Rows of", rows.map((row) => [row, `${row} bytes`]), layout.row, (row) => { set({ row: +row }); this.controlsOf(access); }),
       slider("Padding", 0, 64, layout.unit, layout.padding, (padding) => set({ padding }), (count) => `${count} bytes`),
       bits ? slider("XOR", 0, bits, 1, layout.bits, (bits) => set({ bits }), (count) => (count ? `${count} bit${count > 1 ? "s" : ""} of the row` : "none")) : null,
-      buffer.suggest.map((one) => h("button", { type: "button", class: "suggest", title: `${one.text}; ${one.added} bytes more`, onclick: () => { set({ row: one.row, padding: one.padding, bits: one.bits, unit: one.unit }); this.controlsOf(access); } }, `Suggested: ${one.padding ? `${one.padding} bytes behind ${one.row}` : `XOR of ${one.bits} bit${one.bits > 1 ? "s" : ""}, rows of ${one.row}`}`)),
+      buffer.suggest.map((one) => h("button", { type: "button", class: "suggest", title: `${one.added} bytes more`, onclick: () => { set({ row: one.row, padding: one.padding, bits: one.bits, unit: one.unit }); this.controlsOf(access); } }, `Suggested: ${one.text}`)),
       layout.padding || layout.bits ? button("As it is", () => { set({ padding: 0, bits: 0 }); this.controlsOf(access); }) : null);
   }
 

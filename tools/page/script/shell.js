@@ -1,6 +1,7 @@
 // The window: head, tabs, the view in sight, help.
 
 const VIEWS = [
+  ["tables", "Tables", TablesView],
   ["source", "Source", SourceView],
   ["registers", "Registers", RegistersView],
   ["fragments", "Fragments", FragmentsView],
@@ -32,7 +33,7 @@ function start(doc) {
   const main = h("main", {}), help = h("dialog", {}, h("h2", {}, "Keys"), terms(KEYS.map(([key, what]) => [h("kbd", {}, key), what])), h("p", {}, "What is selected stands in the address: a copy of it opens the page at the same place."), h("form", { method: "dialog" }, h("button", {}, "Close")));
   const tabs = h("div", { role: "tablist", class: "tabs" }, views.map(([id, title], at) => h("button", { role: "tab", id: `tab-${id}`, type: "button", title: `key ${at + 1}`, onclick: () => select({ view: id }) }, title)));
   tabs.addEventListener("keydown", (e) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+    const step = arrows(e)?.[0];
     if (!step) return;
     const at = (views.findIndex(([id]) => id === state.view) + step + views.length) % views.length;
     select({ view: views[at][0] });

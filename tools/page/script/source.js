@@ -69,11 +69,11 @@ class SourceView extends View {
       e.preventDefault();
       select({ row: clamp((state.row ?? -1) + step, 0, list.count - 1) });
     });
+    const width = this.jumpWidth;
     const arrows = this.jumps.map(([from, to, place]) => {
-      const width = this.jumpWidth, x = width - 8 - JUMP * Math.min(place + 1, DEEPEST), y0 = from * ROW + ROW / 2, y1 = to * ROW + ROW / 2;
+      const x = width - 8 - JUMP * Math.min(place + 1, DEEPEST), y0 = from * ROW + ROW / 2, y1 = to * ROW + ROW / 2;
       return s("path", { d: `M${width - 5} ${y0}H${x}V${y1}H${width - 5}m-4 -3l4 3l-4 3`, class: to <= from ? "jump back" : "jump", "data-from": from, "data-to": to });
     });
-    const width = this.jumpWidth;
     list.inner.append(s("svg", { class: "jumps", width, height: list.count * ROW, "aria-hidden": "true" }, arrows));
     return list;
   }

@@ -20,7 +20,7 @@ class TrafficView extends View {
 
   /** Red, green, blue and opacity of a cell. */
   tint({ cells, times }, at, most) {
-    const parts = [0, 1, 2].map((kind) => cells[3 * at + kind] / 255), [read, written, both] = parts, touched = read + written + both;
+    const parts = cells.slice(3 * at, 3 * at + 3).map((part) => part / 255), [read, , both] = parts, touched = sum(parts);
     if (this.by === "times") return read + both ? [...cividis(most > 1 ? Math.log(Math.max(1, (times?.[at] ?? 10) / 10)) / Math.log(most) : 0), 255] : [128, 128, 128, 40];
     return touched ? [...[0, 1, 2].map((channel) => TRAFFIC.reduce((total, colour, kind) => total + (parts[kind] / touched) * colour[channel], 0)), 90 + 165 * Math.min(1, touched)] : [128, 128, 128, 40];
   }
@@ -34,7 +34,7 @@ class TrafficView extends View {
     let here = [0, 0];
     const say = (column, row) => {
       here = [clamp(column, 0, across - 1), clamp(row, 0, down - 1)];
-      const at = here[1] * across + here[0], share = [0, 1, 2].map((kind) => Math.round(cells[3 * at + kind] / 2.55));
+      const at = here[1] * across + here[0], share = cells.slice(3 * at, 3 * at + 3).map((part) => Math.round(part / 2.55));
       const part = (extent, count, at, unit = 1) => [unit * Math.floor((at * extent) / count), unit * Math.floor(((at + 1) * extent) / count) - 1].filter((v, i, all) => !i || v > all[0]).join("–");
       told.textContent = `row ${part(one.rows, down, here[1])}, bytes ${part(one.row_bytes / one.unit, across, here[0], one.unit)}: ${share[0] + share[2]} % read${one.times?.[at] ? `, ${number(one.times[at] / 10)} times` : ""}, ${share[1] + share[2]} % written`;
     };

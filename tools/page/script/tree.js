@@ -7,7 +7,8 @@ class TreeView extends View {
     const { tree, resources } = this.doc;
     this.branches = [];
     const nested = tree.nodes.reduceRight((inside, node, at) => this.branch(node, at, inside), null);
-    const buttons = h("div", { class: "bar" }, button("Open all", () => this.branches.forEach((one) => { one.open = true; })), button("Close all", () => this.branches.forEach((one) => { one.open = false; })));
+    const all = (open) => () => this.branches.forEach((one) => { one.open = open; });
+    const buttons = h("div", { class: "bar" }, button("Open all", all(true)), button("Close all", all(false)));
     const said = tree.feasible ? `${tree.policy} tiles, bound by ${tree.binding}` : `does not fit: ${tree.remedy}`;
     fill(this.node, h("div", { class: "two" },
       h("div", {}, buttons, h("p", { class: tree.feasible ? "" : "bad" }, said), nested),

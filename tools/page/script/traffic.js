@@ -1,6 +1,6 @@
 // What a launch read and wrote of each buffer, as a picture of its bytes.
 
-const TRAFFIC = [[0, 114, 178], [213, 94, 0], [0, 158, 115]];  // read, written, both: Okabe and Ito
+const TRAFFIC = [[0, 114, 178], [213, 94, 0], [240, 228, 66]];  // read, written, both: Okabe and Ito
 
 class TrafficView extends View {
   static has = (doc) => doc.kernels?.some((kernel) => kernel.traffic?.length);

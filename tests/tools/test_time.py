@@ -51,6 +51,15 @@ def test_stacks_for_speedscope_hold_every_clock(tmp_path: Path, capsys: Capture)
     assert {stack[0] for stack in stacks} == {kernel["kernel"]} and {len(stack) for stack in stacks} == {3, 4}
     assert all(frames[stack[1]]["file"].endswith(".py") and frames[stack[1]]["line"] for stack in profile["samples"])
     assert main(["time", "--speedscope", str(path), *GEMM]) == 2
+    # What speedscope's src/lib/file-format-spec.ts asks for, and nothing that it does not name but `exporter`, of its schema.
+    assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    assert set(document) == {"$schema", "name", "exporter", "shared", "profiles"} and set(document["shared"]) == {"frames"}
+    assert all({"name"} <= set(frame) <= {"name", "file", "line", "col"} for frame in frames)
+    assert set(profile) == {"type", "name", "unit", "startValue", "endValue", "samples", "weights"}
+    units = ("none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
+    assert profile["type"] == "sampled" and profile["unit"] in units
+    assert profile["startValue"] <= profile["endValue"] and len(profile["samples"]) == len(profile["weights"])
+    assert all(isinstance(weight, int) and weight > 0 for weight in profile["weights"])
 
 
 @pytest.mark.parametrize("arguments", [["--clock", "0", *GEMM], [*GEMM, "--device", "hip"]])

@@ -53,4 +53,5 @@ class LaunchPage:
         if self._options.against:
             document["against"] = compared(document, self._options.against)
         command = shlex.join(["simgpu", *getattr(self._options, "words", [])])
-        Page(self.title, document, command).save(self._options.html, self._options.force)
+        said = (note for one in self.launches for note in (one.uncounted, *(one.run.notes if one.run else ())) if note)
+        Page(self.title, document, command, list(dict.fromkeys(said))).save(self._options.html, self._options.force)

@@ -50,7 +50,6 @@ def _kernel(one: Watched, folders: Sequence[Path], fragments: dict[str, dict[str
         "instructions": run.instructions if run else 0, "seconds": run.seconds if run else 0,
         "counters": dict(run.counters) if run else {}, "fidelity": dict(run.fidelity) if run else {},
         "inexact": [[entry.mnemonic, entry.fidelity.kind, entry.count, entry.fidelity.why] for entry in run.inexact] if run else [],
-        "assumed": list(run.notes) if run else [],
         "code": code_document(
             code, info, rows, run, one.findings, one.origins, lines(one.timed) if one.timed else (), folders,
             one.touches.distinct if one.touches else None,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgpu.debugger.native.touching import Touches, Touching
+from simgpu.debugger.native.touching import MOST_BYTES, Touches, Touching
 from simgpu.debugger.snapshot import Snapshot, trace
 from simgpu.engine.allocations import Saved
-from simgpu.hardware.errors import SimError
+from simgpu.hardware.errors import InstructionLimit, SimError
 from simgpu.tools.page.code import Rows, listed
 from simgpu.tools.page.lds import has_addresses
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Bits = Mapping[int, np.ndarray]  # of allocations, by base address
 MOST_PLACES = 24  # matrix instructions of a kernel whose registers are kept
 MOST_ACCESSES = 96  # LDS instructions whose addresses are
+MOST_INSTRUCTIONS = 1_000_000  # of a launch whose accesses are counted one by one: half a second
+NOT_COUNTED = "which bytes each instruction touches and how often each is read was not counted"
 MOST_STOPS = 400  # visits of the wave to any of them, in the order in which it comes to them
 
 
@@ -56,6 +58,7 @@ class Watched:
     run: Run | None = None
     touched: list[Touched] = field(default_factory=list)
     touches: Touches | None = None  # by instruction; None where nobody counted
+    uncounted: str = ""  # why nobody did
     error: str = ""
     findings: Sequence[Finding] = ()
     origins: Mapping[str, str] = field(default_factory=dict)  # Python lines of emitted code, by line of its assembly
@@ -83,7 +86,7 @@ class Watching:
     def launch(self, kernel: Kernel, **call: Any) -> Run:
         """The run; raises as `Kernel.launch`, and keeps what was found until then."""
         watched = Watched(kernel, call).look()
-        watched.touches = touches_of(kernel, call, watched.rows)
+        watched.touches, watched.uncounted = touches_of(kernel, call, watched.rows)
         self.launches.append(watched)
         device = kernel.module.device
         before, device.profiler = device.profiler, _Listener(watched)
@@ -100,26 +103,30 @@ class Watching:
         return run
 
 
-def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> Touches | None:
-    """What each instruction of a launch touches, counted in a launch of its own; the device's memory is as before afterwards.
-
-    Of one that fails, what it touched until then: the launch will say why. None where nothing is counted.
-    """
+def touches_of(kernel: Kernel, call: Mapping[str, Any], rows: Rows) -> tuple[Touches | None, str]:
+    """What each instruction of a launch touches, counted in a launch of its own, or None and why nothing was counted; the device's
+    memory is as before afterwards. Of a launch that fails, what it touched until then: the launch itself will say why."""
     accessing = [(offset, inst) for offset, inst, _ in rows if inst is not None and inst.spec.memory is not None]
     memory = [offset for offset, inst in accessing if inst.spec.encoding != "ds"]
     if not memory:
-        return None
+        return None, ""
     touching = Touching(memory)
     saved = Saved.of(kernel.module.device.memory)
     counting = _sharing(kernel, [touching])
-    counting.module.device.shown = kernel.module.device.shown
+    device = counting.module.device
+    device.shown = kernel.module.device.shown
+    device.max_instructions = min(MOST_INSTRUCTIONS, kernel.module.device.max_instructions)
     try:
         counting.launch(**call)
+    except InstructionLimit:
+        return None, f"{NOT_COUNTED}: the launch executes more than {MOST_INSTRUCTIONS:,} instructions"
     except SimError:
         pass
     finally:
         saved.restore()
-    return touching.touches
+    if touching.touches is None:
+        return None, f"{NOT_COUNTED}: the device holds more than {MOST_BYTES >> 20} MiB"
+    return touching.touches, ""
 
 
 @dataclass(frozen=True)

@@ -131,3 +131,12 @@ def test_the_traffic_of_a_gemm(gemm: Path, opened: Opened) -> None:
     assert f"row={a['clipped'][0][0]}" in opened.fragment and "view=source" in opened.fragment
     opened.page.select_option("main select >> nth=0", "distinct")
     assert "heat=distinct" in opened.fragment and opened.errors == []
+
+
+def test_a_launch_too_long_to_be_counted_is_shown_without_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simgpu.tools.page.watching.MOST_INSTRUCTIONS", 20)
+    one = watched(READS.format(exec=-1, stride=4, kind="dword", shift=0), 8, (4096, 4096))
+    assert one.touches is None and "more than 20 instructions" in one.uncounted
+    assert one.run is not None and one.touched[0].times is None
+    (kernel,) = launches_document([one])["kernels"]
+    assert "distinct" not in kernel["code"]

@@ -18,7 +18,7 @@ from simgpu.hardware.isa.types import Type
 from simgpu.machine import intrinsics
 from simgpu.machine.jit import host
 from simgpu.machine.layout import LANES
-from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, fabs, where
+from simgpu.machine.values import F32, F64, I1, I16, I32, I64, Value, constant, fabs, undefined, where
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 DEFAULT_NAN = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
@@ -263,7 +263,7 @@ class LLVMOps:
     def gather(self, type_: Type, row: Any, lanes: Any) -> Any:
         row, lanes = self._vector(row), self._vector(lanes)
         spill = self._spill(row)
-        result = ir.Constant(row.type, ir.Undefined)
+        result = undefined(row.type)
         for i in range(LANES):
             at = self._lane_index(lanes, i)
             source = self.builder.gep(spill, [at], inbounds=True, source_etype=element(type_))

@@ -26,9 +26,31 @@ F32, F64 = ir.FloatType(), ir.DoubleType()
 _OPERANDS = (ir.Instruction, ir.Argument, ir.Constant)
 
 
+class Splat(ir.Constant):
+    """A vector constant with the same in every lane, by LLVM's short form: llvmlite would make and print each lane's."""
+
+    def __init__(self, type_: ir.VectorType, lane: ir.Constant) -> None:
+        self.type = type_
+        self._lane = lane
+
+    def _get_reference(self) -> str:
+        return "undef" if self._lane.constant is ir.Undefined else f"splat ({self._lane})"
+
+
 def constant(type_: ir.Type, value: float) -> ir.Constant:
     """The number as a constant of the type, in every lane of a vector."""
-    return ir.Constant(type_, [value] * type_.count if isinstance(type_, ir.VectorType) else value)
+    return Splat(type_, ir.Constant(type_.element, value)) if isinstance(type_, ir.VectorType) else ir.Constant(type_, value)
+
+
+def undefined(type_: ir.Type) -> ir.Constant:
+    """Any value of the type, in every lane of a vector."""
+    return constant(type_, ir.Undefined)
+
+
+@functools.cache
+def lane_numbers(lanes: Sequence[int]) -> ir.Constant:
+    """A vector of i32, as shuffles take it; lanes: a range or tuple."""
+    return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
 
 
 def plain(value: Any) -> Any:
@@ -144,13 +166,13 @@ class Value:
         """The scalar in every lane."""
         kind = ir.VectorType(self.type, lanes)
         if isinstance(self.ir, ir.Constant):
-            return Value(self.build, ir.Constant(kind, [self.ir] * lanes))
-        return self.build.insert_element(ir.Constant(kind, ir.Undefined), self, ir.Constant(I32, 0)).shuffled([0] * lanes)
+            return Value(self.build, Splat(kind, self.ir))
+        return self.build.insert_element(undefined(kind), self, ir.Constant(I32, 0)).shuffled([0] * lanes)
 
     def shuffled(self, lanes: Sequence[int], other: Any = None) -> Value:
         """A vector of lanes by their numbers; those of `other` count on from this one's."""
-        second = ir.Constant(self.type, ir.Undefined) if other is None else other
-        return self.build.shuffle_vector(self, second, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+        second = undefined(self.type) if other is None else other
+        return self.build.shuffle_vector(self, second, lane_numbers(tuple(lanes)))
 
     def __getitem__(self, lane: Any) -> Value:
         return self.build.extract_element(self, ir.Constant(I32, lane) if isinstance(lane, int) else lane)

@@ -23,7 +23,6 @@ def emitted(types: Sequence[ir.Type], body: Callable[..., Any]) -> list[str]:
         argument.name = name
     body(*(Value(build, argument) for argument in function.args))
     text = "\n".join(str(instruction).replace('"', "") for instruction in function.entry_basic_block.instructions)
-    text = re.sub(r"<(\w+) undef, \1 undef>", "undef", text)
     for number, name in enumerate(dict.fromkeys(re.findall(r"%\.\d+", text))):
         text = re.sub(re.escape(name) + r"\b", f"%{number}", text)
     return text.split("\n")
@@ -42,12 +41,12 @@ def emitted(types: Sequence[ir.Type], body: Callable[..., Any]) -> list[str]:
     ((F32, F32), lambda a, b: (a == b, a != b, a.ordered < b, a.is_nan()), [
         "%0 = fcmp oeq float %a, %b", "%1 = fcmp une float %a, %b", "%2 = fcmp olt float %a, %b", "%3 = fcmp uno float %a, %a"]),
     ((PAIR, I32), lambda a, b: (a + 1, b - a), [
-        "%0 = add <2 x i32> %a, <i32 1, i32 1>", "%1 = insertelement <2 x i32> undef, i32 %b, i32 0",
+        "%0 = add <2 x i32> %a, splat (i32 1)", "%1 = insertelement <2 x i32> undef, i32 %b, i32 0",
         "%2 = shufflevector <2 x i32> %1, <2 x i32> undef, <2 x i32> <i32 0, i32 0>", "%3 = sub <2 x i32> %2, %a"]),
     ((PAIR, I1), lambda a, b: where(b, 0, a)[1], [
         "%0 = insertelement <2 x i1> undef, i1 %b, i32 0",
         "%1 = shufflevector <2 x i1> %0, <2 x i1> undef, <2 x i32> <i32 0, i32 0>",
-        "%2 = select  <2 x i1> %1, <2 x i32> <i32 0, i32 0>, <2 x i32> %a", "%3 = extractelement <2 x i32> %2, i32 1"]),
+        "%2 = select  <2 x i1> %1, <2 x i32> splat (i32 0), <2 x i32> %a", "%3 = extractelement <2 x i32> %2, i32 1"]),
     ((PAIR,), lambda a: (a.zext(I64), a.bitcast(I64)), [
         "%0 = zext <2 x i32> %a to <2 x i64>", "%1 = bitcast <2 x i32> %a to i64"]),
     ((PTR, I32), lambda a, b: a.at(b).store(a.at(8).load(I32)), [

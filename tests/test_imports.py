@@ -224,7 +224,7 @@ def test_help_loads_next_to_nothing() -> None:
 
 
 def test_plain_simulation_loads_neither_numba_nor_the_checks() -> None:
-    """numba compiles the scheduler once; its machine code lies with the handlers'."""
+    """numba is the time model's."""
     script = "import sys, simgpu; simgpu.Device('gfx942'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

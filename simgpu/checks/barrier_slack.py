@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
 from simgpu.alu.control import ENDS
@@ -27,7 +26,7 @@ from simgpu.hardware.timing_rules.effects import effect_of
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
-from simgpu.machine.runtime import PART, load32, load64, runtime, store64, words
+from simgpu.machine.runtime import load32, load64, part, runtime, store64, words
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
@@ -110,7 +109,7 @@ def _note(launch: Launch, record: int, count: int) -> Finding:
     return finding_at(launch, record, "performance", message, severity="note", count=count)
 
 
-@numba.njit(**PART)
+@part
 def area_of(wave: int) -> int:
     """Address of the area of the wave's slot."""
     block = context(wave, BARRIERS)
@@ -136,7 +135,7 @@ def arrive(wave: int, record: int) -> None:
     """The wave comes to the barrier of a record; with the last one, all go on."""
     area, group = area_of(wave), slot_of(wave)
     there = load64(area + 8 * ARRIVING)
-    store64(area + 8 * ARRIVING, record + 1 if there in (0, record + 1) else MIXED)
+    store64(area + 8 * ARRIVING, record + 1 if there == 0 or there == record + 1 else MIXED)
     if group.waiting + 1 == group.left:
         settle(wave, area)
 
@@ -153,7 +152,7 @@ def leave(wave: int) -> None:
             store64(area + 8 * LAST, 0)
 
 
-@numba.njit(**PART)
+@part
 def settle(wave: int, area: int) -> None:
     """All waves have done what they do between two barriers: was the first of them needed?"""
     block, waves = block_of(wave), waves_of(wave)
@@ -182,7 +181,7 @@ def settle(wave: int, area: int) -> None:
     store64(area + 8 * ARRIVING, 0)
 
 
-@numba.njit(**PART)
+@part
 def memory_clashes(rows: np.ndarray, waves: int) -> bool:
     """Whether two waves touch an allocation on both sides, one of them writing."""
     for one in range(waves):
@@ -197,7 +196,7 @@ def memory_clashes(rows: np.ndarray, waves: int) -> bool:
     return False
 
 
-@numba.njit(**PART)
+@part
 def lds_clashes(before: np.ndarray, since: np.ndarray, count: int, waves: int) -> bool:
     """Whether two waves touch a byte of LDS on both sides, one of them writing, not both by atomics."""
     for at in range(count):

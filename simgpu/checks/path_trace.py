@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 
@@ -29,7 +28,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES, Status
-from simgpu.machine.runtime import PART, load32, load64, runtime, store32, store64, words
+from simgpu.machine.runtime import load32, load64, part, runtime, store32, store64, words
 from simgpu.machine.values import I64
 from simgpu.memory.lane_copy import constant
 from simgpu.timing.trace import END, JUMP, LDS, MEMORY
@@ -47,7 +46,7 @@ BLOCK_FIELDS = SCRATCH + DISTINCT
 USED, STEPS, AT, ENDED, TALLY = range(5)  # of a wave: words used, records stepped over, where its run began, whether it ended
 
 
-@numba.njit(**PART)
+@part
 def put(block: int, wave: int, word: int) -> None:
     """Append a word to the wave's stream; what does not fit is counted only."""
     number, room = load32(wave + layout.WAVE_ID), load64(block + 8 * WAVE_ROOM)
@@ -100,7 +99,7 @@ def note_lds(wave: int, index: int, lanes: int, size: int, write: int) -> None:
     put(block, wave, served + lost_clocks(rule, offsets, lanes, dwords, room))
 
 
-@numba.njit(**PART)
+@part
 def group_clocks(offsets: np.ndarray, lanes: int, first: int, count: int, base: int, size: int) -> int:
     """Clocks in which the addresses of `count` lanes pass the coalescer; size: bytes a lane.
 

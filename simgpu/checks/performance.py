@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
 from simgpu.engine.check import Check
@@ -25,7 +24,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import PTR, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, runtime, words
+from simgpu.machine.runtime import part, runtime, words
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
@@ -116,7 +115,7 @@ def rules_of(arch: str) -> np.ndarray:
     return table
 
 
-@numba.njit(**PART)
+@part
 def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int, room: np.ndarray) -> int:
     """Clocks that an LDS access of `count` dwords a lane loses to bank conflicts."""
     banks, lost = rule[0], 0
@@ -127,8 +126,8 @@ def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int, r
         for lane in range(LANES):
             if rule[1 + lane] != phase or not lanes >> lane & 1:
                 continue
-            for part in range(count):
-                word = (offsets[lane] >> 2) + part
+            for dword in range(count):
+                word = (offsets[lane] >> 2) + dword
                 known = False
                 for at in range(found):
                     known |= wanted[at] == word
@@ -141,7 +140,7 @@ def lost_clocks(rule: np.ndarray, offsets: np.ndarray, lanes: int, count: int, r
     return lost
 
 
-@numba.njit(**PART)
+@part
 def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int, seen: np.ndarray) -> int:
     """Cache lines (2^line bytes) that an access touches."""
     found = 0
@@ -159,7 +158,7 @@ def lines_touched(offsets: np.ndarray, lanes: int, size: int, line: int, seen: n
     return found
 
 
-@numba.njit(**PART)
+@part
 def distinct_bytes(offsets: np.ndarray, lanes: int, size: int) -> int:
     """Bytes that an access touches, those that several lanes touch counted once where lanes agree."""
     total = 0

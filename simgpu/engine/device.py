@@ -18,7 +18,6 @@ from simgpu.engine.hostcall.heap import Heap
 from simgpu.engine.launch import launch
 from simgpu.engine.program import Program
 from simgpu.engine.result import Run
-from simgpu.engine.workers import scheduler
 from simgpu.engine.workers.initial_state import registers
 from simgpu.engine.workers.kept import Kept
 from simgpu.hardware.arrays import Form, as_bytes, extents_of
@@ -150,7 +149,6 @@ class Device:
         self.profiler: Watcher | None = None
         self.shown: Callable[[Launch], AbstractContextManager[None]] | None = None  # entered around a launch, to show how far it is
         self.compiler: Compiler = compiler()
-        scheduler.begin()
 
     def __repr__(self) -> str:
         modes = {False: "", True: ", checked", "performance": ", checked with notes on performance"}

@@ -15,10 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from simgpu.engine.check import Check, Guarded
 from simgpu.engine.fields import context_fields, wave_fields
@@ -29,8 +26,8 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
-from simgpu.machine.runtime import PART, load32, load64, runtime, store64
-from simgpu.machine.values import I32, I64
+from simgpu.machine.runtime import builtin, load32, load64, part, runtime, store64
+from simgpu.machine.values import I32, I64, Builder, Value
 
 if TYPE_CHECKING:
     from simgpu.engine.launch import Launch
@@ -93,17 +90,13 @@ TABLE, STARTS, BEGIN = context_fields("events", 3)
 RETIRED, SINCE = wave_fields("events", 2)
 
 
-@intrinsic
-def _ones(typing: Any, word: Any) -> Any:
+@builtin
+def _ones(build: Builder, word: Value) -> Value:
     """Bits of an i64 that are set."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.int64(types.int64), generate
+    return build.ctpop(word)
 
 
-@numba.njit(**PART)
+@part
 def instructions(wave: int, first: int, end: int) -> int:
     """Instructions that begin in records first to end - 1."""
     at, last = context(wave, STARTS) + first, context(wave, STARTS) + end
@@ -116,7 +109,7 @@ def instructions(wave: int, first: int, end: int) -> int:
     return count
 
 
-@numba.njit(**PART)
+@part
 def retired(wave: int, record: int) -> int:
     """Instructions that the wave retired before that of a record, at which it is; -1 where nobody counts."""
     if context(wave, STARTS) == 0:
@@ -148,13 +141,13 @@ class Retired(Check):
         worker.set_context(BEGIN, launch.entry)
 
 
-@numba.njit(**PART)
+@part
 def enter(wave: int, record: int, code: int, lanes: int, address: int, extra: int) -> None:
     """Count an event of the record where the wave is, and keep it if it is the lowest workgroup's first of its kind and place."""
     enter_at(wave, record, code, lanes, address, extra, record)
 
 
-@numba.njit(**PART)
+@part
 def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra: int, here: int) -> None:
     """The same of another record than that where the wave is, `here`."""
     group, most = slot_of(wave).group, (1 << AXIS_BITS) - 1
@@ -162,7 +155,7 @@ def enter_at(wave: int, record: int, code: int, lanes: int, address: int, extra:
     enter_ranked(wave, record, code, lanes, address, extra, rank, here)
 
 
-@numba.njit(**PART)
+@part
 def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, extra: int, rank: int, here: int) -> None:
     """Count an event of a record, and keep it if none of its kind and place before has a rank as low; here: where the wave is."""
     table = context(wave, TABLE)
@@ -190,7 +183,7 @@ def enter_ranked(wave: int, record: int, code: int, lanes: int, address: int, ex
     keep(wave, entry, lanes, address, rank, here)
 
 
-@numba.njit(**PART)
+@part
 def keep(wave: int, entry: int, lanes: int, address: int, rank: int, here: int) -> None:
     """Put an event into its entry, in place of another."""
     store64(entry + 8 * RANK, rank)

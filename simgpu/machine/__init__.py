@@ -8,7 +8,7 @@
     jit.py         LLVM IR to callable addresses, object code kept on disk
     intrinsics.py  LLVM's intrinsic functions
     values.py      IR values with operators
-    runtime.py     functions that handlers call by name
+    runtime/       functions in Python that handlers call by name
     frame.py       one handler: access to wave and record, and its ways out
     lane_ops.py    the operations of instruction bodies, on LLVM IR
     rounding.py    arithmetic under a rounding mode other than to nearest even

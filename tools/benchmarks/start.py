@@ -2,7 +2,7 @@
 
 python -m simgpu.tools.benchmarks.start [--json]
 
-Cold: the caches of simgpu and numba are empty folders. Warm: a process before has filled them. Starting Python itself is not
+Cold: simgpu's cache is an empty folder. Warm: a process before has filled them. Starting Python itself is not
 counted.
 """
 

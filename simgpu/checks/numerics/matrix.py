@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 from llvmlite import ir
 
 from simgpu.checks.numerics.table import FIRST, Kind, enter, lowest, ones, special
@@ -20,7 +19,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Sums
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place
-from simgpu.machine.runtime import PART, load64, runtime, store64
+from simgpu.machine.runtime import load64, part, runtime, store64
 from simgpu.machine.values import F64, I64, Value, where
 from simgpu.matrix.f32 import selections
 from simgpu.matrix.fragments import stack
@@ -111,7 +110,7 @@ def _infinite(value: Value) -> Value:
     return positive == float("inf")
 
 
-@numba.njit(**PART)
+@part
 def enter_sums(wave: int, record: int, kind: int, mask: int, lanes: int, group: int, rows: int) -> None:
     """Note elements of D, if any; mask: of the group's lanes; rows: their C and D, `lanes` i64 each."""
     if mask == 0:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from simgpu.engine.events import AXIS_BITS, retired
@@ -17,7 +16,7 @@ from simgpu.engine.fields import context_fields
 from simgpu.engine.workgroup import context, slot_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, load8, load32, load64, runtime, store32, store64
+from simgpu.machine.runtime import load8, load32, load64, part, runtime, store32, store64
 
 if TYPE_CHECKING:
     from simgpu.engine.workers.worker import Worker
@@ -49,7 +48,7 @@ MAP, TABLE, USED, LOST, STORED = range(5)  # i32 by record and kind: entry + 1; 
 BLOCK_FIELDS = 5
 
 
-@numba.njit(**PART)
+@part
 def entry_of(wave: int, record: int, kind: int) -> int:
     """The address of the entry of a kind at a record, a new one if there is room; 0 where there is none."""
     block = context(wave, BLOCK)
@@ -70,7 +69,7 @@ def entry_of(wave: int, record: int, kind: int) -> int:
     return load64(block + 8 * TABLE) + 8 * FIELDS * (number - 1)
 
 
-@numba.njit(**PART)
+@part
 def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int) -> int:
     """Count lanes of a kind at a record; returns the entry's address where its operands are to be kept, else 0."""
     entry = entry_of(wave, record, kind)
@@ -93,7 +92,7 @@ def enter(wave: int, record: int, kind: int, lanes: int, values: int, extra: int
     return entry
 
 
-@numba.njit(**PART)
+@part
 def ones(mask: int) -> int:
     """Bits that are set."""
     count = 0
@@ -102,7 +101,7 @@ def ones(mask: int) -> int:
     return count
 
 
-@numba.njit(**PART)
+@part
 def lowest(mask: int) -> int:
     """The lowest bit that is set."""
     lane = 0
@@ -123,7 +122,7 @@ def note(wave: int, record: int, kind: int, lanes: int, rows: int, count: int, e
             store64(entry + 8 * (FIRST + number), load64(rows + 8 * (LANES * number + lane)))
 
 
-@numba.njit(**PART)
+@part
 def special(registers: int, count: int, bits: int, field: int, value: int) -> int:
     """An element of `count` registers whose bits in `field` are `value`, and 0 alone stands for none; -1 where there is none."""
     step = bits >> 3

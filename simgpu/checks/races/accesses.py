@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from simgpu.checks.races import cells as c
@@ -50,21 +49,21 @@ from simgpu.engine.events import enter, enter_ranked, event
 from simgpu.engine.workgroup import number_of, slot_of, waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, clear, load32, octets, runtime, store32, store64, structure, words
+from simgpu.machine.runtime import clear, load32, octets, part, runtime, store32, store64, structure, words
 
 # What a barrier event says: `extra` above the record.
 RACE, BARRIER = event("race on device memory"), event("barrier")
 ELSEWHERE, ENDED = range(2)
 
 
-@numba.njit(**PART)
+@part
 def group_of(wave: int, block: Any) -> int:
     """Number of the wave's workgroup in the launch."""
     group = slot_of(wave).group
     return group[0] + block.grid[0] * (group[1] + block.grid[1] * group[2])
 
 
-@numba.njit(**PART)
+@part
 def report_first_clash(
     wave: int, record: int, area: Any, block: Any, state: Any,
     cells: np.ndarray, tag: int, skip: int, need: int, who: int, start: int, unit: int, size: int, lane: int,
@@ -97,7 +96,7 @@ def report_first_clash(
         return
 
 
-@numba.njit(**PART)
+@part
 def compare_with_cells(
     wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
     cells: int, first: int, count: int, start: int, unit: int, size: int, lane: int,
@@ -129,7 +128,7 @@ def compare_with_cells(
         report_first_clash(*args, readers, tag, skip, need, wrote, *place)
 
 
-@numba.njit(**PART)
+@part
 def record_access(area: Any, flags: int, tag: int, cells: int, first: int, count: int) -> None:
     """Record an access in the cells that it covers."""
     per = 4 if cells == c.BYTE_WRITER else 1
@@ -154,7 +153,7 @@ def record_access(area: Any, flags: int, tag: int, cells: int, first: int, count
         area.narrowed = 1
 
 
-@numba.njit(**PART)
+@part
 def access_range(
     wave: int, record: int, area: Any, block: Any, state: Any, flags: int, tag: int,
     start: int, nbytes: int, size: int, lane: int,
@@ -183,7 +182,7 @@ def access_range(
         record_access(area, flags, tag, c.BYTE_WRITER, start, nbytes)
 
 
-@numba.njit(**PART)
+@part
 def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: int) -> None:
     """What an atomic or coherent access at byte `start` releases and acquires."""
     location = (area.address + start) >> 2
@@ -193,7 +192,7 @@ def synchronise(area: Any, block: Any, state: Any, flags: int, tag: int, start: 
         acquire(block, state, GLOBAL, tag, location)
 
 
-@numba.njit(**PART)
+@part
 def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
     """Whether workgroups read all dwords of a load, `count` a lane, before, and nobody wrote one."""
     marks = octets(area.maps[c.MARKS], area.dwords)
@@ -211,12 +210,12 @@ def widely_read(area: Any, lanes: int, offsets: np.ndarray, count: int) -> bool:
         if lanes >> lane & 1:
             first = offsets[lane] >> 2
             for at in range(first, first + count):
-                all_ &= np.int64(marks[at])
-                any_ |= np.int64(marks[at])
+                all_ &= marks[at]
+                any_ |= marks[at]
     return all_ & c.SHARED_MARK != 0 and any_ & (c.NARROW_MARK | c.WRITTEN_MARK) == 0
 
 
-@numba.njit(**PART)
+@part
 def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.ndarray, count: int) -> bool:
     """Whether nothing clashes with plain accesses of whole dwords, `count` a lane, which are then recorded; else nothing is."""
     if tag & (c.ATOMIC | c.COHERENT) or area.narrowed or area.atomics:
@@ -234,8 +233,8 @@ def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.n
     held = octets(line_marks, dwords // c.LINE_DWORDS)
     for lane in range(LANES):
         if lanes >> lane & 1:
-            parted &= np.int64(held[offsets[lane] >> c.LINE_SHIFT])
-            parted &= np.int64(held[(offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT])
+            parted &= held[offsets[lane] >> c.LINE_SHIFT]
+            parted &= held[(offsets[lane] + 4 * count - 1) >> c.LINE_SHIFT]
     if not parted:
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -249,13 +248,13 @@ def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.n
         for lane in range(LANES):
             if lanes >> lane & 1:
                 for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
-                    clash |= np.int64(clashes(writers[at], tag, 0, 0))
+                    clash |= clashes(writers[at], tag, 0, 0)
     if writes and area.read:
         for lane in range(LANES):
             if lanes >> lane & 1:
                 for at in range(offsets[lane] >> 2, (offsets[lane] >> 2) + count):
-                    clash |= np.int64(clashes(readers[at], tag, 0, 0))
-                    clash |= np.int64(clashes(seconds[at], tag, 0, 0))
+                    clash |= clashes(readers[at], tag, 0, 0)
+                    clash |= clashes(seconds[at], tag, 0, 0)
     if clash:
         return False
     others = 0
@@ -274,8 +273,8 @@ def all_without_clash(area: Any, flags: int, tag: int, lanes: int, offsets: np.n
                         readers[at] = tag
                     elif (cell ^ tag) >= c.WAVE_UNIT:
                         others = 1
-                        held = seconds[at]
-                        if held != tag and ((held == 0) | ((held ^ cell) < c.GROUP_UNIT)):
+                        second = seconds[at]
+                        if second != tag and ((second == 0) | ((second ^ cell) < c.GROUP_UNIT)):
                             seconds[at] = tag
                             if (cell ^ tag) >= c.GROUP_UNIT and cell & (c.ATOMIC | c.COHERENT) == 0:
                                 marks[at] |= c.SHARED_MARK
@@ -294,7 +293,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: in
     block = block_of(wave)
     slot = number_of(wave)
     if block.loads:
-        role = np.int64(octets(block.roles + record, 1)[0])
+        role = octets(block.roles + record, 1)[0]
         if role & SWAP:
             expects = words(block.expects + 8 * (role & ~SWAP), 1)[0]
             for number in range(block.loads):
@@ -311,7 +310,7 @@ def watch(wave: int, record: int, lanes: int, size: int, flags: int, area_at: in
     look(wave, record, lanes, size, flags, area_at, block, slot)
 
 
-@numba.njit(**PART)
+@part
 def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int, block: Any, slot: int) -> None:
     """Compare an access with others, and record it."""
     state = state_of(block, slot)
@@ -355,14 +354,14 @@ def look(wave: int, record: int, lanes: int, size: int, flags: int, area_at: int
                     synchronise(area, block, state, flags, tag, offsets[lane])
 
 
-@numba.njit(**PART)
+@part
 def miss(wave: int, record: int, block: Any) -> None:
     """A barrier that waves which ended did not come to."""
     clock_of(block).missed = 1
     enter(wave, record, BARRIER, 0, 0, ENDED << c.SITE_BITS)
 
 
-@numba.njit(**PART)
+@part
 def carry(wave: int, block: Any, slot: int, ends: bool) -> None:
     """What of the wave's LDS operations is in flight at a barrier; nothing where it ends, as those complete."""
     count, waves = block.lds_words, waves_of(wave)

@@ -8,14 +8,13 @@ barrier at which it waits will (`NEXT`), which takes the place of the former whe
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from simgpu.checks.waits.in_flight import DS_DONE, DS_ISSUED, FLAG_SHIFT, LEFT_SHIFT
 from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, copy, load32, load64, store64, words
+from simgpu.machine.runtime import copy, load32, load64, part, store64, words
 
 # An entry of a wave's log of LDS accesses: record, flags and size; lanes; its number among the wave's LDS
 # operations; offsets (one where the lanes follow each other).
@@ -32,7 +31,7 @@ ENTRIES, STRIDE = 32, ENTRY + LOG_BYTES
 LIST_BYTES = 8 + ENTRIES * STRIDE
 
 
-@numba.njit(**PART)
+@part
 def offset_of(log: int, lane: int) -> int:
     """Where a lane of a logged access begins."""
     if load64(log + HEAD) >> FLAGS_SHIFT & STRAIGHT:
@@ -40,7 +39,7 @@ def offset_of(log: int, lane: int) -> int:
     return load32(log + OFFSETS + 4 * lane)
 
 
-@numba.njit(**PART)
+@part
 def add(where: int, log: int, left: int) -> None:
     """Put a logged access into a list."""
     count = load64(where)
@@ -60,7 +59,7 @@ def add(where: int, log: int, left: int) -> None:
     copy(entry + ENTRY, log, LOG_BYTES)
 
 
-@numba.njit(**PART)
+@part
 def arrive(wave: int, lists: int, log: int, entries: int) -> None:
     """A wave comes to a barrier: list what it has not waited for.
 
@@ -85,7 +84,7 @@ def arrive(wave: int, lists: int, log: int, entries: int) -> None:
             add(following, entry, issued - load64(entry + NUMBER))
 
 
-@numba.njit(**PART)
+@part
 def pass_on(lists: int) -> int:
     """All waves have arrived, or this one ended: what it carries; how much that is."""
     current, following = lists + NOW * LIST_BYTES, lists + NEXT * LIST_BYTES
@@ -97,7 +96,7 @@ def pass_on(lists: int) -> int:
     return count
 
 
-@numba.njit(**PART)
+@part
 def overlap(log: int, size: int, lanes: int, offsets: np.ndarray) -> int:
     """A byte that both a logged access and one of these lanes touch, times 64 plus the lane; or -1."""
     mask, theirs = load64(log + MASK), load64(log + HEAD) >> SIZE_SHIFT
@@ -111,7 +110,7 @@ def overlap(log: int, size: int, lanes: int, offsets: np.ndarray) -> int:
     return -1
 
 
-@numba.njit(**PART)
+@part
 def look_carried(
     wave: int, record: int, lanes: int, size: int, flags: int, lists: int, me: int, waves: int
 ) -> None:

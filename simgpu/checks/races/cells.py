@@ -17,10 +17,9 @@ from __future__ import annotations
 from ctypes import Structure, c_int64
 from typing import Any
 
-import numba
 import numpy as np
 
-from simgpu.machine.runtime import PART, load64, octets, words
+from simgpu.machine.runtime import load64, octets, part, words
 
 # Fields of a cell; 0 is an untouched one, as epochs begin with 1.
 SITE_BITS, WAVE_SHIFT, EPOCH_SHIFT, GROUP_SHIFT = 22, 24, 28, 44
@@ -59,7 +58,7 @@ class Area(Structure):
 AREA = np.dtype(Area)
 
 
-@numba.njit(**PART)
+@part
 def clashes(cell: int, tag: int, skip: int, need: int) -> bool:
     """Whether `cell` is another wave's, not ordered before `tag` by a barrier.
 
@@ -70,7 +69,7 @@ def clashes(cell: int, tag: int, skip: int, need: int) -> bool:
     return (cell != 0) & unordered & ((cell & skip) == 0) & ((cell & need) == need)
 
 
-@numba.njit(**PART)
+@part
 def any_clash(cells: np.ndarray, tag: int, skip: int, need: int) -> bool:
     """Whether one of the cells `clashes`, by signs: LLVM makes vector instructions of these, not of truths."""
     found = 0
@@ -82,7 +81,7 @@ def any_clash(cells: np.ndarray, tag: int, skip: int, need: int) -> bool:
     return found < 0
 
 
-@numba.njit(**PART)
+@part
 def stale(cell: int, tag: int) -> bool:
     """Whether a reader's cell may be taken over: empty, own, or the workgroup's of an earlier epoch."""
     apart = cell ^ tag
@@ -90,7 +89,7 @@ def stale(cell: int, tag: int) -> bool:
     return (cell == 0) | ((apart >= EPOCH_UNIT) & (apart < GROUP_UNIT)) | own
 
 
-@numba.njit(**PART)
+@part
 def note_readers(first: np.ndarray, second: np.ndarray, tag: int) -> bool:
     """Enter a reader: as the first, or as the second where the first is another wave's (then True)."""
     others = 0
@@ -112,7 +111,7 @@ def note_readers(first: np.ndarray, second: np.ndarray, tag: int) -> bool:
     return others < 0
 
 
-@numba.njit(**PART)
+@part
 def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> None:
     """Mark the dwords that plain loads of different workgroups read."""
     for i in range(first.size):
@@ -121,27 +120,27 @@ def mark_shared(first: np.ndarray, second: np.ndarray, marks: np.ndarray) -> Non
         marks[i] |= SHARED_MARK if shared < 0 else 0
 
 
-@numba.njit(**PART)
+@part
 def add_mark(marks: np.ndarray, mark: int) -> None:
     for i in range(marks.size):
         marks[i] |= mark
 
 
-@numba.njit(**PART)
+@part
 def has_mark(marks: np.ndarray, mark: int) -> bool:
     found = 0
     for i in range(marks.size):
-        found |= np.int64(marks[i])
+        found |= marks[i]
     return found & mark != 0
 
 
-@numba.njit(**PART)
+@part
 def whole_lines(area: Any, first: int, count: int) -> bool:
     """Whether no line of a range is split."""
     return not has_mark(octets(area.maps[LINE_MARKS] + first, count), SPLIT_MARK)
 
 
-@numba.njit(**PART)
+@part
 def split_line(area: Any, line: int) -> None:
     """Give the dwords of a line cells of their own.
 
@@ -162,14 +161,14 @@ def split_line(area: Any, line: int) -> None:
     marks[0] = SPLIT_MARK
 
 
-@numba.njit(**PART)
+@part
 def split(area: Any, start: int, nbytes: int) -> None:
     """Split the lines of a range of bytes."""
     for line in range(start >> LINE_SHIFT, ((start + nbytes - 1) >> LINE_SHIFT) + 1):
         split_line(area, line)
 
 
-@numba.njit(**PART)
+@part
 def note_writer(cells: np.ndarray, tag: int) -> None:
     """Enter a writer; an atomic does not hide the same wave's plain write of this epoch."""
     if tag & ATOMIC:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from simgpu.checks.races.carried import (  # fmt: skip
@@ -37,7 +36,7 @@ from simgpu.engine.events import enter, enter_at, event
 from simgpu.engine.workgroup import waves_of
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, clear, load32, load64, octets, store64, words
+from simgpu.machine.runtime import clear, load32, load64, octets, part, store64, words
 
 # A race is one event for a pair of places, whichever ran first: that of the later record, with the
 # earlier one as `extra`. Its `lanes` say which lane saw it, whether both sides wrote, whether the wave that
@@ -65,23 +64,23 @@ def map_words(lds_bytes: int) -> int:
     return -(-lds_bytes // 64) + 1
 
 
-@numba.njit(**PART)
+@part
 def bitmap(shadow: int, which: int, count: int) -> np.ndarray:
     return words(shadow + 8 * (HEADER + which * count), count)
 
 
-@numba.njit(**PART)
+@part
 def log_of(shadow: int, wave: int, waves: int, count: int) -> int:
     return shadow + 8 * (HEADER + count * (OWN + OWN_MAPS * waves)) + wave * (8 + LOG_ENTRIES * LOG_BYTES)
 
 
-@numba.njit(**PART)
+@part
 def lists_of(shadow: int, wave: int, waves: int, count: int) -> int:
     """The lists of what a wave's operations own behind a barrier."""
     return log_of(shadow, waves, waves, count) + wave * LISTS * LIST_BYTES
 
 
-@numba.njit(**PART)
+@part
 def log(at: int, record: int, flags: int, size: int, lanes: int, number: int, offsets: np.ndarray) -> None:
     """Add an access to a wave's log, which keeps the latest."""
     count = load64(at)
@@ -98,7 +97,7 @@ def log(at: int, record: int, flags: int, size: int, lanes: int, number: int, of
             places[lane] = offsets[lane]
 
 
-@numba.njit(**PART)
+@part
 def logged(at: int, byte: int, writes: bool, atomic: bool) -> int:
     """Record of the latest access in a log to a byte that is a write, or an atomic, or neither; or -1."""
     count = load64(at)
@@ -118,7 +117,7 @@ def logged(at: int, byte: int, writes: bool, atomic: bool) -> int:
     return -1
 
 
-@numba.njit(**PART)
+@part
 def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
     """Whether LDS holds already what a store that is staged will write there."""
     memory, fresh = octets(load64(wave + layout.LDS_BASE) + offset, count), octets(wave + layout.STAGING + staged, count)
@@ -128,7 +127,7 @@ def unchanged(wave: int, offset: int, staged: int, count: int) -> bool:
     return changed == 0
 
 
-@numba.njit(**PART)
+@part
 def clash(shadow: int, count: int, me: int, waves: int, flags: int, at: int, mask: int) -> int:
     """Bits of `mask` in word `at` where another wave than `me` did what clashes with an access."""
     maps = shadow + 8 * (HEADER + at)
@@ -145,7 +144,7 @@ def clash(shadow: int, count: int, me: int, waves: int, flags: int, at: int, mas
     return found & mask
 
 
-@numba.njit(**PART)
+@part
 def mark(shadow: int, count: int, me: int, flags: int, at: int, mask: int) -> None:
     """Enter an access to the bytes of `mask` in word `at`."""
     maps = shadow + 8 * (HEADER + at)
@@ -156,7 +155,7 @@ def mark(shadow: int, count: int, me: int, flags: int, at: int, mask: int) -> No
         store64(maps, load64(maps) | mask)
 
 
-@numba.njit(**PART)
+@part
 def quick_read(shadow: int, count: int, me: int, size: int, lanes: int, offsets: np.ndarray) -> bool:
     """A plain read of which no lane's bytes reach into the next word: mark it; whether something clashes."""
     written = bitmap(shadow, ANY_WRITE, count)
@@ -171,7 +170,7 @@ def quick_read(shadow: int, count: int, me: int, size: int, lanes: int, offsets:
     return found != 0
 
 
-@numba.njit(**PART)
+@part
 def words_clash(shadow: int, count: int, me: int, waves: int, flags: int, first: int, size: int) -> bool:
     """Whether an access to all bytes of `size` words clashes; vector instructions, as all is in order."""
     found = 0
@@ -192,7 +191,7 @@ def words_clash(shadow: int, count: int, me: int, waves: int, flags: int, first:
     return found != 0
 
 
-@numba.njit(**PART)
+@part
 def mark_words(shadow: int, count: int, me: int, flags: int, first: int, size: int) -> None:
     """Enter an access to all bytes of `size` words."""
     kind = OWN_WRITE if flags & WRITES else OWN_READ
@@ -201,7 +200,7 @@ def mark_words(shadow: int, count: int, me: int, flags: int, first: int, size: i
         bitmap(shadow, ANY_WRITE, count)[first : first + size] = -1
 
 
-@numba.njit(**PART)
+@part
 def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte: int) -> tuple[int, bool, bool]:
     """A wave that did what clashes at a byte, and whether that was a write, or an atomic."""
     at, bit = byte >> 6, byte & 63
@@ -214,7 +213,7 @@ def other_side(shadow: int, count: int, wave: int, waves: int, flags: int, byte:
     return -1, False, False
 
 
-@numba.njit(**PART)
+@part
 def explain(
     wave: int, record: int, flags: int, size: int, lane: int, offset: int,
     shadow: int, count: int, waves: int, block: Any, state: Any, tag: int,
@@ -245,13 +244,13 @@ def explain(
     return 0
 
 
-@numba.njit(**PART)
+@part
 def lds_tag(state: Any, passed: int, wave: int) -> int:
     """Epoch and number of a wave, in the form that `race_order` takes."""
     return (passed % EPOCHS + 1) << EPOCH_SHIFT | wave << WAVE_SHIFT
 
 
-@numba.njit(**PART)
+@part
 def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: Any, slot: int, state: Any) -> None:
     """An access of the lanes to LDS at the offsets in the wave's ADDRESSES."""
     waves = waves_of(wave)
@@ -267,9 +266,9 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
     quick = not flags & (WRITES | STRAIGHT) and spread & (size - 1) == 0 and not load64(shadow + 8 * ATOMICS)
     whole = flags & STRAIGHT and offsets[0] & 63 == 0  # whole words of the bitmaps
     if quick:
-        found = np.int64(quick_read(shadow, count, me, size, lanes, offsets))
+        found = quick_read(shadow, count, me, size, lanes, offsets)
     elif whole:
-        found = np.int64(words_clash(shadow, count, me, waves, flags, offsets[0] >> 6, size))
+        found = words_clash(shadow, count, me, waves, flags, offsets[0] >> 6, size)
     else:
         for lane in range(LANES):
             if lanes >> lane & 1:
@@ -307,7 +306,7 @@ def look_lds(wave: int, record: int, lanes: int, size: int, flags: int, block: A
                     acquire(block, state, LDS, tag, offsets[lane] >> 2)
 
 
-@numba.njit(**PART)
+@part
 def forget_lds(block: Any, slot: int, waves: int) -> None:
     """All waves are at the barrier, or ended: what they did before is ordered, but for what is in flight."""
     count = block.lds_words

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numba
-
 from simgpu.checks.waits.in_flight import FLAG_SHIFT, LEFT_SHIFT, VM_DONE, VM_ISSUED, missing_wait
 from simgpu.engine.check import Check
 from simgpu.engine.events import Report, enter, event, finding_of
@@ -26,7 +24,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import SLOT_INDEX
-from simgpu.machine.runtime import PART, load64, runtime, store64
+from simgpu.machine.runtime import load64, part, runtime, store64
 from simgpu.machine.values import I32, I64
 from simgpu.memory.lane_copy import constant
 
@@ -48,13 +46,13 @@ READ, OVERWRITTEN = event("LDS of a DMA read"), event("LDS of a DMA overwritten"
 WRITES = 256  # of an access; the bytes a lane are below
 
 
-@numba.njit(**PART)
+@part
 def cells_of(wave: int) -> int:
     """Address of the cells of the wave's workgroup."""
     return context(wave, CELLS) + number_of(wave) * context(wave, CELLS_STRIDE)
 
 
-@numba.njit(**PART)
+@part
 def group_of(wave: int) -> int:
     """A number of the wave's workgroup, from 1 on; no two that follow each other in a slot share it."""
     group = slot_of(wave).group
@@ -77,7 +75,7 @@ def mark(wave: int, record: int, lanes: int, size: int, offsets: int) -> None:
                 store64(cell + OPERATION, operation)
 
 
-@numba.njit(**PART)
+@part
 def in_flight(wave: int, owner: int, number: int) -> bool:
     """Whether the owner's operation may be under way for all that the accessing wave can know."""
     if wave == owner:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from ctypes import Structure, c_int64, sizeof
 from typing import Any
 
-import numba
 import numpy as np
 
 from simgpu.checks.races.cells import EPOCH_SHIFT, EPOCHS, GROUP_SHIFT, GROUP_UNIT, WAVE_SHIFT
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
-from simgpu.machine.runtime import PART, structure
+from simgpu.machine.runtime import part, structure
 
 (BARRIERS,) = wave_fields("races", 1)  # barriers that the wave passed
 (BLOCK_AT,) = context_fields("races", 1)  # address of the worker's Block
@@ -93,40 +92,40 @@ STATE_BYTES, GROUP_BYTES = sizeof(State), sizeof(Group)
 LDS, GLOBAL = range(2)  # spaces
 
 
-@numba.njit(**PART)
+@part
 def class_of(location: int) -> int:
     """The class of a dword's address, as one bit of 64."""
     return 1 << ((location ^ location >> 6 ^ location >> 12) & 63)
 
 
-@numba.njit(**PART)
+@part
 def block_of(wave: int) -> Any:
     return structure(context(wave, BLOCK_AT), BLOCK)
 
 
-@numba.njit(**PART)
+@part
 def state_of(block: Any, slot: int) -> Any:
     return structure(block.states + slot * STATE_BYTES, STATE)
 
 
-@numba.njit(**PART)
+@part
 def clock_of(block: Any) -> Any:
     return structure(block.clock, CLOCK)
 
 
-@numba.njit(**PART)
+@part
 def row_of(block: Any, tag: int) -> Any:
     """The table's row of the workgroup in a tag or cell."""
     return structure(block.table + GROUP_BYTES * (tag >> GROUP_SHIFT), GROUP)
 
 
-@numba.njit(**PART)
+@part
 def side(state: Any, which: int, space: int, tag: int) -> Any:
     """The releases or acquires of the wave in a tag or cell."""
     return state.sides[(2 * which + space) * WAVES + (tag >> WAVE_SHIFT & 15)]
 
 
-@numba.njit(**PART)
+@part
 def note(own: Any, tag: int, location: int) -> None:
     """Add a location to a wave's releases or acquires of this epoch."""
     epoch = tag >> EPOCH_SHIFT & EPOCHS
@@ -134,7 +133,7 @@ def note(own: Any, tag: int, location: int) -> None:
     own.epoch = epoch
 
 
-@numba.njit(**PART)
+@part
 def release(block: Any, state: Any, space: int, tag: int, location: int) -> None:
     """The wave of `tag` makes what it did visible at a location."""
     note(side(state, RELEASES, space, tag), tag, location)
@@ -147,7 +146,7 @@ def release(block: Any, state: Any, space: int, tag: int, location: int) -> None
             mine.first = clock.time
 
 
-@numba.njit(**PART)
+@part
 def acquire(block: Any, state: Any, space: int, tag: int, location: int) -> None:
     """The wave of `tag` sees what others made visible at a location."""
     note(side(state, ACQUIRES, space, tag), tag, location)
@@ -160,7 +159,7 @@ def acquire(block: Any, state: Any, space: int, tag: int, location: int) -> None
         state.locked += 1
 
 
-@numba.njit(**PART)
+@part
 def holds(state: Any, location: int) -> bool:
     """Whether the workgroup acquired at this location lately: its plain store there is an unlock."""
     for at in range(min(LOCKS, state.locked)):
@@ -169,7 +168,7 @@ def holds(state: Any, location: int) -> bool:
     return False
 
 
-@numba.njit(**PART)
+@part
 def learn(state: Any, cell: int) -> None:
     """A coherent load found what `cell` says: its workgroup's accesses up to that epoch are known."""
     for at in range(min(RING, state.known)):
@@ -179,7 +178,7 @@ def learn(state: Any, cell: int) -> None:
     state.known += 1
 
 
-@numba.njit(**PART)
+@part
 def knows(state: Any, cell: int) -> bool:
     for at in range(min(RING, state.known)):
         known = state.ring[at]
@@ -188,7 +187,7 @@ def knows(state: Any, cell: int) -> bool:
     return False
 
 
-@numba.njit(**PART)
+@part
 def ordered(block: Any, state: Any, space: int, tag: int, cell: int, location: int) -> bool:
     """Whether the access in `cell` came before that of `tag` by release and acquire."""
     epoch = cell >> EPOCH_SHIFT & EPOCHS

@@ -8,14 +8,13 @@ from __future__ import annotations
 from ctypes import Structure, c_int64, sizeof
 from typing import Any
 
-import numba
 import numpy as np
 
 from simgpu.checks.races.carried import SCALAR
 from simgpu.checks.races.order import WAVES
 from simgpu.machine import layout
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, load32, structure, words
+from simgpu.machine.runtime import load32, part, structure, words
 
 SWAP = 0x80  # of a role: the rest is a swap's number, else a load's; 0 is any other record's
 
@@ -36,14 +35,14 @@ class Pending(Structure):
 PENDING, PENDING_BYTES = np.dtype(Pending), sizeof(Pending)
 
 
-@numba.njit(**PART)
+@part
 def pending_of(block: Any, slot: int, wave: int, number: int) -> Any:
     """What waits of a numbered load (from 0) of a wave."""
     of_wave = (slot * WAVES + load32(wave + layout.WAVE_ID)) * block.loads
     return structure(block.pending + (of_wave + number) * PENDING_BYTES, PENDING)
 
 
-@numba.njit(**PART)
+@part
 def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, area: int, block: Any, slot: int, number: int) -> None:
     """A load that may race with nothing: keep what it is."""
     for other in range(block.loads):
@@ -61,7 +60,7 @@ def wait_for_swap(wave: int, record: int, lanes: int, size: int, flags: int, are
             held.offsets[lane] = offsets[lane]
 
 
-@numba.njit(**PART)
+@part
 def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
     """The lanes of a load, in whose place a swap of other bytes came; nothing waits for the others any more."""
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -76,7 +75,7 @@ def elsewhere(wave: int, lanes: int, size: int, area: int, held: Any) -> int:
     return wrong & held.lanes if held.flags & SCALAR else wrong
 
 
-@numba.njit(**PART)
+@part
 def exchange(wave: int, held: Any) -> None:
     """Put the load's offsets where `watch` reads them, and what is there in their place, and back."""
     offsets = words(wave + layout.ADDRESSES, LANES)
@@ -84,7 +83,7 @@ def exchange(wave: int, held: Any) -> None:
         offsets[lane], held.offsets[lane] = held.offsets[lane], offsets[lane]
 
 
-@numba.njit(**PART)
+@part
 def forget_pending(wave: int, block: Any, slot: int) -> None:
     """The wave ends: what it loaded is of no use."""
     for number in range(block.loads):

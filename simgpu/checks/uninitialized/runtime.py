@@ -10,13 +10,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-import numba
-
 from simgpu.checks.uninitialized.shadow_layout import DEFINED, DELTA, FLAGS, MIXED, ORIGINS, REGISTERS, UNDEFINED
 from simgpu.engine.events import enter, event
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
-from simgpu.machine.runtime import PART, fill, load8, load32, runtime, store8, store32, words
+from simgpu.machine.runtime import fill, load8, load32, part, runtime, store8, store32, words
 
 
 class Undefined(IntEnum):
@@ -38,7 +36,7 @@ ORIGIN_SHIFT = 32  # see shadow_origin
 _OFFSET = (1 << ROLE_SHIFT) - 1
 
 
-@numba.njit(**PART)
+@part
 def _scalar(wave: int, offset: int, bits: int) -> int:
     """The undefined bits of a scalar dword, which are defined from here."""
     place = wave + DELTA + offset
@@ -48,7 +46,7 @@ def _scalar(wave: int, offset: int, bits: int) -> int:
     return found
 
 
-@numba.njit(**PART)
+@part
 def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int, int, int]:
     """Lanes of a vector register with undefined bits that count, the first such lane's, the old flag."""
     flag = wave + FLAGS + (offset - layout.VGPR) // layout.ROW
@@ -75,7 +73,7 @@ def _row(wave: int, offset: int, lanes: int, bits: int, masks: int) -> tuple[int
     return found, first, state
 
 
-@numba.njit(**PART)
+@part
 def _origin(wave: int, offset: int) -> int:
     """The origin of a register's undefined bits."""
     if offset < layout.VGPR:
@@ -119,7 +117,7 @@ def define(wave: int, offset: int, registers: int) -> None:
     fill(wave + DELTA + offset, layout.ROW * registers, 0)
 
 
-@numba.njit(**PART)
+@part
 def _flag(wave: int, row: int) -> int:
     """Address of a shadow row's flag; 0 for a scalar register."""
     number = row - (wave + DELTA + layout.VGPR)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numba
-
 from simgpu.engine.check import Check
 from simgpu.engine.fields import context_fields, wave_fields
 from simgpu.engine.workgroup import context
@@ -24,7 +22,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.host_memory import aligned_bytes
 from simgpu.machine.layout import LANES, ROW
-from simgpu.machine.runtime import PART, clear, copy, load32, load64, runtime, store32, store64
+from simgpu.machine.runtime import clear, copy, load32, load64, part, runtime, store32, store64
 from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ HEADER = 64
 WAVE_STRIDE = HEADER + 144 * ENTRY
 
 
-@numba.njit(**PART)
+@part
 def operations_of(wave: int) -> int:
     """Address of the wave's operations, empty at its start."""
     here = context(wave, LOADS) + load32(wave + layout.HW_ID) * WAVE_STRIDE
@@ -59,12 +57,12 @@ def operations_of(wave: int) -> int:
     return here
 
 
-@numba.njit(**PART)
+@part
 def write_bits(address: int, value: int, bits: int) -> None:
     store32(address, load32(address) & ~bits | value & bits)
 
 
-@numba.njit(**PART)
+@part
 def deliver(wave: int, entry: int) -> None:
     """The data arrives."""
     kind, where = load64(entry), wave + load64(entry + 8 * WHERE)
@@ -86,14 +84,14 @@ def deliver(wave: int, entry: int) -> None:
     store64(entry, NOTHING)
 
 
-@numba.njit(**PART)
+@part
 def entry_of(here: int, queue: int, position: int) -> int:
     first = load64(here + 16 * queue)
     size = SIZES[queue]
     return here + HEADER + ENTRY * (STARTS[queue] + (first + position) % size)
 
 
-@numba.njit(**PART)
+@part
 def drain(wave: int, here: int, queue: int, left: int) -> None:
     """The oldest operations complete until `left` are left."""
     used = load64(here + 16 * queue + 8)
@@ -104,7 +102,7 @@ def drain(wave: int, here: int, queue: int, left: int) -> None:
     store64(here + 16 * queue + 8, used)
 
 
-@numba.njit(**PART)
+@part
 def append(wave: int, queue: int) -> int:
     """A new entry at the queue's end; a full queue stalls until the oldest is complete."""
     here = operations_of(wave)

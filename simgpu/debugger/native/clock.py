@@ -13,7 +13,6 @@ import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 
@@ -27,7 +26,7 @@ from simgpu.hardware.isa.kinds import ControlKind
 from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.layout import Status
-from simgpu.machine.runtime import PART, load64, runtime
+from simgpu.machine.runtime import load64, part, runtime
 from simgpu.machine.values import I32, I64
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Ordinals:
         return int(self.order[int(self.table[record, 0]) + count])
 
 
-@numba.njit(**PART)
+@part
 def focused(wave: int) -> int:
     """Whether the wave is of the workgroup in focus."""
     block = context(wave, BLOCK)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 
@@ -22,7 +21,7 @@ from simgpu.machine import layout
 from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
-from simgpu.machine.runtime import PART, copy, load32, load64, runtime, store64
+from simgpu.machine.runtime import copy, load32, load64, part, runtime, store64
 from simgpu.machine.values import I64
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ HEAD = 3  # words of an event: kind << 32 | record, and two more; of an access, 
 SPACES = ("global", "scalar", "lds")
 
 
-@numba.njit(**PART)
+@part
 def put(wave: int, first: int, second: int, third: int, addresses: int) -> None:
     """Append an event to the stream of a wave in focus; what does not fit is counted only."""
     if focused(wave) == 0:

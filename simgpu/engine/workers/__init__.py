@@ -7,5 +7,5 @@
     global_sync.py     where waves of all workgroups meet: ds_gws_* instructions
     team.py            the workers together: begun, watched, and ended before anything is raised
     scheduler.py       a worker's job as the loop knows it, and the way into the loop
-    scheduler_loop.py  the loop: workgroups to waves to handlers, compiled by numba
+    scheduler_loop.py  the loop: workgroups to waves to handlers
 """

@@ -1,16 +1,13 @@
 """A worker's job as the scheduler's loop knows it, and the way into that loop.
 
-The loop itself is `scheduler_loop`, numba code. Its machine code is kept with the handlers' (`jit`), so
-that only the first launch of an installation imports numba, which takes longer than most kernels.
+The loop itself is `scheduler_loop`. Its machine code is kept with the handlers' (`jit`), so that only the first launch of an
+installation translates it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from ctypes import c_int64
 
@@ -85,42 +82,11 @@ FINISHED, NEED_PYTHON, LIMIT, STOPPED, PAUSED, IDLE = range(6)
 
 
 LOOP = "scheduler"  # the loop's key among the handlers
-# The child's whole program: where modules are found, the function's name, and its object file to the standard output.
-# It lives too briefly to collect garbage. numba would import SciPy where it is installed, which the loop does not need.
-CHILD = """import gc, sys
-gc.disable()
-sys.path[:], sys.modules["scipy"] = {path!r}, None
-from simgpu.engine.workers import scheduler
-sys.stdout.buffer.write(scheduler.object_code({name!r}))
-"""
-
-
-def object_code(name: str) -> bytes:
-    """The loop compiled, as function `name`; takes numba, and two seconds."""
-    from simgpu.engine.workers import scheduler_loop
+def _made(name: str) -> bytes:
+    """The loop's object file."""
+    from simgpu.engine.workers import scheduler_loop  # which knows this file's structures
 
     return scheduler_loop.run_worker.object_code(name)
-
-
-@functools.cache
-def begin() -> subprocess.Popen[bytes] | None:
-    """Where the loop is not kept yet, a process that compiles it while this one compiles handlers."""
-    alone = os.cpu_count() == 1
-    if alone or compiler().is_kept(LOOP) or not sys.executable or getattr(sys, "frozen", False):
-        return None
-    program = CHILD.format(path=sys.path, name=compiler().name(LOOP))
-    nothing = subprocess.DEVNULL
-    try:
-        return subprocess.Popen([sys.executable, "-c", program], stdin=nothing, stdout=subprocess.PIPE, stderr=nothing)
-    except OSError:
-        return None
-
-
-def _made(name: str) -> bytes:
-    """What the process gave, or else compiled here."""
-    child = begin()
-    code = child.communicate()[0] if child else b""
-    return code if child and child.returncode == 0 else object_code(name)
 
 
 @functools.cache

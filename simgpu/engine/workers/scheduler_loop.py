@@ -1,4 +1,4 @@
-"""The loop of one host thread: workgroups to waves to handlers, compiled by numba.
+"""The loop of one host thread: workgroups to waves to handlers, compiled when it is first needed.
 
 A worker takes workgroups from a shared counter and keeps some of them resident. A wave runs until
 it ends, waits at a barrier, or has used its time slice; a workgroup whose slice is over lets
@@ -11,49 +11,36 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from simgpu.engine.workers.scheduler import BUSY, EMPTY, FINISHED, IDLE, LIMIT, NEED_PYTHON, PAUSED, STOPPED, TURNS, Job, Slot
 from simgpu.machine import layout
+from simgpu.machine.frame import HANDLER
 from simgpu.machine.layout import Status, Wave
-from simgpu.machine.runtime import PART, clear, copy, load64, pointer, runtime, store32, store64, structure
+from simgpu.machine.runtime import builtin, clear, copy, load64, part, records, runtime, store32, store64, structure
+from simgpu.machine.values import Builder, Value
 
-# What numba takes the structures for.
+# The structures' dtypes.
 JOB, SLOT, WAVE = np.dtype(Job), np.dtype(Slot), np.dtype(Wave)
 
 
-@intrinsic
-def call(typing: Any, function: Any, first: Any, second: Any) -> Any:
+@builtin
+def call(build: Builder, function: Value, first: Value, second: Value) -> None:
     """Call the function at an address with two addresses, as a handler is called."""
-    signature = types.void(types.int64, types.int64, types.int64)
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        handler = ir.FunctionType(ir.VoidType(), [pointer, pointer])
-        target = builder.inttoptr(args[0], handler.as_pointer())
-        builder.fence("acquire")  # its record may just have been lowered by another thread
-        builder.call(target, [builder.inttoptr(a, pointer) for a in args[1:]])
-        return context.get_dummy_value()
-
-    return signature, generate
+    build.fence("acquire")  # its record may just have been lowered by another thread
+    target = build.inttoptr(function, ir.PointerType(HANDLER))
+    build.call(target, [first.pointer(), second.pointer()])
 
 
-@intrinsic
-def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
+@builtin
+def fetch_add(build: Builder, address: Value, amount: Value) -> Value:
     """Fetch and add, indivisibly."""
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-        return builder.atomic_rmw("add", pointer, args[1], "monotonic")
-
-    return types.int64(types.int64, types.int64), generate
+    before: Value = build.atomic_rmw("add", address.pointer(), amount, "monotonic")
+    return before
 
 
-@numba.njit(**PART)
+@part
 def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes: int) -> None:
     """Work-item ids of the wave whose first flat id is `first` into v0 (and v1, v2)."""
     v0 = wave + layout.VGPR
@@ -79,13 +66,13 @@ def fill_ids(job: Any, wave: int, first: int, x_count: int, y_count: int, lanes:
                 z += 1
 
 
-@numba.njit(**PART)
+@part
 def extent(job: Any, slot: Any, axis: int) -> int:
     """Work-items of a slot's workgroup along an axis; the last workgroup of a dimension may be partial."""
     return min(job.block[axis], job.size[axis] - slot.group[axis] * job.block[axis])
 
 
-@numba.njit(**PART)
+@part
 def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None:
     """Initial state of wave `index` of the workgroup in slot `number`, which has `items` items."""
     at = number * job.waves + index
@@ -120,7 +107,7 @@ def start_wave(job: Any, slot: Any, number: int, index: int, items: int) -> None
         call(job.begin, wave, at)
 
 
-@numba.njit(**PART)
+@part
 def open_group(job: Any, slots: Any, number: int) -> None:
     """Put the next workgroup into slot `number`, if one is left."""
     group = fetch_add(job.counter, 1)
@@ -144,7 +131,7 @@ def open_group(job: Any, slots: Any, number: int) -> None:
     job.taken += 1
 
 
-@numba.njit(**PART)
+@part
 def release_barrier(job: Any, slots: Any, number: int) -> None:
     """All waves that have not ended wait: let them on."""
     slot = slots[number]
@@ -156,11 +143,11 @@ def release_barrier(job: Any, slots: Any, number: int) -> None:
     slot.waiting = 0
 
 
-@numba.njit(**PART)
+@part
 def run_piece(job: Any, wave: int, state: Any) -> int:
     """Run a wave for a piece of its turn; the status with which it came back."""
     job.active = 1
-    record = np.int64(state.records) + state.resume * layout.RECORD
+    record = state.records + state.resume * layout.RECORD
     handler = load64(record)
     if handler == 0:  # nothing near it was lowered yet: a check stopped the wave on its way there
         state.status = Status.LOWER
@@ -184,7 +171,7 @@ def run_piece(job: Any, wave: int, state: Any) -> int:
     return status
 
 
-@numba.njit(**PART)
+@part
 def run_group(job: Any, slots: Any, number: int) -> int:
     """Run each runnable wave of a workgroup for a slice, from wave `job.wave` on."""
     slot = slots[number]
@@ -236,7 +223,7 @@ def run_worker(job_at: int, slots_at: int, resident: int) -> int:
     A workgroup keeps its turn until its waves used up their slices or slept; only when all
     resident ones did is another slot opened.
     """
-    job, slots = structure(job_at, JOB), numba.carray(pointer(slots_at), resident, SLOT)
+    job, slots = structure(job_at, JOB), records(slots_at, resident, SLOT)
     while True:
         number = job.current
         if slots[number].state == EMPTY and not job.exhausted:

@@ -13,7 +13,8 @@ from llvmlite import ir
 from simgpu.engine.program import handler_of, mnemonic_of
 from simgpu.machine import jit
 from simgpu.machine.mode import Mode
-from simgpu.machine.runtime import I64, Runtime
+from simgpu.machine.runtime.functions import Runtime
+from simgpu.machine.values import I64
 from tests.simgpu.engine.test_refusals import instances
 
 MNEMONICS = {"v_add_f32", "ds_write_b64", "global_load_dwordx4", "s_load_dwordx4", "v_mfma_f64_4x4x4_4b_f64"}

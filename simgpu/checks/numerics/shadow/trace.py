@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 
@@ -31,7 +30,7 @@ from simgpu.machine.frame import ROW32, Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES, ROW
 from simgpu.machine.mode import Mode
-from simgpu.machine.runtime import PART, copy, load32, load64, runtime, store32, store64
+from simgpu.machine.runtime import copy, load32, load64, part, runtime, store32, store64
 from simgpu.machine.values import I32, I64
 from simgpu.matrix.fragments import stack
 
@@ -47,7 +46,7 @@ WORDS, USED, WRITES, FIRST_WRITE = range(4)  # the trace, words used, registers 
 REGISTERS = 512  # v0 to v255, a0 to a255
 
 
-@numba.njit(**PART)
+@part
 def reserve(wave: int, count: int) -> int:
     """The address of `count` more words; 0 where they do not fit, which are counted all the same."""
     block = context(wave, BLOCK)

@@ -1,0 +1,34 @@
+"""Functions in Python that become machine code, for handlers to call by name: the scheduler's loop, and what checks do.
+
+    functions.py  `runtime` and `part`, the decorators; a function's object file
+    translate.py  a function's syntax tree to LLVM IR
+    places.py     integers, structures and arrays in memory, as translated functions see them
+    memory.py     operations that such functions are made of: load, store, fill, copy
+
+They are written in a part of Python: integers of 64 bits that wrap, truths, structures and arrays at host addresses, tuples of
+these, if, while, for, return. Names from outside a function are constants. A function takes other types where it is called with
+others, and is translated for each.
+"""
+
+from simgpu.machine.runtime.functions import part, runtime
+from simgpu.machine.runtime.memory import (  # fmt: skip
+    clear,
+    copy,
+    fill,
+    load8,
+    load32,
+    load64,
+    octets,
+    records,
+    store8,
+    store32,
+    store64,
+    structure,
+    words,
+)
+from simgpu.machine.runtime.places import builtin
+
+__all__ = (
+    "builtin", "clear", "copy", "fill", "load8", "load32", "load64", "octets", "part", "records", "runtime", "store8", "store32",
+    "store64", "structure", "words",
+)  # fmt: skip

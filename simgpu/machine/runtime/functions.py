@@ -1,0 +1,65 @@
+"""The decorators of functions that become machine code, and the object file of one.
+
+A handler's object file names such a function; `jit` loads it, compiled or kept like a handler, before the
+first handler that does. So no worker holds its address, and a change of sources compiles it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from llvmlite import ir
+
+from simgpu.machine import intrinsics
+from simgpu.machine.jit import CALLED, compiler, host, uncollected
+from simgpu.machine.runtime.translate import Part, Translation
+from simgpu.machine.values import I64
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Runtime:
+    """A function of integers, which returns one or, by its annotation, nothing."""
+
+    def __init__(self, function: Callable[..., int | None]) -> None:
+        self.key = f"{function.__module__}.{function.__name__}"
+        self.parameters = function.__code__.co_argcount
+        self.returns = function.__annotations__["return"] not in (None, "None")
+        self._part = Part(function)
+
+    def call(self, build: ir.IRBuilder, *arguments: Any) -> Any:
+        """Emit a call; arguments: i64 values, pointers or ints."""
+        values = []
+        for value in arguments:
+            if isinstance(value, int):
+                value = ir.Constant(I64, value)
+            values.append(build.ptrtoint(value, I64) if isinstance(value.type, ir.PointerType) else value)
+        return intrinsics.call(build, compiler().name(self.key), I64 if self.returns else ir.VoidType(), values)
+
+    @property
+    def address(self) -> int:
+        return compiler().address_of_object(self.key, self.object_code)
+
+    def object_code(self, name: str) -> bytes:
+        """Its object file, as function `name`."""
+        return host().object_code(self.text(name), loops=True)
+
+    def text(self, name: str) -> str:
+        """The module's IR."""
+        module = compiler().module(name)
+        with uncollected():
+            Translation(module).entry(self._part, name, self.parameters, self.returns)
+            return str(module)
+
+
+def runtime(function: Callable[..., int | None]) -> Runtime:
+    """Decorator: a function that handlers may call."""
+    made = Runtime(function)
+    CALLED[made.key] = made.object_code
+    return made
+
+
+def part(function: F) -> F:
+    """Decorator: a function that those of `runtime` may call."""
+    return Part(function)  # type: ignore[return-value]

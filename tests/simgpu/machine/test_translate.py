@@ -1,0 +1,264 @@
+"""Functions as machine code do what Python does with them, on integers of 64 bits; what has no translation is refused."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import Structure, c_int32, c_int64, c_uint8
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simgpu.machine.jit import compiler
+from simgpu.machine.runtime import (
+    clear,
+    copy,
+    fill,
+    load8,
+    load32,
+    load64,
+    octets,
+    part,
+    records,
+    store8,
+    store32,
+    store64,
+    structure,
+    words,
+)
+from simgpu.machine.runtime.functions import Runtime
+from simgpu.machine.runtime.places import NotTranslated
+
+WORD = st.integers(-(1 << 63), (1 << 63) - 1)
+SMALL = st.integers(-70, 70)
+TABLE = (3, 1, 4, 1, 5)
+
+
+def wrapped(value: int) -> int:
+    """The low 64 bits, as a signed number."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., int]:
+    """The function as machine code, of this run's key: Python names all lambdas and locals alike."""
+    made = Runtime(function)
+    address = compiler().address_of_object(f"{function.__module__}.{function.__qualname__}.{made.text('f')}", made.object_code)
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * made.parameters)(address)
+
+
+@pytest.fixture(scope="module")
+def arithmetic() -> Callable[..., int]:
+    return compiled(calculate)
+
+
+def calculate(which: int, a: int, b: int) -> int:
+    shift = b & 63
+    if which == 0:
+        return a + b * 3 - (a ^ b)
+    elif which == 1:
+        return (a & ~b) | -a
+    elif which == 2:
+        return a // b
+    elif which == 3:
+        return a % b
+    elif which == 4:
+        return a >> shift
+    elif which == 5:
+        return a << shift
+    elif which == 6:
+        return min(a, b, 17) + max(a, b)
+    elif which == 7:
+        return (a < b) + 2 * (a <= b) + 4 * (a == b) + 8 * (a != b) + 16 * (a > b) + 32 * (a >= b)
+    elif which == 8:
+        return 1 if -5 <= a < b else 2 if not a else 3
+    elif which == 9:
+        return a // -7 + a % -7 + a // 8 + a % 8
+    return which
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10), WORD | SMALL, WORD | SMALL)
+def test_arithmetic_is_python_s(arithmetic: Callable[..., int], which: int, a: int, b: int) -> None:
+    wanted = 0 if which in (2, 3) and b == 0 else calculate(which, a, b)
+    assert arithmetic(which, a, b) == wrapped(wanted)
+
+
+@pytest.fixture(scope="module")
+def loops() -> Callable[..., int]:
+    return compiled(walk)
+
+
+@part
+def collatz(start: int, limit: int) -> tuple[int, int]:
+    """Steps to 1, and the highest number on the way."""
+    steps, highest = 0, start
+    while start != 1:
+        if steps == limit:
+            break
+        steps += 1
+        if start & 1:
+            start = 3 * start + 1
+        else:
+            start >>= 1
+            continue
+        highest = max(highest, start)
+    return steps, highest
+
+
+@part
+def first_of(value: int) -> int:
+    for at, one in enumerate((2, value, 7)):
+        if one == 7:
+            return at
+    return -1
+
+
+def walk(start: int, limit: int, step: int) -> int:
+    steps, highest = collatz(start, limit)
+    total = 0
+    for i in range(limit):
+        for j in range(i, 0, -1):
+            if (i ^ j) % 3 == 0:
+                continue
+            if j * i > 40 or (total and total % 11 == 5):
+                break
+            total += j
+    for i in range(1, limit, step):
+        total += TABLE[i % 5] * i
+    found = False
+    for i in range(limit):
+        found |= i == step
+    return total + 1000 * steps + 100000 * highest + first_of(limit) + 10 * found
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 30), st.integers(0, 12), st.integers(1, 5))
+def test_loops_are_python_s(loops: Callable[..., int], start: int, limit: int, step: int) -> None:
+    assert loops(start, limit, step) == walk(start, limit, step)
+
+
+@part
+def counted(place: int) -> int:
+    store64(place, load64(place) + 1)
+    return 1
+
+
+def asks(place: int, a: int, b: int) -> int:
+    both = a and counted(place)
+    either = b or counted(place)
+    return 2 * both + either
+
+
+@pytest.mark.parametrize(("a", "b", "asked"), [(0, 0, 1), (1, 0, 2), (0, 1, 0), (5, 9, 1)])
+def test_what_need_not_be_asked_is_not(a: int, b: int, asked: int) -> None:
+    times = np.zeros(1, np.int64)
+    assert compiled(asks)(times.ctypes.data, a, b) == 2 * bool(a) + 1
+    assert times[0] == asked
+
+
+class Leaf(Structure):
+    _fields_ = (("low", c_int32), ("bytes", c_uint8 * 3), ("high", c_int64))
+
+
+class Tree(Structure):
+    _fields_ = (("count", c_int64), ("leaves", Leaf * 4), ("row", c_int64 * 3))
+
+
+LEAF, TREE = np.dtype(Leaf), np.dtype(Tree)
+
+
+@part
+def leaf_of(tree: Any, at: int) -> Any:
+    return tree.leaves[at]
+
+
+@part
+def swap(row: np.ndarray, one: int, other: int) -> None:
+    row[one], row[other] = row[other], row[one]
+
+
+def climb(tree_at: int, leaves_at: int, number: int) -> int:
+    tree, leaves = structure(tree_at, TREE), records(leaves_at, 4, LEAF)
+    leaf = leaf_of(tree, number)
+    leaf.low, leaf.high = -number, 1 << 40
+    leaf.bytes[1] |= 0x1FF
+    leaf_of(tree, number).bytes[2] += 3
+    leaves[0].high += leaf.bytes[1] + leaf.low
+    swap(tree.row, 0, number)
+    for value in tree.row[1:]:
+        tree.count += value
+    octets(leaves_at + 48, 8)[2:5] = 0xAB
+    return tree.row.size
+
+
+def test_structures_and_arrays_lie_where_ctypes_has_them() -> None:
+    tree = Tree(count=5, row=(7, 8, 9))
+    leaves = (Leaf * 4)()
+    tree.leaves[2].bytes[2] = 254
+    size = compiled(climb)(ctypes.addressof(tree), ctypes.addressof(leaves), 2)
+    assert (size, list(tree.row), tree.count) == (3, [9, 8, 7], 5 + 8 + 7)
+    leaf = tree.leaves[2]
+    assert (leaf.low, leaf.high, list(leaf.bytes)) == (-2, 1 << 40, [0, 255, 1])
+    assert leaves[0].high == 255 - 2
+    assert bytes(leaves)[48:56].hex() == "0000ababab000000"
+
+
+def move(place: int) -> int:
+    store8(place, 0x1FE)
+    store32(place + 4, -2)
+    copy(place + 8, place, 8)
+    fill(place + 16, 3, 0x5A)
+    clear(place + 17, 1)
+    return load8(place + 8) + load32(place + 12) + words(place + 16, 2).view(np.int32)[1] + load64(place + 16)
+
+
+def test_memory_operations() -> None:
+    memory = np.zeros(32, np.uint8)
+    assert compiled(move)(memory.ctypes.data) == 0xFE - 2 + 0 + 0x5A005A
+    assert memory[16:20].tolist() == [0x5A, 0, 0x5A, 0]
+
+
+def half(x: int) -> int:
+    return x / 2  # type: ignore[return-value]
+
+
+def comprehended(x: int) -> int:
+    return sum([x for _ in range(3)])
+
+
+def unknown(x: int) -> int:
+    return x + nowhere  # type: ignore[name-defined]  # noqa: F821
+
+
+def changing(x: int) -> int:
+    x = words(x, 2)
+    return x[0]
+
+
+def lacking(x: int) -> int:
+    return structure(x, LEAF).middle
+
+
+def printing(x: int) -> int:
+    print(x)
+    return x
+
+
+@pytest.mark.parametrize(("function", "why"), [
+    (half, "no operator Div"), (comprehended, "no translation"), (unknown, "nowhere has no value"),
+    (changing, "x was something else"),
+    (lacking, "no field middle"),
+    (printing, "`print` cannot be called"),
+], ids=lambda one: getattr(one, "__name__", ""))  # fmt: skip
+def test_what_has_no_translation_is_refused_with_its_line(function: Callable[..., Any], why: str) -> None:
+    with pytest.raises(NotTranslated, match=f"test_translate.py:{function.__code__.co_firstlineno + 1}.*{why}"):
+        Runtime(function).text("f")
+
+
+def test_python_runs_parts_as_they_are() -> None:
+    assert collatz(6, 100) == (8, 16)
+    with pytest.raises(TypeError, match="machine code"):
+        clear(0, 1)

@@ -10,6 +10,7 @@
     launch.py           what an empty launch costs
     slices.py           what cutting a launch costs
     start.py            from import to the first result
+    first_launch.py     new handlers, by number
     memory.py           peak memory beyond the buffers
     operator.py         `simgpu bench OP`
     attention_table.py  `simgpu bench attention --table`

@@ -155,11 +155,36 @@ def _corpus(setting: Setting) -> Measured:
     return Measured(found["median_seconds"], note, True, found)
 
 
-def _start(which: str) -> Callable[[Setting], Measured]:
+def _checked_lds(setting: Setting) -> Measured:
+    from simgpu.tools.benchmarks import engine
+
+    (chosen,) = [row for row in engine.benches(threads=setting.threads) if row.name == "lds"]
+    return Measured(engine.checked_ratio(chosen, TARGET, setting.threads), "processor time, turn about")
+
+
+def _empty(setting: Setting) -> Measured:
+    from simgpu.tools.benchmarks import launch
+
+    found = launch.measured()
+    return Measured(found["empty"] / 1000, f"with 512 MB allocated {found['with_512_mb'] / 1000:.3g} ms", True, found)
+
+
+def _first_launch(handlers: int) -> Callable[[Setting], Measured]:
+    def measure(setting: Setting) -> Measured:
+        from simgpu.tools.benchmarks import first_launch
+
+        found = first_launch.measure("mi300x", handlers, check=False)
+        note = f"{found['compiled']} functions, {found['processor_seconds']:.2g} s of processor time"
+        return Measured(found["seconds"], note, True, found)
+
+    return measure
+
+
+def _start(which: str, **options: Any) -> Callable[[Setting], Measured]:
     def measure(setting: Setting) -> Measured:
         from simgpu.tools.benchmarks import start
 
-        found = getattr(start, which)()
+        found = getattr(start, which)(**options)
         return Measured(found["seconds"], f"median of {', '.join(f'{took:.2g}' for took in found['all'])} s", True, found)
 
     return measure
@@ -174,7 +199,7 @@ def _memory(setting: Setting) -> Measured:
 
 
 GOALS = (
-    _gemm("gemm f32", f"f32 GEMM {SIZE}³, MI100, whole", 1.6, "mi100"),
+    _gemm("gemm f32", f"f32 GEMM {SIZE}³, MI100, whole", 1.9, "mi100"),
     _gemm("gemm f16", f"f16 GEMM {SIZE}³, MI300X, exact arithmetic, whole", 5, "mi300x", "f16"),
     Goal("attention", f"fused attention f32, L = {LENGTH}, d = {DIM}, whole", 2, "x numpy", _attention, subject=_attention_subject),
     _loop("valu", "VALU loop (f32 fma, 64 lanes)", 500, "valu"),
@@ -182,11 +207,16 @@ GOALS = (
     _loop("scalar", "scalar loop with branches, one wave per core", 300, "scalar"),
     _loop("vector add", "vector add, 2^20 elements, 4096 workgroups, launch included", 0.05, "vector add"),
     Goal("corpus", "compilers' kernels, warm, without imports: the median", 0.1, "s", _corpus),
-    Goal("cold start", "import simgpu to first result, small GEMM, cold", 3, "s", _start("cold")),
+    Goal("cold start", "import simgpu to first result, small GEMM, cold", 2, "s", _start("cold")),
     Goal("warm start", "import simgpu to first result, small GEMM, warm", 0.8, "s", _start("warm")),
+    Goal("first launch", "first launch of 100 instructions, nothing compiled", 1, "s", _first_launch(100)),
+    Goal("first launch, 300", "first launch of 300 instructions, nothing compiled", 2.5, "s", _first_launch(300)),
+    Goal("empty launch", "launch of a workgroup that does nothing", 0.1, "ms", _empty),
     Goal("memory", "peak memory beyond the buffers", 200, "MiB", _memory),
     _loop("checked valu", "checked mode, VALU loop", 100, "valu", check=True),
-    _gemm("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 15, "mi100", check=True),
+    Goal("checked lds", "checked mode, LDS loop", 4, "x plain", _checked_lds),
+    Goal("checked start", "import simgpu to first result, small GEMM, checked, cold", 3, "s", _start("cold", times=1, check=True)),
+    _gemm("checked gemm", f"checked mode, f32 GEMM {SIZE}³, MI100", 6, "mi100", check=True),
     _numerics("numerics gemm", f"check of numbers, f32 GEMM {SIZE}³, MI100", 1.5,
               lambda setting, check: gemm.prepare(SIZE, TARGET, setting.threads, check=check)),
     _numerics("numerics attention", f"check of numbers, attention f32, L = {LENGTH}, d = {DIM}", 1.2,

@@ -2,7 +2,7 @@
 
 python -m simgpu.tools.benchmarks.start [--json]
 
-Cold: simgpu's cache is an empty folder. Warm: a process before has filled them. Starting Python itself is not
+Cold: simgpu's cache is an empty folder. Warm: a process before has filled it. Starting Python itself is not
 counted.
 """
 
@@ -27,7 +27,7 @@ from simgpu import asm, operators
 import numpy as np
 a, b = np.random.rand(100, 33).astype("f4"), np.random.rand(33, 77).astype("f4")
 kernel = asm.emit(operators.TiledComputation(100, 77, 33, target="mi300x"))
-gpu = simgpu.Device("mi300x")
+gpu = simgpu.Device("mi300x", check={check})
 buffers = gpu.upload(a), gpu.upload(b), gpu.alloc(4 * 100 * 77)
 asm.launch(kernel, gpu, *buffers)
 c = buffers[2].download("f4", (100, 77))
@@ -38,20 +38,21 @@ print(took)
 
 
 def main() -> int:
-    """Prints both medians."""
+    """Prints the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
-    print_figures({"cold_seconds": cold()["seconds"], "warm_seconds": warm()["seconds"]}, options.json)
+    taken = {"cold": cold(), "warm": warm(), "cold_checked": cold(1, check=True)}
+    print_figures({f"{name}_seconds": found["seconds"] for name, found in taken.items()}, options.json)
     return 0
 
 
-def cold(times: int = COLD) -> dict[str, Any]:
-    """Seconds of processes with empty caches, each its own."""
+def cold(times: int = COLD, check: bool = False) -> dict[str, Any]:
+    """Seconds of processes with empty caches, each its own; check: in checked mode."""
     taken = []
     for _ in range(times):
         with tempfile.TemporaryDirectory() as folder:
-            taken.append(_seconds(folder))
+            taken.append(_seconds(folder, check))
     return {"seconds": statistics.median(taken), "all": taken}
 
 
@@ -63,8 +64,8 @@ def warm(times: int = WARM) -> dict[str, Any]:
     return {"seconds": statistics.median(taken), "all": taken}
 
 
-def _seconds(folder: str) -> float:
-    return float(output_of(["-c", EXAMPLE], {"SIMGPU_CACHE_DIR": str(Path(folder, "simgpu"))}))
+def _seconds(folder: str, check: bool = False) -> float:
+    return float(output_of(["-c", EXAMPLE.format(check=check)], {"SIMGPU_CACHE_DIR": str(Path(folder, "simgpu"))}))
 
 
 if __name__ == "__main__":

@@ -424,12 +424,13 @@ class _Body:
 
     def divided(self, a: Value, b: Value, rest: bool) -> Value:
         """Rounded down, or what is left over; 0 by 0."""
-        build, nothing = self.build, b == 0
-        divisor = where(nothing, 1, b)
+        build = self.build
+        divisor = where((b + 1).unsigned <= 1, 1, b)  # not by 0, nor the lowest number by -1: a host traps
         left = build.srem(a, divisor)
         below = (left != 0) & ((left ^ divisor).signed < 0)
-        found = where(below, left + divisor, left) if rest else build.sdiv(a, divisor) - below.zext(I64)
-        return where(nothing, 0, found)
+        if rest:
+            return where(below, left + divisor, left)
+        return where(b == 0, 0, where(b == -1, -a, build.sdiv(a, divisor) - below.zext(I64)))
 
     def of_BoolOp(self, node: ast.BoolOp) -> Any:
         found: Any = self.truth(node.values[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simgpu.machine.jit import compiler
@@ -79,7 +79,11 @@ def calculate(which: int, a: int, b: int) -> int:
     return which
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
+@example(2, -(1 << 63), -1)
+@example(3, -(1 << 63), -1)
+@example(2, 5, 0)
+@example(3, 5, 0)
 @given(st.integers(0, 10), WORD | SMALL, WORD | SMALL)
 def test_arithmetic_is_python_s(arithmetic: Callable[..., int], which: int, a: int, b: int) -> None:
     wanted = 0 if which in (2, 3) and b == 0 else calculate(which, a, b)
@@ -134,7 +138,7 @@ def walk(start: int, limit: int, step: int) -> int:
     return total + 1000 * steps + 100000 * highest + first_of(limit) + 10 * found
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 30), st.integers(0, 12), st.integers(1, 5))
 def test_loops_are_python_s(loops: Callable[..., int], start: int, limit: int, step: int) -> None:
     assert loops(start, limit, step) == walk(start, limit, step)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 
@@ -25,7 +24,7 @@ from simgpu.machine.frame import Frame
 from simgpu.machine.hooks import Access
 from simgpu.machine.layout import LANES
 from simgpu.machine.operands import Place, Plan
-from simgpu.machine.runtime import PART, load32, load64, pointer, runtime, store8, store64
+from simgpu.machine.runtime import load32, load64, part, records, runtime, store8, store64
 from simgpu.machine.values import I64
 from simgpu.memory.table import PAGE
 
@@ -41,13 +40,8 @@ BITMAPS, HALF, NUMBERS, BITS, PAGES, READS, LANE_COUNTS, WORDS = range(8)
 ASKED, SERVED, BASE, LANE_FIELDS = range(4)  # lanes that a buffer instruction asked for, those served, and its resource's base
 BASE_BITS = (1 << 48) - 1  # of a buffer resource
 PIECE = 16  # bytes that are marked at once
+TIMES = np.dtype(np.uint16)  # of a byte's reads
 MOST_BYTES = 256 << 20  # of the device's memory that is counted
-
-
-@numba.njit(**PART)
-def halves(address: int, count: int) -> np.ndarray:
-    """`count` u16 at a host address."""
-    return numba.carray(pointer(address), count, np.uint16)
 
 
 @runtime
@@ -76,7 +70,7 @@ def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> Non
                 store64(word + 8, load64(word + 8) | ones >> (64 - low))
                 store8(pages + (at + count) // (8 * PAGE), 1)
             if reads:
-                times = halves(load64(block + 8 * READS) + 2 * at, count)
+                times = records(load64(block + 8 * READS) + 2 * at, count, TIMES)
                 if count == PIECE:  # a number of turns that is known is one addition of a vector
                     for byte in range(PIECE):
                         times[byte] += times[byte] != 0xFFFF
@@ -86,7 +80,7 @@ def note_bytes(wave: int, record: int, lanes: int, how: int, bitmap: int) -> Non
     note_lanes(block, number, SERVED, lanes)
 
 
-@numba.njit(**PART)
+@part
 def note_lanes(block: int, number: int, which: int, lanes: int) -> None:
     """Adds lanes to a count of an instruction."""
     place, count = load64(block + 8 * LANE_COUNTS) + 8 * (LANE_FIELDS * number + which), 0

@@ -20,6 +20,7 @@ SYMBOLS = SOURCES / "symbols.txt"
 # program that loads two of them, as hip-python loads libamdhip64.so and libhiprtc.so, has one library, with one arena.
 NAMES = tuple(f"lib{name}.so{version}" for name in ("amdhip64", "hiprtc") for version in ("", ".5", ".6", ".7"))
 IMAGES = re.compile(r"Array|Tex|Surface|Mipmap|AtoA|AtoD|AtoH|DtoA|HtoA")  # in names of functions on images
+FOREIGN = re.compile(r"External|Graphics")  # on what other libraries made; their first argument is no NULL
 GLIBC = "2.17"  # of 2012: every distribution that ROCm runs on has a later one
 OPTIONS = (
     "-shared", "-fPIC", "-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
@@ -56,8 +57,9 @@ def version_script() -> str:
 def stubs() -> str:
     """C source of every function that no other source defines: it answers hipErrorNotSupported and says its name once."""
     lines = (
-        f'API __attribute__((weak)) Error {name}(const void *first) {{ return no_image("{name}", first); }}'
-        if IMAGES.search(name) else f'API __attribute__((weak)) Error {name}(void) {{ return missing("{name}"); }}'
+        f'API __attribute__((weak)) Error {name}(const void *first) {{ return {answer}("{name}", first); }}'
+        if (answer := "no_image" if IMAGES.search(name) else "missing_of" if FOREIGN.search(name) else "") else
+        f'API __attribute__((weak)) Error {name}(void) {{ return missing("{name}"); }}'
         for names in symbols().values() for name in names
     )  # fmt: skip
     return "\n".join(('#include "internal.h"', *lines, ""))

@@ -11,6 +11,7 @@ from functools import cache
 from simgpu.hardware.code_object.code_object import CodeObject
 
 SHOWN = 160  # characters of a name
+USE = "__simgpu_use_"  # variables that a source is given, so that what it names is compiled
 
 
 @cache
@@ -62,10 +63,22 @@ def _last_part(name: str) -> str:
 
 
 def lowered_names(code: bytes, expressions: Sequence[str]) -> list[str]:
-    """The names in a code object of kernels and variables as the source writes them; "" for one that is not there."""
+    """The names in a code object of kernels and variables as the source writes them; "" for one that is not there.
+
+    Where there is a variable `USE` with an expression's number, its value is the address of what the expression names.
+    """
     loaded = CodeObject.parse(code)
     found = {_written(readable(name)): name for name in (*loaded.symbols, *loaded.kernels)}
-    return [found.get(_written(expression.lstrip("&")), "") for expression in expressions]
+    image, base = loaded.image()
+    at = {symbol.address: name for name, symbol in loaded.symbols.items()}
+    names = []
+    for index, expression in enumerate(expressions):
+        use = loaded.symbols.get(f"{USE}{index}")
+        if use is None:
+            names.append(found.get(_written(expression.lstrip("&")), ""))
+        else:
+            names.append(at.get(int.from_bytes(image[use.address - base :][:8], "little"), ""))
+    return names
 
 
 def _written(name: str) -> str:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """HIP source that a program compiles while it runs; headers: name and text of each; names: expressions to be found in it."""
+    """HIP source that a program compiles while it runs; headers: name and text of each; names: expressions to be found in it.
+
+    With the option -fgpu-rdc it becomes bitcode. Where there are parts, these are to be linked: LLVM bitcode or text of LLVM IR.
+    """
 
     text: str
     target: str
@@ -17,9 +20,11 @@ class Source:
     headers: tuple[tuple[str, str], ...] = ()
     names: tuple[str, ...] = ()
     file: str = "program.hip"  # what messages and the line table call it
+    folder: str = "."  # where the program runs: relative names of its options start there
+    parts: tuple[bytes, ...] = ()
 
 
-# Makes a code object and a log of the source; None where the source is wrong.
+# Makes a code object, or bitcode, and a log of the source; None where the source is wrong.
 Compile = Callable[[Source], tuple[bytes | None, str]]
 
 

@@ -37,6 +37,7 @@ class Request(IntEnum):
     COMPILE = 7
     FINISH = 8
     SHARE = 9
+    LINK = 10
 
 
 class Change(IntEnum):

@@ -140,9 +140,14 @@ class Server:
         else:
             handlers = {
                 Request.LOAD: self._load, Request.KERNEL: self._kernel, Request.SYMBOL: self._symbol,
-                Request.COMPILE: self._compiled, Request.SHARE: self._share,
+                Request.COMPILE: self._compiled, Request.SHARE: self._share, Request.LINK: self._linked,
             }  # fmt: skip
-            reply(self._peer, *handlers[kind](data))
+            try:
+                answer = handlers[kind](data)
+            except Exception as error:  # a bug of ours: the program goes on, and is told
+                self.record.error(f"internal error of a call ({kind.name}), {type(error).__name__}: {error}; please report it")
+                answer = Status.NOT_SUPPORTED, b""
+            reply(self._peer, *answer)
 
     def _load(self, data: bytes) -> tuple[int, bytes]:
         (index,) = struct.unpack_from("<I", data)
@@ -186,14 +191,33 @@ class Server:
         rest = texts[options:]
         wanted = Source(
             texts[options + headers + names], self._boards[index].arch, tuple(texts[:options]),
-            tuple(zip(rest[:headers:2], rest[1:headers:2])), tuple(rest[headers : headers + names]),
+            tuple(zip(rest[:headers:2], rest[1:headers:2])), tuple(rest[headers : headers + names]), folder=self._folder(),
         )  # fmt: skip
         code, log = self._compile(wanted)
         said, lowered = log.encode(), b""
-        if code is not None:
+        if code is not None and code.startswith(b"\x7fELF"):  # bitcode has no names yet
             lowered = b"".join(name.encode() + b"\0" for name in lowered_names(code, wanted.names))
         made = struct.pack("<II", len(said), len(code or b"")) + said + (code or b"") + lowered
         return Status.SUCCESS if code is not None else Status.INVALID_VALUE, made
+
+    def _folder(self) -> str:
+        """Where the program runs now."""
+        try:
+            return os.readlink(f"/proc/{self._hello.process}/cwd")
+        except OSError:
+            return "."
+
+    def _linked(self, data: bytes) -> tuple[int, bytes]:
+        """hiprtc's linker: how many parts there are and the bytes of each, then the parts."""
+        index, count = struct.unpack_from("<II", data)
+        sizes = struct.unpack_from(f"<{count}I", data, 8)
+        ends = np.cumsum(sizes) + 8 + 4 * count
+        parts = tuple(data[end - size : end] for end, size in zip(ends, sizes))
+        code, log = self._compile(Source("", self._boards[index].arch, parts=parts))
+        if code is None:
+            tell(f"{self._name}: hiprtc's linker: {log.strip()}")
+            return Status.INVALID_VALUE, b""
+        return Status.SUCCESS, code
 
     def _share(self, data: bytes) -> tuple[int, bytes]:
         try:

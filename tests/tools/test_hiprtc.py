@@ -157,6 +157,97 @@ def test_lanes_exchange_values(width: int) -> None:
     assert np.array_equal(out.download("i8", (7, 64)), want)
 
 
+def run_on(target: str, body: str, n: int, *inputs: np.ndarray) -> np.ndarray:
+    """What n lanes write to `double *z` of a kernel that also has the inputs, as x, y and so on."""
+    types = {"f4": "float", "f8": "double", "i4": "int", "u2": "unsigned short"}
+    arguments = "".join(f"const {types[data.dtype.str[1:]]} *{name}, " for name, data in zip("xyw", inputs))
+    source = f'extern "C" __global__ void k({arguments}double *z) {{ int i = threadIdx.x; {body} }}'
+    gpu = simgpu.Device(target)
+    out = gpu.alloc(8 * n)
+    code = built(source, target, "-ffp-contract=off")
+    gpu.load(code)["k"].launch(grid=1, block=n, args=[*map(gpu.upload, inputs), out])
+    return out.download("f8")
+
+
+@pytest.mark.parametrize("name, scale", [("rn", 0), ("rd", -1), ("ru", 1), ("rz", 2)])
+def test_halves_are_rounded_as_the_name_says(name: str, scale: int) -> None:
+    rng = np.random.default_rng(3)
+    special = [0, 65504, 65519, 1e5, -1e5, 1, -1, 2**-24]
+    x = np.concatenate([rng.normal(size=500), rng.normal(size=500) * 1e-6, special]).astype("f4")
+    got = run_on("gfx90a", f"z[i] = __half2float(__float2half_{name}(x[i]));", len(x), x)
+    with np.errstate(over="ignore"):
+        near = x.astype("f2")
+        down = np.where(near > x, np.nextafter(near, np.float16(-np.inf)), near)
+        up = np.where(near < x, np.nextafter(near, np.float16(np.inf)), near)
+    want = {0: near, -1: down, 1: up, 2: np.where(x < 0, up, down)}[scale]
+    assert np.array_equal(got, want.astype("f8"))
+
+
+def test_halves_compute_as_numpy_does() -> None:
+    rng = np.random.default_rng(4)
+    x, y = (rng.normal(size=256).astype("f2").astype("f4") for _ in range(2))
+    body = "__half a = x[i], b = y[i]; __half2 v(a, b), t = __hfma2(v, v, __half2(1, 2)) * 2; "
+    got = run_on("gfx942", body + "z[i] = (float)((a + b) * a - b / a) + 1000 * (a < b) + 4000 * __hisnan(t.x);", 256, x, y)
+    a, b = x.astype("f2"), y.astype("f2")
+    assert np.array_equal(got, ((a + b) * a - b / a).astype("f8") + 1000 * (a < b))
+    got = run_on("gfx942", body + "z[i] = __low2float(t) + (t == t) + (v >= t);", 256, x, y)
+    fused = (a.astype("f8") ** 2 + 1).astype("f2") * np.float16(2)
+    other = (b.astype("f8") ** 2 + 2).astype("f2") * np.float16(2)
+    assert np.array_equal(got, (fused.astype("f4") + 1 + ~((a < fused) & (b < other))).astype("f8"))
+
+
+@pytest.mark.parametrize("kind", ["hip_bfloat16", "__hip_bfloat16"])
+def test_bfloat16_is_the_upper_half_of_float(kind: str) -> None:
+    bits = np.arange(0, 2**32, 2**32 // 1009, dtype="u8").astype("u4")  # of every exponent
+    x = np.concatenate([bits.view("f4"), np.array([1 + 2**-8, 1 + 3 * 2**-8, np.nan], "f4")])
+    got = run_on("gfx950", f"{kind} b(x[i]); z[i] = (float)b + (float)(b - b);", len(x), x).astype("f4")
+    word = x.view("u4").astype("u8")
+    near = ((word + 0x7FFF + (word >> 16 & 1)) >> 16 << 16).astype("u4").view("f4")  # to the nearest, ties to even
+    with np.errstate(invalid="ignore"):
+        want = np.where(np.isnan(x), np.nan, near) + (near - near)
+    assert np.array_equal(got, want, equal_nan=True)
+
+
+def test_complex_numbers_and_constants() -> None:
+    x, y = np.array([2.5, -1, 0.5], "f4"), np.array([3.5, 2, -4], "f4")
+    body = """hipDoubleComplex p = make_hipDoubleComplex(x[i], y[i]), q = make_hipDoubleComplex(y[i], 1);
+        z[i] = hipCreal(hipCdiv(hipCmul(p, q), hipCadd(p, hipConj(q)))) + hipCabs(p) + HIP_PI - HIP_SQRT_TWO_F;"""
+    p, q = x + 1j * y.astype("c16"), y + 1j
+    want = (p * q / (p + np.conj(q))).real + np.abs(p) + np.pi - np.float32(2**0.5)
+    assert np.allclose(run_on("gfx90a", body, 3, x, y), want, rtol=1e-14, atol=0)
+
+
+def test_groups_of_lanes() -> None:
+    body = """namespace cg = cooperative_groups;
+        auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+        int sum = i;
+        for (int by = 8; by; by /= 2) sum += tile.shfl_down(sum, by);
+        z[i] = tile.shfl(sum, 0) + 1e4 * tile.ballot(i % 5 == 0) + 1e9 * tile.meta_group_rank();
+        if (i % 3 == 0) z[i] += 1e12 * cg::coalesced_threads().thread_rank();"""
+    lanes = np.arange(128)
+    sums = lanes.reshape(8, 16).sum(1).repeat(16)
+    ballots = np.array([sum(1 << (j % 16) for j in range(t * 16, t * 16 + 16) if j % 5 == 0) for t in range(8)]).repeat(16)
+    ranks = np.concatenate([np.cumsum(lanes[w : w + 64] % 3 == 0) - 1 for w in (0, 64)]) * (lanes % 3 == 0)
+    got = run_on("gfx942", body, 128, np.zeros(1, "f4"))
+    assert np.array_equal(got, sums + 1e4 * ballots + 1e9 * (lanes // 16) + 1e12 * ranks)
+
+
+def test_headers_of_hip_may_be_included_or_not() -> None:
+    source = "".join(f"#include <hip/{name}>\n" for name in hiprtc.EMPTY)
+    assert built(source + 'extern "C" __global__ void k(__half *x, float4 *y) { x[0] += __half(y[0].x); }', "gfx942")
+
+
+def test_folders_of_headers_are_those_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "one.h").write_text("enum { ONE = 1 };")
+    text = '#include "one.h"\nextern "C" __global__ void k(int *x) { x[0] = ONE; }'
+    for options in (("-Imine",), ("-I", "mine"), (f"-I{tmp_path}/mine",)):
+        code, log = compile_source(Source(text, "gfx942", options, folder=str(tmp_path)))
+        if code is None and "no clang" in log:
+            pytest.skip(log)
+        assert code is not None, log
+
+
 def test_without_the_library_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hiprtc, "device_library", lambda: None)
     assert built('extern "C" __global__ void k(float *x) { x[0] = sqrtf(x[0]) + expf(x[1]) + fmaxf(x[0], 1); }', "gfx942")

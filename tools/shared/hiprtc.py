@@ -1,6 +1,6 @@
 """hiprtc's compiler: HIP source to a code object, by the clang that assembles kernels too.
 
-A source finds HIP's words in our hiprtc.h, whether it includes HIP's headers or not. Functions that are more than a few
+A source finds HIP's words in device/*.h, whether it includes HIP's headers or not. Functions that are more than a few
 instructions (sinf, pow, printf) are those of ROCm's device library: ocml.bc and ockl.bc, as ROCm, Debian and the triton wheel
 bring them.
 """
@@ -17,12 +17,21 @@ from pathlib import Path
 
 from simgpu.asm.builder.toolchain import ADVICE, CODE_OBJECT_VERSION, TIMEOUT_SECONDS, Toolchain, candidates
 from simgpu.hardware.errors import ToolchainError
+from simgpu.hip.names import USE
 from simgpu.hip.options import Source
 
-HEADER = Path(__file__).with_name("hiprtc.h")
+HEADER = Path(__file__).with_name("device") / "hip.h"  # what a source finds without including anything
+# HIP's headers hip/NAME that sources include: all that they would bring is there already.
+EMPTY = (
+    "hip_runtime.h", "hip_runtime_api.h", "hiprtc.h", "hip_common.h", "hip_version.h", "hip_ext.h", "hip_fp16.h", "hip_bf16.h",
+    "hip_bfloat16.h", "hip_complex.h", "hip_vector_types.h", "hip_math_constants.h", "math_functions.h", "device_functions.h",
+    "hip_cooperative_groups.h", "hip_texture_types.h", "texture_types.h", "surface_types.h", "channel_descriptor.h",
+    "driver_types.h", "library_types.h",
+)  # fmt: skip
 # Options of a program that the compiler takes; others mean hipcc or nvcc, and are left out.
 PASSED = re.compile(r"-(D|U|I|O|f|W|std=|m(?!cpu))")
 LANGUAGE = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-fdeclspec", "-std=c++17")
+BITCODE = "-fgpu-rdc"  # asks for LLVM bitcode that is linked later
 LIBRARIES = ("ocml.bc", "ockl.bc")
 # What the control libraries beside them (oclc_*.bc) say, one constant each: ROCm-Device-Libs' doc/OCML.md, "Controls".
 CONTROL = """
@@ -41,7 +50,7 @@ def compile_source(source: Source) -> tuple[bytes | None, str]:
     except ToolchainError as error:
         return None, str(error)
     with tempfile.TemporaryDirectory(prefix="simgpu-hiprtc-") as scratch:
-        return _compiled(tool, source, Path(scratch))
+        return (_linked_parts if source.parts else _compiled)(tool, source, Path(scratch))
 
 
 def device_library() -> Path | None:
@@ -78,6 +87,15 @@ def link(commands: Sequence[Sequence[str]], linked: Path) -> tuple[bytes | None,
     return linked.read_bytes(), log
 
 
+def _linked_parts(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | None, str]:
+    """The code object of bitcode, optimized as a whole."""
+    names = [f"part{index}.bc" for index in range(len(source.parts))]
+    for name, part in zip(names, source.parts):
+        (scratch / name).write_bytes(part)
+    options = ("-shared", "--no-undefined", f"-plugin-opt=mcpu={source.target}", "-plugin-opt=O3")
+    return link([[*tool.lld, *options, *names, "-o", "program.co"]], scratch / "program.co")
+
+
 def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | None, str]:
     for name, text in source.headers:
         place = (scratch / name).resolve()
@@ -85,13 +103,15 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
             return None, f"a header named {name}: names with .. or / in front are not taken"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    for name in ("hip/hip_runtime.h", "hip/hiprtc.h"):
-        (scratch / name).parent.mkdir(exist_ok=True)
-        if not (scratch / name).exists():
-            (scratch / name).write_text("#pragma once\n")
+    (scratch / "hip").mkdir(exist_ok=True)
+    for name in EMPTY:
+        if not (scratch / "hip" / name).exists():
+            (scratch / "hip" / name).write_text("#pragma once\n")
     # The last lines make sure that what is named by an expression is there.
-    uses = "".join(f"\n__device__ __attribute__((used)) auto __simgpu_use_{i} = &{name};" for i, name in _kernels(source))
+    uses = "".join(f"\n__device__ __attribute__((used)) auto {USE}{i} = &{name};" for i, name in _kernels(source))
     (scratch / source.file).write_text(f"{source.text}\n{uses}\n")
+    if BITCODE in source.options:  # what it will need is not known before it is linked
+        return _built(tool, source, scratch, device_library())
     code, log = _built(tool, source, scratch, None)
     if code is None and NEEDS_LIBRARY.search(log):  # sources that need none of it do without
         library = device_library()
@@ -101,7 +121,7 @@ def _compiled(tool: Toolchain, source: Source, scratch: Path) -> tuple[bytes | N
 
 def _built(tool: Toolchain, source: Source, scratch: Path, library: Path | None) -> tuple[bytes | None, str]:
     """The code object of the files in `scratch`, with what they use of a device library."""
-    options = [option for option in source.options if PASSED.match(option)]
+    options = [option for option in _with_places(source) if PASSED.match(option)]
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
     ir = [
         *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
@@ -113,12 +133,20 @@ def _built(tool: Toolchain, source: Source, scratch: Path, library: Path | None)
         ir, [*amdgcn, "-x", "ir", "-c", "program.bc", "-o", "program.o"],
         [*tool.lld, "-shared", "--no-undefined", "program.o", "-o", "program.co"],
     ]  # fmt: skip
+    if BITCODE in source.options:
+        commands = [ir]
     if library:
         (scratch / "oclc.c").write_text(CONTROL)
         said = {"FAST": int("-ffast-math" in options), "ISA": _isa_version(source.target), "ABI": 100 * CODE_OBJECT_VERSION}
         defined = [f"-D{key}={value}" for key, value in said.items()]
         commands.insert(0, [*amdgcn, *defined, "-emit-llvm", "-c", "oclc.c", "-o", "oclc.bc"])
-    return link(commands, scratch / "program.co")
+    return link(commands, scratch / ("program.bc" if BITCODE in source.options else "program.co"))
+
+
+def _with_places(source: Source) -> list[str]:
+    """The options; -I with a folder as the compiler finds it, who runs elsewhere than the program."""
+    joined = re.sub(r"(?<=\0-I)\0", "", "\0" + "\0".join(source.options)).split("\0")[1:]
+    return [f"-I{Path(source.folder, option[2:]).absolute()}" if option.startswith("-I") else option for option in joined]
 
 
 def _linked(library: Path) -> list[str]:

@@ -27,10 +27,13 @@
 //               user_objects.c  objects that graphs keep
 //               capture.c       work recorded from streams
 //               execution.c     graphs made executable
+//               attributes.c    of kernels' nodes
+//               dot.c           graphs as text
 //   modules/    modules.c       code objects, kernels, variables
 //               registration.c  what the compiler registers of a program
 //               functions.c     attributes of kernels
 //               compiler.c      hiprtc
+//               linker.c        its linker, and the runtime's
 #ifndef SIMGPU_INTERNAL_H
 #define SIMGPU_INTERNAL_H
 
@@ -72,8 +75,10 @@ enum {
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     NO_BINARY = 209,
+    UNSUPPORTED_LIMIT = 215,
     PEER_UNSUPPORTED = 217,
     FILE_NOT_FOUND = 301,
+    OPERATING_SYSTEM = 304,
     INVALID_HANDLE = 400,
     ILLEGAL_STATE = 401,
     NOT_FOUND = 500,
@@ -106,12 +111,13 @@ enum {
 Error done(Error error);  // the error, kept as the thread's last one
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));  // a line on stderr that names us
 Error missing(const char *name);  // NOT_SUPPORTED; says the name the first time
+Error missing_of(const char *name, const void *first);  // the same for a call whose first argument must not be NULL
 Error no_images(const char *name);  // the same, of arrays, textures and surfaces
 Error no_image(const char *name, const void *first);  // the same for a call whose first argument must not be NULL
 
 // -- handles.c -----------------------------------------------------------------------------------
 
-typedef enum { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, PROGRAM, CONTEXT, PHYSICAL, USER_OBJECT } Kind;
+typedef enum { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, PROGRAM, CONTEXT, PHYSICAL, USER_OBJECT, LINK_STATE } Kind;
 typedef struct {
     u64 seal;
 } Handle;  // the first member of every object
@@ -123,7 +129,7 @@ void end_handle(void *pointer, Kind kind);
 
 // -- connection.c --------------------------------------------------------------------------------
 
-enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH, SHARE };  // requests; 1 is the greeting
+enum { LOAD = 2, UNLOAD, KERNEL, SYMBOL, FINDING, COMPILE, FINISH, SHARE, LINK };  // requests; 1 is the greeting
 
 typedef struct {
     u8 *data;
@@ -144,7 +150,7 @@ typedef struct {
     struct Stream *null;
     struct Stream *streams;  // all, null first
     u32 flags;
-    struct Pool *pool, *default_pool;
+    struct Pool *pool, *default_pool, *graph_pool;
 } Device;
 
 extern struct State {
@@ -229,6 +235,7 @@ void add_module_memory(u64 address, u64 bytes, int device);
 void release_all(int device);
 void count_release(struct Pool *pool, u64 bytes);  // of memory of a pool; under the lock
 void count_allocation(struct Pool *pool, u64 bytes);
+void count_graph_memory(const void *pointer, int device);  // of a node that allocates it
 
 // -- queues.c ------------------------------------------------------------------------------------
 
@@ -413,5 +420,7 @@ Error capture_record(Stream *stream, Event *event);
 Error capture_wait(Stream *stream, Event *event);
 Error capture_allocation(Stream *stream, void *pointer);
 Error capture_free(Stream *stream, void *pointer, void *site);
+Error unsafe_in_capture(void);  // CAPTURE_UNSUPPORTED where a call must not be made while some stream captures
+void end_capture(Stream *stream);  // of a stream that is destroyed
 
 #endif

@@ -1,6 +1,8 @@
 // Work that is captured once and launched often.
 #include "api.h"
 
+extern "C" hipError_t hipThreadExchangeStreamCaptureMode(int *mode);
+
 __global__ void add(int *out, int value) { out[threadIdx.x] += value; }
 static int calls;
 static void called(void *) { calls++; }
@@ -55,6 +57,28 @@ int main() {
     add<<<1, 64, 0, two>>>(a, 1);
     EXPECT(904, hipStreamEndCapture(one, &graph));
     MUST(hipGetLastError() == 904 ? hipSuccess : hipErrorInvalidValue);
+    int *c, mode = 2;  // hipStreamCaptureModeRelaxed
+    MUST(hipStreamBeginCapture(one, 0));
+    EXPECT(900, hipMalloc((void **)&c, 256));
+    EXPECT(901, hipStreamEndCapture(one, &graph));
+    MUST(hipStreamBeginCapture(one, 0));
+    EXPECT(900, hipFree(a));
+    EXPECT(901, hipStreamEndCapture(one, &graph));
+    MUST(hipStreamBeginCapture(one, 0));
+    EXPECT(900, hipStreamSynchronize(two));
+    EXPECT(901, hipStreamEndCapture(one, &graph));
+    MUST(hipStreamBeginCapture(one, 0));
+    MUST(hipThreadExchangeStreamCaptureMode(&mode));
+    MUST(hipMalloc((void **)&c, 256));
+    MUST(hipFree(c));
+    MUST(hipThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == 2);
+    MUST(hipStreamEndCapture(one, &graph));
+    MUST(hipStreamBeginCapture(two, 1));  // of the thread alone
+    MUST(hipStreamDestroy(two));
+    MUST(hipMalloc((void **)&c, 256));
+    MUST(hipFree(c));
+    MUST(hipStreamCreate(&two));
 
     MUST(hipGraphExecDestroy(exec));
     EXPECT(hipErrorInvalidValue, hipGraphLaunch(exec, one));

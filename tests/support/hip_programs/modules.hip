@@ -16,6 +16,15 @@ template <class T> __global__ void fill(T *x, T value) { x[threadIdx.x] = value;
 extern "C" int hiprtcAddNameExpression(hiprtcProgram program, const char *name);
 extern "C" int hiprtcGetLoweredName(hiprtcProgram program, const char *name, const char **lowered);
 
+typedef struct LinkState *Link;
+extern "C" int hiprtcGetBitcodeSize(hiprtcProgram program, size_t *bytes);
+extern "C" int hiprtcGetBitcode(hiprtcProgram program, char *bitcode);
+extern "C" int hiprtcLinkCreate(unsigned options, int *names, void **values, Link *link);
+extern "C" int hiprtcLinkAddData(Link link, int type, void *image, size_t bytes, const char *name, unsigned options, int *names,
+                                 void **values);
+extern "C" int hiprtcLinkComplete(Link link, void **code, size_t *bytes);
+extern "C" int hiprtcLinkDestroy(Link link);
+
 struct Cooperative {  // hipFunctionLaunchParams
     hipFunction_t function;
     unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, lds;
@@ -116,5 +125,37 @@ int main(int, char **words) {
     EXPECT(hipErrorInvalidHandle, hipModuleLaunchKernel(scale, 1, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr));
     MUST(hipFree(x));
     CHECK(hiprtcDestroyProgram(&program) == 0);
+
+    // Two sources, compiled to bitcode and linked.
+    const char *parts[] = {"__device__ int half(int); extern \"C\" __global__ void halve(int *x) { *x = half(*x); }",
+                           "__device__ int half(int x) { return x / 2; }"};
+    const char *relocatable[] = {"-fgpu-rdc"};
+    Link link;
+    CHECK(hiprtcLinkCreate(0, nullptr, nullptr, &link) == 0);
+    void *linked;
+    for (const char *part : parts) {
+        CHECK(hiprtcCreateProgram(&program, part, nullptr, 0, nullptr, nullptr) == 0);
+        CHECK(hiprtcCompileProgram(program, 1, relocatable) == 0);
+        CHECK(hiprtcGetBitcodeSize(program, nullptr) == 3 && hiprtcGetBitcodeSize(program, &bytes) == 0);
+        char *bitcode = (char *)malloc(bytes);
+        CHECK(hiprtcGetBitcode(program, bitcode) == 0);
+        CHECK(hiprtcLinkAddData(link, 0, bitcode, bytes, nullptr, 0, nullptr, nullptr) == 3);  // a cubin
+        CHECK(hiprtcLinkAddData(link, 100, bitcode, bytes, nullptr, 0, nullptr, nullptr) == 0);
+        if (part == parts[0]) CHECK(hiprtcLinkComplete(link, &linked, &bytes) == 100);  // half is missing
+        CHECK(hiprtcDestroyProgram(&program) == 0);
+    }
+    CHECK(hiprtcLinkComplete(link, &linked, &bytes) == 0);
+    MUST(hipModuleLoadData(&module, linked));
+    CHECK(hiprtcLinkDestroy(link) == 0 && hiprtcLinkDestroy(link) == 3);
+    MUST(hipModuleGetFunction(&count, module, "halve"));
+    int *number, eighty = 80;
+    MUST(hipMalloc((void **)&number, 4));
+    MUST(hipMemcpy(number, &eighty, 4, hipMemcpyHostToDevice));
+    void *halved[] = {&number};
+    MUST(hipModuleLaunchKernel(count, 1, 1, 1, 1, 1, 1, 0, nullptr, halved, nullptr));
+    MUST(hipMemcpy(&eighty, number, 4, hipMemcpyDeviceToHost));
+    CHECK(eighty == 40);
+    MUST(hipModuleUnload(module));
+    MUST(hipFree(number));
     printf("PASS\n");
 }

@@ -1,6 +1,29 @@
 // Graphs that are built node by node, asked for what they hold, changed, and launched.
 #include "api.h"
 
+union Attribute {  // hipKernelNodeAttrValue
+    struct {
+        void *base;
+        int hit;
+        float hit_ratio;
+        int miss;
+        size_t bytes;
+    } window;
+    int number;
+};
+extern "C" {
+hipError_t hipGraphKernelNodeSetAttribute(hipGraphNode_t, int, const Attribute *);
+hipError_t hipGraphKernelNodeGetAttribute(hipGraphNode_t, int, Attribute *);
+hipError_t hipGraphKernelNodeCopyAttributes(hipGraphNode_t, hipGraphNode_t);
+hipError_t hipGraphNodeGetEnabled(hipGraphExec_t, hipGraphNode_t, unsigned *);
+hipError_t hipGraphDebugDotPrint(hipGraph_t, const char *path, unsigned flags);
+struct FILE *fopen(const char *, const char *);
+int fclose(struct FILE *);
+char *fgets(char *, int, struct FILE *);
+char *strstr(const char *, const char *);
+int remove(const char *), close(int), mkstemp(char *);
+}
+
 __global__ void add(int *out, int value) { out[threadIdx.x] += value; }
 __global__ void multiply(int *out, int value) { out[threadIdx.x] *= value; }
 static void called(void *data) { ++*(int *)data; }
@@ -126,6 +149,44 @@ int main() {
     MUST(hipGraphKernelNodeSetParams(found[0], &seen));
     MUST(hipGraphInstantiate(&exec, captured, nullptr, nullptr, 0));
     CHECK(launched(exec) == 77);
+
+    // Attributes: one at a time. Nodes of no work are neither enabled nor not.
+    enum { WINDOW = 1, COOPERATIVE = 2, PRIORITY = 8 };
+    Attribute one = {.number = 1}, other = {};
+    unsigned enabled;
+    EXPECT(hipErrorInvalidValue, hipGraphKernelNodeSetAttribute(found[0], 3, &one));
+    EXPECT(hipErrorInvalidValue, hipGraphKernelNodeSetAttribute(call, COOPERATIVE, &one));
+    MUST(hipGraphKernelNodeSetAttribute(found[0], COOPERATIVE, &one));
+    MUST(hipGraphKernelNodeGetAttribute(found[0], COOPERATIVE, &other));
+    CHECK(other.number == 1);
+    EXPECT(hipErrorInvalidValue, hipGraphKernelNodeGetAttribute(found[0], PRIORITY, &other));
+    MUST(hipGraphKernelNodeCopyAttributes(found[0], plus));
+    other = {};
+    MUST(hipGraphKernelNodeGetAttribute(plus, COOPERATIVE, &other));
+    CHECK(other.number == 1);
+    one.number = 7;
+    EXPECT(hipErrorInvalidValue, hipGraphKernelNodeSetAttribute(times, PRIORITY, &one));
+    one = {};
+    one.window = {a, 1, 2.0f, 0, 0};
+    EXPECT(hipErrorInvalidValue, hipGraphKernelNodeSetAttribute(times, WINDOW, &one));
+    one.window.hit_ratio = 0.5f;
+    MUST(hipGraphKernelNodeSetAttribute(times, WINDOW, &one));
+    EXPECT(201, hipGraphKernelNodeCopyAttributes(found[0], times));
+    MUST(hipGraphNodeGetEnabled(exec, found[0], &enabled));
+    CHECK(enabled == 1);
+    EXPECT(hipErrorInvalidValue, hipGraphNodeGetEnabled(exec, call, &enabled));
+
+    // As text.
+    char path[] = "/tmp/simgpu-graph-XXXXXX";
+    close(mkstemp(path));
+    EXPECT(304, hipGraphDebugDotPrint(captured, "", 0));
+    MUST(hipGraphDebugDotPrint(captured, path, 0));
+    FILE *file = fopen(path, "r");
+    char line[256];
+    int lines = 0, arrows = 0;
+    for (; file && fgets(line, sizeof line, file); lines++) arrows += strstr(line, " -> ") != nullptr;
+    CHECK(lines == 5 && arrows == 1);
+    CHECK(fclose(file) == 0 && remove(path) == 0);
 
     MUST(hipGraphExecDestroy(exec));
     MUST(hipGraphDestroy(graph));

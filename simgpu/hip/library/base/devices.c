@@ -183,14 +183,15 @@ static size_t limits[LIMITS] = {1024, 1 << 20, 8 << 20};  // hipLimit_t: stack, 
 
 API Error hipDeviceGetLimit(size_t *result, int which) {
     Error error = begin();
-    if (!error && (!result || which < 0 || which >= LIMITS)) error = INVALID_VALUE;
+    if (!error && !result) error = INVALID_VALUE;
+    if (!error && (which < 0 || which >= LIMITS)) error = UNSUPPORTED_LIMIT;
     if (!error) *result = limits[which];
     return done(error);
 }
 
 API Error hipDeviceSetLimit(int which, size_t value) {
     Error error = begin();
-    if (!error && (which < 0 || which >= LIMITS)) error = INVALID_VALUE;
+    if (!error && (which < 0 || which >= LIMITS)) error = UNSUPPORTED_LIMIT;
     if (!error) limits[which] = value;
     return done(error);
 }
@@ -256,9 +257,10 @@ API Error hipDeviceGetP2PAttribute(int *value, int attribute, int device, int pe
 }
 
 API Error hipExtGetLinkTypeAndHopCount(int device, int peer, u32 *type, u32 *hops) {
-    Error error = type && hops ? check_device(device) : INVALID_VALUE;
+    Error error = begin();
+    if (!error && (!type || !hops || device == peer || device < 0 || peer < 0)) error = INVALID_VALUE;
+    if (!error) error = check_device(device);
     if (!error) error = check_device(peer);
-    if (!error && device == peer) error = INVALID_VALUE;
     if (!error) *type = 4, *hops = 1;  // HSA_AMD_LINK_INFO_TYPE_XGMI
     return done(error);
 }

@@ -128,6 +128,7 @@ static Error refuse(const char *name, const char *why) {
 }
 
 Error missing(const char *name) { return refuse(name, "is not simulated"); }
+Error missing_of(const char *name, const void *first) { return first ? missing(name) : done(INVALID_VALUE); }
 Error no_image(const char *name, const void *first) { return first ? no_images(name) : done(INVALID_VALUE); }
 Error no_images(const char *name) { return refuse(name, "needs images, which the device has not (hipDeviceAttributeImageSupport is 0)"); }
 

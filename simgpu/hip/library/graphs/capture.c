@@ -11,6 +11,7 @@ static void leave_capturing(const int *unused) { (void)unused, pthread_mutex_unl
     (void)locked, pthread_mutex_lock(&capturing)
 
 static u64 captures;
+static u32 capturing_streams;  // that began a capture
 static __thread int thread_mode;
 
 static Error set_last(Node ***last, u32 *lasts, Node *const *nodes, u32 count) {
@@ -46,9 +47,15 @@ Error capture_record(Stream *stream, Event *event) {
 }
 
 static void leave(Stream *stream) {
+    capturing_streams -= stream->capture_origin;
     stream->capture = NULL, stream->capture_invalid = stream->capture_origin = false;
     free(stream->last);
     stream->last = NULL, stream->lasts = 0;
+}
+
+void end_capture(Stream *stream) {
+    WHILE_CAPTURING;
+    if (stream->capture) leave(stream);
 }
 
 Error capture_wait(Stream *stream, Event *event) {
@@ -97,7 +104,7 @@ static Error begin_capture(void *given, int mode, Graph *graph) {
     stream->capture = graph ? graph : new_graph();
     if (!stream->capture) return done(OUT_OF_MEMORY);
     stream->capture_mode = mode, stream->capture_id = ++captures, stream->capturer = pthread_self();
-    stream->capture_origin = true, stream->capture_invalid = false;
+    stream->capture_origin = true, stream->capture_invalid = false, capturing_streams++;
     return done(set_last(&stream->last, &stream->lasts, NULL, 0));
 }
 
@@ -150,6 +157,24 @@ API Error hipStreamEndCapture(void *given, Graph **graph) {
     *graph = error ? NULL : stream->capture;
     leave(stream);
     return done(error);
+}
+
+// A call that allocates, frees or waits is no work of a stream: while one captures it is not permitted, in the thread that began, or
+// in any where the capture is global, unless the thread chose relaxed mode; the capture is invalid then. 0 where nothing captures.
+Error unsafe_in_capture(void) {
+    WHILE_CAPTURING;
+    Error error = SUCCESS;
+    if (!capturing_streams || thread_mode == RELAXED_MODE) return SUCCESS;
+    pthread_mutex_lock(&lock);
+    for (u32 device = 0; device < state.devices; device++)
+        for (Stream *stream = state.device[device].streams; stream; stream = stream->following) {
+            if (!stream->capture || !stream->capture_origin || stream->capture_mode == RELAXED_MODE) continue;
+            bool own = pthread_equal(stream->capturer, pthread_self());
+            if (own || (stream->capture_mode == GLOBAL_MODE && thread_mode == GLOBAL_MODE))
+                stream->capture_invalid = true, error = CAPTURE_UNSUPPORTED;
+        }
+    pthread_mutex_unlock(&lock);
+    return error;
 }
 
 // Whether the null stream may be asked: not while it would be drawn into a capture.

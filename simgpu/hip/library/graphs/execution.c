@@ -23,6 +23,7 @@ static Error add_steps(Exec *exec, Graph *graph) {
         else {
             exec->steps = grown;
             grown[exec->count++] = (Step){node, copied(node->operation), node->event, true};
+            apply_attribute(node, grown[exec->count - 1].operation);
             hold_memory(node->operation);
         }
     }
@@ -127,7 +128,7 @@ API Error hipGraphNodeSetEnabled(Exec *exec, Node *node, u32 enabled) {
 
 API Error hipGraphNodeGetEnabled(Exec *exec, Node *node, u32 *enabled) {
     Step *step = is_handle(node, NODE) ? step_of(exec, node, node->type) : NULL;
-    if (!step || !enabled) return done(INVALID_VALUE);
+    if (!step || node->type > FILL_NODE || !enabled) return done(INVALID_VALUE);
     *enabled = step->enabled;
     return done(SUCCESS);
 }

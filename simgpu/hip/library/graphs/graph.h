@@ -19,6 +19,17 @@ enum {
 };
 enum { RAW_BYTES = 192 };
 
+typedef union {  // hipKernelNodeAttrValue
+    struct {
+        void *base;
+        int hit;
+        float hit_ratio;
+        int miss;
+        size_t bytes;
+    } window;
+    int number;  // of the others
+} Attribute;
+
 typedef struct Node {
     Handle handle;
     struct Graph *graph;
@@ -37,6 +48,8 @@ typedef struct Node {
     u32 holds;  // of a node that allocates: by its graph, and by each executable one
     bool launched, freed_by_graph;  // of the same
     bool joined;  // captured, and some stream waits for it
+    int attribute;  // of a kernel: the one that was set; 0: none
+    Attribute value;
 } Node;
 
 typedef struct Reference Reference;  // to an object of the program's
@@ -81,6 +94,7 @@ Operation *copied(const Operation *operation);
 Node **ordered(const Graph *graph);  // each behind what it needs; NULL where there is a cycle
 void end_graph(Graph *graph);
 Error clone_graph(const Graph *graph, Graph **made);
+void apply_attribute(const Node *node, Operation *launch);  // what was set of a kernel's node
 Step *step_of(Exec *exec, Node *node, int type);  // NULL where it has none
 
 Error hipGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *needs, size_t count, AllocateParameters *p);

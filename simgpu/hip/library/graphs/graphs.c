@@ -112,6 +112,7 @@ Error clone_graph(const Graph *graph, Graph **made) {
         error = add_node(copy, NULL, 0, from->type, copied(from->operation), &to);
         if (error) break;
         to->event = from->event, to->original = graph->nodes[i], to->memory = from->memory;
+        to->attribute = from->attribute, to->value = from->value;
         hold_memory(to->operation);
         memcpy(to->raw, from->raw, RAW_BYTES), to->given = from->given;
         if (from->child) error = clone_graph(from->child, &to->child);

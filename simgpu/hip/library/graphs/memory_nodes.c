@@ -93,6 +93,7 @@ API Error hipGraphAddMemAllocNode(Node **node, Graph *graph, Node *const *needs,
     error = operation ? add_node(graph, needs, count, ALLOCATE_NODE, operation, node) : OUT_OF_MEMORY;
     if (error) return release(p->pointer, DEVICE_MEMORY, DEVICE_MEMORY, CALLER, "hipGraphAddMemAllocNode"), done(error);
     own(*node, p->pointer);
+    count_graph_memory(p->pointer, p->device);
     memcpy((*node)->raw, p, sizeof *p), (*node)->given = true;
     return done(SUCCESS);
 }
@@ -126,5 +127,3 @@ API Error hipGraphMemFreeNodeGetParams(Node *node, void *pointer) {
     *(void **)pointer = node->memory;
     return done(SUCCESS);
 }
-
-API Error hipDeviceGraphMemTrim(int device) { return done(check_device(device)); }

@@ -60,13 +60,14 @@ API Error hipGraphRetainUserObject(Graph *graph, UserObject *object, u32 count, 
 }
 
 API Error hipGraphReleaseUserObject(Graph *graph, UserObject *object, u32 count) {
-    if (!is_handle(graph, GRAPH) || !is_handle(object, USER_OBJECT) || !count || count > INT32_MAX) return done(INVALID_VALUE);
+    bool known = is_handle(object, USER_OBJECT) || was_handle(object, USER_OBJECT);
+    if (!is_handle(graph, GRAPH) || !known || !count || count > INT32_MAX) return done(INVALID_VALUE);
     for (Reference *at = graph->references; at; at = at->next)
         if (at->object == object && at->count) {
             u64 released = count < at->count ? count : at->count;
             return at->count -= released, done(let_go(object, released));
         }
-    return done(INVALID_VALUE);
+    return done(SUCCESS);  // as HIP has it, of an object that the graph does not keep
 }
 
 Error copy_references(Reference *from, Reference **to) {

@@ -24,12 +24,12 @@ API Error hipMemcpy3D(const Copy3D *p) { return copy_3d(p, AT_ONCE, CALLER, "hip
 API Error hipMemcpy3DAsync(const Copy3D *p, void *stream) { return copy_3d(p, in(stream), CALLER, "hipMemcpy3DAsync"); }
 
 // hipMemoryType of a side: which of its pointers counts. HIP 5 numbers them 0 host, 1 device, 2 array, 3 unified, 4 managed.
-static Error pointer_of(int type, void *host, void *device, const char *call, void **pointer) {
+static Error pointer_of(int type, void *host, void *device, const void *array, const char *call, void **pointer) {
     enum { HOST = 1, DEVICE, MANAGED, ARRAY = 10, UNIFIED };
     static const int OLD[] = {HOST, DEVICE, ARRAY, UNIFIED, MANAGED};
     if (hip_version() < 60000000 && type >= 0 && type < 5) type = OLD[type];
-    if (type == ARRAY) return no_images(call);
-    *pointer = type == HOST || type == 0 ? host : device;
+    if (type == ARRAY && array) return no_images(call);
+    *pointer = type == ARRAY ? NULL : type == HOST || type == 0 ? host : device;
     return type < 0 || type > UNIFIED || !*pointer ? INVALID_VALUE : SUCCESS;
 }
 
@@ -47,8 +47,8 @@ typedef struct {
 static Error copy_parameters_2d(const Parameters2D *p, How how, void *site, const char *call) {
     if (!p) return done(INVALID_VALUE);
     void *from, *to;
-    Error error = pointer_of(p->from.type, p->from.host, p->from.device, call, &from);
-    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, call, &to);
+    Error error = pointer_of(p->from.type, p->from.host, p->from.device, p->from.array, call, &from);
+    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, p->to.array, call, &to);
     if (error) return done(error);
     size_t from_pitch = p->from.pitch ? p->from.pitch : p->width, to_pitch = p->to.pitch ? p->to.pitch : p->width;
     return copy_2d((u8 *)to + p->to.y * to_pitch + p->to.x, to_pitch, (u8 *)from + p->from.y * from_pitch + p->from.x, from_pitch, p->width,
@@ -66,8 +66,8 @@ API Error hipDrvMemcpy2DUnaligned(const Parameters2D *p) {
 Error copy_of_driver(const DriverCopy3D *p, const char *call, Copy3D *same) {
     if (!p) return INVALID_VALUE;
     *same = (Copy3D){.kind = BY_POINTERS, .width = p->width, .height = p->height, .depth = p->depth};
-    Error error = pointer_of(p->from.type, p->from.host, p->from.device, call, &same->from.pointer);
-    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, call, &same->to.pointer);
+    Error error = pointer_of(p->from.type, p->from.host, p->from.device, p->from.array, call, &same->from.pointer);
+    if (!error) error = pointer_of(p->to.type, p->to.host, p->to.device, p->to.array, call, &same->to.pointer);
     same->to.pitch = p->to.pitch, same->to.height = p->to.height;
     same->from.pitch = p->from.pitch, same->from.height = p->from.height;
     same->from_x = p->from.x, same->from_y = p->from.y, same->from_z = p->from.z;

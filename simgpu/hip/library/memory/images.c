@@ -1,5 +1,5 @@
-// Arrays, textures and surfaces: no device here has any, so that none that a program lets go of exists. Calls that make or use one are
-// `no_images`.
+// Arrays, textures and surfaces: no device here has any, so that none that a program lets go of exists. Calls that make or use one
+// are `no_images`.
 #include "internal.h"
 
 #define NONE(NAME)                     \
@@ -10,3 +10,41 @@ NONE(hipFreeArray)
 NONE(hipArrayDestroy)
 NONE(hipFreeMipmappedArray)
 NONE(hipMipmappedArrayDestroy)
+
+// Those that make one are given a description of it.
+#define MAKES(NAME)                                                            \
+    API Error NAME(const void *image, const void *description);                \
+    Error NAME(const void *image, const void *description) {                   \
+        return image && description ? no_images(#NAME) : done(INVALID_VALUE);  \
+    }
+
+MAKES(hipMallocArray)
+MAKES(hipMalloc3DArray)
+MAKES(hipMallocMipmappedArray)
+MAKES(hipArrayCreate)
+MAKES(hipArray3DCreate)
+
+// Copies of rows name their array by other arguments than the first; one that is NULL is no handle.
+#define REFUSE(NAME, ARRAY) return ARRAY ? no_images(NAME) : done(INVALID_HANDLE)
+
+API Error hipMemcpy2DToArray(void *to, size_t x, size_t y, const void *from, size_t pitch, size_t width, size_t height, int kind) {
+    (void)x, (void)y, (void)from, (void)pitch, (void)width, (void)height, (void)kind;
+    REFUSE("hipMemcpy2DToArray", to);
+}
+
+API Error hipMemcpy2DToArrayAsync(void *to, size_t x, size_t y, const void *from, size_t pitch, size_t width, size_t height, int kind,
+                                  void *stream) {
+    (void)x, (void)y, (void)from, (void)pitch, (void)width, (void)height, (void)kind, (void)stream;
+    REFUSE("hipMemcpy2DToArrayAsync", to);
+}
+
+API Error hipMemcpy2DFromArray(void *to, size_t pitch, const void *from, size_t x, size_t y, size_t width, size_t height, int kind) {
+    (void)to, (void)pitch, (void)x, (void)y, (void)width, (void)height, (void)kind;
+    REFUSE("hipMemcpy2DFromArray", from);
+}
+
+API Error hipMemcpy2DFromArrayAsync(void *to, size_t pitch, const void *from, size_t x, size_t y, size_t width, size_t height, int kind,
+                                    void *stream) {
+    (void)to, (void)pitch, (void)x, (void)y, (void)width, (void)height, (void)kind, (void)stream;
+    REFUSE("hipMemcpy2DFromArrayAsync", from);
+}

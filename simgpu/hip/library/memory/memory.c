@@ -207,6 +207,7 @@ void release_all(int device) {
 
 static Error new_memory(Memory memory, void **result, size_t bytes, u32 flags, void *site) {
     Error error = begin();
+    if (!error) error = unsafe_in_capture();
     if (error) return done(error);
     if (!result) return done(INVALID_VALUE);
     *result = NULL;
@@ -261,6 +262,7 @@ API Error hipMalloc3D(PitchedPointer *result, Extent extent) {
 
 static Error free_memory(void *pointer, Memory memory, Memory other, void *site, const char *call) {
     Error error = begin();
+    if (!error) error = unsafe_in_capture();
     if (error || !pointer) return done(error);
     for (u32 i = 0; i < state.devices; i++) wait_device((int)i);  // what uses it ends first
     return done(release(pointer, memory, other, site, call));

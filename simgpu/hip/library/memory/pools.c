@@ -39,6 +39,25 @@ static Pool *pool_of(int device) {
     return found;
 }
 
+// That counts the memory of graphs' nodes; NULL: no memory for it.
+static Pool *graph_pool(int device) {
+    pthread_mutex_lock(&lock);
+    Device *owner = &state.device[device];
+    if (!owner->graph_pool && (owner->graph_pool = make_handle(POOL, sizeof(Pool))))
+        owner->graph_pool->device = device, owner->graph_pool->is_default = true, owner->graph_pool->threshold = UINT64_MAX;
+    Pool *found = owner->graph_pool;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void count_graph_memory(const void *pointer, int device) {
+    Pool *pool = graph_pool(device);
+    pthread_mutex_lock(&lock);
+    Allocation *found = pool ? find_allocation(pointer) : NULL;
+    if (found) found->pool = pool, count_allocation(pool, found->bytes);
+    pthread_mutex_unlock(&lock);
+}
+
 typedef struct {
     Operation operation;
     void *pointer;
@@ -185,6 +204,34 @@ API Error hipMemPoolSetAttribute(Pool *pool, int attribute, void *value) {
     return done(fine ? SUCCESS : INVALID_VALUE);
 }
 
+// hipGraphMemAttributeType: bytes used, now and at most, and reserved, now and at most; as attributes of a pool.
+static Pool *graph_figure(int device, int attribute, int *of_pool) {
+    static const int SAME[] = {7, 8, 5, 6};
+    if (attribute < 0 || attribute > 3) return NULL;
+    *of_pool = SAME[attribute];
+    return graph_pool(device);
+}
+
+API Error hipDeviceGetGraphMemAttribute(int device, int attribute, void *value) {
+    Error error = check_device(device);
+    if (error) return done(error);
+    Pool *pool = graph_figure(device, attribute, &attribute);
+    return pool ? hipMemPoolGetAttribute(pool, attribute, value) : done(INVALID_VALUE);
+}
+
+API Error hipDeviceSetGraphMemAttribute(int device, int attribute, void *value) {
+    Error error = check_device(device);
+    if (error) return done(error);
+    Pool *pool = graph_figure(device, attribute, &attribute);
+    return pool ? hipMemPoolSetAttribute(pool, attribute, value) : done(INVALID_VALUE);
+}
+
+API Error hipDeviceGraphMemTrim(int device) {
+    Error error = check_device(device);
+    Pool *pool = error ? NULL : graph_pool(device);
+    return pool ? hipMemPoolTrimTo(pool, 0) : done(error ? error : OUT_OF_MEMORY);
+}
+
 typedef struct {
     int type, id;
 } Location;
@@ -198,8 +245,10 @@ static bool is_device(Location location) { return location.type == 1 && location
 // Every device reaches a pool's memory as it does any of its device's; its own cannot be denied.
 API Error hipMemPoolSetAccess(Pool *pool, const PoolAccess *access, size_t number) {
     bool fine = is_handle(pool, POOL) && access && number && number <= state.devices;
-    for (size_t i = 0; i < number && fine; i++)
+    for (size_t i = 0; i < number && fine; i++) {
+        if (access[i].location.type == 1 && !is_device(access[i].location)) return done(INVALID_DEVICE);
         fine = is_device(access[i].location) && access[i].access <= 3 && (access[i].access || access[i].location.id != pool->device);
+    }
     return done(fine ? SUCCESS : INVALID_VALUE);
 }
 

@@ -68,6 +68,7 @@ static void own_pages(const Registration *of, u64 *from, u64 *to) {
 
 API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
     Error error = begin();
+    if (!error) error = unsafe_in_capture();
     if (error) return done(error);
     u64 address = (u64)pointer;
     if (!pointer || !bytes || flags & ~0x1fu || address + bytes < address) return done(INVALID_VALUE);
@@ -111,6 +112,7 @@ API Error hipHostRegister(void *pointer, size_t bytes, u32 flags) {
 
 API Error hipHostUnregister(void *pointer) {
     Error error = begin();
+    if (!error) error = unsafe_in_capture();
     if (error) return done(error);
     if (!pointer) return done(INVALID_VALUE);
     for (u32 i = 0; i < state.devices; i++) wait_device((int)i);

@@ -1,18 +1,5 @@
 // hiprtc: programs that compile kernels while they run. The server has the compiler.
-#include "internal.h"
-
-// hiprtcResult
-enum {
-    COMPILED = 0,
-    NO_MEMORY = 1,
-    INVALID_INPUT = 3,
-    INVALID_PROGRAM = 4,
-    WRONG_SOURCE = 6,
-    NO_NAMES_NOW = 8,
-    NO_NAMES_YET = 9,
-    INVALID_NAME = 10,
-    INTERNAL = 11,
-};
+#include "rtc.h"
 
 typedef struct {
     char **items;
@@ -25,7 +12,7 @@ typedef struct {
     Texts headers, names, lowered;  // of headers, name and text by turns
     char *log, *code;
     size_t log_bytes, code_bytes;
-    bool compiled;
+    bool compiled, is_bitcode;  // -fgpu-rdc: what is to be linked
 } Program;
 
 static bool add_text(Texts *texts, const char *text) {
@@ -131,7 +118,11 @@ API int hiprtcCompileProgram(Program *program, int count, const char **options) 
     u32 head[] = {(u32)current_device, (u32)count, program->headers.count, program->names.count};
     Buffer buffer = {0};
     bool fine = true;
-    for (int i = 0; i < count; i++) fine = fine && append(&buffer, options[i]);
+    program->is_bitcode = false;
+    for (int i = 0; i < count; i++) {
+        fine = fine && append(&buffer, options[i]);
+        program->is_bitcode = program->is_bitcode || !strcmp(options[i], "-fgpu-rdc");
+    }
     for (u32 i = 0; i < program->headers.count; i++) fine = fine && append(&buffer, program->headers.items[i]);
     for (u32 i = 0; i < program->names.count; i++) fine = fine && append(&buffer, program->names.items[i]);
     fine = fine && append(&buffer, program->source);
@@ -160,6 +151,18 @@ API int hiprtcGetCode(Program *program, char *code) {
     if (!code || !program->compiled) return INVALID_INPUT;
     memcpy(code, program->code, program->code_bytes);
     return COMPILED;
+}
+
+API int hiprtcGetBitcodeSize(Program *program, size_t *bytes) {
+    if (!bytes) return INVALID_INPUT;
+    if (!is_handle(program, PROGRAM)) return INVALID_PROGRAM;
+    return program->is_bitcode ? hiprtcGetCodeSize(program, bytes) : INVALID_PROGRAM;
+}
+
+API int hiprtcGetBitcode(Program *program, char *bitcode) {
+    if (!bitcode) return INVALID_INPUT;
+    if (!is_handle(program, PROGRAM)) return INVALID_PROGRAM;
+    return program->is_bitcode ? hiprtcGetCode(program, bitcode) : INVALID_PROGRAM;
 }
 
 API int hiprtcGetProgramLogSize(Program *program, size_t *bytes) {

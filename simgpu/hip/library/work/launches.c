@@ -147,7 +147,7 @@ static Error launch_host(const void *host, Dim3 grid, Dim3 block, size_t lds, vo
     return done(error ? error : launch_grid(function, grid, block, lds, arguments, NULL, when, stream));
 }
 
-// Calls of modules' kernels answer hipErrorInvalidValue to a shape, but to a block of no threads.
+// Calls of modules' kernels answer hipErrorInvalidValue to a shape, but to a block of no threads that is not cooperative.
 static Error launch_module(Function *function, Dim3 grid, Dim3 block, size_t lds, void **arguments, void **extra, When when) {
     Stream *stream;
     Error error = begin();
@@ -156,7 +156,7 @@ static Error launch_module(Function *function, Dim3 grid, Dim3 block, size_t lds
     bool too_large = grid.x > INT32_MAX || grid.y > MAX_BLOCKS_YZ || grid.z > MAX_BLOCKS_YZ;
     if (!error && ((arguments && extra) || too_large)) error = INVALID_VALUE;
     if (!error) error = launch_grid(function, grid, block, lds, arguments, extra, when, stream);
-    bool no_threads = !block.x || !block.y || !block.z;
+    bool no_threads = !when.cooperative && (!block.x || !block.y || !block.z);
     if (error == OUT_OF_RESOURCES || (error == INVALID_CONFIGURATION && !no_threads)) error = INVALID_VALUE;
     return done(error);
 }

@@ -76,9 +76,9 @@ API Error hipStreamDestroy(void *given) {
     if (!error && (!given || given == LEGACY || given == PER_THREAD)) error = INVALID_HANDLE;
     if (!error) error = find_stream(given, &stream);
     if (error) return done(error);
+    end_capture(stream);
     pthread_mutex_lock(&lock);
     stream->ended = true;
-    stream->capture = NULL;
     pthread_cond_signal(&stream->work);
     wait_for(stream, stream->submitted);
     for (Stream **at = &state.device[stream->device].streams; *at; at = &(*at)->following)
@@ -94,12 +94,14 @@ API Error hipStreamDestroy(void *given) {
 API Error hipStreamSynchronize(void *given) {
     WITH_STREAM(given, stream)
     if (stream->capture) return stream->capture_invalid = true, done(CAPTURE_UNSUPPORTED);
-    return done(wait_stream(stream));
+    if (!stream->null) error = unsafe_in_capture();
+    return done(error ? error : wait_stream(stream));
 }
 
 API Error hipStreamQuery(void *given) {
     WITH_STREAM(given, stream)
     if (stream->capture) return stream->capture_invalid = true, done(CAPTURE_UNSUPPORTED);
+    if (!stream->null && (error = unsafe_in_capture())) return done(error);
     pthread_mutex_lock(&lock);
     bool ready = stream->completed >= stream->submitted;
     if (stream->null)

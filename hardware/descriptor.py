@@ -29,10 +29,12 @@ class MFMAAtom:
     mnemonic: str = ""  # LLVM's; left out, gfx908's spelling of shape and types
     # Occupancy of the matrix unit, 4 clocks each; left out, that of the f32 rate of all CDNA targets: 64 FLOP per clock and SIMD.
     passes: int = 0
+    dtype_b: str = ""  # type of B; left out, A's, which is `dtype_in`
 
     def __post_init__(self) -> None:
         _positive("MFMAAtom", m=self.m, n=self.n, k=self.k, blocks=self.blocks)
-        dtype(self.dtype_in), dtype(self.dtype_acc)
+        object.__setattr__(self, "dtype_b", self.dtype_b or self.dtype_in)
+        dtype(self.dtype_in), dtype(self.dtype_b), dtype(self.dtype_acc)
         if not self.mnemonic:
             name = f"v_mfma_{self.dtype_acc}_{self.m}x{self.n}x{self.k}{self.dtype_in}"
             object.__setattr__(self, "mnemonic", name)
@@ -104,9 +106,11 @@ class HardwareDescriptor:
     mall_bandwidth_tb: float = 0.0  # Infinity Cache; 0: none, or no published figure
     hbm_bytes: int = 32 * 10**9
     assumed: str = field(default="", compare=False)  # which figures nobody states of this GPU, and whose they are; "": none
+    scaled_atoms: Sequence[MFMAAtom] = ()  # those that take an E8M0 scale for each 32 k of a row of A and of a column of B
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "atoms", tuple(self.atoms))
+        object.__setattr__(self, "scaled_atoms", tuple(self.scaled_atoms))
         _positive(
             f"descriptor {self.name or self.arch}",
             lds_bytes=self.lds_bytes, vgpr_per_thread=self.vgpr_per_thread, wavefront_size=self.wavefront_size,
@@ -130,7 +134,17 @@ class HardwareDescriptor:
                 f"{self.name or self.arch} has no matrix instruction for {dtype_in!r}: use one of {', '.join(self.dtypes())}, "
                 "or another target"
             )
-        return max(rows, key=lambda atom: (atom.flops_per_clock, -atom.m * atom.n, atom.k))
+        return _preferred(rows)
+
+    def scaled_atom(self, dtype_a: str, dtype_b: str) -> MFMAAtom:
+        """The same of those that take E8M0 scales, for A's and B's types. Raises TargetError if the target has none."""
+        rows = [atom for atom in self.scaled_atoms if (atom.dtype_in, atom.dtype_b) == (dtype_a, dtype_b)]
+        if not rows:
+            raise TargetError(
+                f"{self.name or self.arch} has no matrix instruction with MX scales for {dtype_a} and {dtype_b}: "
+                + ("use scales none, tensor, row or block, or gfx950" if not self.scaled_atoms else "use fp8, bf8, fp6, bf6 or fp4")
+            )
+        return _preferred(rows)
 
     def matrix_flops_per_clock(self, dtype_in: str) -> float:
         """The FLOP per clock and CU of the matrix units for a type."""
@@ -204,6 +218,10 @@ class HardwareDescriptor:
     def lds_allocation(self, nbytes: int) -> int:
         """The bytes of LDS that a workgroup takes which asks for `nbytes`."""
         return _round_up(nbytes, self.lds_granule)
+
+
+def _preferred(rows: Sequence[MFMAAtom]) -> MFMAAtom:
+    return max(rows, key=lambda atom: (atom.flops_per_clock, -atom.m * atom.n, atom.k))
 
 
 def _round_up(value: int, granule: int) -> int:

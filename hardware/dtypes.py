@@ -1,4 +1,4 @@
-"""Element types that CDNA matrix units take, and the numpy dtype that holds each."""
+"""Element types that CDNA matrix units take, the numpy dtype that holds each, and how those below a byte are packed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """The bytes of one element in memory."""
+        """The bytes of one element in memory; TargetError of a type whose elements share bytes."""
+        if self.bits % 8:
+            raise TargetError(f"{self.name} has {self.bits} bits: its elements share bytes, which this operation does not take")
         return self.bits // 8
+
+    def packed(self, count: int) -> int:
+        """The bytes of `count` elements right behind each other."""
+        return -(-count * self.bits // 8)
 
     @property
     def registers(self) -> int:
@@ -31,7 +37,8 @@ class DType:
         return -(-self.bits // 32)
 
 
-# Widths and significands: IEEE 754 (f16, f32, f64), bfloat16, OCP OFP8 (fp8 = E4M3, bf8 = E5M2). xf32 is an f32 in memory of which
+# Widths and significands: IEEE 754 (f16, f32, f64), bfloat16, OCP OFP8 (fp8 = E4M3, bf8 = E5M2), OCP MX 1.0 (fp6 = E2M3, bf6 =
+# E3M2, fp4 = E2M1; e8m0, powers of two, is that of their scales). xf32 is an f32 in memory of which
 # the matrix unit keeps 10 mantissa bits (MMA-Sim, arXiv 2511.10909). Accumulators: AMD Matrix Instruction Calculator 1.3.2.
 _ROWS = (
     DType("f64", 64, 53, "f64"),
@@ -41,13 +48,20 @@ _ROWS = (
     DType("bf16", 16, 8, "f32"),
     DType("fp8", 8, 4, "f32"),
     DType("bf8", 8, 3, "f32"),
+    DType("fp6", 6, 4, "f32"),
+    DType("bf6", 6, 3, "f32"),
+    DType("fp4", 4, 2, "f32"),
+    DType("e8m0", 8, 1, "f32"),
     DType("i8", 8, 0, "i32"),
     DType("i32", 32, 0, "i32"),
 )
 _BY_NAME = {row.name: row for row in _ROWS}
 
 _PLAIN_NUMPY = {"f64": "float64", "f32": "float32", "xf32": "float32", "f16": "float16", "i8": "int8", "i32": "int32"}
-_ML_DTYPES = {"bf16": "bfloat16", "fp8": "float8_e4m3fn", "bf8": "float8_e5m2"}
+_ML_DTYPES = {
+    "bf16": "bfloat16", "fp8": "float8_e4m3fn", "bf8": "float8_e5m2", "fp6": "float6_e2m3fn", "bf6": "float6_e3m2fn",
+    "fp4": "float4_e2m1fn", "e8m0": "float8_e8m0fnu",
+}  # fmt: skip
 # gfx942's 8-bit floats are the FNUZ kind (no negative zero, bias one higher); gfx950's are OCP [MI300 and CDNA4 ISA guides].
 _ML_DTYPES_FNUZ = {"fp8": "float8_e4m3fnuz", "bf8": "float8_e5m2fnuz"}
 
@@ -61,7 +75,7 @@ def dtype(name: str) -> DType:
 
 
 def numpy_dtype(name: str, arch: str = "gfx950") -> np.dtype:
-    """The numpy (or ml_dtypes) dtype whose bytes are what `arch` reads for type `name`."""
+    """The numpy (or ml_dtypes) dtype whose bytes are what `arch` reads for type `name`; of types below a byte its low bits."""
     import numpy as np
 
     if dtype(name).name in _PLAIN_NUMPY:
@@ -71,3 +85,29 @@ def numpy_dtype(name: str, arch: str = "gfx950") -> np.dtype:
     fnuz = arch == "gfx942" and name in _ML_DTYPES_FNUZ
     held: np.dtype = np.dtype(getattr(ml_dtypes, (_ML_DTYPES_FNUZ if fnuz else _ML_DTYPES)[name]))
     return held
+
+
+def pack(values: np.ndarray, name: str) -> np.ndarray:
+    """Elements of type `name`, (..., n), as they lie in memory: uint8, (..., n * bits / 8).
+
+    Those below a byte follow each other without a gap, the first in the lowest bits: fp4 two a byte, fp6 and bf6 four in three
+    bytes, as the matrix instructions read registers. n * bits must be whole bytes.
+    """
+    import numpy as np
+
+    bits, raw = dtype(name).bits, np.ascontiguousarray(values).view(np.uint8)
+    if bits % 8 == 0:
+        return raw
+    stream = np.unpackbits(raw[..., None], axis=-1, count=bits, bitorder="little")
+    return np.packbits(stream.reshape(*raw.shape[:-1], -1), axis=-1, bitorder="little")
+
+
+def unpack(raw: np.ndarray, name: str, arch: str = "gfx950") -> np.ndarray:
+    """The inverse of `pack`, in `numpy_dtype(name, arch)`."""
+    import numpy as np
+
+    bits, kind = dtype(name).bits, numpy_dtype(name, arch)
+    if bits % 8 == 0:
+        return np.ascontiguousarray(raw).view(kind)
+    stream = np.unpackbits(np.ascontiguousarray(raw), axis=-1, bitorder="little").reshape(*raw.shape[:-1], -1, bits)
+    return np.packbits(stream, axis=-1, bitorder="little")[..., 0].view(kind)

@@ -14,8 +14,10 @@ Legend of the tags:
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
+from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.errors import TargetError
 from simgpu.hardware.matrix_table import FORMATS, Entry, entries
 
@@ -29,6 +31,17 @@ def _atoms(arch: str) -> tuple[MFMAAtom, ...]:
         for row in entries(arch)
         if row.blocks == 1 and row.a_type == row.b_type and not row.sparse and not row.scaled
         for name in _element_types(row)
+    )
+
+
+def _scaled_atoms(arch: str) -> tuple[MFMAAtom, ...]:
+    """Those with E8M0 scales, for every pair of formats; where both have 6 or 4 bits, half the passes (`matrix_table`)."""
+    return tuple(
+        MFMAAtom(row.m, row.n, row.k, a, row.cd_type, mnemonic=row.mnemonic, passes=row.passes // (2 if narrow else 1), dtype_b=b)
+        for row in entries(arch)
+        if row.scaled
+        for a, b in product(FORMATS, FORMATS)
+        for narrow in (max(dtype(a).bits, dtype(b).bits) < 8,)
     )
 
 
@@ -86,7 +99,7 @@ _MI300A = replace(
 _MI325X = replace(_MI300X, name="mi325x", hbm_bandwidth_tb=6.0, hbm_bytes=256 * _GB)  # HBM3E [WP]; the rest is MI300X [SPECS]
 _MI355X = replace(
     _MI300X,
-    name="mi355x", arch="gfx950", atoms=_atoms("gfx950"),
+    name="mi355x", arch="gfx950", atoms=_atoms("gfx950"), scaled_atoms=_scaled_atoms("gfx950"),
     lds_bytes=160 * _KIB,  # [SPECS][HK]
     lds_granule=1280,  # [USAGE]
     lds_banks=64,  # for ds_read_b64 and b128; 32 for writes and b96 reads [HK]

@@ -45,6 +45,9 @@ STEPS = {
     "bf16": Arithmetic(4 * 2.0**-24),
     "fp8": Arithmetic(4 * 2.0**-24),
     "bf8": Arithmetic(4 * 2.0**-24),
+    "fp6": Arithmetic(4 * 2.0**-24),
+    "bf6": Arithmetic(4 * 2.0**-24),
+    "fp4": Arithmetic(4 * 2.0**-24),
     "xf32": Arithmetic(4 * 2.0**-24, input_error=2.0**-10),
     "i8": Arithmetic(0.0),
 }
@@ -150,7 +153,7 @@ class Accumulation:
             return cls(UNIT.get(dtype, UNIT_F32), 1, 0.0, 0.0)
         if arch in BEFORE_GFX942:
             return cls(UNIT_F32, 2 if dtype == "bf16" and arch == "gfx908" else 4, 0.0, 0.0)
-        return cls(UNIT_F32, {"xf32": 4, "fp8": 16, "bf8": 16}.get(dtype, 8), 2.0**-24, 2.0**-31)
+        return cls(UNIT_F32, {"xf32": 4, "fp8": 16, "bf8": 16, "fp6": 16, "bf6": 16, "fp4": 16}.get(dtype, 8), 2.0**-24, 2.0**-31)
 
     @property
     def smallest(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Self
+from typing import Any, Self
 
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.hardware.errors import ResourceError, TargetError
@@ -128,6 +128,7 @@ def residency(
 class Derivation:
     """What every operator's plan answers. Subclasses are dataclasses with these fields and say `title`, `sizes` and `blocks`."""
 
+    problem: Any
     descriptor: HardwareDescriptor
     constraints: tuple[Constraint, ...]
 
@@ -145,6 +146,11 @@ class Derivation:
     def blocks(self) -> int:
         """Blocks of the whole computation."""
         raise NotImplementedError
+
+    @property
+    def peak_tflops(self) -> float:
+        """TFLOPS of the matrix units for the types that the operator multiplies, at the peak engine clock."""
+        return self.descriptor.matrix_tflops(self.problem.dtype)
 
     @property
     def eta(self) -> float:

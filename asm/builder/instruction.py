@@ -14,7 +14,8 @@ from simgpu.hardware.isa import instruction as isa
 from simgpu.hardware.isa.code.formats import data_dwords, ds_operands, operand_types
 from simgpu.hardware.isa.code.vector_formats import WHOLE_WAVE
 from simgpu.hardware.isa.instruction import EXEC, M0, VCC, Imm, Instruction, Off, Reg
-from simgpu.hardware.isa.kinds import ControlKind
+from simgpu.hardware.isa.instructions.mai import FORMAT_REGISTERS
+from simgpu.hardware.isa.kinds import ControlKind, Flag
 from simgpu.hardware.isa.spec import REGISTRY, Spec
 from simgpu.hardware.timing_rules.effects import Effect, effect_of
 
@@ -114,7 +115,12 @@ def built(instr: Instr, target: str) -> Instruction:
     spec = find_spec(instr.mnemonic, target)
     if spec.encoding == "flat" and spec.memory is not None and spec.memory.op == "atomic":
         raise _wrong(instr, "flat atomics are not emitted here: use a buffer atomic")
+    mods = _modifiers(instr) if instr.modifiers else {}
     wanted = fields(spec)
+    if Flag.F8F6F4 in spec.flags:
+        vdst, *sources, c = wanted[:4]
+        formats = [FORMAT_REGISTERS.get(mods.get(code, 0), 8) for code in ("cbsz", "blgp")]
+        wanted = (vdst, *((name, count) for (name, _), count in zip(sources, formats, strict=True)), c, *wanted[4:])
     operands = instr.operands or ((0,) if spec.control is ControlKind.ENDPGM else ())  # which LLVM's syntax leaves out
     if len(operands) != len(wanted):
         raise _wrong(instr, f"{len(operands)} operands, it takes {len(wanted)}")
@@ -130,7 +136,6 @@ def built(instr: Instr, target: str) -> Instruction:
             args[name] = NAMED[operand]
         else:
             args[name] = constant(operand)
-    mods = _modifiers(instr) if instr.modifiers else {}
     form = "dpp" if "dpp_ctrl" in mods else "sdwa" if instr.mnemonic.endswith("_sdwa") else "e32"
     return Instruction(spec, target, form, args, mods)
 

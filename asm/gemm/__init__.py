@@ -5,6 +5,7 @@
     groups.py        which group a tile lies in
     prologue.py      arguments, coordinates, buffers, accumulators
     block_scales.py  products that are scaled before they are added
+    mx_scales.py     E8M0 scales of MX formats
     turn.py          in which order a turn's atoms are multiplied
     emitter.py       the main loop, and the kernel as a whole
     ending.py        where C and what the epilogue adds lie; the ways of storing

@@ -28,6 +28,7 @@ from simgpu.asm.builder.registers import Operand
 from simgpu.asm.emit import emit
 from simgpu.asm.gemm.block_scales import LATER, BlockScales
 from simgpu.asm.gemm.ending import Ending
+from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import Operands, check, second_pass
 from simgpu.asm.gemm.prologue import (
     clear_accumulators,
@@ -73,8 +74,9 @@ class GemmEmitter(Visitor):
         self.plan, self.split, self.operands = plan, second_pass(plan), Operands.of(plan)
         problem, target = plan.problem, plan.descriptor.arch
         kinds = "".join("t" if trans else "n" for trans in (problem.trans_a, problem.trans_b))
-        extras = ("block_scales",) * (problem.scales == "block") + ("part",) if self.split else epilogue_names(problem)
-        name = "_".join(("gemm", problem.dtype, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
+        extras = (f"{problem.scales}_scales",) * problem.scales_in_loop + ("part",) if self.split else epilogue_names(problem)
+        types = dict.fromkeys((problem.dtype, problem.dtype_b))
+        name = "_".join(("gemm", *types, kinds, f"{plan.tile_m}x{plan.tile_n}x{plan.tile_k}", *extras))
         self.turn = Turn(plan, self.operands)
         self.k = KernelBuilder(name, target, plan.threads, plan=plan.resources)
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, target, problem.dtype)
@@ -94,7 +96,7 @@ class GemmEmitter(Visitor):
         block = root.first()
         assert isinstance(block, BlockGemmNode)
         self.visit(block)
-        for staging in self.tiles.staging:
+        for staging in self.tiles.moved:
             staging.release()
         if self.scales is not None:
             self.scales.release()
@@ -188,11 +190,11 @@ class GemmEmitter(Visitor):
             k.comment("a tile that an edge cuts (or none): element by element")
             k.s_cmp_le_i32(self.place.k_unloaded, 0)
             k.s_cbranch_scc1(loaded)
-            for staging in self.tiles.staging:
+            for staging in self.tiles.moved:
                 staging.load_clipped(self.place.k_unloaded)
         k.s_cmp_ge_i32(self.place.k_unloaded, self.tiles.wide_k)
         k.s_cbranch_scc0(clipped)
-        for staging in self.tiles.staging:
+        for staging in self.tiles.moved:
             for load in chain(*staging.loads()):
                 load()
         k.label(loaded)
@@ -202,7 +204,7 @@ class GemmEmitter(Visitor):
 
     def _advance(self) -> None:
         """On to the k tile behind the one that was loaded."""
-        for staging in self.tiles.staging:
+        for staging in self.tiles.moved:
             staging.advance()
         if self.scales is not None:
             self.scales.advance()
@@ -210,7 +212,7 @@ class GemmEmitter(Visitor):
 
     def _writes(self) -> list[Callable[[], None]]:
         """Staged registers to LDS, one call an LDS write."""
-        tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.staging]
+        tiles = [staging.writes(self.tiles.write_address[staging.write_key]) for staging in self.tiles.moved]
         return list(chain(*tiles, self.scales.writes() if self.scales is not None else ()))
 
     def _read_first_turn(self) -> None:
@@ -244,8 +246,9 @@ class GemmEmitter(Visitor):
             d = self.scales.products(self._atom_number(turn, mt, nt))
             c, what = (d, "products +=") if step else (0, "products =")
         note = f"{what} A[{mt}] B[{nt}], turn {turn}, step {step}"
+        factors = [scale.source(t) for scale, t in zip(self.tiles.scales, (mt, nt), strict=False)]
         self.k.emit(
-            self.mnemonic, d, staged_a.source(mt, step), staged_b.source(nt, step), c, note=note, **self.modifiers
+            self.mnemonic, d, staged_a.source(mt, step), staged_b.source(nt, step), c, *factors, note=note, **self.modifiers
         )
 
     def _atom_number(self, turn: int, mt: int, nt: int) -> int:
@@ -330,7 +333,7 @@ class GemmEmitter(Visitor):
         def turn_stage() -> None:
             self.k.s_barrier(note="the next tile is in LDS, this one's fragments are read")
             assert self.tiles.stage_step is not None
-            for staging in self.tiles.staging:
+            for staging in self.tiles.moved:
                 staging.other_stage(self.tiles.stage_step)
             if self.scales is not None:
                 self.scales.other_stage(self.tiles.stage_step)
@@ -344,7 +347,7 @@ class GemmEmitter(Visitor):
     def _add_writes_and_loads(self, add: Callable[[int, Callable[[], None]], None], room: int, end: int) -> None:
         """Each unit's LDS writes before number `room`, and behind them the loads that take its registers, before `end`."""
         units: list[tuple[list[Callable[[], None]], list[Callable[[], None]]]] = []
-        for staging in self.tiles.staging:
+        for staging in self.tiles.moved:
             every, loads = staging.writes(self.tiles.write_address[staging.write_key]), staging.loads()
             each = len(every) // len(loads)
             units += [(every[number * each : (number + 1) * each], unit) for number, unit in enumerate(loads)]
@@ -362,15 +365,15 @@ class GemmEmitter(Visitor):
                 loaded += 1
         add(max(end - 1, place), self._advance)
 
-    def _turn_fragments(self, turn: int) -> list[tuple[Staging, Fragment]]:
-        return [(staging, fragment) for staging in self.tiles.staging for fragment in staging.fragments(turn)]
+    def _turn_fragments(self, turn: int) -> list[tuple[Staging | MxScales, Fragment]]:
+        return [(staging, fragment) for staging in self.tiles.moved for fragment in staging.fragments(turn)]
 
     @staticmethod
-    def _fragment_of(staging: Staging, fragment: Fragment, turn: int) -> Fragment:
+    def _fragment_of(staging: Staging | MxScales, fragment: Fragment, turn: int) -> Fragment:
         """The read of a later turn that takes the same registers."""
         return next(other for other in staging.fragments(turn) if other.registers == fragment.registers)
 
-    def _uses(self, staging: Staging, fragment: Fragment) -> tuple[int, int]:
+    def _uses(self, staging: Staging | MxScales, fragment: Fragment) -> tuple[int, int]:
         """Numbers of the turn's first and last matrix instruction that read the fragment."""
         which = 1 if staging.layout is self.operands.a else 2
         numbers = [number for number, place in enumerate(self.turn.order) if (place[which], place[0]) in fragment.feeds]

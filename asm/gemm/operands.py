@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from simgpu.asm.builder.kernel import WAVEFRONT
 from simgpu.asm.builder.registers import WORD
 from simgpu.asm.parts.activation_f64 import PAIRS
 from simgpu.asm.parts.lds_tile import WIDEST, TileLayout, widest
 from simgpu.hardware import mfma
-from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError, ResourceError, UnsupportedInstruction
+from simgpu.hardware.matrix_table import FORMATS
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
 
@@ -25,20 +27,27 @@ class Operands:
     @classmethod
     def of(cls, plan: GemmPlan) -> Operands:
         atom, problem = plan.atom, plan.problem
-        groups, element = WAVEFRONT // atom.n, problem.element.bytes
-        words = max(1, plan.warp_k * element // WORD // groups)
-        common = {
-            "k": plan.tile_k, "groups": groups, "kw": widest(words), "reads": words // widest(words),
-            "threads": plan.threads, "element": element,
-            "operand": mfma.find(atom.mnemonic, plan.descriptor.arch).registers("A"),
-            "most_wide": WIDEST // dtype(problem.accumulator).bytes,
-        }  # fmt: skip
         return cls(
             TileLayout("A", plan.tile_m, warp_rows=plan.warp_m, atom=atom.m, k_contiguous=not problem.trans_a,
-                       interleave=False, **common),
+                       interleave=False, **_along_k(plan, "A", problem.element)),
             TileLayout("B", plan.tile_n, warp_rows=plan.warp_n, atom=atom.n, k_contiguous=problem.trans_b,
-                       interleave=True, **common),
+                       interleave=True, **_along_k(plan, "B", problem.element_b)),
         )  # fmt: skip
+
+
+def _along_k(plan: GemmPlan, operand: str, kind: DType) -> dict[str, Any]:
+    """What a layout says of k. Of MX formats it counts bytes, which elements of 6 and 4 bits share."""
+    atom, problem = plan.atom, plan.problem
+    row = mfma.find(atom.mnemonic, plan.descriptor.arch)
+    if row.flexible:
+        row = row.with_formats(FORMATS.index(atom.dtype_in), FORMATS.index(atom.dtype_b))
+    groups, element = WAVEFRONT // atom.n, 1 if problem.scales == "mx" else kind.bytes
+    words = max(1, kind.packed(plan.warp_k) // WORD // groups)
+    return {
+        "k": kind.packed(plan.tile_k) // element, "groups": groups, "kw": widest(words), "reads": words // widest(words),
+        "threads": plan.threads, "element": element, "operand": row.registers(operand), "beside": words % 4 > 0 and words > 4,
+        "most_wide": WIDEST // dtype(problem.accumulator).bytes,
+    }  # fmt: skip
 
 
 def second_pass(plan: GemmPlan) -> bool:
@@ -53,17 +62,17 @@ def base_activation(problem: GemmProblem) -> str:
 
 def check(plan: GemmPlan) -> None:
     """Raises what keeps a plan from being emitted: strides past 32-bit tile offsets, an epilogue that C's type cannot hold."""
-    problem, element = plan.problem, plan.problem.element.bytes
+    problem = plan.problem
     size_c = max(dtype(kind).bytes for kind in (problem.dtype_c, problem.accumulator))
     if plan.atom.blocks != 1:
         raise UnsupportedInstruction(f"GEMM kernels take atoms of one block, not {plan.atom.mnemonic}")
     tiles = {
-        "lda": (problem.lda, plan.tile_k if problem.trans_a else plan.tile_m, element),
-        "ldb": (problem.ldb, plan.tile_n if problem.trans_b else plan.tile_k, element),
+        "lda": (problem.lda, plan.tile_k if problem.trans_a else plan.tile_m, problem.element.bits / 8),
+        "ldb": (problem.ldb, plan.tile_n if problem.trans_b else plan.tile_k, problem.element_b.bits / 8),
         "ldc": (problem.ldc, plan.tile_m, size_c),
     }
     for name, (stride, rows, size) in tiles.items():
-        limit = (1 << 31) // (rows * size)
+        limit = int((1 << 31) / (rows * size))
         if stride is not None and stride >= limit:
             raise LaunchError(
                 f"{name} = {stride}: a tile of {rows} rows must stay within 2^31 bytes, so {name} < {limit}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.gemm.groups import find_group
+from simgpu.asm.gemm.mx_scales import MxScales, mx_regions
 from simgpu.asm.gemm.operands import Operands, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
@@ -16,8 +17,9 @@ from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.gemm.limits import mx_scale_bytes
 from simgpu.operators.gemm.plan import GemmPlan
-from simgpu.operators.gemm.problem import NARROW, GemmProblem
+from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem
 
 NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed
 BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes from one product's matrix to the next one's
@@ -38,7 +40,7 @@ def epilogue_pointers(problem: GemmProblem) -> tuple[str, ...]:
 
 def loop_pointers(problem: GemmProblem) -> tuple[str, ...]:
     """Names of the pointers behind these: what the main loop reads, and the groups' rows."""
-    return (*(["scale_a", "scale_b"] * (problem.scales == "block")), *(["group_rows"] * bool(problem.groups)))
+    return (*(["scale_a", "scale_b"] * problem.scales_in_loop), *(["group_rows"] * bool(problem.groups)))
 
 
 def epilogue_names(problem: GemmProblem) -> list[str]:
@@ -72,15 +74,17 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
     problem, split = plan.problem, second_pass(plan)
     assert problem.lda and problem.ldb and problem.ldc
     shapes = problem.stored_shapes
-    element, size_c = problem.element.bytes, dtype(problem.accumulator if split else problem.dtype_c).bytes
+    size_c = dtype(problem.accumulator if split else problem.dtype_c).bytes
     ldc = problem.n if split else problem.ldc
-    strides = (shapes[0][0] * problem.lda * element, shapes[1][0] * problem.ldb * element, problem.m * ldc * size_c)
+    rows = problem.element.packed(problem.lda), problem.element_b.packed(problem.ldb)
+    strides = (shapes[0][0] * rows[0], shapes[1][0] * rows[1], problem.m * ldc * size_c)
     if problem.groups:  # where a group's rows of A and C begin, the kernel finds
         strides = (0, strides[1], 0)
     part = plan.k_steps_per_block * plan.tile_k if split else problem.k
     scales = [problem.alpha] if split else [problem.alpha, problem.beta]
     typed = [int(x) if problem.epilogue_type == "i32" else float(x) for x in scales]
-    sizes = (problem.m, problem.n, problem.k, part, problem.lda, problem.ldb, ldc)
+    lda, ldb = rows if problem.scales == "mx" else (problem.lda, problem.ldb)  # MX formats' elements share bytes
+    sizes = (problem.m, problem.n, problem.k, part, lda, ldb, ldc)
     scale_c = () if split or problem.dtype_c not in NARROW else (float(problem.scale_c),)
     groups = (problem.groups,) * bool(problem.groups)
     return (*strides, *typed, *sizes, *groups, *scale_c, *order_words(plan))
@@ -174,45 +178,83 @@ class OperandTiles:
     """A's and B's way through LDS."""
 
     staging: tuple[Staging, Staging]
+    scales: tuple[MxScales, ...]  # A's and B's, of MX formats
     write_address: dict[tuple[object, ...], Reg]  # VGPRs by `Staging.write_key`: one where A and B can share it
     stage_step: Reg | None  # SGPR: bytes to the other stage of LDS, if there are two
     wide_k: Reg  # SGPR: the least k left for which a tile may be loaded wide: a whole tile's, or never
+
+    @property
+    def moved(self) -> tuple[Staging | MxScales, ...]:
+        """All that the main loop moves."""
+        return (*self.staging, *self.scales)
 
 
 def operand_tiles(
     k: KernelBuilder, plan: GemmPlan, operands: Operands, arguments: dict[str, Reg], place: Place
 ) -> OperandTiles:
     """Emits resources, addresses and LDS regions of A and B."""
+    kinds = plan.problem.element, plan.problem.element_b
     places = ((operands.a, "lda", place.m0, place.m_left, place.wave_row),
               (operands.b, "ldb", place.n0, place.n_left, place.wave_column))  # fmt: skip
     scratch = k.s.alloc("scratch")
+    scales = _mx_scales(k, plan, operands, arguments, place) if plan.problem.scales == "mx" else ()
     regions = [k.region(f"{layout.name} tile, stage 0", layout.bytes) for layout, *_ in places]
     stage_bytes = k.lds_bytes
     if plan.stages == 2:
         k.region("the same, stage 1", stage_bytes)
     a, b = (
-        Staging(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left)
-        for (layout, ld, _, left, _), region in zip(places, regions, strict=True)
+        Staging(k, layout, region, k.s.alloc(f"{layout.name} buffer", 4), arguments[ld], left, kind.bits if scales else 0)
+        for (layout, ld, _, left, _), region, kind in zip(places, regions, kinds, strict=True)
     )
     for staging, (layout, ld, first, _, wave_first) in zip((a, b), places, strict=True):
         way = "k contiguous" if layout.k_contiguous else "rows contiguous" + ", transposed on the way" * layout.transposes
         k.comment(f"{layout.name}:({layout.rows},{layout.k}) staged through LDS, {way}")
         if layout.element > 1:
             k.s_lshl_b32(staging.stride, staging.stride, log2(layout.element), note=f"{ld} in bytes")
-        corner = (first, place.k0) if layout.k_contiguous else (place.k0, first)
+        k0 = place.k0
+        if staging.bits not in (0, 8):
+            k0 = scratch
+            k.s_mul_i32(k0, place.k0, staging.bits)
+            k.s_lshr_b32(k0, k0, 3, note="first k in bytes")
+        corner = (first, k0) if layout.k_contiguous else (place.k0, first)
         pointer, each = arguments[layout.name], arguments[f"batch_{layout.name.lower()}"]
         tile_buffer(k, staging.resource, pointer, layout.name, corner, staging.stride, layout.element, place.batch, each)
         staging.prepare_loads()
         staging.prepare_reads(place.lane_row, place.group, wave_first, scratch)
     k.s.free(scratch)
+    for factors, (_, _, _, _, wave_first) in zip(scales, places, strict=False):
+        factors.prepare_reads(place.lane_row, place.group, wave_first)
     write_address: dict[tuple[object, ...], Reg] = {}
-    for staging in (a, b):
-        if staging.write_key not in write_address:
-            write_address[staging.write_key] = staging.write_address()
+    for moved in (a, b, *scales):
+        if moved.write_key not in write_address:
+            write_address[moved.write_key] = moved.write_address()
     stage_step = k.s.alloc("bytes to the other stage") if plan.stages == 2 else None
     if stage_step is not None:
         k.s_mov_b32(stage_step, stage_bytes)
-    return OperandTiles((a, b), write_address, stage_step, _wide_threshold(k, plan, (a, b), arguments))
+    return OperandTiles((a, b), scales, write_address, stage_step, _wide_threshold(k, plan, (a, b), arguments))
+
+
+def _mx_scales(
+    k: KernelBuilder, plan: GemmPlan, operands: Operands, arguments: dict[str, Reg], place: Place
+) -> tuple[MxScales, MxScales]:
+    """Emits buffers and offsets of A's and B's E8M0 scales, and takes their LDS."""
+    size, made = mx_scale_bytes(plan.tiling), []
+    regions = mx_regions(k, size)
+    stride, first, each = k.s.alloc("bytes of a row of scales"), k.s.alloc("first block"), k.s.alloc("bytes of scales", 2)
+    k.s_lshr_b32(stride, arguments["k"], log2(MX_BLOCK), note="bytes of a row of scales")
+    k.s_lshr_b32(first, place.k0, log2(MX_BLOCK))
+    places = ((operands.a, "m", place.m0, place.m_left), (operands.b, "n", place.n0, place.n_left))
+    for region, (layout, size_of, row, left) in zip(regions, places, strict=True):
+        name = f"scale_{layout.name.lower()}"
+        k.s_mul_i32(each[0], arguments[size_of], stride)
+        k.s_mul_hi_u32(each[1], arguments[size_of], stride)
+        if plan.problem.groups and size_of == "m":  # the group's begin at the pointer
+            k.s_mov_b64(each, 0)
+        buffer = k.s.alloc(f"{layout.name} scales' buffer", 4)
+        tile_buffer(k, buffer, arguments[name], name, (row, first), stride, 1, place.batch, each)
+        made.append(MxScales(k, layout, region, buffer, stride, left, size))
+    k.s.free(stride, first, each)
+    return made[0], made[1]
 
 
 def _wide_threshold(k: KernelBuilder, plan: GemmPlan, operands: tuple[Staging, Staging], arguments: dict[str, Reg]) -> Reg:

@@ -69,6 +69,7 @@ class TileLayout:
     operand: int = 1  # registers of a lane in one matrix instruction
     most_wide: int = 4  # the most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
+    beside: bool = False  # whether a lane's reads lie beside each other in k: elements of 6 bits, 32 of them 24 bytes
 
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
@@ -255,9 +256,8 @@ class TileLayout:
         if self.lines:
             half = self.swap * (k // self.chunk % 2)
             return (k * self.rows + (row ^ half)) * self.element
-        slot = self.slot_of(row)
-        place = k // self.chunk % self.row_chunks ^ self.swizzle(slot)
-        first = (k // (self.chunk * self.row_chunks) * self.rows + slot) * self.row_chunks + place
+        slot, (line, place) = self.slot_of(row), self.line_of(k // self.chunk)
+        first = (line * self.rows + slot) * self.row_chunks + (place ^ self.swizzle(slot))
         return first * self.kw * WORD + k % self.chunk * self.element
 
     def at(self, byte: Index) -> tuple[Index, Index]:
@@ -271,7 +271,20 @@ class TileLayout:
         slots, place = line // self.row_chunks, line % self.row_chunks
         slot, block = slots % self.rows, slots // self.rows
         row = self.row_of(slot // self.atom, slot % self.atom)
-        return row, (block * self.row_chunks + (place ^ self.swizzle(slot))) * self.chunk + x
+        return row, self.chunk_of(block, place ^ self.swizzle(slot)) * self.chunk + x
+
+    def line_of(self, chunk: Index) -> tuple[Index, Index]:
+        """(row of chunks, place in it) of a chunk of k."""
+        if not self.beside:
+            return chunk // self.row_chunks, chunk % self.row_chunks
+        turn, rest = chunk // (self.groups * self.reads), chunk % (self.groups * self.reads)
+        return turn * self.reads + rest % self.reads, rest // self.reads
+
+    def chunk_of(self, line: Index, place: Index) -> Index:
+        """The inverse of `line_of`."""
+        if not self.beside:
+            return line * self.row_chunks + place
+        return (line // self.reads * self.groups + place) * self.reads + line % self.reads
 
     def staged(self, thread: Index, load: int) -> tuple[Index, Index]:
         """(row, k) of the first element that a work-item moves in its staging unit number `load`."""

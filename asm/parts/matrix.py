@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from simgpu.hardware import mfma
 from simgpu.hardware.descriptor import MFMAAtom
 from simgpu.hardware.matrix_table import FORMATS
 
+LOWEST_BYTES = "[0,0,0]"  # op_sel_hi: a scale is its register's lowest byte
 
-def matrix_instruction(atom: MFMAAtom, target: str, dtype: str) -> tuple[str, dict[str, int]]:
-    """Mnemonic and modifiers: CBSZ and BLGP where they name the operands' format, 0 being the default."""
+
+def matrix_instruction(atom: MFMAAtom, target: str, dtype: str) -> tuple[str, dict[str, Any]]:
+    """Mnemonic and modifiers: CBSZ and BLGP where they name the operands' formats, 0 being the default, and the scales' bytes."""
     row = mfma.find(atom.mnemonic, target)
-    code = FORMATS.index(dtype) if row.flexible else 0
-    return row.mnemonic, {"cbsz": code, "blgp": code} if code else {}
+    codes = {"cbsz": FORMATS.index(dtype), "blgp": FORMATS.index(atom.dtype_b)} if row.flexible else {}
+    named: dict[str, Any] = {name: code for name, code in codes.items() if code}
+    return row.mnemonic, {"op_sel_hi": LOWEST_BYTES, **named} if row.scaled else named

@@ -42,6 +42,7 @@ class Staging:
     resource: raw buffer whose base is the tile's first element
     stride: SGPR, bytes between stored rows
     rows_left: SGPR, rows of the view from the tile's first row on
+    bits: of an element, where the layout counts bytes that elements share; 0: it counts elements
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class Staging:
         resource: Reg,
         stride: Reg,
         rows_left: Reg,
+        bits: int = 0,
     ) -> None:
-        self.k, self.layout, self.region = k, layout, region
+        self.k, self.layout, self.region, self.bits = k, layout, region, bits
         self.resource, self.stride, self.rows_left = resource, stride, rows_left
         self.units: list[Unit] = []
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
@@ -138,10 +140,16 @@ class Staging:
         swizzle = self._swizzle(slot)
         k.v_xor_b32(chunk, chunk, swizzle, note="swizzled")
         k.v_mul_u32_u24(half, layout.vec, half)
-        k.v_mad_u32_u24(half, chunk, layout.chunk, half)
+        if layout.beside:
+            turn, read = vector_divmod(k, block, layout.reads, layout.turns * layout.reads, "turn")
+            k.v_mad_u32_u24(chunk, turn, layout.groups, chunk)
+            k.v_mad_u32_u24(chunk, chunk, layout.reads, read, note="a lane's reads lie beside each other")
+            k.v.free(turn, read)
+        k.v_mad_u32_u24(half, chunk, layout.chunk, half, note="k" if layout.beside else "")
         k.v.free(chunk, swizzle)
-        k.v_mul_u32_u24(block, layout.row_chunks * layout.chunk, block)
-        k.v_add_u32(half, block, half, note="k")
+        if not layout.beside:
+            k.v_mul_u32_u24(block, layout.row_chunks * layout.chunk, block)
+            k.v_add_u32(half, block, half, note="k")
         k.v.free(block)
         if layout.wide == 1:
             return slot, half
@@ -297,6 +305,10 @@ class Staging:
         """
         k, layout = self.k, self.layout
         limit, taken = k.s.alloc("limit"), []
+        if self.bits:
+            elements_left, k_left = k_left, k.s.alloc("bytes of k left")
+            k.s_mul_i32(k_left, elements_left, self.bits)
+            k.s_lshr_b32(k_left, k_left, 3)
         if not layout.k_contiguous:
             taken.append(offset := k.v.alloc("clipped offset"))
         if layout.k_contiguous or layout.vec > 1:
@@ -322,7 +334,7 @@ class Staging:
                     self._load(target, source, soffset, e * layout.element, note, single=True)
                     if halves and e % layout.pack == layout.pack - 1:
                         self._join(self._target(number, j, e + 1 - layout.pack, layout.pack), halves)
-        k.s.free(limit)
+        k.s.free(limit, *([k_left] if self.bits else []))
         k.v.free(*taken, *halves)
 
     def _join(self, target: Reg, parts: list[Reg]) -> None:

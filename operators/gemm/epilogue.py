@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.gemm.problem import GATES, SCALE_BLOCK, GemmProblem
+from simgpu.operators.gemm.problem import GATES, MX_BLOCK, SCALE_BLOCK, GemmProblem
 
 Array = NDArray[Any]
 
@@ -87,8 +89,11 @@ class Operands:
     def multiplied(self, problem: GemmProblem) -> tuple[Array, Array]:
         """op(A) and op(B), each element times its block's scale where there are such."""
         a, b = op(self.a, problem.trans_a), op(self.b, problem.trans_b)
-        if problem.scales != "block" or self.scale_a is None or self.scale_b is None:
+        if not problem.scales_in_loop or self.scale_a is None or self.scale_b is None:
             return a, b
+        if problem.scales == "mx":
+            of_a, of_b = (scale[..., np.arange(problem.k) // MX_BLOCK] for scale in (self.scale_a, self.scale_b))
+            return a * of_a.astype(a.dtype), b * np.swapaxes(of_b, -1, -2).astype(b.dtype)
         of_k = np.arange(problem.k) // SCALE_BLOCK
         of_b = np.swapaxes(self.scale_b[..., of_k], -1, -2)[..., np.arange(problem.n) // SCALE_BLOCK]
         return a * self.scale_a[..., of_k], b * of_b
@@ -128,6 +133,23 @@ def gated_columns(gate: ArrayLike, up: ArrayLike) -> Array:
     """
     first, second = np.asarray(gate), np.asarray(up)
     return np.stack((first, second), axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
+
+
+def microscaled(x: ArrayLike, dtype: str) -> tuple[Array, Array]:
+    """x, (..., n), in an MX format: elements, (..., n), and their E8M0 scales, (..., n / MX_BLOCK).
+
+    A block's scale is the power of two that brings its largest magnitude into the elements' last binade; what lies beyond their
+    largest value then is that value (OCP Microscaling Formats 1.0, section 6.3). `hardware.dtypes.pack` gives the elements' bytes.
+    """
+    wide, kind = np.asarray(x, np.float64), numpy_dtype(dtype)
+    if wide.shape[-1] % MX_BLOCK:
+        raise LaunchError(f"rows of {wide.shape[-1]} elements: an MX scale is of {MX_BLOCK}: pad them with zeros")
+    blocks = wide.reshape(*wide.shape[:-1], -1, MX_BLOCK)
+    largest = float(ml_dtypes.finfo(kind).max)
+    exponents = np.frexp(np.abs(blocks).max(-1))[1] - np.frexp(largest)[1]
+    factors = np.ldexp(1.0, np.clip(exponents, -127, 127))
+    elements = np.clip(blocks / factors[..., None], -largest, largest).astype(kind)
+    return elements.reshape(wide.shape), factors.astype(numpy_dtype("e8m0"))
 
 
 def activation(name: str) -> Callable[[Array], Array]:

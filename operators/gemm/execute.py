@@ -30,7 +30,7 @@ class GemmExecutor(Executor, root=TiledComputation):
         kind = self.kind(problem.accumulator)
         wide = replace(given, a=given.a.astype(kind), b=given.b.astype(kind))
         self._a, self._b = (array.astype(kind) for array in wide.multiplied(problem))
-        self._element = problem.element.bytes
+        self._elements = problem.element, problem.element_b
         self.count(flops=problem.flops, hbm_bytes=problem.bytes_once)
         out: Array = np.zeros(tree.views[2].shape, kind)
         if self.level is Level.DEVICE:
@@ -75,4 +75,4 @@ class GemmExecutor(Executor, root=TiledComputation):
         np.add(out, self._a[views[0].index] @ self._b[views[1].index], out=out)
 
     def _bytes(self, views: GemmViews) -> int:
-        return (views[0].elements + views[1].elements) * self._element
+        return sum(kind.packed(view.elements) for kind, view in zip(self._elements, views, strict=False))

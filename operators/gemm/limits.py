@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
-from simgpu.hardware.dtypes import dtype
-from simgpu.operators.gemm.problem import GATES, NARROW, SCALE_BLOCK, GemmProblem
+from simgpu.hardware.dtypes import DType, dtype
+from simgpu.operators.gemm.problem import GATES, MX_BLOCK, NARROW, SCALE_BLOCK, GemmProblem
 from simgpu.operators.levels import Level
 from simgpu.operators.resources import (
     ALIGNMENT_SGPRS,
@@ -33,6 +33,8 @@ TEMPORARY_VGPRS = 16
 POOL_ATOMS = 4
 SCALE_VGPRS = 8
 SCALE_ROWS = 256  # of a block's scales in LDS: one a work-item
+# Of MX scales: a lane's offset and, in LDS, place to read of A's and of B's, and their place to write.
+MX_VGPRS = 5
 ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
 _COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
 _ORDERING = 9  # of them and of scratch, while the tile's place in the order is computed
@@ -70,28 +72,45 @@ class Tiling:
 def bandwidth_rho(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
     """rho of 1/tM + 1/tN <= rho (erratum E10): operand traffic F*e/2*(1/tM + 1/tN) bytes a clock and CU against the re-read
     level."""
-    flops = descriptor.matrix_flops_per_clock(problem.dtype) * descriptor.num_cus * descriptor.clock_mhz * 1e6
-    return 2 * descriptor.reread_bandwidth_tb * 1e12 / (flops * problem.element.bytes)
+    return 2 * descriptor.reread_bandwidth_tb / (matrix_tflops(problem, descriptor) * problem.element_bytes)
+
+
+def atom_of(problem: GemmProblem, descriptor: HardwareDescriptor) -> MFMAAtom:
+    """The matrix instruction that multiplies A and B; TargetError if the target has none."""
+    if problem.scales == "mx":
+        return descriptor.scaled_atom(problem.dtype, problem.dtype_b)
+    return descriptor.atom(problem.dtype)
+
+
+def matrix_flops_per_clock(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
+    """FLOP per clock and CU of the matrix units."""
+    return descriptor.simds_per_cu * atom_of(problem, descriptor).flops_per_clock
+
+
+def matrix_tflops(problem: GemmProblem, descriptor: HardwareDescriptor) -> float:
+    """The matrix units' peak in TFLOPS at the peak engine clock."""
+    return matrix_flops_per_clock(problem, descriptor) * descriptor.num_cus * descriptor.clock_mhz * 1e-6
 
 
 def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> ResourcePlan:
     """Registers of a wave and LDS of a block, array by array."""
-    e = problem.element.bytes
+    of_a, of_b = problem.element, problem.element_b
     threads = t.waves_m * t.waves_n * descriptor.wavefront_size
     lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
     scaled = problem.scales == "block"  # sums are a vector instruction's then
     fragments, sums_file = ("acc", "arch") if scaled else ("arch", "acc")
     registers: tuple[RegisterRange, ...] = (
         RegisterRange("accumulators", sums_file, t.warp_m * t.warp_n // (atom.m * atom.n) * atom.acc_registers),
-        RegisterRange("A fragments", fragments, _up(t.warp_m * t.warp_k * e, lane_bytes)),
-        RegisterRange("B fragments", fragments, _up(t.warp_n * t.warp_k * e, lane_bytes)),
-        RegisterRange("A staging", "arch", _staging(t.tile_m, t.tile_k, e, threads, problem.trans_a)),
-        RegisterRange("B staging", "arch", _staging(t.tile_n, t.tile_k, e, threads, not problem.trans_b)),
+        RegisterRange("A fragments", fragments, _up(of_a.packed(t.warp_m * t.warp_k), lane_bytes)),
+        RegisterRange("B fragments", fragments, _up(of_b.packed(t.warp_n * t.warp_k), lane_bytes)),
+        RegisterRange("A staging", "arch", _staging(t.tile_m, of_a.packed(t.tile_k), of_a, threads, problem.trans_a)),
+        RegisterRange("B staging", "arch", _staging(t.tile_n, of_b.packed(t.tile_k), of_b, threads, not problem.trans_b)),
         RegisterRange("addresses", "arch", ADDRESS_VGPRS + t.tile_m // atom.m + t.tile_n // atom.n),
         RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
     )
-    column = t.stages * t.tile_k * e
-    lds: tuple[LdsArray, ...] = (LdsArray("A", t.tile_m * column), LdsArray("B", t.tile_n * column))
+    lds: tuple[LdsArray, ...] = (
+        LdsArray("A", t.stages * t.tile_m * of_a.packed(t.tile_k)), LdsArray("B", t.stages * t.tile_n * of_b.packed(t.tile_k)),
+    )  # fmt: skip
     if scaled:
         registers += (
             RegisterRange("products to be scaled", "arch", POOL_ATOMS * atom.acc_registers),
@@ -99,11 +118,26 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
             RegisterRange("block scales' staging", "arch", SCALE_VGPRS),
         )
         lds += (LdsArray("block scales", t.stages * scale_columns(t) * SCALE_ROWS * 4),)
+    if problem.scales == "mx":
+        scales = mx_scale_bytes(t)
+        registers += (
+            RegisterRange("A scales", "arch", t.warp_m // atom.m),
+            RegisterRange("B scales", "arch", t.warp_n // atom.n),
+            RegisterRange("A scales' staging", "arch", _up(scales, 4)),
+            RegisterRange("B scales' staging", "arch", _up(scales, 4)),
+            RegisterRange("scales' addresses", "arch", MX_VGPRS),
+        )
+        lds += (LdsArray("MX scales", t.stages * 2 * SCALE_ROWS * scales),)
     sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
     scalars = gemm_scalars(problem, descriptor, atom, t)
     nbytes, block_waves = sum(a.nbytes for a in lds), t.waves_m * t.waves_n
     waves, blocks = residency(descriptor, sums["arch"], sums["acc"], sgprs(scalars), nbytes, block_waves)
     return ResourcePlan(registers, lds, scalars, waves, blocks)
+
+
+def mx_scale_bytes(t: Tiling) -> int:
+    """Bytes of a row's MX scales of one K step."""
+    return t.tile_k // MX_BLOCK
 
 
 def scale_columns(t: Tiling) -> int:
@@ -115,14 +149,14 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     """SGPRs of a wave. Once the tile is known, all but one of the order's arguments are free for what comes later."""
     split, words = t.split_k > 1, dtype(problem.epilogue_type).registers
     bias, residual, narrow = (x and not split for x in (problem.bias, problem.residual, problem.dtype_c in NARROW))
-    by_row, by_block = problem.scales == "row" and not split, problem.scales == "block"
+    by_row, by_block = problem.scales == "row" and not split, problem.scales_in_loop
     scaled = 2 * ((problem.scales_at_end and not split) or by_block)
     pointers, strides, sizes, scales = 2 * (3 + bias + residual + scaled), 6, 7, words * (1 if split else 2) + narrow
     # Atoms of a wave along the operands whose rows, not k, are contiguous.
     across = [t.warp_m // atom.m] * problem.trans_a + [t.warp_n // atom.n] * (not problem.trans_b)
     loop = {
         "buffers": 8 + 8 * by_block,
-        "stages_and_steps": 2 + (2 if problem.element.bytes < 4 else 1) * len(across),
+        "stages_and_steps": 2 + (2 if problem.element.bits < 32 else 1) * len(across),
         "byte_selectors": sum(_selectors(problem.element.bytes, atoms) for atoms in across),
     }
     constants = _CONSTANTS.get(GATES.get(problem.activation, problem.activation), 0)
@@ -205,16 +239,16 @@ def _bandwidth_note(demand: float, d: HardwareDescriptor) -> str:
     return f"A and B at matrix peak from the level that serves re-reads: {bound} (E10){assumption(d)}"
 
 
-def _staging(rows: int, k: int, e: int, threads: int, rows_contiguous: bool) -> int:
+def _staging(rows: int, row_bytes: int, element: DType, threads: int, rows_contiguous: bool) -> int:
     """Registers of a lane's share.
 
     16- and 8-bit elements that are transposed on the way are staged in squares of at least 4/e by 4/e; as many rows go together as
     the largest power of two that divides them.
     """
-    if not rows_contiguous or e >= 4:
-        return _up(rows * k * e, 4 * threads)
+    if not rows_contiguous or element.bits >= 32:
+        return _up(rows * row_bytes, 4 * threads)
     together = rows & -rows or 1
-    return rows // together * max(_up(together * k * e, 4 * threads), 4 // e)
+    return rows // together * max(_up(together * row_bytes, 4 * threads), 32 // element.bits)
 
 
 def _up(a: int, b: int) -> int:

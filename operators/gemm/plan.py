@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import POLICIES, one_of
-from simgpu.operators.gemm.limits import Tiling, gemm_constraints, gemm_resources
+from simgpu.operators.gemm.limits import Tiling, atom_of, gemm_constraints, gemm_resources, matrix_tflops
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.operators.gemm.tiling import corrected_tiling, published_tiling, tiling_rows
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan, mark_binding, require_narrow
@@ -145,11 +145,17 @@ class GemmPlan(Derivation):
         return p.m * p.n * p.k / (gx * self.tile_n * gy * self.tile_m * self.split_k * self.k_steps_per_block * self.tile_k)
 
     @property
+    def peak_tflops(self) -> float:
+        """TFLOPS of the matrix units for A's and B's types, at the peak engine clock."""
+        return matrix_tflops(self.problem, self.descriptor)
+
+    @property
     def title(self) -> str:
         """Sizes, type and target, for messages."""
         p = self.problem
         times = f"{p.batch} x " if p.batch > 1 else f"{p.groups} groups, " if p.groups else ""
-        return f"gemm {times}{p.m}x{p.n}x{p.k} {p.dtype} on {self.descriptor.name or self.descriptor.arch}"
+        kind = p.dtype if p.dtype_b == p.dtype else f"{p.dtype} by {p.dtype_b}"
+        return f"gemm {times}{p.m}x{p.n}x{p.k} {kind} on {self.descriptor.name or self.descriptor.arch}"
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -161,9 +167,9 @@ class GemmPlan(Derivation):
 def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> GemmPlan:
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
     one_of("policy", policy, POLICIES)
-    atom = descriptor.atom(problem.dtype)
-    if problem.scales == "block" and policy == "published":
-        raise LaunchError("the paper's tiles (policy published) have no block scales: use policy corrected")
+    atom = atom_of(problem, descriptor)
+    if problem.scales_in_loop and policy == "published":
+        raise LaunchError(f"the paper's tiles (policy published) have no {problem.scales} scales: use policy corrected")
     if problem.groups and policy == "published":
         raise LaunchError("the paper's tiles (policy published) have no groups: use policy corrected")
     require_narrow(problem.dtype_c, descriptor)
@@ -173,7 +179,7 @@ def plan_gemm(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str 
 
 def with_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, policy: str, tiling: Tiling) -> GemmPlan:
     """The plan of a tiling, whoever decided it."""
-    atom = descriptor.atom(problem.dtype)
+    atom = atom_of(problem, descriptor)
     resources = gemm_resources(problem, descriptor, atom, tiling)
     rows = gemm_constraints(problem, descriptor, atom, tiling, resources)
     if policy == "corrected":

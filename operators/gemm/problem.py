@@ -18,8 +18,11 @@ OUTPUTS = {
     "f64": ("f64", "f32", "f16", "bf16", *NARROW),
     "i32": ("i32", "f32", "f16", "bf16", *NARROW),
 }
-SCALES = ("none", "tensor", "row", "block")
+SCALES = ("none", "tensor", "row", "block", "mx")
 SCALE_BLOCK = 128  # k of a block scale of A, columns of op(B) and k of one of B
+MX_TYPES = ("fp8", "bf8", "fp6", "bf6", "fp4")  # elements of OCP MX
+MX_BLOCK = 32  # k of an MX scale
+SCALES_OF_K = ("block", "mx")  # scales that differ along k: the main loop's
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class GemmProblem:
     `scales`: f32 factors of the product. "tensor" one of A and one of B, "row" one a row of A (m) and one a column of op(B) (n);
     "block", of fp8 and bf8, one for SCALE_BLOCK k of a row of A, stored (m, blocks of k), and one for SCALE_BLOCK columns by
     SCALE_BLOCK k of op(B), stored (blocks of n, blocks of k): the products of each block of k are scaled before they are added.
+    "mx", the formats of OCP MX: an E8M0 power of two for MX_BLOCK k of a row of A, stored (m, blocks of k), and of a column of
+    op(B), stored (n, blocks of k). A is (m,k) and B (n,k), k a multiple of MX_BLOCK; `dtype` is one of MX_TYPES, `dtype_b` another
+    or the same; elements of 6 and 4 bits share bytes (`hardware.dtypes.pack`).
     `bias` adds a row of n elements of `dtype_addend` to each row.
     `activation` (gelu is the exact one, x * Phi(x)). The gated ones take columns in pairs, gate and up, and leave n/2:
     C[i][j] = silu(x[i][2j]) * x[i][2j+1] is swiglu; with gelu geglu, with relu reglu. beta is then 0.
@@ -64,10 +70,12 @@ class GemmProblem:
     residual: bool = False
     scales: str = "none"
     groups: int = 0
+    dtype_b: str = ""
 
     def __post_init__(self) -> None:
         one_of("activation", self.activation, ACTIVATIONS)
         one_of("scales", self.scales, SCALES)
+        object.__setattr__(self, "dtype_b", self.dtype_b or self.dtype)
         object.__setattr__(self, "dtype_c", one_of("type of C", self.dtype_c or self.accumulator, OUTPUTS[self.accumulator]))
         for name in ("m", "n", "k", "batch"):
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
@@ -77,9 +85,30 @@ class GemmProblem:
             if stride < columns:
                 raise LaunchError(f"{name} = {stride} is shorter than a stored row of {columns} elements: give {name} >= {columns}")
             object.__setattr__(self, name, stride)
+        self._check_types()
         self._check_epilogue()
         if self.groups:
             self._check_groups()
+
+    def _check_types(self) -> None:
+        """Which elements go with which scales, and how MX operands lie."""
+        if self.scales != "mx":
+            if self.dtype_b != self.dtype:
+                raise LaunchError(f"A is {self.dtype}, B {self.dtype_b}: only MX scales take two types: use scales mx, or one")
+            if self.element.bits % 8:
+                raise LaunchError(f"{self.dtype} has {self.element.bits} bits and no range of its own: use scales mx")
+            return
+        for name in (self.dtype, self.dtype_b):
+            if name not in MX_TYPES:
+                raise LaunchError(f"scales = mx: of {', '.join(MX_TYPES)}, not {name}: use one of these, or other scales")
+        if self.trans_a or not self.trans_b:
+            raise LaunchError("scales = mx: blocks are of consecutive k: store A (m,k), without trans_a, and B (n,k), with trans_b")
+        if self.k % MX_BLOCK:
+            raise LaunchError(f"k = {self.k}: an MX scale is of {MX_BLOCK} k: pad k with zeros to {self.k + -self.k % MX_BLOCK}")
+        for given, stride, kind in (("lda", self.lda, self.element), ("ldb", self.ldb, self.element_b)):
+            if stride and stride * kind.bits % 8:
+                whole = 4 if kind.bits == 6 else 2
+                raise LaunchError(f"{given} = {stride}: rows of {kind.name} begin with a byte: use a multiple of {whole}")
 
     def _check_groups(self) -> None:
         object.__setattr__(self, "groups", positive_dimension("groups", self.groups))
@@ -139,7 +168,21 @@ class GemmProblem:
         """Shapes of A's and B's scales of one product of the batch; None without."""
         blocks_n, blocks_k = -(-self.n // SCALE_BLOCK), -(-self.k // SCALE_BLOCK)
         blocks = ((self.m, blocks_k), (blocks_n, blocks_k))
-        return {"none": None, "tensor": ((1,), (1,)), "row": ((self.m,), (self.n,)), "block": blocks}[self.scales]
+        by_scales: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+            "tensor": ((1,), (1,)), "row": ((self.m,), (self.n,)), "block": blocks,
+            "mx": ((self.m, self.k // MX_BLOCK), (self.n, self.k // MX_BLOCK)),
+        }  # fmt: skip
+        return by_scales.get(self.scales)
+
+    @property
+    def dtype_scale(self) -> str:
+        """Type of the scales."""
+        return "e8m0" if self.scales == "mx" else "f32"
+
+    @property
+    def scales_in_loop(self) -> bool:
+        """Whether scales differ along k, so that the main loop reads them."""
+        return self.scales in SCALES_OF_K
 
     @property
     def scales_at_end(self) -> bool:
@@ -148,8 +191,18 @@ class GemmProblem:
 
     @property
     def element(self) -> DType:
-        """The type of A and B."""
+        """The type of A, and of B but for MX formats."""
         return dtype(self.dtype)
+
+    @property
+    def element_b(self) -> DType:
+        """The type of B."""
+        return dtype(self.dtype_b)
+
+    @property
+    def element_bytes(self) -> float:
+        """Bytes of an element, A's and B's in the mean."""
+        return (self.element.bits + self.element_b.bits) / 16
 
     @property
     def flops(self) -> int:
@@ -160,7 +213,8 @@ class GemmProblem:
     def epilogue_bytes(self) -> int:
         """Bytes of C, twice when beta reads it, of the residual, the bias and the scales."""
         c = self.batch * self.m * self.columns_c * (1 + (self.beta != 0) + self.residual) * dtype(self.dtype_c).bytes
-        of_a, of_b = (4 * self.batch * prod(shape) for shape in self.scale_shapes or ((0,), (0,)))
+        size = dtype(self.dtype_scale).bytes
+        of_a, of_b = (size * self.batch * prod(shape) for shape in self.scale_shapes or ((0,), (0,)))
         groups = max(1, self.groups)
         return c + groups * (self.n * self.bias * dtype(self.dtype_addend).bytes + of_b) + of_a
 
@@ -168,4 +222,4 @@ class GemmProblem:
     def bytes_once(self) -> int:
         """Bytes if every element of A, B and the bias crosses memory once, and of C (twice when beta reads it)."""
         weights = max(1, self.groups) * self.k * self.n
-        return self.batch * (self.m * self.k + weights) * self.element.bytes + self.epilogue_bytes
+        return self.batch * (self.element.packed(self.m * self.k) + self.element_b.packed(weights)) + self.epilogue_bytes

@@ -84,7 +84,7 @@ def gemm_error_bound(
     extra = (0.0 if sizes.c is None else abs(p.beta) * sizes.c) + (0.0 if sizes.bias is None else sizes.bias)
     own = gamma(p.k + 4, 2.0**-53) if row.step else 0.0
     bound = sums * (gamma(p.k + 2, row.step) + own + 2.1 * row.input_error) + (4 * step + own) * (sums + extra)
-    if p.scales != "none":
+    if p.scales not in ("none", "mx"):  # those are powers of two
         bound = bound + 4 * step * sums
     if p.scales == "block":
         blocks = -(-p.k // SCALE_BLOCK)

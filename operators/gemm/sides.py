@@ -26,6 +26,7 @@ from math import ceil, isqrt, sqrt
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import Sustained
+from simgpu.operators.gemm.limits import matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
 
 Sides = tuple[int, int]
@@ -84,7 +85,7 @@ class Bounds:
 def answers(problem: GemmProblem, rates: Sustained, bounds: Bounds) -> dict[str, Sides]:
     """(x, y) in units by what they are best for (module docstring)."""
     p, u = problem, bounds.unit
-    e, c, cus = p.element.bytes, dtype(p.accumulator).bytes, rates.descriptor.num_cus
+    e, c, cus = p.element_bytes, dtype(p.accumulator).bytes, rates.descriptor.num_cus
     grid = _Grid(-(-p.m // u), -(-p.n // u), p.batch, cus, bounds)
     outputs, units = p.batch * p.m * p.n, p.batch * grid.rows * grid.columns
     found = {"largest": grid.spread(bounds.square, bounds.other(bounds.square))}
@@ -97,7 +98,7 @@ def answers(problem: GemmProblem, rates: Sustained, bounds: Bounds) -> dict[str,
     second = rates.memory_latency + 2 * outputs * c / rates.hbm
     shared = (2.0 * outputs**2 * p.k * e / (rates.l2 * cus * second)) ** (1 / 3) / u
     found |= {"K shared, down": grid.spread(int(shared), int(shared)), "K shared, up": grid.above(shared)}
-    flops = rates.descriptor.matrix_flops_per_clock(p.dtype)
+    flops = matrix_flops_per_clock(p, rates.descriptor)
     reread = (outputs * e * flops * rates.clock / rates.l2) ** (1 / 3) / u
     found |= {"re-reads, down": grid.spread(int(reread), int(reread)), "re-reads, up": grid.above(reread)}
     lds = 2 / rates.rates.lds_read + 1 / rates.rates.lds_write

@@ -12,7 +12,8 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
-and with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, instead of the three of registers
+with MX scales p has one more, an atom's scale of a unit, 32 is 37 and their staging, and LDS has S * 512 * tK/32 bytes less;
+with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, instead of the three of registers
 
     (x + y)*(2 + 2*r + h*u*kv*e/1024) + 32 + 8 + 8*r + x*y*u^2*r/256 <= Varch, y a power of two, tK at most a block of k
 
@@ -37,12 +38,17 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
 from simgpu.operators.gemm.limits import (
     ADDRESS_VGPRS,
+    MX_VGPRS,
     POOL_ATOMS,
     SCALE_ROWS,
     SCALE_VGPRS,
     TEMPORARY_VGPRS,
     Tiling,
+    atom_of,
     gemm_resources,
+    matrix_flops_per_clock,
+    matrix_tflops,
+    mx_scale_bytes,
 )
 from simgpu.operators.gemm.problem import SCALE_BLOCK, GemmProblem
 from simgpu.operators.gemm.sides import Bounds, answers
@@ -51,6 +57,7 @@ from simgpu.operators.split import Reduction
 
 _LANE_BYTES = 128  # of one operand that a lane stages at most: eight 128-bit loads
 TOLERANCE = 1.05  # of the least time: what fewer bytes are worth, which take power and so clock, and fewer instructions
+WORD = 4  # bytes of a register
 _LONGEST = 256  # elements of a side: what a wave's masks and addresses are made for
 
 
@@ -76,7 +83,7 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
     the fewest bytes through L2, and of equals the one that leaves the CUs the most time."""
     works = {tiling: gemm_reduction(problem, descriptor, tiling) for tiling in options(problem, descriptor, atom)}
     seconds = {tiling: work.seconds(tiling.split_k) for tiling, work in works.items()}
-    least, products = min(seconds.values()), problem.flops / (descriptor.matrix_tflops(problem.dtype) * 1e12)
+    least, products = min(seconds.values()), problem.flops / (matrix_tflops(problem, descriptor) * 1e12)
     enough = least * (TOLERANCE if 2 * products >= least else 1)
     near = (tiling for tiling in works if seconds[tiling] <= enough)
 
@@ -91,9 +98,9 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
     """The named optima, each with one and two spans of K where that fits, split as is best for it."""
-    span = max(atom.k, atom.lane_groups * 16 // problem.element.bytes)
+    span = max(atom.k, atom.lane_groups * 128 // _widest(problem))
     unit = 2 * max(atom.m, atom.n)
-    least = unit * span * problem.element.bytes  # bytes of one operand and stage
+    least = unit * span * _widest(problem) // 8  # bytes of one operand and stage
     stages = max(1, min(2, _align(descriptor.lds_bytes, descriptor.lds_granule) // (2 * least)))
     smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1)
     most = min(2, SCALE_BLOCK // span) if problem.scales == "block" else 2
@@ -114,14 +121,14 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
     p, rates = problem.even, sustained(descriptor)
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     clocks = step_clocks(problem, descriptor, t)
-    blocks = gemm_resources(problem, descriptor, descriptor.atom(p.dtype), t).blocks_per_cu
+    blocks = gemm_resources(problem, descriptor, atom_of(p, descriptor), t).blocks_per_cu
     return Reduction(
         tiles=p.batch * gx * gy,
         steps=-(-p.k // t.tile_k),
         step=max(clocks.values()) / rates.clock,
         drain=t.tile_m * t.tile_n * p.columns_c / p.n * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
         resident=max(1, blocks),
-        asked_bytes=p.batch * p.k * p.element.bytes * (p.m * gx + p.n * gy) + p.epilogue_bytes,
+        asked_bytes=p.batch * (p.element.packed(p.k * p.m * gx) + p.element_b.packed(p.k * p.n * gy)) + p.epilogue_bytes,
         once_bytes=p.bytes_once,
         partial_bytes=p.batch * p.m * p.n * dtype(p.accumulator).bytes,
         rates=rates,
@@ -131,10 +138,10 @@ def gemm_reduction(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tili
 def step_clocks(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling) -> dict[str, float]:
     """Clocks of a K step by what they are of: "matrix", "LDS", "cache"."""
     rates = sustained(descriptor).rates
-    staged = (t.tile_m + t.tile_n) * t.tile_k * problem.element.bytes
-    read = (t.tile_m * t.waves_n + t.tile_n * t.waves_m) * t.tile_k * problem.element.bytes
+    of_a, of_b = (rows * kind.packed(t.tile_k) for rows, kind in ((t.tile_m, problem.element), (t.tile_n, problem.element_b)))
+    staged, read = of_a + of_b, of_a * t.waves_n + of_b * t.waves_m
     return {
-        "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / descriptor.matrix_flops_per_clock(problem.dtype),
+        "matrix": 2 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(problem, descriptor),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
         "cache": staged / rates.cache,
     }
@@ -150,13 +157,17 @@ def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling)
 
 def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
     """Of the smallest tile's multiples, with its K step, stages and blocks a CU."""
-    unit, unit_bytes = t.tile_m, t.tile_m * t.warp_k * problem.element.bytes
+    unit, unit_bytes = t.tile_m, t.tile_m * t.warp_k * _widest(problem) // 8
     spans, lds = t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
     arch, acc, total = d.vgpr_budget(-(-t.blocks * t.waves_m * t.waves_n // d.simds_per_cu))
     if d.unified_vgprs:  # the waves share one file, which has a bound of its own
         arch, acc = d.vgpr_per_thread, d.agpr_per_thread
-    arch, total = arch - ADDRESS_VGPRS - TEMPORARY_VGPRS, total - ADDRESS_VGPRS - TEMPORARY_VGPRS
     per_side, per_area = 2 + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
+    fixed = ADDRESS_VGPRS + TEMPORARY_VGPRS
+    if problem.scales == "mx":
+        step = mx_scale_bytes(t)
+        lds, per_side, fixed = lds - t.stages * 2 * SCALE_ROWS * step, per_side + 1, fixed + 2 * step // WORD + MX_VGPRS
+    arch, total = arch - fixed, total - fixed
     longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * unit_bytes))
     if problem.scales == "block":  # staging, addresses and scales beside the sums; the fragments have the other file
         acc = POOL_ATOMS * per_area
@@ -184,6 +195,11 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
     work = gemm_reduction(problem, d, t)
     terms = {"occupancy": work.cu(t.split_k), "L2 bandwidth": work.l2(t.split_k), "HBM bandwidth": work.hbm(t.split_k)}
     return max(terms, key=lambda name: terms[name])
+
+
+def _widest(problem: GemmProblem) -> int:
+    """Bits of an element of the operand that has more."""
+    return max(problem.element.bits, problem.element_b.bits)
 
 
 def _align(value: int, granule: int) -> int:

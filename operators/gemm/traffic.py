@@ -12,16 +12,17 @@ def gemm_counters(plan: GemmPlan) -> Counters:
     """The counters of a GEMM in closed form: A is read once a block column, B once a block row; from LDS, once a wave
     column or row. A split K writes and reads a partial C for each part."""
     p, atom = plan.problem.even, plan.atom  # groups as if all had the same rows
-    e, times = p.element.bytes, p.batch
+    of_a, of_b, times = p.element, p.element_b, p.batch
     gx, gy = -(-p.n // plan.tile_n), -(-p.m // plan.tile_m)
-    staged = times * p.k * e * (p.m * gx + p.n * gy)
+    staged = times * (of_a.packed(p.k * p.m * gx) + of_b.packed(p.k * p.n * gy))
     partial = 2 * plan.split_k * times * p.m * p.n * dtype(p.accumulator).bytes if plan.split_k > 1 else 0
     return Counters(
         flops=p.flops,
         hbm_bytes=p.bytes_once,
         global_bytes=staged + partial + p.epilogue_bytes,
         lds_write_bytes=staged,
-        lds_read_bytes=times * p.k * e * (p.m * -(-p.n // plan.warp_n) + p.n * -(-p.m // plan.warp_m)),
+        lds_read_bytes=times
+        * (of_a.packed(p.k * p.m * -(-p.n // plan.warp_n)) + of_b.packed(p.k * p.n * -(-p.m // plan.warp_m))),
         atoms=times * -(-p.m // atom.m) * -(-p.n // atom.n) * -(-p.k // atom.k),
     )
 

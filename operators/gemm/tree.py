@@ -138,10 +138,11 @@ class TiledComputation(Root):
         residual: bool = False,
         scales: str = "none",
         groups: int = 0,
+        dtype_b: str = "",
     ) -> None:
         self.problem = GemmProblem(
             m, n, k, dtype, trans_a, trans_b, alpha, beta, lda, ldb, ldc, batch, bias, activation,
-            dtype_c, scale_c, residual, scales, groups,
+            dtype_c, scale_c, residual, scales, groups, dtype_b,
         )  # fmt: skip
         self.descriptor = target if isinstance(target, HardwareDescriptor) else find_target(target)
         self.derivation: GemmPlan = plan_gemm(self.problem, self.descriptor, policy)
@@ -212,7 +213,7 @@ def _corrected_lines(plan: GemmPlan) -> tuple[str, ...]:
 def _expression(problem: GemmProblem) -> str:
     a, b = "A^T" if problem.trans_a else "A", "B^T" if problem.trans_b else "B"
     text = {"none": "", "tensor": "s_A * s_B * ", "row": "s_A[i] * s_B[j] * ",
-            "block": "sum of s_A[i,K] * s_B[J,K] * "}[problem.scales] + f"{a} @ {b}"
+            "block": "sum of s_A[i,K] * s_B[J,K] * ", "mx": "sum of s_A[i,K] * s_B[j,K] * "}[problem.scales] + f"{a} @ {b}"
     text = text if problem.alpha == 1 else f"{problem.alpha:g} * {text}"
     if problem.beta != 0:
         text += f" + {problem.beta:g} * C"

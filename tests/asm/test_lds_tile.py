@@ -119,8 +119,10 @@ def accesses(layout):
                         place = layout.byte(wave + layout.row_of(t, i), k + g * layout.chunk + s)
                         yield "read", layout.wide * layout.element, place
             else:
+                line, part = divmod(k // layout.span, layout.line_spans)
+                held = layout.chunk_of(line, part * layout.groups + g) * layout.chunk
                 for t in range(layout.atoms):
-                    yield "read", 4 * layout.kw, layout.byte(wave + layout.row_of(t, i), k + g * layout.chunk)
+                    yield "read", 4 * layout.kw, layout.byte(wave + layout.row_of(t, i), held)
     for first in range(0, layout.threads, 64):
         for load in range(layout.loads):
             row, k = layout.staged(first + lane, load)

@@ -103,7 +103,7 @@ def _save_page(options: Namespace, tree: Root, measured: Sequence[Measured], whe
         from simgpu.tools.page.launched import launches_document
 
         document = launches_document(launches)
-    roof = roofline_document(tree.descriptor, tree.problem.dtype, points)
+    roof = roofline_document(tree, points)
     document |= {"tree": tree_document(tree), "roofline": roof, "verdict": f"On {where}. {'; '.join(verdicts)}"}
     Page(f"bench of {tree.derivation.title}", document, shlex.join(["simgpu", *options.words])).save(options.html, options.force)
 
@@ -170,7 +170,7 @@ def measure(options: Namespace, device: Any, tree: Root) -> Measured:
         launches = launched(kernel.name, timer.watched)
         for one in launches:
             one.origins = kernel.origins
-    figures = Figures(times, tree.problem.flops, work.moved_bytes, device.descriptor.matrix_tflops(tree.problem.dtype))
+    figures = Figures(times, tree.problem.flops, work.moved_bytes, tree.derivation.peak_tflops)
     names = tuple(step.name for step in kernel.steps)
     return Measured(names, len(timer.sets), figures, verdict, steady, agreement, clock, profile, launches)
 

@@ -24,12 +24,13 @@ from simgpu.operators import (
     SoftmaxProblem,
     TiledComputation,
     UnfusedAttention,
+    microscaled,
     packed_filter,
     reference,
 )
 from simgpu.operators.error_model import TypicalError
 from simgpu.operators.tree import Extent, Root
-from simgpu.tools.cases.workload import Expected, Strided, Workload, contiguous
+from simgpu.tools.cases.workload import Expected, Packed, Strided, Workload, contiguous
 from simgpu.tools.shared.arrays import array_type
 from simgpu.tools.shared.errors import UsageError
 from simgpu.tools.shared.inputs import Inputs
@@ -49,7 +50,7 @@ def emit(tree: Root) -> EmittedKernel:
 
 
 def _host_bytes(problem: Any) -> int:
-    return int(10 * problem.bytes_once * 8 // dtype(problem.dtype).bytes)
+    return int(10 * problem.bytes_once * 64 // dtype(problem.dtype).bits)
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,12 @@ def _gemm_options(sub: ArgumentParser) -> None:
     sub.add_argument("--activation", default="none", help=f"none (default), relu, gelu or silu; {gates}")
     sub.add_argument("--residual", action="store_true", help="add a matrix of C's type and strides behind the activation")
     scales = (
-        "tensor (one of A, one of B), row (one a row of A, one a column of op(B)) or block (fp8, bf8: one for 128 k of a row of A, "
-        "one for 128 columns by 128 k of op(B))"
+        "tensor (one of A, one of B), row (one a row of A, one a column of op(B)), block (fp8, bf8: one for 128 k of a row of A, "
+        "one for 128 columns by 128 k of op(B)) or mx (MXFP8, MXFP6, MXFP4: E8M0, one for 32 k of a row of A and of a column of B; "
+        "with --trans-b and --dtype fp8, bf8, fp6, bf6 or fp4)"
     )
-    sub.add_argument("--scales", default="none", help=f"f32 factors of the product: none (default), {scales}")
+    sub.add_argument("--scales", default="none", help=f"factors of the product: none (default), {scales}")
+    sub.add_argument("--dtype-b", default="", help="type of B where it is not A's (--scales mx)")
     sub.add_argument("--groups", type=int, default=0, help="grouped: the m rows are of so many groups, each with a B of its own")
     _output_options(sub, "C")
 
@@ -133,18 +136,19 @@ def _output_options(sub: ArgumentParser, name: str) -> None:
 
 def _gemm(o: Namespace) -> TiledComputation:
     names = ("policy", "dtype", "trans_a", "trans_b", "alpha", "beta", "lda", "ldb", "ldc", "batch", "bias", "activation",
-             "dtype_c", "scale_c", "residual", "scales", "groups")  # fmt: skip
+             "dtype_c", "scale_c", "residual", "scales", "groups", "dtype_b")  # fmt: skip
     return TiledComputation(o.m, o.n, o.k, target=o.target, **{name: getattr(o, name) for name in names})
 
 
 def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workload:
     """A, B, C and what the epilogue adds. C is NaN where beta = 0, since it must not be read; nothing lies behind a last element.
 
-    Scales are uniform in [1/4, 2). A grouped product's rows go to groups of which some are far likelier than others.
+    Scales are uniform in [1/4, 2); MX operands and their scales are what `microscaled` makes of f32. A grouped product's rows go to
+    groups of which some are far likelier than others.
     """
     p = tree.problem
     reads_c = p.beta != 0
-    kinds = array_type(p.dtype, arch), array_type(p.dtype, arch), array_type(p.dtype_c, arch)
+    kinds = array_type(p.dtype, arch), array_type(p.dtype_b, arch), array_type(p.dtype_c, arch)
     outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
     operands = []
     outers, strides = (outer, outer + groups, outer), (p.lda, p.ldb, p.ldc)
@@ -152,17 +156,20 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
         assert stride
         apart = (*((rows * stride,) if around else ()), stride, 1)
         operands.append(Strided.empty(kind, (*around, rows, columns), apart, guard=0))
-    a, b, c = operands[0].drawn(inputs), operands[1].drawn(inputs), operands[2].drawn(inputs) if reads_c else operands[2]
+    c = operands[2].drawn(inputs) if reads_c else operands[2]
     more: dict[str, Strided] = {}
+    if p.scales == "mx":
+        a, b, *factors = _mx_operands(p, arch, inputs)
+    else:
+        a, b = operands[0].drawn(inputs), operands[1].drawn(inputs)
+        wholes = ((*around, *shape) for around, shape in zip(outers, p.scale_shapes or (), strict=False))
+        factors = [Strided.row_major(inputs.rng.uniform(0.25, 2, whole).astype(np.float32)) for whole in wholes]
     if p.bias:
         whole = (*groups, p.n)
         more["bias"] = Strided.empty(array_type(p.dtype_addend, arch), whole, contiguous(whole), guard=0).drawn(inputs)
     if p.residual:
         more["residual"] = operands[2].drawn(inputs)
-    for name, around, shape in zip(("scale_a", "scale_b"), outers, p.scale_shapes or (), strict=False):
-        whole = (*around, *shape)
-        factors = Strided.empty(np.dtype(np.float32), whole, contiguous(whole), guard=0)
-        more[name] = factors.filled(inputs.rng.uniform(0.25, 2, whole).astype(np.float32))
+    more |= zip(("scale_a", "scale_b"), factors, strict=False)
     if p.groups:
         rows_of = inputs.rng.multinomial(p.m, inputs.rng.dirichlet(np.ones(p.groups)))
         more["group_rows"] = Strided.empty(np.dtype(np.int32), groups, (1,), guard=0).filled(rows_of.astype(np.int32))
@@ -173,6 +180,19 @@ def _gemm_workload(tree: TiledComputation, arch: str, inputs: Inputs) -> Workloa
         lambda: reference.gemm_error_bound(p, *given, arch, **read),
         lambda: reference.gemm_typical_error(p, *given, arch, **read), reads_c,
     )  # fmt: skip
+
+
+def _mx_operands(p: GemmProblem, arch: str, inputs: Inputs) -> list[Strided]:
+    """A, B and their scales, of matrices in f32."""
+    outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
+    elements, scales = [], []
+    places = zip((p.dtype, p.dtype_b), (outer, outer + groups), p.stored_shapes, (p.lda, p.ldb), strict=False)
+    for kind, around, shape, stride in places:
+        assert stride
+        values, factors = microscaled(inputs.array(np.dtype(np.float32), (*around, *shape)), kind)
+        elements.append(Packed.rows(values, kind, stride))
+        scales.append(Strided.row_major(factors))
+    return elements + scales
 
 
 def _gemm_figures(plan: Any) -> dict[str, Any]:
@@ -200,13 +220,13 @@ def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
 
 def _gemm_host_bytes(p: GemmProblem) -> int:
     """Bytes of the operands on both sides, of float64 copies, the reference and the bound."""
-    sizes = p.element.bytes, p.element.bytes, dtype(p.dtype_c).bytes
+    sizes = p.element.bits / 8, p.element_b.bits / 8, dtype(p.dtype_c).bytes
     strides = p.lda or 0, p.ldb or 0, p.ldc or 0
     times = 1, max(1, p.groups), 1
     stored = sum(
         count * rows * stride * size for count, (rows, _), stride, size in zip(times, p.stored_shapes, strides, sizes, strict=True)
     )
-    return p.batch * (2 * stored + 8 * (2 * (p.m + times[1] * p.n) * p.k + 6 * p.m * p.n))
+    return p.batch * (2 * int(stored) + 8 * (2 * (p.m + times[1] * p.n) * p.k + 6 * p.m * p.n))
 
 
 # -- conv2d --------------------------------------------------------------------------------------

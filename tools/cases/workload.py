@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from simgpu.hardware.dtypes import dtype, pack, unpack
 from simgpu.operators.error_model import TypicalError
 from simgpu.tools.shared.inputs import Inputs
 from simgpu.tools.shared.verdict import Verdict, judge
@@ -57,6 +58,29 @@ class Strided:
         return int(np.count_nonzero(differ))
 
 
+@dataclass(frozen=True)
+class Packed(Strided):
+    """Rows of elements that share bytes, an operand that is only read: `flat` are bytes, shape and strides those of the view."""
+
+    kind: str = ""  # name of the elements' type
+
+    @classmethod
+    def rows(cls, values: np.ndarray, kind: str, stride: int) -> Packed:
+        """`values`, (..., rows, columns), in rows `stride` elements apart."""
+        *outer, columns = values.shape
+        size, used = dtype(kind).packed(stride), dtype(kind).packed(columns)
+        flat = np.zeros((*outer, size), np.uint8)
+        flat[..., :used] = pack(values, kind)
+        apart = (*(stride * step for step in contiguous(tuple(outer))), 1)
+        return cls(flat.reshape(-1), values.shape, apart, kind)
+
+    @property
+    def view(self) -> np.ndarray:
+        """The elements, a copy."""
+        rows = self.flat.reshape(*self.shape[:-1], -1)[..., : dtype(self.kind).packed(self.shape[-1])]
+        return unpack(rows, self.kind)
+
+
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides in elements of a row-major array."""
     return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
@@ -91,7 +115,7 @@ class Workload:
     @property
     def moved_bytes(self) -> int:
         """The bytes of each operand's elements once; of a result that is read, twice."""
-        once = sum(operand.view.nbytes for operand in self.operands)
+        once = sum(operand.flat.nbytes if isinstance(operand, Packed) else operand.view.nbytes for operand in self.operands)
         return once + (self.operands[self.result].view.nbytes if self.reads_result else 0)
 
     def compare(self, after: np.ndarray, name: str) -> Verdict:

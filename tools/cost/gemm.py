@@ -13,6 +13,7 @@ import numpy as np
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained
+from simgpu.operators.gemm.limits import matrix_flops_per_clock
 from simgpu.operators.gemm.problem import GemmProblem
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass
 
@@ -46,7 +47,7 @@ def gemm_seconds(problem: GemmProblem, rates: Sustained, tiles: Tiles) -> dict[s
 def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
     """The first kernel."""
     p, d, chip = problem, rates.descriptor, rates.rates
-    e, c_bytes, sum_bytes = p.element.bytes, dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
+    e, c_bytes, sum_bytes = p.element_bytes, dtype(p.dtype_c).bytes, dtype(p.accumulator).bytes
     gx, gy = -(-p.n // t.tile_n), -(-p.m // t.tile_m)
     parts, each = parts_of(-(-p.k // t.tile_k), t.split)
     blocks = gx * gy * p.batch * parts
@@ -59,12 +60,12 @@ def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
     written = np.where(parts > 1, p.batch * p.m * p.n * sum_bytes * parts, p.epilogue_bytes) * 1.0
     spilt = np.where(parts > 1, np.maximum(0.0, written - d.mall_bytes), written)
     transposed = (t.tile_m if p.trans_a else 0) + (0 if p.trans_b else t.tile_n)
-    words = transposed * t.tile_k * e / 4 * _ISSUED.get(e, 0.0)
+    words = transposed * t.tile_k * e / 4 * _ISSUED.get(p.element.bits // 8, 0.0)
     return Launch(
         workgroups=blocks,
         resident=t.resident,
         steps=each,
-        matrix=2.0 * t.tile_m * t.tile_n * t.tile_k / d.matrix_flops_per_clock(p.dtype),
+        matrix=2.0 * t.tile_m * t.tile_n * t.tile_k / matrix_flops_per_clock(p, d),
         lds=read / chip.lds_read + staged / chip.lds_write,
         cache=staged / chip.cache,
         valu=words / rates.valu_lanes,
@@ -79,7 +80,7 @@ def gemm_launch(problem: GemmProblem, rates: Sustained, t: Tiles) -> Launch:
 
 def _missed(p: GemmProblem, rates: Sustained, t: Tiles, gx: Any, gy: Any, parts: Any, blocks: Any) -> Any:
     """Bytes of A and B that come from behind L2."""
-    d, e = rates.descriptor, p.element.bytes
+    d, e = rates.descriptor, p.element_bytes
     in_flight = np.maximum(1, np.minimum(d.num_cus * t.resident, blocks) / d.xcds)
     rows = np.clip(np.sqrt(in_flight * t.tile_n / t.tile_m), 1, gy)
     rows = gy / np.ceil(gy / rows)  # equal groups of rows

@@ -25,6 +25,6 @@ def save_plan_page(options: Namespace, tree: Root, kernels: Sequence[tuple[str, 
     points = [plan_point(tree)] if tree.derivation.feasible else []
     document = {
         "tree": tree_document(tree), "resources": resources_document(kernels),
-        "roofline": roofline_document(tree.descriptor, tree.problem.dtype, points),
+        "roofline": roofline_document(tree, points),
     }  # fmt: skip
     Page(tree.derivation.title, document, shlex.join(["simgpu", *options.words])).save(options.html, options.force)

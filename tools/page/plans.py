@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators.tree import Root
 from simgpu.tools.tables.limits import constraint_document
 
@@ -40,11 +39,12 @@ def resources_document(kernels: Sequence[tuple[str, Sequence[ResourceRow]]]) -> 
     return [{"kernel": name, "rows": resource_documents(list(rows))} for name, rows in kernels if rows]
 
 
-def roofline_document(chip: HardwareDescriptor, dtype: str, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Ceilings of a GPU, TFLOPS and TB/s by its descriptor, and points: each a name, FLOPs, bytes by level, perhaps seconds."""
+def roofline_document(tree: Root, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Ceilings of a tree's GPU, TFLOPS and TB/s by its descriptor, and points: a name, FLOPs, bytes by level, perhaps seconds."""
+    chip = tree.descriptor
     lds = chip.lds_bytes_per_clock * chip.num_cus * chip.clock_mhz * 1e6 / 1e12
     return {
-        "gpu": chip.name or chip.arch, "dtype": dtype, "peak": chip.matrix_tflops(dtype),
+        "gpu": chip.name or chip.arch, "dtype": tree.problem.dtype, "peak": tree.derivation.peak_tflops,
         "ceilings": {"LDS": lds, "L2": chip.l2_bandwidth_tb, "HBM": chip.hbm_bandwidth_tb}, "points": list(points),
     }  # fmt: skip
 

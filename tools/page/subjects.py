@@ -28,7 +28,7 @@ def page(subject: Run | MatrixInstruction | Root) -> Page:
         return Page(f"{row.mnemonic} on {row.target}", {"fragments": [instruction(row, {})]})
     if isinstance(subject, Root):
         points = [plan_point(subject)] if subject.derivation.feasible else []
-        roof = roofline_document(subject.descriptor, subject.problem.dtype, points)
+        roof = roofline_document(subject, points)
         return Page(subject.derivation.title, {"tree": tree_document(subject), "roofline": roof})
     raise LaunchError(f"no page of a {type(subject).__name__}: give a run, a matrix instruction or an operator's tree")
 

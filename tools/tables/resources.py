@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from simgpu.operators.gemm.limits import matrix_flops_per_clock, matrix_tflops
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.resources import Derivation, residency
 from simgpu.tools.shared.console import Sheet, table
@@ -98,7 +99,7 @@ def _residency(plan: Any, waves: int, use: KernelUse | None) -> list[ResourceRow
 def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRow]:
     """FLOPs a byte that each level asks of the one above, against what keeps the matrix units busy."""
     p, d = plan.problem, plan.descriptor
-    peak, size = d.matrix_tflops(p.dtype), p.element.bytes
+    peak, size = matrix_tflops(p, d), p.element_bytes
     flops = counters.get("mfma_flops", 0)
 
     def counted(work: int, *names: str) -> float | None:
@@ -115,7 +116,7 @@ def _intensities(plan: GemmPlan, counters: Mapping[str, int]) -> list[ResourceRo
     once = counted(p.flops, "unique_read_bytes", "unique_write_bytes")
     loaded, read = counted(flops, "global_read_bytes"), counted(flops, "lds_read_bytes")
     block, warp = tile(plan.tile_m, plan.tile_n), tile(plan.warp_m, plan.warp_n)
-    lds_limit = d.matrix_flops_per_clock(p.dtype) / d.lds_bytes_per_clock
+    lds_limit = matrix_flops_per_clock(p, d) / d.lds_bytes_per_clock
     hbm = "HBM, every byte once; the limit is peak over bandwidth"
     return [
         row("device", p.flops / p.bytes_once, once, peak / d.hbm_bandwidth_tb, hbm),

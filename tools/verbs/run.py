@@ -179,7 +179,7 @@ def _plan_parts(tree: Root, launches: Sequence[Watched], flops: int) -> dict[str
 
     known = [(one.kernel.name, one.run) for one in launches if one.run is not None]
     points = [run_point(name, run, flops if len(known) == 1 else 0) for name, run in known]
-    roof = roofline_document(tree.descriptor, tree.problem.dtype, [plan_point(tree), *points])
+    roof = roofline_document(tree, [plan_point(tree), *points])
     return {"tree": tree_document(tree), "roofline": roof}
 
 

@@ -70,7 +70,7 @@ def test_a_tree_is_what_derive_says(tmp_path: Path) -> None:
 def test_a_roof_is_the_descriptors() -> None:
     tree = TiledComputation(256, 256, 256, target="mi210", dtype="bf16")
     d = hardware.target("mi210")
-    roof = roofline_document(tree.descriptor, "bf16", [plan_point(tree)])
+    roof = roofline_document(tree, [plan_point(tree)])
     assert roof["peak"] == d.matrix_tflops("bf16") and roof["ceilings"]["HBM"] == d.hbm_bandwidth_tb
     assert roof["ceilings"]["LDS"] == pytest.approx(128 * d.num_cus * d.clock_mhz * 1e6 / 1e12)
     assert roof["points"][0]["flops"] == 2 * 256**3 and roof["points"][0]["bytes"]["HBM"] == 256 * 256 * (2 + 2 + 4)

@@ -15,7 +15,6 @@ from functools import partial
 
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD
-from simgpu.asm.gemm.mx_scales import row_of_place
 from simgpu.asm.gemm.prologue import Place, tile_buffer
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.parts.integer_math import log2
@@ -82,9 +81,21 @@ class BlockScales:
         k.s.free(each, count, first)
 
     def _row_offset(self) -> Reg:
-        """Byte offset of the scales of the work-item's row."""
-        offset = row_of_place(self.k, self.rows)
-        self.k.v_mul_lo_u32(offset, offset, self.stride)
+        """Byte offset of the scales of the work-item's row: of `TileLayout.row_of` for the place of its number."""
+        k, rows, offset = self.k, self.rows, self.k.v.alloc("row's scales' offset")
+        run, low, high = rows.atom // rows.fold, k.v.alloc("low"), k.v.alloc("high")
+        k.v_and_b32(offset, rows.atom - 1, k.work_item, note="i of the atom's row")
+        if rows.fold > 1:
+            k.v_lshrrev_b32(high, log2(run), offset)
+            k.v_and_b32(offset, run - 1, offset)
+            k.v_mad_u32_u24(offset, offset, rows.fold, high)
+        k.v_lshrrev_b32(high, log2(rows.atom), k.work_item, note="number of the atom")
+        k.v_and_b32(low, rows.wide - 1, high)
+        k.v_lshrrev_b32(high, log2(rows.wide), high)
+        k.v_mad_u32_u24(offset, high, rows.atom, offset)
+        k.v_mad_u32_u24(offset, offset, rows.wide, low)
+        k.v_mul_lo_u32(offset, offset, self.stride)
+        k.v.free(low, high)
         return offset
 
     def _read_address(self, place: Place) -> Reg:

@@ -229,7 +229,7 @@ class GemmEmitter(Visitor):
         atom = warp.first()
         assert isinstance(atom, AtomHint)
         which = {Prefetch.NONE: ", the last tile", Prefetch.ANY: "", Prefetch.WHOLE: ", inside the view"}[prefetch]
-        self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.span * layout.reads} k{which}")
+        self.k.comment(f"WarpGemmNode: {layout.turns} turn(s) of {layout.turn_k} k{which}")
         moves = self._moves(prefetch)
         for number, place in enumerate(self.turn.order * layout.turns):
             self.visit(atom, number // len(self.turn.order), *place)

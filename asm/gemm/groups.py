@@ -17,7 +17,7 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.gemm.plan import GemmPlan
-from simgpu.operators.gemm.problem import MX_BLOCK, SCALE_BLOCK
+from simgpu.operators.gemm.problem import SCALE_BLOCK
 
 MASKS: dict[str, Any] = {"row_mask": "0xf", "bank_mask": "0xf", "bound_ctrl": 0}
 # Lanes of a row of 16 add those before them, then rows 1 and 3 the row before, then rows 2 and 3 the half before.
@@ -91,12 +91,13 @@ def _begin_at(k: KernelBuilder, plan: GemmPlan, arguments: dict[str, Reg], start
     scale = None
     if problem.scales == "row":
         strides["scale_a"] = None, WORD
-    elif problem.scales_in_loop:
-        block = MX_BLOCK if problem.scales == "mx" else SCALE_BLOCK
+    elif problem.scales == "mx":
+        strides["scale_a"] = None, 1
+    elif problem.scales == "block":
         scale = k.s.alloc("blocks of k")
-        k.s_add_u32(scale, arguments["k"], block - 1)
-        k.s_lshr_b32(scale, scale, log2(block))
-        strides["scale_a"] = scale, dtype(problem.dtype_scale).bytes
+        k.s_add_u32(scale, arguments["k"], SCALE_BLOCK - 1)
+        k.s_lshr_b32(scale, scale, log2(SCALE_BLOCK))
+        strides["scale_a"] = scale, WORD
     offset = k.s.alloc("bytes before the group", 2)
     for name, (stride, size) in strides.items():
         if stride is None:

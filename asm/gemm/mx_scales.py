@@ -1,8 +1,8 @@
 """E8M0 scales of an operand's rows by 32 k: their way from memory through LDS to the matrix instructions, beside the operand's own.
 
-A work-item loads the scales of one row in a K step, 4 or 8 bytes behind each other, and leaves them in LDS in the order in which a
-wave's atoms have the rows. A lane then reads the byte that its matrix instruction wants of it: its row's, of the block of k that
-its group holds. HSA runs CDNA in unaligned access mode (LLVM AMDGPUUsage), so a row of scales may begin at any byte.
+In memory the rows' scales of one block of k lie behind each other. A work-item loads those of 4 or 8 neighbouring rows in one of
+the K step's 4 or 8 blocks, and LDS has them in the same order, blocks MX_PITCH bytes apart, so that lane groups read other banks. A
+lane then reads the one byte that its matrix instruction wants of it: its row's, of the block of k that its group holds.
 """
 
 from __future__ import annotations
@@ -16,77 +16,83 @@ from simgpu.asm.parts.integer_math import log2
 from simgpu.asm.parts.lds_tile import TileLayout
 from simgpu.asm.parts.staging import Fragment
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.limits import SCALE_ROWS
+from simgpu.operators.gemm.limits import MX_PITCH, SCALE_ROWS
 from simgpu.operators.gemm.problem import MX_BLOCK
 
 
 class MxScales:
     """Emits what one operand's scales take; the methods are `Staging`'s, so that the main loop moves them as it moves tiles.
 
-    layout: of the operand's tile; resource: raw buffer at the tile's first scale; stride: SGPR, bytes of a row of scales;
-    rows_left: SGPR, rows of the view from the tile's first on; size: bytes of a row's scales in a K step.
+    layout: of the operand's tile; resource: raw buffer at the tile's first scale; step: SGPR, bytes between blocks of k, made those
+    between K steps; rows_left: SGPR, rows of the view from the tile's first on; size: blocks of a K step, and rows of a work-item.
     """
 
     def __init__(
-        self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, stride: Reg, rows_left: Reg, size: int
+        self, k: KernelBuilder, layout: TileLayout, region: LdsRegion, resource: Reg, step: Reg, rows_left: Reg, size: int
     ) -> None:
         self.k, self.layout, self.region, self.size = k, layout, region, size
-        self.resource, self.name = resource, f"{layout.name} scales"
+        self.resource, self.step, self.name = resource, step, f"{layout.name} scales"
         self.staged = k.array(f"{self.name}' staging", size // WORD)
         self.registers = k.array(self.name, layout.atoms)
-        self.offset, self.address = self._offset(stride, rows_left), k.v.alloc(f"{self.name}' LDS address")
+        self.offset, self.address = self._offset(rows_left), k.v.alloc(f"{self.name}' LDS address")
+        k.s_lshl_b32(step, step, log2(size), note="bytes to the next K step")
 
-    def _offset(self, stride: Reg, rows_left: Reg) -> Reg:
-        """Byte offset of the work-item's row, OUTSIDE behind the view's or the tile's last."""
+    def _place(self) -> tuple[Reg, Reg]:
+        """New VGPRs with the work-item's block of the K step and its first row of the tile."""
+        k, block, row = self.k, self.k.v.alloc("block of k"), self.k.v.alloc("row")
+        k.v_lshrrev_b32(block, log2(SCALE_ROWS // self.size), k.work_item)
+        k.v_and_b32(row, SCALE_ROWS // self.size - 1, k.work_item)
+        k.v_lshlrev_b32(row, log2(self.size), row)
+        return block, row
+
+    def _offset(self, rows_left: Reg) -> Reg:
+        """Byte offset of the work-item's rows, OUTSIDE behind the view's or the tile's last."""
         k = self.k
-        k.comment(f"{self.name}: {self.size} a row and K step, a row a work-item")
-        row, limit, offset = row_of_place(k, self.layout), k.s.alloc("limit"), k.v.alloc(f"{self.name}' offset")
+        k.comment(f"{self.name}: {self.size} rows of a block of k a work-item")
+        (block, row), limit, offset = self._place(), k.s.alloc("limit"), k.v.alloc(f"{self.name}' offset")
         k.s_min_i32(limit, rows_left, self.layout.rows)
-        k.v_mul_lo_u32(offset, row, stride)
+        k.v_mul_lo_u32(offset, block, self.step)
+        k.v_add_u32(offset, row, offset)
         k.v_cmp_gt_i32("vcc", limit, row)
         k.v_cndmask_b32(offset, OUTSIDE, offset, "vcc", note="rows past the view or the tile: outside")
-        k.v.free(row)
+        k.v.free(block, row)
         k.s.free(limit)
         return offset
 
     def prepare_reads(self, lane_row: Reg, group: Reg, wave_row: Reg) -> None:
         """LDS address of the lane's byte of the wave's first atom; arguments as `Staging.prepare_reads`."""
-        k = self.k
-        k.v_add_u32(self.address, wave_row, lane_row)
-        k.v_lshl_add_u32(self.address, self.address, log2(self.size), group)
+        k, block = self.k, self.k.v.alloc("block of k")
+        k.v_mul_u32_u24(self.address, self.layout.wide, lane_row)
+        k.v_add_u32(self.address, wave_row, self.address)
+        k.v_mul_u32_u24(block, MX_PITCH, group)
+        k.v_add_u32(self.address, block, self.address)
         if self.region.offset:
             k.v_add_u32(self.address, self.region.offset, self.address)
+        k.v.free(block)
 
     # -- moves ---------------------------------------------------------------------------------------
 
     def loads(self) -> list[list[Callable[[], None]]]:
         """The next K step's scales into registers: one unit of one load."""
+        return [[lambda: self._load(self.offset)]]
 
-        def load() -> None:
-            suffix = "dword" if self.size == WORD else f"dwordx{self.size // WORD}"
-            self.k.emit(f"buffer_load_{suffix}", self.staged, self.offset, self.resource, 0, offen=True, note=self.name)
-
-        return [[load]]
+    def _load(self, offset: Reg) -> None:
+        suffix = "dword" if self.size == WORD else f"dwordx{self.size // WORD}"
+        self.k.emit(f"buffer_load_{suffix}", self.staged, offset, self.resource, 0, offen=True, note=self.name)
 
     def load_clipped(self, k_left: Reg) -> None:
-        """The same a byte at a time, those past the view's k as 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
-        k = self.k
-        at, parts = k.v.alloc("clipped offset"), [k.v.alloc("scale") for _ in range(WORD)]
-        for j in range(self.size):
-            k.s_cmp_gt_i32(k_left, j * MX_BLOCK)
-            k.s_cselect_b64("vcc", -1, 0)
-            k.v_cndmask_b32(at, OUTSIDE, self.offset, "vcc", note="blocks past the view: outside")
-            k.buffer_load_ubyte(parts[j % WORD], at, self.resource, 0, offen=True, offset=j, note=f"{self.name}, block {j}")
-            if j % WORD == WORD - 1:
-                joined = parts[-1]
-                for part in reversed(parts[:-1]):
-                    k.v_lshl_or_b32(self.staged[j // WORD], joined, 8, part)
-                    joined = self.staged[j // WORD]
-        k.v.free(at, *parts)
+        """The same, blocks past the view's k as 0, the scale 2^-127. k_left: SGPR, k from the step's first."""
+        k, (block, row), blocks = self.k, self._place(), self.k.s.alloc("blocks left")
+        k.s_lshr_b32(blocks, k_left, log2(MX_BLOCK))
+        k.v_cmp_gt_i32("vcc", blocks, block)
+        k.v_cndmask_b32(row, OUTSIDE, self.offset, "vcc", note="blocks past the view: outside")
+        self._load(row)
+        k.v.free(block, row)
+        k.s.free(blocks)
 
     def advance(self) -> None:
         """On to the next K step."""
-        advance_buffer(self.k, self.resource, self.size, self.name)
+        advance_buffer(self.k, self.resource, self.step, self.name)
 
     @property
     def write_key(self) -> tuple[object, ...]:
@@ -95,9 +101,11 @@ class MxScales:
 
     def write_address(self) -> Reg:
         """A new VGPR with the work-item's place, without the region's."""
-        address = self.k.v.alloc("scales' LDS write address")
-        self.k.v_lshlrev_b32(address, log2(self.size), self.k.work_item)
-        return address
+        block, row = self._place()
+        self.k.v_mul_u32_u24(block, MX_PITCH, block)
+        self.k.v_add_u32(block, block, row, note="scales' LDS write address")
+        self.k.v.free(row)
+        return block
 
     def writes(self, address: Reg) -> list[Callable[[], None]]:
         """The staged scales to LDS: one write."""
@@ -114,16 +122,18 @@ class MxScales:
     def release(self) -> None:
         """Gives all registers back."""
         self.k.v.free(self.staged, self.registers, self.offset, self.address, listed=True)
-        self.k.s.free(self.resource, listed=True)
+        self.k.s.free(self.resource, self.step, listed=True)
 
     # -- fragments -----------------------------------------------------------------------------------
 
     def fragments(self, turn: int) -> list[Fragment]:
         """A byte an atom; every turn's take the same registers."""
-        rows, first, steps = self.layout.atom * self.size, turn * self.layout.groups, range(self.layout.steps)
+        layout, first = self.layout, turn * self.layout.groups * MX_PITCH
         return [
-            Fragment(self.registers[t : t + 1], self.address, t * rows + first, tuple((t, s) for s in steps))
-            for t in range(self.layout.atoms)
+            Fragment(
+                self.registers[t : t + 1], self.address, first + layout.row_of(t, 0), tuple((t, s) for s in range(layout.steps))
+            )
+            for t in range(layout.atoms)
         ]
 
     def source(self, t: int) -> Reg:
@@ -133,30 +143,4 @@ class MxScales:
     def read(self, fragment: Fragment, turn: int) -> None:
         """Emits one atom's read."""
         note = f"{self.name}: turn {turn}, atom {fragment.feeds[0][0]}"
-        self.k.ds_read_u8(
-            fragment.registers, fragment.address, offset=fragment.immediate, note=note
-        )
-
-
-def mx_regions(k: KernelBuilder, size: int) -> tuple[LdsRegion, LdsRegion]:
-    """Stage 0 of A's and B's scales in LDS."""
-    a, b = (k.region(f"{name} scales, stage 0", SCALE_ROWS * size) for name in "AB")
-    return a, b
-
-
-def row_of_place(k: KernelBuilder, rows: TileLayout) -> Reg:
-    """A new VGPR with the tile's row of the work-item's number: `TileLayout.row_of`, atom after atom."""
-    row = k.v.alloc("row of the work-item's scales")
-    run, low, high = rows.atom // rows.fold, k.v.alloc("low"), k.v.alloc("high")
-    k.v_and_b32(row, rows.atom - 1, k.work_item, note="i of the atom's row")
-    if rows.fold > 1:
-        k.v_lshrrev_b32(high, log2(run), row)
-        k.v_and_b32(row, run - 1, row)
-        k.v_mad_u32_u24(row, row, rows.fold, high)
-    k.v_lshrrev_b32(high, log2(rows.atom), k.work_item, note="number of the atom")
-    k.v_and_b32(low, rows.wide - 1, high)
-    k.v_lshrrev_b32(high, log2(rows.wide), high)
-    k.v_mad_u32_u24(row, high, rows.atom, row)
-    k.v_mad_u32_u24(row, row, rows.wide, low)
-    k.v.free(low, high)
-    return row
+        self.k.ds_read_u8(fragment.registers, fragment.address, offset=fragment.immediate, note=note)

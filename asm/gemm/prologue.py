@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from simgpu.asm.builder.kernel import KernelBuilder
 from simgpu.asm.builder.registers import WORD, Operand
 from simgpu.asm.gemm.groups import find_group
-from simgpu.asm.gemm.mx_scales import MxScales, mx_regions
+from simgpu.asm.gemm.mx_scales import MxScales
 from simgpu.asm.gemm.operands import Operands, second_pass
 from simgpu.asm.gemm.store import Accumulators
 from simgpu.asm.gemm.tile_order import NAMES, TileOrder, order_words
@@ -17,13 +17,14 @@ from simgpu.asm.parts.lanes import lane_in_atom, wave_number
 from simgpu.asm.parts.staging import Staging
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
-from simgpu.operators.gemm.limits import mx_scale_bytes
+from simgpu.operators.gemm.limits import MX_PITCH, mx_scale_bytes
 from simgpu.operators.gemm.plan import GemmPlan
 from simgpu.operators.gemm.problem import MX_BLOCK, NARROW, GemmProblem
 
 NEVER = 0x7FFFFFFF  # more k than any view has: wide loads are never allowed
 BATCH_STRIDES = ("batch_a", "batch_b", "batch_c")  # bytes from one product's matrix to the next one's
 SIZES = ("m", "n", "k", "k_part", "lda", "ldb", "ldc")
+MX_SIZES = ("rows_of_scale_a", "rows_of_scale_b")  # bytes from one block's MX scales to the next one's
 
 
 def pointers(plan: GemmPlan) -> tuple[str, ...]:
@@ -60,7 +61,7 @@ def load_arguments(k: KernelBuilder, plan: GemmPlan) -> dict[str, Reg]:
         k.argument(name, 8, value_type="i64")
     for name in ("alpha",) if second_pass(plan) else ("alpha", "beta"):
         k.argument(name, dtype(kind).bytes, value_type=kind)
-    for name in (*SIZES, *(["groups"] * bool(plan.problem.groups))):
+    for name in (*SIZES, *(MX_SIZES if plan.problem.scales == "mx" else ()), *(["groups"] * bool(plan.problem.groups))):
         k.argument(name, 4, value_type="i32")
     if plan.problem.dtype_c in NARROW and not second_pass(plan):
         k.argument("scale_c", 4, value_type="f32")
@@ -87,7 +88,8 @@ def scalars(plan: GemmPlan) -> tuple[int | float, ...]:
     sizes = (problem.m, problem.n, problem.k, part, lda, ldb, ldc)
     scale_c = () if split or problem.dtype_c not in NARROW else (float(problem.scale_c),)
     groups = (problem.groups,) * bool(problem.groups)
-    return (*strides, *typed, *sizes, *groups, *scale_c, *order_words(plan))
+    mx_rows = problem.mx_rows if problem.scales == "mx" else ()
+    return (*strides, *typed, *sizes, *mx_rows, *groups, *scale_c, *order_words(plan))
 
 
 @dataclass(frozen=True)
@@ -239,21 +241,22 @@ def _mx_scales(
 ) -> tuple[MxScales, MxScales]:
     """Emits buffers and offsets of A's and B's E8M0 scales, and takes their LDS."""
     size, made = mx_scale_bytes(plan.tiling), []
-    regions = mx_regions(k, size)
-    stride, first, each = k.s.alloc("bytes of a row of scales"), k.s.alloc("first block"), k.s.alloc("bytes of scales", 2)
-    k.s_lshr_b32(stride, arguments["k"], log2(MX_BLOCK), note="bytes of a row of scales")
+    regions = [k.region(f"{name} scales, stage 0", MX_PITCH * size) for name in "AB"]
+    first, blocks, each = k.s.alloc("first block"), k.s.alloc("blocks of k"), k.s.alloc("bytes of scales", 2)
+    k.s_lshr_b32(blocks, arguments["k"], log2(MX_BLOCK))
     k.s_lshr_b32(first, place.k0, log2(MX_BLOCK))
-    places = ((operands.a, "m", place.m0, place.m_left), (operands.b, "n", place.n0, place.n_left))
-    for region, (layout, size_of, row, left) in zip(regions, places, strict=True):
+    places = ((operands.a, place.m0, place.m_left), (operands.b, place.n0, place.n_left))
+    for region, (layout, row, left) in zip(regions, places, strict=True):
         name = f"scale_{layout.name.lower()}"
-        k.s_mul_i32(each[0], arguments[size_of], stride)
-        k.s_mul_hi_u32(each[1], arguments[size_of], stride)
-        if plan.problem.groups and size_of == "m":  # the group's begin at the pointer
+        pitch = arguments[f"rows_of_{name}"]
+        k.s_mul_i32(each[0], blocks, pitch)
+        k.s_mul_hi_u32(each[1], blocks, pitch)
+        if plan.problem.groups and layout is operands.a:  # the group's begin at the pointer
             k.s_mov_b64(each, 0)
         buffer = k.s.alloc(f"{layout.name} scales' buffer", 4)
-        tile_buffer(k, buffer, arguments[name], name, (row, first), stride, 1, place.batch, each)
-        made.append(MxScales(k, layout, region, buffer, stride, left, size))
-    k.s.free(stride, first, each)
+        tile_buffer(k, buffer, arguments[name], name, (first, row), pitch, 1, place.batch, each)
+        made.append(MxScales(k, layout, region, buffer, pitch, left, size))
+    k.s.free(first, blocks, each)
     return made[0], made[1]
 
 

@@ -12,6 +12,8 @@ Three ways from memory to fragments, by what is contiguous and how many k a regi
 * k contiguous: LDS is [S][slot][g ^ swizzle(slot)][x]; a lane reads one chunk of one row. Staging copies. Where a tile has two
   spans of 64 bytes, these are one row of LDS, [slot][(G·S + g) ^ swizzle(slot)][x]: neighbouring lanes then load the 128 bytes of
   a cache line at once, which another load would find evicted.
+  Of 6 bits a lane's operand is 24 bytes, three reads of 8 from LDS rows of six chunks: the swizzle exchanges neighbouring chunks in
+  every other eight slots.
 * rows contiguous, one element a lane and matrix instruction (f32, f64): LDS is [k][row] ("lines"); a
   lane reads `wide` rows of one k, which feed `wide` atoms. Staging copies here too.
 * rows contiguous, several k a lane (16- and 8-bit types, xf32): LDS as for k contiguous; a work-item
@@ -42,7 +44,8 @@ BANK_WORDS = 32  # of one conflict-free line, gfx908 to gfx942
 WIDEST = 16  # bytes of a lane's widest access
 ROW_LANES = 8  # consecutive lanes that write one piece of 8 slots: every 16-byte place of a line once
 # (chunks of an LDS row, kw): (step, count) of swizzle(slot) = step · (slot // slots a line) % count.
-SWIZZLES = {(8, 4): (1, 8), (4, 4): (1, 4), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2)}
+SWIZZLES = {(8, 4): (1, 8), (4, 4): (1, 4), (4, 2): (1, 4), (4, 1): (2, 2), (2, 4): (1, 2), (2, 2): (1, 2), (2, 1): (1, 2),
+            (6, 4): (1, 2)}  # fmt: skip
 CACHE_LINE = 128  # bytes, of L2 on all targets and of gfx942's and gfx950's vector cache (hardware/rates/pipelines.py)
 
 
@@ -69,7 +72,7 @@ class TileLayout:
     operand: int = 1  # registers of a lane in one matrix instruction
     most_wide: int = 4  # the most atoms that interleave
     reads: int = 1  # spans that a lane holds at once: those of one matrix instruction, or more
-    beside: bool = False  # whether a lane's reads lie beside each other in k: elements of 6 bits, 32 of them 24 bytes
+    beside: bool = False  # whether a lane's operand is 24 bytes of consecutive k, which it reads 8 at a time: 32 elements of 6 bits
 
     def __post_init__(self) -> None:
         whole = self.rows * self.k % self.threads == 0 and self.rows * self.k * self.element >= WORD * self.threads
@@ -129,22 +132,32 @@ class TileLayout:
     @property
     def row_chunks(self) -> int:
         """Chunks of an LDS row."""
-        return self.groups * self.line_spans
+        return self.groups * self.operand // self.kw if self.beside else self.groups * self.line_spans
 
     @property
     def steps(self) -> int:
         """Matrix instructions along k that one group of `reads` spans feeds."""
-        return self.reads * self.kw // self.operand
+        return 1 if self.beside else self.reads * self.kw // self.operand
 
     @property
     def turns(self) -> int:
         """How often a tile fills the fragment registers."""
-        return self.k // (self.span * self.reads)
+        return self.k // self.turn_k
+
+    @property
+    def turn_k(self) -> int:
+        """k of the fragment registers."""
+        return self.row_chunks * self.chunk if self.beside else self.span * self.reads
 
     @property
     def fragment_words(self) -> int:
         """Registers of all fragments of one turn."""
-        return self.atoms * self.reads * self.kw
+        return self.atoms * self.atom_words
+
+    @property
+    def atom_words(self) -> int:
+        """Registers of an atom's fragments of one turn."""
+        return self.operand if self.beside else self.reads * self.kw
 
     @property
     def share(self) -> int:
@@ -200,7 +213,7 @@ class TileLayout:
     @property
     def rows_a_line(self) -> int:
         """Slots in one conflict-free line."""
-        return BANK_WORDS // (self.row_chunks * self.kw)
+        return 8 if self.beside else BANK_WORDS // (self.row_chunks * self.kw)
 
     @property
     def swap(self) -> int:
@@ -256,8 +269,9 @@ class TileLayout:
         if self.lines:
             half = self.swap * (k // self.chunk % 2)
             return (k * self.rows + (row ^ half)) * self.element
-        slot, (line, place) = self.slot_of(row), self.line_of(k // self.chunk)
-        first = (line * self.rows + slot) * self.row_chunks + (place ^ self.swizzle(slot))
+        slot = self.slot_of(row)
+        place = k // self.chunk % self.row_chunks ^ self.swizzle(slot)
+        first = (k // (self.chunk * self.row_chunks) * self.rows + slot) * self.row_chunks + place
         return first * self.kw * WORD + k % self.chunk * self.element
 
     def at(self, byte: Index) -> tuple[Index, Index]:
@@ -271,20 +285,7 @@ class TileLayout:
         slots, place = line // self.row_chunks, line % self.row_chunks
         slot, block = slots % self.rows, slots // self.rows
         row = self.row_of(slot // self.atom, slot % self.atom)
-        return row, self.chunk_of(block, place ^ self.swizzle(slot)) * self.chunk + x
-
-    def line_of(self, chunk: Index) -> tuple[Index, Index]:
-        """(row of chunks, place in it) of a chunk of k."""
-        if not self.beside:
-            return chunk // self.row_chunks, chunk % self.row_chunks
-        turn, rest = chunk // (self.groups * self.reads), chunk % (self.groups * self.reads)
-        return turn * self.reads + rest % self.reads, rest // self.reads
-
-    def chunk_of(self, line: Index, place: Index) -> Index:
-        """The inverse of `line_of`."""
-        if not self.beside:
-            return line * self.row_chunks + place
-        return (line // self.reads * self.groups + place) * self.reads + line % self.reads
+        return row, (block * self.row_chunks + (place ^ self.swizzle(slot))) * self.chunk + x
 
     def staged(self, thread: Index, load: int) -> tuple[Index, Index]:
         """(row, k) of the first element that a work-item moves in its staging unit number `load`."""
@@ -325,5 +326,5 @@ class TileLayout:
     def source(self, t: int, step: int) -> int:
         """First register, among a turn's fragments, of atom t's operand at a step."""
         if not self.lines:
-            return t * self.reads * self.kw + step * self.operand
+            return t * self.atom_words + step * self.operand
         return (step * self.atoms + t) * self.operand

@@ -14,6 +14,8 @@ from simgpu.asm.parts.lds_tile import ROW_LANES, SWIZZLES, TileLayout
 from simgpu.asm.parts.transpose import Transposition
 from simgpu.hardware.isa.instruction import Reg
 
+EIGHTS = 3  # reads of 8 bytes of a lane's operand of 6-bit elements
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -61,7 +63,7 @@ class Staging:
         self.staged = k.array(f"{layout.name} staging", layout.staged_words)
         self.fragment_registers = k.array(f"{layout.name} fragments", layout.fragment_words)
         apart = ", odd blocks" if layout.odd_blocks_apart else ", odd spans" if layout.line_spans == 2 else ""
-        parts = ("", apart) if apart else ("",)
+        parts = tuple(f", bytes from {8 * h}" for h in range(EIGHTS)) if layout.beside else ("", apart) if apart else ("",)
         self.read_addresses = tuple(k.v.alloc(f"{layout.name} fragments' LDS address{part}") for part in parts)
         self.step: Reg | int = layout.k * layout.element
         self.transposition = Transposition(k, layout, self.staged) if layout.transposes else None
@@ -140,16 +142,10 @@ class Staging:
         swizzle = self._swizzle(slot)
         k.v_xor_b32(chunk, chunk, swizzle, note="swizzled")
         k.v_mul_u32_u24(half, layout.vec, half)
-        if layout.beside:
-            turn, read = vector_divmod(k, block, layout.reads, layout.turns * layout.reads, "turn")
-            k.v_mad_u32_u24(chunk, turn, layout.groups, chunk)
-            k.v_mad_u32_u24(chunk, chunk, layout.reads, read, note="a lane's reads lie beside each other")
-            k.v.free(turn, read)
-        k.v_mad_u32_u24(half, chunk, layout.chunk, half, note="k" if layout.beside else "")
+        k.v_mad_u32_u24(half, chunk, layout.chunk, half)
         k.v.free(chunk, swizzle)
-        if not layout.beside:
-            k.v_mul_u32_u24(block, layout.row_chunks * layout.chunk, block)
-            k.v_add_u32(half, block, half, note="k")
+        k.v_mul_u32_u24(block, layout.row_chunks * layout.chunk, block)
+        k.v_add_u32(half, block, half, note="k")
         k.v.free(block)
         if layout.wide == 1:
             return slot, half
@@ -207,6 +203,8 @@ class Staging:
                     k.v_xor_b32(address, address, temporary)
                 k.v_mul_u32_u24(temporary, layout.chunk * layout.rows, group)
                 k.v_add_lshl_u32(address, address, temporary, log2(layout.element))
+        elif layout.beside:
+            self._beside_addresses(lane_row, group, wave_row, scratch, temporary)
         else:
             swizzle = self._swizzle(lane_row)
             k.v_xor_b32(swizzle, swizzle, group)
@@ -221,6 +219,23 @@ class Staging:
         for address in self.read_addresses if self.region.offset else ():
             k.v_add_u32(address, self.region.offset, address, note=f"fragments of {layout.name} in LDS")
         k.v.free(temporary)
+
+    def _beside_addresses(self, lane_row: Reg, group: Reg, wave_row: Reg, scratch: Reg, temporary: Reg) -> None:
+        """Of each 8 of a lane's 24 bytes."""
+        k, layout = self.k, self.layout
+        swizzle, row = self._swizzle(lane_row), k.v.alloc("LDS row")
+        row_bytes = layout.row_chunks * layout.kw * WORD
+        k.v_mul_u32_u24(row, row_bytes, lane_row)
+        k.s_mul_i32(scratch, wave_row, row_bytes)
+        k.v_add_u32(row, scratch, row)
+        for h, address in enumerate(self.read_addresses):
+            k.v_mad_u32_u24(address, group, EIGHTS, h, note="number of the 8 bytes in the row")
+            k.v_and_b32(temporary, 1, address)
+            k.v_lshrrev_b32(address, 1, address)
+            k.v_xor_b32(address, swizzle, address)
+            k.v_lshl_or_b32(address, address, 1, temporary)
+            k.v_lshl_add_u32(address, address, 3, row)
+        k.v.free(swizzle, row)
 
     def other_stage(self, step: Reg) -> None:
         """Reads go to the other stage from here on; step: SGPR, bytes to it."""
@@ -397,6 +412,18 @@ class Staging:
     def fragments(self, turn: int) -> list[Fragment]:
         """The reads of one turn; every turn's take the same registers."""
         layout, registers = self.layout, self.fragment_registers
+        if layout.beside:
+            row_bytes, width = layout.row_chunks * layout.kw * WORD, layout.atom_words
+            return [
+                Fragment(
+                    registers[t * width + 2 * h : t * width + 2 * h + 2],
+                    address,
+                    (turn * layout.rows + t * layout.atom) * row_bytes,
+                    ((t, 0),),
+                )
+                for t in range(layout.atoms)
+                for h, address in enumerate(self.read_addresses)
+            ]
         if not layout.lines:
             width, kw, operand, together = layout.reads * layout.kw, layout.kw, layout.operand, layout.line_spans
             return [

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
-from simgpu.operators.gemm.problem import GATES, MX_BLOCK, SCALE_BLOCK, GemmProblem
+from simgpu.operators.gemm.problem import GATES, MX_BLOCK, MX_ROWS, SCALE_BLOCK, GemmProblem
 
 Array = NDArray[Any]
 
@@ -92,8 +92,9 @@ class Operands:
         if not problem.scales_in_loop or self.scale_a is None or self.scale_b is None:
             return a, b
         if problem.scales == "mx":
-            of_a, of_b = (scale[..., np.arange(problem.k) // MX_BLOCK] for scale in (self.scale_a, self.scale_b))
-            return a * of_a.astype(a.dtype), b * np.swapaxes(of_b, -1, -2).astype(b.dtype)
+            blocks = np.arange(problem.k) // MX_BLOCK
+            of_a, of_b = self.scale_a[..., blocks, : problem.m], self.scale_b[..., blocks, : problem.n]
+            return a * np.swapaxes(of_a, -1, -2).astype(a.dtype), b * of_b.astype(b.dtype)
         of_k = np.arange(problem.k) // SCALE_BLOCK
         of_b = np.swapaxes(self.scale_b[..., of_k], -1, -2)[..., np.arange(problem.n) // SCALE_BLOCK]
         return a * self.scale_a[..., of_k], b * of_b
@@ -135,8 +136,9 @@ def gated_columns(gate: ArrayLike, up: ArrayLike) -> Array:
     return np.stack((first, second), axis=-1).reshape(*first.shape[:-1], 2 * first.shape[-1])
 
 
-def microscaled(x: ArrayLike, dtype: str) -> tuple[Array, Array]:
-    """x, (..., n), in an MX format: elements, (..., n), and their E8M0 scales, (..., n / MX_BLOCK).
+def microscaled(x: ArrayLike, dtype: str, pitch: int = 0) -> tuple[Array, Array]:
+    """x, (..., rows, k), in an MX format: elements, (..., rows, k), and their E8M0 scales, (..., k / MX_BLOCK, pitch), one row's
+    beside the next one's. pitch: of `GemmProblem.mx_rows`; left out, rows filled up to a multiple of MX_ROWS.
 
     A block's scale is the power of two that brings its largest magnitude into the elements' last binade; what lies beyond their
     largest value then is that value (OCP Microscaling Formats 1.0, section 6.3). `hardware.dtypes.pack` gives the elements' bytes.
@@ -149,7 +151,10 @@ def microscaled(x: ArrayLike, dtype: str) -> tuple[Array, Array]:
     exponents = np.frexp(np.abs(blocks).max(-1))[1] - np.frexp(largest)[1]
     factors = np.ldexp(1.0, np.clip(exponents, -127, 127))
     elements = np.clip(blocks / factors[..., None], -largest, largest).astype(kind)
-    return elements.reshape(wide.shape), factors.astype(numpy_dtype("e8m0"))
+    rows = wide.shape[-2]
+    scales = np.zeros((*wide.shape[:-2], wide.shape[-1] // MX_BLOCK, pitch or -(-rows // MX_ROWS) * MX_ROWS), np.uint8)
+    scales[..., :rows] = np.swapaxes(factors, -1, -2).astype(numpy_dtype("e8m0")).view(np.uint8)
+    return elements.reshape(wide.shape), scales.view(numpy_dtype("e8m0"))
 
 
 def activation(name: str) -> Callable[[Array], Array]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from simgpu.operators.gemm.epilogue import Operands
-from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.problem import MX_BLOCK, GemmProblem
 
 
 def parts(problem: GemmProblem, given: Operands) -> Iterator[tuple[GemmProblem, Operands]]:
@@ -25,5 +25,10 @@ def parts(problem: GemmProblem, given: Operands) -> Iterator[tuple[GemmProblem, 
             if problem.scales == "tensor":
                 places["scale_a"] = slice(None)
             del places["group_rows"]
+            one = replace(problem, m=int(rows), groups=0)
             arrays = {name: given.arrays[name][place] for name, place in places.items()}
-            yield replace(problem, m=int(rows), groups=0), Operands(**arrays)
+            if problem.scales == "mx":  # rows beside each other, filled up
+                scales = np.zeros((problem.k // MX_BLOCK, one.mx_rows[0]), given.arrays["scale_a"].dtype)
+                scales[:, :rows] = given.arrays["scale_a"][:, end - rows : end]
+                arrays["scale_a"] = scales
+            yield one, Operands(**arrays)

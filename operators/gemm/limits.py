@@ -28,13 +28,16 @@ from simgpu.operators.resources import (
 # moves 8 or 16 bytes a lane adds two: its offset and the row that clips it; a lane has one for each 2*m rows of A and 2*n of B.
 ADDRESS_VGPRS = 16
 TEMPORARY_VGPRS = 16
+MX_TEMPORARY_VGPRS = 8  # of MX formats, whose operands no row clips and nothing transposes
 # Of f32 block scales: atoms whose products of a turn wait to be scaled; a lane's scale of A, up to two of B and their product, its
 # offset, its places in LDS to write and to read, and a load's offset.
 POOL_ATOMS = 4
 SCALE_VGPRS = 8
 SCALE_ROWS = 256  # of a block's scales in LDS: one a work-item
-# Of MX scales: a lane's offset and, in LDS, place to read of A's and of B's, and their place to write.
+# Of MX scales: a lane's offset and, in LDS, place to read of A's and of B's, and their place to write; bytes of LDS from one
+# block's to the next one's, half the banks more than its rows.
 MX_VGPRS = 5
+MX_PITCH = SCALE_ROWS + 64
 ORDER_WORDS = 18  # arguments of the tiles' order: three counts, five divisors of three words each (asm.tile_order)
 _COORDINATES = 11  # of wave and tile, first k, what is left of rows, columns and k
 _ORDERING = 9  # of them and of scratch, while the tile's place in the order is computed
@@ -97,6 +100,7 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     of_a, of_b = problem.element, problem.element_b
     threads = t.waves_m * t.waves_n * descriptor.wavefront_size
     lane_bytes = 4 * descriptor.wavefront_size  # one register of a wave
+    mx, a_side, b_side = problem.scales == "mx", t.tile_m // atom.m, t.tile_n // atom.n
     scaled = problem.scales == "block"  # sums are a vector instruction's then
     fragments, sums_file = ("acc", "arch") if scaled else ("arch", "acc")
     registers: tuple[RegisterRange, ...] = (
@@ -105,8 +109,8 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
         RegisterRange("B fragments", fragments, _up(of_b.packed(t.warp_n * t.warp_k), lane_bytes)),
         RegisterRange("A staging", "arch", _staging(t.tile_m, of_a.packed(t.tile_k), of_a, threads, problem.trans_a)),
         RegisterRange("B staging", "arch", _staging(t.tile_n, of_b.packed(t.tile_k), of_b, threads, not problem.trans_b)),
-        RegisterRange("addresses", "arch", ADDRESS_VGPRS + t.tile_m // atom.m + t.tile_n // atom.n),
-        RegisterRange("temporaries", "arch", TEMPORARY_VGPRS),
+        RegisterRange("addresses", "arch", ADDRESS_VGPRS + (_mx_addresses(problem, atom, t) if mx else a_side + b_side)),
+        RegisterRange("temporaries", "arch", MX_TEMPORARY_VGPRS if mx else TEMPORARY_VGPRS),
     )
     lds: tuple[LdsArray, ...] = (
         LdsArray("A", t.stages * t.tile_m * of_a.packed(t.tile_k)), LdsArray("B", t.stages * t.tile_n * of_b.packed(t.tile_k)),
@@ -118,7 +122,7 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
             RegisterRange("block scales' staging", "arch", SCALE_VGPRS),
         )
         lds += (LdsArray("block scales", t.stages * scale_columns(t) * SCALE_ROWS * 4),)
-    if problem.scales == "mx":
+    if mx:
         scales = mx_scale_bytes(t)
         registers += (
             RegisterRange("A scales", "arch", t.warp_m // atom.m),
@@ -127,7 +131,7 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
             RegisterRange("B scales' staging", "arch", _up(scales, 4)),
             RegisterRange("scales' addresses", "arch", MX_VGPRS),
         )
-        lds += (LdsArray("MX scales", t.stages * 2 * SCALE_ROWS * scales),)
+        lds += (LdsArray("MX scales", t.stages * 2 * MX_PITCH * scales),)
     sums = {file: sum(r.count for r in registers if r.file == file) for file in ("arch", "acc")}
     scalars = gemm_scalars(problem, descriptor, atom, t)
     nbytes, block_waves = sum(a.nbytes for a in lds), t.waves_m * t.waves_n
@@ -135,8 +139,15 @@ def gemm_resources(problem: GemmProblem, descriptor: HardwareDescriptor, atom: M
     return ResourcePlan(registers, lds, scalars, waves, blocks)
 
 
+def _mx_addresses(problem: GemmProblem, atom: MFMAAtom, t: Tiling) -> int:
+    """VGPRs of the offsets of a tile's loads: one a load, of 6-bit elements, whose loads are at no fixed distance, its k too. Three
+    of these are 8 bytes of 64 rows, 16 of 128."""
+    sides = ((problem.element, t.tile_m, atom.m), (problem.element_b, t.tile_n, atom.n))
+    return sum(rows // (2 * side) if kind.bits != 6 else 6 * -(-rows // 64) for kind, rows, side in sides)
+
+
 def mx_scale_bytes(t: Tiling) -> int:
-    """Bytes of a row's MX scales of one K step."""
+    """MX scales of a row in one K step."""
     return t.tile_k // MX_BLOCK
 
 
@@ -149,9 +160,10 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     """SGPRs of a wave. Once the tile is known, all but one of the order's arguments are free for what comes later."""
     split, words = t.split_k > 1, dtype(problem.epilogue_type).registers
     bias, residual, narrow = (x and not split for x in (problem.bias, problem.residual, problem.dtype_c in NARROW))
+    sizes = 7 + 2 * (problem.scales == "mx")
     by_row, by_block = problem.scales == "row" and not split, problem.scales_in_loop
     scaled = 2 * ((problem.scales_at_end and not split) or by_block)
-    pointers, strides, sizes, scales = 2 * (3 + bias + residual + scaled), 6, 7, words * (1 if split else 2) + narrow
+    pointers, strides, scales = 2 * (3 + bias + residual + scaled), 6, words * (1 if split else 2) + narrow
     # Atoms of a wave along the operands whose rows, not k, are contiguous.
     across = [t.warp_m // atom.m] * problem.trans_a + [t.warp_n // atom.n] * (not problem.trans_b)
     loop = {
@@ -163,7 +175,7 @@ def gemm_scalars(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFM
     constants += rounding_sgprs(problem.dtype_c, descriptor.arch)
     masks, buffers = 2 * (t.warp_n // atom.n), 4 * (1 + bias + residual + 2 * by_row)
     ending = buffers + masks + (0 if split else constants)  # which takes what the loop had
-    if by_block:
+    if problem.scales == "block":
         loop["block_scales"] = 2
     held = {**loop, "coordinates": _COORDINATES, "ending": max(0, ending - sum(loop.values())), "temporaries": 2}
     reused = min(ORDER_WORDS - 1, sum(held.values()) - _ORDERING)

@@ -22,6 +22,7 @@ SCALES = ("none", "tensor", "row", "block", "mx")
 SCALE_BLOCK = 128  # k of a block scale of A, columns of op(B) and k of one of B
 MX_TYPES = ("fp8", "bf8", "fp6", "bf6", "fp4")  # elements of OCP MX
 MX_BLOCK = 32  # k of an MX scale
+MX_ROWS = 16  # to a multiple of which the rows' MX scales of a block are filled up
 SCALES_OF_K = ("block", "mx")  # scales that differ along k: the main loop's
 
 
@@ -39,9 +40,9 @@ class GemmProblem:
     `scales`: f32 factors of the product. "tensor" one of A and one of B, "row" one a row of A (m) and one a column of op(B) (n);
     "block", of fp8 and bf8, one for SCALE_BLOCK k of a row of A, stored (m, blocks of k), and one for SCALE_BLOCK columns by
     SCALE_BLOCK k of op(B), stored (blocks of n, blocks of k): the products of each block of k are scaled before they are added.
-    "mx", the formats of OCP MX: an E8M0 power of two for MX_BLOCK k of a row of A, stored (m, blocks of k), and of a column of
-    op(B), stored (n, blocks of k). A is (m,k) and B (n,k), k a multiple of MX_BLOCK; `dtype` is one of MX_TYPES, `dtype_b` another
-    or the same; elements of 6 and 4 bits share bytes (`hardware.dtypes.pack`).
+    "mx", the formats of OCP MX: an E8M0 power of two for MX_BLOCK k of a row of A, and of a column of op(B), stored (blocks of k,
+    `mx_rows`). A is (m,k) and B (n,k), k a multiple of MX_BLOCK; `dtype` is one of MX_TYPES, `dtype_b` another or the same;
+    elements of 6 and 4 bits share bytes (`hardware.dtypes.pack`).
     `bias` adds a row of n elements of `dtype_addend` to each row.
     `activation` (gelu is the exact one, x * Phi(x)). The gated ones take columns in pairs, gate and up, and leave n/2:
     C[i][j] = silu(x[i][2j]) * x[i][2j+1] is swiglu; with gelu geglu, with relu reglu. beta is then 0.
@@ -170,9 +171,17 @@ class GemmProblem:
         blocks = ((self.m, blocks_k), (blocks_n, blocks_k))
         by_scales: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
             "tensor": ((1,), (1,)), "row": ((self.m,), (self.n,)), "block": blocks,
-            "mx": ((self.m, self.k // MX_BLOCK), (self.n, self.k // MX_BLOCK)),
+            "mx": ((self.k // MX_BLOCK, self.mx_rows[0]), (self.k // MX_BLOCK, self.mx_rows[1])),
         }  # fmt: skip
         return by_scales.get(self.scales)
+
+    @property
+    def mx_rows(self) -> tuple[int, int]:
+        """Bytes from one block's MX scales of all rows of A, and of all columns of op(B), to the next block's. They lie row by row,
+        so that loads are of whole lines, filled up to a multiple of MX_ROWS; a group of A's may begin anywhere, which takes room.
+        """
+        room = MX_ROWS - 1 if self.groups else 0
+        return -(-(self.m + room) // MX_ROWS) * MX_ROWS, -(-self.n // MX_ROWS) * MX_ROWS
 
     @property
     def dtype_scale(self) -> str:

@@ -12,8 +12,8 @@ Policy "corrected", 2x2 waves, one a SIMD, S = 2 if the LDS holds the smallest t
     (x + y)*p + 32 + x*y*u^2*r/256 <= V            where both files are one
     x*u, y*u <= 256; a lane stages at most 128 bytes of A or of B
 
-with MX scales p has one more, an atom's scale of a unit, 32 is 37 and their staging, and LDS has S * 512 * tK/32 bytes less;
-with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, instead of the three of registers
+with MX scales addresses are half as many, a unit has an atom's scale, 32 is 29 and their staging, and LDS has S * 640 * tK/32 bytes
+less; with block scales, whose sums are ArchVGPRs and whose fragments, of all of tK, AccVGPRs, instead of the three of registers
 
     (x + y)*(2 + 2*r + h*u*kv*e/1024) + 32 + 8 + 8*r + x*y*u^2*r/256 <= Varch, y a power of two, tK at most a block of k
 
@@ -38,6 +38,8 @@ from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import STORE_BYTES, sustained
 from simgpu.operators.gemm.limits import (
     ADDRESS_VGPRS,
+    MX_PITCH,
+    MX_TEMPORARY_VGPRS,
     MX_VGPRS,
     POOL_ATOMS,
     SCALE_ROWS,
@@ -99,7 +101,7 @@ def corrected_tiling(problem: GemmProblem, descriptor: HardwareDescriptor, atom:
 def options(problem: GemmProblem, descriptor: HardwareDescriptor, atom: MFMAAtom) -> Iterator[Tiling]:
     """The named optima, each with one and two spans of K where that fits, split as is best for it."""
     span = max(atom.k, atom.lane_groups * 128 // _widest(problem))
-    unit = 2 * max(atom.m, atom.n)
+    unit = _unit(problem, atom)
     least = unit * span * _widest(problem) // 8  # bytes of one operand and stage
     stages = max(1, min(2, _align(descriptor.lds_bytes, descriptor.lds_granule) // (2 * least)))
     smallest = Tiling(unit, unit, span, span, waves_m=2, waves_n=2, stages=stages, blocks=1)
@@ -158,15 +160,18 @@ def tiling_rows(problem: GemmProblem, descriptor: HardwareDescriptor, t: Tiling)
 def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
     """Of the smallest tile's multiples, with its K step, stages and blocks a CU."""
     unit, unit_bytes = t.tile_m, t.tile_m * t.warp_k * _widest(problem) // 8
-    spans, lds = t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
+    atom, spans, lds = atom_of(problem, d), t.tile_k // t.warp_k, _align(d.lds_bytes // t.blocks, d.lds_granule)
     arch, acc, total = d.vgpr_budget(-(-t.blocks * t.waves_m * t.waves_n // d.simds_per_cu))
     if d.unified_vgprs:  # the waves share one file, which has a bound of its own
         arch, acc = d.vgpr_per_thread, d.agpr_per_thread
-    per_side, per_area = 2 + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
+    of_atoms = unit // max(atom.m, atom.n)  # addresses; of MX formats half of them, and scales; of 6 bits three times as many
+    if 6 in (problem.element.bits, problem.element_b.bits):
+        of_atoms *= 2
+    per_side, per_area = of_atoms + (2 + spans) * unit_bytes // 1024, unit * unit * dtype(problem.accumulator).registers // 256
     fixed = ADDRESS_VGPRS + TEMPORARY_VGPRS
     if problem.scales == "mx":
         step = mx_scale_bytes(t)
-        lds, per_side, fixed = lds - t.stages * 2 * SCALE_ROWS * step, per_side + 1, fixed + 2 * step // WORD + MX_VGPRS
+        lds, fixed = lds - t.stages * 2 * MX_PITCH * step, ADDRESS_VGPRS + MX_TEMPORARY_VGPRS + 2 * step // WORD + MX_VGPRS
     arch, total = arch - fixed, total - fixed
     longest = min(_LONGEST // unit, _LANE_BYTES * 256 // (spans * unit_bytes))
     if problem.scales == "block":  # staging, addresses and scales beside the sums; the fragments have the other file
@@ -184,7 +189,7 @@ def _bounds(problem: GemmProblem, d: HardwareDescriptor, t: Tiling) -> Bounds:
 
 def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: Tiling) -> str:
     """What stops the tile: a bound on both its sides, the problem, or the term that the time consists of."""
-    unit = 2 * max(atom.m, atom.n)
+    unit = _unit(problem, atom)
     bounds = _bounds(problem, d, replace(t, tile_m=unit, tile_n=unit))
     x, y = t.tile_m // unit, t.tile_n // unit
     broken = bounds.broken(x + 1, y) and bounds.broken(x, y + 1)
@@ -195,6 +200,12 @@ def _limited_by(problem: GemmProblem, d: HardwareDescriptor, atom: MFMAAtom, t: 
     work = gemm_reduction(problem, d, t)
     terms = {"occupancy": work.cu(t.split_k), "L2 bandwidth": work.l2(t.split_k), "HBM bandwidth": work.hbm(t.split_k)}
     return max(terms, key=lambda name: terms[name])
+
+
+def _unit(problem: GemmProblem, atom: MFMAAtom) -> int:
+    """Elements in which sides are counted: two waves of one atom each; of 6-bit elements two, for loads of 8 bytes at least."""
+    atoms = 2 if 6 in (problem.element.bits, problem.element_b.bits) else 1
+    return 2 * atoms * max(atom.m, atom.n)
 
 
 def _widest(problem: GemmProblem) -> int:

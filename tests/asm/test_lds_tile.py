@@ -112,17 +112,19 @@ def accesses(layout):
     lane = np.arange(64)
     i, g = lane % layout.atom, lane // layout.atom
     for wave in range(0, layout.rows, layout.warp_rows):
-        for k in range(0, layout.k, layout.span):
+        for k in range(0, 0 if layout.beside else layout.k, layout.span):
             if layout.lines:
                 for s in range(layout.chunk):
                     for t in range(0, layout.atoms, layout.wide):
                         place = layout.byte(wave + layout.row_of(t, i), k + g * layout.chunk + s)
                         yield "read", layout.wide * layout.element, place
             else:
-                line, part = divmod(k // layout.span, layout.line_spans)
-                held = layout.chunk_of(line, part * layout.groups + g) * layout.chunk
                 for t in range(layout.atoms):
-                    yield "read", 4 * layout.kw, layout.byte(wave + layout.row_of(t, i), held)
+                    yield "read", 4 * layout.kw, layout.byte(wave + layout.row_of(t, i), k + g * layout.chunk)
+        for k in range(0, layout.k if layout.beside else 0, layout.turn_k):
+            for t in range(layout.atoms):
+                for eight in range(3):
+                    yield "read", 8, layout.byte(wave + layout.row_of(t, i), k + 24 * g + 8 * eight)
     for first in range(0, layout.threads, 64):
         for load in range(layout.loads):
             row, k = layout.staged(first + lane, load)

@@ -187,9 +187,9 @@ def _mx_operands(p: GemmProblem, arch: str, inputs: Inputs) -> list[Strided]:
     outer, groups = () if p.batch == 1 else (p.batch,), (p.groups,) * bool(p.groups)
     elements, scales = [], []
     places = zip((p.dtype, p.dtype_b), (outer, outer + groups), p.stored_shapes, (p.lda, p.ldb), strict=False)
-    for kind, around, shape, stride in places:
+    for (kind, around, shape, stride), pitch in zip(places, p.mx_rows, strict=True):
         assert stride
-        values, factors = microscaled(inputs.array(np.dtype(np.float32), (*around, *shape)), kind)
+        values, factors = microscaled(inputs.array(np.dtype(np.float32), (*around, *shape)), kind, pitch)
         elements.append(Packed.rows(values, kind, stride))
         scales.append(Strided.row_major(factors))
     return elements + scales

@@ -203,10 +203,11 @@ def _gemm_figures(plan: Any) -> dict[str, Any]:
 def _gemm_matrices(tree: TiledComputation, work: Workload) -> Matrices:
     """op(A), op(B), and as C their product, which the accumulators hold before alpha and beta; of a batch the first.
 
-    Where K is split, each workgroup has the product of its part: C.0, C.1, ... Of a grouped product nothing.
+    Where K is split, each workgroup has the product of its part: C.0, C.1, ... Nothing of grouped products and of MX formats, whose
+    registers hold parts of elements.
     """
     p = tree.problem
-    if p.groups:
+    if p.groups or p.scales == "mx":
         return {}
     a, b = (operand.view.astype(np.float64).reshape(-1, *operand.shape[-2:])[0] for operand in work.operands[:2])
     a, b = a.T if p.trans_a else a, b.T if p.trans_b else b

@@ -73,7 +73,7 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     deviation, n = np.where(counts, deviation, 1.0), counts.sum(-1, keepdims=True)
     beyond = np.maximum(np.abs(error) - drift, 0.0) / np.hypot(deviation, shared * want)
     worst = int(np.argmax(beyond))
-    repeated = float(n.sum()) / max(1, len(np.unique(np.abs(given[counts]))))  # equal elements have equal errors
+    weight = _once(given, counts)
 
     # Fits give an element the weight of all its uncertainty; `own` is the share of it that is noise.
     total = np.hypot(deviation, drift)
@@ -88,10 +88,15 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     rows = np.sqrt(_ratio((rest**2).sum(-1, keepdims=True), n) / (1 + 2 * np.sqrt(tail) + 2 * tail)) / ROW_LIMIT
     worst_row = int(np.argmax(rows))
 
-    noise = _ratio(((own * z_want) ** 2).sum(-1, keepdims=True), power**2)
-    scale = _beyond(factor, factor_drift, noise + shared**2, power > 0, repeated)
-    mean, mean_drift, mean_want, noise = (_ratio(x.sum(-1, keepdims=True), n) for x in (z_error, z_drift, z_want, own**2))
-    offset = _beyond(mean, mean_drift, _ratio(noise, n) + (shared * mean_want) ** 2, n > 0, repeated)
+    n, power = weight.sum(-1, keepdims=True), (weight * z_want**2).sum(-1, keepdims=True)
+    factor = _ratio((weight * z_error * z_want).sum(-1, keepdims=True), power)
+    factor_drift = _ratio((weight * z_drift * np.abs(z_want)).sum(-1, keepdims=True), power)
+    noise = _ratio((weight * (own * z_want) ** 2).sum(-1, keepdims=True), power**2)
+    scale = _beyond(factor, factor_drift, noise + shared**2, power > 0)
+    mean, mean_drift, mean_want, noise = (
+        _ratio((weight * x).sum(-1, keepdims=True), n) for x in (z_error, z_drift, z_want, own**2)
+    )
+    offset = _beyond(mean, mean_drift, _ratio(noise, n) + (shared * mean_want) ** 2, n > 0)
     return Likeness(
         float(beyond.flat[worst]) / ELEMENT_LIMIT, float(rows.flat[worst_row]), scale, offset,
         tuple(int(i) for i in np.unravel_index(worst, shape)),
@@ -99,14 +104,22 @@ def likeness(got: np.ndarray, typical: TypicalError) -> Likeness:
     )  # fmt: skip
 
 
-def _beyond(values: np.ndarray, drift: np.ndarray, variance: np.ndarray, has: np.ndarray, repeated: float) -> float:
+def _once(given: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Weights that let elements of one size, which have equal errors, count once; 0 where `counts` does not hold."""
+    weights = counts.astype(np.float64)
+    _, place, number = np.unique(np.abs(given[counts]), return_inverse=True, return_counts=True)
+    weights[counts] = 1.0 / number[place]
+    return weights
+
+
+def _beyond(values: np.ndarray, drift: np.ndarray, variance: np.ndarray, has: np.ndarray) -> float:
     """How far the mean of values, weighted by what they are worth, lies beyond the drifts', as a share of MEAN_LIMIT deviations."""
     trust = _ratio(has.astype(np.float64), variance)
     total = float(trust.sum())
     if not total:
         return 0.0
     mean, allowed = float((values * trust).sum() / total), float((drift * trust).sum() / total)
-    return max(abs(mean) - allowed, 0.0) / (MEAN_LIMIT * (repeated / total) ** 0.5)
+    return max(abs(mean) - allowed, 0.0) / (MEAN_LIMIT * total**-0.5)
 
 
 def _ratio(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Kernels of a convolution.
 
-    place.py     where workgroup, waves and lanes stand
-    pixels.py    lanes' pixels: inside or not, and where
-    staging.py   input halo and filter taps to LDS and fragments
-    emitter.py   the main loop, and the kernel as a whole
-    store.py     accumulators to Y
-    pack.py      the kernel that packs a filter
-    naive.py     the kernel without tiles that the paper compares with
+    arguments.py  the kernels' arguments
+    place.py      where workgroup, waves and lanes stand
+    pixels.py     lanes' pixels: inside or not, and where
+    staging.py    input halo and filter taps to LDS and fragments
+    emitter.py    the main loop, and the kernel as a whole
+    store.py      accumulators through the epilogue to Y
+    reduce.py     the second kernel where the epilogue takes one
+    pack.py       the kernel that packs a filter
+    naive.py      the kernel without tiles that the paper compares with
 """
 
 from simgpu.asm.conv2d import emitter  # noqa: F401  (registration)

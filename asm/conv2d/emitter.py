@@ -7,7 +7,8 @@ this tap's matrix instructions, which take W as A and X as B, so that a lane's p
 pixels.
 
 Edges: raw buffers that end with the channels, and offsets outside for pixels outside the image, stand for the clipped views.
-With split input channels, blocks leave partial sums that a second kernel adds.
+With split input channels, blocks leave partial sums that a second kernel adds. The filter may be cut into windows of taps, which
+are steps as those of channels are (`operators.conv2d.problem.windowed`).
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from itertools import pairwise, product
 
 from simgpu.asm.builder.emitted import EmittedKernel
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.conv2d.arguments import Arguments, scalars
 from simgpu.asm.conv2d.place import find_lane, find_place
+from simgpu.asm.conv2d.reduce import emit_reduce
 from simgpu.asm.conv2d.staging import HaloStaging, TapStaging
-from simgpu.asm.conv2d.store import store
+from simgpu.asm.conv2d.store import Store
 from simgpu.asm.emit import emit
 from simgpu.asm.parts.add_parts import emit_sum
 from simgpu.asm.parts.buffers import raw_buffer
-from simgpu.asm.parts.integer_math import add_product
+from simgpu.asm.parts.integer_math import add_product, scalar_divmod
 from simgpu.asm.parts.matrix import matrix_instruction
 from simgpu.hardware.dtypes import dtype
-from simgpu.hardware.errors import LaunchError, ResourceError
+from simgpu.hardware.errors import LaunchError
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -44,8 +47,8 @@ MOST_WORKGROUPS = (1 << 32) - 1  # work-items of a launch along one dimension ha
 def emit_conv2d(root: Conv2d) -> EmittedKernel:
     """The kernel of a convolution's tree, with the one that adds partial sums behind it where channels are split.
 
-    Operands: X (n,ic,ih,iw), W packed (`operators.packed_filter`), Y (n,oc,oh,ow). LaunchError and ResourceError for sizes past
-    the limits of addresses.
+    Operands: X, W packed (`operators.packed_filter`), Y, and the bias where there is one. LaunchError for sizes past the limits
+    of addresses.
     """
     plan = root.plan
     check(plan)
@@ -55,13 +58,11 @@ def emit_conv2d(root: Conv2d) -> EmittedKernel:
 def check(plan: Conv2dPlan) -> None:
     """Raises what keeps a plan from being emitted."""
     p, e = plan.problem, plan.problem.element.bytes
-    if plan.tile_ic % plan.factor**2:
-        raise ResourceError(
-            f"{plan.title}: {plan.tile_ic} channels a step do not hold {plan.factor}x{plan.factor} taps: use less dilation"
-        )
+    last, sums = p.layout == "nhwc", dtype(p.accumulator if plan.second_pass else p.dtype_c).bytes
+    channels = (p.ic, p.oc) if last else (plan.tile_ic // plan.factor**2, plan.tile_oc)
     spans = {
-        "input channels of a step": plan.tile_ic // plan.factor**2 * p.ih * p.iw * e,
-        "output channels of a tile": plan.tile_oc * p.oh * p.ow * dtype(p.dtype_c).bytes,
+        "input pixels" if last else "input channels of a step": channels[0] * p.ih * p.iw * e,
+        "output pixels" if last else "output channels of a tile": channels[1] * p.oh * p.ow * sums,
         "filters of a tile": plan.ic_steps * plan.cut.kh * plan.cut.kw * plan.taps.packed_bytes,
     }
     for name, nbytes in spans.items():
@@ -80,14 +81,12 @@ class ConvEmitter(Visitor):
         self.mnemonic, self.modifiers = matrix_instruction(plan.atom, self.target, p.dtype)
         name = f"conv2d_{p.dtype}_{p.ic}x{p.ih}x{p.iw}_{p.oc}x{p.kh}x{p.kw}"
         self.k = KernelBuilder(name, self.target, plan.threads, plan=plan.resources)
-        self.output = "Y" if plan.split_ic == 1 else "parts"
+        self.output = "parts" if plan.second_pass else "Y"
 
     def visit_device(self, root: Conv2d) -> EmittedKernel:
         plan, p, k = self.plan, self.plan.problem, self.k
         k.comment(f"Conv2d: one workgroup per {plan.tile_oh}x{plan.tile_ow} pixels x {plan.tile_oc} channels")
-        for name in ("X", "W", self.output):
-            k.argument(name, 8, "global_buffer")
-        self.arguments = k.load_arguments()
+        self.arguments = Arguments.load(k, p, ("X", "W", self.output), not plan.second_pass)
         self.place = find_place(k, plan)
         self._operands()
         block = root.first()
@@ -95,24 +94,26 @@ class ConvEmitter(Visitor):
         self.visit(block)
         self.x.release()
         self.w.release()
-        store(k, plan, self.place, self.arguments[self.output], self.acc, self.atoms)
+        Store(k, plan, self.place, self.arguments, self.acc, self.atoms).emit()
         k.s_endpgm()
         following: tuple[EmittedKernel, ...] = ()
         scratch: tuple[tuple[str, int], ...] = ()
-        if plan.split_ic > 1:
+        if plan.second_pass:
             elements = p.n * p.oc * p.oh * p.ow
-            following = (emit_sum(self.target, p.dtype_c, elements, plan.split_ic, self.output, "Y"),)
-            scratch = ((self.output, elements * plan.split_ic * dtype(p.dtype_c).bytes),)
+            scratch = ((self.output, elements * plan.split_ic * dtype(p.accumulator).bytes),)
+            plain = p.plain and emit_sum(self.target, p.accumulator, elements, plan.split_ic, self.output, "Y")
+            following = (plain or emit_reduce(plan, self.output),)
         return k.finish(
-            plan=plan, grid=(plan.blocks, 1, 1), operands=("X", "W", "Y"), scratch=scratch, following=following
-        )
+            plan=plan, grid=(plan.blocks, 1, 1), scalars=() if plan.second_pass else scalars(p),
+            operands=("X", "W", "Y", *(["bias"] if p.bias else [])), scratch=scratch, following=following,
+        )  # fmt: skip
 
     # -- prologue ----------------------------------------------------------------------------
 
     def _operands(self) -> None:
         """Buffers of X and W, addresses of loads, LDS writes and reads, registers of the arrays."""
         k, plan, p, tiles = self.k, self.plan, self.plan.problem, self.place.tile
-        e, sources = p.element.bytes, plan.tile_ic // plan.factor**2
+        sources = plan.tile_ic // plan.factor**2
         self.scratch = k.v.alloc("temporary")
         regions = k.region("W, two taps", 2 * plan.taps.nbytes), k.region("X halo", plan.halo.nbytes)
         resources = k.s.alloc("W buffer", 4), k.s.alloc("X buffer", 4)
@@ -129,10 +130,16 @@ class ConvEmitter(Visitor):
         step_bytes = plan.taps.packed_bytes * plan.cut.kh * plan.cut.kw
         self._buffer(self.w.resource, "W", blocks, step_bytes)
         k.s_mul_i32(self.w.resource[2], self.steps, step_bytes, note="bytes of the part's taps")
+        if plan.windows != (1, 1):
+            count = plan.windows[0] * plan.windows[1]
+            window = scalar_divmod(k, first, count, plan.ic_steps + 1, "window of taps")
+            self.x.first_window(window)
+            k.s.free(window)
         k.s_mul_i32(first, first, sources, note="the part's first input channel")
-        self._buffer(self.x.resource, "X", ((tiles["image"], p.ic), (tiles["group"], p.icg), (first, 1)), p.ih * p.iw * e)
+        images = self.x.image_bytes // self.x.channel_bytes
+        self._buffer(self.x.resource, "X", ((tiles["image"], images), (tiles["group"], p.icg), (first, 1)), self.x.channel_bytes)
         k.s_sub_u32(self.left, p.icg, first)
-        self.x.limit(self.left)
+        self.x.begin(tiles["group"], first, self.left)
         top, column = k.s.alloc("halo's first row"), k.s.alloc("halo's first column")
         for target, tile, size, axis in ((top, "OH tile", plan.tile_oh, 0), (column, "OW tile", plan.tile_ow, 1)):
             k.s_mul_i32(target, tiles[tile], size * p.stride[axis])
@@ -162,7 +169,7 @@ class ConvEmitter(Visitor):
     def _buffer(self, resource: Reg, name: str, terms: tuple[tuple[Reg, int], ...], unit: int) -> None:
         """A raw buffer at the pointer `name` plus the sum of index · count · unit bytes."""
         k = self.k
-        raw_buffer(k, resource, self.arguments[name], (0, 0), name)
+        raw_buffer(k, resource, self.arguments.pointers[name], (0, 0), name)
         for index, count in terms:
             add_product(k, resource[0:2], index, count * unit)
 
@@ -180,7 +187,7 @@ class ConvEmitter(Visitor):
             k.v_accvgpr_write_b32(self.acc[number], 0)
         k.comment("BlockConv2dNode: the first halo and the first taps")
         w.load()
-        x.load(0)
+        x.load(0, self.left)
         w.write()
         k.s_barrier(note="the first tap's filters are in LDS")
         for oc in range(self.atoms[0]):
@@ -192,9 +199,8 @@ class ConvEmitter(Visitor):
             k.s_barrier(note="all waves have read the last halo")
             for batch in range(x.batches):
                 if batch:
-                    x.load(batch)
+                    x.load(batch, self.left)
                 x.write(batch)
-            k.s_sub_u32(self.left, self.left, x.channels)
             x.advance(self.left)
             k.s_barrier(note="the halo is in LDS")
             if p.kh * p.kw * self.products <= UNROLLED:
@@ -238,7 +244,7 @@ class ConvEmitter(Visitor):
         w.write()
         w.load()
         if first and tap == (0, 0):
-            x.load(0)
+            x.load(0, self.left)
         for pixel in range(self.atoms[1] if tap[1] == 0 and (tap[0] == 0 or not first) else 0):
             x.read(pixel, tap)
         self.visit(atom, following)

@@ -49,6 +49,8 @@ def _check(root: Conv2d) -> None:
     p, e = root.problem, root.problem.element.bytes
     if p.dtype not in TYPES:
         raise UnsupportedInstruction(f"the naive convolution is emitted for {', '.join(TYPES)}, not for {p.dtype}")
+    if not p.plain or p.layout != "nchw":
+        raise UnsupportedInstruction("the naive convolution has neither an epilogue nor nhwc: leave them out")
     if max(p.icg * p.ih * p.iw * e, p.icg * p.kh * p.kw * e, p.oh * p.ow * dtype(p.dtype_c).bytes) >= MOST_BYTES:
         raise LaunchError(f"{root.derivation.title}: an image's group or a filter takes 2^30 bytes or more: use smaller ones")
 

@@ -63,9 +63,16 @@ def _place(k: KernelBuilder, plan: Conv2dPlan, source: Reg, pointer: Reg) -> dic
     for index, count in ((rest, p.ocg), (first, 1)):
         add_product(k, source[0:2], index, count * filter_bytes)
     k.s_mul_i32(source[2], left, filter_bytes)
-    k.s_mul_i32(place["step"], place["step"], plan.tile_ic)
     for name in ("kh", "kw"):
         k.s_mul_i32(place[name], place[name], plan.factor, note=f"the first {name} of W under the tap")
+    if plan.windows != (1, 1):
+        bound = plan.ic_steps + 1
+        for name, count, taps in zip(("kw", "kh"), plan.windows[::-1], plan.window[::-1], strict=True):
+            window = scalar_divmod(k, place["step"], count, bound, f"window's {name}")
+            k.s_mul_i32(window, window, taps)
+            k.s_add_u32(place[name], place[name], window)
+            k.s.free(window)
+    k.s_mul_i32(place["step"], place["step"], plan.tile_ic)
     return place
 
 

@@ -30,7 +30,13 @@ def pixel_offset(
     k.v_cmp_gt_u32("vcc", width, column)
     k.s_and_b64("vcc", "vcc", inside)
     k.v_mul_lo_u32(target, row, width)
-    k.v_add_lshl_u32(target, target, column, log2(size))
+    shift = log2(size)
+    if shift is not None:
+        k.v_add_lshl_u32(target, target, column, shift)
+    else:
+        k.v_add_u32(target, target, column)
+        k.s_mov_b32(width, size)
+        k.v_mul_lo_u32(target, target, width)
     k.v_add_u32(target, plane, target)
     k.v_cndmask_b32(target, OUTSIDE, target, "vcc", note=note)
     k.s.free(width, inside)

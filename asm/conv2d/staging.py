@@ -7,7 +7,7 @@ from itertools import product
 from simgpu.asm.builder.kernel import DS_REACH, KernelBuilder, LdsRegion
 from simgpu.asm.conv2d.pixels import below
 from simgpu.asm.parts.buffers import DWORDS, ELEMENT_LOADS, OUTSIDE, REACH, advance_buffer
-from simgpu.asm.parts.integer_math import log2, vector_divmod
+from simgpu.asm.parts.integer_math import log2, scalar_divmod, vector_divmod
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.problem import Pair
 from simgpu.operators.conv2d.tiles import Conv2dPlan
@@ -22,9 +22,11 @@ def near(k: KernelBuilder, address: Reg, offset: int, reach: int, scratch: Reg) 
 
 
 class HaloStaging:
-    """X: element by element from rows of memory, `tile_ic` channels of a pixel a work-item, to chunks of channels in LDS.
+    """X: `tile_ic` channels of a pixel a work-item, element by element from rows of memory or, with the channels last, up to 16
+    bytes of them at once, to chunks of channels in LDS.
 
-    resource: raw buffer at the step's first channel of the image, which ends with the group's channels; outside the image 0.
+    resource: raw buffer at the step's first channel of the image, outside of which it reads 0. It ends with the group's channels
+    or, with the channels last, with the image: there loads of channels behind the group's find a buffer of no bytes.
     """
 
     def __init__(self, k: KernelBuilder, plan: Conv2dPlan, region: LdsRegion, resource: Reg, scratch: Reg) -> None:
@@ -33,9 +35,16 @@ class HaloStaging:
         self.bytes, self.words, self.layout = p.element.bytes, p.element.registers, plan.halo
         self.chunk_words = self.layout.chunk // 4
         self.channels = plan.tile_ic // plan.factor**2
-        self.plane_bytes = p.ih * p.iw * self.bytes
+        plane = p.ih * p.iw * self.bytes
+        self.last = p.layout == "nhwc"  # the channels
+        self.channel_bytes, self.pixel_bytes = (self.bytes, p.ic * self.bytes) if self.last else (plane, self.bytes)
+        self.image_bytes = p.ic * plane
+        self.clips = self.last and p.icg % self.channels > 0
+        self.windowed = plan.windows != (1, 1)
         self.write_address, self.last_address = k.v.alloc("X write address"), k.v.alloc("X last write address")
         self.last_lanes = k.s.alloc("lanes with a last pixel", 2)
+        self.records = k.s.alloc("bytes to the end of the image") if self.clips else resource[2]
+        self.window = (k.s.alloc("window's first row"), k.s.alloc("window's first column")) if self.windowed else None
         self.read_address = k.v.alloc("X read address")
 
     def allocate(self) -> tuple[tuple[Reg, str], ...]:
@@ -46,8 +55,9 @@ class HaloStaging:
         return (self.staged, "X staging"), (self.fragments, "X fragments")
 
     def allocate_offsets(self) -> None:
-        """The registers that hold from the prologue on where a work-item's pixels are."""
-        self.offsets = self.k.v.alloc("X offsets", self.plan.positions * self.plan.factor**2)
+        """The registers that hold from the prologue on where a work-item's pixels are: their offsets or, where windows of taps
+        differ in which of them are inside, their rows and columns under the first window."""
+        self.offsets = self.k.v.alloc("X offsets", self.plan.offset_words)
 
     # -- addresses ---------------------------------------------------------------------------
 
@@ -68,9 +78,15 @@ class HaloStaging:
                 k.v_mul_u32_u24(column, layout.problem.stride[1], place)
                 k.v_add_u32(column, column, phase)
                 k.v.free(phase, place)
-            k.v_add_u32(row, top, row)
-            k.v_add_u32(column, left, column)
-            self._place(position, row, column)
+            for value, apart, start in zip((row, column), plan.lattice, (top, left), strict=True):
+                if apart > 1:
+                    k.v_mul_u32_u24(value, apart, value)
+                k.v_add_u32(value, start, value)
+            if self.windowed:
+                k.v_mov_b32(self.offsets[2 * position], row)
+                k.v_mov_b32(self.offsets[2 * position + 1], column)
+            else:
+                self._place(position, row, column)
             k.v.free(row, column)
         k.v.free(slot)
         k.v_lshlrev_b32(self.write_address, log2(layout.chunk), k.work_item)
@@ -78,33 +94,56 @@ class HaloStaging:
             k.v_add_u32(address, self.region.offset, address, note="X halo in LDS")
 
     def _place(self, position: int, row: Reg, column: Reg) -> None:
-        """Offsets of a pixel, and of those that its further taps as channels read: outside the image OUTSIDE."""
+        """Offsets of a pixel, and of those that its further taps as channels read."""
         k, p, f = self.k, self.plan.problem, self.plan.factor
-        inside, offset = k.s.alloc("inside", 2), self.scratch
-        shifted = k.v.alloc("shifted") if f > 1 else row
+        if f == 1:
+            self._offset(self.offsets[position], row, column, f"pixel {position}")
+            return
+        down, across = k.v.alloc("shifted row"), k.v.alloc("shifted column")
         for number, (dy, dx) in enumerate(product(range(f), range(f))):
-            down, right = dy * p.dilation[0], dx * p.dilation[1]
-            target = self.offsets[position * f * f + number]
-            if f > 1:
-                k.v_add_u32(shifted, down, row)
-            below(k, inside, p.ih, shifted)
-            self._times(offset, p.iw * self.bytes, shifted)
-            if f > 1:
-                k.v_add_u32(shifted, right, column)
-            across = shifted if f > 1 else column
-            below(k, "vcc", p.iw, across)
-            k.s_and_b64("vcc", "vcc", inside)
-            k.v_lshl_add_u32(offset, across, log2(self.bytes), offset)
-            k.v_cndmask_b32(target, OUTSIDE, offset, "vcc", note=f"pixel {position}, tap {dy},{dx}: bytes, or outside the image")
-        k.s.free(inside)
-        if f > 1:
-            k.v.free(shifted)
+            k.v_add_u32(down, dy * p.dilation[0], row)
+            k.v_add_u32(across, dx * p.dilation[1], column)
+            self._offset(self.offsets[position * f * f + number], down, across, f"pixel {position}, tap {dy},{dx}")
+        k.v.free(down, across)
 
-    def _times(self, target: Reg, factor: int, value: Reg) -> None:
-        k, scalar = self.k, self.k.s.alloc("factor")
-        k.s_mov_b32(scalar, factor)
-        k.v_mul_lo_u32(target, value, scalar)
-        k.s.free(scalar)
+    def _offset(self, target: Reg, row: Reg, column: Reg, note: str) -> None:
+        """target = bytes to a pixel of X, OUTSIDE outside the image; both places are used up. target may be `column`."""
+        k, p = self.k, self.plan.problem
+        inside, factor, shift = k.s.alloc("inside", 2), k.s.alloc("factor"), log2(self.pixel_bytes)
+        below(k, inside, p.ih, row)
+        below(k, "vcc", p.iw, column)
+        k.s_and_b64("vcc", "vcc", inside)
+        k.s_mov_b32(factor, p.iw * self.pixel_bytes)
+        k.v_mul_lo_u32(row, row, factor)
+        if shift is not None:
+            k.v_lshl_add_u32(row, column, shift, row)
+        else:
+            k.s_mov_b32(factor, self.pixel_bytes)
+            k.v_mul_lo_u32(column, column, factor)
+            k.v_add_u32(row, column, row)
+        k.v_cndmask_b32(target, OUTSIDE, row, "vcc", note=f"{note}: bytes, or outside the image")
+        k.s.free(inside, factor)
+
+    def first_window(self, number: Reg) -> None:
+        """The window of taps to begin with; number: SGPR, used up."""
+        assert self.window is not None
+        k, plan, p = self.k, self.plan, self.plan.problem
+        across = plan.windows[1]
+        column = scalar_divmod(k, number, across, plan.windows[0] * across, "window's column")
+        k.s_mul_i32(self.window[0], number, plan.window[0] * p.dilation[0])
+        k.s_mul_i32(self.window[1], column, plan.window[1] * p.dilation[1])
+        k.s.free(column)
+
+    def begin(self, group: Reg, first: Reg, left: Reg) -> None:
+        """The buffer's bytes. group, first: SGPRs with the group, and of it the first input channel; left: those behind it."""
+        k, p = self.k, self.plan.problem
+        if not self.last:
+            self.limit(left)
+            return
+        k.s_mul_i32(self.records, group, p.icg)
+        k.s_add_u32(self.records, self.records, first)
+        k.s_mul_i32(self.records, self.records, self.bytes)
+        k.s_sub_u32(self.records, self.image_bytes, self.records, note="bytes to the end of the image")
 
     def prepare_reads(self, pixel: Reg, group: Reg, first: Reg) -> None:
         """pixel: the lane's place in an atom, group: its g (VGPRs); first: SGPR, the wave's first byte in a plane."""
@@ -120,17 +159,44 @@ class HaloStaging:
 
     # -- moves -------------------------------------------------------------------------------
 
-    def load(self, batch: int) -> None:
-        """One batch of pixels, all channels of the step, into registers."""
+    def load(self, batch: int, left: Reg) -> None:
+        """One batch of pixels, all channels of the step, into registers; left: SGPR with the channels from the step's first on."""
         k, plan, f = self.k, self.plan, self.plan.factor
-        for place, position in enumerate(self._positions(batch)):
-            for channel in range(plan.tile_ic):
-                source, tap = divmod(channel, f * f)
-                offset = self.offsets[position * f * f + tap]
-                address, immediate = near(k, offset, source * self.plane_bytes, REACH, self.scratch)
-                first = place * plan.pixel_words + channel * self.words
-                k.emit(f"buffer_load_{ELEMENT_LOADS[self.bytes]}", self.staged[first : first + self.words], address,
-                       self.resource, 0, offen=True, offset=immediate, note=f"X pixel {position}, channel {channel}")  # fmt: skip
+        places = list(enumerate(self._positions(batch)))
+        addresses = [self.offsets[position * f * f : (position + 1) * f * f] for _, position in places]
+        if self.windowed:
+            addresses = self._window_addresses(places)
+        channels = range(0, plan.tile_ic, plan.channels_at_once)
+        order = [(place, channel) for place in places for channel in channels]
+        if self.clips:
+            order.sort(key=lambda entry: entry[1])
+        bound = 0
+        for (place, position), channel in order:
+            source, tap = divmod(channel, f * f)
+            if self.clips and source >= bound:
+                bound = source + plan.channels_at_once
+                k.s_cmp_gt_i32(left, source)
+                k.s_cselect_b32(self.resource[2], self.records, 0, note=f"channel {source}, if the group has it")
+            address, immediate = near(k, addresses[place][tap], source * self.channel_bytes, REACH, self.scratch)
+            first = place * plan.pixel_words + channel * plan.pixel_words // plan.tile_ic
+            words = max(1, plan.channels_at_once * self.bytes // 4)
+            size = ELEMENT_LOADS[self.bytes] if plan.channels_at_once == 1 else DWORDS[words]
+            k.emit(f"buffer_load_{size}", self.staged[first : first + words], address, self.resource, 0, offen=True,
+                   offset=immediate, note=f"X pixel {position}, channel {channel}")  # fmt: skip
+
+    def _window_addresses(self, places: list[tuple[int, int]]) -> list[Reg]:
+        """Registers with the offsets of pixels under the window."""
+        assert self.window is not None
+        k, first = self.k, 2 * self.plan.positions
+        row = self.offsets[first]
+        found = []
+        for place, position in places:
+            target = self.offsets[first + 1 + place]
+            k.v_add_u32(row, self.window[0], self.offsets[2 * position])
+            k.v_add_u32(target, self.window[1], self.offsets[2 * position + 1])
+            self._offset(target, row, target, f"pixel {position} under the window")
+            found.append(self.offsets[first + 1 + place : first + 2 + place])
+        return found
 
     def _positions(self, batch: int) -> range:
         return range(batch * self.plan.batch, min((batch + 1) * self.plan.batch, self.plan.positions))
@@ -145,7 +211,7 @@ class HaloStaging:
         k, plan, layout, words = self.k, self.plan, self.layout, self.chunk_words
         for place, position in enumerate(self._positions(batch)):
             first = place * plan.pixel_words
-            for word in range(plan.tile_ic * self.bytes // 4 if self.bytes < 4 else 0):
+            for word in range(plan.tile_ic * self.bytes // 4 if self.bytes < 4 and plan.channels_at_once == 1 else 0):
                 each = 4 // self.bytes
                 target = self.staged[first + word]
                 for i in range(1, each):
@@ -164,19 +230,35 @@ class HaloStaging:
                 k.s_mov_b64("exec", -1)
 
     def advance(self, left: Reg) -> None:
-        """The buffer to the next step's channels; left: SGPR with the channels from there on, 0 or less if there are none."""
-        k, step = self.k, self.k.s.alloc("bytes to the next step")
+        """To the next step: the next window of taps, behind the last one the next channels.
+
+        left: SGPR with the channels from the step's first on, 0 or less behind the last.
+        """
+        k, p, plan, step = self.k, self.plan.problem, self.plan, self.k.s.alloc("bytes to the next step")
+        same = k.new_label("next_window")
+        for axis in (1, 0) if self.window is not None else ():
+            assert self.window is not None
+            k.s_add_u32(self.window[axis], self.window[axis], plan.window[axis] * p.dilation[axis], note="next window of taps")
+            k.s_cmp_lt_u32(self.window[axis], (p.kh, p.kw)[axis] * p.dilation[axis])
+            k.s_cbranch_scc1(same)
+            k.s_mov_b32(self.window[axis], 0)
+        k.s_sub_u32(left, left, self.channels)
         k.s_cmp_gt_i32(left, 0)
-        k.s_cselect_b32(step, self.channels * self.plane_bytes, 0, note="stay where the last step's channels are")
+        k.s_cselect_b32(step, self.channels * self.channel_bytes, 0, note="stay where the last step's channels are")
         advance_buffer(k, self.resource, step, "X")
+        if self.last:
+            k.s_sub_u32(self.records, self.records, step)
+        else:
+            self.limit(left)
+        if self.window is not None:
+            k.label(same)
         k.s.free(step)
-        self.limit(left)
 
     def limit(self, left: Reg) -> None:
         """The buffer ends with the group's channels."""
         k, resource = self.k, self.resource
         k.s_min_i32(resource[2], left, self.channels)
-        k.s_mul_i32(resource[2], resource[2], self.plane_bytes, note="bytes of the channels that are left")
+        k.s_mul_i32(resource[2], resource[2], self.channel_bytes, note="bytes of the channels that are left")
         k.s_max_i32(resource[2], resource[2], 1, note="none: no element fits, or the first, which nothing uses")
 
     def read(self, atom: int, tap: Pair) -> None:
@@ -203,9 +285,11 @@ class HaloStaging:
         self.k.v_subrev_u32(self.read_address, step, self.read_address, note="first tap row")
 
     def release(self) -> None:
-        """Gives all VGPRs back."""
+        """Gives the registers back."""
         addresses = self.write_address, self.last_address, self.read_address
         self.k.v.free(self.staged, self.offsets, self.fragments, *addresses, listed=True)
+        scalars = *([self.records] if self.clips else []), *(self.window or ())
+        self.k.s.free(self.resource, self.last_lanes, *scalars, listed=True)
 
 
 class TapStaging:
@@ -318,5 +402,6 @@ class TapStaging:
         k.s_sub_u32(self.stage_step, 0, self.stage_step)
 
     def release(self) -> None:
-        """Gives all VGPRs back."""
+        """Gives the registers back."""
+        self.k.s.free(self.resource, self.stage_step, self.busy_lanes, listed=True)
         self.k.v.free(self.staged, self.load_offset, self.write_address, self.read_address, self.fragments, listed=True)

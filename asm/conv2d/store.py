@@ -1,71 +1,197 @@
-"""The end of a convolution: a wave's pixels by channels from accumulators to rows of Y, or of its part of the sum."""
+"""The end of a convolution: a wave's pixels by channels from accumulators through the epilogue to Y, or to its part of the sums."""
 
 from __future__ import annotations
 
 from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.conv2d.arguments import Arguments
 from simgpu.asm.conv2d.pixels import pixel_offset
 from simgpu.asm.conv2d.place import Place, find_lane
-from simgpu.asm.parts.buffers import ELEMENT_STORES, raw_buffer
+from simgpu.asm.parts.buffers import OUTSIDE, REACH, raw_buffer
+from simgpu.asm.parts.elements import Elements
+from simgpu.asm.parts.epilogue import Epilogue
 from simgpu.asm.parts.integer_math import add_product, log2
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 
-SLOTS = 4  # stores in flight, each with its data and its address
+SLOTS = 4  # elements' stores in flight, each with its data and its address
 
 
-def store(k: KernelBuilder, plan: Conv2dPlan, place: Place, pointer: Reg, acc: Reg, atoms: tuple[int, int]) -> None:
+class Store:
     """Stores Y[oc][pixel] of every atom: lane i has pixel i, element r of group g channel 4g + r, in f64 4r + g.
 
-    pointer: of Y, or of the parts of its sum; acc: the accumulators of `atoms` along channels and pixels. Pixels outside of Y get
-    offsets outside, the buffer ends with the group's channels.
+    acc: the accumulators of `atoms` along channels and pixels. Pixels outside of Y get offsets outside; the buffer ends with the
+    group's channels or, with the channels last, with the image, and channels behind the group's get offsets outside too. There a
+    lane's neighbouring channels go together, where the number of a group's channels lets no lane have some that are not its own.
     """
-    p, tile = plan.problem, place.tile
-    size, words = dtype(p.dtype_c).bytes, dtype(p.dtype_c).registers
-    channels_a_group, channels_an_element = (4, 1) if words == 1 else (1, plan.atom.lane_groups)
-    image = p.oh * p.ow * size
-    k.comment(f"Y: {atoms[0]} x {atoms[1]} atoms of a wave to memory")
-    resource, channels = k.s.alloc("Y buffer", 4), k.s.alloc("channels")
-    raw_buffer(k, resource, pointer, (0, 0), "Y")
-    places = [(tile["image"], p.oc), (tile["group"], p.ocg), (tile["OC tile"], plan.tile_oc), (tile["part"], p.n * p.oc)]
-    for index, count in places[: 4 if plan.split_ic > 1 else 3]:
-        add_product(k, resource[0:2], index, count * image)
-    k.s_mul_i32(channels, tile["OC tile"], plan.tile_oc)
-    k.s_sub_u32(channels, p.ocg, channels)
-    k.s_min_u32(channels, channels, plan.tile_oc)
-    k.s_mul_i32(resource[2], channels, image, note="the channels that are left")
-    lane, group = find_lane(k)
-    channel = k.v.alloc("channel offset")
-    k.s_mul_i32(channels, place.wave_channel, plan.tile_oc // plan.waves_oc)
-    k.v_mul_u32_u24(group, channels_a_group, group)
-    k.v_add_u32(group, channels, group, note="lane's first channel in the tile")
-    k.s_mov_b32(channels, image)
-    k.v_mul_lo_u32(channel, group, channels)
-    slots = [(k.v.alloc("Y data", words), k.v.alloc("Y offset")) for _ in range(SLOTS)]
-    first, row = k.s.alloc("wave's first row"), k.v.alloc("row")
-    k.s_mul_i32(first, place.wave_pixel, plan.pixels // plan.waves_p // plan.tile_ow)
-    scratch = k.s.alloc("scratch")
-    k.s_mul_i32(scratch, tile["OH tile"], plan.tile_oh)
-    k.s_add_u32(first, first, scratch)
-    k.s_mul_i32(scratch, tile["OW tile"], plan.tile_ow)
-    shift = log2(plan.tile_ow)
-    k.v_lshrrev_b32(row, shift, lane)
-    k.v_and_b32(lane, plan.tile_ow - 1, lane)
-    k.v_add_u32(lane, scratch, lane, note="column of Y")
-    k.v_add_u32(row, first, row, note="row of Y")
-    number = 0
-    for pixel in range(atoms[1]):
-        if pixel:
-            k.v_add_u32(row, plan.atom.m // plan.tile_ow, row)
-        pixel_offset(k, group, (row, lane), (p.oh, p.ow), channel, size, "pixels outside of Y: outside")
-        for oc in range(atoms[0]):
-            for r in range(plan.atom.acc_registers // words):
-                data, address = slots[number % SLOTS]
-                number += 1
-                start = (oc * atoms[1] + pixel) * plan.atom.acc_registers + r * words
-                for word in range(words):
-                    k.v_accvgpr_read_b32(data[word], acc[start + word])
-                channel_number = oc * plan.atom.n + r * channels_an_element
-                k.v_add_u32(address, channel_number * image, group)
-                k.emit(f"buffer_store_{ELEMENT_STORES[size]}", data, address, resource, 0, offen=True,
-                       note=f"Y atom {oc},{pixel}: channel {channel_number} + {channels_a_group}g")  # fmt: skip
+
+    def __init__(self, k: KernelBuilder, plan: Conv2dPlan, place: Place, arguments: Arguments, acc: Reg, atoms: tuple[int, int]):
+        self.k, self.plan, self.place, self.arguments, self.acc, self.atoms = k, plan, place, arguments, acc, atoms
+        p = plan.problem
+        self.sums = plan.second_pass  # are stored, not Y
+        self.last = p.layout == "nhwc"
+        kind, compute = (p.accumulator, p.accumulator) if self.sums else (p.dtype_c, p.gemm.epilogue_type)
+        alpha, scale = (None, None) if self.sums else (arguments.alpha, arguments.scale_c)
+        self.epilogue = Epilogue(k, compute, alpha, None, "none" if self.sums else p.activation)
+        self.elements, self.size, self.words = Elements(k, kind, compute, scale), dtype(kind).bytes, dtype(compute).registers
+        self.converts = compute != p.accumulator
+        self.with_bias = p.bias and not self.sums
+        # Channels of a lane that follow each other, and from one element of a lane to the next.
+        self.run, self.apart = (4, 1) if dtype(p.accumulator).registers == 1 else (1, plan.atom.lane_groups)
+        self.together = self.run if self.last and p.ocg % 4 == 0 else 1
+        self.image = p.oh * p.ow * self.size  # bytes of a channel, whose pixels follow each other unless it is last
+        self.pixel = p.oc * self.size if self.last else self.size
+
+    def emit(self) -> None:
+        """All of it, to the last store."""
+        k, plan = self.k, self.plan
+        k.comment(f"Y: {self.atoms[0]} x {self.atoms[1]} atoms of a wave to memory")
+        resource, left = self._buffer()
+        channel, offset, row, column = self._lane(left)
+        self.epilogue.prepare()
+        self.elements.prepare()
+        bias = self._bias_buffer(channel)
+        scratch = self.epilogue.scratch()
+        spare = k.v.alloc("spare") if self.size < 4 else Reg("v", 0, 0)
+        slots = [(k.v.alloc("Y data", self.words * self.together), k.v.alloc("Y offset")) for _ in range(SLOTS // self.together)]
+        pixels = self._pixels(row, column, offset)
+        per_atom = plan.atom.acc_registers // dtype(plan.problem.accumulator).registers
+        number = 0
+        for oc in range(self.atoms[0]):
+            for first in range(0, per_atom, self.run):
+                place = oc * plan.atom.n + first * self.apart
+                added = self._load_bias(bias, channel, place)
+                for pixel in range(self.atoms[1]):
+                    for r in range(0, self.run, self.together):
+                        data, address = slots[number % len(slots)]
+                        number += 1
+                        elements = [data[e * self.words : (e + 1) * self.words] for e in range(self.together)]
+                        self._finish(elements, (oc, pixel, first + r), added[r : r + self.together], scratch)
+                        stored = self.elements.narrow(elements, spare)
+                        self._store(stored, pixels[pixel], (address, channel, left), place + r, resource)
+
+    # -- where things lie ------------------------------------------------------------------------
+
+    def _buffer(self) -> tuple[Reg, Reg]:
+        """Y's buffer, and an SGPR with the channels from the tile's first to the group's last."""
+        k, plan, p, tile = self.k, self.plan, self.plan.problem, self.place.tile
+        resource, left, first = k.s.alloc("Y buffer", 4), k.s.alloc("channels left"), k.s.alloc("first channel")
+        raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
+        each = self.size if self.last else self.image
+        k.s_mul_i32(left, tile["OC tile"], plan.tile_oc)
+        k.s_mul_i32(first, tile["group"], p.ocg)
+        k.s_add_u32(first, first, left, note="the tile's first channel")
+        k.s_sub_u32(left, p.ocg, left)
+        images = p.oc * self.image
+        for index, stride in ((tile["image"], images), (first, each), *([(tile["part"], p.n * images)] if self.sums else [])):
+            add_product(k, resource[0:2], index, stride)
+        if self.last:
+            k.s_mul_i32(resource[2], first, self.size)
+            k.s_sub_u32(resource[2], images, resource[2], note="to the end of the image")
+        else:
+            k.s_min_u32(resource[2], left, plan.tile_oc)
+            k.s_mul_i32(resource[2], resource[2], each, note="the channels that are left")
+        k.s.free(first)
+        return resource, left
+
+    def _lane(self, left: Reg) -> tuple[Reg, Reg, Reg, Reg]:
+        """VGPRs: the lane's first channel in the tile, its bytes, row and column of its first pixel in Y."""
+        k, plan, tile, place = self.k, self.plan, self.place.tile, self.place
+        column, channel = find_lane(k)
+        row, offset, scalar, first = k.v.alloc("row"), k.v.alloc("channel offset"), k.s.alloc("scratch"), k.s.alloc("first row")
+        if self.run > 1:
+            k.v_mul_u32_u24(channel, self.run, channel)
+        k.s_mul_i32(scalar, place.wave_channel, plan.tile_oc // plan.waves_oc)
+        k.v_add_u32(channel, scalar, channel, note="lane's first channel in the tile")
+        k.s_mov_b32(scalar, self.size if self.last else self.image)
+        k.v_mul_lo_u32(offset, channel, scalar)
+        k.s_mul_i32(first, place.wave_pixel, plan.pixels // plan.waves_p // plan.tile_ow)
+        k.s_mul_i32(scalar, tile["OH tile"], plan.tile_oh)
+        k.s_add_u32(first, first, scalar)
+        k.s_mul_i32(scalar, tile["OW tile"], plan.tile_ow)
+        k.v_lshrrev_b32(row, log2(plan.tile_ow), column)
+        k.v_and_b32(column, plan.tile_ow - 1, column)
+        k.v_add_u32(column, scalar, column, note="column of Y")
+        k.v_add_u32(row, first, row, note="row of Y")
+        k.s.free(scalar, first)
+        return channel, offset, row, column
+
+    def _pixels(self, row: Reg, column: Reg, offset: Reg) -> list[Reg]:
+        """Registers with the bytes of each atom's pixel at the lane's first channel."""
+        k, plan, p = self.k, self.plan, self.plan.problem
+        found = []
+        for pixel in range(self.atoms[1]):
+            if pixel:
+                k.v_add_u32(row, plan.atom.m // plan.tile_ow, row)
+            found.append(k.v.alloc(f"pixel {pixel}"))
+            pixel_offset(k, found[-1], (row, column), (p.oh, p.ow), offset, self.pixel, "pixels outside of Y: outside")
+        k.v.free(row, column, offset)
+        return found
+
+    # -- elements --------------------------------------------------------------------------------
+
+    def _bias_buffer(self, channel: Reg) -> tuple[Reg, Elements, Reg, list[Reg]] | None:
+        """The bias from the tile's first channel to the group's last; its type, a VGPR for offsets, and those of a run."""
+        if not self.with_bias:
+            return None
+        k, plan, p, tile = self.k, self.plan, self.plan.problem, self.place.tile
+        kind = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type)
+        resource, scalar = k.s.alloc("bias buffer", 4), k.s.alloc("scratch")
+        assert self.arguments.bias is not None
+        raw_buffer(k, resource, self.arguments.bias, (0, 0), "bias")
+        for index, count in ((tile["group"], p.ocg), (tile["OC tile"], plan.tile_oc)):
+            add_product(k, resource[0:2], index, count * kind.size)
+        k.s_mul_i32(scalar, tile["OC tile"], plan.tile_oc)
+        k.s_sub_u32(resource[2], p.ocg, scalar)
+        if kind.size > 1:
+            k.s_lshl_b32(resource[2], resource[2], log2(kind.size))
+        k.s.free(scalar)
+        offset, whole = k.v.alloc("bias offset"), k.v.alloc("bias", self.run * kind.words)
+        k.v_lshlrev_b32(offset, log2(kind.size), channel)
+        return resource, kind, offset, [whole[e * kind.words : (e + 1) * kind.words] for e in range(self.run)]
+
+    def _load_bias(self, bias: tuple[Reg, Elements, Reg, list[Reg]] | None, channel: Reg, place: int) -> list[Reg]:
+        """The bias of a run of channels in the epilogue's type; place: of the run's first, from the lane's first channel on."""
+        if bias is None:
+            return [Reg("v", 0, 0)] * self.run
+        resource, kind, offset, registers = bias
+        for e, register in enumerate(registers):
+            self.k.emit(kind.access("load", 1), register[0 : kind.registers(1)], offset, resource, 0, offen=True,
+                        offset=(place + e) * kind.size, note=f"bias of channel {place + e}")  # fmt: skip
+        return [kind.widen(register, register, 0) for register in registers]
+
+    def _finish(self, elements: list[Reg], number: tuple[int, int, int], added: list[Reg], scratch: list[Reg]) -> None:
+        """The sums of neighbouring channels through the epilogue; number: atom along channels and pixels, element of the lane."""
+        k, plan, (oc, pixel, r) = self.k, self.plan, number
+        words = dtype(plan.problem.accumulator).registers
+        for e, element in enumerate(elements):
+            start = (oc * self.atoms[1] + pixel) * plan.atom.acc_registers + (r + e) * words
+            for word in range(words):
+                k.v_accvgpr_read_b32(element[word], self.acc[start + word])
+            if self.converts:
+                k.v_cvt_f32_i32(element, element)
+            self.epilogue.scale(element)
+            if self.with_bias:
+                self.epilogue.add(element, added[e])
+            self.epilogue.activate(element, scratch)
+
+    def _store(self, data: Reg, pixel: Reg, places: tuple[Reg, Reg, Reg], channel: int, resource: Reg) -> None:
+        """Neighbouring channels of a pixel. places: a VGPR for the address, the lane's first channel, the SGPR of those left."""
+        k, (address, lane, left) = self.k, places
+        name, note = self.elements.access("store", self.together), f"Y channel {channel} + {self.run}g"
+        if not self.last:
+            k.v_add_u32(address, channel * self.image, pixel)
+            k.emit(name, data, address, resource, 0, offen=True, note=note)
+            return
+        offset, base = channel * self.size, pixel
+        if self.plan.problem.ocg % self.plan.tile_oc:
+            limit = k.s.alloc("limit")
+            k.s_sub_u32(limit, left, channel)
+            k.v_cmp_gt_i32("vcc", limit, lane)
+            k.v_cndmask_b32(address, OUTSIDE, pixel, "vcc", note="channels that the group has not: outside")
+            k.s.free(limit)
+            base = address
+        if offset >= REACH:
+            k.v_add_u32(address, offset - offset % REACH, base)
+            base, offset = address, offset % REACH
+        k.emit(name, data, base, resource, 0, offen=True, offset=offset, note=note)

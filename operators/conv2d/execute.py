@@ -8,36 +8,47 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.compute import Array, Executor
-from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel_operands
+from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel_operands, windowed_filter, windowed_input
 from simgpu.operators.conv2d.tree import AtomConv2dNode, BlockConv2dNode, Conv2d, WarpConv2dNode
+from simgpu.operators.gemm.epilogue import Operands, epilogue
 from simgpu.operators.levels import Level
 from simgpu.operators.tree import ZERO, View
 
 
 class Conv2dExecutor(Executor, root=Conv2d):
-    """The convolution of X (n,ic,ih,iw) and W (oc,ic/groups,kh,kw)."""
+    """The convolution of X and W (oc,ic/groups,kh,kw) and its epilogue; X, Y in the problem's layout."""
 
-    def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike) -> Array:
-        """Y (n,oc,oh,ow) in the accumulation type."""
+    def visit_device(self, tree: Conv2d, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None) -> Array:
+        """Y in the accumulation type, not rounded to its own."""
         p, plan = tree.problem, tree.plan
-        kind = self.kind(p.dtype_c)
-        self._x, self._w = expect_shape("X", x, p.shapes[0]).astype(kind), expect_shape("W", w, p.shapes[1]).astype(kind)
-        self._e = p.element.bytes
+        y = finished(p, self._sums(tree, by_channels(p, x), expect_shape("W", w, p.shapes[1])), bias)
         self.count(flops=p.flops, hbm_bytes=p.bytes_once)
+        size = numpy_dtype(p.dtype_c, plan.descriptor.arch).itemsize
+        self.count(global_bytes=p.bytes_once if self.level is Level.DEVICE else y.size * size)
+        return y
+
+    def _sums(self, tree: Conv2d, x: Array, w: Array) -> Array:
+        """(n,oc,oh,ow) before the epilogue."""
+        p, plan, cut = tree.problem, tree.plan, tree.plan.cut
+        kind = self.kind(p.accumulator)
+        self._x, self._w, self._e = x.astype(kind), w.astype(kind), p.element.bytes
         if plan.factor > 1:
             self._x, self._w = space_to_channel_operands(p, plan.factor, self._x, self._w)
-        y: Array = np.zeros(p.shapes[2], kind)
+        if cut != plan.more_channels:
+            p = plan.more_channels
+            self._x = windowed_input(p, plan.window, plan.tile_ic, self._x)
+            self._w = windowed_filter(p, plan.window, plan.tile_ic, self._w)
         if self.level is Level.DEVICE:
-            self.count(global_bytes=p.bytes_once)
-            return convolve(plan.cut, self._x, self._w)
-        size = numpy_dtype(p.dtype_c).itemsize
+            return convolve(cut, self._x, self._w)
+        y: Array = np.zeros(cut.by_channels[2], kind)
+        size = numpy_dtype(p.accumulator).itemsize
         for block in tree.children():
             self.visit(block, y[block.views[2].index])
             if plan.split_ic > 1:
                 self.count(global_bytes=2 * block.views[2].elements * size)
-        self.count(global_bytes=y.size * size)
         return y
 
     def visit_block(self, node: BlockConv2dNode, out: Array) -> None:
@@ -101,8 +112,28 @@ def _valid(p: Conv2dProblem, x: View) -> int:
     return max(rows, 0) * max(cols, 0)
 
 
+def by_channels(p: Conv2dProblem, x: ArrayLike) -> Array:
+    """X as (n,ic,ih,iw), from the problem's layout."""
+    given = expect_shape("X", x, p.shapes[0])
+    return given if p.layout == "nchw" else np.moveaxis(given, -1, 1)
+
+
+def laid_out(p: Conv2dProblem, y: Array) -> Array:
+    """(n,oc,oh,ow) in the problem's layout."""
+    return y if p.layout == "nchw" else np.ascontiguousarray(np.moveaxis(y, 1, -1))
+
+
+def finished(p: Conv2dProblem, sums: Array, bias: ArrayLike | None) -> Array:
+    """Y in the problem's layout from the sums (n,oc,oh,ow), in their type, not rounded to Y's."""
+    if bias is None and p.bias:
+        raise LaunchError(f"the epilogue adds a bias, but none was given: pass one of shape ({p.oc},)")
+    none: Array = np.empty((0, 0))
+    given = Operands(none, none, bias=expect_shape("bias", bias, (p.oc,)) if bias is not None and p.bias else None)
+    return laid_out(p, np.moveaxis(epilogue(p.gemm, np.moveaxis(sums, 1, -1), given), -1, 1))
+
+
 def convolve(p: Conv2dProblem, x: Array, w: Array) -> Array:
-    """Y of whole arrays, tap by tap, in their type."""
+    """The sums (n,oc,oh,ow) of whole arrays, X (n,ic,ih,iw), tap by tap, in their type."""
     (sh, sw), (ph, pw), (dh, dw) = p.stride, p.padding, p.dilation
     high, wide = (p.oh - 1) * sh + 1, (p.ow - 1) * sw + 1
     y: Array = np.zeros((p.n, p.groups, p.ocg, p.oh, p.ow), x.dtype)
@@ -111,4 +142,4 @@ def convolve(p: Conv2dProblem, x: Array, w: Array) -> Array:
         window = ZERO.read(x, (0, p.n), (0, p.ic), (top, top + high), (left, left + wide))[:, :, ::sh, ::sw]
         grouped = window.reshape(p.n, p.groups, p.icg, p.oh, p.ow)
         y += np.einsum("goc,ngchw->ngohw", w.reshape(p.groups, p.ocg, p.icg, p.kh, p.kw)[..., i, j], grouped)
-    return y.reshape(p.shapes[2])
+    return y.reshape(p.by_channels[2])

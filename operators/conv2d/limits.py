@@ -16,6 +16,7 @@ from simgpu.operators.resources import (
     limit_rows,
     occupancy_row,
     residency,
+    rounding_sgprs,
     scalar_ranges,
     sgprs,
 )
@@ -24,7 +25,7 @@ from simgpu.operators.split import Reduction
 # The work-item; of the filter: load, write, read; of the halo: write, the last write, read.
 _ADDRESS_VGPRS = 7
 _TEMPORARY_VGPRS = 1
-_SCALARS = scalar_ranges(arguments=8, buffers=12, lane_masks=6, coordinates_and_counters=8, temporaries=4)
+_CONSTANTS = {"gelu": 8, "silu": 1}  # of an activation in f32
 
 
 def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
@@ -32,16 +33,17 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
     p, rates, e = plan.cut, sustained(plan.descriptor), plan.problem.element.bytes
     taps, (gx, gy, gz), clocks = p.kh * p.kw, plan.grid, step_clocks(plan)
     tiles, high_wide = p.n * p.groups * gx * gy * gz, p.halo(plan.tile_oh, plan.tile_ow)
-    result = p.n * p.oc * p.oh * p.ow * dtype(p.dtype_c).bytes
+    elements = p.n * p.oc * p.oh * p.ow
+    result = elements * dtype(p.dtype_c).bytes
     return Reduction(
         tiles=tiles,
         steps=plan.ic_steps,
         step=max(clocks.values()) / rates.clock,
-        drain=plan.pixels * plan.tile_oc * dtype(p.dtype_c).bytes / STORE_BYTES / rates.clock,
+        drain=plan.pixels * plan.tile_oc * dtype(p.accumulator).bytes / STORE_BYTES / rates.clock,
         resident=max(1, plan.resources.blocks_per_cu),
         asked_bytes=tiles * e * (p.icg * high_wide[0] * high_wide[1] + plan.ic_steps * plan.tile_ic * plan.tile_oc * taps) + result,
         once_bytes=plan.problem.bytes_once,
-        partial_bytes=result,
+        partial_bytes=elements * dtype(p.accumulator).bytes,
         rates=rates,
         waits=taps,
     )
@@ -61,6 +63,21 @@ def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
     }
 
 
+def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:
+    """SGPRs of a wave; the epilogue's are taken where the loop's buffers and masks were."""
+    p, more = plan.problem, {}
+    if plan.windows != (1, 1):
+        more["window"] = 2
+    if p.layout == "nhwc" and p.icg % (plan.tile_ic // plan.factor**2):
+        more["image"] = 1
+    arguments = 8
+    if not p.plain and not plan.second_pass:
+        words, narrow = dtype(p.gemm.epilogue_type).registers, p.scale_c != 1
+        arguments += 2 * p.bias + words * (p.alpha != 1) + narrow + 2 * (p.bias or p.alpha != 1 or narrow)
+        more["epilogue"] = 4 * p.bias + _CONSTANTS.get(p.activation, 0) + rounding_sgprs(p.dtype_c, plan.descriptor.arch)
+    return scalar_ranges(arguments=arguments, buffers=12, lane_masks=6, coordinates_and_counters=8, temporaries=4, **more)
+
+
 def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
     """Registers of a wave and LDS of a block, array by array."""
     d, atom, waves = plan.descriptor, plan.atom, plan.waves_p * plan.waves_oc
@@ -70,22 +87,25 @@ def conv2d_resources(plan: Conv2dPlan) -> ResourcePlan:
         RegisterRange("W fragments", "arch", plan.tile_oc // plan.waves_oc // atom.n * plan.fragment_words),
         RegisterRange("W staging", "arch", -(-plan.taps.packed_bytes // (4 * plan.threads))),
         RegisterRange("X staging", "arch", plan.batch * plan.pixel_words),
-        RegisterRange("X offsets", "arch", plan.positions * plan.factor**2),
+        RegisterRange("X offsets", "arch", plan.offset_words),
         RegisterRange("addresses", "arch", _ADDRESS_VGPRS),
         RegisterRange("temporaries", "arch", _TEMPORARY_VGPRS),
     )
     lds = (LdsArray("X halo", plan.halo.nbytes), LdsArray("W", 2 * plan.taps.nbytes))
+    scalars = conv2d_scalars(plan)
     arch, acc = (sum(r.count for r in registers if r.file == file) for file in ("arch", "acc"))
-    return ResourcePlan(registers, lds, _SCALARS, *residency(d, arch, acc, sgprs(_SCALARS), sum(a.nbytes for a in lds), waves))
+    return ResourcePlan(registers, lds, scalars, *residency(d, arch, acc, sgprs(scalars), sum(a.nbytes for a in lds), waves))
 
 
 def conv2d_constraints(plan: Conv2dPlan, gemm: GemmPlan) -> tuple[Constraint, ...]:
     p, d, r, atom = plan.cut, plan.descriptor, plan.resources, plan.atom
     limit, use = d.lds_bytes // plan.blocks_wanted, d.lds_allocation(r.lds_bytes)
     high, wide = p.halo(plan.tile_oh, plan.tile_ow)
-    note = f"input halo {high} x {wide} x {plan.tile_ic} channels, two taps of W, {plan.blocks_wanted} block(s) a CU"
+    parts = plan.windows[0] * plan.windows[1]
+    of = f" of {plan.window[0]}x{plan.window[1]} taps, one of {parts} parts of the filter" if parts > 1 else ""
+    note = f"input halo {high} x {wide} x {plan.tile_ic} channels{of}, two taps of W, {plan.blocks_wanted} block(s) a CU"
     remedy = (
-        f"{use - limit} bytes too many at the smallest tile: lower dilation or filter size, or use a target with {use} bytes of LDS"
+        f"{use - limit} bytes too many at the smallest tile: use a type of fewer bytes"
     )
     waves = plan.waves_p * plan.waves_oc
     ragged = sum(map(bool, (plan.pixels % (plan.waves_p * atom.m), plan.tile_oc % (plan.waves_oc * atom.n), plan.tile_ic % atom.k)))

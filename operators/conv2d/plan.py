@@ -13,7 +13,10 @@ a CU and with the rows that pad least, the one of least time is taken, the chann
 B = 2 if the smallest tile fits twice, and the registers do, else 1; tIC is the K span, less (a power of two) if even the smallest
 tile is too large. b slots keep the planes of `conv2d.lds` on different banks (and two more the parts of W, where a lane group has
 more than 16 bytes of a pixel).
-Few input channels become more, see `channel_factor`.
+Few input channels become more, see `channel_factor`. Of X only the rows and columns on which taps of some pixel lie are staged
+(`problem.lattice`). Where LDS cannot hold the halo of all taps under a whole K span, the taps are cut into windows of equal size,
+the largest that it holds: of whole rows of the filter, else of a part of a row (`_windows`); each is staged by itself, as other
+channels of X would be.
 Re-read factor of the halo (the paper's "reuse factor R", E27), generalised:  R = hH*hW / (tOH*sH * tOW*sW).
 """
 
@@ -26,30 +29,34 @@ from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.conv2d.lds import WIDEST
 from simgpu.operators.conv2d.limits import conv2d_constraints, conv2d_reduction, conv2d_resources
-from simgpu.operators.conv2d.problem import Conv2dProblem, space_to_channel
+from simgpu.operators.conv2d.problem import Conv2dProblem, Pair, space_to_channel, windowed
 from simgpu.operators.conv2d.tiles import Conv2dPlan, halo_layout
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.gemm.plan import GemmPlan, plan_gemm, with_tiling
 from simgpu.operators.gemm.tiling import options
-from simgpu.operators.resources import ResourcePlan, mark_binding
+from simgpu.operators.resources import ResourcePlan, mark_binding, require_narrow
 
 _LONGEST = 256  # pixels, and channels, of a block (gemm/tiling.py)
 _ATOM_ROWS = 16  # output columns of a tile: one atom's rows
+Cut = tuple[int, Pair]  # the factor of more channels, and the window of taps
 
 
 def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: str = "corrected") -> Conv2dPlan:
     """The closed-form plan. TargetError if the target has no atom for the type, LaunchError for an unknown policy."""
     one_of("policy", policy, POLICIES)
     atom = descriptor.atom(problem.dtype)
+    require_narrow(problem.dtype_c, descriptor)
     if policy == "published":
-        return _fitting(problem, plan_gemm(problem.gemm, descriptor, policy))
+        gemm = plan_gemm(problem.gemm, descriptor, policy)
+        return _fitting(problem, gemm, _windows(problem, gemm)[-1])
     tilings = {
         (t.tile_m, t.tile_n, min(t.blocks, 2)): t
         for option in _with_halo(problem, atom, list(options(problem.gemm, descriptor, atom)))
         for t in (replace(option, blocks=1), replace(option, blocks=2))
     }
     gemms = [with_tiling(problem.gemm, descriptor, policy, tiling) for tiling in tilings.values()]
-    tried = [(plan, gemm) for gemm in gemms for plan in (_fitting(problem, gemm), _on_border(problem, gemm)) if plan]
+    cuts = [(gemm, cut) for gemm in gemms for cut in _windows(problem, gemm)]
+    tried = [(plan, gemm) for gemm, cut in cuts for plan in (_fitting(problem, gemm, cut), _on_border(problem, gemm, cut)) if plan]
     plans = [*(plan for plan, _ in tried), *(even for plan, gemm in tried if (even := _even_rows(plan, gemm)))]
 
     def order(plan: Conv2dPlan) -> tuple[bool, float, int]:
@@ -80,7 +87,49 @@ def _with_halo(problem: Conv2dProblem, atom: MFMAAtom, tilings: list[Tiling]) ->
 
 def _cut(problem: Conv2dProblem, tiling: Tiling) -> Conv2dProblem:
     """What tiles of a K span cut: few input channels are made more."""
-    return space_to_channel(problem, channel_factor(problem, tiling.warp_k))
+    p = space_to_channel(problem, channel_factor(problem, tiling.warp_k))
+    return windowed(p, (p.kh, p.kw), 1)
+
+
+def _windows(problem: Conv2dProblem, gemm: GemmPlan) -> list[Cut]:
+    """All taps at once; where LDS does not hold them with a whole K span, also the largest window that it holds.
+
+    Its rows are of the whole filter's width, or it is a part of one row. Few channels stay few then.
+    """
+    factor = channel_factor(problem, gemm.tiling.warp_k) if gemm.policy == "corrected" else 1
+    more, p = space_to_channel(problem, factor), problem
+    if _holds(more, (more.kh, more.kw), gemm):
+        return [(factor, (more.kh, more.kw))]
+    windows = [*((rows, p.kw) for rows in _divisors(p.kh)), *((1, columns) for columns in _divisors(p.kw))]
+    held = next((window for window in windows if _holds(p, window, gemm)), (1, 1))
+    return list(dict.fromkeys([(1, (p.kh, p.kw)), (1, held)]))
+
+
+def _holds(p: Conv2dProblem, window: Pair, gemm: GemmPlan) -> bool:
+    """Whether LDS holds a stage of a whole K span under these taps, of the smallest tile."""
+    d, span = gemm.descriptor, gemm.tiling.warp_k * p.element.bytes
+    return _least(windowed(p, window, 1), gemm) <= d.lds_bytes // d.lds_granule * d.lds_granule // span
+
+
+def _least(p: Conv2dProblem, gemm: GemmPlan) -> int:
+    """Slots of X and channels of two taps of W that the smallest tile stages.
+
+    At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks.
+    """
+    t, columns = gemm.tiling, _columns(p)
+    wide = -(-p.halo(1, columns)[1] // p.stride[1]) * p.stride[1]
+    rows = p.halo(-(-t.waves_m * gemm.atom.m // columns), columns)[0]
+    return rows * wide + gemm.descriptor.lds_banks + 2 * t.waves_n * gemm.atom.n + _apart(p, gemm)
+
+
+def _apart(p: Conv2dProblem, gemm: GemmPlan) -> int:
+    """What keeps the parts of W apart (`TapLayout.part`)."""
+    return 2 if gemm.tiling.warp_k * p.element.bytes > WIDEST * gemm.atom.lane_groups else 0
+
+
+def _divisors(count: int) -> list[int]:
+    """From the largest on."""
+    return [part for part in range(count, 0, -1) if count % part == 0]
 
 
 def _columns(p: Conv2dProblem) -> int:
@@ -88,27 +137,27 @@ def _columns(p: Conv2dProblem) -> int:
     return min(_ATOM_ROWS, 1 << (p.ow - 1).bit_length())
 
 
-def _fitting(problem: Conv2dProblem, gemm: GemmPlan) -> Conv2dPlan:
+def _fitting(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan:
     """The GEMM's tile, or what fits of it."""
-    plan = _plan(problem, gemm, 2)
+    plan = _plan(problem, gemm, cut, 2)
     if plan.feasible or plan.blocks_wanted == 1:
         return plan
     # X's staging passes what two blocks' waves leave each other: one block, of a larger tile or, where that passes it too, of this.
-    larger = _plan(problem, gemm, 1)
+    larger = _plan(problem, gemm, cut, 1)
     if larger.feasible:
         return larger
     alone = replace(plan, blocks_wanted=1)
     return replace(alone, constraints=mark_binding(conv2d_constraints(alone, gemm), larger.binding.name))
 
 
-def _on_border(problem: Conv2dProblem, gemm: GemmPlan) -> Conv2dPlan | None:
+def _on_border(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut) -> Conv2dPlan | None:
     """Where LDS or ArchVGPRs pass the GEMM's tile, the tile on their border that loads the least an output; None elsewhere.
 
     r rows and c channels take a*r + b*c of the V that either leaves them, and a stage loads h*r + t*c: t taps, and the h = hW*sH
     halo pixels that a row brings. An output's part h/c + t/r is least on the border a*r + b*c = V at c = V/(b + sqrt(a*b*t/h)).
     """
     d, t = gemm.descriptor, gemm.tiling
-    fitted = _plan(problem, gemm, 2)
+    fitted = _plan(problem, gemm, cut, 2)
     p, wide, blocks = fitted.cut, fitted.tile_ow, fitted.blocks_wanted
     row, channel = -(-t.waves_m * gemm.atom.m // wide), t.waves_n * gemm.atom.n
     least, share = replace(fitted, tile_oh=row, tile_oc=channel), p.kh * p.kw / (p.halo(1, wide)[1] * p.stride[0])
@@ -151,19 +200,16 @@ def _even_rows(plan: Conv2dPlan, gemm: GemmPlan) -> Conv2dPlan | None:
     return replace(other, constraints=mark_binding(conv2d_constraints(other, gemm), "problem size"))
 
 
-def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPlan:
+def _plan(problem: Conv2dProblem, gemm: GemmPlan, cut: Cut, most_blocks: int) -> Conv2dPlan:
     d, policy = gemm.descriptor, gemm.policy
     t, atom, e = gemm.tiling, gemm.atom, problem.element.bytes
-    factor = channel_factor(problem, t.warp_k) if policy == "corrected" else 1
-    p = space_to_channel(problem, factor) if factor > 1 else problem
+    factor, window = cut
+    p = windowed(space_to_channel(problem, factor), window, 1)
     least_p, least_oc = t.waves_m * atom.m, t.waves_n * atom.n
     tile_ow = _columns(p)
     least_oh = -(-least_p // tile_ow)
     wide = -(-p.halo(1, tile_ow)[1] // p.stride[1]) * p.stride[1]
-    # At most a line of the smallest chunks keeps the planes of the halo apart: as many slots as there are banks. What keeps the
-    # parts of W apart (`TapLayout.part`) takes two.
-    apart = 2 if t.warp_k * e > WIDEST * atom.lane_groups else 0
-    least = p.halo(least_oh, tile_ow)[0] * wide + d.lds_banks + 2 * least_oc + apart
+    apart, least = _apart(p, gemm), _least(p, gemm)
     blocks = 2 if min(t.blocks, most_blocks) == 2 and d.lds_bytes // 2 // (t.warp_k * e) >= least else 1
     room = d.lds_bytes // blocks // d.lds_granule * d.lds_granule // e  # elements
     tile_ic = min(t.warp_k, max(atom.k, _floor2(room // least)))
@@ -185,7 +231,7 @@ def _plan(problem: Conv2dProblem, gemm: GemmPlan, most_blocks: int) -> Conv2dPla
         limited_by = "GEMM tile" if policy == "corrected" else None
     none = ResourcePlan((), (), (), 0, 0)
     tiles_of = (tile_oh, tile_ow, tile_oc, tile_ic, t.waves_m, t.waves_n, blocks, (t.tile_m, t.tile_n), 1)
-    plan = Conv2dPlan(problem, d, policy, atom, factor, *tiles_of, none, ())
+    plan = Conv2dPlan(problem, d, policy, atom, factor, window, *tiles_of, none, ())
     plan = replace(plan, resources=conv2d_resources(plan))
     if policy == "corrected":
         plan = replace(plan, split_ic=conv2d_reduction(plan).split())
@@ -200,7 +246,8 @@ def channel_factor(problem: Conv2dProblem, span: int) -> int:
     p = problem
     if 4 * p.icg > span or p.kh * p.kw == 1:
         return 1
-    return min((1, 2, 4), key=lambda f: -(-p.icg * f * f // span) * -(-p.kh // f) * -(-p.kw // f))
+    factors = [f for f in (1, 2, 4) if f * f <= span]
+    return min(factors, key=lambda f: -(-p.icg * f * f // span) * -(-p.kh // f) * -(-p.kw // f))
 
 
 def with_tile(plan: Conv2dPlan, rows: int, channels: int) -> Conv2dPlan | None:

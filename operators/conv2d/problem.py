@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.hardware.dtypes import DType, dtype
 from simgpu.hardware.errors import LaunchError
-from simgpu.operators.arguments import expect_shape, positive_dimension
-from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.arguments import expect_shape, one_of, positive_dimension
+from simgpu.operators.gemm.problem import GATES, NARROW, OUTPUTS, GemmProblem
 from simgpu.operators.tree import ZERO
 
 Pair = tuple[int, int]
+LAYOUTS = ("nchw", "nhwc")
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,10 @@ class Conv2dProblem:
     """Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw), as deep learning has it (no flip of W).
 
     stride, padding, dilation: (vertical, horizontal). Outside X reads 0. oh = (ih + 2*padding - dilation*(kh-1) - 1) // stride + 1.
-    LaunchError for sizes that cannot be.
+    layout "nhwc": X is (n,ih,iw,ic) and Y (n,oh,ow,oc); W stays as it is, for it is packed anyway.
+    Y = scale_c * activation(alpha * (X * W) + bias), a bias of oc elements of `dtype_addend`; `dtype_c` is the type of Y: the
+    accumulator's, which is the default, or one that it is rounded to. All as of a GEMM's C (`operators.gemm.problem`).
+    LaunchError for sizes and types that cannot be.
     """
 
     n: int
@@ -36,9 +41,17 @@ class Conv2dProblem:
     dilation: Pair = (1, 1)
     groups: int = 1
     dtype: str = "f32"
+    layout: str = "nchw"
+    alpha: float = 1.0
+    bias: bool = False
+    activation: str = "none"
+    dtype_c: str = ""
+    scale_c: float = 1.0
 
     def __post_init__(self) -> None:
-        dtype(self.dtype)
+        accumulator = dtype(self.dtype).accumulator
+        one_of("layout", self.layout, LAYOUTS)
+        object.__setattr__(self, "dtype_c", one_of("type of Y", self.dtype_c or accumulator, OUTPUTS[accumulator]))
         for name in ("n", "ic", "ih", "iw", "oc", "kh", "kw", "groups"):
             object.__setattr__(self, name, positive_dimension(name, getattr(self, name)))
         for name in ("stride", "dilation"):
@@ -50,6 +63,18 @@ class Conv2dProblem:
                 raise LaunchError(f"{name} = {getattr(self, name)} does not divide into {self.groups} groups: use a divisor of it")
         if min(self.oh, self.ow) < 1:
             raise LaunchError(f"a {self.kh}x{self.kw} filter does not fit into {self.ih}x{self.iw} input: pad it by more")
+        self._check_epilogue()
+
+    def _check_epilogue(self) -> None:
+        one_of("activation", self.activation, ("none", "relu", "gelu", "silu", *GATES))
+        if self.activation in GATES:
+            raise LaunchError(f"activation {self.activation} takes pairs of columns of a GEMM: use none, relu, gelu or silu")
+        if self.dtype_c not in NARROW and self.scale_c != 1:
+            raise LaunchError(f"scale_c = {self.scale_c:g}: only fp8 and bf8 take a scale, Y is {self.dtype_c}: use alpha")
+        if self.dtype_c == "i32" and self.activation not in ("none", "relu"):
+            raise LaunchError(f"activation {self.activation} is a fraction of an integer and Y is i32: let Y be f32, f16 or bf16")
+        if self.dtype_c == "i32" and (self.alpha != int(self.alpha) or abs(self.alpha) >= 1 << 31):
+            raise LaunchError(f"alpha = {self.alpha:g}: Y in i32 takes an integer of 32 bits; let Y be f32, f16 or bf16")
 
     @property
     def oh(self) -> int:
@@ -77,13 +102,24 @@ class Conv2dProblem:
         return dtype(self.dtype)
 
     @property
-    def dtype_c(self) -> str:
-        """Type of Y: the accumulator's."""
+    def accumulator(self) -> str:
+        """Type of the matrix unit's sums, and of the parts of split channels."""
         return self.element.accumulator
 
     @property
+    def plain(self) -> bool:
+        """Whether Y is the sums as they are."""
+        return self.dtype_c == self.accumulator and self.alpha == 1 and not self.bias and self.activation == "none"
+
+    @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Of X, W and Y."""
+        """Of X, W and Y as they lie in memory."""
+        x, w, y = self.by_channels
+        return (x, w, y) if self.layout == "nchw" else ((x[0], *x[2:], x[1]), w, (y[0], *y[2:], y[1]))
+
+    @property
+    def by_channels(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Of X, W and Y, the channels of an image before its rows, whatever the layout."""
         return (self.n, self.ic, self.ih, self.iw), (self.oc, self.icg, self.kh, self.kw), (self.n, self.oc, self.oh, self.ow)
 
     @property
@@ -95,12 +131,16 @@ class Conv2dProblem:
     def bytes_once(self) -> int:
         """Bytes if every element of X, W and Y crosses memory once."""
         x, w, y = (int(np.prod(shape)) for shape in self.shapes)
-        return (x + w) * self.element.bytes + y * dtype(self.dtype_c).bytes
+        bias = self.bias * self.oc * dtype(self.gemm.dtype_addend).bytes
+        return (x + w) * self.element.bytes + y * dtype(self.dtype_c).bytes + bias
 
     @property
     def gemm(self) -> GemmProblem:
         """The GEMM with the same products: pixels x output channels x (input channels and taps), a product of the batch a group."""
-        return GemmProblem(self.n * self.oh * self.ow, self.ocg, self.icg * self.kh * self.kw, self.dtype, batch=self.groups)
+        return GemmProblem(
+            self.n * self.oh * self.ow, self.ocg, self.icg * self.kh * self.kw, self.dtype, batch=self.groups, alpha=self.alpha,
+            bias=self.bias, activation=self.activation, dtype_c=self.dtype_c, scale_c=self.scale_c,
+        )  # fmt: skip
 
     def halo(self, rows: int, cols: int) -> Pair:
         """Input rows and columns under a tile of `rows` x `cols` output pixels."""
@@ -139,24 +179,75 @@ def space_to_channel(problem: Conv2dProblem, factor: int) -> Conv2dProblem:
     return replace(p, ic=p.ic * f * f, ih=ih, iw=iw, kh=kh, kw=kw, padding=(0, 0), dilation=dilation)
 
 
+def lattice(problem: Conv2dProblem, window: Pair) -> Pair:
+    """Rows and columns of X from one to the next that a window of taps reads: gcd of stride and dilation, the stride of one tap."""
+    apart = (dilation if taps > 1 else 0 for dilation, taps in zip(problem.dilation, window, strict=True))
+    down, across = map(gcd, problem.stride, apart)
+    return down, across
+
+
+def windowed(problem: Conv2dProblem, window: Pair, tile_ic: int) -> Conv2dProblem:
+    """The same convolution whose filter is `window` taps, which divide it, and whose input is what those read of X alone.
+
+    Windows of taps become channels: behind each tile_ic channels those channels under the next window, row by row.
+    """
+    p, (fh, fw) = problem, window
+    (gh, gw), windows = lattice(p, window), (p.kh // fh) * (p.kw // fw)
+    stride = p.stride[0] // gh, p.stride[1] // gw
+    dilation = p.dilation[0] // gh if fh > 1 else 1, p.dilation[1] // gw if fw > 1 else 1
+    ic = p.ic if windows == 1 else p.groups * -(-p.icg // tile_ic) * tile_ic * windows
+    ih, iw = (p.oh - 1) * stride[0] + dilation[0] * (fh - 1) + 1, (p.ow - 1) * stride[1] + dilation[1] * (fw - 1) + 1
+    return replace(p, ic=ic, ih=ih, iw=iw, kh=fh, kw=fw, stride=stride, padding=(0, 0), dilation=dilation)
+
+
+def windowed_input(problem: Conv2dProblem, window: Pair, tile_ic: int, x: ArrayLike) -> NDArray[np.generic]:
+    """X (n,ic,ih,iw) of `windowed(problem, window, tile_ic)`."""
+    p, (fh, fw), after = problem, window, windowed(problem, window, tile_ic)
+    (gh, gw), steps = lattice(p, window), -(-p.icg // tile_ic)
+    x = expect_shape("X", x, p.by_channels[0])
+    shifted = []
+    for top, left in ((y * p.dilation[0] - p.padding[0], x * p.dilation[1] - p.padding[1])
+                      for y in range(0, p.kh, fh) for x in range(0, p.kw, fw)):  # fmt: skip
+        rows, columns = (top, top + (after.ih - 1) * gh + 1), (left, left + (after.iw - 1) * gw + 1)
+        shifted.append(ZERO.read(x, (0, p.n), (0, p.ic), rows, columns)[:, :, ::gh, ::gw])
+    if len(shifted) == 1:
+        return np.ascontiguousarray(shifted[0])
+    grouped = np.stack(shifted, 1).reshape(p.n, len(shifted), p.groups, p.icg, after.ih, after.iw)
+    padded = np.pad(grouped, ((0, 0), (0, 0), (0, 0), (0, steps * tile_ic - p.icg), (0, 0), (0, 0)))
+    tiled = padded.reshape(p.n, len(shifted), p.groups, steps, tile_ic, after.ih, after.iw)
+    return np.ascontiguousarray(tiled.transpose(0, 2, 3, 1, 4, 5, 6)).reshape(after.by_channels[0])
+
+
+def windowed_filter(problem: Conv2dProblem, window: Pair, tile_ic: int, w: ArrayLike) -> NDArray[np.generic]:
+    """W of `windowed(problem, window, tile_ic)`."""
+    p, (fh, fw), after = problem, window, windowed(problem, window, tile_ic)
+    w = expect_shape("W", w, p.by_channels[1])
+    if (fh, fw) == (p.kh, p.kw):
+        return w
+    steps = -(-p.icg // tile_ic)
+    padded = ZERO.read(w, (0, p.oc), (0, steps * tile_ic), (0, p.kh), (0, p.kw))
+    tiled = padded.reshape(p.oc, steps, tile_ic, p.kh // fh, fh, p.kw // fw, fw).transpose(0, 1, 3, 5, 2, 4, 6)
+    return np.ascontiguousarray(tiled).reshape(after.by_channels[1])
+
+
 def space_to_channel_operands(
     problem: Conv2dProblem, factor: int, x: ArrayLike, w: ArrayLike
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """X and W of `space_to_channel(problem, factor)`: channel (c, dy, dx) of X is channel c shifted by (dy, dx) taps."""
     p, f, after = problem, factor, space_to_channel(problem, factor)
-    x = expect_shape("X", x, p.shapes[0])
+    x = expect_shape("X", x, p.by_channels[0])
     (ph, pw), (dh, dw) = p.padding, p.dilation
     shifted = [
         ZERO.read(x, (0, p.n), (0, p.ic), (dy * dh - ph, dy * dh - ph + after.ih), (dx * dw - pw, dx * dw - pw + after.iw))
         for dy in range(f)
         for dx in range(f)
     ]
-    return np.stack(shifted, 2).reshape(after.shapes[0]), space_to_channel_filter(p, f, w)
+    return np.stack(shifted, 2).reshape(after.by_channels[0]), space_to_channel_filter(p, f, w)
 
 
 def space_to_channel_filter(problem: Conv2dProblem, factor: int, w: ArrayLike) -> NDArray[np.generic]:
     """W of `space_to_channel(problem, factor)`: channel (c, dy, dx) has the taps (kh*factor + dy, kw*factor + dx) of channel c."""
     p, f, after = problem, factor, space_to_channel(problem, factor)
-    wider = ZERO.read(expect_shape("W", w, p.shapes[1]), (0, p.oc), (0, p.icg), (0, after.kh * f), (0, after.kw * f))
+    wider = ZERO.read(expect_shape("W", w, p.by_channels[1]), (0, p.oc), (0, p.icg), (0, after.kh * f), (0, after.kw * f))
     taps = wider.reshape(p.oc, p.icg, after.kh, f, after.kw, f).transpose(0, 1, 3, 5, 2, 4)
-    return taps.reshape(after.shapes[1])
+    return taps.reshape(after.by_channels[1])

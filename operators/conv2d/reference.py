@@ -1,32 +1,80 @@
-"""The convolution in float64, and how far a kernel may be from it."""
+"""The convolution in float64, and how far a kernel may be from it: as the products of matrices that it is."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simgpu.operators.conv2d.execute import convolve
+from simgpu.operators.arguments import expect_shape
+from simgpu.operators.conv2d.execute import by_channels, convolve, finished, laid_out
 from simgpu.operators.conv2d.problem import Conv2dProblem
-from simgpu.operators.error_model import FLUSHED_INPUT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma, may_be_nan
+from simgpu.operators.error_model import Rounding, may_be_nan
+from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.reference import gemm_error_bound
+from simgpu.operators.tree import ZERO
+
+MOST_ELEMENTS = 1 << 22  # of an image's patches that are held at once
 
 
 @may_be_nan
-def conv2d(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike) -> NDArray[np.float64]:
-    """Y (n,oc,oh,ow) in float64, tap by tap over whole arrays."""
-    return convolve(problem, np.asarray(x).astype(np.float64), np.asarray(w).astype(np.float64))
+def conv2d(
+    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, arch: str = "gfx950"
+) -> NDArray[np.float64]:
+    """Y in float64 and the problem's layout, tap by tap over whole arrays; not rounded to its type, but as large as that can be."""
+    wide = None if bias is None else np.asarray(bias).astype(np.float64)
+    sums = convolve(problem, by_channels(problem, x).astype(np.float64), np.asarray(w).astype(np.float64))
+    y = finished(problem, sums, wide)
+    return y if problem.dtype_c == problem.gemm.epilogue_type else np.asarray(Rounding.of(problem.dtype_c, arch).limited(y))
 
 
 @may_be_nan
-def conv2d_error_bound(problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908") -> NDArray[np.float64]:
-    """Elementwise bound on |kernel - float64 reference|: GEMM's, with k = (ic/groups)*kh*kw."""
-    p, row = problem, STEPS[problem.dtype]
-    sizes = np.abs(np.asarray(x).astype(np.float64)), np.abs(np.asarray(w).astype(np.float64))
-    sums = conv2d(p, *sizes)
-    terms = p.icg * p.kh * p.kw
-    own = gamma(terms + 4, 2.0**-53) if row.step else 0.0
-    subnormal = np.asarray((terms + 2) * (SMALLEST_F64 if p.dtype == "f64" else SMALLEST_F32) if row.step else 0.0)
-    if arch == "gfx90a" and p.dtype in FLUSHED_INPUT:
-        lost = FLUSHED_INPUT[p.dtype]
-        ones = np.ones(p.shapes[0]), np.ones(p.shapes[1])
-        subnormal = lost * (conv2d(p, sizes[0], ones[1]) + conv2d(p, ones[0], sizes[1]) + terms * lost) + (terms + 2) * 2.0**-126
-    return np.asarray(sums * (gamma(terms + 2, row.step) + own + 2.1 * row.input_error) + subnormal)
+def conv2d_error_bound(
+    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", bias: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Elementwise bound on |kernel - float64 reference|, in Y's layout: GEMM's, with k = (ic/groups)*kh*kw."""
+    return of_products(problem, x, w, bias, lambda p, a, b, row: [gemm_error_bound(p, a, b, arch=arch, bias=row)])[0]
+
+
+Matrix = NDArray[Any]
+
+
+def of_products(
+    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, bias: ArrayLike | None,
+    function: Callable[[GemmProblem, Matrix, Matrix, Matrix | None], list[Matrix]],
+) -> list[Matrix]:  # fmt: skip
+    """What a function of a GEMM (problem, A, B, bias) makes of the convolution's products: its (m,n) in Y's layout.
+
+    k counts input channels, then taps, as W has them.
+    """
+    found: list[Matrix] = []
+    w, row = expect_shape("W", w, problem.shapes[1]), None if bias is None or not problem.bias else np.asarray(bias)
+    for image, group, rows, patches in _patches(problem, by_channels(problem, x)):
+        channels = slice(group * problem.ocg, (group + 1) * problem.ocg)
+        filters = np.ascontiguousarray(w[channels].reshape(problem.ocg, -1).T)
+        product = replace(problem.gemm, m=len(patches), batch=1, lda=None, ldb=None, ldc=None)
+        made = function(product, patches, filters, None if row is None else row[channels])
+        found = found or [np.zeros(problem.by_channels[2]) for _ in made]
+        for y, values in zip(found, made, strict=True):
+            y[image, channels, rows] = values.T.reshape(problem.ocg, -1, problem.ow)
+    return [laid_out(problem, y) for y in found]
+
+
+def _patches(p: Conv2dProblem, x: NDArray[np.generic]) -> Iterator[tuple[int, int, slice, NDArray[np.generic]]]:
+    """Image, group, some rows of Y and what their pixels read of X: (pixels, ic/groups * kh * kw), in W's order."""
+    (sh, sw), (ph, pw), (dh, dw), terms = p.stride, p.padding, p.dilation, p.icg * p.kh * p.kw
+    each = max(1, MOST_ELEMENTS // (p.ow * terms))
+    wide = (p.ow - 1) * sw + 1
+    for image in range(p.n):
+        for group in range(p.groups):
+            channels = group * p.icg, (group + 1) * p.icg
+            for first in range(0, p.oh, each):
+                rows = slice(first, min(p.oh, first + each))
+                count, taps = rows.stop - first, []
+                for top, left in ((y * dh - ph + first * sh, x * dw - pw) for y in range(p.kh) for x in range(p.kw)):
+                    down, across = (top, top + (count - 1) * sh + 1), (left, left + wide)
+                    taps.append(ZERO.read(x, (image, image + 1), channels, down, across)[0, :, ::sh, ::sw])
+                yield image, group, rows, np.stack(taps, 1).reshape(terms, -1).T

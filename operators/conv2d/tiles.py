@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,9 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 from simgpu.hardware.descriptor import HardwareDescriptor, MFMAAtom
 from simgpu.operators.arguments import expect_shape
 from simgpu.operators.conv2d.lds import WIDEST, HaloLayout, TapLayout
-from simgpu.operators.conv2d.problem import Conv2dProblem, pack_filter, space_to_channel, space_to_channel_filter
+from simgpu.operators.conv2d.problem import (
+    Conv2dProblem,
+    Pair,
+    lattice,
+    pack_filter,
+    space_to_channel,
+    space_to_channel_filter,
+    windowed,
+    windowed_filter,
+)
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 
+_WORD = 4  # bytes of a register
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
 
 
@@ -21,7 +32,7 @@ class Conv2dPlan(Derivation):
     """A convolution's tiles, resources and constraints.
 
     Always: tile_oh*tile_ow/waves_p and tile_oc/waves_oc are multiples of the atom's m and n, tile_ic of its k. With few input
-    channels, `factor` > 1, the tiles cut the convolution `cut`: space_to_channel(problem, factor).
+    channels, `factor` > 1, or a `window` that is not all of the filter, the tiles cut the convolution `cut`, with other channels.
     """
 
     problem: Conv2dProblem
@@ -29,6 +40,7 @@ class Conv2dPlan(Derivation):
     policy: str
     atom: MFMAAtom
     factor: int  # taps, along each axis, that become channels
+    window: Pair  # rows and columns of the taps that one stage of X is for; they divide the filter's (of factor > 1 its cut's)
     tile_oh: int  # pixels
     tile_ow: int
     tile_oc: int  # channels
@@ -57,9 +69,27 @@ class Conv2dPlan(Derivation):
         return {name: getattr(self, name) for name in names}
 
     @property
-    def cut(self) -> Conv2dProblem:
-        """What the tiles cut: the problem, or with more channels and fewer taps the same convolution."""
+    def more_channels(self) -> Conv2dProblem:
+        """The problem, with few input channels that with more of them and fewer taps."""
         return space_to_channel(self.problem, self.factor) if self.factor > 1 else self.problem
+
+    @property
+    def lattice(self) -> Pair:
+        """Rows and columns of X from one staged pixel to the next."""
+        return lattice(self.more_channels, self.window)
+
+    @property
+    def windows(self) -> Pair:
+        """Windows of taps along the filter's rows and columns; with several, `factor` is 1."""
+        p = self.more_channels
+        return p.kh // self.window[0], p.kw // self.window[1]
+
+    @property
+    def cut(self) -> Conv2dProblem:
+        """What the tiles cut: the problem, or with other channels and fewer taps the same convolution."""
+        p = self.more_channels
+        whole = self.window == (p.kh, p.kw) and self.lattice == (1, 1)
+        return p if whole else windowed(p, self.window, self.tile_ic)
 
     @property
     def threads(self) -> int:
@@ -88,9 +118,32 @@ class Conv2dPlan(Derivation):
         return max(1, min(self.positions, _STAGED // self.pixel_words))
 
     @property
+    def channels_at_once(self) -> int:
+        """Channels of a pixel that a load of X brings: with the channels last, what 16 bytes and the channels' alignment allow."""
+        p, e = self.problem, self.problem.element.bytes
+        if p.layout == "nchw" or self.factor > 1:
+            return 1
+        together = gcd(p.ic, p.icg, self.tile_ic, WIDEST // e)
+        return together if together * e >= _WORD else 1
+
+    @property
     def pixel_words(self) -> int:
-        """Registers of a staged pixel."""
+        """Registers of a staged pixel: an element each, or packed as they are loaded."""
+        if self.channels_at_once > 1:
+            return self.tile_ic * self.problem.element.bytes // _WORD
         return self.tile_ic * self.problem.element.registers
+
+    @property
+    def offset_words(self) -> int:
+        """Registers that say where a work-item's pixels are; of windows of taps row and column, and a batch's offsets and a row."""
+        if self.windows != (1, 1):
+            return 2 * self.positions + self.batch + 1
+        return self.positions * self.factor**2
+
+    @property
+    def second_pass(self) -> bool:
+        """Whether a second kernel makes Y: where channels are split, and where an activation takes hundreds of instructions."""
+        return self.split_ic > 1 or (self.problem.dtype == "f64" and self.problem.activation in ("gelu", "silu"))
 
     @property
     def fragment_words(self) -> int:
@@ -146,7 +199,10 @@ def halo_layout(p: Conv2dProblem, rows: int, cols: int, tile_ic: int, atom: MFMA
 
 def packed_filter(plan: Conv2dPlan, w: ArrayLike) -> NDArray[np.generic]:
     """W (oc,ic/groups,kh,kw) as the plan's kernel reads it: (groups * OC/tOC, IC/tIC, KH, KW, tOC, tIC), each group padded."""
-    cut = plan.cut
-    array = np.asarray(w) if plan.factor == 1 else space_to_channel_filter(plan.problem, plan.factor, w)
-    groups = expect_shape("W", array, cut.shapes[1]).reshape(cut.groups, cut.ocg, *cut.shapes[1][1:])
+    cut, p = plan.cut, plan.more_channels
+    array = expect_shape("W", w, plan.problem.by_channels[1])
+    if plan.factor > 1:
+        array = space_to_channel_filter(plan.problem, plan.factor, array)
+    array = windowed_filter(p, plan.window, plan.tile_ic, array)
+    groups = array.reshape(cut.groups, cut.ocg, *cut.by_channels[1][1:])
     return np.concatenate([pack_filter(group, plan.tile_oc, plan.tile_ic) for group in groups])

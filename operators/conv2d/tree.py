@@ -137,7 +137,7 @@ class Conv2d(Root):
         self.derivation: Conv2dPlan = plan_conv2d(problem, self.descriptor, policy)
         self.views: Views = tuple(  # type: ignore[assignment]
             View(name, Extent.whole(s[2]), Extent.whole(s[3]), (Extent.whole(s[0]), Extent.whole(s[1])))
-            for name, s in zip("XWY", problem.shapes, strict=True)
+            for name, s in zip("XWY", problem.by_channels, strict=True)
         )
 
     def on(self, descriptor: HardwareDescriptor) -> Conv2d:
@@ -173,7 +173,8 @@ class Conv2d(Root):
             "Conv2d  Y = X * W",
             "  ".join(map(str, self.views)),
             f"stride {p.stride}  padding {p.padding}  dilation {p.dilation}  groups {p.groups}"
-            + (f"  {plan.factor}x{plan.factor} taps as channels" if plan.factor > 1 else ""),
+            + (f"  {plan.factor}x{plan.factor} taps as channels" if plan.factor > 1 else "")
+            + (f"  windows of {p.kh}x{p.kw} taps as channels" if plan.windows != (1, 1) else ""),
             f"CU grid: {p.n}x{p.groups}x{gz}x{gy}x{gx}, split {plan.split_ic} ({plan.blocks} tiles) [parallel]",
             f"tiling: {plan.policy} for {plan.descriptor.name or plan.descriptor.arch}, bound by {plan.binding.name}, "
             f"eta = {100 * plan.eta:.1f} %, fill = {100 * plan.fill:.1f} %",

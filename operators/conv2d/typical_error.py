@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.operators.conv2d.problem import Conv2dProblem
-from simgpu.operators.conv2d.reference import conv2d
-from simgpu.operators.error_model import Accumulation, TypicalError, as_read, may_be_nan
+from simgpu.operators.conv2d.reference import Matrix, of_products
+from simgpu.operators.error_model import TypicalError, may_be_nan
+from simgpu.operators.gemm.problem import GemmProblem
+from simgpu.operators.gemm.typical_error import gemm_typical_error
 
 
 @may_be_nan
 def conv2d_typical_error(
-    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", matrix: bool = True
+    problem: Conv2dProblem, x: ArrayLike, w: ArrayLike, arch: str = "gfx908", matrix: bool = True, bias: ArrayLike | None = None
 ) -> TypicalError | None:
-    """What a faithful kernel's Y looks like, (n,oc,oh,ow); None for i8, which is exact. GEMM's, with k = (ic/groups)*kh*kw.
+    """What a faithful kernel's Y looks like, in its layout; None for i8 with Y in i32, which is exact. GEMM's, with k =
+    (ic/groups)*kh*kw, of two orders of the sum the larger: by channels, as W has them, and by taps.
 
     matrix: by matrix instructions; else each product is added by itself, in the accumulator's type.
     """
     p = problem
-    if p.dtype == "i8":
+    if p.gemm.epilogue_type == "i32":
         return None
-    read_as = p.dtype if matrix else p.dtype_c
-    x, w = as_read(x, read_as, arch), as_read(w, read_as, arch)
-    kind, terms = Accumulation.of(read_as, arch), p.icg * p.kh * p.kw
-    y, squares = conv2d(p, x, w), conv2d(p, x * x, w * w)
-    # 3: partial sums are not looked at, so they count as a random walk's that may end anywhere, not as a bridge's.
-    variance = kind.variance(terms, 0.0, y, 3 * squares) + (2 * kind.unit) ** 2 * y * y
-    if p.dtype == "f64":  # the reference's own error is of the same size
-        variance = 2 * variance
-    product = np.abs(x).max(where=np.isfinite(x), initial=0.0) * np.abs(w).reshape(p.oc, -1).max(-1)[:, None, None]
-    drift = kind.drift(terms, np.sqrt(squares) + np.abs(y), np.broadcast_to(product, y.shape)) + terms * kind.smallest
-    return TypicalError(y, np.sqrt(variance), drift, np.zeros((*y.shape[:-1], 1)))
+    by_taps = np.arange(p.icg * p.kh * p.kw).reshape(p.icg, -1).T.ravel()
+
+    def typical(gemm: GemmProblem, a: Matrix, b: Matrix, row: Matrix | None) -> list[Matrix]:
+        gemm = gemm if matrix else replace(gemm, dtype=p.accumulator)
+        orders = (a, b), (a[:, by_taps], b[by_taps])
+        one, other = (gemm_typical_error(gemm, *operands, arch=arch, bias=row) for operands in orders)
+        assert one is not None and other is not None
+        return [one.expected, np.maximum(one.deviation, other.deviation), np.maximum(one.drift, other.drift)]
+
+    expected, deviation, drift = of_products(p, x, w, bias, typical)
+    return TypicalError(expected, deviation, drift, np.zeros((*expected.shape[:-1], 1)))

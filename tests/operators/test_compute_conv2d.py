@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgpu import hardware
-from simgpu.hardware.errors import LaunchError, ResourceError
+from simgpu.hardware.errors import LaunchError
 from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, FeasibilityVisitor, pack_filter, reference, space_to_channel
 from simgpu.operators.conv2d.problem import space_to_channel_operands
 
@@ -116,7 +116,7 @@ def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> Non
     from dataclasses import replace
 
     d = hardware.target(where[0])
-    plan = Conv2d(replace(p, dtype=where[1]), d).plan
+    plan = Conv2d(replace(p, dtype=where[1], dtype_c=""), d).plan
     e = plan.problem.element.bytes
     cut = plan.cut
     rows = len({oh * cut.stride[0] + kh * cut.dilation[0] for oh in range(plan.tile_oh) for kh in range(cut.kh)})
@@ -135,10 +135,14 @@ def test_independent_accounting(p: Conv2dProblem, where: tuple[str, str]) -> Non
     assert report.feasible and [node.level for node in report.nodes] == ["device", "block", "warp", "atom"]
 
 
-def test_what_cannot_fit_says_so() -> None:
+def test_a_filter_that_lds_cannot_hold_is_cut_into_windows() -> None:
     huge = Conv2dProblem(1, 64, 4000, 4000, 64, 64, 64, dilation=(8, 8))
-    with pytest.raises(ResourceError, match=r"LDS needs .* lower dilation or filter size"):
-        Conv2d(huge).tree()
+    plan = Conv2d(huge).plan
+    assert plan.window == (1, 32) and plan.windows == (64, 2) and plan.feasible
+    assert "windows of 1x32 taps as channels" in Conv2d(huge).tree()
+
+
+def test_what_cannot_be_says_so() -> None:
     for bad, message in ((dict(ic=3, groups=2), "ic = 3"), (dict(kh=40), "pad it by more"), (dict(padding=(-1, 0)), "negative")):
         with pytest.raises(LaunchError, match=message):
             Conv2dProblem(**{**dict(n=1, ic=4, ih=8, iw=8, oc=4, kh=3, kw=3), **bad})  # type: ignore[arg-type]

@@ -242,11 +242,17 @@ def _conv2d_options(sub: ArgumentParser) -> None:
     for name, default in (("stride", 1), ("padding", 0), ("dilation", 1)):
         text = f"one number, or rows and columns (default: {default})"
         sub.add_argument(f"--{name}", type=int, nargs="+", default=[default], metavar="N", help=text)
+    sub.add_argument("--layout", default="nchw", help="of X and Y: nchw (default) or nhwc, the channels of a pixel side by side")
+    sub.add_argument("--alpha", type=finite_number, default=1.0, help="factor of the sums (default: 1)")
+    sub.add_argument("--bias", action="store_true", help="add one number an output channel")
+    sub.add_argument("--activation", default="none", help="none (default), relu, gelu or silu")
+    _output_options(sub, "Y")
 
 
 def _conv2d(o: Namespace) -> Conv2d:
     stride, padding, dilation = (_pair(name, getattr(o, name)) for name in ("stride", "padding", "dilation"))
-    problem = Conv2dProblem(o.batch, o.ic, o.ih, o.iw, o.oc, o.kh, o.kw, stride, padding, dilation, o.groups, o.dtype)
+    more = {name: getattr(o, name) for name in ("layout", "alpha", "bias", "activation", "dtype_c", "scale_c")}
+    problem = Conv2dProblem(o.batch, o.ic, o.ih, o.iw, o.oc, o.kh, o.kw, stride, padding, dilation, o.groups, o.dtype, **more)
     return Conv2d(problem, o.target, o.policy)
 
 
@@ -257,14 +263,19 @@ def _pair(name: str, given: list[int]) -> tuple[int, int]:
 
 
 def _conv2d_workload(packed: bool, tree: Conv2d, arch: str, inputs: Inputs) -> Workload:
-    """X, W and Y. packed: the filter goes in as `operators.packed_filter` has it, and matrix instructions take it."""
+    """X, W, Y and the bias. packed: the filter goes in as `operators.packed_filter` has it, and matrix instructions take it."""
     p = tree.problem
     x, w = (inputs.array(array_type(p.dtype, arch), shape) for shape in p.shapes[:2])
     y = Strided.empty(array_type(p.dtype_c, arch), p.shapes[2], contiguous(p.shapes[2]))
-    operands = Strided.row_major(x), Strided.row_major(packed_filter(tree.plan, w) if packed else w), y
+    operands = [Strided.row_major(x), Strided.row_major(packed_filter(tree.plan, w) if packed else w), y]
+    bias = None
+    if p.bias:
+        bias = inputs.array(array_type(p.gemm.dtype_addend, arch), (p.oc,))
+        operands.append(Strided.row_major(bias))
     return Workload(
-        operands, 2, lambda: reference.conv2d(p, x, w), lambda: reference.conv2d_error_bound(p, x, w, arch),
-        lambda: reference.conv2d_typical_error(p, x, w, arch, matrix=packed),
+        tuple(operands), 2, lambda: reference.conv2d(p, x, w, bias, arch),
+        lambda: reference.conv2d_error_bound(p, x, w, arch, bias),
+        lambda: reference.conv2d_typical_error(p, x, w, arch, matrix=packed, bias=bias),
     )  # fmt: skip
 
 
@@ -399,7 +410,7 @@ OPERATORS: dict[str, Operator] = {
         Kernels(_gemm_workload), figures=_gemm_figures, matrices=_gemm_matrices, host_bytes=_gemm_host_bytes,
     ),
     "conv2d": Operator(
-        "Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw)", Conv2d, _conv2d_options, _conv2d,
+        "Y (n,oc,oh,ow) = X (n,ic,ih,iw) convolved with W (oc,ic/groups,kh,kw), and its epilogue", Conv2d, _conv2d_options, _conv2d,
         Kernels(partial(_conv2d_workload, True)),
         {
             "naive": Kernels(partial(_conv2d_workload, False), _naive, summary="the untiled one of the paper's comparison"),

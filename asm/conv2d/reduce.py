@@ -1,0 +1,157 @@
+"""The second kernel of a convolution with an epilogue: adds the parts of Y's sums, a work-item 16 bytes of neighbours at a time."""
+
+from __future__ import annotations
+
+from simgpu.asm.builder.emitted import EmittedKernel
+from simgpu.asm.builder.kernel import KernelBuilder
+from simgpu.asm.conv2d.arguments import Arguments, scalars
+from simgpu.asm.parts.buffers import raw_buffer
+from simgpu.asm.parts.elements import Elements
+from simgpu.asm.parts.epilogue import Epilogue
+from simgpu.asm.parts.integer_math import add_product, log2, scalar_divmod, vector_divmod
+from simgpu.hardware.dtypes import dtype
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.isa.instruction import Reg
+from simgpu.operators.conv2d.tiles import Conv2dPlan
+
+THREADS = 256
+WIDE = 16  # bytes of sums of a work-item: one 128-bit load
+MOST_ELEMENTS = 1 << 32
+
+
+def emit_reduce(plan: Conv2dPlan, source: str) -> EmittedKernel:
+    """The kernel of `source`, plan.split_ic arrays of sums in Y's layout, Y and the bias."""
+    return _Reduce(plan, source).emit()
+
+
+class _Reduce:
+    def __init__(self, plan: Conv2dPlan, source: str) -> None:
+        self.plan, self.p = plan, plan.problem
+        self.count = self.p.n * self.p.oc * self.p.oh * self.p.ow
+        if self.count >= MOST_ELEMENTS:
+            raise LaunchError(f"{plan.title}: Y of {self.count} elements takes a second kernel, which has at most 2^32")
+        name = f"conv2d_epilogue_{self.p.dtype}_{self.p.dtype_c}_{plan.split_ic}_parts"
+        self.k = KernelBuilder(name, plan.descriptor.arch, THREADS)
+        self.arguments = Arguments.load(self.k, self.p, (source, "Y"), True)
+        self.words = dtype(self.p.accumulator).registers
+        self.each = WIDE // (4 * self.words)  # elements of a work-item
+        self.share = THREADS * self.each  # and of a workgroup
+
+    def emit(self) -> EmittedKernel:
+        k, p = self.k, self.p
+        k.comment(f"Y from the sum of {self.plan.split_ic} parts of {self.count} elements, {self.share} a workgroup")
+        k.work_item_x()
+        first = k.s.alloc("first element")
+        k.s_mul_i32(first, k.group_x, self.share)
+        total = self._sum(first)
+        compute = p.gemm.epilogue_type
+        epilogue = Epilogue(k, compute, self.arguments.alpha, None, p.activation)
+        elements = Elements(k, p.dtype_c, compute, self.arguments.scale_c)
+        epilogue.prepare()
+        elements.prepare()
+        resource, offset = self._result(first, elements.size)
+        added = self._bias(first)
+        scratch, spare = epilogue.scratch(), k.v.alloc("spare")
+        values = [total[e * self.words : (e + 1) * self.words] for e in range(self.each)]
+        for value, bias in zip(values, added, strict=True):
+            if compute != p.accumulator:
+                k.v_cvt_f32_i32(value, value)
+            epilogue.scale(value)
+            if p.bias:
+                epilogue.add(value, bias)
+            epilogue.activate(value, scratch)
+        self._store(elements, values, spare, resource, offset)
+        k.s_endpgm()
+        return k.finish(grid=(-(-self.count // self.share), 1, 1), scalars=scalars(p))
+
+    def _sum(self, first: Reg) -> Reg:
+        """Registers with the work-item's sums."""
+        k, size = self.k, 4 * self.words
+        resource, left, bytes_ = k.s.alloc("parts buffer", 4), k.s.alloc("parts left"), k.v.alloc("bytes")
+        raw_buffer(k, resource, self.arguments.pointers[next(iter(self.arguments.pointers))], (0, 0), "parts")
+        add_product(k, resource[0:2], first, size)
+        k.s_sub_u32(resource[2], self.count, first)
+        k.s_min_u32(resource[2], resource[2], self.share)
+        k.s_lshl_b32(resource[2], resource[2], log2(size), note="bytes to the end of the part")
+        k.v_lshlrev_b32(bytes_, log2(WIDE), k.work_item)
+        total, part = k.v.alloc("sum", WIDE // 4), k.v.alloc("part", WIDE // 4)
+        for word in range(WIDE // 4):
+            k.v_mov_b32(total[word], 0)
+        k.s_mov_b32(left, self.plan.split_ic)
+        step = self.count * size
+        epilogue = Epilogue(k, self.p.accumulator, None, None)
+        with k.loop("part", left):
+            k.buffer_load_dwordx4(part, bytes_, resource, 0, offen=True)
+            for word in range(0, WIDE // 4, self.words):
+                epilogue.add(total[word : word + self.words], part[word : word + self.words])
+            k.s_add_u32(resource[0], resource[0], step & 0xFFFFFFFF, note="next part")
+            k.s_addc_u32(resource[1], resource[1], step >> 32)
+        k.v.free(part, bytes_)
+        k.s.free(resource, left)
+        return total
+
+    def _result(self, first: Reg, size: int) -> tuple[Reg, Reg]:
+        """Y's buffer from the workgroup's first element on, and the work-item's bytes in it."""
+        k, resource, offset = self.k, self.k.s.alloc("Y buffer", 4), self.k.v.alloc("Y offset")
+        raw_buffer(k, resource, self.arguments.output, (0, 0), "Y")
+        add_product(k, resource[0:2], first, size)
+        k.s_sub_u32(resource[2], self.count, first)
+        k.s_min_u32(resource[2], resource[2], self.share)
+        if size > 1:
+            k.s_lshl_b32(resource[2], resource[2], log2(size))
+        k.v_lshlrev_b32(offset, log2(self.each * size), k.work_item)
+        return resource, offset
+
+    def _bias(self, first: Reg) -> list[Reg]:
+        """The bias of each of the work-item's elements, in the epilogue's type."""
+        k, p = self.k, self.p
+        if not p.bias:
+            return [Reg("v", 0, 0)] * self.each
+        assert self.arguments.bias is not None
+        kind, resource = Elements(k, p.gemm.dtype_addend, p.gemm.epilogue_type), k.s.alloc("bias buffer", 4)
+        raw_buffer(k, resource, self.arguments.bias, (0, 0), "bias")
+        k.s_mov_b32(resource[2], p.oc * kind.size)
+        # Element i is of channel i // pixels % oc, the pixels 1 with the channels last.
+        pixels, start = p.oh * p.ow if p.layout == "nchw" else 1, k.s.alloc("element")
+        k.s_mov_b32(start, first)
+        rest = scalar_divmod(k, start, pixels, self.count + self.share, "pixel")
+        channel = scalar_divmod(k, start, p.oc, -(-self.count // pixels) + self.share, "channel")
+        found = []
+        for e in range(self.each):
+            at, target = k.v.alloc("element"), k.v.alloc("bias", kind.words)
+            k.v_lshlrev_b32(at, log2(self.each), k.work_item)
+            k.v_add_u32(at, rest, at)
+            if e:
+                k.v_add_u32(at, e, at)
+            self._divide(at, pixels)
+            k.v_add_u32(at, channel, at)
+            quotient, remainder = vector_divmod(k, at, p.oc, p.oc + self.share + 1, "channel")
+            k.v_lshlrev_b32(at, log2(kind.size), remainder)
+            k.emit(kind.access("load", 1), target[0 : kind.registers(1)], at, resource, 0, offen=True, note="bias")
+            found.append(kind.widen(target, target, 0))
+            k.v.free(at, quotient, remainder)
+        return found
+
+    def _divide(self, x: Reg, pixels: int) -> None:
+        """x //= pixels, for x below pixels and a workgroup's elements more."""
+        k = self.k
+        if pixels >= self.share:
+            bound = k.s.alloc("pixels")
+            k.s_mov_b32(bound, pixels)
+            k.v_cmp_le_u32("vcc", bound, x)
+            k.v_cndmask_b32(x, 0, 1, "vcc")
+            k.s.free(bound)
+        elif pixels > 1:
+            quotient, remainder = vector_divmod(k, x, pixels, pixels + self.share, "channel")
+            k.v_mov_b32(x, quotient)
+            k.v.free(quotient, remainder)
+
+    def _store(self, elements: Elements, values: list[Reg], spare: Reg, resource: Reg, offset: Reg) -> None:
+        """Together where Y has whole work-items' elements, for a store is cut by words."""
+        k = self.k
+        if self.count % self.each == 0:
+            k.emit(elements.access("store", self.each), elements.narrow(values, spare), offset, resource, 0, offen=True, note="Y")
+            return
+        for e, value in enumerate(values):
+            k.emit(elements.access("store", 1), elements.narrow([value], spare), offset, resource, 0, offen=True,
+                   offset=e * elements.size, note=f"Y, element {e}")  # fmt: skip

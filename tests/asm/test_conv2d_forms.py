@@ -1,0 +1,203 @@
+"""Convolutions with an epilogue, with the channels last, and with filters that LDS cannot hold whole, against float64."""
+
+import functools
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from simgpu import asm, hardware
+from simgpu.asm.conv2d.naive import emit_naive
+from simgpu.asm.conv2d.pack import emit_pack
+from simgpu.hardware.dtypes import numpy_dtype
+from simgpu.hardware.errors import LaunchError, UnsupportedInstruction
+from simgpu.operators import ComputeVisitor, Conv2d, Conv2dProblem, packed_filter, reference
+from simgpu.operators.gemm.problem import OUTPUTS
+from simgpu.tools.shared.faithful import likeness
+
+simgpu = pytest.importorskip("simgpu")
+
+TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950")
+GUARD = 32  # elements behind Y
+KINDS = [
+    (target, kind, output)
+    for target in TARGETS
+    for kind in hardware.target(target).dtypes()
+    for output in OUTPUTS[hardware.dtypes.dtype(kind).accumulator]
+    if output not in ("fp8", "bf8") or output in hardware.target(target).dtypes()
+]
+
+
+@functools.cache
+def device(target, check=False):
+    return simgpu.Device(target, check=check)
+
+
+def drawn(kind, shape, source):
+    if kind.kind == "i":
+        return source.integers(-100, 100, shape).astype(kind)
+    return source.standard_normal(shape).astype(kind)
+
+
+def convolve(p, target="gfx942", check=False, corrupt=lambda packed: packed):
+    """Runs one on normal deviates; got, want, bound, typical, whether the memory behind Y is untouched, plan, runs."""
+    source, tree = np.random.default_rng(7), Conv2d(p, target)
+    kernel, kind, gpu = asm.emit(tree), numpy_dtype(p.dtype_c, target), device(target, check)
+    x, w = (drawn(numpy_dtype(p.dtype, target), shape, source) for shape in p.shapes[:2])
+    bias = drawn(numpy_dtype(p.gemm.dtype_addend, target), (p.oc,), source) if p.bias else None
+    before = np.full(int(np.prod(p.shapes[2])) + GUARD, 77, kind)
+    arrays = [x, corrupt(packed_filter(tree.plan, w)), before, *([bias] if p.bias else [])]
+    buffers = [gpu.upload(array) for array in arrays]
+    runs = asm.launch(kernel, gpu, *buffers)
+    after = buffers[2].download(kind, before.shape)
+    for buffer in buffers:
+        gpu.free(buffer)
+    untouched = (after[-GUARD:].view(np.uint8) == before[-GUARD:].view(np.uint8)).all()
+    return SimpleNamespace(
+        got=after[:-GUARD].reshape(p.shapes[2]).astype(float), want=reference.conv2d(p, x, w, bias, target),
+        bound=reference.conv2d_error_bound(p, x, w, target, bias), untouched=untouched, plan=tree.plan, runs=runs,
+        typical=reference.conv2d_typical_error(p, x, w, target, bias=bias), tree=tree, operands=(x, w, bias),
+    )  # fmt: skip
+
+
+def assert_right(result):
+    wrong = ~(np.abs(result.got - result.want) <= result.bound) & (result.got != result.want)
+    assert not wrong.any(), f"{wrong.sum()} wrong: {np.argwhere(wrong)[:3]}: {result.got[wrong][:3]}, want {result.want[wrong][:3]}"
+    assert result.untouched, "memory behind Y was written"
+    assert result.typical is None or likeness(result.got, result.typical).passed
+
+
+pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+problems = st.builds(
+    lambda n, g, ic, oc, ih, iw, kh, kw, stride, padding, dilation: Conv2dProblem(
+        n, ic * g, ih + dilation[0] * (kh - 1), iw + dilation[1] * (kw - 1), oc * g, kh, kw, stride, padding, dilation, g
+    ),
+    st.integers(1, 2), st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, 12), st.integers(1, 30),
+    st.integers(1, 3), st.integers(1, 3), pair, st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    st.sampled_from(((1, 1), (2, 1), (3, 400), (1000, 1), (300, 300))),
+)  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@given(
+    p=problems, where=st.sampled_from(KINDS), layout=st.sampled_from(("nchw", "nhwc")), bias=st.booleans(),
+    activation=st.sampled_from(("none", "relu", "gelu", "silu")),
+)  # fmt: skip
+def test_any_form_validates(p, where, layout, bias, activation):
+    target, kind, output = where
+    if output == "i32":
+        activation, alpha = {"none": "none"}.get(activation, "relu"), 3.0
+    else:
+        alpha = 2.0**-6 if kind == "i8" else 1.5
+    form = replace(p, dtype=kind, dtype_c=output, layout=layout, bias=bias, activation=activation, alpha=alpha,
+                   scale_c=0.125 if output in ("fp8", "bf8") else 1.0)  # fmt: skip
+    assert_right(convolve(form, target))
+
+
+SHAPE = Conv2dProblem(2, 24, 9, 20, 20, 3, 3, padding=(1, 1), groups=2, dtype="f16", bias=True, activation="gelu", alpha=0.5)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize(("target", "more"), [
+    ("gfx908", {"dtype_c": "f16"}), ("gfx90a", {"dtype": "f64", "dtype_c": "bf16"}), ("gfx942", {"dtype_c": "fp8", "scale_c": 4.0}),
+    ("gfx950", {"dtype": "fp8", "dtype_c": "bf16"}), ("gfx942", {"dtype": "i8", "dtype_c": "f16", "alpha": 2.0**-9}),
+    ("gfx90a", {"dilation": (1, 300), "iw": 620, "dtype_c": "bf16"}),
+    ("gfx950", {"n": 1, "ic": 1030, "oc": 22, "dtype": "bf16", "dtype_c": "bf16", "ih": 5, "iw": 7}),
+])  # fmt: skip
+def test_checked_mode_finds_nothing(target, more, layout):
+    result = convolve(replace(SHAPE, layout=layout, **more), target, check=True)
+    assert_right(result)
+    assert not [str(finding) for run in result.runs for finding in run.findings]
+
+
+def test_split_channels_take_the_epilogue_behind_the_sum():
+    """Y of a number of elements that no work-item's four divide, and of more pixels a channel than a workgroup of the sum has."""
+    for layout, ih, oc in (("nchw", 7, 33), ("nhwc", 7, 33), ("nchw", 37, 8), ("nhwc", 36, 8)):
+        p = Conv2dProblem(1, 2048, ih, ih, oc, 1, 1, dtype="f16", layout=layout, bias=True, activation="silu", dtype_c="f16")
+        result = convolve(p)
+        assert result.plan.split_ic > 1 and len(result.runs) == 2
+        assert_right(result)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize(("kernel", "dilation", "window"), [
+    ((3, 3), (200, 1), (1, 3)), ((3, 3), (1, 3000), (1, 1)), ((2, 5), (700, 700), (1, 1)), ((121, 95), (1, 1), None),
+    ((5, 1), (1000, 1), (1, 1)),
+])  # fmt: skip
+def test_filters_that_lds_cannot_hold_go_by_windows(kernel, dilation, window, layout):
+    """The largest part of the filter that it holds: of rows, else of one row."""
+    p = Conv2dProblem(1, 7, dilation[0] * (kernel[0] - 1) + 2, dilation[1] * (kernel[1] - 1) + 19, 5, *kernel, dilation=dilation,
+                      layout=layout, dtype="f16")  # fmt: skip
+    result = convolve(p, "gfx90a")
+    assert result.plan.windows != (1, 1) and window in (None, result.plan.window)
+    assert_right(result)
+    x, w, _ = result.operands
+    for level in ("device", "block"):
+        assert np.allclose(ComputeVisitor(level).visit(result.tree, x, w), result.want, rtol=1e-9, atol=1e-6)
+
+
+def test_the_packing_kernel_knows_windows():
+    p = Conv2dProblem(1, 21, 420, 640, 5, 3, 6, dilation=(200, 100), dtype="f16")
+    tree, gpu = Conv2d(p, "gfx942"), device("gfx942")
+    w = drawn(np.dtype(np.float16), p.shapes[1], np.random.default_rng(1))
+    want = packed_filter(tree.plan, w)
+    buffers = gpu.upload(w), gpu.alloc(want.nbytes)
+    asm.launch(emit_pack(tree), gpu, *buffers)
+    assert tree.plan.windows != (1, 1) and (buffers[1].download(np.uint8, want.nbytes) == want.view(np.uint8).ravel()).all()
+
+
+def test_only_what_taps_read_is_staged():
+    """A filter of one tap at stride 2 reads a quarter of X, and so does one of stride and dilation 2 apart."""
+    for kernel, dilation in ((1, 1), (3, 2)):
+        p = Conv2dProblem(1, 32, 41, 41, 32, kernel, kernel, stride=(2, 2), dilation=(dilation, dilation), dtype="f16")
+        result = convolve(p)
+        assert_right(result)
+        assert result.plan.lattice == (2, 2)
+        read = result.runs[0].counters["unique_read_bytes"] - 2 * 32 * 32 * kernel**2
+        assert read <= 2 * 32 * 21 * 21
+
+
+def test_channels_last_move_sixteen_bytes_at_once():
+    texts = {layout: asm.emit(Conv2d(replace(SHAPE, groups=1, ic=64, oc=64, layout=layout, dtype_c="f16"), "gfx942")).text
+             for layout in ("nchw", "nhwc")}  # fmt: skip
+    assert "buffer_load_ushort" in texts["nchw"] and "buffer_store_short" in texts["nchw"]
+    assert "buffer_load_dwordx4" in texts["nhwc"] and "buffer_store_dwordx2" in texts["nhwc"]
+
+
+def test_a_broken_filter_is_noticed():
+    """The channels of a window rolled by one."""
+    result = convolve(replace(SHAPE, dtype_c="bf16", layout="nhwc"), corrupt=lambda packed: np.roll(packed, 1, axis=-1))
+    assert (np.abs(result.got - result.want) > result.bound).mean() > 0.5
+
+
+def test_infinity_and_nan_reach_only_their_pixels_channels_last():
+    """What lies behind a group's channels is the next group's, and must not be multiplied by the filter's padding."""
+    p = Conv2dProblem(1, 10, 6, 20, 6, 1, 1, groups=2, dtype="f16", layout="nhwc")
+    tree, gpu = Conv2d(p, "gfx942"), device("gfx942")
+    x, w = (drawn(np.dtype(np.float16), shape, np.random.default_rng(3)) for shape in p.shapes[:2])
+    x[..., 5:] = np.nan
+    buffers = gpu.upload(x), gpu.upload(packed_filter(tree.plan, w)), gpu.alloc(4 * int(np.prod(p.shapes[2])))
+    asm.launch(asm.emit(tree), gpu, *buffers)
+    y = buffers[2].download(np.float32, p.shapes[2])
+    assert np.isfinite(y[..., :3]).all() and np.isnan(y[..., 3:]).all()
+
+
+def test_what_cannot_be():
+    cases = {
+        "layout 'hwcn'": {"layout": "hwcn"}, "Y is f16: use alpha": {"dtype_c": "f16", "scale_c": 2.0},
+        "takes pairs of columns of a GEMM": {"activation": "swiglu"},
+        "Y in i32 takes an integer": {"dtype": "i8", "dtype_c": "i32", "activation": "none"},
+        "is a fraction of an integer": {"dtype": "i8", "dtype_c": "i32", "alpha": 1.0},
+    }  # fmt: skip
+    for message, more in cases.items():
+        with pytest.raises(LaunchError, match=message):
+            replace(SHAPE, **more)
+    with pytest.raises(hardware.errors.TargetError, match="no instruction that rounds to fp8"):
+        Conv2d(replace(SHAPE, dtype_c="fp8"), "gfx90a")
+    with pytest.raises(UnsupportedInstruction, match="neither an epilogue nor nhwc"):
+        emit_naive(Conv2d(SHAPE))
+    with pytest.raises(LaunchError, match=r"input pixels take .* the limit is 2\^30"):
+        asm.emit(Conv2d(Conv2dProblem(1, 64, 5000, 5000, 16, 1, 1, layout="nhwc")))

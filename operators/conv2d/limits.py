@@ -32,7 +32,7 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
     """What decides the split of the input channels; a step is a stage of channels with all taps."""
     p, rates, e = plan.cut, sustained(plan.descriptor), plan.problem.element.bytes
     taps, (gx, gy, gz), clocks = p.kh * p.kw, plan.grid, step_clocks(plan)
-    tiles, high_wide = p.n * p.groups * gx * gy * gz, p.halo(plan.tile_oh, plan.tile_ow)
+    tiles = p.n * p.groups * gx * gy * gz
     elements = p.n * p.oc * p.oh * p.ow
     result = elements * dtype(p.dtype_c).bytes
     return Reduction(
@@ -41,7 +41,7 @@ def conv2d_reduction(plan: Conv2dPlan) -> Reduction:
         step=max(clocks.values()) / rates.clock,
         drain=plan.pixels * plan.tile_oc * dtype(p.accumulator).bytes / STORE_BYTES / rates.clock,
         resident=max(1, plan.resources.blocks_per_cu),
-        asked_bytes=tiles * e * (p.icg * high_wide[0] * high_wide[1] + plan.ic_steps * plan.tile_ic * plan.tile_oc * taps) + result,
+        asked_bytes=tiles * e * (p.icg * plan.asked_halo + plan.ic_steps * plan.tile_ic * plan.tile_oc * taps) + result,
         once_bytes=plan.problem.bytes_once,
         partial_bytes=elements * dtype(p.accumulator).bytes,
         rates=rates,
@@ -59,8 +59,13 @@ def step_clocks(plan: Conv2dPlan) -> dict[str, float]:
     return {
         "matrix": 2 * plan.pixels * plan.tile_oc * plan.tile_ic * taps / d.matrix_flops_per_clock(p.dtype),
         "LDS": read / rates.lds_read + staged / rates.lds_write,
-        "cache": staged / rates.cache,
+        "cache": plan.tile_oc * taps * channel / rates.cache + halo_clocks(plan, rates.cache),
     }
+
+
+def halo_clocks(plan: Conv2dPlan, cache: float) -> float:
+    """Clocks of the vector cache for a stage's halo: to deliver bytes, `cache` a clock, or to take lanes."""
+    return max(plan.asked_halo * plan.tile_ic * plan.problem.element.bytes / cache, plan.halo_clocks)
 
 
 def conv2d_scalars(plan: Conv2dPlan) -> tuple[RegisterRange, ...]:

@@ -59,8 +59,10 @@ def plan_conv2d(problem: Conv2dProblem, descriptor: HardwareDescriptor, policy: 
     tried = [(plan, gemm) for gemm, cut in cuts for plan in (_fitting(problem, gemm, cut), _on_border(problem, gemm, cut)) if plan]
     plans = [*(plan for plan, _ in tried), *(even for plan, gemm in tried if (even := _even_rows(plan, gemm)))]
 
-    def order(plan: Conv2dPlan) -> tuple[bool, float, int]:
-        return not plan.feasible, conv2d_reduction(plan).seconds(plan.split_ic), -plan.pixels * plan.tile_oc
+    def order(plan: Conv2dPlan) -> tuple[bool, float, float, int]:
+        work, split = conv2d_reduction(plan), plan.split_ic
+        others = max(work.cu(split), work.l2(split))  # of those that HBM binds alike, the one that is fastest but for it
+        return not plan.feasible, work.seconds(split), others, -plan.pixels * plan.tile_oc
 
     return min(plans, key=order)
 

@@ -23,6 +23,7 @@ from simgpu.operators.conv2d.problem import (
 )
 from simgpu.operators.resources import Constraint, Derivation, ResourcePlan
 
+_LINE, _LANES = 64, 16  # bytes of a line, and lanes of a clock, of the vector cache (operators/attention/reductions.py)
 _WORD = 4  # bytes of a register
 _STAGED = 32  # registers of X that a lane stages at a time, an element each (f64: two)
 
@@ -116,6 +117,21 @@ class Conv2dPlan(Derivation):
     def batch(self) -> int:
         """Of these, as many as are in registers at a time."""
         return max(1, min(self.positions, _STAGED // self.pixel_words))
+
+    @property
+    def asked_halo(self) -> int:
+        """Pixels whose bytes a halo asks of memory for each channel; with the channels first, those between columns too."""
+        high, wide = self.cut.halo(self.tile_oh, self.tile_ow)
+        between = min(self.lattice[1], _LINE // self.problem.element.bytes) if self.problem.layout == "nchw" else 1
+        return high * wide * between
+
+    @property
+    def halo_clocks(self) -> float:
+        """Clocks in which the vector cache takes the lanes of a stage's halo: 16 a clock, of neighbours that load from one line."""
+        p, e = self.problem, self.problem.element.bytes
+        apart = self.lattice[1] * e * (1 if p.layout == "nchw" else p.ic)
+        high, wide = self.cut.halo(self.tile_oh, self.tile_ow)
+        return high * wide * self.tile_ic / self.channels_at_once / max(1, min(_LANES, _LINE // apart))
 
     @property
     def channels_at_once(self) -> int:

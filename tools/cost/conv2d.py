@@ -8,6 +8,7 @@ import numpy as np
 
 from simgpu.hardware.dtypes import dtype
 from simgpu.hardware.rates.sustained import LDS_CLOCKS, Sustained
+from simgpu.operators.conv2d.limits import halo_clocks
 from simgpu.operators.conv2d.tiles import Conv2dPlan
 from simgpu.tools.cost.launch import Launch, parts_of, second_pass
 
@@ -22,7 +23,7 @@ def conv2d_seconds(plan: Conv2dPlan, rates: Sustained, split: Any) -> dict[str, 
     halo, filters = high * wide * channel, plan.tile_oc * taps * channel
     read = taps * (plan.pixels * plan.waves_oc + plan.tile_oc * plan.waves_p) * channel
     # What pads the channels of X lies past its buffer's end and asks for nothing; the packed filter holds it.
-    asked = tiles * (p.icg * high * wide * e + plan.ic_steps * filters) * 1.0
+    asked = tiles * (p.icg * plan.asked_halo * e + plan.ic_steps * filters) * 1.0
     result = p.n * p.oc * p.oh * p.ow * size * 1.0
     written = np.where(parts > 1, parts * result, result)
     (x, w, _) = (float(np.prod(shape)) * e for shape in plan.problem.shapes)
@@ -40,7 +41,7 @@ def conv2d_seconds(plan: Conv2dPlan, rates: Sustained, split: Any) -> dict[str, 
         steps=each,
         matrix=2.0 * plan.pixels * plan.tile_oc * plan.tile_ic * taps / d.matrix_flops_per_clock(p.dtype),
         lds=read / rates.rates.lds_read + (halo + filters) / rates.rates.lds_write,
-        cache=(halo + filters) / rates.rates.cache,
+        cache=filters / rates.rates.cache + halo_clocks(plan, rates.rates.cache),
         sync=LDS_CLOCKS * taps,
         step_bytes=halo + filters,
         stored=plan.pixels * plan.tile_oc * size * 1.0,

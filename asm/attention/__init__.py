@@ -3,6 +3,7 @@
     frame.py          what every fused kernel begins with
     shape.py          a plan in loads, fragments and matrix instructions
     wave.py           a wave's loads and products
+    pages.py          paged K and V: buffers of key atoms
     softmax.py        the softmax between the products
     merge.py          partial O of the waves added
     split.py          partial O of split keys: the second kernel

@@ -25,6 +25,7 @@ from simgpu.asm.attention.frame import (
 )
 from simgpu.asm.attention.fused import FusedEmitter
 from simgpu.asm.attention.merge import Merge, Output
+from simgpu.asm.attention.pages import Pages
 from simgpu.asm.attention.paper_values import MatrixValues, VectorValues
 from simgpu.asm.attention.shape import QUAD
 from simgpu.asm.attention.shared import SharedEmitter
@@ -70,25 +71,39 @@ class ChainedEmitter(FusedEmitter):
         if p.alibi:
             self._load_slopes(queries)
         k.s.free(queries)
-        self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], p.d * shape.e)
-        self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], p.dv * shape.e)
+        self.pages = Pages(k, self.plan, block, wave) if p.page else None
+        if self.pages is None:
+            self._whole_buffers()
+        wave.key_rows = row_offsets(k, a["K_row"], [0 if p.page else ATOM * n for n in range(shape.na)], "K")
+        quads = row_offsets(k, a["V_row"], range(QUAD), "V") * shape.na if p.page else []
+        rows = [ATOM * n + s for n in range(shape.na) for s in range(QUAD)]
+        wave.value_rows = quads or row_offsets(k, a["V_row"], rows, "V")
+        self._lane_offsets()
+
+    def _whole_buffers(self) -> None:
+        """Of K and V of a head, and the bytes from a step to the next."""
+        k, shape, wave, block, a, p = self.k, self.shape, self.wave, self.block, self.block.arguments, self.plan.problem
+        self.key_bytes = block.buffer(wave.key_buffer, "K", block.shared_head, None, a["lk"], p.d * shape.e_kv)
+        self.value_bytes = block.buffer(wave.value_buffer, "V", block.shared_head, None, a["lk"], p.dv * shape.e_kv)
         self.key_step, self.value_step = k.s.alloc("K step"), k.s.alloc("V step")
         k.s_mul_i32(self.key_step, a["K_row"], self.plan.tile_KV)
         k.s_mul_i32(self.value_step, a["V_row"], self.plan.tile_KV)
-        wave.key_rows = row_offsets(k, a["K_row"], [ATOM * n for n in range(shape.na)], "K")
-        rows = [ATOM * n + s for n in range(shape.na) for s in range(QUAD)]
-        wave.value_rows = row_offsets(k, a["V_row"], rows, "V")
+
+    def _lane_offsets(self) -> None:
+        """What a lane reads of K and V of a step, from the head's first key on, of pages from the atom's."""
+        k, shape, wave, block, a = self.k, self.shape, self.wave, self.block, self.block.arguments
+        first = 0 if self.pages else block.first_key
         temporary = wave.ranges["temporaries"][0]
         k.comment("K: key i, columns from vec·g; V: key 4g, columns from wide·i")
-        k.v_add_u32(temporary, block.first_key, block.lane_row)
+        k.v_add_u32(temporary, first, block.lane_row)
         k.v_mul_lo_u32(wave.key_offset, temporary, a["K_row"])
-        k.v_mul_u32_u24(temporary, shape.vec * shape.e, block.group)
+        k.v_mul_u32_u24(temporary, shape.vec * shape.e_kv, block.group)
         k.v_add_u32(wave.key_offset, wave.key_offset, temporary)
         for wide, offset in wave.value_offset.items():
             k.v_lshlrev_b32(temporary, 2, block.group)
-            k.v_add_u32(temporary, block.first_key, temporary)
+            k.v_add_u32(temporary, first, temporary)
             k.v_mul_lo_u32(offset, temporary, a["V_row"])
-            k.v_mul_u32_u24(temporary, wide * shape.e, block.lane_row)
+            k.v_mul_u32_u24(temporary, wide * shape.e_kv, block.lane_row)
             k.v_add_u32(offset, offset, temporary)
 
     def _load_queries(self, buffer: Reg) -> None:
@@ -124,6 +139,7 @@ class ChainedEmitter(FusedEmitter):
         wave.load_keys()
         self._advance_keys()
         self._load_values()
+        self._next_pages()
         k.comment(f"BlockAttentionNode: {self.plan.tile_KV} keys a step, {self.plan.tile_KV // self.plan.waves_kv} a wave")
         with k.loop("keys", self.block.steps_left):
             self._key_step()
@@ -135,19 +151,30 @@ class ChainedEmitter(FusedEmitter):
                 self.wave.load_values(a, s)
         self._advance_values()
 
+    def _next_pages(self) -> None:
+        if self.pages is not None:
+            self.pages.advance()
+
     def _advance_keys(self) -> None:
-        self.k.v_add_u32(self.wave.key_offset, self.key_step, self.wave.key_offset, note="K: next step")
+        if self.pages is None:
+            self.k.v_add_u32(self.wave.key_offset, self.key_step, self.wave.key_offset, note="K: next step")
 
     def _advance_values(self) -> None:
-        for offset in self.wave.value_offset.values():
+        for offset in self.wave.value_offset.values() if self.pages is None else ():
             self.k.v_add_u32(offset, self.value_step, offset, note="V: next step")
 
     def _key_step(self) -> None:
         """WarpAttentionNode: one key step of a wave (the first block may see no key, so no node stands for all)."""
-        k, wave, shape = self.k, self.wave, self.shape
+        k, wave, shape, p = self.k, self.wave, self.shape, self.plan.problem
         self._step_scalars()
+        if p.narrow_kv:
+            self.wave.widen_keys()
+            self._load_keys()
         first, *other = shape.halves
         narrow, wide = (self._narrow_values, lambda: None) if shape.narrow else (lambda: None, self._advance_values)
+        refill = not shape.narrow and self.pages is None
+        if not shape.narrow and self.pages is not None:
+            wide = self._load_paged_values
         self._overlap("S^T, first half", lambda: wave.scores(first, fresh=True), narrow)
         if other:
             self._overlap(
@@ -160,12 +187,12 @@ class ChainedEmitter(FusedEmitter):
             self.softmax.update(first)
         self._overlap(
             "O^T, first half" + "; softmax of the other" * bool(other),
-            lambda: wave.values(first, refill=not other and not shape.narrow),
+            lambda: wave.values(first, refill=refill and not other),
             lambda: self._behind_first_values(other),
         )
         if other:
             k.comment("O^T, other half")
-            wave.values(other[0], refill=not shape.narrow)
+            wave.values(other[0], refill=refill)
         wide()
         k.s_add_u32(self.block.first_key, self.block.first_key, self.plan.tile_KV)
 
@@ -173,9 +200,12 @@ class ChainedEmitter(FusedEmitter):
         """Nothing is loaded behind the last step; whether an edge cuts this one."""
         k, wave = self.k, self.wave
         k.comment("WarpAttentionNode: the next step's loads, if there is one; is this one masked?")
-        k.s_cmp_gt_i32(self.block.steps_left, 1)
-        k.s_cselect_b32(wave.key_buffer[2], self.key_bytes, 0)
-        k.s_cselect_b32(wave.value_buffer[2], self.value_bytes, 0)
+        if self.pages is not None:
+            self.pages.only_if_more()
+        else:
+            k.s_cmp_gt_i32(self.block.steps_left, 1)
+            k.s_cselect_b32(wave.key_buffer[2], self.key_bytes, 0)
+            k.s_cselect_b32(wave.value_buffer[2], self.value_bytes, 0)
         k.s_add_u32(self.masked, self.block.first_key, self.plan.tile_KV // self.plan.waves_kv)
         k.s_cmp_gt_i32(self.masked, self.block.full_high)
         k.s_cselect_b32(self.masked, 1, 0)
@@ -184,14 +214,26 @@ class ChainedEmitter(FusedEmitter):
             k.s_cselect_b32(self.masked, 1, self.masked)
 
     def _behind_first_values(self, other: list[range]) -> None:
-        self.wave.load_keys()
-        self._advance_keys()
+        if not self.plan.problem.narrow_kv:
+            self._load_keys()
+            if self.shape.narrow:
+                self._next_pages()
         for half in other:
             self.softmax.update(half)
+
+    def _load_keys(self) -> None:
+        self.wave.load_keys()
+        self._advance_keys()
 
     def _narrow_values(self) -> None:
         self.wave.interleave_rows()
         self._load_values()
+        if self.plan.problem.narrow_kv:
+            self._next_pages()
+
+    def _load_paged_values(self) -> None:
+        self._load_values()
+        self._next_pages()
 
     def _overlap(self, name: str, products: Callable[[], object], filler: Callable[[], object]) -> None:
         k = self.k

@@ -18,6 +18,7 @@ from simgpu.operators.attention.registers import ATOM, REACH, partial_columns
 ARRAYS = ("Q", "K", "V", "R")
 LOG2_E = math.log2(math.e)
 SLOPES, LSE = "slopes", "LSE"
+BLOCKS, LENGTHS, SCALE_K, SCALE_V = "blocks", "lengths", "scale_K", "scale_V"  # of a cache
 # What parts of split keys leave, in f32: (split, batch·heads, lq, columns), and (split, batch·heads, lq, 2) -m and row sums.
 PARTIAL, STATISTICS = "partial_O", "statistics"
 
@@ -34,7 +35,7 @@ def check(plan: AttentionTiles) -> None:
             f"{p.batch} x {p.heads} heads in {plan.split_kv} parts of the keys make {rows} rows of workgroups: stay below 65536"
         )
     widest = max(p.d, p.dv)
-    for name, rows in (("lq", p.lq), ("lk", p.lk)):
+    for name, rows in (("lq", p.lq), ("page", p.page * p.kv_heads) if p.page else ("lk", p.lk)):
         if rows * widest * 4 >= REACH:
             raise LaunchError(f"{name} = {rows}: a head must stay within 2^31 bytes, so {name} < {REACH // (4 * widest)}")
     for name, width in (("d", p.d), ("dv", p.dv)):
@@ -44,7 +45,13 @@ def check(plan: AttentionTiles) -> None:
 
 def operands(p: AttentionProblem) -> tuple[str, ...]:
     """The arrays of a launch, in order."""
-    return ("Q", "K", "V", *((SLOPES,) if p.alibi else ()), "R", *((LSE,) if p.lse else ()))
+    return ("Q", "K", "V", *more_inputs(p), "R", *((LSE,) if p.lse else ()))
+
+
+def more_inputs(p: AttentionProblem) -> tuple[str, ...]:
+    """The arrays between V and R."""
+    paged, narrow = (BLOCKS, LENGTHS) * (p.page > 0), (SCALE_K, SCALE_V) * p.narrow_kv
+    return (*((SLOPES,) if p.alibi else ()), *paged, *narrow)
 
 
 def scalars(plan: AttentionTiles) -> tuple[int | float, ...]:
@@ -52,8 +59,11 @@ def scalars(plan: AttentionTiles) -> tuple[int | float, ...]:
     split, of a part's O); heads of the whole batch; window; scale · log2(e). With a soft cap, the factor of an exponential that is
     (1 + tanh) / (1 - tanh) of the scaled score over the cap, then cap · log2(e) and minus twice as much."""
     p, e = plan.problem, plan.problem.element.bytes
-    rows = (p.d * e, p.d * e, p.dv * e, WORD * (p.dv if plan.split_kv == 1 else partial_columns(p.dv)))
-    heads = (p.lq * rows[0], p.lk * rows[1], p.lk * rows[2], p.lq * rows[3])
+    key, value = p.d * p.element_kv.bytes, p.dv * p.element_kv.bytes
+    together = p.kv_heads if p.page else 1  # heads of K and V whose rows alternate
+    rows = (p.d * e, together * key, together * value, WORD * (p.dv if plan.split_kv == 1 else partial_columns(p.dv)))
+    of_head = (key, value) if p.page else (p.lk * key, p.lk * value)
+    heads = (p.lq * rows[0], *of_head, p.lq * rows[3])
     assert p.scale is not None
     factors: tuple[float, ...] = (p.scale * LOG2_E,)
     if p.softcap is not None:
@@ -67,7 +77,8 @@ def builder(plan: AttentionTiles, kind: str) -> KernelBuilder:
     group = p.heads // p.kv_heads
     tile_heads = f"of{plan.tile_heads}" * (plan.tile_heads > 1)
     way = "_shared" * plan.shared
-    extras = "_cap" * (p.softcap is not None) + "_alibi" * p.alibi + "_lse" * p.lse
+    cache = f"_page{p.page}" * (p.page > 0) + f"_kv{p.dtype_kv}" * p.narrow_kv
+    extras = cache + "_cap" * (p.softcap is not None) + "_alibi" * p.alibi + "_lse" * p.lse
     masks = "_causal" * p.causal + "_window" * (p.window is not None)
     split = f"_split{plan.split_kv}" * (plan.split_kv > 1)
     shared = f"_group{group}" * (group > 1)
@@ -98,7 +109,7 @@ class Block:
     def _arguments(self) -> None:
         k = self.k
         p, split = self.plan.problem, self.plan.split_kv > 1
-        for name in ("Q", "K", "V", *((SLOPES,) if p.alibi else ()), "R"):
+        for name in ("Q", "K", "V", *more_inputs(p), "R"):
             k.argument(name, 8, "global_buffer")
         if split or p.lse:
             k.argument(STATISTICS if split else LSE, 8, "global_buffer")
@@ -145,6 +156,46 @@ class Block:
         if plan.tile_heads > 1:
             k.s_mul_i32(self.head, self.head, plan.tile_heads, note="first of the tile's heads")
         self._divide(self.shared_head, self.head, plan.problem.heads // plan.problem.kv_heads)
+        self.scale_v: Reg | None = None
+        if plan.problem.cached:
+            self._cache()
+
+    def _cache(self) -> None:
+        """Of a cache: the sequence's keys in place of lk, its row of `blocks`, the head's place among those of a page; scales."""
+        k, p, a = self.k, self.plan.problem, self.arguments
+        batch, scratch = k.s.alloc("sequence"), k.s.alloc("scratch")
+        self._divide(batch, self.shared_head, p.kv_heads)
+        k.s_mul_i32(scratch, batch, p.kv_heads)
+        k.s_sub_u32(scratch, self.shared_head, scratch, note="head of K and V of the sequence")
+        if p.page:
+            k.s_mov_b32(self.shared_head, scratch)
+        if p.narrow_kv:
+            self.scale_v = k.s.alloc("scale of V")
+            k.s_lshl_b32(scratch, scratch, log2(WORD))
+            for name, target in ((SCALE_K, a[SCALE_K][0]), (SCALE_V, self.scale_v)):
+                self._advance(a[name], scratch)
+                k.s_load_dword(target, a[name], 0, note=name)
+            k.v_mov_b32(self.lane_row, a["scale"])
+            k.v_mul_f32(self.lane_row, a[SCALE_K][0], self.lane_row)
+            k.v_readfirstlane_b32(a["scale"], self.lane_row)
+            lane_in_atom(k, self.lane_row, self.group, ATOM)
+        if p.page:
+            k.comment(f"the sequence's pages of {p.page} keys, and how many keys it has")
+            k.s_add_u32(scratch, a["lk"], p.page - 1)
+            k.s_lshr_b32(scratch, scratch, log2(p.page))
+            k.s_mul_i32(scratch, scratch, batch)
+            k.s_lshl_b32(scratch, scratch, log2(WORD))
+            self._advance(a[BLOCKS], scratch)
+            k.s_lshl_b32(scratch, batch, log2(WORD))
+            self._advance(a[LENGTHS], scratch)
+            k.s_load_dword(scratch, a[LENGTHS], 0, note=LENGTHS)
+            k.s_min_i32(a["lk"], a["lk"], scratch)
+        k.s.free(batch, scratch)
+
+    def _advance(self, pointer: Reg, offset: Reg) -> None:
+        """pointer += offset, 32 bits of bytes."""
+        self.k.s_add_u32(pointer[0], pointer[0], offset)
+        self.k.s_addc_u32(pointer[1], pointer[1], 0)
 
     def _divide(self, target: Reg, source: Reg, divisor: int) -> None:
         """target = source // divisor, for source · divisor < 2^32, where 2^32 // divisor + 1 is exact (Granlund and Montgomery
@@ -196,6 +247,8 @@ class Block:
     def _share(self, bound: Reg) -> None:
         """Steps of the block's keys; the wave's first key."""
         k, plan = self.k, self.plan
+        if plan.problem.page and plan.problem.window is not None:
+            k.s_and_b32(self.first_key, self.first_key, -ATOM, note="a key atom lies in one page")
         k.s_sub_u32(self.steps_left, self.high, self.first_key)
         k.s_max_i32(self.steps_left, self.steps_left, 0)
         k.s_add_u32(self.steps_left, self.steps_left, plan.tile_KV - 1)

@@ -104,6 +104,8 @@ class Merge:
             k.v_mul_f32(factor, factor, total)
         else:
             self._store_row(q, pair, output.statistics, "-m, row sum")
+        if self.block.scale_v is not None:
+            k.v_mul_f32(factor, self.block.scale_v, factor)
 
     def _store_row(self, q: int, value: Reg, buffer: Reg, what: str) -> None:
         """One or two words of each query of an atom, by the first wave."""

@@ -32,6 +32,8 @@ class Shape:
     d: int  # of Q and K, in whole atoms
     dv: int  # of V and R, in whole atoms
     e: int
+    half: str  # the type of Q and P
+    kind_kv: str  # the 8-bit type of K and V in memory; "" where it is Q's
     nq: int
     na: int
     vec: int
@@ -59,7 +61,12 @@ class Shape:
 
         score, value = widest(vec), widest(QUAD * na)
         assert chain(score, value).free
-        return cls(d, dv, e, nq, na, vec, column_blocks(dv, e), score, value)
+        return cls(d, dv, e, p.dtype, p.dtype_kv if p.narrow_kv else "", nq, na, vec, column_blocks(dv, e), score, value)
+
+    @property
+    def e_kv(self) -> int:
+        """Bytes of an element of K and V in memory."""
+        return 1 if self.kind_kv else self.e
 
     @property
     def spans(self) -> int:
@@ -91,7 +98,7 @@ class Shape:
 
     def block_registers(self, wide: int) -> int:
         """Registers of a lane's load of one row in a block of `wide` column atoms."""
-        return max(1, wide * self.e // 4)
+        return max(1, wide * self.e_kv // 4)
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simgpu.asm.attention.shape import GROUPS, QUAD, Shape
 from simgpu.asm.builder.kernel import KernelBuilder
@@ -11,6 +11,8 @@ from simgpu.hardware.isa.instruction import Reg
 from simgpu.operators.resources import ResourcePlan
 
 FILES = {"arch": "v", "acc": "a"}
+# v_perm_b32 D, S0, S1: bytes 0 and 1, or 2 and 3, of S1 and S0 in turn.
+LOW_BYTES, HIGH_BYTES = 0x05010400, 0x07030602
 
 
 class WaveRegisters:
@@ -49,12 +51,26 @@ class WaveRegisters:
         """O^T atom: column atom t, query atom q."""
         return self._part("O", t * self.shape.nq + q, QUAD)
 
+    def widen(self, target: Reg, source: Reg, word: int, kind: str) -> None:
+        """target = two 8-bit floats, those of a word of `source`, as Q's type has them, which it does exactly."""
+        k, temporaries = self.k, self.ranges["temporaries"]
+        start = 4 + temporaries.index % 2  # pairs are even
+        pair, form = temporaries[start : start + 2], f"v_cvt_pk_f32_{kind}"
+        if word:
+            k.emit(f"{form}_sdwa", pair, source, src0_sel="WORD_1")
+        else:
+            k.emit(form, pair, source)
+        if self.shape.half == "f16":
+            k.v_cvt_pkrtz_f16_f32(target, pair[0], pair[1])
+        else:
+            k.v_perm_b32(target, pair[1], pair[0], self.pack[1])
+
     def _part(self, name: str, number: int, count: int) -> Reg:
         return self.ranges[name][number * count : (number + 1) * count]
 
     def load(self, target: Reg, offset: Reg, buffer: Reg, soffset: Reg | int, immediate: int, size: int, note: str) -> None:
         """`size` bytes a lane."""
-        name = "ushort" if size == 2 else "dword" if size == 4 else f"dwordx{size // 4}"
+        name = {1: "ubyte", 2: "ushort"}[size] if size < 4 else "dword" if size == 4 else f"dwordx{size // 4}"
         self.k.emit(f"buffer_load_{name}", target, offset, buffer, soffset, offen=True, offset=immediate, note=note)
 
 
@@ -66,8 +82,15 @@ class Wave(WaveRegisters):
 
     def __init__(self, k: KernelBuilder, shape: Shape, resources: ResourcePlan) -> None:
         super().__init__(k, shape, resources)
+        self.mixed: tuple[Reg, ...] = ()
+        if shape.kind_kv:
+            self.mixed = tuple(k.s.alloc(f"{half} bytes") for half in ("low", "high"))
+            for register, selector in zip(self.mixed, (LOW_BYTES, HIGH_BYTES), strict=True):
+                k.s_mov_b32(register, selector)
         self.key_rows: list[Reg | int] = []  # soffset of each key atom
         self.value_rows: list[Reg | int] = []  # of each row s of each key atom, [a][s]
+        self.before_keys: Callable[[int], object] = lambda a: None  # emits what stands before the loads of a key atom
+        self.before_values: Callable[[int], object] = lambda a: None
         self.key_offset = k.v.alloc("K offset")
         self.value_offset = {wide: k.v.alloc(f"V offset, {wide} atoms") for wide in shape.widths}
 
@@ -76,6 +99,10 @@ class Wave(WaveRegisters):
     def key(self, a: int, span: int) -> Reg:
         """K fragment: the same columns of key 16a + i."""
         return self._part("K fragments", a * self.shape.spans + span, self.shape.span_registers)
+
+    def narrow_key(self, a: int, span: int) -> Reg:
+        """The same as 8-bit floats, as they were loaded."""
+        return self._part("K staging", a * self.shape.spans + span, self.shape.span_registers * self.shape.e_kv // self.shape.e)
 
     def value_row(self, a: int, s: int, block: int) -> Reg:
         """What a lane loads of V's row 16a + 4g + s: its columns of a block."""
@@ -87,18 +114,22 @@ class Wave(WaveRegisters):
 
     def load_keys(self) -> None:
         """K fragments of the step at `key_offset`."""
-        shape = self.shape
+        shape, e = self.shape, self.shape.e_kv
         for a in range(shape.na):
+            self.before_keys(a)
             for span in range(shape.spans):
-                self.load(self.key(a, span), self.key_offset, self.key_buffer, self.key_rows[a], span * 4 * shape.vec * shape.e,
-                          shape.vec * shape.e, f"K[{a}][{span}]")  # fmt: skip
+                target = self.key(a, span) if e == shape.e else self.narrow_key(a, span)
+                self.load(target, self.key_offset, self.key_buffer, self.key_rows[a], span * 4 * shape.vec * e, shape.vec * e,
+                          f"K[{a}][{span}]")  # fmt: skip
 
     def load_values(self, a: int, s: int) -> None:
         """Row 4g + s of key atom a of V."""
-        shape = self.shape
+        shape, e = self.shape, self.shape.e_kv
+        if s == 0:
+            self.before_values(a)
         for block, (column, wide) in enumerate(shape.blocks):
             self.load(self.value_row(a, s, block), self.value_offset[wide], self.value_buffer, self.value_rows[a * QUAD + s],
-                      column * shape.e, wide * shape.e, f"V[{a}][{s}], columns {column}..")  # fmt: skip
+                      column * e, wide * e, f"V[{a}][{s}], columns {column}..")  # fmt: skip
 
     # -- products ----------------------------------------------------------------------------
 
@@ -167,8 +198,33 @@ class Wave(WaveRegisters):
         block = next(b for b in range(len(shape.blocks)) if t in shape.atoms_of(b))
         return self.value_row(a, s, block)[t - shape.atoms_of(block)[0]]
 
+    def widen_keys(self) -> None:
+        """K fragments from 8-bit ones."""
+        for a in range(self.shape.na):
+            for span in range(self.shape.spans):
+                source, target = self.narrow_key(a, span), self.key(a, span)
+                for number in range(target.count):
+                    self.widen(target[number], source[number // 2], number % 2, self.shape.kind_kv)
+
+    def _widen_rows(self) -> None:
+        """V fragments from 8-bit rows: two rows' bytes of a column beside each other, then both at once."""
+        k, shape, mixed = self.k, self.shape, self.ranges["temporaries"][0]
+        for a in range(shape.na):
+            for block, (_, wide) in enumerate(shape.blocks):
+                rows = [self.value_row(a, s, block) for s in range(QUAD)]
+                for pair, w in ((pair, w) for pair in (0, 1) for w in range(wide)):
+                    word, half = divmod(w, 2)
+                    if not half:
+                        first, second = (rows[2 * pair + n][word // 2] for n in (0, 1))
+                        k.v_perm_b32(mixed, second, first, self.mixed[word % 2])
+                    t = shape.atoms_of(block)[w]
+                    self.widen(self.ranges["V fragments"][t * 2 * shape.na + 2 * a + pair], mixed, half, shape.kind_kv)
+
     def interleave_rows(self) -> None:
         """V fragments of 2 bytes: the four rows of a lane's keys interleaved column by column."""
+        if self.shape.kind_kv:
+            self._widen_rows()
+            return
         k, shape = self.k, self.shape
         low, high = self.pack
         for a in range(shape.na):

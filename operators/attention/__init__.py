@@ -1,6 +1,7 @@
 """Attention, fused and unfused.
 
     problem.py           sizes, heads, masks
+    cache.py             pages of K and V, and scales, taken apart
     registers.py         registers and LDS of the register-chained kernel
     shared_registers.py  of the kernel whose waves share K and V through LDS
     paper_registers.py   of the paper's two kernels

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import numpy_dtype
 from simgpu.operators.arguments import expect_shape
+from simgpu.operators.attention.cache import Cache, Sequence, apart, sequences
 from simgpu.operators.attention.problem import GAINS, AttentionProblem
 from simgpu.operators.attention.reference import given_slopes
 from simgpu.operators.attention.registers import merge_traffic, partial_columns
@@ -61,10 +62,24 @@ class AttentionExecutor(Executor, root=FusedAttention):
     """softmax(scale * Q K^T) V for Q (batch,heads,lq,d), K (batch,kv_heads,lk,d) and V (batch,kv_heads,lk,dv)."""
 
     def visit_device(
-        self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None = None
-    ) -> Array:
+        self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None = None,
+        cache: Cache | None = None,
+    ) -> Array:  # fmt: skip
         """R (batch,heads,lq,dv) in the accumulation type; P is rounded to the operands' type where the accumulation is the
-        target's. slopes: of ALiBi."""
+        target's. slopes: of ALiBi. cache: of a cached problem, whose sequences are executed and counted one by one, each with K
+        and V as Q's type has them."""
+        if tree.problem.cached:
+
+            def alone(one: Sequence) -> Array:
+                sub = FusedAttention(one.problem, tree.descriptor)
+                return np.asarray(one.scale_v * self._device(sub, one.q, one.k, one.v, one.slopes))
+
+            p = tree.problem
+            found = apart(p, Extent.whole(p.lq), (p.dv,), 0.0, alone, sequences(p, q, k, v, slopes, cache))
+            return found.astype(self.kind(tree.problem.dtype_c))
+        return self._device(tree, q, k, v, slopes)
+
+    def _device(self, tree: FusedAttention, q: ArrayLike, k: ArrayLike, v: ArrayLike, slopes: ArrayLike | None) -> Array:
         p, plan = tree.problem, tree.plan
         kind = self.kind(p.dtype_c)
         self._q = expect_shape("Q", q, p.q_shape).astype(kind)

@@ -27,7 +27,7 @@ import math
 from dataclasses import dataclass, replace
 
 from simgpu.hardware.descriptor import HardwareDescriptor
-from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.errors import LaunchError, TargetError
 from simgpu.operators.arguments import POLICIES, one_of
 from simgpu.operators.attention import paper_registers as paper
 from simgpu.operators.attention import registers as chained
@@ -248,6 +248,9 @@ def plan_attention(
     """
     one_of("policy", policy, POLICIES)
     descriptor.atom(problem.dtype)
+    if problem.narrow_kv and problem.dtype_kv not in descriptor.dtypes():
+        other = f"use gfx942 or gfx950, or K and V in {problem.dtype}"
+        raise TargetError(f"{descriptor.arch} has no instruction that widens {problem.dtype_kv}: {other}")
     if policy == "published":
         problem.refuse_extras("policy published")
         if problem.dv != problem.d or problem.d % _STEP:
@@ -395,9 +398,9 @@ def chained_keys(p: AttentionProblem) -> int:
 
 
 def shares(p: AttentionProblem, desc: HardwareDescriptor) -> bool:
-    """Whether a kernel can share K and V through LDS: 2 bytes an element, rows of K in whole 16 bytes, one register file (a product
-    may stay in it), its registers and LDS within the limits."""
-    if p.dtype not in ("f16", "bf16") or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
+    """Whether a kernel can share K and V through LDS: not of a cache, 2 bytes an element, rows of K in whole 16 bytes, one
+    register file (a product may stay in it), its registers and LDS within the limits."""
+    if p.dtype not in ("f16", "bf16") or p.cached or p.d % shared.COLUMN_UNIT or not desc.unified_vgprs:
         return False
     return row_slots(tile_heads(p, shared.TILE)) <= shared.QUERIES and shared_resources(p, desc).blocks_per_cu > 0
 

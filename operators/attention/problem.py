@@ -15,6 +15,7 @@ from simgpu.operators.arguments import positive_dimension
 from simgpu.operators.attention.registers import ATOM
 from simgpu.operators.tree import Extent
 
+NARROW = ("fp8", "bf8")  # what K and V may be in a cache
 # P is at most 1 and, of a long row, mostly small: f16, whose smallest normal is 2^-14 (gfx90a reads less as 0), holds it 2^15 times
 # as large; the end divides by as much.
 GAINS = {"f16": 2.0**15}
@@ -31,7 +32,12 @@ class AttentionProblem:
 
     softcap: a score s becomes softcap * tanh(s / softcap), after the scale. alibi: then `slopes` (batch,heads) in f32 times the
     distance of query and key is taken off (Press et al., "Train Short, Test Long"). lse: the kernel also leaves log(sum(exp(s)))
-    of every query, (batch,heads,lq) in f32, -infinity where no key is seen. LaunchError for sizes that cannot be.
+    of every query, (batch,heads,lq) in f32, -infinity where no key is seen.
+
+    page: K and V are pools of pages of so many keys, a power of two from 16 on: K (pages,page,kv_heads,d), V (pages,page,kv_heads,
+    dv). `blocks` (batch, pages of lk keys) in i32 says where each sequence's pages are, and `lengths` (batch) in i32 how many keys
+    it has, lk at most; its queries stand at its end. dtype_kv: the type of K and V, `dtype` if empty, or fp8 or bf8, which
+    `scale_k` and `scale_v` (kv_heads) in f32 multiply. LaunchError for sizes that cannot be.
     """
 
     lq: int
@@ -48,12 +54,16 @@ class AttentionProblem:
     softcap: float | None = None
     alibi: bool = False
     lse: bool = False
+    page: int = 0  # 0: K and V lie as their shapes say
+    dtype_kv: str = ""  # "": as dtype
 
     def __post_init__(self) -> None:
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
         if not self.dv:
             object.__setattr__(self, "dv", self.d)
+        if not self.dtype_kv:
+            object.__setattr__(self, "dtype_kv", self.dtype)
         for name in ("lq", "lk", "d", "dv", "heads", "kv_heads", "batch"):
             object.__setattr__(self, name, positive_dimension("L" if name == "lq" else name, getattr(self, name)))
         if self.heads % self.kv_heads:
@@ -70,6 +80,40 @@ class AttentionProblem:
             raise LaunchError(f"scale = {self.scale}: use a finite number")
         if self.softcap is not None and not (self.softcap > 0 and math.isfinite(self.softcap)):
             raise LaunchError(f"softcap = {self.softcap:g}: use a positive number, or leave it out")
+
+        self._check_cache()
+
+    def _check_cache(self) -> None:
+        if self.page and (self.page < ATOM or self.page & (self.page - 1)):
+            raise LaunchError(f"page = {self.page}: a page has a power of two of keys, at least {ATOM}")
+        if self.dtype_kv != self.dtype and self.dtype_kv not in NARROW:
+            raise LaunchError(f"K and V in {self.dtype_kv}, Q in {self.dtype}: K and V have Q's type, or are {' or '.join(NARROW)}")
+        if self.narrow_kv and self.dtype not in ("f16", "bf16"):
+            raise LaunchError(f"K and V in {self.dtype_kv} become f16 or bf16, and Q is {self.dtype}: use one of these for Q")
+        for name, width in (("d", self.d), ("dv", self.dv)):
+            if self.narrow_kv and width % 4:
+                more = -(-width // 4) * 4
+                raise LaunchError(f"{name} = {width}: rows of {self.dtype_kv} are loaded by 4 bytes, so pad {name} to {more}")
+
+    @property
+    def narrow_kv(self) -> bool:
+        """Whether K and V are 8-bit floats, which scales multiply."""
+        return self.dtype_kv != self.dtype
+
+    @property
+    def cached(self) -> bool:
+        """Whether K and V are a cache's: paged, or narrow."""
+        return bool(self.page) or self.narrow_kv
+
+    @property
+    def element_kv(self) -> DType:
+        """The type of K and V in memory."""
+        return find_dtype(self.dtype_kv)
+
+    @property
+    def pages(self) -> int:
+        """Pages of a sequence of lk keys."""
+        return -(-self.lk // self.page) if self.page else 0
 
     @property
     def element(self) -> DType:
@@ -144,8 +188,9 @@ class AttentionProblem:
         return np.abs(np.arange(queries.min_, queries.max_)[:, None] + self.lk - self.lq - np.arange(keys.min_, keys.max_)[None, :])
 
     def refuse_extras(self, what: str) -> None:
-        """LaunchError where the problem has a soft cap, ALiBi or `lse`, which `what` has not."""
-        for option, given in (("softcap", self.softcap is not None), ("alibi", self.alibi), ("lse", self.lse)):
+        """LaunchError where the problem has a soft cap, ALiBi, `lse` or a cache, which `what` has not."""
+        extras = ("softcap", self.softcap is not None), ("alibi", self.alibi), ("lse", self.lse), ("page", self.page > 0)
+        for option, given in (*extras, ("dtype_kv of its own", self.narrow_kv)):
             if given:
                 raise LaunchError(f"{what} has no {option}: use fused attention with policy corrected")
 
@@ -166,7 +211,7 @@ class AttentionProblem:
     @property
     def kv_bytes(self) -> int:
         """Bytes of K and V."""
-        return self.batch * self.kv_heads * self.lk * (self.d + self.dv) * self.element.bytes
+        return self.batch * self.kv_heads * self.lk * (self.d + self.dv) * self.element_kv.bytes
 
     @property
     def qr_bytes(self) -> int:

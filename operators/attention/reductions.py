@@ -19,6 +19,7 @@ from simgpu.operators.resources import LdsArray, ResourcePlan, residency
 from simgpu.operators.split import Reduction
 
 _LANES_APART = 4  # lanes that would pass the coalescer together, if those of a fragment of K were not of different keys
+_WIDENING = 1.25  # instructions an element of 8 bits: a conversion and a packing for two, and a permutation for four of V
 _HALF_LINES = 2  # staged V passes it at half its rate
 
 
@@ -38,11 +39,12 @@ def shared_resources(p: AttentionProblem, desc: HardwareDescriptor) -> ResourceP
 
 def chained_clocks(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> dict[str, float]:
     """Clocks of a CU for one step of a block whose waves have keys of their own, by what they are of."""
-    rates, e = sustained(desc), p.element.bytes
+    rates, e = sustained(desc), p.element_kv.bytes
+    widened = p.narrow_kv * tile_kv * (p.padded_d + p.padded_dv) * _WIDENING
     return {
         "matrix": 2 * tile_q * tile_kv * (p.padded_d + p.padded_dv) / desc.matrix_flops_per_clock(p.dtype),
         "cache": tile_kv * (_LANES_APART * p.d + p.dv) * e / rates.rates.cache,
-        "VALU": tile_q * tile_kv * SOFTMAX_INSTRUCTIONS / rates.valu_lanes,
+        "VALU": (tile_q * tile_kv * SOFTMAX_INSTRUCTIONS + widened) / rates.valu_lanes,
         "LDS": 0.0,
     }
 
@@ -84,7 +86,7 @@ def shared_reduction(p: AttentionProblem, desc: HardwareDescriptor) -> Reduction
 
 def attention_reduction(p: AttentionProblem, desc: HardwareDescriptor, tile_q: int, tile_kv: int) -> Reduction:
     """What decides a Q tile and the split of its keys: products, K and V through the vector cache, exponentials, bytes."""
-    rates, e, c = sustained(desc), p.element.bytes, find_dtype(p.dtype_c).bytes
+    rates, e, c = sustained(desc), p.element_kv.bytes, find_dtype(p.dtype_c).bytes
     heads = tile_heads(p, tile_q)
     tiles, steps = q_tiles(p, tile_q, heads), -(-p.lk // tile_kv)
     staged = tile_kv * (p.d + p.dv) * e

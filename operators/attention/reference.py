@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simgpu.operators.arguments import expect_shape
+from simgpu.operators.attention.cache import Cache, Sequence, apart, sequences
 from simgpu.operators.attention.problem import AttentionProblem
-from simgpu.operators.error_model import FLUSHED_INPUT, LARGEST_EXPONENT, SMALLEST_F32, SMALLEST_F64, STEPS, gamma, may_be_nan
+from simgpu.operators.error_model import (
+    FLUSHED_INPUT,
+    LARGEST_EXPONENT,
+    SMALLEST_F32,
+    SMALLEST_F64,
+    STEPS,
+    UNIT_F32,
+    gamma,
+    may_be_nan,
+)
 from simgpu.operators.softmax.reference import weights as softmax_weights
 from simgpu.operators.tree import Extent
 
@@ -24,17 +35,27 @@ def attention(
     v: ArrayLike,
     queries: Extent | None = None,
     slopes: ArrayLike | None = None,
+    cache: Cache | None = None,
 ) -> Array:
     """softmax(scale * Q K^T) V in float64, (batch,heads,lq,dv); 0 for queries that see no key. queries: these rows of it alone,
-    from the whole Q, so that a large S need not be held at once. slopes: of ALiBi, (batch,heads)."""
+    from the whole Q, so that a large S need not be held at once. slopes: of ALiBi, (batch,heads). cache: of a cached problem."""
+    if problem.cached:
+        rows = queries or Extent.whole(problem.lq)
+        return apart(problem, rows, (problem.dv,), 0.0, lambda one: one.scale_v * attention(
+            one.problem, one.q, one.k, one.v, rows, one.slopes), sequences(problem, q, k, v, slopes, cache))  # fmt: skip
     return expected_parts(problem, q, k, v, queries or Extent.whole(problem.lq), slopes)[0]
 
 
 @may_be_nan
 def attention_lse(
-    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent | None = None, slopes: ArrayLike | None = None
-) -> Array:
+    problem: AttentionProblem, q: ArrayLike, k: ArrayLike, queries: Extent | None = None, slopes: ArrayLike | None = None,
+    cache: Cache | None = None,
+) -> Array:  # fmt: skip
     """log(sum(exp(score))) of every query in float64, (batch,heads,lq); -infinity for queries that see no key."""
+    if problem.cached:
+        rows = queries or Extent.whole(problem.lq)
+        return apart(problem, rows, (), -np.inf, lambda one: attention_lse(one.problem, one.q, one.k, rows, one.slopes),
+                     sequences(replace(problem, dv=problem.d), q, k, k, slopes, cache))  # fmt: skip
     scores, keep = _scores(problem, q, k, queries or Extent.whole(problem.lq), slopes)
     seen = np.where(keep, scores, -np.inf)
     largest = seen.max(-1, keepdims=True)
@@ -59,6 +80,7 @@ def attention_error_bound(
     arch: str = "gfx908",
     queries: Extent | None = None,
     slopes: ArrayLike | None = None,
+    cache: Cache | None = None,
 ) -> Array:
     """Elementwise bound on |kernel - float64 reference|, for any order of keys and merges, fused or not.
 
@@ -69,6 +91,8 @@ def attention_error_bound(
     """
     p, row = problem, STEPS[problem.dtype]
     rows = queries or Extent.whole(p.lq)
+    if p.cached:
+        return apart(p, rows, (p.dv,), 0.0, lambda one: _scaled_bound(one, arch, rows), sequences(p, q, k, v, slopes, cache))
     _, weights, scores, values = expected_parts(p, q, k, v, rows, slopes)
     # f32 and f64 keep P as it is; the others round it to the operands' significand.
     rounding = 0.0 if p.dtype in ("f32", "f64") else 2.0 ** -p.element.significand + row.input_error
@@ -91,14 +115,26 @@ def attention_lse_error_bound(
     arch: str = "gfx908",
     queries: Extent | None = None,
     slopes: ArrayLike | None = None,
+    cache: Cache | None = None,
 ) -> Array:
     """Bound on |kernel - float64| of `attention_lse`: its exponents' error, and some units of the result and of ln 2."""
     p, rows = problem, queries or Extent.whole(problem.lq)
+    if p.cached:
+        return apart(p, rows, (), 0.0, lambda one: attention_lse_error_bound(one.problem, one.q, one.k, arch, rows, one.slopes),
+                     sequences(replace(p, dv=p.d), q, k, k, slopes, cache))  # fmt: skip
     scores, _ = _scores(p, q, k, rows, slopes)
     size = np.abs(attention_lse(p, q, k, rows, slopes))
     size = np.where(np.isfinite(size), size, 0.0)
     unit = max(STEPS[p.dtype].step, 2.0**-53)
     return np.asarray(_exponent_error(p, q, k, scores, arch, rows) + (8 * size + 16 + 2 * math.log(p.lk)) * unit)
+
+
+def _scaled_bound(one: Sequence, arch: str, rows: Extent) -> Array:
+    """The bound of a sequence's heads, whose result a scale multiplies, with one more rounding."""
+    given = (one.problem, one.q, one.k, one.v)
+    bound = attention_error_bound(*given, arch, rows, one.slopes)
+    size = np.abs(attention(*given, rows, one.slopes)) + bound
+    return np.asarray(abs(one.scale_v) * (bound + 2 * UNIT_F32 * size) + 2.0**-149)
 
 
 def _exponent_error(p: AttentionProblem, q: ArrayLike, k: ArrayLike, scores: Array, arch: str, rows: Extent) -> Array:

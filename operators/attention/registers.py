@@ -35,8 +35,9 @@ POINTER_WORDS = 2
 REACH = 1 << 31  # bytes that a block's 32-bit offsets may span: a head, or the heads of a Q tile
 SOFTCAP_WORDS = 2  # arguments beside the scale: the cap in base 2, and minus twice as much
 COORDINATES = 4  # wave, first query, head, head of K and V
+PAGE_WORDS = 6  # where the next keys begin and end, and what is computed of a page
 KEYS = 7  # the block's queries and where their keys begin and end
-LOOP_RANGES = ("Q fragments", "K fragments", "V rows", "V fragments", "S", "exponents", "P")  # free behind the loop
+LOOP_RANGES = ("Q fragments", "K fragments", "K staging", "V rows", "V fragments", "S", "exponents", "P")  # free behind the loop
 STATISTICS = ("references", "row sums", "thresholds")
 
 
@@ -72,7 +73,8 @@ def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int)
     ranges = [
         ("Q fragments", "arch", queries * d * e // 256),
         ("K fragments", "arch", na * ATOM * d * e // 256),
-        ("V rows", "arch", 4 * na * sum(max(1, wide * e // 4) for _, wide in blocks)),
+        ("K staging", "arch", na * ATOM * d // 256 if p.narrow_kv else 0),
+        ("V rows", "arch", 4 * na * sum(max(1, wide * p.element_kv.bytes // 4) for _, wide in blocks)),
         ("V fragments", "arch", fragments if e < 4 else 0),
         ("S", "arch" if descriptor.unified_vgprs else "acc", scores),
         ("exponents", "arch", 0 if descriptor.unified_vgprs or e >= 4 else -(-nq // 2) * na * 4),
@@ -92,16 +94,19 @@ def registers(p: AttentionProblem, descriptor: HardwareDescriptor, queries: int)
 
 def scalars(p: AttentionProblem, split: bool) -> tuple[RegisterRange, ...]:
     """SGPRs of a wave; split: whether workgroups share a head's keys."""
-    na = key_atoms(p)
+    na, cached = key_atoms(p), 2 * (p.page > 0) + 2 * p.narrow_kv
+    pointers = (split or p.lse) + p.alibi + cached
     return scalar_ranges(
-        arguments=ARGUMENT_WORDS + POINTER_WORDS * ((split or p.lse) + p.alibi) + SOFTCAP_WORDS * (p.softcap is not None),
+        arguments=ARGUMENT_WORDS + POINTER_WORDS * pointers + SOFTCAP_WORDS * (p.softcap is not None),
         coordinates=COORDINATES + split,
+        pages=na + PAGE_WORDS if p.page else 0,
+        scale_of_V=1 if p.narrow_kv else 0,
         keys=KEYS,
         buffers=4 * (3 + (split or p.lse)),
         steps_and_bytes=4,
         rows=5 * na - 2,
         masks=1,
-        byte_selectors=2 if p.element.bytes < 4 else 0,
+        byte_selectors=(2 if p.element.bytes < 4 else 0) + 2 * p.narrow_kv,
         temporaries=5 if split or p.lse else 3,
     )
 

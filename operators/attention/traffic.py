@@ -19,7 +19,7 @@ def _fused(tree: FusedAttention) -> Counters:
     for block in tree.children():
         heads, keys = len(block.views[0].outer[1]), len(block.views[1].rows)
         queries = heads * len(block.views[0].rows)
-        moved += (queries * p.d + keys * (p.d + p.dv)) * e if keys else 0
+        moved += queries * p.d * e + keys * (p.d + p.dv) * p.element_kv.bytes if keys else 0
         if plan.policy == "published":
             staged, exchange = 2 * keys * p.d * e, queries * keys * 4  # K and V; E^T, written, then read
             written, read = written + staged + exchange, read + staged + exchange

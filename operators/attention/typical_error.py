@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from simgpu.hardware.dtypes import DType, numpy_dtype
+from simgpu.operators.attention.cache import Cache, Sequence, apart, sequences
 from simgpu.operators.attention.problem import GAINS, AttentionProblem
 from simgpu.operators.attention.reference import expected_parts
 from simgpu.operators.error_model import (
@@ -37,6 +39,7 @@ def attention_typical_error(
     arch: str = "gfx908",
     queries: Extent | None = None,
     slopes: ArrayLike | None = None,
+    cache: Cache | None = None,
 ) -> TypicalError:
     """What a faithful kernel's R looks like, (batch,heads,lq,dv), of these queries, fused or not.
 
@@ -45,6 +48,8 @@ def attention_typical_error(
     """
     p = problem
     rows = queries or Extent.whole(p.lq)
+    if p.cached:
+        return _of_sequences(p, rows, arch, lambda: sequences(p, q, k, v, slopes, cache))
     q, k, v = (as_read(x, p.dtype, arch) for x in (q, k, v))
     kind, unit = Accumulation.of(p.dtype, arch), UNIT.get(p.dtype, UNIT_F32)
     expected, weights, scores, values = expected_parts(p, q, k, v, rows, slopes)
@@ -83,6 +88,23 @@ def attention_typical_error(
     product = top * np.abs(values).max(-2, keepdims=True)
     drift = drift + kind.drift(p.lk, np.abs(expected) + np.sqrt(sums), np.broadcast_to(product, expected.shape))
     return TypicalError(expected, noise, drift, shared)
+
+
+def _of_sequences(p: AttentionProblem, rows: Extent, arch: str, operands: Callable[[], Iterator[Sequence]]) -> TypicalError:
+    """Each sequence's, times the scale of its V: one rounding more, and one of the scale of K, which is a part of the scores'."""
+    found = {}
+    for name in TypicalError.__dataclass_fields__:
+
+        def field(one: Sequence, name: str = name) -> Array:
+            made = attention_typical_error(one.problem, one.q, one.k, one.v, arch, rows, one.slopes)
+            size = abs(one.scale_v) * np.abs(made.expected)
+            own = {"expected": one.scale_v * made.expected, "shared": made.shared,
+                   "deviation": np.hypot(one.scale_v * made.deviation, UNIT_F32 * size),
+                   "drift": abs(one.scale_v) * made.drift + UNIT_F32 * size}  # fmt: skip
+            return np.asarray(own[name])
+
+        found[name] = apart(p, rows, (1 if name == "shared" else p.dv,), 0.0, field, operands())
+    return TypicalError(**found)
 
 
 def _common_rounding(weights: Array, kind: DType, arch: str) -> Array:

@@ -28,6 +28,7 @@ from simgpu.operators import (
     packed_filter,
     reference,
 )
+from simgpu.operators.attention.cache import Cache
 from simgpu.operators.error_model import TypicalError
 from simgpu.operators.tree import Extent, Root
 from simgpu.tools.cases.workload import Expected, Packed, Strided, Workload, contiguous
@@ -352,6 +353,8 @@ def _fused_options(sub: ArgumentParser) -> None:
     sub.add_argument("--softcap", type=finite_number, help="a score s becomes SOFTCAP * tanh(s / SOFTCAP)")
     sub.add_argument("--alibi", action="store_true", help="take a head's slope times the distance of query and key off its scores")
     sub.add_argument("--lse", action="store_true", help="store log(sum(exp(score))) of every query too")
+    sub.add_argument("--page", type=int, default=0, help="K and V are pools of pages of so many keys, found by a table of blocks")
+    sub.add_argument("--dtype-kv", default="", help="type of K and V: fp8 or bf8, with scales (default: Q's, without)")
     sub.add_argument("--values", default="mfma", help="under policy published, what computes P V: mfma (default) or fma")
 
 
@@ -362,7 +365,7 @@ def _attention_problem(o: Namespace, **more: Any) -> AttentionProblem:
 
 
 def _attention(o: Namespace) -> FusedAttention:
-    problem = _attention_problem(o, softcap=o.softcap, alibi=o.alibi, lse=o.lse)
+    problem = _attention_problem(o, softcap=o.softcap, alibi=o.alibi, lse=o.lse, page=o.page, dtype_kv=o.dtype_kv)
     return FusedAttention(problem, o.target, o.policy, o.values)
 
 
@@ -371,22 +374,31 @@ def _unfused(o: Namespace) -> UnfusedAttention:
 
 
 def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inputs: Inputs) -> Workload:
-    """Q, K, V, ALiBi's slopes, the result and its logarithms; float64 goes over blocks of rows, since S may not fit."""
+    """Q, K, V, ALiBi's slopes, a cache's arrays, the result and its logarithms; float64 goes over blocks of rows, since S may not
+    fit."""
     p = tree.problem
-    kind = array_type(p.dtype, arch)
-    given = [Strided.row_major(inputs.array(kind, shape)) for shape in (p.q_shape, p.k_shape, p.v_shape)]
+    kind, of_cache = array_type(p.dtype, arch), array_type(p.dtype_kv, arch)
+    cache, taken = _cache(p, inputs)
+    given = [Strided.row_major(inputs.array(kind, p.q_shape))]
+    for shape in (p.k_shape, p.v_shape):
+        if not p.page:
+            given.append(Strided.row_major(inputs.array(of_cache, shape)))
+            continue
+        pool = inputs.array(of_cache, (len(taken), p.page, p.kv_heads, shape[-1]))
+        given.append(Strided.row_major(np.where(taken[..., None, None], pool, np.nan).astype(of_cache)))
     q, k, v = (operand.view for operand in given)
     slopes = None
     if p.alibi:
         slopes = np.broadcast_to(2.0 ** (-8 * (np.arange(p.heads) + 1) / p.heads), p.slopes_shape).astype(np.float32)
         given.append(Strided.row_major(slopes))
+    given += [Strided.row_major(np.asarray(array)) for array in vars(cache).values() if array is not None]
     kinds = array_type(p.dtype_c, arch), np.dtype(np.float32)
     written = [Strided.empty(kind, shape, contiguous(shape)) for kind, shape in zip(kinds, (p.r_shape, p.lse_shape), strict=True)]
     rows = max(1, BLOCK_SCORES // (p.batch * p.heads * p.lk))
     blocks = tuple(Extent.whole(p.lq).split(rows))
 
     def by_blocks(make: Callable[..., np.ndarray], *arguments: Any) -> Callable[[], np.ndarray]:
-        return lambda: np.concatenate([make(p, *arguments, queries=block, slopes=slopes) for block in blocks], axis=2)
+        return lambda: np.concatenate([make(p, *arguments, queries=block, slopes=slopes, cache=cache) for block in blocks], axis=2)
 
     place = len(given)
     logarithms = Expected(
@@ -396,10 +408,29 @@ def _attention_workload(tree: FusedAttention | UnfusedAttention, arch: str, inpu
         (*given, *written[: 1 + p.lse]), place,
         by_blocks(reference.attention, q, k, v), by_blocks(reference.attention_error_bound, q, k, v, arch),
         lambda: TypicalError.joined(
-            [reference.attention_typical_error(p, q, k, v, arch, block, slopes) for block in blocks], axis=2
+            [reference.attention_typical_error(p, q, k, v, arch, block, slopes, cache) for block in blocks], axis=2
         ),
         beside=(logarithms,) if p.lse else (),
     )  # fmt: skip
+
+
+def _cache(p: AttentionProblem, inputs: Inputs) -> tuple[Cache, np.ndarray]:
+    """A cache's arrays beside K and V, and which rows of the pools' pages, (pages, page), hold keys; the first sequence is full.
+
+    Pages lie in no order, one of them is nobody's, and places of the table that no key needs hold no page's number.
+    """
+    scale_k, scale_v = (inputs.rng.uniform(0.25, 2, p.kv_heads).astype(np.float32) if p.narrow_kv else None for _ in "KV")
+    if not p.page:
+        return Cache(None, None, scale_k, scale_v), np.empty(0)
+    lengths = inputs.rng.integers(p.lk // 2, p.lk, p.batch, endpoint=True).astype(np.int32)
+    lengths[0] = p.lk
+    numbers = inputs.rng.permutation(p.batch * p.pages + 1)
+    blocks = numbers[: p.batch * p.pages].reshape(p.batch, p.pages).astype(np.int32)
+    taken = np.zeros((len(numbers), p.page), bool)
+    for row, length in zip(blocks, lengths, strict=True):
+        taken[row] = np.arange(p.pages * p.page).reshape(-1, p.page) < length
+    blocks[np.arange(p.pages) * p.page >= lengths[:, None]] = -1
+    return Cache(blocks, lengths, scale_k, scale_v), taken
 
 
 # -- the table -----------------------------------------------------------------------------------

@@ -65,6 +65,10 @@ class Double(torch.autograd.Function):
         (lambda x, h: torch.stack([x, x])[0], "cuda"), (lambda x, h: torch.split(h, 5)[1], "cpu"),
         (lambda x, h: torch.from_numpy(np.ones(3)), "cpu"), (lambda x, h: torch.as_tensor(np.ones(3), device="cuda"), "cuda"),
         (lambda x, h: torch.nn.Linear(3, 1).cuda().weight, "cuda"), (lambda x, h: torch.nn.Linear(3, 1).weight, "cpu"),
+        (lambda x, h: torch.nn.Linear(3, 1).to("cuda").weight, "cuda"), (lambda x, h: torch.nn.Linear(3, 1).to(0).weight, "cuda"),
+        (lambda x, h: torch.nn.Linear(3, 1).to(device="cuda", dtype=x.dtype).weight, "cuda"),
+        (lambda x, h: torch.nn.Linear(3, 1).to(x).weight, "cuda"), (lambda x, h: torch.nn.Linear(3, 1).cuda().to(h).weight, "cpu"),
+        (lambda x, h: torch.nn.Linear(3, 1).cuda().half().bias, "cuda"), (lambda x, h: h.to(torch.device(0)), "cuda"),
         (lambda x, h: h.pin_memory(), "cpu"), (lambda x, h: x.detach().requires_grad_(), "cuda"),
     ],
 )  # fmt: skip

@@ -54,9 +54,19 @@ _ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.get_device: lambda tensor: HERE.index if place_of(tensor) == GPU else -1,
     torch.Tensor.is_pinned: lambda tensor, *_device: place_of(tensor) == PINNED,
 }
+# Functions that give a device: what they are told is no place to make a tensor at.
+_DEVICES = (torch.device, torch._C._nn._parse_to)  # the latter is what `torch.nn.Module.to` reads its arguments by
 # Functions that copy from one place to another; where source and destination are the same, they may return what they are given.
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.pin_memory, torch.as_tensor, torch.asarray)
 _DESTINATION: dict[Any, Place] = {torch.Tensor.cuda: GPU, torch.Tensor.cpu: HOST, torch.Tensor.pin_memory: PINNED}
+
+
+def _named(args: Sequence[Any]) -> Sequence[Any]:
+    """A device function's arguments: a GPU by its number alone as a device, a tensor as its device and dtype."""
+    first, *rest = args or (None,)
+    if type(first) is int:
+        return [torch.device("cuda", first), *rest]
+    return [_device(first), first.dtype, *rest] if isinstance(first, torch.Tensor) else args
 
 
 class CudaOnHost(TorchFunctionMode):
@@ -68,8 +78,8 @@ class CudaOnHost(TorchFunctionMode):
         given = dict(kwargs or {})
         if func in _ANSWERS:
             return _ANSWERS[func](*args, **given)
-        if func is torch.device:
-            return func(*args, **given)
+        if func in _DEVICES:
+            return func(*_named(args), **given)
         place = _asked(func, args, given)
         sent = {name: on_host(value) for name, value in given.items() if name != "pin_memory"}
         positions = [on_host(arg) for arg in args]

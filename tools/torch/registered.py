@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.accumulation import IN_F32, NARROW, in_f32
 from simgpu.tools.torch.places import GPU, HERE, Place, place_of, tensors_in
+from simgpu.triton.tensors import plain_torch
 
 _CPU = torch.device("cpu")  # what PyTorch is told of tensors on the GPU
 
@@ -77,7 +78,9 @@ class KernelsOfTheGpu(TorchDispatchMode):
         name = func.name()
         kernel = REGISTERED.get(name)
         if kernel is None and name not in IN_F32:
-            return func(*args, **given)
+            # PyTorch's own, which the engine calls too: what it makes there is nobody's yet, not the host's.
+            with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
+                return func(*args, **given)
         given_tensors = list(tensors_in((*args, *given.values())))
         if not (any(place_of(tensor) == GPU for tensor in given_tensors) if given_tensors else self._place == GPU):
             return func(*args, **given)

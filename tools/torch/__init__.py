@@ -4,11 +4,9 @@
     accumulation.py  operators on 16-bit types that a GPU computes in f32
     registered.py    kernels that operators have on a GPU alone, libraries' too
     on_host.py       "cuda" and "hip" devices are the CPU
-    blas.py          hipBLASLt, as Triton calls it
     autoload.py      SIMGPU=mi300x: a GPU for a whole process
     rocm.py          rocminfo, rocm-smi and hipconfig
-    generators.py    random numbers
-    cuda.py          what is asked of `torch.cuda`
+    cuda             what is asked of `torch.cuda`
     pretend.py       what is replaced in PyTorch for all of that
     script.py        a Python program run in this process
     pytest_plugin.py  `pytest --simgpu TARGET`

@@ -16,6 +16,7 @@ import torch
 import torch.utils._device as default_device
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
+from simgpu.tools.torch.cuda import autocast
 from simgpu.tools.torch.places import GPU, HERE, HOST, PINNED, Place, mark, marked, place_of, tensors_in
 from simgpu.tools.torch.registered import KernelsOfTheGpu, kernels_of_the_gpu
 
@@ -34,6 +35,8 @@ def on_host(value: Any) -> Any:
     """A device, or a string that names one, on the CPU; anything else as it is."""
     if not is_gpu(value):
         return value
+    if (torch.device(value) if isinstance(value, str) else value).index not in (None, HERE.index):
+        raise RuntimeError(f"CUDA error: invalid device ordinal: {value} was asked for, and simgpu has one GPU, {HERE}")
     return "cpu" if isinstance(value, str) else _CPU
 
 
@@ -89,7 +92,10 @@ class CudaOnHost(TorchFunctionMode):
             positions[1] = _CPU
         if func in default_device._device_constructors() and sent.get("device") is None and _default_is_gpu():
             sent["device"] = _CPU
-        with kernels_of_the_gpu(place, positions, pretended):
+        narrows = autocast.enabled()
+        if narrows:
+            positions, sent = autocast.widened(func, positions, sent)
+        with kernels_of_the_gpu(place, positions, pretended, narrows):
             if func in _MOVES and place is not None:
                 return _moved(func, positions, sent, place)
             result = func(*positions, **sent)

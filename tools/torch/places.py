@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 
+from simgpu.tools.torch.cuda.memory import Block
 from simgpu.triton.tensors import GPU, HOST, MARK, PINNED
 
 __all__ = ["GPU", "HERE", "HOST", "MARK", "PINNED", "Place"]
 
 Place = str
+_COUNTED = "_simgpu_block"
 HERE = torch.device("cuda", 0)  # what tensors on the GPU say of their device
 
 
@@ -27,9 +29,14 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return None
 
 
+def marked_storage(storage: Any) -> Place | None:
+    """The place that a storage is marked with."""
+    return getattr(storage, MARK, None)
+
+
 def marked(tensor: torch.Tensor) -> Place | None:
     """The place that a tensor's storage is marked with."""
-    return getattr(_storage(tensor), MARK, None)
+    return marked_storage(_storage(tensor))
 
 
 def place_of(tensor: torch.Tensor) -> Place:
@@ -37,11 +44,19 @@ def place_of(tensor: torch.Tensor) -> Place:
     return marked(tensor) or GPU
 
 
+def mark_storage(storage: torch.UntypedStorage, place: Place) -> torch.UntypedStorage:
+    """The storage, marked, and counted where it is the GPU's."""
+    setattr(storage, MARK, place)
+    counts = place == GPU and storage.device.type == "cpu"  # not what PyTorch's tracers have in place of memory
+    setattr(storage, _COUNTED, Block(storage.nbytes()) if counts else None)
+    return storage
+
+
 def mark(tensor: torch.Tensor, place: Place) -> torch.Tensor:
     """The tensor, its storage marked."""
     storage = _storage(tensor)
-    if storage is not None:
-        setattr(storage, MARK, place)
+    if storage is not None and not (marked_storage(storage) == place):
+        mark_storage(storage, place)
     return tensor
 
 

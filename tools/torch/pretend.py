@@ -16,10 +16,10 @@ from unittest import mock
 import torch
 from triton._C.libtriton import amd
 
-from simgpu.tools.torch import cuda
-from simgpu.tools.torch.blas import HipblasLt
-from simgpu.tools.torch.on_host import on_host, pretended, within
-from simgpu.tools.torch.places import GPU, HERE, HOST, mark, place_of, tensors_in
+from simgpu.tools.torch.cuda.answers import ANSWERS
+from simgpu.tools.torch.cuda.blas import HipblasLt
+from simgpu.tools.torch.on_host import is_gpu, on_host, pretended, within
+from simgpu.tools.torch.places import GPU, HERE, HOST, mark, mark_storage, marked_storage, place_of, tensors_in
 from simgpu.tools.torch.registered import REGISTERED
 from simgpu.tools.torch.rocm import on_path
 from simgpu.triton.driver import SimDriver, active_driver
@@ -40,13 +40,29 @@ class HostGenerator(torch._C.Generator, metaclass=_Generators):
         return torch._C.Generator(_CPU if type(device) is int else on_host(device))
 
 
-_load, _from_numpy, _impl, _start = torch.load, torch.from_numpy, torch.library.Library.impl, threading.Thread.start
+_from_numpy, _impl, _start = torch.from_numpy, torch.library.Library.impl, threading.Thread.start
 
 
-def _load_on_host(source: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
-    """`torch.load`, to the CPU where a GPU is asked for or was saved from."""
-    place = "cpu" if map_location is None else on_host(map_location)
-    return _load(source, place, *args, **options)
+def _place_tag(storage: Any) -> str | None:
+    """Where a storage is saved from, as `torch.save` notes it."""
+    return "cuda:0" if marked_storage(storage) == GPU else None
+
+
+def _restored(storage: Any, location: str) -> Any:
+    """A storage of a file, at the place that it was saved from or is asked for; None for what is not known here."""
+    place = GPU if is_gpu(location) else HOST if location.partition(":")[0] == "cpu" else None
+    return None if place is None else mark_storage(storage, place)
+
+
+@contextlib.contextmanager
+def _saved_by_place() -> Iterator[None]:
+    """For a block: `torch.save` and `torch.load` know places, ahead of PyTorch's own devices."""
+    entry = (0, _place_tag, _restored)
+    torch.serialization._package_registry.insert(0, entry)
+    try:
+        yield
+    finally:
+        torch.serialization._package_registry.remove(entry)
 
 
 def _host_from_numpy(array: Any) -> torch.Tensor:
@@ -108,16 +124,17 @@ def pretended_gpu() -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        for name, answer in cuda.ANSWERS.items():
+        for name, answer in ANSWERS.items():
             stack.enter_context(mock.patch(f"torch.{name}", answer, create=True))
         for owner, name, answer in (
-            (torch, "Generator", HostGenerator), (torch, "load", _load_on_host), (torch, "from_numpy", _host_from_numpy),
+            (torch, "Generator", HostGenerator), (torch, "from_numpy", _host_from_numpy),
             (torch, "compile", _eager), (torch.library.Library, "impl", _register), (threading.Thread, "start", _start_within),
             (torch.autograd, "_engine_run_backward", within(torch.autograd._engine_run_backward)),
             (torch.autograd.graph, "_engine_run_backward", within(torch.autograd.graph._engine_run_backward)),
             (SimDriver, "get_active_torch_device", lambda _driver: HERE), (amd.hipblas, "HipblasLt", HipblasLt),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(owner, name, answer))
+        stack.enter_context(_saved_by_place())
         stack.enter_context(on_path(active_driver().session.name))
         stack.enter_context(pretended())
         yield

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simgpu.tools.torch.accumulation import IN_F32, NARROW, in_f32
@@ -82,6 +84,8 @@ class KernelsOfTheGpu(TorchDispatchMode):
             with plain_torch() if name.startswith("aten::") else contextlib.nullcontext():
                 return func(*args, **given)
         given_tensors = list(tensors_in((*args, *given.values())))
+        if any(map(_is_traced, given_tensors)):
+            return func(*args, **given)
         if not (any(place_of(tensor) == GPU for tensor in given_tensors) if given_tensors else self._place == GPU):
             return func(*args, **given)
         if kernel is None:
@@ -92,10 +96,18 @@ class KernelsOfTheGpu(TorchDispatchMode):
             return kernel(*args, **given)
 
 
+def _is_traced(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no elements: one of those that PyTorch's tracers go through a program with."""
+    return tensor.is_meta or isinstance(tensor, (FakeTensor, FunctionalTensor)) or torch._is_functional_tensor(tensor)
+
+
 def kernels_of_the_gpu(
-    place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]]
+    place: Place | None, args: Iterable[Any], pretended: Callable[[], AbstractContextManager[None]], autocast: bool
 ) -> AbstractContextManager[Any]:
-    """The mode for one call of PyTorch's with these arguments; none where it would change nothing."""
-    if REGISTERED or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
+    """The mode for one call of PyTorch's with these arguments; none where it would change nothing.
+
+    autocast: whether operators may narrow their arguments themselves.
+    """
+    if REGISTERED or autocast or any(tensor.dtype in NARROW for tensor in tensors_in(args)):
         return KernelsOfTheGpu(place, pretended)
     return contextlib.nullcontext()

@@ -1,0 +1,97 @@
+"""The functions of `torch.cuda` and `torch.accelerator`, answered for the simulated device in use, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from simgpu.tools.torch.cuda import autocast, graphs, memory, streams
+from simgpu.tools.torch.cuda.generators import PhiloxGenerator
+from simgpu.tools.torch.rocm import HIP_VERSION
+from simgpu.triton import Session
+from simgpu.triton.driver import active_driver
+
+
+def _session() -> Session:
+    return active_driver().session
+
+
+def _properties(_device: object = None) -> SimpleNamespace:
+    """HIP's names, the descriptor's figures."""
+    session = _session()
+    chip, (major, minor) = session.gpu.descriptor, _capability()
+    return SimpleNamespace(
+        name=_name(), major=major, minor=minor, gcnArchName=session.gpu.arch, multi_processor_count=chip.num_cus,
+        total_memory=chip.hbm_bytes, L2_cache_size=chip.l2_bytes, warp_size=chip.wavefront_size,
+        max_threads_per_block=chip.max_workgroup_size,
+        max_threads_per_multi_processor=chip.threads_per_cu,
+        shared_memory_per_block=chip.lds_bytes, shared_memory_per_multiprocessor=chip.lds_bytes,
+        clock_rate=chip.clock_mhz * 1000, is_integrated=0, is_multi_gpu_board=0,
+    )  # fmt: skip
+
+
+def _name(_device: object = None) -> str:
+    return f"simgpu {_session().name}"
+
+
+def _capability(_device: object = None) -> tuple[int, int]:
+    return active_driver().get_device_capability()
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    """One answer; a function of its own for each name, as `torch._dynamo` demands."""
+    return lambda *_args, **_options: value
+
+
+def _seeded(seed: int) -> None:
+    torch.default_generator.manual_seed(seed)
+    GENERATOR.manual_seed(seed)
+
+
+GENERATOR = PhiloxGenerator()
+# By the name in `torch`. What has no effect here answers None.
+ANSWERS: dict[str, Any] = {
+    **{f"cuda.{name}": _always(None) for name in (
+        "init", "_lazy_init", "set_device", "synchronize", "ipc_collect", "set_per_process_memory_fraction", "_sleep",
+        "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+    )},
+    **memory.ANSWERS, **graphs.ANSWERS, **autocast.ANSWERS,
+    "cuda.current_device": _always(0),
+    **{f"cuda.{name}": _always(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
+    "cuda.device_count": _always(1),
+    "cuda.get_device_name": _name,
+    "cuda.get_device_capability": _capability,
+    "cuda.get_device_properties": _properties,
+    "cuda.get_arch_list": lambda: [_session().gpu.arch],
+    "cuda.manual_seed": _seeded,
+    "cuda.manual_seed_all": lambda seed: _seeded(seed),
+    "cuda.default_generators": (GENERATOR,),
+    "cuda.get_rng_state": lambda _device=None: torch.get_rng_state(),
+    "cuda.set_rng_state": lambda state, _device=None: torch.set_rng_state(state),
+    # Legacy constructors: tensors without a mark, the GPU's.
+    **{f"cuda.{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in (
+        "Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool",
+    )},
+    "Tensor.record_stream": lambda _tensor, _stream: None,
+    "cuda.Event": streams.Event,
+    "cuda.Stream": streams.Stream,
+    "cuda.ExternalStream": streams.Stream,
+    "cuda.current_stream": streams.current,
+    "cuda.default_stream": streams.default,
+    "cuda.set_stream": streams.choose,
+    "cuda.stream": streams.StreamContext,
+    "cuda.StreamContext": streams.StreamContext,
+    **{f"cuda.{name}": type(name, (streams.Guard,), {}) for name in ("device", "device_of")},
+    "accelerator.is_available": _always(True),
+    "accelerator.device_count": _always(1),
+    "accelerator.current_accelerator": lambda _check=False, **_options: torch.device("cuda"),
+    "accelerator.current_device_index": _always(0),
+    "accelerator.current_stream": streams.current,
+    "accelerator.set_device_index": _always(None),
+    "accelerator.synchronize": _always(None),
+    "version.hip": HIP_VERSION,
+    "version.cuda": None,
+}  # fmt: skip

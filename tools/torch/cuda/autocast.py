@@ -1,0 +1,64 @@
+"""`torch.autocast("cuda")`: which type an operator computes in.
+
+To PyTorch's dispatcher the pretended GPU's tensors are the CPU's, so the CPU's autocast is on where the GPU's is: matrix products
+and convolutions take the narrow type. What a GPU computes in f32 is cast ahead of that (PyTorch's "CUDA Ops that can autocast to
+float32"; the CPU leaves most of them in the type of their arguments).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from simgpu.tools.torch.accumulation import NARROW
+
+_GPU = "cuda"
+F32 = frozenset((
+    "__pow__", "__rdiv__", "__rpow__", "__rtruediv__", "acos", "asin", "binary_cross_entropy_with_logits", "cosh",
+    "cosine_embedding_loss", "cdist", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "dist", "erfinv", "exp", "expm1",
+    "group_norm", "hinge_embedding_loss", "kl_div", "l1_loss", "layer_norm", "log", "log10", "log_softmax", "log1p", "log2",
+    "margin_ranking_loss", "mse_loss", "multilabel_margin_loss", "multi_margin_loss", "nll_loss", "norm", "normalize", "pdist",
+    "poisson_nll_loss", "pow", "prod", "reciprocal", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin",
+    "softplus", "sum", "renorm", "tan", "triplet_margin_loss",
+))  # fmt: skip
+_PYTORCH_S = ("torch", "torch.nn.functional", "torch._C._nn", None)  # where these functions are from; methods have no module
+_enable, _choose = torch.set_autocast_enabled, torch.set_autocast_dtype
+
+
+def enabled() -> bool:
+    """Whether the GPU's autocast is on in this thread."""
+    return torch.is_autocast_enabled(_GPU)
+
+
+def set_enabled(*args: Any) -> None:
+    """`torch.set_autocast_enabled`; the GPU's is the CPU's, too."""
+    kind, on = args if len(args) == 2 else (_GPU, *args)
+    _enable(kind, on)
+    if kind == _GPU:
+        _enable("cpu", on)
+
+
+def set_dtype(kind: str, dtype: torch.dtype) -> None:
+    """`torch.set_autocast_dtype`; the GPU's is the CPU's, too."""
+    _choose(kind, dtype)
+    if kind == _GPU:
+        _choose("cpu", dtype)
+
+
+def widened(
+    func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
+    """The arguments of a function as it is called: f32 in place of 16-bit types where a GPU's autocast has it compute so."""
+    name, where = getattr(func, "__name__", ""), getattr(func, "__module__", None)
+    if name not in F32 or where not in _PYTORCH_S or given.get("dtype") is not None or given.get("out") is not None:
+        return list(args), dict(given)
+    return [_wide(arg) for arg in args], {key: _wide(value) for key, value in given.items()}
+
+
+def _wide(value: Any) -> Any:
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value
+
+
+ANSWERS: dict[str, Any] = {"set_autocast_enabled": set_enabled, "set_autocast_dtype": set_dtype}

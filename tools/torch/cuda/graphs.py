@@ -1,0 +1,134 @@
+"""`torch.cuda.CUDAGraph`: what a block computes is captured, and computed again by `replay`, at the same addresses.
+
+Captured are PyTorch's operators, below autograd, and launches of kernels. They run while they are captured, as their results are
+asked for shape and dtype; what they wrote that was there before is put back, as a GPU runs nothing then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from simgpu.tools.torch.places import tensors_in
+from simgpu.triton.driver import active_driver
+
+
+class _Capture(TorchDispatchMode):
+    """Notes each operator as a step of a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Callable[[], Any]] = []
+        self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by storage: its bytes, and a copy
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func._schema.is_mutable:
+            self.keep(tensors_in((*args, *given.values())))
+        result = func(*args, **given)
+        self.steps.append(partial(_again, func, args, given, result))
+        return result
+
+    def launch(self, run: Callable[..., Any], *args: Any) -> None:
+        """A kernel's launch: the last argument is what it is given."""
+        with _disable_current_modes():  # nothing that is done for the launch is a step of its own
+            self.keep(value.value for value in args[-1] if isinstance(value.value, torch.Tensor))
+            run(*args)
+        self.steps.append(partial(run, *args))
+
+    def keep(self, tensors: Any) -> None:
+        """Copies storages that are about to be written."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self._before:
+                held = torch.empty(0, dtype=torch.uint8).set_(storage)
+                self._before[storage.data_ptr()] = held, held.clone()
+
+    def put_back(self) -> None:
+        """Undoes what was written."""
+        for held, copy in self._before.values():
+            held.copy_(copy)
+        self._before.clear()
+
+
+def _again(func: Any, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> None:
+    """An operator computed once more, into the tensors that it gave when it was captured."""
+    new = func(*args, **given)
+    known = {tensor.untyped_storage().data_ptr() for tensor in tensors_in((*args, *given.values()))}
+    for old, now in zip(tensors_in((result,)), tensors_in((new,)), strict=True):
+        if old.untyped_storage().data_ptr() not in known:  # no view, and nothing that was written in place
+            old.copy_(now)
+
+
+class CUDAGraph:
+    """One captured graph. Random operators draw anew at each replay."""
+
+    _captures = 0  # that are under way
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._steps: list[Callable[[], Any]] | None = None
+        self._under_way: tuple[_Capture, ExitStack] | None = None
+
+    @classmethod
+    def capturing(cls) -> bool:
+        """`torch.cuda.is_current_stream_capturing`."""
+        return cls._captures > 0
+
+    def capture_begin(self, pool: object = None, **_options: object) -> None:
+        """From here on, what is computed in this thread belongs to the graph."""
+        if self._under_way is not None:
+            raise RuntimeError("the graph's capture is under way: end it first")
+        stack, capture, session = ExitStack(), _Capture(), active_driver().session
+        stack.enter_context(mock.patch.object(session, "launch", partial(capture.launch, session.launch)))
+        stack.enter_context(capture)
+        self._under_way = capture, stack
+        CUDAGraph._captures += 1
+
+    def capture_end(self) -> None:
+        """The graph is complete."""
+        if self._under_way is None:
+            raise RuntimeError("the graph's capture has not begun")
+        capture, stack = self._under_way
+        CUDAGraph._captures -= 1
+        self._under_way = None
+        stack.close()
+        capture.put_back()
+        self._steps = capture.steps
+
+    def replay(self) -> None:
+        """Computes all that was captured, on what its memory holds now."""
+        if self._steps is None:
+            raise RuntimeError("the graph has not been captured: nothing to replay")
+        with torch.no_grad():
+            for step in self._steps:
+                step()
+
+    def instantiate(self) -> None:
+        """There is nothing to prepare."""
+
+    def reset(self) -> None:
+        """Forgets what was captured."""
+        self._steps = None
+
+    def pool(self) -> tuple[int, int]:
+        """A handle, which stands for no memory of its own."""
+        return 0, 0
+
+    def enable_debug_mode(self) -> None:
+        """There is nothing more to tell."""
+
+
+ANSWERS: dict[str, Any] = {
+    "_C._host_emptyCache": lambda: None,  # `torch.cuda.graph` empties it first
+    "cuda.CUDAGraph": CUDAGraph, "cuda.graphs.CUDAGraph": CUDAGraph,
+    **{f"cuda.{module}graph_pool_handle": lambda: (0, 0) for module in ("", "graphs.")},
+    **{f"cuda.{module}is_current_stream_capturing": CUDAGraph.capturing for module in ("", "graphs.")},
+}  # fmt: skip

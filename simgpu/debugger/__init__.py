@@ -8,6 +8,7 @@
     code.py         the kernel's code for people: addresses, labels, lines, instructions that write a register
     named.py        arrays by name: elements to addresses and back
     breakpoints.py  breakpoints and watchpoints, and the points that stand for each
+    moment.py       what the workgroup holds where it stands: registers, LDS, memory, arrays by name
     focus.py        device memory as a workgroup finds it, and which workgroup writes a byte
     findings.py     what checked mode finds in the workgroup, each with its place
     debugger.py     the debugger: breakpoints, watchpoints, steps forward and backward

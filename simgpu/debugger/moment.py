@@ -1,0 +1,125 @@
+"""What a workgroup holds where it stands: its waves' places and registers, LDS, device memory, arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simgpu.debugger.breakpoints import Registers
+from simgpu.debugger.code import Code
+from simgpu.debugger.named import Named, element, name_of
+from simgpu.debugger.native.conditions import Expression
+from simgpu.debugger.place import Place
+from simgpu.debugger.replay import Replay
+from simgpu.debugger.snapshot import Snapshot
+from simgpu.hardware.errors import LaunchError
+from simgpu.hardware.mfma import find
+from simgpu.machine import layout
+from simgpu.machine.layout import Status
+from simgpu.matrix.one_mfma import DTYPES, element_type, from_registers
+
+if TYPE_CHECKING:
+    from simgpu.engine.device import Kernel
+
+WAITS = {Status.BARRIER: "waits at a barrier", Status.ENDED: "ended", Status.WAITING: "waits for other workgroups"}
+
+
+class Moment:
+    """A replayed workgroup at one moment; wave: the one that is asked about unless another is named."""
+
+    kernel: Kernel
+    replay: Replay
+    code: Code
+    names: Mapping[str, Named]
+    wave: int
+
+    @property
+    def waves(self) -> int:
+        """Waves of the workgroup."""
+        return len(self.replay)
+
+    def wave_place(self, wave: int | None = None) -> Place:
+        """Where a wave stands at this moment."""
+        return self.replay.place(self._wave(wave))
+
+    def wave_state(self, wave: int | None = None) -> str:
+        """What a wave does, in words; "" where it runs."""
+        return WAITS.get(Status(self.replay.wave(self._wave(wave)).status), "")
+
+    def record(self, wave: int | None = None) -> int:
+        """The record of the instruction that a wave is about to execute, or of its last."""
+        return int(self.replay.wave(self._wave(wave)).resume)
+
+    def _wave(self, wave: int | None) -> int:
+        number = self.wave if wave is None else wave
+        if not 0 <= number < self.waves:
+            raise LaunchError(f"wave {number} of a workgroup that has {self.waves}: they are 0 to {self.waves - 1}")
+        return number
+
+    def snapshot(self, wave: int | None = None) -> Snapshot:
+        """A copy of a wave's registers at this moment."""
+        number = self._wave(wave)
+        replay, record = self.replay, self.record(number)
+        raw = replay.bytes_of(number).copy()
+
+        def rows(start: int) -> np.ndarray:
+            return raw[start : start + 256 * layout.ROW].view(np.uint32).reshape(256, layout.LANES)
+
+        inst = replay.instruction(record)
+        assert inst is not None
+        return Snapshot(
+            4 * (record - replay.entry), inst, self.code.line(record) or None, replay.group, number, 0, int(raw[layout.SCC]),
+            raw[: layout.SCC].view(np.uint32), rows(layout.VGPR), rows(layout.AGPR),
+        )  # fmt: skip
+
+    def registers(self, name: str, wave: int | None = None) -> np.ndarray:
+        """uint32: (count, 64) of vector registers, (count,) of scalar ones or of one lane's."""
+        wanted = Registers.parse(name)
+        values = self.snapshot(wave).registers(wanted.reg)
+        return values if wanted.lane is None else values[:, wanted.lane]
+
+    def value(self, expression: str, wave: int | None = None) -> Any:
+        """The value of an expression: a number, or one a lane."""
+        return Expression(expression).evaluate(self.replay.bytes_of(self._wave(wave)))
+
+    def tile(self, name: str, operand: str, mnemonic: str, wave: int | None = None) -> np.ndarray:
+        """The matrix (blocks, rows, columns) that registers hold as an operand (A, B, C or D) of a matrix instruction."""
+        row = find(mnemonic, self.kernel.module.device.arch)._formats()
+        wanted, count = Registers.parse(name), row.registers(operand.upper())
+        if wanted.reg.file == "s" or wanted.reg.count != count:
+            raise LaunchError(f"{name}: {operand.upper()} of {row.mnemonic} takes {count} vector registers")
+        raw = from_registers(row, operand.upper(), self.snapshot(wave).registers(wanted.reg))
+        kind = element_type(row, operand.upper())
+        return raw.view(DTYPES[kind]) if kind in DTYPES else raw
+
+    def lds(self, offset: int = 0, dtype: Any = np.uint32, shape: Sequence[int] | int | None = None) -> np.ndarray:
+        """A copy of a part of the workgroup's LDS as an array; by default of what is left from the offset (bytes) on."""
+        held, kind = self.replay.lds(), np.dtype(dtype)
+        extents = (max(0, len(held) - offset) // kind.itemsize,) if shape is None else tuple(np.atleast_1d(shape).tolist())
+        nbytes = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
+        if offset < 0 or offset + nbytes > len(held):
+            raise LaunchError(f"{nbytes} bytes of LDS from {offset:#x} on: the workgroup has {len(held)}")
+        return held[offset : offset + nbytes].copy().view(kind).reshape(extents)
+
+    def memory(self, address: int, nbytes: int) -> bytes:
+        """Bytes of device memory at this moment. Raises LaunchError where an allocation does not hold them."""
+        held = self.kernel.module.device.memory.find(address)
+        if held is None or address + nbytes > held.end:
+            near = self.kernel.module.device.memory.describe(address)
+            raise LaunchError(f"{nbytes} bytes at {address:#x}: {near if held is None else 'the allocation ends before'}")
+        return held.data[address - held.base : address - held.base + nbytes].tobytes()
+
+    def element(self, text: str) -> tuple[int, np.ndarray]:
+        """The address and the value (0-d) of an element of a buffer, `C[404,622]`."""
+        address, kind = element(self.names, text)
+        return address, np.frombuffer(self.memory(address, kind.itemsize), kind).reshape(())
+
+    def name_of(self, address: int) -> str:
+        """The element of a named array that holds a byte of memory, `A[404,17]`; "" where none does."""
+        return name_of(self.names, address)
+
+    def initial_bytes(self, address: int, nbytes: int) -> bytes:
+        """Bytes of device memory as the workgroup found them."""
+        return self.replay.initial.bytes_at(address, nbytes)

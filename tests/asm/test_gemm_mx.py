@@ -18,6 +18,7 @@ from simgpu.hardware.timing_rules import lds_banks
 from simgpu.operators import ComputeVisitor, GemmProblem, TiledComputation, microscaled, reference
 from simgpu.operators.gemm.limits import Tiling
 from simgpu.operators.gemm.plan import with_tiling
+from simgpu.tools.cases.operators import workload
 from simgpu.tools.shared.faithful import likeness
 from tests.asm.test_lds_tile import accesses
 from tests.asm.test_scalar_plans import assert_planned
@@ -179,6 +180,17 @@ def test_registers_and_lds_are_the_plans_and_no_bank_conflicts(kinds):
         layouts = Operands.of(tree.plan)
         for layout in (layouts.a, layouts.b):
             assert sum(lds_banks.conflicts("gfx950", *access) for access in accesses(layout)) == 0, layout
+
+
+def test_the_operands_of_the_command_pass():
+    tree = TiledComputation(33, 20, 96, "gfx950", dtype="fp6", dtype_b="fp4", trans_b=True, scales="mx", lda=104, batch=2)
+    work, kernel, gpu = workload(tree, "gfx950", seed=0), asm.emit(tree), device("gfx950")
+    buffers = [gpu.upload(array) for array in work.arrays]
+    asm.launch(kernel, gpu, *buffers)
+    after = buffers[2].download(work.arrays[2].dtype, work.arrays[2].shape)
+    assert work.compare(after, "C").passed
+    packed = sum(dtype(kind).packed(2 * rows * 96) for kind, rows in (("fp6", 33), ("fp4", 20)))
+    assert 0 <= work.moved_bytes - packed - 2 * (4 * 33 * 20 + 3 * (48 + 32)) <= 2 * 33 * 6, "padded rows of A count too"
 
 
 @pytest.mark.parametrize(("wrong", "said"), [

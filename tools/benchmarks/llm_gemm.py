@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simgpu.hardware import target as board
 from simgpu.hardware.descriptor import HardwareDescriptor
 from simgpu.operators import GemmProblem, TiledComputation
 from simgpu.tools.shared.console import print_json, show, table
@@ -63,9 +64,9 @@ class Case:
         """For tables."""
         return f"{f'{self.batch}x' * (self.batch > 1)}{self.m}x{self.n}x{self.k}"
 
-    def problem(self, dtype: str) -> GemmProblem:
+    def problem(self, dtype: str, scales: str = "none") -> GemmProblem:
         """The product with weights as they are stored, (n,k)."""
-        return GemmProblem(self.m, self.n, self.k, dtype, trans_b=True, batch=self.batch)
+        return GemmProblem(self.m, self.n, self.k, dtype, trans_b=True, batch=self.batch, scales=scales)
 
 
 def cases() -> Iterator[Case]:
@@ -91,12 +92,9 @@ class Modelled:
     limit: str
 
 
-def modelled(case: Case, dtype: str, target: str | HardwareDescriptor) -> Modelled:
-    """The model's answer for a case; TargetError for a type that the target lacks."""
-    problem = case.problem(dtype)
-    tree = TiledComputation.of(problem, target) if isinstance(target, HardwareDescriptor) else TiledComputation(
-        problem.m, problem.n, problem.k, target, dtype=dtype, trans_b=True, batch=problem.batch
-    )  # fmt: skip
+def modelled(case: Case, dtype: str, target: str | HardwareDescriptor, scales: str = "none") -> Modelled:
+    """The model's answer for a case; TargetError and LaunchError for types and scales that cannot be."""
+    tree = TiledComputation.of(case.problem(dtype, scales), target if isinstance(target, HardwareDescriptor) else board(target))
     found = list(predictions(tree).values())
     plan, first = tree.plan, found[0]
     loop = loop_of(first)
@@ -110,10 +108,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simgpu.tools.benchmarks.llm_gemm", description=main.__doc__)
     parser.add_argument("--target", default="mi300x", help="board or architecture (default: mi300x)")
     parser.add_argument("--dtype", default="bf16", help="type of A and B (default: bf16)")
+    parser.add_argument("--scales", default="none", help="of `simgpu derive gemm` (default: none); mx for fp4 and its kin")
     parser.add_argument("--phase", choices=PHASES, help="these alone (default: all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
     options = parser.parse_args()
-    rows = [modelled(case, options.dtype, options.target) for case in cases() if options.phase in (None, case.phase)]
+    chosen = (case for case in cases() if options.phase in (None, case.phase))
+    rows = [modelled(case, options.dtype, options.target, options.scales) for case in chosen]
     if options.json:
         found = [{**vars(row.case), **{name: value for name, value in vars(row).items() if name != "case"}} for row in rows]
         print_json({"target": options.target, "dtype": options.dtype, "rows": found})

@@ -1,0 +1,41 @@
+"""Element types: bits, and how those below a byte are packed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simgpu.hardware import mfma, target
+from simgpu.hardware.dtypes import dtype, numpy_dtype, pack, unpack
+from simgpu.hardware.errors import TargetError
+from simgpu.hardware.matrix_table import FORMATS
+
+
+@pytest.mark.parametrize("name", ["fp8", "bf8", "fp6", "bf6", "fp4"])
+def test_packed_elements_are_a_stream_of_bits_the_first_lowest(name: str) -> None:
+    bits = dtype(name).bits
+    codes = np.random.default_rng(0).integers(0, 1 << bits, (3, 32)).astype(np.uint8)
+    packed = pack(codes.view(numpy_dtype(name)), name)
+    assert packed.shape == (3, dtype(name).packed(32)) and packed.dtype == np.uint8
+    for row, stream in zip(codes, packed, strict=True):
+        assert int.from_bytes(stream.tobytes(), "little") == sum(int(code) << bits * i for i, code in enumerate(row))
+    assert (unpack(packed, name).view(np.uint8) == codes).all()
+
+
+def test_bytes_of_a_type_below_a_byte_are_refused() -> None:
+    assert dtype("fp4").packed(33) == 17 and dtype("bf16").packed(3) == 6
+    with pytest.raises(TargetError, match="share bytes"):
+        _ = dtype("fp6").bytes
+
+
+def test_scaled_atoms_are_the_tables() -> None:
+    """Every pair of formats, at the rate and with the registers that the instruction's row has for them."""
+    chip = target("mi355x")
+    for a, b in ((a, b) for a in FORMATS for b in FORMATS):
+        atom = chip.scaled_atom(a, b)
+        row = mfma.find(atom.mnemonic, "gfx950").with_formats(FORMATS.index(a), FORMATS.index(b))
+        assert (atom.m, atom.n, atom.k, atom.passes) == (row.m, row.n, row.k, row.passes) and row.scaled
+        assert row.registers("A") == dtype(a).packed(32) // 4 and row.registers("B") == dtype(b).packed(32) // 4
+    with pytest.raises(TargetError, match="MX scales for f16 and fp4"):
+        chip.scaled_atom("f16", "fp4")
+    assert not target("mi300x").scaled_atoms

@@ -12,8 +12,9 @@ import numpy as np
 VERSION = 1
 FRAME = struct.Struct("<II")  # kind, bytes that follow; of a reply: status, bytes
 HELLO = struct.Struct("<IIQQQ1024s")  # protocol, process, arena, its bytes, those of them for code objects, the program's path
-# Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log.
-LAUNCH = struct.Struct("<I3I3IIIIQ")
+# Function, work-items, block, dynamic LDS, cooperative, bytes of arguments, position of the log, the batch that it is sent in, how
+# many of that follow.
+LAUNCH = struct.Struct("<I3I3IIIIQII")
 FINDING = struct.Struct("<Q32s")  # return address, kind
 SHARE = struct.Struct("<QQQIi")  # address, bytes, offset in the file; a process, and its descriptor of the file
 DESCRIPTORS = 4  # arena, log, shadow, socket of the launches
@@ -121,8 +122,18 @@ def next_message(peer: socket.socket) -> Message:
 
 def reply(peer: socket.socket, status: int, data: bytes = b"") -> None:
     """Answer a request."""
+    send(peer, answer(status, data))
+
+
+def answer(status: int, data: bytes) -> bytes:
+    """The bytes of an answer."""
+    return FRAME.pack(status, len(data)) + data
+
+
+def send(peer: socket.socket, data: bytes) -> None:
+    """Send all of it; Ended where nobody reads."""
     try:
-        peer.sendall(FRAME.pack(status, len(data)) + data)
+        peer.sendall(data)
     except ConnectionError:
         raise Ended from None
 

@@ -48,9 +48,11 @@ from simgpu.hip.protocol import (
     Message,
     Request,
     Status,
+    answer,
     greeting,
     next_message,
     reply,
+    send,
 )
 from simgpu.hip.record import Record
 from simgpu.hip.sites import CallSites
@@ -94,6 +96,7 @@ class Server:
         self._gpus = GPUs(options, Arena(arena, shadow, self._hello.arena, self._hello.arena_bytes, self._hello.module_bytes))
         self._sites = CallSites(self._hello.process)
         self._seen: Counter[str] = Counter()  # launches by kernel
+        self._failed_batch = 0  # the last batch of launches of which one failed
         self.record = Record(self._hello.path, self._hello.process, tell)
 
     def serve(self) -> None:
@@ -143,11 +146,11 @@ class Server:
                 Request.COMPILE: self._compiled, Request.SHARE: self._share, Request.LINK: self._linked,
             }  # fmt: skip
             try:
-                answer = handlers[kind](data)
+                content = handlers[kind](data)
             except Exception as error:  # a bug of ours: the program goes on, and is told
                 self.record.error(f"internal error of a call ({kind.name}), {type(error).__name__}: {error}; please report it")
-                answer = Status.NOT_SUPPORTED, b""
-            reply(self._peer, *answer)
+                content = Status.NOT_SUPPORTED, b""
+            reply(self._peer, *content)
 
     def _load(self, data: bytes) -> tuple[int, bytes]:
         (index,) = struct.unpack_from("<I", data)
@@ -234,17 +237,28 @@ class Server:
     # -- launches --------------------------------------------------------------------------------
 
     def _run_launches(self) -> None:
+        answers = b""
         try:
             while True:
-                message = next_message(self._launches)
-                try:
-                    answer = self._launch(message.data)
-                except Exception as error:  # a bug of ours: the program goes on, and is told
-                    self.record.error(f"internal error of a launch, {type(error).__name__}: {error}; please report it")
-                    answer = Status.LAUNCH_FAILURE, b""
-                reply(self._launches, *answer)
+                data = next_message(self._launches).data
+                *_, batch, behind = LAUNCH.unpack_from(data)
+                # What is behind a launch that failed was sent before the program could know.
+                status, text = self._launched(data) if batch != self._failed_batch else (Status.SUCCESS, b"")
+                if status:
+                    self._failed_batch = batch
+                answers += answer(status, text)
+                if text or not behind:  # the program waits for all of a batch, but its output is seen at once
+                    send(self._launches, answers)
+                    answers = b""
         except Ended:
             pass
+
+    def _launched(self, data: bytes) -> tuple[int, bytes]:
+        try:
+            return self._launch(data)
+        except Exception as error:  # a bug of ours: the program goes on, and is told
+            self.record.error(f"internal error of a launch, {type(error).__name__}: {error}; please report it")
+            return Status.LAUNCH_FAILURE, b""
 
     def _read_log(self, position: int) -> None:
         for entry in self._log[self._read : position]:
@@ -255,7 +269,7 @@ class Server:
         self._read = max(self._read, position)  # a launch of another thread may have noted its place before this one's
 
     def _launch(self, data: bytes) -> tuple[int, bytes]:
-        number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position = LAUNCH.unpack_from(data)
+        number, sx, sy, sz, bx, by, bz, lds, cooperative, nbytes, position, _, _ = LAUNCH.unpack_from(data)
         function = self._gpus.functions[number]
         arguments = data[LAUNCH.size : LAUNCH.size + nbytes]
         name = readable(function.kernel.name)

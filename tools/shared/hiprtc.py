@@ -7,6 +7,7 @@ bring them.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -123,9 +124,10 @@ def _built(tool: Toolchain, source: Source, scratch: Path, library: Path | None)
     """The code object of the files in `scratch`, with what they use of a device library."""
     options = [option for option in _with_places(source) if PASSED.match(option)]
     version = f"-mcode-object-version={CODE_OBJECT_VERSION}"
+    unit = hashlib.sha256(source.text.encode()).hexdigest()[:16]  # sources that are linked must differ in it
     ir = [
         *tool.clang, *LANGUAGE, version, f"--offload-arch={source.target}", "-O3", "-include", str(HEADER), "-I.", *options,
-        "-fgpu-rdc", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
+        "-fgpu-rdc", f"-cuid={unit}", "-emit-llvm", "-gline-tables-only", "-fdebug-compilation-dir=.",
         *(_linked(library) if library else ()), "-c", source.file, "-o", "program.bc",
     ]  # fmt: skip
     amdgcn = [*tool.clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={source.target}", version, "-nogpulib", "-O3"]

@@ -145,6 +145,7 @@ typedef struct {
     u32 old_bytes, bytes;
     u32 compute_units, simds, lds, waves, registers, granule, unified;
     Error failure;  // of a kernel: answered until the device is reset
+    u32 refused;  // times that it was
     u64 used;  // bytes allocated
     bool peer[MAX_DEVICES];  // whose memory it may reach
     struct Stream *null;
@@ -166,7 +167,7 @@ extern __thread int current_device;
 
 Error begin(void);  // connected to the server: first in every call
 Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply);
-Error ask_launch(const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply);
+Error ask_launches(const void *messages, size_t bytes, u32 count, void (*take)(const Reply *));  // the first error of the replies
 void finding(const char *kind, void *site, const char *format, ...) __attribute__((format(printf, 3, 4)));
 u64 log_position(void);
 
@@ -408,6 +409,9 @@ typedef struct {
 
 #define MAX_BLOCK 1024u  // threads
 
+enum { MAX_BATCH = 64 };
+u32 batch_of(const Operation *first);  // how many of a queue's first operations are launches that may be sent at once
+Error run_batch(Operation *const *operations, u32 count);  // of launches
 Error run_launch(Operation *operation);
 bool grid_items(Dim3 grid, Dim3 block, Dim3 *size);  // work-items of a grid of blocks; false where they are too many
 Error make_launch(Function *function, Dim3 size, Dim3 block, u32 dynamic_lds, bool cooperative, void **arguments, void **extra,

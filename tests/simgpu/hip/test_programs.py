@@ -123,3 +123,9 @@ def test_a_fault_among_streams_is_told_and_the_program_goes_on() -> None:
     assert (done.stdout, done.returncode) == ("ended\n", 1), done.stdout + done.stderr
     assert "kernel wild(int*) failed: MemoryFault: " in done.stderr and "at faults.hip:5" in done.stderr
     assert done.stderr.count("failed") == 1
+
+
+def test_a_program_that_waits_for_a_kernel_that_failed_is_ended() -> None:
+    done = hip(program("stubborn", "gfx942"))
+    assert done.returncode not in (0, 1) and done.stderr.count("failed: MemoryFault") == 1
+    assert "1000000 calls more after a kernel failed" in done.stderr

@@ -11,7 +11,7 @@ int main() {
     MUST(hipMalloc((void **)&b, 1024));
     for (auto &stream : streams) MUST(hipStreamCreate(&stream));
     for (int i = 0; i < 10; i++) fine<<<1, 64, 0, streams[i % 3]>>>(a);
-    wild<<<1, 64, 0, streams[1]>>>(b);
+    for (int i = 0; i < 100; i++) wild<<<1, 64, 0, streams[1]>>>(b);  // what is queued behind the first is not run
     for (int i = 0; i < 10; i++) fine<<<1, 64, 0, streams[i % 3]>>>(a);
     EXPECT(hipErrorIllegalAddress, hipDeviceSynchronize());
     EXPECT(hipErrorIllegalAddress, hipStreamSynchronize(streams[0]));

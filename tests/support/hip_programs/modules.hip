@@ -127,8 +127,8 @@ int main(int, char **words) {
     CHECK(hiprtcDestroyProgram(&program) == 0);
 
     // Two sources, compiled to bitcode and linked.
-    const char *parts[] = {"__device__ int half(int); extern \"C\" __global__ void halve(int *x) { *x = half(*x); }",
-                           "__device__ int half(int x) { return x / 2; }"};
+    const char *parts[] = {"__device__ int by_two(int); extern \"C\" __global__ void halve(int *x) { *x = by_two(*x); }",
+                           "__device__ int by_two(int x) { return x / 2; }"};
     const char *relocatable[] = {"-fgpu-rdc"};
     Link link;
     CHECK(hiprtcLinkCreate(0, nullptr, nullptr, &link) == 0);
@@ -141,7 +141,7 @@ int main(int, char **words) {
         CHECK(hiprtcGetBitcode(program, bitcode) == 0);
         CHECK(hiprtcLinkAddData(link, 0, bitcode, bytes, nullptr, 0, nullptr, nullptr) == 3);  // a cubin
         CHECK(hiprtcLinkAddData(link, 100, bitcode, bytes, nullptr, 0, nullptr, nullptr) == 0);
-        if (part == parts[0]) CHECK(hiprtcLinkComplete(link, &linked, &bytes) == 100);  // half is missing
+        if (part == parts[0]) CHECK(hiprtcLinkComplete(link, &linked, &bytes) == 100);  // by_two is missing
         CHECK(hiprtcDestroyProgram(&program) == 0);
     }
     CHECK(hiprtcLinkComplete(link, &linked, &bytes) == 0);

@@ -155,8 +155,19 @@ Error ask(u32 kind, const void *head, size_t head_bytes, const void *body, size_
     return exchange(&requests, kind, head, head_bytes, body, body_bytes, reply);
 }
 
-Error ask_launch(const void *head, size_t head_bytes, const void *body, size_t body_bytes, Reply *reply) {
-    return exchange(&launches, 1, head, head_bytes, body, body_bytes, reply);
+Error ask_launches(const void *messages, size_t bytes, u32 count, void (*take)(const Reply *)) {
+    Error error = SUCCESS;
+    pthread_mutex_lock(&launches.mutex);
+    bool fine = send_all(launches.socket, messages, bytes);
+    for (u32 i = 0; i < count && fine; i++) {
+        Reply reply = {0};
+        fine = receive_reply(launches.socket, &reply);
+        if (fine) take(&reply);
+        if (fine && !error) error = reply.status;
+        free(reply.data);
+    }
+    pthread_mutex_unlock(&launches.mutex);
+    return fine ? error : lost();
 }
 
 // The program's innermost call; NULL where it is not known.

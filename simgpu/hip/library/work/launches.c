@@ -11,26 +11,62 @@
 // -- carrying out --------------------------------------------------------------------------------
 
 typedef struct {
+    u32 frame[2];  // kind, bytes behind it
     u32 function, size[3], block[3], dynamic_lds, cooperative, bytes;
     u64 log;
+    u32 batch, behind;  // the batch's number, and how many of it follow
 } Message;
 
-Error run_launch(Operation *operation) {
-    Launch *it = (Launch *)operation;
-    if (device_error(operation->stream->device)) return SUCCESS;
-    Message message = {it->function->number,
-                       {it->size.x, it->size.y, it->size.z},
-                       {it->block.x, it->block.y, it->block.z},
-                       it->dynamic_lds,
-                       it->cooperative,
-                       it->bytes,
-                       log_position()};
-    Reply reply;
-    Error error = ask_launch(&message, sizeof message, it->arguments, it->bytes, &reply);
-    if (reply.data && reply.bytes) fwrite(reply.data, 1, reply.bytes, stdout);  // what the kernel printed
-    free(reply.data);
+// So many bytes of messages are sent before the first reply is read: they must fit into what a socket holds (212,992 by Linux's
+// net.core.wmem_default), so that neither side waits for the other to read.
+#define BATCH_BYTES (32u << 10)
+
+static size_t message_bytes(const Launch *it) { return sizeof(Message) + it->bytes; }
+
+u32 batch_of(const Operation *first) {
+    u32 count = 0;
+    size_t bytes = 0;
+    for (; first && first->run == run_launch && count < MAX_BATCH; first = first->next, count++) {
+        bytes += message_bytes((const Launch *)first);
+        if (count && bytes > BATCH_BYTES) break;
+    }
+    return count;
+}
+
+static void print(const Reply *reply) {  // what the kernel printed
+    if (reply->data && reply->bytes) fwrite(reply->data, 1, reply->bytes, stdout);
+}
+
+// The server runs none of a batch behind one that failed, as none is sent once a launch failed.
+Error run_batch(Operation *const *operations, u32 count) {
+    static u32 batches;
+    if (device_error(operations[0]->stream->device)) return SUCCESS;
+    size_t bytes = 0;
+    for (u32 i = 0; i < count; i++) bytes += message_bytes((const Launch *)operations[i]);
+    u8 *messages = malloc(bytes), *at = messages;
+    if (!messages) return OUT_OF_MEMORY;
+    u32 batch = __atomic_add_fetch(&batches, 1, __ATOMIC_RELAXED);
+    for (u32 i = 0; i < count; i++) {
+        const Launch *it = (const Launch *)operations[i];
+        Message message = {.frame = {1, (u32)(message_bytes(it) - sizeof message.frame)},
+                           .function = it->function->number,
+                           .size = {it->size.x, it->size.y, it->size.z},
+                           .block = {it->block.x, it->block.y, it->block.z},
+                           .dynamic_lds = it->dynamic_lds,
+                           .cooperative = it->cooperative,
+                           .bytes = it->bytes,
+                           .log = log_position(),
+                           .batch = batch,
+                           .behind = count - 1 - i};
+        memcpy(at, &message, sizeof message), memcpy(at + sizeof message, it->arguments, it->bytes);
+        at += message_bytes(it);
+    }
+    Error error = ask_launches(messages, bytes, count, print);
+    free(messages);
     return error;
 }
+
+Error run_launch(Operation *operation) { return run_batch(&operation, 1); }
 
 // -- checking and packing ------------------------------------------------------------------------
 
